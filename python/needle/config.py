@@ -1,0 +1,34 @@
+"""Every environment variable that needle reads: one row each, read nowhere else."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One environment variable: its name, the value taken when it is unset, and what it does."""
+
+    name: str
+    default: str
+    meaning: str
+
+    def read(self) -> str:
+        """The value now: the environment's, else the default."""
+        return os.environ.get(self.name, self.default)
+
+
+BACKEND = Variable("NEEDLE_BACKEND", "nd", "array namespace: nd (needle's own) or np (plain NumPy)")
+CPU_ISA = Variable(
+    "NEEDLE_CPU_ISA", "", "force a CPU kernel table: baseline, avx2, avx512 or neon (empty: best)"
+)
+NUM_THREADS = Variable(
+    "NEEDLE_NUM_THREADS", "", "threads of the CPU backend (empty: the cores this process may use)"
+)
+DATA_DIR = Variable("NEEDLE_DATA_DIR", "data", "where datasets are looked for and downloaded to")
+
+VARIABLES = (BACKEND, CPU_ISA, NUM_THREADS, DATA_DIR)
+
+MAX_DIMS = 16
+"""The most dimensions an array can have; ``kMaxDims`` in ``src/core/view.h`` says the same."""

@@ -1,0 +1,79 @@
+// The dtype table: the rows of python/needle/dtypes.py, in the same order with the same codes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace needle {
+
+//            row   name       C++ type      code
+#define NEEDLE_DTYPES(ROW)              \
+  ROW(kBool, "bool", bool, 0)           \
+  ROW(kUInt8, "uint8", std::uint8_t, 1) \
+  ROW(kInt32, "int32", std::int32_t, 2) \
+  ROW(kInt64, "int64", std::int64_t, 3) \
+  ROW(kFloat32, "float32", float, 4)    \
+  ROW(kFloat64, "float64", double, 5)
+
+enum class DType : std::uint8_t {
+#define NEEDLE_ROW(row, name, type, code) row = code,
+  NEEDLE_DTYPES(NEEDLE_ROW)
+#undef NEEDLE_ROW
+};
+
+constexpr std::size_t size_of(DType dtype) {
+  switch (dtype) {
+#define NEEDLE_ROW(row, name, type, code) \
+  case DType::row:                        \
+    return sizeof(type);
+    NEEDLE_DTYPES(NEEDLE_ROW)
+#undef NEEDLE_ROW
+  }
+  return 0;
+}
+
+constexpr const char* name_of(DType dtype) {
+  switch (dtype) {
+#define NEEDLE_ROW(row, name, type, code) \
+  case DType::row:                        \
+    return name;
+    NEEDLE_DTYPES(NEEDLE_ROW)
+#undef NEEDLE_ROW
+  }
+  return "?";
+}
+
+template <class T>
+struct Tag {
+  using type = T;
+};
+
+// Calls f(Tag<T>{}) with the C++ type of `dtype`. Static, so that objects compiled for different
+// instruction sets share no copy of it.
+template <class F>
+static inline decltype(auto) with_type(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kBool:
+      return f(Tag<bool>{});
+    case DType::kUInt8:
+      return f(Tag<std::uint8_t>{});
+    case DType::kInt32:
+      return f(Tag<std::int32_t>{});
+    case DType::kInt64:
+      return f(Tag<std::int64_t>{});
+    case DType::kFloat32:
+      return f(Tag<float>{});
+    case DType::kFloat64:
+      break;
+  }
+  return f(Tag<double>{});
+}
+
+// The same for the two floating dtypes; anything else is a bug of the caller.
+template <class F>
+static inline decltype(auto) with_float(DType dtype, F&& f) {
+  if (dtype == DType::kFloat32) return f(Tag<float>{});
+  return f(Tag<double>{});
+}
+
+}  // namespace needle

@@ -1,0 +1,37 @@
+// The one thread pool of the process (not OpenMP): started at first use, sized by
+// NEEDLE_NUM_THREADS or the cores this process may use, safe after fork (the child starts its own),
+// nested calls run inline. Results never depend on the number of threads: the split into chunks is
+// a function of n and grain alone.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace needle {
+
+// A non-owning reference to a callable void(int64 begin, int64 end).
+struct RangeFunction {
+  void* object;
+  void (*call)(void* object, std::int64_t begin, std::int64_t end);
+};
+
+int num_threads();
+void set_num_threads(int n);  // 1 <= n; takes effect at the next parallel_for
+
+// Calls f on [0, n) cut into consecutive chunks of `grain` indices (the last may be shorter),
+// each exactly once, on up to num_threads() threads including the caller; returns when all are
+// done. Runs inline where n <= grain, or inside another parallel_for.
+// The first exception thrown by f is rethrown here.
+void parallel_chunks(std::int64_t n, std::int64_t grain, RangeFunction f);
+
+template <class F>
+static inline void parallel_for(std::int64_t n, std::int64_t grain, F&& f) {
+  using Callable = std::remove_reference_t<F>;
+  parallel_chunks(n, grain,
+                  {const_cast<void*>(static_cast<const void*>(&f)),
+                   [](void* object, std::int64_t begin, std::int64_t end) {
+                     (*static_cast<Callable*>(object))(begin, end);
+                   }});
+}
+
+}  // namespace needle
