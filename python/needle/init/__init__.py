@@ -1,0 +1,32 @@
+"""Tensors to start from: constants, random draws, and the Xavier and Kaiming initialisers."""
+
+from .basic import (
+    constant,
+    default_device,
+    one_hot,
+    ones,
+    ones_like,
+    rand,
+    randb,
+    randn,
+    zeros,
+    zeros_like,
+)
+from .fans import kaiming_normal, kaiming_uniform, xavier_normal, xavier_uniform
+
+__all__ = [
+    "constant",
+    "default_device",
+    "kaiming_normal",
+    "kaiming_uniform",
+    "one_hot",
+    "ones",
+    "ones_like",
+    "rand",
+    "randb",
+    "randn",
+    "xavier_normal",
+    "xavier_uniform",
+    "zeros",
+    "zeros_like",
+]

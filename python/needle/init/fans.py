@@ -1,0 +1,59 @@
+"""Initialisers whose scale follows from how many inputs and outputs a unit has.
+
+Glorot & Bengio 2010 (Xavier) and He et al. 2015 (Kaiming). The tensor has shape
+(fan_in, fan_out) unless ``shape`` says otherwise; the scale always comes from the fans given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ..autograd import Tensor
+from ..errors import unknown_name
+from .basic import rand, randn
+
+GAINS = {"relu": math.sqrt(2.0), "linear": 1.0, "tanh": 5.0 / 3.0}
+
+
+def _gain(nonlinearity: str) -> float:
+    if nonlinearity not in GAINS:
+        raise unknown_name("nonlinearity", nonlinearity, GAINS)
+    return GAINS[nonlinearity]
+
+
+def xavier_uniform(fan_in: int, fan_out: int, gain: float = 1.0, **kwargs: Any) -> Tensor:
+    """U(-a, a) with a = gain * sqrt(6 / (fan_in + fan_out)); ``kwargs`` as for ``rand``."""
+    bound = gain * math.sqrt(6.0 / (fan_in + fan_out))
+    return rand(fan_in, fan_out, low=-bound, high=bound, **kwargs)
+
+
+def xavier_normal(fan_in: int, fan_out: int, gain: float = 1.0, **kwargs: Any) -> Tensor:
+    """N(0, std) with std = gain * sqrt(2 / (fan_in + fan_out)); ``kwargs`` as for ``randn``."""
+    return randn(fan_in, fan_out, std=gain * math.sqrt(2.0 / (fan_in + fan_out)), **kwargs)
+
+
+def kaiming_uniform(
+    fan_in: int,
+    fan_out: int,
+    shape: Sequence[int] | None = None,
+    nonlinearity: str = "relu",
+    **kwargs: Any,
+) -> Tensor:
+    """U(-a, a) with a = gain * sqrt(3 / fan_in), gain sqrt(2) for relu."""
+    bound = _gain(nonlinearity) * math.sqrt(3.0 / fan_in)
+    dims = (fan_in, fan_out) if shape is None else tuple(shape)
+    return rand(*dims, low=-bound, high=bound, **kwargs)
+
+
+def kaiming_normal(
+    fan_in: int,
+    fan_out: int,
+    shape: Sequence[int] | None = None,
+    nonlinearity: str = "relu",
+    **kwargs: Any,
+) -> Tensor:
+    """N(0, std) with std = gain / sqrt(fan_in), gain sqrt(2) for relu."""
+    dims = (fan_in, fan_out) if shape is None else tuple(shape)
+    return randn(*dims, std=_gain(nonlinearity) / math.sqrt(fan_in), **kwargs)

@@ -1,0 +1,221 @@
+"""What all optimisers share: parameter groups, state, gradient clipping, state dicts.
+
+A step never changes a gradient or an old value in place: it gives ``.data`` of each parameter a
+new buffer, so a value saved before the step stays what it was. The formulas are in ``sgd`` and
+``adam``; each is one call of ``needle.accelerated`` per group, dtype and device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..autograd import Tensor
+from ..backend_selection import array_api as xp
+from ..backend_selection import from_numpy, to_numpy
+from ..errors import CheckpointError, ShapeError
+
+Array = Any
+Group = dict[str, Any]
+
+
+class GroupOption:
+    """``optimizer.lr``: reads the first group's option, writes that of every group."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Optimizer | None, owner: type) -> Any:
+        return self if instance is None else instance.param_groups[0][self.name]
+
+    def __set__(self, instance: Optimizer, value: Any) -> None:
+        for group in instance.param_groups:
+            group[self.name] = value
+
+
+class Optimizer:
+    """Base class. ``params``: Tensors, or dicts ``{"params": [...], "lr": ...}`` (groups).
+
+    ``options`` are the defaults of every group. ``state`` maps a parameter to its named arrays.
+    """
+
+    def __init__(self, params: Iterable[Tensor] | Iterable[Group], **options: Any) -> None:
+        given: list[Any] = list(params)
+        groups = given if given and isinstance(given[0], dict) else [{"params": given}]
+        self.param_groups: list[Group] = []
+        self.state: dict[Tensor, dict[str, Array]] = {}
+        self.steps = 0
+        self._defaults = options
+        for group in groups:
+            self.add_param_group(group)
+
+    @property
+    def params(self) -> list[Tensor]:
+        """All parameters of all groups, in order."""
+        return [p for group in self.param_groups for p in group["params"]]
+
+    def add_param_group(self, group: Mapping[str, Any]) -> None:
+        """Adds ``{"params": [...], option: value, ...}``; options left out take the defaults."""
+        unknown = set(group) - set(self._defaults) - {"params"}
+        if unknown:
+            raise ValueError(
+                f"{type(self).__name__}: a parameter group has unknown options "
+                f"{sorted(unknown)}; known: {sorted(self._defaults)}"
+            )
+        params = group["params"]
+        listed = [params] if isinstance(params, Tensor) else list(params)
+        known = {id(p) for p in self.params}
+        if len({id(p) for p in listed} | known) < len(listed) + len(known):
+            raise ValueError(
+                f"{type(self).__name__}: a parameter appears twice; list each one in one group once"
+            )
+        self.param_groups.append({**self._defaults, **group, "params": listed})
+
+    def step(self) -> None:
+        """Updates every parameter that has a gradient."""
+        self.steps += 1
+        for group in self.param_groups:
+            for batch in _alike([p for p in group["params"] if p.grad is not None]):
+                values = [_value(p) for p in batch]
+                new_values = self._update(batch, values, [_gradient(p) for p in batch], group)
+                for p, value in zip(batch, new_values, strict=True):
+                    p.data = Tensor.make_const(value)
+
+    def _update(
+        self,
+        params: Sequence[Tensor],
+        values: Sequence[Array],
+        grads: Sequence[Array],
+        group: Group,
+    ) -> Sequence[Array]:
+        """The new values of ``params``; one dtype and device."""
+        raise NotImplementedError
+
+    def _state_arrays(self, params: Sequence[Tensor], name: str) -> list[Array]:
+        """The state array ``name`` of each parameter, zeros at first."""
+        for p in params:
+            own = self.state.setdefault(p, {})
+            if name not in own:
+                own[name] = xp.zeros_like(_value(p))
+        return [self.state[p][name] for p in params]
+
+    def reset_grad(self) -> None:
+        """Drops every gradient (sets it to None)."""
+        for p in self.params:
+            p.grad = None
+
+    zero_grad = reset_grad
+
+    def clip_grad_norm(self, max_norm: float = 0.25) -> float:
+        """``clip_grad_norm`` over all parameters of this optimiser."""
+        return clip_grad_norm(self.params, max_norm)
+
+    def state_dict(self) -> dict[str, Any]:
+        """A copy of all that a later run needs to continue.
+
+        ``{"steps": int, "param_groups": [options and "params": positions], "state": {position:
+        {name: NumPy array}}}``; positions count over ``params``.
+        """
+        params = self.params
+        position = {id(p): i for i, p in enumerate(params)}
+        groups = [
+            {**group, "params": [position[id(p)] for p in group["params"]]}
+            for group in self.param_groups
+        ]
+        state = {
+            i: {name: np.array(to_numpy(array)) for name, array in self.state[p].items()}
+            for i, p in enumerate(params)
+            if p in self.state
+        }
+        return {"steps": self.steps, "param_groups": groups, "state": state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over what ``state_dict`` gave, for parameters of the same number and shapes.
+
+        CheckpointError if groups, positions or shapes do not fit; nothing has changed then.
+        """
+        name, groups = type(self).__name__, state["param_groups"]
+        sizes = [len(group["params"]) for group in groups]
+        own_sizes = [len(group["params"]) for group in self.param_groups]
+        if sizes != own_sizes:
+            raise CheckpointError(
+                f"{name}: the saved state has parameter groups of {sizes} parameters, this "
+                f"optimizer has {own_sizes}; build it over the same model and groups"
+            )
+        params = self.params
+        loaded = {params[i]: own for i, own in _by_position(name, state["state"], params)}
+        self.steps = int(state["steps"])
+        for group, saved in zip(self.param_groups, groups, strict=True):
+            group.update({key: value for key, value in saved.items() if key != "params"})
+        self.state = {
+            p: {
+                key: from_numpy(np.array(to_numpy(array)), p.device, p.dtype)
+                for key, array in own.items()
+            }
+            for p, own in loaded.items()
+        }
+
+
+def clip_grad_norm(params: Iterable[Tensor], max_norm: float) -> float:
+    """Scales all gradients so that their joint Euclidean norm is at most ``max_norm``.
+
+    Returns the norm before. Gradients are replaced by new tensors, never changed in place; the
+    factor is max_norm / (norm + 1e-6) as in PyTorch.
+    """
+    with_grad = [p for p in params if p.grad is not None]
+    grads = [p.grad.realize_cached_data() for p in with_grad]
+    squares = [float(to_numpy(xp.sum(g * g)).reshape(-1)[0]) for g in grads]
+    norm = float(np.sqrt(np.sum(squares)))
+    factor = max_norm / (norm + 1e-6)
+    if not factor >= 1.0:  # a NaN norm makes NaN gradients rather than hiding them
+        for p, g in zip(with_grad, grads, strict=True):
+            p.grad = Tensor.make_const(g * factor)
+    return norm
+
+
+def _alike(params: Sequence[Tensor]) -> list[list[Tensor]]:
+    """The parameters in lots of one dtype and device, which one fused step can take."""
+    lots: dict[tuple[Any, str], list[Tensor]] = {}
+    for p in params:
+        lots.setdefault((p.dtype, str(p.device)), []).append(p)
+    return list(lots.values())
+
+
+def _value(p: Tensor) -> Array:
+    return p.realize_cached_data()
+
+
+def _gradient(p: Tensor) -> Array:
+    """The gradient's array in the parameter's dtype; ShapeError if the shapes differ."""
+    assert p.grad is not None
+    grad = p.grad.realize_cached_data()
+    if tuple(grad.shape) != tuple(p.shape):
+        raise ShapeError(
+            f"optimizer: a gradient has its parameter's shape, got {tuple(grad.shape)} for a "
+            f"parameter of shape {tuple(p.shape)}; run backward again after replacing data"
+        )
+    return grad if grad.dtype == p.dtype else xp.astype(grad, p.dtype)
+
+
+def _by_position(
+    name: str, state: Mapping[Any, Mapping[str, Any]], params: Sequence[Tensor]
+) -> list[tuple[int, Mapping[str, Any]]]:
+    """(position, arrays) of a saved state, after its positions and shapes are checked."""
+    checked = []
+    for key, own in state.items():
+        i = int(key)
+        if not 0 <= i < len(params):
+            raise CheckpointError(
+                f"{name}: the saved state speaks of parameter {i}, there are {len(params)}; "
+                "build the optimizer over the same model"
+            )
+        for label, array in own.items():
+            if tuple(array.shape) != tuple(params[i].shape):
+                raise CheckpointError(
+                    f"{name}: saved {label} of parameter {i} has shape {tuple(array.shape)}, the "
+                    f"parameter {tuple(params[i].shape)}; build the optimizer over the same model"
+                )
+        checked.append((i, own))
+    return checked

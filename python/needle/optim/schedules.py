@@ -1,0 +1,159 @@
+"""Learning rates over time. A schedule is a pure function of the step number and the base rate.
+
+``schedule.step()`` after each optimiser step (or epoch; the unit is yours) sets every group's
+``lr``. The base rate is the group's ``lr`` when the first schedule was built, kept in the group
+as ``initial_lr``; so schedules can be combined and resumed from their step number alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import CheckpointError
+from .optimizer import Optimizer
+
+
+class Schedule:
+    """Base class: write ``rate``."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        self.steps = 0
+        for group in optimizer.param_groups:
+            group.setdefault("initial_lr", group["lr"])
+        self._apply()
+
+    def rate(self, step: int, base_lr: float) -> float:
+        """The learning rate after ``step`` steps, from the group's base rate."""
+        raise NotImplementedError
+
+    def step(self) -> None:
+        """One step on: sets the new rates."""
+        self.steps += 1
+        self._apply()
+
+    def _apply(self) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate(self.steps, group["initial_lr"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """``{"steps": int, "base_lrs": [...]}``; what the constructor got is not in it."""
+        base = [group["initial_lr"] for group in self.optimizer.param_groups]
+        return {"steps": self.steps, "base_lrs": base}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes to the saved step and sets the rates of it."""
+        groups, base = self.optimizer.param_groups, state["base_lrs"]
+        if len(base) != len(groups):
+            raise CheckpointError(
+                f"{type(self).__name__}: saved for {len(base)} parameter groups, the optimizer "
+                f"has {len(groups)}; build it with the same groups"
+            )
+        for group, lr in zip(groups, base, strict=True):
+            group["initial_lr"] = lr
+        self.steps = int(state["steps"])
+        self._apply()
+
+
+class StepLR(Schedule):
+    """base * gamma ** (step // step_size)."""
+
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
+        _check_positive("StepLR", "step_size", step_size)
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(optimizer)
+
+    def rate(self, step: int, base_lr: float) -> float:
+        return float(base_lr * self.gamma ** (step // self.step_size))
+
+
+class CosineLR(Schedule):
+    """From base down to ``min_lr`` along half a cosine in ``total_steps``; constant afterwards."""
+
+    def __init__(self, optimizer: Optimizer, total_steps: int, min_lr: float = 0.0) -> None:
+        _check_positive("CosineLR", "total_steps", total_steps)
+        self.total_steps, self.min_lr = total_steps, min_lr
+        super().__init__(optimizer)
+
+    def rate(self, step: int, base_lr: float) -> float:
+        return _cosine(base_lr, self.min_lr, min(step / self.total_steps, 1.0))
+
+
+class OneCycleLR(Schedule):
+    """Up from max_lr/div_factor to max_lr in the first ``pct_start`` of the steps, then down to
+    max_lr/div_factor/final_div_factor, both along cosines (Smith & Topin 2018; PyTorch's numbers
+    without its momentum cycle)."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        max_lr: float,
+        total_steps: int,
+        pct_start: float = 0.3,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+    ) -> None:
+        _check_positive("OneCycleLR", "total_steps", total_steps)
+        self.max_lr, self.total_steps, self.pct_start = max_lr, total_steps, pct_start
+        self.start_lr = max_lr / div_factor
+        self.end_lr = self.start_lr / final_div_factor
+        super().__init__(optimizer)
+
+    def rate(self, step: int, base_lr: float) -> float:
+        peak, last = self.pct_start * self.total_steps - 1, self.total_steps - 1
+        if step <= peak:
+            return _cosine(self.start_lr, self.max_lr, step / peak if peak > 0 else 1.0)
+        share = (step - peak) / (last - peak) if last > peak else 1.0
+        return _cosine(self.max_lr, self.end_lr, min(share, 1.0))
+
+
+class WarmUp(Schedule):
+    """Linearly from base * start_factor to base in ``total_steps``; base afterwards."""
+
+    def __init__(self, optimizer: Optimizer, total_steps: int, start_factor: float = 0.0) -> None:
+        _check_positive("WarmUp", "total_steps", total_steps)
+        self.total_steps, self.start_factor = total_steps, start_factor
+        super().__init__(optimizer)
+
+    def rate(self, step: int, base_lr: float) -> float:
+        share = min(step / self.total_steps, 1.0)
+        return float(base_lr * (self.start_factor + (1.0 - self.start_factor) * share))
+
+
+class SequentialLR(Schedule):
+    """``schedules[0]`` until step ``milestones[0]``, then ``schedules[1]`` from its own step 0, …
+
+    >>> SequentialLR([WarmUp(opt, 100), CosineLR(opt, 900)], [100])  # doctest: +SKIP
+    """
+
+    def __init__(self, schedules: Sequence[Schedule], milestones: Sequence[int]) -> None:
+        increasing = all(a < b for a, b in zip(milestones, milestones[1:], strict=False))
+        if len(schedules) != len(milestones) + 1 or not increasing:
+            raise ValueError(
+                "SequentialLR: needs one milestone fewer than schedules, increasing, got "
+                f"{len(schedules)} schedules and milestones {list(milestones)}"
+            )
+        if len({id(schedule.optimizer) for schedule in schedules}) > 1:
+            raise ValueError(
+                "SequentialLR: all schedules must share one optimizer, got several; build them "
+                "over the same one"
+            )
+        self.schedules, self.milestones = list(schedules), list(milestones)
+        super().__init__(schedules[0].optimizer)
+
+    def rate(self, step: int, base_lr: float) -> float:
+        passed = sum(step >= milestone for milestone in self.milestones)
+        begin = self.milestones[passed - 1] if passed else 0
+        return self.schedules[passed].rate(step - begin, base_lr)
+
+
+def _check_positive(name: str, argument: str, value: int) -> None:
+    if value <= 0:
+        raise ValueError(f"{name}: {argument} must be a positive number of steps, got {value}")
+
+
+def _cosine(start: float, end: float, share: float) -> float:
+    """From start (share 0) to end (share 1) along half a cosine."""
+    return float(end + (start - end) * (1.0 + math.cos(math.pi * share)) / 2.0)
