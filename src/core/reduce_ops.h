@@ -1,0 +1,23 @@
+// The reductions, one row each: the name the backend interface gives it. How two values combine is
+// written in each target's reduce file, because it depends on the accumulators used there.
+#pragma once
+
+#include <cstdint>
+
+namespace needle {
+
+#define NEEDLE_REDUCE_OPS(ROW) ROW(sum) ROW(prod) ROW(max) ROW(min) ROW(any) ROW(all)
+
+enum class ReduceOp : std::uint8_t {
+#define NEEDLE_ROW(name) name,
+  NEEDLE_REDUCE_OPS(NEEDLE_ROW)
+#undef NEEDLE_ROW
+};
+
+inline constexpr const char* kReduceNames[] = {
+#define NEEDLE_ROW(name) #name,
+    NEEDLE_REDUCE_OPS(NEEDLE_ROW)
+#undef NEEDLE_ROW
+};
+
+}  // namespace needle

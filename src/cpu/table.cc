@@ -1,0 +1,35 @@
+// Fills the kernel table of one instruction set. Every row is here once its family file exists:
+// a line of NEEDLE_READY names it (a row that is absent stays null and is not exported).
+#include "kernels.h"
+
+namespace needle::cpu::NEEDLE_ISA {
+namespace {
+
+#define NEEDLE_READY(ROW) \
+  ROW(fill)               \
+  ROW(copy)               \
+  ROW(unary)              \
+  ROW(binary)             \
+  ROW(where)              \
+  ROW(reduce)             \
+  ROW(gather)             \
+  ROW(scatter)            \
+  ROW(scatter_add)
+
+#define NEEDLE_QUOTE_(text) #text
+#define NEEDLE_QUOTE(text) NEEDLE_QUOTE_(text)
+
+constexpr KernelTable make_table() {
+  KernelTable t;
+  t.isa = NEEDLE_QUOTE(NEEDLE_ISA);
+#define NEEDLE_ROW(name) t.name = &name;
+  NEEDLE_READY(NEEDLE_ROW)
+#undef NEEDLE_ROW
+  return t;
+}
+
+}  // namespace
+
+constinit const KernelTable table = make_table();
+
+}  // namespace needle::cpu::NEEDLE_ISA
