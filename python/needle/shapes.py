@@ -1,0 +1,264 @@
+"""Arithmetic on shapes and strides: pure functions on tuples of ints, used by every floor above.
+
+No array and no backend is known here. Functions that check a caller's input take the operation's
+name first, for the message. Strides count elements, not bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from functools import cmp_to_key, lru_cache
+from itertools import pairwise
+from typing import Any
+
+from .config import MAX_DIMS
+from .errors import DTypeError, ShapeError
+
+Shape = tuple[int, ...]
+Strides = tuple[int, ...]
+
+_CACHED = 4096
+
+
+def product(shape: Iterable[int]) -> int:
+    """The number of elements of ``shape``; 1 for ()."""
+    return math.prod(shape)
+
+
+@lru_cache(_CACHED)
+def compact_strides(shape: Shape) -> Strides:
+    """Row-major strides; an axis of size 0 counts as 1, as in NumPy.
+
+    >>> compact_strides((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size or 1
+    return tuple(reversed(strides))
+
+
+def as_shape(op: str, shape: Any) -> Shape:
+    """A caller's shape (an int or a sequence of ints) as a tuple; ShapeError for a bad one."""
+    result = as_int_tuple(op, "shape", shape)
+    if any(size < 0 for size in result):
+        raise ShapeError(f"{op}: sizes must not be negative, got shape {result}")
+    check_ndim(op, len(result))
+    return result
+
+
+def as_int_tuple(op: str, what: str, value: Any) -> tuple[int, ...]:
+    """An int or a sequence of ints (NumPy ints too) as a tuple of Python ints."""
+    items = value if isinstance(value, Iterable) else (value,)
+    try:
+        return tuple(operator.index(item) for item in items)
+    except TypeError:
+        raise DTypeError(f"{op}: {what} must be an int or a tuple of ints, got {value!r}") from None
+
+
+def check_ndim(op: str, ndim: int) -> None:
+    """ShapeError when an array would have more than MAX_DIMS axes."""
+    if ndim > MAX_DIMS:
+        raise ShapeError(f"{op}: an array has at most {MAX_DIMS} axes, got {ndim}; reshape it")
+
+
+@lru_cache(_CACHED)
+def broadcast_shapes(op: str, *shapes: Shape) -> Shape:
+    """The shape that all ``shapes`` broadcast to by NumPy's rule; ShapeError if there is none.
+
+    >>> broadcast_shapes("add", (3, 1), (4,))
+    (3, 4)
+    """
+    result = list(max(shapes, key=len))
+    for shape in shapes:
+        lead = len(result) - len(shape)
+        for axis, size in enumerate(shape, lead):
+            if size == result[axis] or size == 1:
+                continue
+            if result[axis] != 1:
+                listed = " and ".join(map(str, shapes))
+                raise ShapeError(
+                    f"{op}: shapes must broadcast (equal or 1 from the right), got {listed}; "
+                    f"reshape one operand"
+                )
+            result[axis] = size
+    return tuple(result)
+
+
+def broadcast_strides(op: str, shape: Shape, strides: Strides, target: Shape) -> Strides:
+    """Strides that view an array of ``shape`` as ``target``; ShapeError if it does not fit.
+
+    Repeated axes get stride 0, and so do all of size 1 (NumPy's convention).
+    """
+    lead = len(target) - len(shape)
+    if lead < 0 or any(s not in (1, t) for s, t in zip(shape, target[lead:], strict=True)):
+        raise ShapeError(
+            f"{op}: every axis must be equal or of size 1 from the right, got shape {shape} for "
+            f"target {target}; reshape the array first"
+        )
+    return (0,) * lead + tuple(
+        0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True)
+    )
+
+
+def normalize_axis(op: str, axis: Any, ndim: int) -> int:
+    """``axis`` counted from the front, in [0, ndim)."""
+    try:
+        index = operator.index(axis)
+    except TypeError:
+        raise DTypeError(f"{op}: axis must be an int, got {axis!r}") from None
+    if not -ndim <= index < ndim:
+        valid = f"use {-ndim}..{ndim - 1}" if ndim else "a 0-d array has no axes"
+        raise ShapeError(f"{op}: axis {index} is out of range for {ndim} dimensions; {valid}")
+    return index + ndim if index < 0 else index
+
+
+def normalize_axes(op: str, axes: Any, ndim: int) -> tuple[int, ...]:
+    """None (every axis), an int or a sequence of ints as a sorted tuple in [0, ndim)."""
+    if axes is None:
+        return tuple(range(ndim))
+    return tuple(sorted(distinct_axes(op, axes, ndim)))
+
+
+def distinct_axes(op: str, axes: Any, ndim: int) -> tuple[int, ...]:
+    """Axes in the caller's order, in [0, ndim), none twice."""
+    items: Sequence[Any] = tuple(axes) if isinstance(axes, Iterable) else (axes,)
+    result = tuple(normalize_axis(op, axis, ndim) for axis in items)
+    if len(set(result)) != len(result):
+        raise ShapeError(f"{op}: axes must be distinct, got {tuple(items)} for {ndim} dimensions")
+    return result
+
+
+def reduced_shape(shape: Shape, axes: Iterable[int], keepdims: bool) -> Shape:
+    """``shape`` after reducing the (normalised) axes; kept as 1 with ``keepdims``."""
+    dropped = frozenset(axes)
+    if keepdims:
+        return tuple(1 if axis in dropped else size for axis, size in enumerate(shape))
+    return tuple(size for axis, size in enumerate(shape) if axis not in dropped)
+
+
+def resolve_reshape(op: str, shape: Shape, new_shape: Any) -> Shape:
+    """``new_shape`` with its one -1 filled in; ShapeError when the sizes differ."""
+    target = as_int_tuple(op, "shape", new_shape)
+    check_ndim(op, len(target))
+    total, unknown = product(shape), target.count(-1)
+    known = product(size for size in target if size != -1)
+    if unknown > 1 or any(size < -1 for size in target):
+        raise ShapeError(f"{op}: sizes must be >= 0 with at most one -1, got {target}")
+    fits = known == total if not unknown else known != 0 and total % known == 0
+    if not fits:
+        raise ShapeError(
+            f"{op}: the number of elements must stay {total}, got shape {shape} to {target}"
+        )
+    return tuple(total // known if size == -1 else size for size in target)
+
+
+def view_strides_for_reshape(shape: Shape, strides: Strides, new_shape: Shape) -> Strides | None:
+    """Strides under which the same memory reads as ``new_shape``, or None if a copy is needed.
+
+    Both shapes have the same number of elements. Runs of old axes are matched with runs of new
+    ones of equal size; a run of old axes must be dense in itself.
+    """
+    if shape == new_shape:
+        return strides
+    if product(shape) == 0 or is_row_major(shape, strides):
+        return compact_strides(new_shape)
+    old = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
+    result: list[int] = []
+    taken = 0
+    while taken < len(old):
+        run_size, first = old[taken][0], taken
+        new_run = [new_shape[len(result)]]
+        new_size = new_run[0]
+        while run_size != new_size:
+            if new_size < run_size:
+                new_run.append(new_shape[len(result) + len(new_run)])
+                new_size *= new_run[-1]
+            else:
+                taken += 1
+                run_size *= old[taken][0]
+                if old[taken - 1][1] != old[taken][0] * old[taken][1]:
+                    return None
+        taken += 1
+        assert first < taken
+        stride = old[taken - 1][1]
+        run_strides = []
+        for size in reversed(new_run):
+            run_strides.append(stride)
+            stride *= size
+        result.extend(reversed(run_strides))
+    last = result[-1] if result else 1
+    return tuple(result) + (last,) * (len(new_shape) - len(result))
+
+
+def is_row_major(shape: Shape, strides: Strides) -> bool:
+    """Whether the elements lie one after another in row-major order (size-1 axes do not count)."""
+    step = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size != 1 and stride != step:
+            return False
+        step *= size
+    return True
+
+
+@lru_cache(_CACHED)
+def dense_strides_like(shape: Shape, *strides: Strides) -> Strides:
+    """Strides of a new dense buffer that keeps the operands' axis order ("K order").
+
+    Every operand's strides belong to ``shape`` (0 on broadcast axes, which have no say). The
+    first operand that orders two axes decides; where none does, row-major.
+    """
+    axes = [axis for axis in range(len(shape)) if shape[axis] != 1]
+    if all(_in_order(axes, operand) for operand in strides):
+        return compact_strides(shape)
+
+    def compare(a: int, b: int) -> int:
+        for operand in strides:
+            if operand[a] and operand[b] and abs(operand[a]) != abs(operand[b]):
+                return abs(operand[b]) - abs(operand[a])
+        return a - b
+
+    order = sorted(axes, key=cmp_to_key(compare))
+    result = [1] * len(shape)
+    step = 1
+    for axis in reversed(order):
+        result[axis] = step
+        step *= shape[axis] or 1
+    return tuple(result)
+
+
+def _in_order(axes: Sequence[int], strides: Strides) -> bool:
+    """Whether the non-zero strides fall along ``axes``."""
+    steps = [abs(strides[axis]) for axis in axes if strides[axis]]
+    return all(left >= right for left, right in pairwise(steps))
+
+
+def conv_output_size(
+    op: str, size: int, kernel: int, stride: int, padding: int, dilation: int
+) -> int:
+    """Positions of a window: (size + 2*padding - dilation*(kernel-1) - 1) // stride + 1."""
+    if kernel < 1 or stride < 1 or dilation < 1 or padding < 0:
+        raise ShapeError(
+            f"{op}: kernel, stride and dilation must be at least 1 and padding at least 0, got "
+            f"kernel={kernel} stride={stride} dilation={dilation} padding={padding}"
+        )
+    span = dilation * (kernel - 1) + 1
+    if size + 2 * padding < span:
+        raise ShapeError(
+            f"{op}: the window must fit the padded input, got window {span} for size {size} with "
+            f"padding {padding}; pad more or use a smaller kernel"
+        )
+    return (size + 2 * padding - span) // stride + 1
+
+
+def pair(op: str, name: str, value: Any) -> tuple[int, int]:
+    """An int (taken twice) or two ints, as for kernel sizes and strides."""
+    items = as_int_tuple(op, name, value)
+    if len(items) == 1 and not isinstance(value, Iterable):
+        items *= 2
+    if len(items) != 2:
+        raise ShapeError(f"{op}: {name} must be an int or two ints, got {value!r}")
+    return items[0], items[1]
