@@ -1,0 +1,201 @@
+"""The floors of the house: who may import whom, in Python and in C++, read from the sources.
+
+ARCHITECTURE.md draws the same floors for people. Nothing here runs the code it looks at, except
+the docstring test, which imports the package as a user would.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "python" / "needle"
+SOURCES = ROOT / "src"
+
+FLOORS = {
+    0: ("errors", "config", "dtypes", "shapes"),
+    1: ("backends",),
+    2: ("ndarray", "backend_ndarray", "accelerated", "backend_numpy", "backend_selection"),
+    3: ("autograd",),
+    4: ("ops",),
+    5: ("init", "optim"),
+    6: ("nn", "testing", "io", "draw"),
+}
+FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
+DATA_MAY_SEE = {0, 1, 2}
+
+
+@dataclass(frozen=True)
+class Import:
+    source: str
+    target: str
+    line: int
+    in_function: bool
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def resolve(source: str, node: ast.ImportFrom) -> str:
+    """The absolute module that a (possibly relative) from-import names."""
+    if node.level == 0:
+        return node.module or ""
+    package = source.split(".")
+    is_package = MODULES[source].name == "__init__.py"
+    base = package[: len(package) - node.level + (1 if is_package else 0)]
+    return ".".join(base + ([node.module] if node.module else []))
+
+
+def targets(source: str, node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        base = resolve(source, node)
+        for alias in node.names:
+            submodule = f"{base}.{alias.name}"
+            yield submodule if submodule in MODULES else base
+
+
+def imports_of(source: str) -> Iterator[Import]:
+    """Every import of needle's own modules in one file."""
+
+    def walk(node: ast.AST, in_function: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            for target in targets(source, child):
+                if target.split(".")[0] == "needle":
+                    yield Import(source, target, child.lineno, in_function)  # type: ignore[attr-defined]
+            inside = in_function or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
+            yield from walk(child, inside)
+
+    yield from walk(ast.parse(MODULES[source].read_text()), False)
+
+
+IMPORTS = [found for source in MODULES for found in imports_of(source)]
+
+
+def room(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def test_every_module_has_a_floor() -> None:
+    rooms = {room(module) for module in MODULES} - {"", "data"}
+    assert rooms <= set(FLOOR_OF), f"give these a floor: {sorted(rooms - set(FLOOR_OF))}"
+
+
+@pytest.mark.parametrize("source", sorted(MODULES))
+def test_imports_go_down(source: str) -> None:
+    if room(source) == "":
+        return  # needle/__init__ is the roof: it may see every room
+    for found in (each for each in IMPORTS if each.source == source):
+        there, here = room(found.target), room(source)
+        where = f"{source}:{found.line} imports {found.target}"
+        assert there != "", f"{where}: the roof is imported by nobody inside"
+        if here == "data":
+            assert there == "data" or FLOOR_OF[there] in DATA_MAY_SEE, where
+        else:
+            assert there != "data" and FLOOR_OF[there] <= FLOOR_OF[here], where
+
+
+def test_no_import_inside_a_function() -> None:
+    late = [f"{e.source}:{e.line} imports {e.target}" for e in IMPORTS if e.in_function]
+    assert not late, (
+        "import at the top, or move the code to the floor it belongs to:\n" + "\n".join(late)
+    )
+
+
+def test_no_import_cycle() -> None:
+    edges: dict[str, set[str]] = {module: set() for module in MODULES}
+    for found in IMPORTS:
+        # A package's __init__ importing its own files is how a package is made, not a cycle;
+        # a file that imports its own package from inside would be one and is kept.
+        if found.target in MODULES and found.target != found.source:
+            edges[found.source].add(found.target)
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, "cycle: " + " -> ".join((*path[path.index(module) :], module))
+        if module not in done:
+            for target in sorted(edges[module]):
+                visit(target, (*path, module))
+            done.add(module)
+
+    for module in MODULES:
+        visit(module, ())
+
+
+def test_the_environment_is_read_in_config_only() -> None:
+    readers = [
+        str(path.relative_to(ROOT))
+        for path in MODULES.values()
+        if path.name != "config.py" and re.search(r"os\.(environ|getenv)", path.read_text())
+    ]
+    assert not readers, f"add a row to config.py instead: {readers}"
+
+
+INCLUDE = re.compile(r'^\s*#include\s+(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
+CPP_MAY_SEE = {
+    "core": {"core"},
+    "cpu": {"core", "cpu"},
+    "cuda": {"core", "cuda"},
+    "bindings": {"core", "cpu", "cuda", "bindings"},
+}
+
+
+@pytest.mark.parametrize("path", sorted(SOURCES.rglob("*.*")), ids=lambda p: p.name)
+def test_cpp_includes_go_down(path: Path) -> None:
+    if path.suffix not in {".h", ".cc", ".cu", ".cuh"}:
+        return
+    here = path.relative_to(SOURCES).parts[0]
+    for quoted, angled in INCLUDE.findall(path.read_text()):
+        if angled:
+            foreign = angled == "Python.h" or angled.startswith("pybind11")
+            assert not foreign or here == "bindings", f"{path.name}: {angled} outside bindings"
+        else:
+            found = [SOURCES / quoted, path.parent / quoted, *SOURCES.glob(f"*/{quoted}")]
+            target = next((p.resolve() for p in found if p.exists()), None)
+            assert target is not None, f"{path.name}: {quoted} does not exist"
+            there = target.relative_to(SOURCES).parts[0]
+            assert there in CPP_MAY_SEE[here], f"{path.name} includes {quoted} of {there}/"
+
+
+def public_members() -> Iterator[tuple[str, object]]:
+    """Every public function and class that needle defines, and the methods classes add."""
+    import importlib
+
+    for module_path in MODULES:
+        if module_path.rsplit(".", 1)[-1] == "__main__":
+            continue
+        module = importlib.import_module(module_path)
+        for name, member in vars(module).items():
+            own = getattr(member, "__module__", None) == module_path
+            if name.startswith("_") or not own:
+                continue
+            if inspect.isfunction(member) or inspect.isclass(member):
+                yield f"{module_path}.{name}", member
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    bare = [name for name, member in public_members() if not (member.__doc__ or "").strip()]
+    assert not bare, "no docstring: " + ", ".join(sorted(bare))
+
+
+def test_every_file_opens_with_what_is_in_it() -> None:
+    bare = [
+        module
+        for module, path in MODULES.items()
+        if path.stat().st_size and ast.get_docstring(ast.parse(path.read_text())) is None
+    ]
+    assert not bare, f"no module docstring: {bare}"
