@@ -1,0 +1,74 @@
+"""Modules made of modules, and those that only pass their input on in another shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .. import ops
+from ..autograd import Tensor
+from ..errors import ShapeError
+from .module import Module
+
+
+class Identity(Module):
+    """x."""
+
+    def forward(self, x: Any) -> Any:
+        return x
+
+
+class Flatten(Module):
+    """(N, ...) -> (N, product of the rest)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not x.shape:
+            raise ShapeError("Flatten: needs a batch axis, got shape (); reshape the input to (N,)")
+        size = 1
+        for n in x.shape[1:]:
+            size *= n
+        return ops.reshape(x, (x.shape[0], size))
+
+
+class Sequential(Module):
+    """The modules one after another; ``modules`` is their tuple, ``model[i]`` one of them."""
+
+    def __init__(self, *modules: Module) -> None:
+        super().__init__()
+        self.modules = modules
+
+    def named_members(self) -> Iterator[tuple[str, Any]]:
+        """Names the modules "0", "1", ... instead of "modules.0", as PyTorch does."""
+        for name, value in super().named_members():
+            if name == "modules":
+                yield from ((str(i), module) for i, module in enumerate(value))
+            else:
+                yield name, value
+
+    def forward(self, x: Any) -> Any:
+        for module in self.modules:
+            x = module(x)
+        return x
+
+    def __getitem__(self, index: int | slice) -> Module:
+        if isinstance(index, slice):
+            return Sequential(*self.modules[index])
+        return self.modules[index]
+
+    def __len__(self) -> int:
+        return len(self.modules)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self.modules)
+
+
+class Residual(Module):
+    """fn(x) + x."""
+
+    def __init__(self, fn: Module) -> None:
+        super().__init__()
+        self.fn = fn
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.fn(x) + x
+        return result

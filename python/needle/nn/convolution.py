@@ -1,0 +1,123 @@
+"""Convolution layers; the formulas are in ``ops.convolution``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .. import init, ops
+from ..autograd import Tensor
+from ..backend_selection import Device
+from ..errors import ShapeError
+from ..shapes import pair
+from .module import Module, Parameter
+
+Size = int | tuple[int, int]
+
+
+class Conv2d(Module):
+    """Cross-correlation of x (N, C, H, W), zero padded, giving (N, O, OH, OW).
+
+    weight (KH, KW, in_channels/groups, out_channels) is drawn Kaiming uniform, then bias (O,) =
+    U(±1/sqrt(fan_in)), fan_in = KH*KW*in_channels/groups. PyTorch's arguments; the weight's layout
+    is the one the kernels read (``nn.torch_mapping`` translates).
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size = 0,
+        dilation: Size = 1,
+        groups: int = 1,
+        bias: bool = True,
+        device: Device | None = None,
+        dtype: Any = "float32",
+    ) -> None:
+        super().__init__()
+        if groups < 1 or in_channels % groups or out_channels % groups:
+            raise ShapeError(
+                f"{type(self).__name__}: groups must divide in_channels and out_channels, got "
+                f"groups={groups} for {in_channels} -> {out_channels}; change one of them"
+            )
+        name = type(self).__name__
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.kernel_size = pair(name, "kernel_size", kernel_size)
+        self.stride = pair(name, "stride", stride)
+        self.padding = pair(name, "padding", padding)
+        self.dilation = pair(name, "dilation", dilation)
+        place: dict[str, Any] = {"device": device, "dtype": dtype}
+        area = self.kernel_size[0] * self.kernel_size[1]
+        fan_in, fan_out = area * (in_channels // groups), area * (out_channels // groups)
+        shape = (*self.kernel_size, in_channels // groups, out_channels)
+        self.weight = Parameter(init.kaiming_uniform(fan_in, fan_out, shape=shape, **place))
+        self.bias: Tensor | None = None
+        if bias:
+            bound = 1.0 / math.sqrt(fan_in)
+            self.bias = Parameter(init.rand(out_channels, low=-bound, high=bound, **place))
+
+    def extra_repr(self) -> str:
+        parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"]
+        parts += [f"stride={self.stride}, padding={self.padding}"]
+        if self.dilation != (1, 1):
+            parts.append(f"dilation={self.dilation}")
+        if self.groups != 1:
+            parts.append(f"groups={self.groups}")
+        return ", ".join([*parts, f"bias={self.bias is not None}"])
+
+    def forward(self, x: Tensor) -> Tensor:
+        shape = tuple(x.shape)
+        if len(shape) != 4 or shape[1] != self.in_channels:
+            raise ShapeError(
+                f"{type(self).__name__}: input must be (N, C, H, W) with C={self.in_channels}, got "
+                f"shape {shape}; reshape or permute the input"
+            )
+        return ops.conv2d(
+            x,
+            ops.permute(self.weight, (3, 2, 0, 1)),
+            self.bias,
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+            groups=self.groups,
+        )
+
+
+class Conv(Conv2d):
+    """The course's convolution: square kernel, padding kernel_size // 2, so "same" for odd kernels
+    at stride 1; tuples for kernel_size and stride are taken by their first item.
+
+    ``padding``, ``dilation`` and ``groups`` go beyond it; rectangular kernels are Conv2d's.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        bias: bool = True,
+        device: Device | None = None,
+        dtype: Any = "float32",
+        *,
+        padding: Size | None = None,
+        dilation: int = 1,
+        groups: int = 1,
+    ) -> None:
+        size = kernel_size if isinstance(kernel_size, int) else kernel_size[0]
+        step = stride if isinstance(stride, int) else stride[0]
+        same = dilation * (size // 2)
+        super().__init__(
+            in_channels,
+            out_channels,
+            size,
+            stride=step,
+            padding=same if padding is None else padding,
+            dilation=dilation,
+            groups=groups,
+            bias=bias,
+            device=device,
+            dtype=dtype,
+        )

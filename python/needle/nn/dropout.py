@@ -1,0 +1,29 @@
+"""Dropout."""
+
+from __future__ import annotations
+
+from .. import init
+from ..autograd import Tensor
+from .module import Module
+
+
+class Dropout(Module):
+    """In training: zeroes each element with probability p and scales the rest by 1/(1-p).
+
+    The mask is one draw of the global ``np.random`` stream a call (also for p = 0).
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        if not 0.0 <= p < 1.0:
+            raise ValueError(f"Dropout: p must be in [0, 1), got {p}; give the share to drop")
+        self.p = p
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return x
+        mask = init.randb(*x.shape, p=1 - self.p, device=x.device, dtype=x.dtype)
+        return x * mask / (1 - self.p)

@@ -1,0 +1,45 @@
+"""Losses as modules; the formulas are in ``ops.loss``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import ops
+from ..autograd import Tensor
+from ..errors import DTypeError
+from .module import Module
+
+
+class SoftmaxLoss(Module):
+    """Mean softmax loss of logits (N, C) and class ids y (N,), the course's form.
+
+    Class ids may come as whole floats (course data loaders make float32 of everything).
+    """
+
+    def forward(self, logits: Tensor, y: Tensor) -> Tensor:
+        return ops.cross_entropy(logits, _whole(y))
+
+
+class CrossEntropyLoss(Module):
+    """``ops.cross_entropy``: integer class ids, label smoothing, reduction mean, sum or none."""
+
+    def __init__(self, label_smoothing: float = 0.0, reduction: str = "mean") -> None:
+        super().__init__()
+        self.label_smoothing, self.reduction = label_smoothing, reduction
+
+    def extra_repr(self) -> str:
+        return f"label_smoothing={self.label_smoothing}, reduction={self.reduction!r}"
+
+    def forward(self, logits: Tensor, ids: Tensor) -> Tensor:
+        return ops.cross_entropy(
+            logits, ids, label_smoothing=self.label_smoothing, reduction=self.reduction
+        )
+
+
+def _whole(y: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """The ids as int64; DTypeError if one is NaN or has a fraction."""
+    host = y.numpy()
+    if host.dtype.kind == "f" and not (np.isfinite(host) & (host == np.floor(host))).all():
+        wrong = host[~(np.isfinite(host) & (host == np.floor(host)))].reshape(-1)[0]
+        raise DTypeError(f"SoftmaxLoss: class ids must be whole numbers, got {wrong}; pass ids")
+    return host.astype(np.int64)

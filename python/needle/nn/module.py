@@ -1,0 +1,234 @@
+"""Module and Parameter: what layers are made of. The layers are in the other files of ``nn``.
+
+A module is a plain object: its Parameters and sub-modules are found by walking its attributes in
+the order they were set, through dicts, lists and tuples. Nothing is registered, except which
+Tensors are buffers (state that is saved but not trained).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray as NumpyArray
+
+from ..autograd import Tensor
+from ..backend_selection import Device, is_array, to_numpy
+from ..backend_selection import device as as_device
+from ..dtypes import as_dtype, is_floating
+from ..errors import CheckpointError
+from .summary import describe
+
+Self = TypeVar("Self", bound="Module")
+
+
+class Parameter(Tensor):
+    """A Tensor that a module trains."""
+
+
+class Module:
+    """Base class of layers and models: set Parameters and modules as attributes, write forward."""
+
+    training: bool = True
+    _buffers: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self.training = True
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's function; called through ``module(...)``."""
+        raise NotImplementedError(f"{type(self).__name__}: write forward(self, ...)")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(*args, **kwargs)
+
+    # ---- what is in it -----------------------------------------------------------------------
+
+    def named_members(self) -> Iterator[tuple[str, Any]]:
+        """(name, value) of the attributes that are walked; Sequential drops a level of names."""
+        yield from vars(self).items()
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """(name, module) of the modules directly in this one, lists and dicts flattened."""
+        for name, value in self.named_members():
+            for path, leaf in _leaves(name, value):
+                if isinstance(leaf, Module):
+                    yield path, leaf
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """(dotted name, module) of this module ("") and all below it, each module once."""
+        yield from _modules(self, prefix, set())
+
+    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
+        """(dotted name, Parameter) in attribute order, each Parameter once."""
+        for name, value in _tensors(self, prefix, set()):
+            if isinstance(value, Parameter):
+                yield name, value
+
+    def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+        """(dotted name, Tensor) of the registered buffers."""
+        for path, module in self.named_modules(prefix):
+            for name in module._buffers:
+                yield _join(path, name), getattr(module, name)
+
+    def parameters(self) -> list[Parameter]:
+        """All Parameters, as ``named_parameters``."""
+        return [p for _, p in self.named_parameters()]
+
+    def buffers(self) -> list[Tensor]:
+        """All buffers, as ``named_buffers``."""
+        return [b for _, b in self.named_buffers()]
+
+    def _children(self) -> list[Module]:
+        """All modules below this one (the course's name)."""
+        return [module for _, module in self.named_modules() if module is not self]
+
+    def register_buffer(self, name: str, value: Tensor) -> None:
+        """Sets the attribute ``name``, and saves and moves it with the module from now on."""
+        setattr(self, name, value)
+        if name not in self._buffers:
+            self._buffers = (*self._buffers, name)
+
+    # ---- what can be done to all of it -------------------------------------------------------
+
+    def train(self: Self, mode: bool = True) -> Self:
+        """Sets training mode (or, with False, evaluation mode) everywhere below."""
+        for _, module in self.named_modules():
+            module.training = mode
+        return self
+
+    def eval(self: Self) -> Self:
+        """Sets evaluation mode."""
+        return self.train(False)
+
+    def apply(self: Self, function: Callable[[Module], Any]) -> Self:
+        """Calls ``function`` on every module below, then on this one."""
+        for module in reversed([module for _, module in self.named_modules()]):
+            function(module)
+        return self
+
+    def zero_grad(self) -> None:
+        """Drops all gradients (sets them to None)."""
+        for p in self.parameters():
+            p.grad = None
+
+    def to(self: Self, device: Device | str | None = None, dtype: Any = None) -> Self:
+        """Moves parameters and buffers to a device and floating ones to a dtype, in place.
+
+        ``to("float64")`` and ``to(dtype="float64")`` are the same. Gradients are dropped; build
+        optimisers afterwards, their state does not move along.
+        """
+        if isinstance(device, (str, np.dtype)) and dtype is None and _names_dtype(device):
+            device, dtype = None, device
+        target = None if device is None else as_device(device)
+        wanted = None if dtype is None else as_dtype(dtype, "Module.to")
+        for tensor in [*self.parameters(), *self.buffers()]:
+            own = tensor.dtype if wanted is None or not is_floating(tensor.dtype) else wanted
+            moved = Tensor(tensor.detach(), device=target or tensor.device, dtype=own)
+            tensor.cached_data = moved.realize_cached_data()
+            tensor.grad = None
+        return self
+
+    # ---- saving and loading ------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Dotted name -> detached Tensor, parameters and buffers in attribute order.
+
+        A step of an optimiser gives parameters new buffers, so this is a snapshot without a copy.
+        """
+        return {name: value.detach() for name, value in _tensors(self, "", set())}
+
+    def load_state_dict(
+        self, state: Mapping[str, Any], strict: bool = True
+    ) -> tuple[list[str], list[str]]:
+        """Takes values (Tensors, NDArrays or NumPy arrays) by name, cast to each one's dtype.
+
+        Returns (missing, unexpected) names. CheckpointError if a shape differs or, when strict,
+        if a name is missing or unexpected; nothing has changed then.
+        """
+        own = dict(_tensors(self, "", set()))
+        missing = [name for name in own if name not in state]
+        unexpected = [name for name in state if name not in own]
+        values = {name: _as_numpy(state[name]) for name in own if name in state}
+        problems = [
+            f"{name} has shape {value.shape}, expected {tuple(own[name].shape)}"
+            for name, value in values.items()
+            if value.shape != tuple(own[name].shape)
+        ]
+        if strict:
+            problems += [f"missing {name}" for name in missing]
+            problems += [f"unexpected {name}" for name in unexpected]
+        if problems:
+            raise CheckpointError(
+                f"{type(self).__name__}.load_state_dict: the state is of another model: "
+                f"{'; '.join(problems)}; load it into the model it was saved from"
+                + (" or pass strict=False" if strict and (missing or unexpected) else "")
+            )
+        for name, value in values.items():
+            tensor = own[name]
+            tensor.data = Tensor(value.astype(tensor.dtype), device=tensor.device)
+        return missing, unexpected
+
+    # ---- looks -------------------------------------------------------------------------------
+
+    def extra_repr(self) -> str:
+        """What stands between the parentheses of a layer's repr."""
+        return ""
+
+    def __repr__(self) -> str:
+        return describe(self)
+
+
+def _join(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """(dotted name, leaf) of an attribute: itself, or what its dict, list or tuple holds."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(f"{name}.{key}", item)
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from _leaves(f"{name}.{i}", item)
+    else:
+        yield name, value
+
+
+def _modules(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple[str, Module]]:
+    if id(module) in seen:
+        return
+    seen.add(id(module))
+    yield prefix, module
+    for name, child in module.named_children():
+        yield from _modules(child, _join(prefix, name), seen)
+
+
+def _tensors(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
+    """(dotted name, tensor) of all Parameters and buffers in attribute order, each once."""
+    if id(module) in seen:
+        return
+    seen.add(id(module))
+    for name, value in module.named_members():
+        for path, leaf in _leaves(name, value):
+            if isinstance(leaf, Module):
+                yield from _tensors(leaf, _join(prefix, path), seen)
+            elif _is_state(module, path, leaf) and id(leaf) not in seen:
+                seen.add(id(leaf))
+                yield _join(prefix, path), leaf
+
+
+def _is_state(module: Module, path: str, leaf: Any) -> bool:
+    return isinstance(leaf, Parameter) or path in module._buffers
+
+
+def _names_dtype(name: Any) -> bool:
+    return str(name) in ("float32", "float64")
+
+
+def _as_numpy(value: Any) -> NumpyArray[Any]:
+    """A host copy of a Tensor, an array of either mode, or anything NumPy takes."""
+    if isinstance(value, Tensor):
+        return np.array(value.detach().numpy())
+    return np.array(to_numpy(value) if is_array(value) else value)

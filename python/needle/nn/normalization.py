@@ -1,0 +1,117 @@
+"""Batch and layer normalisation with their parameters and running statistics.
+
+The formulas and gradients are in ``ops.normalization``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import init, ops
+from ..autograd import Tensor
+from ..backend_selection import Device
+from ..errors import ShapeError
+from .module import Module, Parameter
+
+
+class _BatchNorm(Module):
+    """Normalises each channel (axis 1) over the batch; running statistics for evaluation.
+
+    running = (1 - momentum) * running + momentum * batch, with the *biased* batch variance both
+    here and in the normalisation (Ioffe & Szegedy 2015; PyTorch keeps the unbiased one).
+    """
+
+    ndims: tuple[int, ...]
+    layout: str
+
+    def __init__(
+        self,
+        dim: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        device: Device | None = None,
+        dtype: Any = "float32",
+    ) -> None:
+        super().__init__()
+        self.dim, self.eps, self.momentum = dim, eps, momentum
+        self.weight = Parameter(init.ones(dim, device=device, dtype=dtype))
+        self.bias = Parameter(init.zeros(dim, device=device, dtype=dtype))
+        self.register_buffer("running_mean", init.zeros(dim, device=device, dtype=dtype))
+        self.register_buffer("running_var", init.ones(dim, device=device, dtype=dtype))
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, eps={self.eps}, momentum={self.momentum}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        shape = tuple(x.shape)
+        if len(shape) not in self.ndims or shape[1] != self.dim:
+            raise ShapeError(
+                f"{type(self).__name__}: input must be {self.layout} with C={self.dim}, got shape "
+                f"{shape}; check the layer's dim or reshape the input"
+            )
+        if not self.training:
+            return self._evaluate(x)
+        y, mean, var = ops.batch_norm(x, self.weight, self.bias, eps=self.eps)
+        self.running_mean = self._mixed(self.running_mean, mean)
+        self.running_var = self._mixed(self.running_var, var)
+        return y
+
+    def _mixed(self, running: Tensor, observed: Tensor) -> Tensor:
+        m = self.momentum
+        return (running.detach() * (1 - m) + observed.detach() * m).detach()
+
+    def _evaluate(self, x: Tensor) -> Tensor:
+        """x * scale + shift: one multiplication and one addition per element."""
+        scale = self.weight / ops.sqrt(self.running_var + self.eps)
+        shift = self.bias - self.running_mean * scale
+        shape = (1, self.dim) + (1,) * (len(x.shape) - 2)
+        full = tuple(x.shape)
+        return x * ops.broadcast_to(ops.reshape(scale, shape), full) + ops.broadcast_to(
+            ops.reshape(shift, shape), full
+        )
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch normalisation of (N, C) over N, or of (N, C, L) over N and L."""
+
+    ndims, layout = (2, 3), "(N, C)"
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalisation of (N, C, H, W) over N, H and W."""
+
+    ndims, layout = (4,), "(N, C, H, W)"
+
+
+class LayerNorm(Module):
+    """Normalises over the last axis, x (..., dim), with the biased variance (Ba et al. 2016)."""
+
+    def __init__(
+        self,
+        dim: int,
+        eps: float = 1e-5,
+        device: Device | None = None,
+        dtype: Any = "float32",
+    ) -> None:
+        super().__init__()
+        self.dim, self.eps = dim, eps
+        self.weight = Parameter(init.ones(dim, device=device, dtype=dtype))
+        self.bias = Parameter(init.zeros(dim, device=device, dtype=dtype))
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, eps={self.eps}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not x.shape or x.shape[-1] != self.dim:
+            raise ShapeError(
+                f"{type(self).__name__}: the last axis must have dim={self.dim}, got shape "
+                f"{tuple(x.shape)}; check the layer's dim"
+            )
+        return ops.layer_norm(x, self.weight, self.bias, eps=self.eps)
+
+
+class LayerNorm1d(LayerNorm):
+    """LayerNorm under the course's name; it too takes any number of leading axes."""

@@ -1,0 +1,201 @@
+"""The softmax family and cross entropy; every member subtracts the maximum before exp.
+
+Losses as modules are in ``nn.loss``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import accelerated
+from ..autograd import Tensor, TensorOp
+from ..backend_selection import device_of, from_numpy, is_array, to_numpy
+from ..dtypes import is_floating
+from ..errors import DTypeError, ShapeError
+from ..shapes import normalize_axes, normalize_axis, reduced_shape
+from .elementwise import exp
+from .reduction import summation
+from .registry import op
+from .shape import broadcast_to, reshape
+
+Array = Any
+Axes = int | Sequence[int] | None
+REDUCTIONS = ("mean", "sum", "none")
+
+
+class Softmax(TensorOp):
+    """exp(a) / sum(exp(a)) along an axis: ``softmax``."""
+
+    def __init__(self, axis: int = -1) -> None:
+        self.axis = axis
+
+    def compute(self, a: Array) -> Array:
+        _check_floating("softmax", a)
+        return accelerated.softmax(a, normalize_axis("softmax", self.axis, a.ndim))
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        weighted = out_grad * node
+        return weighted - node * _total(weighted, self.axis)
+
+
+@op(Softmax)
+def softmax(a: Tensor, axis: int = -1) -> Tensor:
+    """exp(a) / sum(exp(a)) along ``axis``; floating dtypes only."""
+    return Softmax(axis)(a)
+
+
+class LogSoftmax(TensorOp):
+    """a - logsumexp(a) along an axis: ``logsoftmax``."""
+
+    def __init__(self, axis: int = -1) -> None:
+        self.axis = axis
+
+    def compute(self, a: Array) -> Array:
+        _check_floating("logsoftmax", a)
+        return accelerated.log_softmax(a, normalize_axis("logsoftmax", self.axis, a.ndim))
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return out_grad - exp(node) * _total(out_grad, self.axis)
+
+
+@op(LogSoftmax)
+def logsoftmax(a: Tensor, *, axis: int = -1) -> Tensor:
+    """a - logsumexp(a) along ``axis``, the last by default (axis 1 of the course's (N, C))."""
+    return LogSoftmax(axis)(a)
+
+
+class LogSumExp(TensorOp):
+    """log(sum(exp(a))) over axes: ``logsumexp``."""
+
+    def __init__(self, axes: Axes = None, keepdims: bool = False) -> None:
+        self.axes, self.keepdims = axes, keepdims
+
+    def compute(self, a: Array) -> Array:
+        _check_floating("logsumexp", a)
+        axes = normalize_axes("logsumexp", self.axes, a.ndim)
+        if any(a.shape[axis] == 0 for axis in axes):
+            raise ShapeError(
+                f"logsumexp: needs at least one element to reduce, got shape {a.shape} over axes "
+                f"{axes}; skip empty inputs"
+            )
+        return accelerated.logsumexp(a, axes, self.keepdims)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        a = node.inputs[0]
+        shape = tuple(a.shape)
+        kept = reduced_shape(shape, normalize_axes("logsumexp", self.axes, len(shape)), True)
+        grad, value = (broadcast_to(reshape(v, kept), shape) for v in (out_grad, node))
+        return grad * exp(a - value)
+
+
+@op(LogSumExp)
+def logsumexp(a: Tensor, axes: Axes = None, *, keepdims: bool = False) -> Tensor:
+    """log(sum(exp(a))) over ``axes`` (None: all), exact for any size of the inputs."""
+    return LogSumExp(axes, keepdims)(a)
+
+
+class CrossEntropy(TensorOp):
+    """-sum_c q_c logsoftmax(logits)_c of each row, (N, C) -> (N,): ``cross_entropy``.
+
+    labels: int64 array (N,) in [0, C), checked; q = (1-smoothing) * one_hot + smoothing/C.
+    """
+
+    def __init__(self, labels: Array, smoothing: float = 0.0) -> None:
+        self.labels, self.smoothing = labels, smoothing
+
+    def compute(self, logits: Array) -> Array:
+        return accelerated.cross_entropy(logits, self.labels, self.smoothing)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return CrossEntropyGrad(self.labels, self.smoothing)(out_grad, node.inputs[0])
+
+
+class CrossEntropyGrad(TensorOp):
+    """grad[:, None] * (softmax(logits) - q), fused."""
+
+    def __init__(self, labels: Array, smoothing: float) -> None:
+        self.labels, self.smoothing = labels, smoothing
+
+    def compute(self, grad: Array, logits: Array) -> Array:
+        return accelerated.cross_entropy_grad(grad, logits, self.labels, self.smoothing)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, Tensor]:
+        grad, logits = node.inputs
+        rows = tuple(logits.shape)
+        ones = Tensor.make_const(grad.realize_cached_data() * 0 + 1)
+        slope = CrossEntropyGrad(self.labels, self.smoothing)(ones, logits)
+        p = softmax(logits, axis=1)
+        tangent = p * (out_grad - _total(p * out_grad, 1))
+        return (
+            summation(out_grad * slope, axes=1),
+            broadcast_to(reshape(grad, (rows[0], 1)), rows) * tangent,
+        )
+
+
+@op(CrossEntropy, CrossEntropyGrad)
+def cross_entropy(
+    logits: Tensor, ids: Any, label_smoothing: float = 0.0, reduction: str = "mean"
+) -> Tensor:
+    """Softmax cross entropy of logits (N, C) and integer class ids (N,) in [0, C).
+
+    ``ids`` is a Tensor, NDArray, NumPy array or list. reduction: "mean", "sum" or "none" (then
+    (N,)). Label smoothing as Szegedy et al. 2016. ShapeError, DTypeError or ValueError otherwise.
+    """
+    shape = tuple(logits.shape)
+    if len(shape) != 2:
+        raise ShapeError(f"cross_entropy: logits must be (N, C), got shape {shape}; reshape them")
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"cross_entropy: reduction must be one of {REDUCTIONS}, got {reduction!r}")
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise ValueError(f"cross_entropy: label_smoothing must be in [0, 1], got {label_smoothing}")
+    if reduction == "mean" and shape[0] == 0:
+        raise ShapeError("cross_entropy: no mean of an empty batch, got (0, C); skip it")
+    data = logits.realize_cached_data()
+    _check_floating("cross_entropy", data)
+    labels = from_numpy(_class_ids(ids, shape), device_of(data), np.int64)
+    losses = CrossEntropy(labels, float(label_smoothing))(logits)
+    if reduction == "none":
+        return losses
+    total = summation(losses)
+    return total / shape[0] if reduction == "mean" else total
+
+
+def _class_ids(ids: Any, shape: tuple[int, int]) -> Array:
+    """The ids on the host, after their shape, dtype and range are checked against (N, C)."""
+    if isinstance(ids, Tensor):
+        host = ids.numpy()
+    else:
+        host = np.asarray(to_numpy(ids) if is_array(ids) else ids)
+    rows, classes = shape
+    if host.shape != (rows,):
+        raise ShapeError(
+            f"cross_entropy: ids must be one class id a row, shape ({rows},), got {host.shape}; "
+            "reshape them (one-hot labels: take argmax)"
+        )
+    if host.dtype.kind not in "iu" and host.size:
+        raise DTypeError(
+            f"cross_entropy: ids must be integers, got {host.dtype}; cast whole numbers to int64"
+        )
+    if host.size and (host.min() < 0 or host.max() >= classes):
+        wrong = host[(host < 0) | (host >= classes)][0]
+        raise ShapeError(
+            f"cross_entropy: ids must be in [0, {classes}), got {wrong}; correct the labels or "
+            "give the model more outputs"
+        )
+    return host.astype(np.int64)
+
+
+def _check_floating(name: str, a: Array) -> None:
+    if not is_floating(a.dtype):
+        raise DTypeError(f"{name}: needs a floating dtype, got {a.dtype}; cast to float32")
+
+
+def _total(v: Tensor, axis: int) -> Tensor:
+    """The sum along one axis, repeated to v's shape."""
+    shape = tuple(v.shape)
+    index = normalize_axis("sum", axis, len(shape))
+    kept = reduced_shape(shape, (index,), True)
+    return broadcast_to(reshape(summation(v, axes=index), kept), shape)

@@ -1,0 +1,204 @@
+"""Batch and layer normalisation: fused forward and gradient, second derivatives by public ops.
+
+Both are one formula over different axes. With h = (x - mean) / s, s = sqrt(var + eps), the
+projection P(v) = v - mean(v) - h * mean(v * h), means over the normalised axes, gives
+
+    x_grad = P(weight * grad) / s,  weight_grad = sum(grad * h),  bias_grad = sum(grad)
+
+(Ioffe & Szegedy 2015; the sums run over the axes that weight lacks). Running statistics are in
+``nn.normalization``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import accelerated
+from ..autograd import Tensor, TensorTuple, TensorTupleOp
+from ..backend_selection import array_api as xp
+from ..errors import ShapeError
+from .elementwise import sqrt
+from .reduction import mean, summation
+from .registry import op
+from .shape import broadcast_to, reshape
+
+Array = Any
+Shape = tuple[int, ...]
+
+
+class _Norm(TensorTupleOp):
+    """What the family shares: the axis of the parameters and the second derivative."""
+
+    name: str
+
+    def __init__(self, eps: float = 1e-5) -> None:
+        self.eps = float(eps)
+
+    def channel(self, ndim: int) -> int:
+        """The axis of x along which weight and bias run."""
+        raise NotImplementedError
+
+    def averaged(self, ndim: int) -> tuple[int, ...]:
+        """The axes over which mean and variance are taken."""
+        raise NotImplementedError
+
+    def _check(self, x: Shape, weight: Shape, bias: Shape) -> None:
+        if len(x) < 2 or weight != (x[self.channel(len(x))],) or bias != weight:
+            place = "last" if self.channel(3) == 2 else "second"
+            raise ShapeError(
+                f"{self.name}: input needs 2 axes or more, weight and bias the size of its {place} "
+                f"one, got input {x}, weight {weight}, bias {bias}; reshape them"
+            )
+
+
+class _NormGrad(_Norm):
+    """(grad, x, weight) -> gradients of x, weight and bias; fused."""
+
+    def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, ...]:
+        """With u, a, c the gradients of the three outputs: L = <u, P(wg)/s> + <a, gh> + <c, g>."""
+        u, a, c = out_grad[0], out_grad[1], out_grad[2]
+        g, x, weight = node.inputs
+        shape = tuple(x.shape)
+        axes, channel = self.averaged(len(shape)), self.channel(len(shape))
+        others = tuple(i for i in range(len(shape)) if i != channel)
+        w, a, c = (_along(v, channel, shape) for v in (weight, a, c))
+        centred = x - _mean(x, axes)
+        s = sqrt(_mean(centred * centred, axes) + self.eps)
+        h = centred / s
+
+        def project(v: Tensor) -> Tensor:
+            return v - _mean(v, axes) - h * _mean(v * h, axes)
+
+        wg, along = w * g, project(u) / s
+        by_h = a * g - (_mean(wg * h, axes) * u + _mean(u * h, axes) * wg) / s
+        by_s = _mean(wg * along, axes) * h / s  # dL/ds * ds/dx, where ds/dx = h / count
+        return (
+            w * along + a * h + c,
+            project(by_h) / s - by_s,
+            summation(g * along, axes=others),
+        )
+
+
+class BatchNorm(_Norm):
+    """(x, weight, bias) -> (y, mean, biased variance) over all axes but 1: ``batch_norm``."""
+
+    name = "batch_norm"
+
+    def channel(self, ndim: int) -> int:
+        return 1
+
+    def averaged(self, ndim: int) -> tuple[int, ...]:
+        return (0, *range(2, ndim))
+
+    def compute(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
+        self._check(x.shape, weight.shape, bias.shape)
+        if x.size == 0:
+            raise ShapeError(
+                f"batch_norm: needs at least one element a channel, got input {x.shape}; skip "
+                "empty batches"
+            )
+        y, mean, var = accelerated.batch_norm(_channels_last(x), weight, bias, self.eps)
+        return _channels_second(y), mean, var
+
+    def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, ...]:
+        x, weight, _ = node.inputs
+        _, mean, var = node.realize_cached_data()
+        grads = BatchNormGrad(self.eps, mean, var)(out_grad[0], x, weight)
+        return grads[0], grads[1], grads[2]
+
+
+class BatchNormGrad(_NormGrad, BatchNorm):
+    """The gradients of batch_norm; mean and var are x's, kept from the forward pass."""
+
+    def __init__(self, eps: float, mean: Array, var: Array) -> None:
+        super().__init__(eps)
+        self.mean, self.var = mean, var
+
+    def compute(self, grad: Array, x: Array, weight: Array) -> tuple[Array, Array, Array]:
+        x_grad, weight_grad, bias_grad = accelerated.batch_norm_grad(
+            _channels_last(grad), _channels_last(x), weight, self.mean, self.var, self.eps
+        )
+        return _channels_second(x_grad), weight_grad, bias_grad
+
+
+@op(BatchNorm, BatchNormGrad)
+def batch_norm(
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(y, mean, var): x (N, C, ...) normalised per channel, times weight (C,) plus bias (C,).
+
+    mean and the biased var, (C,), are over all axes but 1, and constants: y's gradient goes
+    through them, they themselves have none.
+    """
+    result = BatchNorm(eps)(x, weight, bias)
+    return result[0], result[1].detach(), result[2].detach()
+
+
+class LayerNorm(_Norm):
+    """(x, weight, bias) -> (y, mean, biased variance) over the last axis: ``layer_norm``."""
+
+    name = "layer_norm"
+
+    def channel(self, ndim: int) -> int:
+        return ndim - 1
+
+    def averaged(self, ndim: int) -> tuple[int, ...]:
+        return (ndim - 1,)
+
+    def compute(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
+        self._check(x.shape, weight.shape, bias.shape)
+        y, mean, var = accelerated.layer_norm(x, weight, bias, self.eps)
+        return y, mean, var
+
+    def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, ...]:
+        x, weight, _ = node.inputs
+        _, mean, var = node.realize_cached_data()
+        grads = LayerNormGrad(self.eps, mean, var)(out_grad[0], x, weight)
+        return grads[0], grads[1], grads[2]
+
+
+class LayerNormGrad(_NormGrad, LayerNorm):
+    """The gradients of layer_norm; mean and var are x's, kept from the forward pass."""
+
+    def __init__(self, eps: float, mean: Array, var: Array) -> None:
+        super().__init__(eps)
+        self.mean, self.var = mean, var
+
+    def compute(self, grad: Array, x: Array, weight: Array) -> tuple[Array, Array, Array]:
+        x_grad, weight_grad, bias_grad = accelerated.layer_norm_grad(
+            grad, x, weight, self.mean, self.var, self.eps
+        )
+        return x_grad, weight_grad, bias_grad
+
+
+@op(LayerNorm, LayerNormGrad)
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    """x (..., D), 2 axes or more, normalised over the last one, times weight (D,) plus bias (D,).
+
+    The variance is the biased one (Ba et al. 2016).
+    """
+    result: Tensor = LayerNorm(eps)(x, weight, bias)[0]
+    return result
+
+
+def _channels_last(a: Array) -> Array:
+    """Axis 1 moved to the end; a view."""
+    return xp.permute_dims(a, (0, *range(2, a.ndim), 1)) if a.ndim > 2 else a
+
+
+def _channels_second(a: Array) -> Array:
+    """The last axis moved to place 1; a view."""
+    return xp.permute_dims(a, (0, a.ndim - 1, *range(1, a.ndim - 1))) if a.ndim > 2 else a
+
+
+def _along(v: Tensor, axis: int, shape: Shape) -> Tensor:
+    """v (size of ``axis``,) repeated to ``shape``."""
+    kept = tuple(n if i == axis else 1 for i, n in enumerate(shape))
+    return broadcast_to(reshape(v, kept), shape)
+
+
+def _mean(v: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """The mean over ``axes``, repeated to v's shape."""
+    shape = tuple(v.shape)
+    kept = tuple(1 if i in axes else n for i, n in enumerate(shape))
+    return broadcast_to(reshape(mean(v, axes=axes), kept), shape)
