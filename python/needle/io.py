@@ -140,7 +140,7 @@ def load_checkpoint(
     try:
         for owner, state in _states(about, arrays, *given):
             owner.load_state_dict(state)
-    except CheckpointError as error:
+    except ValueError as error:  # a loader's is no CheckpointError, every CheckpointError is one
         for owner, state in before:
             owner.load_state_dict(state)
         raise CheckpointError(

@@ -1,0 +1,1 @@
+"""Programs that use needle: models, training, the benchmark. Nothing in needle imports them."""
