@@ -15,8 +15,8 @@ namespace {
 
 using Index = std::int64_t;
 
-// Bytes of a vector and rows of a tile: rows * 2 accumulators, two vectors of B and one of A have to
-// fit the registers (16 in AVX2 and SSE2, 32 in AVX-512 and NEON).
+// Bytes of a vector and rows of a tile: rows * 2 accumulators, two vectors of B and one of A have
+// to fit the registers (16 in AVX2 and SSE2, 32 in AVX-512 and NEON).
 #if defined(__AVX512F__)
 constexpr Index kVectorBytes = 64;
 constexpr int kTileRows = 14;
@@ -150,7 +150,8 @@ void pack_a(const T* a, Index row_stride, Index k_stride, Index m, Index k, T* p
     const T* panel = a + i * row_stride;
     const Index rows = smaller(MR, m - i);
     if (rows == MR && row_stride == 1) {
-      for (Index p = 0; p < k; ++p) std::memcpy(packed + p * MR, panel + p * k_stride, MR * sizeof(T));
+      for (Index p = 0; p < k; ++p)
+        std::memcpy(packed + p * MR, panel + p * k_stride, MR * sizeof(T));
     } else if (rows == MR && k_stride == 1) {
       for (Index p = 0; p < k; ++p) {
 #pragma GCC unroll 16
@@ -174,7 +175,8 @@ void pack_b(const T* b, Index k_stride, Index column_stride, Index k, Index n, T
     const T* panel = b + j * column_stride;
     const Index columns = smaller(NR, n - j);
     if (columns == NR && column_stride == 1) {
-      for (Index p = 0; p < k; ++p) std::memcpy(packed + p * NR, panel + p * k_stride, NR * sizeof(T));
+      for (Index p = 0; p < k; ++p)
+        std::memcpy(packed + p * NR, panel + p * k_stride, NR * sizeof(T));
     } else if (columns == NR) {
       for (Index p = 0; p < k; ++p) {
 #pragma GCC unroll 8

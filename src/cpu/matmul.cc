@@ -5,10 +5,10 @@
 // are blocks of MC x NC of the result. Any transposition ends in packing. Small and thin products
 // read their operands in place, and a single column is a row of dot products. How the work is cut
 // depends on the shape alone, so the result does not depend on the number of threads.
+#include "core/scratch.h"
+#include "core/thread_pool.h"
 #include "gemm.h"
 #include "kernels.h"
-#include "scratch.h"
-#include "thread_pool.h"
 
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
@@ -43,10 +43,11 @@ struct Slice {
 
 // c += or = a @ b for operands of at most Slice rows and columns and KC along k.
 template <class T>
-void multiply_slice(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c, bool add,
-                    T* packed_a, T* packed_b) {
+void multiply_slice(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c,
+                    bool add, T* packed_a, T* packed_b) {
   using B = Blocking<T>;
-  const Index k = a.columns, m_blocks = ceil_div(a.rows, B::MC), n_blocks = ceil_div(b.columns, B::NC);
+  const Index k = a.columns, m_blocks = ceil_div(a.rows, B::MC),
+              n_blocks = ceil_div(b.columns, B::NC);
   parallel_for(m_blocks + n_blocks, 1, [&](Index begin, Index end) {
     for (Index task = begin; task < end; ++task) {
       if (task < m_blocks) {
@@ -63,8 +64,9 @@ void multiply_slice(const Matrix<const T>& a, const Matrix<const T>& b, const Ma
   parallel_for(m_blocks * n_blocks, 1, [&](Index begin, Index end) {
     for (Index task = begin; task < end; ++task) {
       const Index i = task % m_blocks * B::MC, j = task / m_blocks * B::NC;
-      packed_block<T>(smaller(B::MC, a.rows - i), smaller(B::NC, b.columns - j), k, packed_a + i * k,
-                      packed_b + j * k, c.at(i, j), c.row_stride, c.column_stride, add);
+      packed_block<T>(smaller(B::MC, a.rows - i), smaller(B::NC, b.columns - j), k,
+                      packed_a + i * k, packed_b + j * k, c.at(i, j), c.row_stride, c.column_stride,
+                      add);
     }
   });
 }
@@ -72,7 +74,8 @@ void multiply_slice(const Matrix<const T>& a, const Matrix<const T>& b, const Ma
 template <class T>
 void multiply_packed(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
   using B = Blocking<T>;
-  const Index rows = smaller(c.rows, Slice<T>::rows), columns = smaller(c.columns, Slice<T>::columns);
+  const Index rows = smaller(c.rows, Slice<T>::rows),
+              columns = smaller(c.columns, Slice<T>::columns);
   const Index depth = smaller(a.columns, B::KC);
   const Scratch scratch_a(static_cast<std::size_t>(round_up(rows, B::MR) * depth) * sizeof(T));
   const Scratch scratch_b(static_cast<std::size_t>(round_up(columns, B::NR) * depth) * sizeof(T));
@@ -103,7 +106,8 @@ void rows_of(const Matrix<const T>& a, Index i, const T* b, Index b_stride, Tile
 
 // Columns [j, j + NR) of c, from a panel of b whose rows are `b_stride` apart.
 template <class T>
-void multiply_panel(const Matrix<const T>& a, const T* b, Index b_stride, const Matrix<T>& c, Index j) {
+void multiply_panel(const Matrix<const T>& a, const T* b, Index b_stride, const Matrix<T>& c,
+                    Index j) {
   constexpr int MR = Blocking<T>::MR;
   const Index columns = smaller(Blocking<T>::NR, c.columns - j);
   for (Index i = 0; i < c.rows; i += MR) {
@@ -126,18 +130,19 @@ template <class T>
 void multiply_in_place(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
   constexpr Index NR = Blocking<T>::NR;
   const Index panel_work = c.rows * a.columns * NR;
-  parallel_for(ceil_div(c.columns, NR), ceil_div(kTaskWork, panel_work), [&](Index begin, Index end) {
-    for (Index panel = begin; panel < end; ++panel) {
-      const Index j = panel * NR;
-      if (j + NR <= c.columns) {
-        multiply_panel<T>(a, b.at(0, j), b.row_stride, c, j);
-      } else {
-        const Scratch narrow(static_cast<std::size_t>(NR * b.rows) * sizeof(T));
-        pack_b(b.at(0, j), b.row_stride, 1, b.rows, c.columns - j, narrow.as<T>());
-        multiply_panel<T>(a, narrow.as<T>(), NR, c, j);
-      }
-    }
-  });
+  parallel_for(ceil_div(c.columns, NR), ceil_div(kTaskWork, panel_work),
+               [&](Index begin, Index end) {
+                 for (Index panel = begin; panel < end; ++panel) {
+                   const Index j = panel * NR;
+                   if (j + NR <= c.columns) {
+                     multiply_panel<T>(a, b.at(0, j), b.row_stride, c, j);
+                   } else {
+                     const Scratch narrow(static_cast<std::size_t>(NR * b.rows) * sizeof(T));
+                     pack_b(b.at(0, j), b.row_stride, 1, b.rows, c.columns - j, narrow.as<T>());
+                     multiply_panel<T>(a, narrow.as<T>(), NR, c, j);
+                   }
+                 }
+               });
 }
 
 template <class T>
@@ -179,7 +184,8 @@ void multiply(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T
   }
   // A result written along its columns is the transposed product written along its rows.
   if (c.column_stride != 1 && c.row_stride == 1) {
-    return multiply(b.transposed(), a.transposed(), Matrix<T>{c.data, c.columns, c.rows, 1 * c.column_stride, 1});
+    return multiply(b.transposed(), a.transposed(),
+                    Matrix<T>{c.data, c.columns, c.rows, c.column_stride, 1});
   }
   const bool small = c.rows * c.columns * a.columns <= kSmallWork || c.rows <= 2;
   if (small && (b.column_stride == 1 || c.columns == 1)) return multiply_in_place(a, b, c);
@@ -206,7 +212,8 @@ template <class T>
 void matmul_typed(const View& a, const View& b, const View& out) {
   Index batch = 1;
   for (int axis = 0; axis < out.ndim - 2; ++axis) batch *= out.shape[axis];
-  const Index work = out.shape[out.ndim - 2] * out.shape[out.ndim - 1] * larger(1, a.shape[a.ndim - 1]);
+  const Index work =
+      out.shape[out.ndim - 2] * out.shape[out.ndim - 1] * larger(1, a.shape[a.ndim - 1]);
   if (batch == 0 || work == 0) return;
   // Products large enough for the pool by themselves come one after the other.
   const Index grain = work > 64 * kTaskWork ? batch : ceil_div(kTaskWork, work);

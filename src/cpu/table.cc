@@ -14,7 +14,8 @@ namespace {
   ROW(reduce)             \
   ROW(gather)             \
   ROW(scatter)            \
-  ROW(scatter_add)
+  ROW(scatter_add)        \
+  ROW(matmul)
 
 #define NEEDLE_QUOTE_(text) #text
 #define NEEDLE_QUOTE(text) NEEDLE_QUOTE_(text)
