@@ -1,0 +1,28 @@
+"""Writes the packaged digits from scikit-learn's copy: ``python apps/make_digits.py``.
+
+Needs scikit-learn. The same input gives the same bytes. Who reads them: needle.data.Digits.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "python"))
+
+from needle.data.datasets import digits  # noqa: E402
+from needle.data.idx import write_idx  # noqa: E402
+
+
+def main() -> None:
+    """Both files, over the old ones."""
+    source = load_digits()
+    write_idx(digits.IMAGES, source.images.astype(np.uint8))
+    write_idx(digits.LABELS, source.target.astype(np.uint8))
+    print(f"wrote {len(source.target)} digits to {digits.FOLDER}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Digits: 1 797 real handwritten digits, 8x8, inside the package; nothing to download.
+
+Where they come from and their licence: digits-LICENSE.md beside this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ..dataset import ImageArrays, Transform
+from .mnist import read_pair
+
+FOLDER = Path(__file__).parent
+IMAGES, LABELS = FOLDER / "digits-images-idx3-ubyte.gz", FOLDER / "digits-labels-idx1-ubyte.gz"
+TEST_PER_CLASS = 30
+MAX_PIXEL = 16
+
+
+class Digits(ImageArrays):
+    """Digits of 13 writers (E. Alpaydin, C. Kaynak 1998): 1 497 for training, 300 for testing.
+
+    An image is float32 ``(1, 8, 8)`` in 0..1; layout and transforms: see ``ImageArrays``. The
+    split is fixed: of each class, 30 evenly spaced ones in the published order are for testing.
+    """
+
+    classes = tuple("0123456789")
+
+    def __init__(
+        self,
+        train: bool = True,
+        transforms: Sequence[Transform] | None = None,
+        *,
+        layout: str = "CHW",
+    ) -> None:
+        images, labels = read_pair(IMAGES, LABELS)
+        chosen = is_test(labels) != train
+        super().__init__(images[chosen], labels[chosen], transforms, layout=layout, scale=MAX_PIXEL)
+
+
+def is_test(labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    """True for the test samples: in a class of n, those at floor((j + 1/2) n / 30), j = 0..29."""
+    mask = np.zeros(len(labels), dtype=np.bool_)
+    for label in range(10):
+        places = np.flatnonzero(labels == label)
+        steps = (2 * np.arange(TEST_PER_CLASS) + 1) * len(places) // (2 * TEST_PER_CLASS)
+        mask[places[steps]] = True
+    return mask

@@ -1,0 +1,203 @@
+"""MNIST and Fashion-MNIST from IDX files, and the course's MNISTDataset.
+
+Fetching is download.py's, the format idx.py's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ... import config
+from ...errors import DataError
+from ..dataset import ImageArrays, Transform
+from ..download import Digest, RemoteFile, download_files
+from ..idx import read_idx
+
+PathLike = str | os.PathLike[str]
+
+IMAGES, LABELS = "{}-images-idx3-ubyte", "{}-labels-idx1-ubyte"
+
+
+class MNISTDataset(ImageArrays):
+    """The course's: one pair of IDX files, gzipped or not.
+
+    Items are ``(float32 (28, 28, 1) in 0..1, int64 label)``; transforms see the same shape.
+    Raises DataError for damaged files or a different number of images and labels.
+    """
+
+    def __init__(
+        self,
+        image_filename: PathLike,
+        label_filename: PathLike,
+        transforms: Sequence[Transform] | None = None,
+    ) -> None:
+        images, labels = read_pair(image_filename, label_filename)
+        super().__init__(images, labels, transforms, layout="HWC")
+
+
+class MNIST(ImageArrays):
+    """Handwritten digits (LeCun, Cortes, Burges): 60 000 for training, 10 000 for testing.
+
+    root: a folder with the four files, or one that holds them in ``mnist/`` or ``MNIST/raw/``;
+    by default ``NEEDLE_DATA_DIR``. download: fetch what is missing into ``root/mnist``. layout,
+    transforms and items: see ``ImageArrays``; an image is ``(1, 28, 28)``. mirrors: addresses to
+    fetch from, instead of the known ones.
+    Raises DataError for files missing, damaged or of another data set.
+    """
+
+    folders: tuple[str, ...] = ("mnist", "MNIST/raw", "MNIST")
+    classes: tuple[str, ...] = tuple("0123456789")
+    mirrors: tuple[str, ...] = (
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+        "http://yann.lecun.com/exdb/mnist/",
+    )
+    # Of the unpacked content, so that it holds however a mirror compresses.
+    digests: ClassVar[Mapping[str, Digest]] = {
+        "train-images-idx3-ubyte.gz": Digest(
+            "sha256", "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db", True
+        ),
+        "train-labels-idx1-ubyte.gz": Digest(
+            "sha256", "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5", True
+        ),
+        "t10k-images-idx3-ubyte.gz": Digest(
+            "sha256", "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7", True
+        ),
+        "t10k-labels-idx1-ubyte.gz": Digest(
+            "sha256", "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2", True
+        ),
+    }
+
+    def __init__(
+        self,
+        root: PathLike | None = None,
+        train: bool = True,
+        download: bool = False,
+        transforms: Sequence[Transform] | None = None,
+        *,
+        layout: str = "CHW",
+        mirrors: Sequence[str] | None = None,
+    ) -> None:
+        folder = Path(config.DATA_DIR.read() if root is None else root)
+        stem = "train" if train else "t10k"
+        found = self._find(folder, stem)
+        if found is None and download:
+            self._download(folder / self.folders[0], self.mirrors if mirrors is None else mirrors)
+            found = self._find(folder, stem)
+        if found is None:
+            name = type(self).__name__
+            places = ", ".join(str(place) for place in self._places(folder))
+            raise DataError(
+                f"{name}: needs {IMAGES.format(stem)} and {LABELS.format(stem)} (.gz or not), "
+                f"got none in {places}; give another root, or download=True"
+            )
+        images, labels = read_pair(*found)
+        check_labels(found[1], labels, len(self.classes))
+        self._check_identity(found[1], labels)
+        super().__init__(images, labels, transforms, layout=layout)
+
+    @classmethod
+    def _places(cls, root: Path) -> list[Path]:
+        return [*(root / folder for folder in cls.folders), root]
+
+    @classmethod
+    def _find(cls, root: Path, stem: str) -> tuple[Path, Path] | None:
+        for place in cls._places(root):
+            images = _plain_or_gz(place, IMAGES.format(stem))
+            labels = _plain_or_gz(place, LABELS.format(stem))
+            if images and labels:
+                return images, labels
+        return None
+
+    @classmethod
+    def _download(cls, folder: Path, mirrors: Sequence[str]) -> None:
+        files = [
+            RemoteFile(name, tuple(mirror + name for mirror in mirrors), digest)
+            for name, digest in cls.digests.items()
+        ]
+        download_files(files, folder)
+
+    @classmethod
+    def _check_identity(cls, path: Path, labels: npt.NDArray[np.uint8]) -> None:
+        """A place for subclasses whose files have another data set's names."""
+
+
+class FashionMNIST(MNIST):
+    """Zalando's articles of clothing in MNIST's format; options and items as for ``MNIST``.
+
+    Its files bear MNIST's names, so labels that are MNIST's are refused.
+    """
+
+    folders = ("fashion-mnist", "FashionMNIST/raw", "FashionMNIST")
+    classes = (
+        "T-shirt/top",
+        "Trouser",
+        "Pullover",
+        "Dress",
+        "Coat",
+        "Sandal",
+        "Shirt",
+        "Sneaker",
+        "Bag",
+        "Ankle boot",
+    )
+    mirrors = (
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
+    )
+    # The MD5 that its authors publish with the files; they publish no SHA-256.
+    digests: ClassVar[Mapping[str, Digest]] = {
+        "train-images-idx3-ubyte.gz": Digest("md5", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+        "train-labels-idx1-ubyte.gz": Digest("md5", "25c81989df183df01b3e8a0aad5dffbe"),
+        "t10k-images-idx3-ubyte.gz": Digest("md5", "bef4ecab320f06d8554ea6380940ec79"),
+        "t10k-labels-idx1-ubyte.gz": Digest("md5", "bb300cfdad3c16e7a12a480ee83cd310"),
+    }
+
+    @classmethod
+    def _check_identity(cls, path: Path, labels: npt.NDArray[np.uint8]) -> None:
+        header = np.array([2049, len(labels)], dtype=">u4").tobytes()
+        digest = hashlib.sha256(header + labels.tobytes()).hexdigest()
+        if digest in {known.value for known in MNIST.digests.values()}:
+            raise DataError(
+                f"{path}: expected Fashion-MNIST, got the labels of MNIST; put Fashion-MNIST's "
+                f"files into a folder {cls.folders[0]}"
+            )
+
+
+def read_pair(
+    images: PathLike, labels: PathLike
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """uint8 ``(N, H, W, 1)`` images and ``(N,)`` labels from two IDX files of equal length."""
+    pixels, ids = read_idx(images, ndim=3), read_idx(labels, ndim=1)
+    for path, array in ((images, pixels), (labels, ids)):
+        if array.dtype != np.uint8:
+            raise DataError(f"{path}: expected unsigned bytes (type 0x08), got {array.dtype}")
+    if len(pixels) != len(ids):
+        raise DataError(
+            f"{labels}: expected {len(pixels)} labels, as many as images in {images}, got "
+            f"{len(ids)}; take both from the same set"
+        )
+    return pixels[..., None], ids
+
+
+def check_labels(path: PathLike, labels: npt.NDArray[np.uint8], classes: int) -> None:
+    """DataError for a label that is no class, with its place."""
+    wrong = np.flatnonzero(labels >= classes)
+    if wrong.size:
+        raise DataError(
+            f"{path}: labels must be below {classes}, got {labels[wrong[0]]} for sample {wrong[0]}"
+        )
+
+
+def _plain_or_gz(folder: Path, name: str) -> Path | None:
+    for path in (folder / name, folder / (name + ".gz")):
+        if path.is_file():
+            return path
+    return None
