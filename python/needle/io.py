@@ -154,6 +154,12 @@ def load_checkpoint(
     return extra
 
 
+def checkpoint_extra(path: PathLike) -> dict[str, Any]:
+    """The ``extra`` of a checkpoint, its state left alone."""
+    extra: dict[str, Any] = _description(path, load_with_metadata(path)[1])["extra"]
+    return extra
+
+
 def _description(path: PathLike, metadata: Metadata) -> dict[str, Any]:
     """What a checkpoint says of itself in its metadata."""
     if metadata.get("format") != FORMAT or "checkpoint" not in metadata:

@@ -1,0 +1,150 @@
+"""Data sets by name, each with the recipe that trains small CNNs well on it.
+
+A source gives prepared arrays: resized or padded to the model's image size and normalised once,
+not in every epoch. Reading files is needle.data's. A new source is one row of SOURCES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from needle import data
+from needle.errors import unknown_name
+
+Images = NDArray[np.float32]
+CHUNK = 2000
+WIDEST_FRAME = 4
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The options of a run that are not given on the command line."""
+
+    epochs: int
+    batch_size: int
+    optimizer: str
+    lr: float
+    schedule: str
+    weight_decay: float = 0.0
+
+
+@dataclass(frozen=True)
+class Source:
+    """One data set: how to open it, its pixels' mean and deviation, how it is trained on."""
+
+    open: Callable[[Path, bool, bool], Any]
+    """(data_dir, train, download) -> dataset of (H, W, C) images with ``classes``."""
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    recipe: Recipe
+    augment: tuple[data.Transform, ...] = field(default=())
+
+    @property
+    def channels(self) -> int:
+        """The channels of an image."""
+        return len(self.mean)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Images (N, H, W, C), normalised float32, and labels (N,) int64."""
+
+    images: Images
+    labels: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+SOURCES: dict[str, Source] = {
+    "digits": Source(
+        lambda root, train, download: data.Digits(train, layout="HWC"),
+        mean=(0.305,),
+        std=(0.376,),
+        recipe=Recipe(20, 32, "adam", 3e-3, "one-cycle"),
+    ),
+    "mnist": Source(
+        lambda root, train, download: data.MNIST(root, train, download, layout="HWC"),
+        mean=(0.1307,),
+        std=(0.3081,),
+        recipe=Recipe(10, 64, "adamw", 3e-3, "one-cycle", weight_decay=0.01),
+    ),
+    "fashion-mnist": Source(
+        lambda root, train, download: data.FashionMNIST(root, train, download, layout="HWC"),
+        mean=(0.2860,),
+        std=(0.3530,),
+        recipe=Recipe(15, 64, "adamw", 3e-3, "one-cycle", weight_decay=0.01),
+    ),
+    "cifar10": Source(
+        lambda root, train, download: data.CIFAR10(root, train, download, layout="HWC"),
+        mean=(0.4914, 0.4822, 0.4465),
+        std=(0.2470, 0.2435, 0.2616),
+        recipe=Recipe(20, 128, "adamw", 5e-3, "one-cycle", weight_decay=0.05),
+        augment=(data.RandomFlipHorizontal(), data.RandomCrop(4)),
+    ),
+}
+
+
+def find_source(name: str) -> Source:
+    """The row of SOURCES; UnknownNameError lists the names and the nearest."""
+    if name not in SOURCES:
+        raise unknown_name("data set", name, SOURCES)
+    return SOURCES[name]
+
+
+def open_split(source: Source, dataset: Any, image_size: tuple[int, int]) -> Split:
+    """A whole dataset as arrays, fitted to ``image_size`` and normalised."""
+    fit = fitting(tuple(dataset[0][0].shape[:2]), image_size)
+    normalize = data.Normalize(source.mean, source.std)
+    images = np.empty((len(dataset), *image_size, source.channels), np.float32)
+    labels = np.empty(len(dataset), np.int64)
+    for start in range(0, len(dataset), CHUNK):
+        chunk, labels[start : start + CHUNK] = dataset[start : start + CHUNK]
+        fitted = chunk if fit is None else np.stack([fit(image) for image in chunk])
+        images[start : start + CHUNK] = normalize(fitted)
+    return Split(images, labels)
+
+
+def fitting(size: tuple[int, int], wanted: tuple[int, int]) -> data.Transform | None:
+    """How images of ``size`` become ``wanted``: not at all, by a thin frame of zeros (28 -> 32, as
+    LeCun et al. 1998), else by resizing."""
+    if size == wanted:
+        return None
+    rows, columns = wanted[0] - size[0], wanted[1] - size[1]
+    frame = (rows // 2, columns // 2)
+    if rows % 2 == columns % 2 == 0 and min(frame) >= 0 and max(frame) <= WIDEST_FRAME:
+        return data.Pad(frame)
+    return data.Resize(wanted)
+
+
+def training_loader(
+    source: Source, split: Split, batch_size: int, seed: int, device: Any
+) -> data.DataLoader:
+    """Shuffled, augmented batches whose order and random numbers depend on (seed, epoch) alone."""
+    if source.augment:
+        return data.DataLoader(
+            data.ArrayDataset(split.images, split.labels),
+            batch_size,
+            shuffle=True,
+            transforms=[*source.augment, data.ToCHW()],
+            seed=seed,
+            device=device,
+        )
+    plain = data.ArrayDataset(_channels_first(split.images), split.labels)
+    return data.DataLoader(plain, batch_size, shuffle=True, seed=seed, device=device)
+
+
+def evaluation_loader(split: Split, batch_size: int, device: Any) -> data.DataLoader:
+    """All samples once, in order."""
+    plain = data.ArrayDataset(_channels_first(split.images), split.labels)
+    return data.DataLoader(plain, batch_size, device=device)
+
+
+def _channels_first(images: Images) -> Images:
+    return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
