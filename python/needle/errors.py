@@ -20,12 +20,20 @@ class ShapeError(NeedleError, ValueError):
     """A shape, an axis or a size breaks the operation's rule."""
 
 
+class IndexingError(ShapeError, IndexError):
+    """An index is out of range or of a form that arrays do not offer."""
+
+
 class DTypeError(NeedleError, TypeError):
     """A dtype is unknown or not allowed for the operation."""
 
 
 class DeviceError(NeedleError, RuntimeError):
     """Operands sit on different devices, or a device is missing or disabled."""
+
+
+class GraphError(NeedleError, RuntimeError):
+    """Differentiation is impossible: nothing was recorded, or the graph has been released."""
 
 
 class UnknownNameError(NeedleError, LookupError):

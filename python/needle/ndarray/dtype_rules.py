@@ -1,0 +1,113 @@
+"""Which dtype an elementwise operation computes in, and which it returns: one rule a family.
+
+Families are the tables of ``backends/base.py``; promotion itself is in ``dtypes``. Pure functions
+on dtypes and Python scalars, called by ``kernels`` before any kernel runs.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from ..backends.base import (
+    BINARY_COMPARE,
+    BINARY_FLOAT,
+    BINARY_INTEGER,
+    BINARY_LOGICAL,
+    UNARY_FLOAT,
+    UNARY_INTEGER,
+    Scalar,
+)
+from ..dtypes import (
+    DType,
+    bool_,
+    default_float,
+    default_int,
+    is_floating,
+    is_integer,
+    promote,
+    promote_scalar,
+)
+from ..errors import DTypeError
+
+Rule = tuple[DType, DType]
+"""The dtype to compute in (operands are cast to it) and the dtype of the result."""
+
+FLOAT_RESULT = (*UNARY_FLOAT, *BINARY_FLOAT, "divide")
+BITWISE = BINARY_INTEGER + UNARY_INTEGER
+ROUNDING = ("floor", "ceil", "trunc", "round")
+FLOAT_TEST = ("isnan", "isinf", "isfinite")
+NOT_ZERO = (*BINARY_LOGICAL, "logical_not")
+BOOL_FORM = {"maximum": "logical_or", "minimum": "logical_and"}
+"""Operations on two bool arrays that stay bool, by another kernel."""
+
+
+@lru_cache(None)
+def elementwise_rule(name: str, *operands: DType) -> Rule:
+    """The rule for operands of these dtypes (one or two); DTypeError where there is none."""
+    common = operands[0] if len(operands) == 1 else promote(*operands)
+    if name in BITWISE and is_floating(common):
+        listed = " and ".join(map(str, operands))
+        raise DTypeError(f"{name}: operands must be bool or integers, got {listed}; cast them")
+    if name in FLOAT_TEST:
+        return (common if is_floating(common) else default_float), bool_
+    if name in BINARY_COMPARE or name in NOT_ZERO:
+        return common, bool_
+    if name in BITWISE or name in BOOL_FORM and common == bool_:
+        return common, common
+    if name in FLOAT_RESULT and not is_floating(common):
+        return default_float, default_float
+    return (default_int, default_int) if common == bool_ else (common, common)
+
+
+def scalar_rule(name: str, dtype: DType, scalar: Scalar) -> tuple[Rule, Scalar]:
+    """The rule for an array of ``dtype`` and a Python scalar, with the scalar ready for the kernel.
+
+    The scalar takes the array's dtype unless its kind is higher. An int that does not fit raises
+    DTypeError, except in a comparison, which is then done in int64.
+    """
+    other = promote_scalar(dtype, scalar)
+    if isinstance(scalar, bool) and other != bool_ and is_integer(other):
+        scalar = int(scalar)
+    if name in BINARY_COMPARE and is_integer(other) and not _fits(other, scalar):
+        other = default_int
+    rule = elementwise_rule(name, dtype, other)
+    return rule, fitting(name, rule[0], scalar)
+
+
+def fitting(op: str, dtype: DType, scalar: Scalar) -> Scalar:
+    """The scalar as a kernel wants it for ``dtype``; DTypeError when an integer does not fit."""
+    if is_floating(dtype):
+        try:
+            return float(scalar)
+        except OverflowError:
+            raise DTypeError(f"{op}: the scalar must fit {dtype}, got an int too large") from None
+    if dtype == bool_:
+        return bool(scalar)
+    if isinstance(scalar, float) and not math.isfinite(scalar):
+        raise DTypeError(f"{op}: {scalar} has no value in {dtype}; cast the array to float32")
+    whole = int(scalar)
+    if not _fits(dtype, whole):
+        info = np.iinfo(dtype)
+        raise DTypeError(
+            f"{op}: the scalar must fit {dtype} ({info.min}..{info.max}), got {scalar}; "
+            f"cast the array to a wider dtype"
+        )
+    return whole
+
+
+def _fits(dtype: DType, scalar: Scalar) -> bool:
+    info = np.iinfo(dtype)
+    return int(info.min) <= scalar <= int(info.max)
+
+
+def scalars_dtype(a: Scalar, b: Scalar) -> DType:
+    """The dtype of an array made of two Python scalars."""
+    return promote_scalar(promote_scalar(bool_, a), b)
+
+
+def sum_dtype(dtype: DType) -> DType:
+    """The dtype of sum and prod: floats their own, everything else int64."""
+    return dtype if is_floating(dtype) else default_int

@@ -1,0 +1,233 @@
+"""Calls into a backend: views (or Python scalars) in, a new view out.
+
+Here dtypes are promoted, operands cast and broadcast, the result's layout chosen (dense, in the
+operands' axis order) and its buffer allocated, so that a backend sees only what
+``backends/base.py`` promises. No NDArray is known here; ``array`` and the namespace wrap.
+"""
+
+from __future__ import annotations
+
+from ..backends.base import Backend, Operand, Scalar, View
+from ..dtypes import DType, bool_, int32, promote, promote_scalar, uint8
+from ..errors import ShapeError
+from ..shapes import (
+    Shape,
+    Strides,
+    broadcast_shapes,
+    broadcast_strides,
+    compact_strides,
+    dense_strides_like,
+    product,
+    reduced_shape,
+)
+from .dtype_rules import (
+    BOOL_FORM,
+    ROUNDING,
+    elementwise_rule,
+    fitting,
+    scalar_rule,
+    scalars_dtype,
+    sum_dtype,
+)
+
+
+def empty(backend: Backend, shape: Shape, dtype: DType, strides: Strides | None = None) -> View:
+    """A view of a new buffer, contents undefined; row-major unless (dense) strides are given."""
+    strides = compact_strides(shape) if strides is None else strides
+    return View(backend.allocate(product(shape), dtype), shape, strides, 0, dtype)
+
+
+def cast(backend: Backend, a: View, dtype: DType) -> View:
+    """A copy in ``dtype`` that keeps the axis order of ``a``."""
+    out = empty(backend, a.shape, dtype, dense_strides_like(a.shape, a.strides))
+    backend.copy(a, out)
+    return out
+
+
+def compact(backend: Backend, a: View) -> View:
+    """A row-major copy."""
+    out = empty(backend, a.shape, a.dtype)
+    backend.copy(a, out)
+    return out
+
+
+def broadcast(op: str, a: View, shape: Shape) -> View:
+    """``a`` seen as ``shape``; the same view when it has that shape already."""
+    if a.shape == shape:
+        return a
+    strides = broadcast_strides(op, a.shape, a.strides, shape)
+    return View(a.handle, shape, strides, a.offset, a.dtype)
+
+
+def unary(backend: Backend, name: str, a: View) -> View:
+    """name(a), elementwise; ``name`` is one of ``base.UNARY``."""
+    if name in ROUNDING and a.dtype.kind != "f" and a.dtype != bool_:
+        return cast(backend, a, a.dtype)
+    compute, result = elementwise_rule(name, a.dtype)
+    if a.dtype != compute:
+        a = cast(backend, a, compute)
+    out = empty(backend, a.shape, result, dense_strides_like(a.shape, a.strides))
+    backend.unary(name, a, out)
+    return out
+
+
+def binary(backend: Backend, name: str, a: Operand, b: Operand) -> View:
+    """name(a, b), elementwise and broadcast; ``name`` is one of ``base.BINARY``.
+
+    At most one operand is a Python scalar.
+    """
+    if isinstance(a, View):
+        if isinstance(b, View):
+            return _binary_of_views(backend, name, a, b)
+        (compute, result), scalar = scalar_rule(name, a.dtype, b)
+        view = a if a.dtype == compute else cast(backend, a, compute)
+        operands: tuple[Operand, Operand] = (view, scalar)
+    else:
+        assert isinstance(b, View)
+        (compute, result), scalar = scalar_rule(name, b.dtype, a)
+        view = b if b.dtype == compute else cast(backend, b, compute)
+        operands = (scalar, view)
+    if compute is bool_:
+        name = BOOL_FORM.get(name, name)
+    out = empty(backend, view.shape, result, dense_strides_like(view.shape, view.strides))
+    backend.binary(name, *operands, out)
+    return out
+
+
+def _binary_of_views(backend: Backend, name: str, a: View, b: View) -> View:
+    compute, result = elementwise_rule(name, a.dtype, b.dtype)
+    if a.dtype != compute:
+        a = cast(backend, a, compute)
+    if b.dtype != compute:
+        b = cast(backend, b, compute)
+    shape = a.shape
+    if shape != b.shape:
+        shape = broadcast_shapes(name, shape, b.shape)
+        a, b = broadcast(name, a, shape), broadcast(name, b, shape)
+    if compute is bool_:
+        name = BOOL_FORM.get(name, name)
+    out = empty(backend, shape, result, dense_strides_like(shape, a.strides, b.strides))
+    backend.binary(name, a, b, out)
+    return out
+
+
+def where(backend: Backend, condition: View, a: Operand, b: Operand) -> View:
+    """a where condition else b, broadcast; a and b are promoted to one dtype."""
+    dtype = _common_dtype(a, b)
+    views = [operand for operand in (condition, a, b) if isinstance(operand, View)]
+    shape = broadcast_shapes("where", *(view.shape for view in views))
+    if condition.dtype != bool_:
+        condition = cast(backend, condition, bool_)
+    condition = broadcast("where", condition, shape)
+    a, b = (_ready(backend, operand, dtype, shape) for operand in (a, b))
+    layouts = [operand.strides for operand in (a, b) if isinstance(operand, View)]
+    out = empty(backend, shape, dtype, dense_strides_like(shape, *layouts, condition.strides))
+    backend.where(condition, a, b, out)
+    return out
+
+
+def _ready(backend: Backend, operand: Operand, dtype: DType, shape: Shape) -> Operand:
+    if not isinstance(operand, View):
+        return fitting("where", dtype, operand)
+    view = operand if operand.dtype == dtype else cast(backend, operand, dtype)
+    return broadcast("where", view, shape)
+
+
+def _common_dtype(a: Operand, b: Operand) -> DType:
+    if isinstance(a, View):
+        return promote(a.dtype, b.dtype) if isinstance(b, View) else promote_scalar(a.dtype, b)
+    return promote_scalar(b.dtype, a) if isinstance(b, View) else scalars_dtype(a, b)
+
+
+def reduce(backend: Backend, name: str, a: View, axes: tuple[int, ...], keepdims: bool) -> View:
+    """name over the (normalised) axes; ``name`` is one of ``base.REDUCE``.
+
+    sum and prod of bool or integers give int64, any and all bool, max and min the array's dtype.
+    """
+    shape = reduced_shape(a.shape, axes, True)
+    name, dtype = _reduction(name, a, shape)
+    if a.dtype != dtype:
+        a = cast(backend, a, dtype)
+    out = empty(backend, shape, dtype, dense_strides_like(shape, a.strides))
+    if product(shape):
+        backend.reduce(name, a, out)
+    if keepdims or not axes:
+        return out
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    strides = tuple(out.strides[axis] for axis in kept)
+    return View(out.handle, tuple(shape[axis] for axis in kept), strides, 0, dtype)
+
+
+def _reduction(name: str, a: View, shape: Shape) -> tuple[str, DType]:
+    """The kernel's name and dtype; ShapeError for the maximum of nothing."""
+    if name in ("sum", "prod"):
+        return name, sum_dtype(a.dtype)
+    if name in ("any", "all"):
+        return name, bool_
+    if product(shape) and not product(a.shape):
+        raise ShapeError(
+            f"{name}: at least one element is needed, got shape {a.shape}; an empty array has none"
+        )
+    if a.dtype == bool_:
+        return ("any" if name == "max" else "all"), bool_
+    return name, a.dtype
+
+
+def matmul(backend: Backend, a: View, b: View) -> View:
+    """(..., m, k) @ (..., k, n), batch axes broadcast; a 1-D operand is a row or a column."""
+    dtype = elementwise_rule("multiply", a.dtype, b.dtype)[1]
+    compute = int32 if dtype == uint8 else dtype
+    left, right = _matrices(a, b)
+    batch = broadcast_shapes("matmul", left.shape[:-2], right.shape[:-2])
+    left, right = (
+        broadcast(
+            "matmul", v if v.dtype == compute else cast(backend, v, compute), batch + v.shape[-2:]
+        )
+        for v in (left, right)
+    )
+    out = empty(backend, (*batch, left.shape[-2], right.shape[-1]), compute)
+    backend.matmul(left, right, out)
+    if dtype != compute:
+        out = cast(backend, out, dtype)
+    return _without_added_axes(out, a, b)
+
+
+def _matrices(a: View, b: View) -> tuple[View, View]:
+    """Both operands with at least two axes; ShapeError when they cannot be multiplied."""
+    if not a.shape or not b.shape:
+        raise ShapeError(
+            f"matmul: operands need at least one axis, got {a.shape} @ {b.shape}; use * for scalars"
+        )
+    left, right = a, b
+    if len(a.shape) == 1:
+        left = View(a.handle, (1, *a.shape), (0, *a.strides), a.offset, a.dtype)
+    if len(b.shape) == 1:
+        right = View(b.handle, (*b.shape, 1), (*b.strides, 0), b.offset, b.dtype)
+    if left.shape[-1] != right.shape[-2]:
+        raise ShapeError(
+            f"matmul: inner dimensions must agree, got {a.shape} @ {b.shape}; "
+            f"transpose or reshape one operand"
+        )
+    return left, right
+
+
+def _without_added_axes(out: View, a: View, b: View) -> View:
+    shape, strides = list(out.shape), list(out.strides)
+    if len(b.shape) == 1:
+        del shape[-1], strides[-1]
+    if len(a.shape) == 1:
+        place = -1 if len(b.shape) == 1 else -2
+        del shape[place], strides[place]
+    return View(out.handle, tuple(shape), tuple(strides), out.offset, out.dtype)
+
+
+def fill(backend: Backend, out: View, value: Scalar) -> None:
+    """out[...] = value; DTypeError when an integer dtype cannot hold it."""
+    backend.fill(out, fitting("setitem", out.dtype, value))
+
+
+def is_identical(a: View, b: View) -> bool:
+    """Whether two views are the same window on the same buffer."""
+    return a.handle is b.handle and a[1:] == b[1:]
+
+
