@@ -1,0 +1,488 @@
+"""Reverse-mode differentiation: Op, Value, Tensor and ``backward``. Names no op.
+
+The ops are in ``needle.ops`` and give Tensor its operators and methods when they register
+(``tensor_methods.pyi`` lists those for type checkers). The walk itself is in ``graph``.
+
+What ``y.backward()`` keeps is said by ``retain_graph``: None (default) frees every intermediate
+buffer as it goes and can compute it again, so ``x.grad`` is still a graph node that can itself be
+differentiated; True keeps everything; False frees for good and makes gradients constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import numpy as np
+
+from .backend_selection import BACKEND, NDArray, array_api, device_of, from_numpy, is_array
+from .backend_selection import Device as Device
+from .backend_selection import device as as_device
+from .backend_selection import to_numpy
+from .errors import GraphError, ShapeError
+from .graph import (
+    HookHandle,
+    Op,
+    enable_grad,
+    find_topo_sort,
+    gradients_of,
+    no_grad,
+    recording,
+    reverse_pass,
+    sum_node_list,
+    topo_sort_dfs,
+)
+from .replay import ReplayedGradient, Tape, release_for_good, release_onto
+
+if TYPE_CHECKING:
+    from .tensor_methods import TensorMethods
+else:
+
+    class TensorMethods:
+        """Where type checkers see the methods that ops attach; empty at run time."""
+
+
+__all__ = [
+    "BACKEND",
+    "LAZY_MODE",
+    "TENSOR_COUNTER",
+    "NDArray",
+    "Op",
+    "Tensor",
+    "TensorOp",
+    "TensorTuple",
+    "TensorTupleOp",
+    "Value",
+    "array_api",
+    "compute_gradient_of_variables",
+    "enable_grad",
+    "find_topo_sort",
+    "grad",
+    "no_grad",
+    "sum_node_list",
+    "topo_sort_dfs",
+]
+
+LAZY_MODE = False
+"""When True, values are computed when first looked at instead of at once."""
+
+TENSOR_COUNTER = 0
+"""How many Values are alive."""
+
+Self = TypeVar("Self", bound="Value")
+
+
+class Value:
+    """A node of the computational graph: the op and inputs it came from, and its value."""
+
+    op: Op | None = None
+    inputs: Sequence[Value] = ()
+    cached_data: Any = None
+    requires_grad: bool = False
+    num_outputs: int = 1
+    hooks: dict[int, Callable[[Any], Any]] | None = None
+    grad: Any = None
+    """The gradient of the last backward that reached this node; each backward overwrites it."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        global TENSOR_COUNTER
+        TENSOR_COUNTER += 1
+        return object.__new__(cls)
+
+    def __del__(self) -> None:
+        global TENSOR_COUNTER
+        try:
+            TENSOR_COUNTER -= 1
+        except TypeError:  # the interpreter is shutting down
+            pass
+
+    @property
+    def shape(self) -> Any:
+        """The shape of the value."""
+        raise NotImplementedError
+
+    def realize_cached_data(self) -> Any:
+        """The value's array, computed now if it was not before."""
+        if self.cached_data is None:
+            assert self.op is not None
+            arrays = [source.realize_cached_data() for source in self.inputs]
+            self.cached_data = _settled(self.op.compute(*arrays))
+        return self.cached_data
+
+    def is_leaf(self) -> bool:
+        """Whether no recorded operation made this value."""
+        return self.op is None
+
+    @classmethod
+    def make_const(cls: type[Self], data: Any, requires_grad: bool = False) -> Self:
+        """A leaf that shares ``data`` (an array of this mode, or a tuple of Values' arrays)."""
+        value: Self = cls.__new__(cls)
+        value.cached_data = data
+        value.requires_grad = requires_grad
+        return value
+
+    @classmethod
+    def make_from_op(cls: type[Self], op: Op, inputs: Sequence[Value]) -> Self:
+        """The node of ``op`` applied to ``inputs``; a constant if nothing is to be recorded."""
+        value: Self = cls.__new__(cls)
+        if recording.on and op.differentiable:
+            for source in inputs:
+                if source.requires_grad:
+                    value.op, value.inputs, value.requires_grad = op, inputs, True
+                    if LAZY_MODE:
+                        return value
+                    break
+        value.cached_data = _settled(op.compute(*[s.realize_cached_data() for s in inputs]))
+        return value
+
+    def detach(self) -> Any:
+        """A constant that shares this value's data."""
+        kind = Tensor if isinstance(self, Tensor) else type(self)
+        return kind.make_const(self.realize_cached_data())
+
+    def register_hook(self, hook: Callable[[Any], Any]) -> HookHandle:
+        """Calls ``hook(grad)`` when a backward has this value's gradient complete.
+
+        What it returns, if not None, replaces the gradient. ``handle.remove()`` takes it off.
+        """
+        if not self.requires_grad:
+            raise GraphError(
+                "register_hook: the tensor must require grad, got requires_grad=False; set it True"
+            )
+        if self.hooks is None:
+            self.hooks = {}
+        key = max(self.hooks, default=-1) + 1
+        self.hooks[key] = hook
+        return HookHandle(self.hooks, key)
+
+
+def _settled(data: Any) -> Any:
+    """NumPy gives scalars for 0-d results; a value is always an array, which can be written to."""
+    return np.asarray(data) if isinstance(data, np.generic) else data
+
+
+class TensorOp(Op):
+    """An op with one Tensor as result."""
+
+    def __call__(self, *args: Any) -> Tensor:
+        for arg in args:
+            if not isinstance(arg, Value):
+                args = _as_values(args)
+                break
+        return Tensor.make_from_op(self, args)
+
+
+class TensorTupleOp(Op):
+    """An op whose result is a TensorTuple; ``compute`` gives a tuple of arrays."""
+
+    def __call__(self, *args: Any) -> TensorTuple:
+        return TensorTuple.make_from_op(self, _as_values(args))
+
+
+def _as_values(args: Sequence[Any]) -> tuple[Value, ...]:
+    """Arrays and numbers as constants next to the Tensors they are combined with."""
+    like = next((arg for arg in args if isinstance(arg, Tensor)), None)
+    device = None if like is None else like.device
+    return tuple(
+        arg if isinstance(arg, Value) else Tensor(arg, device=device, requires_grad=False)
+        for arg in args
+    )
+
+
+class TensorTuple(Value):
+    """Several arrays as one node: the result of split, the input of stack."""
+
+    cached_data: tuple[Any, ...]
+    items: tuple[Tensor, ...] | None = None
+    """The tensors it was made of, where it was made of tensors."""
+    item_of: ClassVar[Callable[[TensorTuple, int], Tensor]]
+    sum_of: ClassVar[Callable[[TensorTuple, TensorTuple], TensorTuple]]
+    """What ``tuple[i]`` and ``tuple + tuple`` do; set by the ops of tuples."""
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The shapes of the items."""
+        return tuple(tuple(data.shape) for data in self.realize_cached_data())
+
+    def __len__(self) -> int:
+        return len(self.realize_cached_data())
+
+    def __getitem__(self, index: int) -> Tensor:
+        count = len(self)
+        if not -count <= index < count:
+            raise IndexError(f"TensorTuple: index must be in [0, {count}), got {index}")
+        return type(self).item_of(self, index + count if index < 0 else index)
+
+    def __add__(self, other: TensorTuple) -> TensorTuple:
+        return type(self).sum_of(self, other)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
+    def tuple(self) -> Any:
+        """The items as a Python tuple of Tensors."""
+        return tuple(self)
+
+    def numpy(self) -> Any:
+        """The items as a tuple of ndarrays."""
+        return tuple(to_numpy(data) for data in self.realize_cached_data())
+
+    def __repr__(self) -> str:
+        return f"needle.TensorTuple{tuple(self)!r}"
+
+
+class Tensor(Value, TensorMethods):
+    """An array that remembers how it was computed.
+
+    ``array``: a Tensor (shared if device and dtype agree), an array, or anything NumPy takes.
+    ``device`` defaults to the array's own or ``default_device()``; ``dtype`` to float32 for what
+    is not an array of needle (in np mode NumPy's own dtype). ``==`` and ``hash`` go by identity.
+    """
+
+    __array_ufunc__ = None  # so that ``ndarray * tensor`` comes to our reflected operators
+
+    def __init__(
+        self,
+        array: Any,
+        *,
+        device: Any = None,
+        dtype: Any = None,
+        requires_grad: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        self.cached_data = _array_of(array, device, dtype)
+        self.requires_grad = requires_grad
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the axes."""
+        shape: tuple[int, ...] = self.realize_cached_data().shape
+        return shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type."""
+        dtype: np.dtype[Any] = self.realize_cached_data().dtype
+        return dtype
+
+    @property
+    def device(self) -> Any:
+        """Where the data is."""
+        return device_of(self.realize_cached_data())
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return int(self.realize_cached_data().size)
+
+    @property
+    def data(self) -> Tensor:
+        """A constant sharing the data. Assigning a Tensor replaces the data (same dtype)."""
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        assert isinstance(value, Tensor), f"data: must be a Tensor, got {type(value).__name__}"
+        assert value.dtype == self.dtype, (
+            f"data: the dtype must stay {self.dtype}, got {value.dtype}; cast it first"
+        )
+        self.cached_data = value.realize_cached_data()
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The data as an ndarray (0-d ones too)."""
+        return np.asarray(to_numpy(self.realize_cached_data()))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        host = self.numpy()
+        return np.array(host, dtype=dtype) if copy else np.asarray(host, dtype=dtype)
+
+    def item(self) -> Any:
+        """The only element, as a Python number."""
+        if self.size != 1:
+            raise ShapeError(f"item: the tensor must have one element, got shape {self.shape}")
+        return self.numpy().reshape(())[()].item()
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len: a 0-d tensor has no length, got shape (); use item()")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def backward(self, out_grad: Any = None, retain_graph: bool | None = None) -> None:
+        """Sets ``.grad`` of every tensor that this one depends on and that requires grad.
+
+        ``out_grad``: the gradient of this tensor, ones by default. ``retain_graph``: see the top
+        of this module. GraphError if nothing was recorded or the graph has been released.
+        """
+        if not self.requires_grad:
+            raise GraphError(
+                "backward: the tensor must require grad, got a constant; compute it from tensors "
+                "with requires_grad=True, outside no_grad"
+            )
+        seed = _seed(self, out_grad)
+        if retain_graph:
+            compute_gradient_of_variables(self, seed)
+        else:
+            _backward_releasing(self, seed, again=retain_graph is None and recording.on)
+
+    def __repr__(self) -> str:
+        text = np.array2string(self.numpy(), separator=", ", prefix="needle.Tensor(")
+        notes = f", dtype={self.dtype}, device={self.device!r}"
+        if self.op is not None:
+            notes += f", op={type(self.op).__name__}"
+        return f"needle.Tensor({text}{notes}, requires_grad={self.requires_grad})"
+
+    def __str__(self) -> str:
+        return str(self.numpy())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Data, requires_grad and what subclasses added: a copy of a tensor is a leaf."""
+        state = {k: v for k, v in self.__dict__.items() if k not in _OF_THE_GRAPH}
+        return state | {"cached_data": self.realize_cached_data()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+_OF_THE_GRAPH = ("op", "inputs", "grad", "hooks")
+
+
+def _array_of(array: Any, device: Any, dtype: Any) -> Any:
+    """An array of this mode on ``device``, of ``dtype``, from whatever a Tensor is made of."""
+    device = None if device is None else as_device(device)
+    if isinstance(array, Tensor):
+        data = array.realize_cached_data()
+        same_device = device is None or device == device_of(data)
+        if same_device and (dtype is None or np.dtype(dtype) == data.dtype):
+            return data
+        array = data
+    if is_array(array):
+        device = device_of(array) if device is None else device
+        dtype = array.dtype if dtype is None else dtype
+        array = to_numpy(array)
+    return from_numpy(array, device, dtype)
+
+
+def _seed(output: Tensor, out_grad: Any) -> Tensor:
+    """The gradient to start from, with the shape of ``output``."""
+    data = output.realize_cached_data()
+    if out_grad is None:
+        return Tensor.make_const(array_api.ones_like(data))
+    if not isinstance(out_grad, Tensor):
+        out_grad = Tensor(out_grad, device=output.device, dtype=data.dtype, requires_grad=False)
+    if out_grad.shape != output.shape:
+        if out_grad.size != output.size:
+            raise ShapeError(
+                f"backward: out_grad must have the tensor's shape {output.shape}, got "
+                f"{out_grad.shape}; reshape it"
+            )
+        out_grad = out_grad.reshape(output.shape)
+    return out_grad
+
+
+def compute_gradient_of_variables(output_tensor: Tensor, out_grad: Tensor) -> None:
+    """Sets ``.grad`` of every node that ``output_tensor`` depends on and that requires grad.
+
+    The gradients are recorded as graph nodes and the graph is kept:
+    ``backward(retain_graph=True)`` under the course's name.
+    """
+    reverse_pass(find_topo_sort([output_tensor]), out_grad, _set_grad)
+
+
+def _set_grad(node: Value, grad: Value) -> None:
+    node.grad = grad
+
+
+def _backward_releasing(output: Tensor, out_grad: Tensor, again: bool) -> None:
+    """``backward`` that frees behind itself; with ``again`` it leaves a tape (see ``replay``)."""
+    order = find_topo_sort([output])
+    del output  # the caller's reference is the only one besides the graph's own
+    if not again:
+        with no_grad():
+            reverse_pass(order, out_grad, _set_grad, release_for_good)
+        return
+    tape = Tape(order, out_grad)
+
+    def set_grad(node: Value, grad: Value) -> None:
+        # A node of its own: ops may hand one gradient object on to several inputs.
+        node.grad = type(grad).make_const(grad.realize_cached_data(), requires_grad=True)
+        node.grad.op = ReplayedGradient(tape, tape.position[node])
+        node.grad.inputs = tape.leaves
+
+    with no_grad():
+        reverse_pass(order, out_grad, set_grad, release_onto(tape))
+
+
+class _Alias(TensorOp):
+    """The same value as a new node, so that one tensor can stand for two arguments."""
+
+    def compute(self, a: Any) -> Any:
+        return a
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return out_grad
+
+
+def grad(
+    f: Callable[..., Tensor], argnums: int | Sequence[int] = 0
+) -> Callable[..., Tensor | tuple[Tensor, ...]]:
+    """The function that computes df/d(argument ``argnums``) for a scalar-valued ``f`` of Tensors.
+
+    A sequence of ``argnums`` gives a tuple. Sets no ``.grad``; nests, so ``grad(grad(f))`` is the
+    second derivative. ShapeError if ``f`` returns more than one element.
+    """
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    def gradient(*args: Any, **kwargs: Any) -> Tensor | tuple[Tensor, ...]:
+        given = [args[i] if isinstance(args[i], Tensor) else Tensor(args[i]) for i in numbers]
+        higher = recording.on and any(isinstance(args[i], Tensor) for i in numbers)
+        with enable_grad():
+            points = [
+                _Alias()(x) if higher and x.requires_grad else Tensor(x, requires_grad=True)
+                for x in given
+            ]
+            inner = list(args)
+            for i, point in zip(numbers, points, strict=True):
+                inner[i] = point
+            output = f(*inner, **kwargs)
+        if output.size != 1:
+            raise ShapeError(
+                f"grad: the function must return one element, got shape {output.shape}; sum it"
+            )
+        found = _gradients_at(output, points, higher)
+        return found[0] if isinstance(argnums, int) else tuple(found)
+
+    return gradient
+
+
+def _gradients_at(output: Tensor, points: list[Tensor], higher: bool) -> list[Tensor]:
+    """Gradients of a one-element output, zeros where it does not depend on a point."""
+    seed = _seed(output, None)
+    with enable_grad() if higher else no_grad():
+        found = gradients_of(output, seed, points) if output.requires_grad else [None] * len(points)
+    return [
+        Tensor.make_const(array_api.zeros_like(point.realize_cached_data())) if g is None else g
+        for point, g in zip(points, found, strict=True)
+    ]

@@ -1,0 +1,336 @@
+"""Arithmetic of two tensors, or of a tensor and a number, and the operators that stand for it.
+
+Elementwise with NumPy's broadcasting; gradients are summed back to each operand's shape. Functions
+of one tensor are in ``elementwise``, comparisons and selections in ``selection``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..autograd import Tensor, TensorOp
+from ..backend_selection import array_api as xp
+from ..backend_selection import is_array
+from .broadcasting import Number, as_number, check_broadcast, unbroadcast
+from .registry import attach, op
+
+Array = Any
+Parts = tuple[Tensor | None, ...]
+
+
+class EWiseAdd(TensorOp):
+    """a + b."""
+
+    def compute(self, a: Array, b: Array) -> Array:
+        check_broadcast("add", a, b)
+        return a + b
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
+        a, b = node.inputs
+        return unbroadcast(out_grad, a), unbroadcast(out_grad, b)
+
+
+@op(EWiseAdd)
+def add(a: Tensor, b: Tensor) -> Tensor:
+    """a + b with broadcasting."""
+    return EWiseAdd()(a, b)
+
+
+class AddScalar(TensorOp):
+    """a + scalar."""
+
+    def __init__(self, scalar: Any) -> None:
+        self.scalar = as_number("add_scalar", scalar)
+
+    def compute(self, a: Array) -> Array:
+        return a + self.scalar
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return out_grad
+
+
+@op(AddScalar)
+def add_scalar(a: Tensor, scalar: Number) -> Tensor:
+    """a + scalar, in a's dtype."""
+    return AddScalar(scalar)(a)
+
+
+class FusedAddScalars(TensorOp):
+    """(a + c0) + c1 in one pass."""
+
+    def __init__(self, c0: Any, c1: Any) -> None:
+        self.c0 = as_number("fused_add_scalars", c0)
+        self.c1 = as_number("fused_add_scalars", c1)
+
+    def compute(self, a: Array) -> Array:
+        return a + (self.c0 + self.c1)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return out_grad
+
+
+@op(FusedAddScalars)
+def fused_add_scalars(x: Tensor, c0: Number, c1: Number) -> Tensor:
+    """x + (c0 + c1)."""
+    return FusedAddScalars(c0, c1)(x)
+
+
+class EWiseMul(TensorOp):
+    """a * b."""
+
+    def compute(self, a: Array, b: Array) -> Array:
+        check_broadcast("multiply", a, b)
+        return a * b
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
+        a, b = node.inputs
+        return (
+            unbroadcast(out_grad * b, a) if a.requires_grad else None,
+            unbroadcast(out_grad * a, b) if b.requires_grad else None,
+        )
+
+
+@op(EWiseMul)
+def multiply(a: Tensor, b: Tensor) -> Tensor:
+    """a * b with broadcasting."""
+    return EWiseMul()(a, b)
+
+
+class MulScalar(TensorOp):
+    """a * scalar."""
+
+    def __init__(self, scalar: Any) -> None:
+        self.scalar = as_number("mul_scalar", scalar)
+
+    def compute(self, a: Array) -> Array:
+        return a * self.scalar
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return out_grad * self.scalar
+
+
+@op(MulScalar)
+def mul_scalar(a: Tensor, scalar: Number) -> Tensor:
+    """a * scalar, in a's dtype."""
+    return MulScalar(scalar)(a)
+
+
+class Negate(TensorOp):
+    """-a."""
+
+    def compute(self, a: Array) -> Array:
+        return -a
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return negate(out_grad)
+
+
+@op(Negate, methods=["__neg__"])
+def negate(a: Tensor) -> Tensor:
+    """-a."""
+    return Negate()(a)
+
+
+class EWiseDiv(TensorOp):
+    """a / b."""
+
+    def compute(self, a: Array, b: Array) -> Array:
+        check_broadcast("divide", a, b)
+        return a / b
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
+        """d/da = 1/b, d/db = -(a/b)/b."""
+        a, b = node.inputs
+        over_b = out_grad / b
+        return (
+            unbroadcast(over_b, a) if a.requires_grad else None,
+            unbroadcast(negate(over_b * node), b) if b.requires_grad else None,
+        )
+
+
+@op(EWiseDiv)
+def divide(a: Tensor, b: Tensor) -> Tensor:
+    """a / b with broadcasting."""
+    return EWiseDiv()(a, b)
+
+
+class DivScalar(TensorOp):
+    """a / scalar."""
+
+    def __init__(self, scalar: Any) -> None:
+        self.scalar = as_number("divide_scalar", scalar)
+
+    def compute(self, a: Array) -> Array:
+        return a / self.scalar
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return out_grad / self.scalar
+
+
+@op(DivScalar)
+def divide_scalar(a: Tensor, scalar: Number) -> Tensor:
+    """a / scalar, in a's dtype."""
+    return DivScalar(scalar)(a)
+
+
+class EWisePow(TensorOp):
+    """a ** b."""
+
+    def compute(self, a: Array, b: Array) -> Array:
+        check_broadcast("power", a, b)
+        return a**b
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
+        """d/da = b a**(b-1), d/db = a**b log a (0 where a is 0, the limit for positive b)."""
+        a, b = node.inputs
+        by_a = by_b = None
+        if a.requires_grad:
+            by_a = unbroadcast(out_grad * b * a ** (b - 1), a)
+        if b.requires_grad:
+            by_b = unbroadcast(out_grad * node * _log_or_zero(a), b)
+        return by_a, by_b
+
+
+def _log_or_zero(a: Tensor) -> Tensor:
+    """log a, and 0 where a is 0."""
+    is_zero = Tensor.make_const(xp.astype(a.realize_cached_data() == 0, a.dtype))
+    return (a + is_zero).log()
+
+
+@op(EWisePow)
+def power(a: Tensor, b: Tensor) -> Tensor:
+    """a ** b with broadcasting; its gradient in b needs a >= 0."""
+    return EWisePow()(a, b)
+
+
+class PowerScalar(TensorOp):
+    """a ** scalar."""
+
+    def __init__(self, scalar: Any) -> None:
+        self.scalar = as_number("power_scalar", scalar)
+
+    def compute(self, a: Array) -> Array:
+        return a**self.scalar
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor | None:
+        """d/da = scalar a**(scalar-1)."""
+        if self.scalar == 0:
+            return None
+        (a,) = node.inputs
+        return out_grad * (power_scalar(a, self.scalar - 1) * self.scalar)
+
+
+@op(PowerScalar)
+def power_scalar(a: Tensor, scalar: Number) -> Tensor:
+    """a ** scalar, in a's dtype; NaN for a negative base and a fractional scalar."""
+    return PowerScalar(scalar)(a)
+
+
+class ScalarPower(TensorOp):
+    """scalar ** a."""
+
+    def __init__(self, scalar: Any) -> None:
+        self.scalar = as_number("scalar_power", scalar)
+
+    def compute(self, a: Array) -> Array:
+        return self.scalar**a
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        """d/da = scalar**a log scalar."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factor = float(np.log(np.float64(self.scalar))) if self.scalar != 0 else 0.0
+        return out_grad * (node * factor)
+
+
+@op(ScalarPower)
+def scalar_power(a: Tensor, scalar: Number) -> Tensor:
+    """scalar ** a, in a's dtype; differentiable for scalar >= 0."""
+    return ScalarPower(scalar)(a)
+
+
+# ---- operators: the op for two tensors, or the one for a tensor and a number -----------------
+
+
+def _is_number(b: Any) -> bool:
+    return isinstance(b, (int, float, np.generic)) or (
+        not isinstance(b, Tensor) and getattr(b, "size", None) == 1
+    )
+
+
+def _as_operand(b: Any, a: Tensor) -> Tensor:
+    """An array next to a Tensor: a constant on its device, floats in its dtype."""
+    host = b if is_array(b) else np.asarray(b)
+    widened = host.dtype.kind == "f" and a.dtype.kind == "f"
+    dtype = a.dtype if widened else host.dtype
+    return Tensor(b, device=a.device, dtype=dtype, requires_grad=False)
+
+
+def _plus(a: Tensor, b: Any) -> Tensor:
+    """a + b."""
+    if isinstance(b, Tensor):
+        return EWiseAdd()(a, b)
+    return AddScalar(b)(a) if _is_number(b) else EWiseAdd()(a, _as_operand(b, a))
+
+
+def _minus(a: Tensor, b: Any) -> Tensor:
+    """a - b: the sum with a negation."""
+    if isinstance(b, Tensor):
+        return EWiseAdd()(a, Negate()(b))
+    if _is_number(b):
+        return AddScalar(-as_number("add_scalar", b))(a)
+    return EWiseAdd()(a, Negate()(_as_operand(b, a)))
+
+
+def _minus_reversed(a: Tensor, b: Any) -> Tensor:
+    """b - a."""
+    return _plus(negate(a), b)
+
+
+def _times(a: Tensor, b: Any) -> Tensor:
+    """a * b."""
+    if isinstance(b, Tensor):
+        return EWiseMul()(a, b)
+    return MulScalar(b)(a) if _is_number(b) else EWiseMul()(a, _as_operand(b, a))
+
+
+def _over(a: Tensor, b: Any) -> Tensor:
+    """a / b."""
+    if isinstance(b, Tensor):
+        return EWiseDiv()(a, b)
+    return DivScalar(b)(a) if _is_number(b) else EWiseDiv()(a, _as_operand(b, a))
+
+
+def _over_reversed(a: Tensor, b: Any) -> Tensor:
+    """b / a."""
+    if _is_number(b):
+        return MulScalar(b)(PowerScalar(-1.0)(a))
+    return EWiseDiv()(_as_operand(b, a), a)
+
+
+def _to_the(a: Tensor, b: Any) -> Tensor:
+    """a ** b."""
+    if isinstance(b, Tensor):
+        return EWisePow()(a, b)
+    return PowerScalar(b)(a) if _is_number(b) else EWisePow()(a, _as_operand(b, a))
+
+
+def _to_the_reversed(a: Tensor, b: Any) -> Tensor:
+    """b ** a."""
+    return ScalarPower(b)(a) if _is_number(b) else EWisePow()(_as_operand(b, a), a)
+
+
+for _name, _function in {
+    "__add__": _plus,
+    "__radd__": _plus,
+    "__sub__": _minus,
+    "__rsub__": _minus_reversed,
+    "__mul__": _times,
+    "__rmul__": _times,
+    "__truediv__": _over,
+    "__rtruediv__": _over_reversed,
+    "__pow__": _to_the,
+    "__rpow__": _to_the_reversed,
+}.items():
+    attach(_name, _function)

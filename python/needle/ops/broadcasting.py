@@ -1,0 +1,65 @@
+"""What ops with broadcasting operands share: the early shape check and the way back.
+
+No op is defined here; the family files call it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..autograd import Tensor
+from ..errors import DTypeError, ShapeError
+from ..shapes import broadcast_shapes
+
+Number = bool | int | float
+
+
+def check_broadcast(op: str, *arrays: Any) -> None:
+    """ShapeError unless the arrays' shapes broadcast; next to free when they are equal."""
+    first = arrays[0].shape
+    for array in arrays[1:]:
+        if array.shape != first:
+            broadcast_shapes(op, *[tuple(a.shape) for a in arrays])
+            return
+
+
+def unbroadcast(grad: Tensor, like: Tensor) -> Tensor:
+    """``grad`` summed over the axes along which ``like`` was repeated, in ``like``'s dtype."""
+    shape = like.shape
+    if grad.shape != shape:
+        lead = len(grad.shape) - len(shape)
+        axes = tuple(range(lead)) + tuple(
+            axis + lead
+            for axis, size in enumerate(shape)
+            if size == 1 and grad.shape[axis + lead] != 1
+        )
+        if axes:
+            grad = grad.sum(axes)
+        if grad.shape != shape:
+            grad = grad.reshape(shape)
+    if grad.dtype != like.dtype and like.dtype.kind == "f":
+        grad = grad.astype(like.dtype)
+    return grad
+
+
+def as_number(op: str, scalar: Any) -> Number:
+    """A Python number from a number, a NumPy scalar or a one-element array or Tensor.
+
+    A Python number takes the array's dtype instead of widening it.
+    """
+    if isinstance(scalar, (bool, int, float)) and not isinstance(scalar, np.generic):
+        return scalar
+    if isinstance(scalar, Tensor):
+        scalar = scalar.numpy()
+    try:
+        host = np.asarray(scalar)
+        if host.size != 1:
+            raise ShapeError(f"{op}: the scalar must have one element, got shape {host.shape}")
+        value = host.reshape(())[()].item()
+    except (AttributeError, TypeError):
+        value = None
+    if not isinstance(value, (bool, int, float)):
+        raise DTypeError(f"{op}: the scalar must be a real number, got {scalar!r}")
+    return value

@@ -1,0 +1,260 @@
+"""Functions of one tensor, element by element: exp, log, roots, trigonometry, activations, casts.
+
+Arithmetic of two operands is in ``arithmetic``; max/min/where/clip are in ``selection``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .. import accelerated
+from ..autograd import Tensor, TensorOp
+from ..backend_selection import array_api as xp
+from ..errors import UnknownNameError
+from .registry import op
+
+Array = Any
+
+
+def _positive(a: Tensor) -> Tensor:
+    """1 where a > 0, else 0, as a constant of a's dtype."""
+    return Tensor.make_const(xp.astype(a.realize_cached_data() > 0, a.dtype))
+
+
+class Log(TensorOp):
+    """log a."""
+
+    def compute(self, a: Array) -> Array:
+        return xp.log(a)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return out_grad / node.inputs[0]
+
+
+@op(Log, methods=["log"])
+def log(a: Tensor) -> Tensor:
+    """The natural logarithm."""
+    return Log()(a)
+
+
+class Exp(TensorOp):
+    """e**a."""
+
+    def compute(self, a: Array) -> Array:
+        return xp.exp(a)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return out_grad * node
+
+
+@op(Exp, methods=["exp"])
+def exp(a: Tensor) -> Tensor:
+    """e**a."""
+    return Exp()(a)
+
+
+class Sqrt(TensorOp):
+    """The square root."""
+
+    def compute(self, a: Array) -> Array:
+        return xp.sqrt(a)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return out_grad * 0.5 / node
+
+
+@op(Sqrt, methods=["sqrt"])
+def sqrt(a: Tensor) -> Tensor:
+    """The square root; NaN for negative elements."""
+    return Sqrt()(a)
+
+
+class Abs(TensorOp):
+    """|a|."""
+
+    def compute(self, a: Array) -> Array:
+        return xp.abs(a)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return out_grad * Tensor.make_const(xp.sign(node.inputs[0].realize_cached_data()))
+
+
+@op(Abs, methods=["abs", "__abs__"])
+def abs(a: Tensor) -> Tensor:
+    """|a|; the gradient at 0 is 0."""
+    return Abs()(a)
+
+
+class Sin(TensorOp):
+    """sin a."""
+
+    def compute(self, a: Array) -> Array:
+        return xp.sin(a)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return out_grad * cos(node.inputs[0])
+
+
+@op(Sin, methods=["sin"])
+def sin(a: Tensor) -> Tensor:
+    """The sine, of radians."""
+    return Sin()(a)
+
+
+class Cos(TensorOp):
+    """cos a."""
+
+    def compute(self, a: Array) -> Array:
+        return xp.cos(a)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return -(out_grad * sin(node.inputs[0]))
+
+
+@op(Cos, methods=["cos"])
+def cos(a: Tensor) -> Tensor:
+    """The cosine, of radians."""
+    return Cos()(a)
+
+
+class Tanh(TensorOp):
+    """tanh a."""
+
+    def compute(self, a: Array) -> Array:
+        return xp.tanh(a)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        """1 - tanh(a)**2."""
+        return out_grad * (1 - node * node)
+
+
+@op(Tanh, methods=["tanh"])
+def tanh(a: Tensor) -> Tensor:
+    """The hyperbolic tangent."""
+    return Tanh()(a)
+
+
+class Sigmoid(TensorOp):
+    """1 / (1 + e**-a)."""
+
+    def compute(self, a: Array) -> Array:
+        # By tanh: nothing overflows, however large |a| is.
+        return xp.tanh(a * 0.5) * 0.5 + 0.5
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        """s (1 - s)."""
+        return out_grad * (node * (1 - node))
+
+
+@op(Sigmoid, methods=["sigmoid"])
+def sigmoid(a: Tensor) -> Tensor:
+    """The logistic function 1 / (1 + e**-a)."""
+    return Sigmoid()(a)
+
+
+class ReLU(TensorOp):
+    """max(a, 0)."""
+
+    def compute(self, a: Array) -> Array:
+        return xp.maximum(a, 0)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        # The result's sign is the input's, and the result is alive anyway.
+        return out_grad * _positive(node)
+
+
+@op(ReLU, methods=["relu"])
+def relu(a: Tensor) -> Tensor:
+    """max(a, 0); the gradient at 0 is 0."""
+    return ReLU()(a)
+
+
+class LeakyReLU(TensorOp):
+    """a where positive, else negative_slope * a."""
+
+    def __init__(self, negative_slope: float = 0.01) -> None:
+        self.negative_slope = negative_slope
+
+    def compute(self, a: Array) -> Array:
+        return xp.where(a > 0, a, a * self.negative_slope)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        slope = self.negative_slope
+        return out_grad * (_positive(node.inputs[0]) * (1 - slope) + slope)
+
+
+@op(LeakyReLU)
+def leaky_relu(a: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """a where positive, else negative_slope * a (the gradient at 0 is negative_slope)."""
+    return LeakyReLU(negative_slope)(a)
+
+
+class Erf(TensorOp):
+    """The error function."""
+
+    def compute(self, a: Array) -> Array:
+        return accelerated.erf(a)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        """2/sqrt(pi) e**(-a**2)."""
+        a = node.inputs[0]
+        return out_grad * (exp(-(a * a)) * (2 / math.sqrt(math.pi)))
+
+
+@op(Erf)
+def erf(a: Tensor) -> Tensor:
+    """The error function 2/sqrt(pi) * integral of e**(-t**2) from 0 to a."""
+    return Erf()(a)
+
+
+class GELU(TensorOp):
+    """a * Phi(a), Phi the standard normal distribution function."""
+
+    def compute(self, a: Array) -> Array:
+        return a * (accelerated.erf(a * math.sqrt(0.5)) * 0.5 + 0.5)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        """Phi(a) + a phi(a)."""
+        a = node.inputs[0]
+        below = erf(a * math.sqrt(0.5)) * 0.5 + 0.5
+        density = exp(a * a * -0.5) * (1 / math.sqrt(2 * math.pi))
+        return out_grad * (below + a * density)
+
+
+@op(GELU, methods=["gelu"])
+def gelu(a: Tensor, approximate: str = "none") -> Tensor:
+    """a * Phi(a) (Hendrycks & Gimpel 2016), exact or with ``approximate="tanh"``:
+    a/2 (1 + tanh(sqrt(2/pi) (a + 0.044715 a**3)))."""
+    if approximate == "none":
+        return GELU()(a)
+    if approximate != "tanh":
+        raise UnknownNameError(
+            f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}"
+        )
+    inner = (a + a * a * a * 0.044715) * math.sqrt(2 / math.pi)
+    return a * 0.5 * (tanh(inner) + 1)
+
+
+class AsType(TensorOp):
+    """A cast to another dtype."""
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = np.dtype(dtype)
+
+    def compute(self, a: Array) -> Array:
+        return xp.astype(a, self.dtype)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor | None:
+        """Cast back; none through an integer or bool result."""
+        if self.dtype.kind != "f":
+            return None
+        return astype(out_grad, node.inputs[0].dtype)
+
+
+@op(AsType, methods=["astype"])
+def astype(a: Tensor, dtype: Any) -> Tensor:
+    """``a`` with elements of ``dtype`` (a name or a dtype object)."""
+    return AsType(dtype)(a)

@@ -1,0 +1,189 @@
+"""Picking elements by index and joining along an axis: getitem, concatenate, embedding.
+
+The gradient of picking is adding back to the places picked from, and the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import accelerated
+from ..autograd import Tensor, TensorOp
+from ..backend_selection import array_api as xp
+from ..backend_selection import device_of, from_numpy, is_array, to_numpy
+from ..errors import DTypeError, ShapeError
+from ..shapes import normalize_axis, product
+from .registry import op
+
+Array = Any
+Shape = tuple[int, ...]
+
+
+def _plain(index: Any) -> Any:
+    """One entry of an index with Tensors and lists as arrays."""
+    if isinstance(index, Tensor):
+        index = index.realize_cached_data()
+    if isinstance(index, list):
+        index = np.asarray(index) if index else np.zeros(0, dtype=np.int64)
+    if hasattr(index, "dtype") and index.dtype.kind not in "iub":
+        raise DTypeError(
+            f"getitem: an index array must be integer or bool, got {index.dtype}; cast it"
+        )
+    return index
+
+
+def _index_of(index: Any) -> tuple[Any, ...]:
+    entries = index if isinstance(index, tuple) else (index,)
+    return tuple(_plain(entry) for entry in entries)
+
+
+def _is_view(index: tuple[Any, ...]) -> bool:
+    """Whether the index has no arrays, so that no element is picked twice."""
+    return not any(hasattr(entry, "dtype") and getattr(entry, "ndim", 0) for entry in index) and (
+        not any(isinstance(entry, (bool, np.bool_)) for entry in index)
+    )
+
+
+class GetItem(TensorOp):
+    """a[index]."""
+
+    def __init__(self, index: Any) -> None:
+        self.index = _index_of(index)
+
+    def compute(self, a: Array) -> Array:
+        return a[self.index]
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return ScatterAdd(self.index, node.inputs[0].shape)(out_grad)
+
+
+@op(GetItem, methods=["__getitem__"])
+def getitem(a: Tensor, index: Any) -> Tensor:
+    """``a[index]`` for any NumPy index: ints, slices, ..., None, and integer or bool arrays."""
+    return GetItem(index)(a)
+
+
+class ScatterAdd(TensorOp):
+    """Zeros of a shape to which the input is added at an index: the adjoint of GetItem."""
+
+    def __init__(self, index: Any, shape: Shape) -> None:
+        self.index, self.shape = _index_of(index), tuple(shape)
+
+    def compute(self, a: Array) -> Array:
+        out = xp.zeros(self.shape, dtype=a.dtype, device=a.device)
+        if _is_view(self.index):
+            out[self.index] = a
+        else:
+            places = from_numpy(_places(self.index, self.shape), device_of(a), np.int64)
+            flat = xp.reshape(out, (out.size,))
+            accelerated.scatter_add(flat, places, xp.reshape(a, (a.size,)))
+            out = xp.reshape(flat, self.shape)
+        return out
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return GetItem(self.index)(out_grad)
+
+
+def _places(index: tuple[Any, ...], shape: Shape) -> Array:
+    """The flat positions that ``index`` picks from an array of ``shape``, in order."""
+    host = tuple(to_numpy(entry) if is_array(entry) else entry for entry in index)
+    return np.arange(product(shape)).reshape(shape)[host].reshape(-1)
+
+
+@op(ScatterAdd)
+def scatter_add(a: Tensor, index: Any, shape: Sequence[int]) -> Tensor:
+    """Zeros of ``shape`` with ``a`` added at ``index`` (equal places add up).
+
+    ``a`` has the shape that indexing such an array gives.
+    """
+    return ScatterAdd(index, tuple(shape))(a)
+
+
+class Embedding(TensorOp):
+    """weight[ids] for rows of a matrix."""
+
+    def __init__(self, ids: Array) -> None:
+        self.ids = ids
+
+    def compute(self, weight: Array) -> Array:
+        flat = xp.reshape(self.ids, (self.ids.size,))
+        rows = accelerated.gather(weight, flat)
+        return xp.reshape(rows, (*self.ids.shape, *weight.shape[1:]))
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return EmbeddingGrad(self.ids, node.inputs[0].shape)(out_grad)
+
+
+class EmbeddingGrad(TensorOp):
+    """The rows of a gradient added to the rows they came from: the adjoint of Embedding."""
+
+    def __init__(self, ids: Array, shape: Shape) -> None:
+        self.ids, self.shape = ids, shape
+
+    def compute(self, grad: Array) -> Array:
+        out = xp.zeros(self.shape, dtype=grad.dtype, device=grad.device)
+        flat = xp.reshape(self.ids, (self.ids.size,))
+        accelerated.scatter_add(out, flat, xp.reshape(grad, (flat.size, *self.shape[1:])))
+        return out
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return Embedding(self.ids)(out_grad)
+
+
+@op(Embedding, EmbeddingGrad)
+def embedding(weight: Tensor, ids: Any) -> Tensor:
+    """The rows of ``weight`` (V, E) at integer ``ids`` of any shape: ids.shape + (E,).
+
+    ``ids`` is a Tensor, an array or a list, in [0, V); ShapeError or DTypeError otherwise.
+    """
+    if isinstance(ids, Tensor):
+        ids = ids.realize_cached_data()
+    host = to_numpy(ids) if is_array(ids) else np.asarray(ids)
+    if len(weight.shape) < 2:
+        raise ShapeError(f"embedding: weight must be (V, E), got shape {weight.shape}; reshape it")
+    if host.dtype.kind not in "iu" and host.size:
+        raise DTypeError(f"embedding: ids must be integers, got {host.dtype}; cast them to int64")
+    count = weight.shape[0]
+    if host.size and (host.min() < 0 or host.max() >= count):
+        wrong = host[(host < 0) | (host >= count)][0]
+        raise ShapeError(f"embedding: ids must be in [0, {count}), got {wrong}; enlarge the table")
+    placed = from_numpy(host.astype(np.int64), device_of(weight.realize_cached_data()), np.int64)
+    return Embedding(placed)(weight)
+
+
+class Concatenate(TensorOp):
+    """Tensors one after another along an axis."""
+
+    def __init__(self, axis: int = 0) -> None:
+        self.axis = axis
+
+    def compute(self, *arrays: Array) -> Array:
+        if not arrays:
+            raise ShapeError("concatenate: needs one tensor or more, got none")
+        axis = normalize_axis("concatenate", self.axis, len(arrays[0].shape))
+        others = {(*a.shape[:axis], *a.shape[axis + 1 :]) for a in arrays}
+        if len(others) != 1 or len({len(a.shape) for a in arrays}) != 1:
+            shapes = [tuple(a.shape) for a in arrays]
+            raise ShapeError(
+                f"concatenate: shapes must agree except along axis {axis}, got {shapes}; reshape"
+            )
+        return xp.concat(list(arrays), axis=axis)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, ...]:
+        axis = normalize_axis("concatenate", self.axis, len(out_grad.shape))
+        before: tuple[slice, ...] = (slice(None),) * axis
+        parts, start = [], 0
+        for source in node.inputs:
+            stop = start + source.shape[axis]
+            parts.append(GetItem((*before, slice(start, stop)))(out_grad))
+            start = stop
+        return tuple(parts)
+
+
+@op(Concatenate)
+def concatenate(args: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """Tensors joined along an axis that they have; the other sizes agree."""
+    return Concatenate(axis)(*args)

@@ -1,0 +1,63 @@
+"""Matrix products. Shapes are checked before a kernel sees them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..autograd import Tensor, TensorOp
+from ..backend_selection import array_api as xp
+from ..errors import ShapeError
+from ..shapes import broadcast_shapes
+from .broadcasting import unbroadcast
+from .registry import op
+from .shape import reshape, transpose
+
+Array = Any
+
+
+class MatMul(TensorOp):
+    """(..., m, k) @ (..., k, n) -> (..., m, n); batch axes broadcast."""
+
+    def compute(self, a: Array, b: Array) -> Array:
+        left, right = tuple(a.shape), tuple(b.shape)
+        if len(left) < 2 or len(right) < 2 or left[-1] != right[-2]:
+            raise ShapeError(
+                f"matmul: inner dimensions must agree, got {left} @ {right}; transpose or reshape "
+                "one operand"
+            )
+        if left[:-2] != right[:-2]:
+            broadcast_shapes("matmul", left[:-2], right[:-2])
+        return xp.matmul(a, b)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor | None, ...]:
+        """G b^T and a^T G, summed over the batch axes that an operand lacks or repeats."""
+        a, b = node.inputs
+        return (
+            unbroadcast(matmul(out_grad, transpose(b)), a) if a.requires_grad else None,
+            unbroadcast(matmul(transpose(a), out_grad), b) if b.requires_grad else None,
+        )
+
+
+@op(MatMul, methods=["matmul", "__matmul__"])
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """The matrix product over the last two axes; a 1-d operand counts as a row or a column."""
+    a = a if isinstance(a, Tensor) else Tensor(a, device=b.device, requires_grad=False)
+    b = b if isinstance(b, Tensor) else Tensor(b, device=a.device, requires_grad=False)
+    left, right = a.shape, b.shape
+    if len(left) > 1 and len(right) > 1 or not left or not right:
+        return MatMul()(a, b)
+    rows = a if len(left) > 1 else reshape(a, (1, *left))
+    columns = b if len(right) > 1 else reshape(b, (*right, 1))
+    product = MatMul()(rows, columns)
+    shape = product.shape
+    if len(right) == 1:
+        shape = shape[:-1]
+    if len(left) == 1:
+        shape = (*shape[:-2], shape[-1]) if len(right) > 1 else shape[:-1]
+    return reshape(product, shape)
+
+
+@op(MatMul, methods=["__rmatmul__"])
+def matmul_reversed(a: Tensor, b: Any) -> Tensor:
+    """b @ a, for an array b."""
+    return matmul(b, a)

@@ -1,0 +1,135 @@
+"""Reductions over axes: sum, mean, variance, maximum, minimum.
+
+``axes`` is None (all), an int or a sequence of ints, negative ones too; without ``keepdims`` the
+reduced axes are dropped, so a full reduction has shape (). logsumexp is in ``loss``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..autograd import Tensor, TensorOp
+from ..backend_selection import array_api as xp
+from ..errors import ShapeError
+from ..shapes import normalize_axes, product, reduced_shape
+from .registry import op
+from .shape import broadcast_to, reshape
+
+Array = Any
+Axes = int | Sequence[int] | None
+
+
+def _expanded(v: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
+    """A result of reducing ``axes``, repeated to the ``shape`` from before."""
+    return broadcast_to(reshape(v, reduced_shape(shape, axes, True)), shape)
+
+
+class _Reduction(TensorOp):
+    name = "reduction"
+
+    def __init__(self, axes: Axes = None, keepdims: bool = False) -> None:
+        self.axes, self.keepdims = axes, keepdims
+
+
+class Summation(_Reduction):
+    """The sum over axes."""
+
+    name = "summation"
+
+    def compute(self, a: Array) -> Array:
+        axes = normalize_axes(self.name, self.axes, a.ndim)
+        # The dtype stays: NumPy and the array standard would widen small integers.
+        return xp.sum(a, axis=axes, keepdims=self.keepdims, dtype=_sum_dtype(a.dtype))
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        shape = node.inputs[0].shape
+        return _expanded(out_grad, shape, normalize_axes(self.name, self.axes, len(shape)))
+
+
+def _sum_dtype(dtype: Any) -> Any:
+    """Floats keep their dtype, integers and bool count in what the namespace chooses."""
+    return dtype if dtype.kind == "f" else None
+
+
+@op(Summation, methods=["sum"])
+def summation(a: Tensor, axes: Axes = None, keepdims: bool = False) -> Tensor:
+    """The sum over ``axes`` (0 over an empty one)."""
+    return Summation(axes, keepdims)(a)
+
+
+class _Extremum(_Reduction):
+    def compute(self, a: Array) -> Array:
+        axes = normalize_axes(self.name, self.axes, a.ndim)
+        if any(a.shape[axis] == 0 for axis in axes):
+            raise ShapeError(
+                f"{self.name}: needs at least one element to reduce, got shape {tuple(a.shape)} "
+                f"over axes {axes}; skip empty inputs"
+            )
+        reduce = xp.max if self.name == "max" else xp.min
+        return reduce(a, axis=axes, keepdims=self.keepdims)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        """To the elements that equal the extremum, in equal shares."""
+        a = node.inputs[0]
+        axes = normalize_axes(self.name, self.axes, len(a.shape))
+        kept = reduced_shape(a.shape, axes, True)
+        data = a.realize_cached_data()
+        best = xp.astype(data == xp.reshape(node.realize_cached_data(), kept), out_grad.dtype)
+        share = best / xp.sum(best, axis=axes, keepdims=True)
+        return _expanded(out_grad, a.shape, axes) * Tensor.make_const(share)
+
+
+class Max(_Extremum):
+    """The maximum over axes."""
+
+    name = "max"
+
+
+@op(Max, methods=["max"])
+def max(a: Tensor, axes: Axes = None, keepdims: bool = False) -> Tensor:
+    """The maximum over ``axes``; equal maxima share the gradient. ShapeError over an empty axis."""
+    return Max(axes, keepdims)(a)
+
+
+class Min(_Extremum):
+    """The minimum over axes."""
+
+    name = "min"
+
+
+@op(Min, methods=["min"])
+def min(a: Tensor, axes: Axes = None, keepdims: bool = False) -> Tensor:
+    """The minimum over ``axes``; equal minima share the gradient. ShapeError over an empty axis."""
+    return Min(axes, keepdims)(a)
+
+
+def _count(name: str, a: Tensor, axes: Axes) -> int:
+    """How many elements are reduced to one; ShapeError for none."""
+    shape = a.shape
+    count = product(shape[axis] for axis in normalize_axes(name, axes, len(shape)))
+    if count == 0:
+        raise ShapeError(
+            f"{name}: needs at least one element to reduce, got shape {shape} over axes {axes}; "
+            "skip empty inputs"
+        )
+    return count
+
+
+@op(Summation, methods=["mean"])
+def mean(a: Tensor, axes: Axes = None, keepdims: bool = False) -> Tensor:
+    """The arithmetic mean over ``axes``. ShapeError over an empty axis."""
+    return summation(a, axes, keepdims) / _count("mean", a, axes)
+
+
+@op(Summation, methods=["var"])
+def var(a: Tensor, axes: Axes = None, keepdims: bool = False, correction: float = 0) -> Tensor:
+    """sum((a - mean)**2) / (count - correction) over ``axes``; biased by default."""
+    count = _count("var", a, axes)
+    if count <= correction:
+        raise ShapeError(
+            f"var: needs more than correction={correction} elements, got {count} in shape "
+            f"{a.shape} over axes {axes}; use a smaller correction"
+        )
+    centred = a - mean(a, axes, keepdims=True)
+    return summation(centred * centred, axes, keepdims) / (count - correction)

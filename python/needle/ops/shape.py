@@ -1,0 +1,279 @@
+"""Ops that move elements and compute nothing: reshape, broadcast, permute, flip, stack, dilate.
+
+Picking elements by index is in ``indexing``; the tuples that ``split`` gives are in ``tuples``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..autograd import Tensor, TensorOp, TensorTuple, TensorTupleOp
+from ..backend_selection import array_api as xp
+from ..errors import ShapeError
+from ..shapes import as_shape, broadcast_shapes, distinct_axes, normalize_axis, resolve_reshape
+from .broadcasting import unbroadcast
+from .registry import op
+
+Array = Any
+Axes = int | Sequence[int] | None
+Shape = tuple[int, ...]
+
+
+class BroadcastTo(TensorOp):
+    """Repetition along new axes and those of size 1."""
+
+    def __init__(self, shape: int | Sequence[int]) -> None:
+        self.shape = as_shape("broadcast_to", shape)
+
+    def compute(self, a: Array) -> Array:
+        shape = tuple(a.shape)
+        if shape != self.shape and broadcast_shapes("broadcast_to", shape, self.shape) != (
+            self.shape
+        ):
+            raise ShapeError(
+                f"broadcast_to: every axis must be equal or of size 1 from the right, got shape "
+                f"{shape} for target {self.shape}; reshape the tensor first"
+            )
+        return xp.broadcast_to(a, self.shape)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return unbroadcast(out_grad, node.inputs[0])
+
+
+@op(BroadcastTo, methods=["broadcast_to"])
+def broadcast_to(a: Tensor, shape: int | Sequence[int]) -> Tensor:
+    """``a`` repeated to ``shape`` by NumPy's broadcasting rule; a view."""
+    return BroadcastTo(shape)(a)
+
+
+class Reshape(TensorOp):
+    """The same elements in row-major order in another shape."""
+
+    def __init__(self, shape: int | Sequence[int]) -> None:
+        self.shape = shape
+
+    def compute(self, a: Array) -> Array:
+        return xp.reshape(a, resolve_reshape("reshape", tuple(a.shape), self.shape))
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return reshape(out_grad, node.inputs[0].shape)
+
+
+@op(Reshape, methods=["reshape"])
+def reshape(a: Tensor, shape: int | Sequence[int], *more: int) -> Tensor:
+    """``a`` in ``shape``, where one size may be -1; a view where strides allow it."""
+    return Reshape((shape, *more) if isinstance(shape, int) else shape)(a)
+
+
+@op(Reshape, methods=["expand_dims"])
+def expand_dims(a: Tensor, axis: int = 0) -> Tensor:
+    """``a`` with a new axis of size 1 at ``axis``."""
+    shape = list(a.shape)
+    shape.insert(normalize_axis("expand_dims", axis, len(shape) + 1), 1)
+    return Reshape(tuple(shape))(a)
+
+
+@op(Reshape, methods=["squeeze"])
+def squeeze(a: Tensor, axes: Axes = None) -> Tensor:
+    """``a`` without its axes of size 1 (``axes``: only those). ShapeError for another size."""
+    shape = a.shape
+    if axes is None:
+        gone = {axis for axis, size in enumerate(shape) if size == 1}
+    else:
+        gone = set(distinct_axes("squeeze", axes, len(shape)))
+    if any(shape[axis] != 1 for axis in gone):
+        raise ShapeError(
+            f"squeeze: the axes must have size 1, got axes {tuple(sorted(gone))} of shape {shape}; "
+            "index or reduce them"
+        )
+    return Reshape(tuple(size for axis, size in enumerate(shape) if axis not in gone))(a)
+
+
+class Permute(TensorOp):
+    """All axes in another order."""
+
+    def __init__(self, axes: Sequence[int]) -> None:
+        self.axes = tuple(axes)
+
+    def compute(self, a: Array) -> Array:
+        return xp.permute_dims(a, _permutation(self.axes, len(a.shape)))
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        axes = _permutation(self.axes, len(out_grad.shape))
+        return permute(out_grad, sorted(range(len(axes)), key=axes.__getitem__))
+
+
+def _permutation(axes: Shape, ndim: int) -> Shape:
+    axes = distinct_axes("permute", axes, ndim)
+    if len(axes) != ndim:
+        raise ShapeError(
+            f"permute: every axis must be named once, got {axes} for {ndim} dimensions"
+        )
+    return axes
+
+
+@op(Permute, methods=["permute"])
+def permute(a: Tensor, axes: Sequence[int]) -> Tensor:
+    """``a`` with axis i taken from its axis ``axes[i]``; a view."""
+    return Permute(axes)(a)
+
+
+class Transpose(TensorOp):
+    """Two axes swapped."""
+
+    def __init__(self, axes: Sequence[int] | None = None) -> None:
+        self.axes = axes
+
+    def compute(self, a: Array) -> Array:
+        ndim = len(a.shape)
+        axes = distinct_axes("transpose", (-2, -1) if self.axes is None else self.axes, ndim)
+        if len(axes) != 2:
+            raise ShapeError(
+                f"transpose: swaps exactly two axes, got {self.axes}; use permute for more"
+            )
+        order = list(range(ndim))
+        order[axes[0]], order[axes[1]] = axes[1], axes[0]
+        return xp.permute_dims(a, tuple(order))
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return transpose(out_grad, self.axes)
+
+
+@op(Transpose, methods=["transpose"])
+def transpose(a: Tensor, axes: Sequence[int] | None = None) -> Tensor:
+    """``a`` with the two ``axes`` swapped (None: the last two); a view."""
+    return Transpose(axes)(a)
+
+
+class Flip(TensorOp):
+    """Reversed order along axes."""
+
+    def __init__(self, axes: Axes = None) -> None:
+        self.axes = axes
+
+    def compute(self, a: Array) -> Array:
+        ndim = len(a.shape)
+        axes = range(ndim) if self.axes is None else distinct_axes("flip", self.axes, ndim)
+        return xp.flip(a, axis=tuple(axes))
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return flip(out_grad, self.axes)
+
+
+@op(Flip, methods=["flip"])
+def flip(a: Tensor, axes: Axes = None) -> Tensor:
+    """``a`` with the order along ``axes`` (None: all) reversed."""
+    return Flip(axes)(a)
+
+
+def _spread(axes: Axes, dilation: int, ndim: int) -> tuple[slice, ...]:
+    """The index of the original elements in a dilated array; axes beyond ndim are ignored."""
+    items = (axes,) if isinstance(axes, int) else tuple(axes or ())
+    chosen = {axis + ndim if axis < 0 else axis for axis in items}
+    return tuple(slice(None, None, dilation + 1 if i in chosen else 1) for i in range(ndim))
+
+
+def _check_dilation(name: str, dilation: int) -> None:
+    if dilation < 0:
+        raise ShapeError(f"{name}: dilation must be at least 0, got {dilation}")
+
+
+class Dilate(TensorOp):
+    """Zeros after every element along axes."""
+
+    def __init__(self, axes: int | Sequence[int], dilation: int) -> None:
+        _check_dilation("dilate", dilation)
+        self.axes, self.dilation = axes, dilation
+
+    def compute(self, a: Array) -> Array:
+        index = _spread(self.axes, self.dilation, len(a.shape))
+        shape = tuple(size * part.step for size, part in zip(a.shape, index, strict=True))
+        out = xp.zeros(shape, dtype=a.dtype, device=a.device)
+        out[index] = a
+        return out
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return undilate(out_grad, self.axes, self.dilation)
+
+
+@op(Dilate)
+def dilate(a: Tensor, axes: int | Sequence[int], dilation: int) -> Tensor:
+    """``a`` with ``dilation`` zeros after every element along each axis: n -> n (dilation + 1).
+
+    Axes beyond the tensor's are ignored.
+    """
+    return Dilate(axes, dilation)(a)
+
+
+class UnDilate(TensorOp):
+    """Every (dilation + 1)-th element along axes."""
+
+    def __init__(self, axes: int | Sequence[int], dilation: int) -> None:
+        _check_dilation("undilate", dilation)
+        self.axes, self.dilation = axes, dilation
+
+    def compute(self, a: Array) -> Array:
+        index = _spread(self.axes, self.dilation, len(a.shape))
+        for size, part in zip(a.shape, index, strict=True):
+            if size % part.step:
+                raise ShapeError(
+                    f"undilate: the sizes along the axes must be multiples of {part.step}, got "
+                    f"shape {tuple(a.shape)}; undo the dilation that was made"
+                )
+        return a[index]
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return dilate(out_grad, self.axes, self.dilation)
+
+
+@op(UnDilate)
+def undilate(a: Tensor, axes: int | Sequence[int], dilation: int) -> Tensor:
+    """Undoes ``dilate``: drops the ``dilation`` elements after each one kept."""
+    return UnDilate(axes, dilation)(a)
+
+
+class Stack(TensorOp):
+    """Tensors of one shape side by side along a new axis."""
+
+    def __init__(self, axis: int = 0) -> None:
+        self.axis = axis
+
+    def compute(self, *arrays: Array) -> Array:
+        shapes = {tuple(a.shape) for a in arrays}
+        if len(shapes) != 1:
+            raise ShapeError(
+                f"stack: needs one tensor or more, all of one shape, got shapes {sorted(shapes)}"
+            )
+        axis = normalize_axis("stack", self.axis, len(arrays[0].shape) + 1)
+        return xp.stack(list(arrays), axis=axis)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, ...]:
+        return tuple(split(out_grad, self.axis))
+
+
+@op(Stack)
+def stack(args: Sequence[Tensor] | TensorTuple, axis: int = 0) -> Tensor:
+    """Tensors of one shape joined along a new axis."""
+    return Stack(axis)(*args)
+
+
+class Split(TensorTupleOp):
+    """The slices along an axis, without it."""
+
+    def __init__(self, axis: int = 0) -> None:
+        self.axis = axis
+
+    def compute(self, a: Array) -> tuple[Array, ...]:
+        axis = normalize_axis("split", self.axis, len(a.shape))
+        before = (slice(None),) * axis
+        return tuple(a[(*before, i)] for i in range(a.shape[axis]))
+
+    def gradient(self, out_grad: TensorTuple, node: Tensor) -> Tensor:
+        return stack(tuple(out_grad), self.axis)
+
+
+@op(Split)
+def split(a: Tensor, axis: int = 0) -> TensorTuple:
+    """The slices of ``a`` along ``axis``, which they lose, as a TensorTuple; undoes ``stack``."""
+    return Split(axis)(a)

@@ -1,0 +1,84 @@
+"""TensorTuples: several tensors as one node of the graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..autograd import Tensor, TensorOp, TensorTuple, TensorTupleOp
+from ..backend_selection import array_api as xp
+from ..errors import ShapeError
+from .registry import op
+
+Array = Any
+
+
+class MakeTensorTuple(TensorTupleOp):
+    """Tensors put together."""
+
+    def __call__(self, *args: Any) -> TensorTuple:
+        made = super().__call__(*args)
+        # Remembered, so that taking an item out again costs no node.
+        made.items = tuple(args)
+        return made
+
+    def compute(self, *arrays: Array) -> tuple[Array, ...]:
+        return tuple(arrays)
+
+    def gradient(self, out_grad: TensorTuple, node: TensorTuple) -> tuple[Tensor, ...]:
+        return tuple(out_grad)
+
+
+@op(MakeTensorTuple)
+def make_tuple(*args: Tensor) -> TensorTuple:
+    """The tensors as one TensorTuple."""
+    return MakeTensorTuple()(*args)
+
+
+class TupleGetItem(TensorOp):
+    """One item of a TensorTuple."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def compute(self, arrays: tuple[Array, ...]) -> Array:
+        return arrays[self.index]
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> TensorTuple:
+        """``out_grad`` in its place, zeros in the others."""
+        arrays = node.inputs[0].realize_cached_data()
+        return make_tuple(
+            *[out_grad if i == self.index else _Zeros(a) for i, a in enumerate(arrays)]
+        )
+
+
+class _Zeros(Tensor):
+    """Zeros like an array; made without filling memory, and left out of sums of tuples."""
+
+    def __init__(self, like: Array) -> None:
+        zero = xp.zeros((), dtype=like.dtype, device=like.device)
+        self.cached_data = xp.broadcast_to(zero, tuple(like.shape))
+
+
+@op(TupleGetItem)
+def tuple_get_item(value: TensorTuple, index: int) -> Tensor:
+    """Item ``index`` of ``value``; of a tuple just made, the tensor that was put in."""
+    if value.items is not None:
+        return value.items[index]
+    return TupleGetItem(index)(value)
+
+
+def _sum(a: Tensor, b: Tensor) -> Tensor:
+    if isinstance(a, _Zeros):
+        return b
+    return a if isinstance(b, _Zeros) else a + b
+
+
+def _add_tuples(a: TensorTuple, b: TensorTuple) -> TensorTuple:
+    """Item by item a + b."""
+    if not isinstance(b, TensorTuple) or len(a) != len(b):
+        raise ShapeError(f"TensorTuple: + needs two tuples of equal length, got {a!r} and {b!r}")
+    return make_tuple(*[_sum(x, y) for x, y in zip(a, b, strict=True)])
+
+
+TensorTuple.item_of = tuple_get_item
+TensorTuple.sum_of = _add_tuples
