@@ -1,0 +1,208 @@
+#include "arguments.h"
+
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "core/scalar_math.h"
+
+namespace needle::bindings {
+namespace {
+
+[[noreturn]] void fail(const char* function, const std::string& rule) {
+  raise(PyExc_ValueError, std::string(function) + ": " + rule);
+}
+
+std::string type_name(PyObject* object) { return Py_TYPE(object)->tp_name; }
+
+std::int64_t small_int(const char* function, PyObject* object) {
+  const long long value = PyLong_AsLongLong(object);
+  if (value == -1 && PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    fail(function, "a view's shape, strides and offset must be 64-bit integers");
+  }
+  return value;
+}
+
+// The view's dtype must be its buffer's. NumPy's dtypes are singletons, so that the pointer seen
+// last for each dtype nearly always decides.
+void check_dtype(const char* function, PyObject* dtype, DType expected) {
+  static PyObject* seen[6] = {};
+  const int code = static_cast<int>(expected);
+  if (dtype == seen[code]) return;
+  if (dtype_from_python(dtype) != expected) {
+    fail(function, std::string("the view's dtype must be its buffer's, ") + name_of(expected));
+  }
+  if (seen[code] == nullptr) seen[code] = Py_NewRef(dtype);
+}
+
+// Whether an integer scalar is a value of `dtype`.
+bool fits(std::int64_t value, int overflow, DType dtype) {
+  return with_type(dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, bool>) return true;
+    else return overflow == 0 && std::in_range<T>(value);
+  });
+}
+
+// The lowest and highest element that the view shows must lie inside the buffer.
+void check_bounds(const char* function, const View& v, std::int64_t offset, std::int64_t size) {
+  __int128 low = offset, high = offset;
+  for (int i = 0; i < v.ndim; ++i) {
+    if (v.shape[i] == 0) return;
+    const __int128 reach = __int128(v.shape[i] - 1) * v.strides[i];
+    (reach < 0 ? low : high) += reach;
+  }
+  if (low < 0 || high >= size) {
+    fail(function, "the view reaches outside its buffer of " + std::to_string(size) +
+                       " elements (offset " + std::to_string(offset) + ")");
+  }
+}
+
+}  // namespace
+
+bool is_view(PyObject* object) { return PyTuple_Check(object) && PyTuple_GET_SIZE(object) == 5; }
+
+View to_view(const char* function, PyObject* object) {
+  if (!is_view(object)) {
+    raise(PyExc_TypeError, std::string(function) +
+                               ": expected a View (handle, shape, strides, offset, dtype), got " +
+                               type_name(object));
+  }
+  PyObject* handle = PyTuple_GET_ITEM(object, 0);
+  PyObject* shape = PyTuple_GET_ITEM(object, 1);
+  PyObject* strides = PyTuple_GET_ITEM(object, 2);
+  if (!is_array(handle)) {
+    raise(PyExc_TypeError, std::string(function) +
+                               ": the view's handle must be an Array of this module, got " +
+                               type_name(handle));
+  }
+  const auto* array = reinterpret_cast<ArrayObject*>(handle);
+  if (!PyTuple_Check(shape) || !PyTuple_Check(strides) ||
+      PyTuple_GET_SIZE(shape) != PyTuple_GET_SIZE(strides)) {
+    fail(function, "a view's shape and strides must be tuples of one length");
+  }
+  if (PyTuple_GET_SIZE(shape) > kMaxDims) {
+    fail(function, "a view may have " + std::to_string(kMaxDims) + " dimensions, got " +
+                       std::to_string(PyTuple_GET_SIZE(shape)));
+  }
+  View v;
+  v.dtype = array->dtype;
+  v.ndim = static_cast<int>(PyTuple_GET_SIZE(shape));
+  __int128 elements = 1;
+  for (int i = 0; i < v.ndim; ++i) {
+    v.shape[i] = small_int(function, PyTuple_GET_ITEM(shape, i));
+    v.strides[i] = small_int(function, PyTuple_GET_ITEM(strides, i));
+    if (v.shape[i] < 0) fail(function, "a view's shape must not be negative");
+    elements *= v.shape[i];
+    if (elements > INT64_MAX) fail(function, "a view's shape must fit 64 bits");
+  }
+  const std::int64_t offset = small_int(function, PyTuple_GET_ITEM(object, 3));
+  check_dtype(function, PyTuple_GET_ITEM(object, 4), v.dtype);
+  check_bounds(function, v, offset, array->size);
+  if (elements != 0) v.data = static_cast<char*>(array->data) + offset * std::int64_t(size_of(v.dtype));
+  else v.data = array->data;
+  return v;
+}
+
+std::int64_t to_int(const char* function, PyObject* object) {
+  const long long value = PyLong_AsLongLong(object);
+  if (value == -1 && PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    raise(PyExc_TypeError, std::string(function) + ": expected an int, got " + type_name(object));
+  }
+  return value;
+}
+
+double to_double(const char* function, PyObject* object) {
+  const double value = PyFloat_AsDouble(object);
+  if (value == -1.0 && PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    raise(PyExc_TypeError, std::string(function) + ": expected a float, got " + type_name(object));
+  }
+  return value;
+}
+
+bool to_bool(const char* function, PyObject* object) {
+  const int truth = PyObject_IsTrue(object);
+  if (truth < 0) raise(PyExc_TypeError, std::string(function) + ": expected a bool");
+  return truth != 0;
+}
+
+Pair to_pair(const char* function, PyObject* object) {
+  if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != 2) {
+    raise(PyExc_TypeError, std::string(function) + ": expected a tuple of two ints, got " +
+                               type_name(object));
+  }
+  return {to_int(function, PyTuple_GET_ITEM(object, 0)),
+          to_int(function, PyTuple_GET_ITEM(object, 1))};
+}
+
+int to_row(const char* function, PyObject* object, const char* const* names, int count) {
+  Py_ssize_t length = 0;
+  const char* given = PyUnicode_Check(object) ? PyUnicode_AsUTF8AndSize(object, &length) : nullptr;
+  if (given == nullptr) {
+    PyErr_Clear();
+    raise(PyExc_TypeError, std::string(function) + ": the operation's name must be a str, got " +
+                               type_name(object));
+  }
+  for (int i = 0; i < count; ++i) {
+    if (std::strcmp(given, names[i]) == 0) return i;
+  }
+  std::string known;
+  for (int i = 0; i < count; ++i) known += (i == 0 ? "" : ", ") + std::string(names[i]);
+  fail(function, "unknown operation '" + std::string(given) + "'; known: " + known);
+}
+
+View ScalarValue::as_view(DType dtype, const View& like) {
+  with_type(dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T value =
+        std::is_floating_point_v<T> ? static_cast<T>(floating) : math::convert<T>(integer);
+    std::memcpy(bytes, &value, sizeof value);
+  });
+  View v = like;
+  v.data = bytes;
+  v.dtype = dtype;
+  for (int i = 0; i < v.ndim; ++i) v.strides[i] = 0;
+  return v;
+}
+
+ScalarValue to_scalar(const char* function, PyObject* object, DType dtype) {
+  ScalarValue scalar;
+  if (PyLong_Check(object)) {  // bool too
+    int overflow = 0;
+    scalar.integer = PyLong_AsLongLongAndOverflow(object, &overflow);
+    if (dtype == DType::kBool) scalar.integer = overflow != 0 || scalar.integer != 0;
+    if (!fits(scalar.integer, overflow, dtype)) {
+      raise(PyExc_OverflowError, std::string(function) + ": the scalar does not fit " +
+                                     name_of(dtype) + "; use a smaller one or a floating dtype");
+    }
+    scalar.floating = PyLong_AsDouble(object);  // OverflowError beyond float64
+    if (PyErr_Occurred() != nullptr) throw PythonError{};
+  } else {
+    scalar.floating = to_double(function, object);
+    scalar.integer = dtype == DType::kBool ? scalar.floating != 0
+                                           : math::convert<std::int64_t>(scalar.floating);
+  }
+  return scalar;
+}
+
+Caster<Views>::Caster(Arguments& from) {
+  PyObject* items = PySequence_Fast(from.next(), "expected a sequence of views");
+  if (items == nullptr) throw PythonError{};
+  try {
+    const Py_ssize_t n = PySequence_Fast_GET_SIZE(items);
+    views.reserve(n);
+    for (Py_ssize_t i = 0; i < n; ++i) {
+      views.push_back(to_view(from.function, PySequence_Fast_GET_ITEM(items, i)));
+    }
+  } catch (...) {
+    Py_DECREF(items);
+    throw;
+  }
+  Py_DECREF(items);
+  value = views;
+}
+
+}  // namespace needle::bindings

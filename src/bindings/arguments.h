@@ -1,0 +1,128 @@
+// From Python to a kernel's arguments: one Caster per argument type, each taking one or more
+// positional arguments. Every view is checked against its buffer, so that no view from Python,
+// however wrong, makes a kernel touch foreign memory.
+#pragma once
+
+#include <Python.h>
+
+#include <vector>
+
+#include "array_type.h"
+#include "core/kernel_table.h"
+
+namespace needle::bindings {
+
+// The arguments of one call, taken one after the other.
+struct Arguments {
+  const char* function;
+  PyObject* const* values;
+  Py_ssize_t count;
+  Py_ssize_t taken = 0;
+
+  PyObject* next() {
+    if (taken == count) {
+      raise(PyExc_TypeError, std::string(function) + ": too few arguments, got " +
+                                 std::to_string(count));
+    }
+    return values[taken++];
+  }
+};
+
+bool is_view(PyObject* object);                       // a tuple of five: base.View
+View to_view(const char* function, PyObject* object); // checked
+std::int64_t to_int(const char* function, PyObject* object);
+double to_double(const char* function, PyObject* object);
+bool to_bool(const char* function, PyObject* object);
+Pair to_pair(const char* function, PyObject* object);
+// Position of the name in `names`, or the error that lists them.
+int to_row(const char* function, PyObject* object, const char* const* names, int count);
+
+// A Python scalar in every form a kernel may want it; a View of stride 0 can show it.
+struct ScalarValue {
+  double floating = 0;
+  std::int64_t integer = 0;
+  alignas(8) unsigned char bytes[8] = {};
+
+  View as_view(DType dtype, const View& like);  // refers to *this
+};
+ScalarValue to_scalar(const char* function, PyObject* object, DType dtype);
+
+// ---- casters: `value` is what the kernel is called with ----
+
+template <class T>
+struct Caster;
+
+template <>
+struct Caster<const View&> {
+  View value;
+  explicit Caster(Arguments& from) : value(to_view(from.function, from.next())) {}
+};
+template <>
+struct Caster<int> {
+  int value;
+  explicit Caster(Arguments& from) : value(int(to_int(from.function, from.next()))) {}
+};
+template <>
+struct Caster<double> {
+  double value;
+  explicit Caster(Arguments& from) : value(to_double(from.function, from.next())) {}
+};
+
+template <class Op, const char* const* kNames, int kCount>
+struct RowCaster {
+  Op value;
+  explicit RowCaster(Arguments& from)
+      : value(static_cast<Op>(to_row(from.function, from.next(), kNames, kCount))) {}
+};
+template <>
+struct Caster<UnaryOp> : RowCaster<UnaryOp, kUnaryNames, int(std::size(kUnaryNames))> {
+  using RowCaster::RowCaster;
+};
+template <>
+struct Caster<BinaryOp> : RowCaster<BinaryOp, kBinaryNames, int(std::size(kBinaryNames))> {
+  using RowCaster::RowCaster;
+};
+template <>
+struct Caster<ReduceOp> : RowCaster<ReduceOp, kReduceNames, int(std::size(kReduceNames))> {
+  using RowCaster::RowCaster;
+};
+
+template <>
+struct Caster<const Pool2dParams&> {
+  Pool2dParams value;
+  explicit Caster(Arguments& from)
+      : value{to_pair(from.function, from.next()), to_pair(from.function, from.next()),
+              to_pair(from.function, from.next())} {}
+};
+template <>
+struct Caster<const Conv2dParams&> {
+  Conv2dParams value;
+  explicit Caster(Arguments& from)
+      : value{to_pair(from.function, from.next()), to_pair(from.function, from.next()),
+              to_pair(from.function, from.next()), to_int(from.function, from.next())} {}
+};
+template <>
+struct Caster<const SgdParams&> {
+  SgdParams value;
+  explicit Caster(Arguments& from)
+      : value{to_double(from.function, from.next()), to_double(from.function, from.next()),
+              to_double(from.function, from.next()), to_double(from.function, from.next()),
+              to_bool(from.function, from.next())} {}
+};
+template <>
+struct Caster<const AdamParams&> {
+  AdamParams value;
+  explicit Caster(Arguments& from)
+      : value{to_double(from.function, from.next()), to_double(from.function, from.next()),
+              to_double(from.function, from.next()), to_double(from.function, from.next()),
+              to_double(from.function, from.next()), to_bool(from.function, from.next()),
+              to_int(from.function, from.next())} {}
+};
+template <>
+struct Caster<Views> {
+  std::vector<View> views;
+  Views value;
+  explicit Caster(Arguments& from);
+};
+
+}  // namespace needle::bindings

@@ -1,0 +1,131 @@
+#include "bind_backend.h"
+
+#include <algorithm>
+#include <sstream>
+
+namespace needle::bindings {
+namespace {
+
+// Python's names where they differ from the declaration's: the operation is `name`, a struct of
+// parameters its fields, and fill takes one value for both of its forms.
+struct Expansion {
+  const char *declared, *python;
+};
+constexpr Expansion kExpansions[] = {
+    {"UnaryOp op", "name"},
+    {"BinaryOp op", "name"},
+    {"ReduceOp op", "name"},
+    {"std::int64_t integer", ""},
+    {"const Pool2dParams& params", "kernel stride padding"},
+    {"const Conv2dParams& params", "stride padding dilation groups"},
+    {"const SgdParams& settings", "lr momentum dampening weight_decay nesterov"},
+    {"const AdamParams& settings", "lr beta1 beta2 eps weight_decay decoupled step"},
+};
+
+std::string python_names(const std::string& parameter) {
+  for (const Expansion& e : kExpansions) {
+    if (parameter == e.declared) return e.python;
+  }
+  return parameter.substr(parameter.find_last_of(' ') + 1);
+}
+
+// The declaration's parameters, cut at the commas, as Python names.
+std::vector<std::string> parameter_names(const std::string& declaration) {
+  std::istringstream parameters(declaration.substr(1, declaration.size() - 2));
+  std::vector<std::string> names;
+  for (std::string parameter; std::getline(parameters, parameter, ',');) {
+    std::istringstream expanded(python_names(parameter.substr(parameter.find_first_not_of(' '))));
+    for (std::string name; expanded >> name;) names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace
+
+Signature::Signature(const char* function, std::string declaration, PyCFunction call)
+    : function(function) {
+  doc = this->function + "(";
+  for (const std::string& name : parameter_names(declaration)) {
+    doc += (names.empty() ? "" : ", ") + name;
+    names.push_back(PyUnicode_InternFromString(name.c_str()));
+  }
+  doc += ")\n--\n\nThe kernel of Backend." + this->function + "; see needle.backends.base.";
+  definition = {this->function.c_str(), call, METH_FASTCALL | METH_KEYWORDS, doc.c_str()};
+}
+
+void Signature::add_to(PyObject* module) {
+  PyObject* made = PyCFunction_NewEx(&definition, nullptr, nullptr);
+  if (made == nullptr || PyModule_AddObject(module, function.c_str(), made) != 0) {
+    Py_XDECREF(made);
+    throw PythonError{};
+  }
+}
+
+void Signature::order(PyObject* const* values, Py_ssize_t positional, PyObject* keywords,
+                      PyObject** ordered) const {
+  const Py_ssize_t wanted = static_cast<Py_ssize_t>(names.size());
+  const Py_ssize_t named = keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords);
+  if (positional + named != wanted) {
+    raise(PyExc_TypeError, function + ": takes " + std::to_string(wanted) + " arguments, got " +
+                               std::to_string(positional + named));
+  }
+  std::fill_n(ordered, wanted, nullptr);
+  std::copy_n(values, positional, ordered);
+  for (Py_ssize_t i = 0; i < named; ++i) {
+    PyObject* keyword = PyTuple_GET_ITEM(keywords, i);
+    const auto same = [&](PyObject* name) { return PyUnicode_Compare(name, keyword) == 0; };
+    const auto found = std::find_if(names.begin(), names.end(), same);
+    if (found == names.end() || ordered[found - names.begin()] != nullptr) {
+      const char* text = PyUnicode_AsUTF8(keyword);
+      raise(PyExc_TypeError, function + ": no argument, or a second one, is named '" +
+                                 (text == nullptr ? "?" : text) + "'");
+    }
+    ordered[found - names.begin()] = values[positional + i];
+  }
+}
+
+template <>
+void call_row<&KernelTable::fill>(const KernelTable& table, Arguments& from) {
+  const View out = to_view(from.function, from.next());
+  const ScalarValue value = to_scalar(from.function, from.next(), out.dtype);
+  WithoutGil released;
+  table.fill(out, value.floating, value.integer);
+}
+
+template <>
+void call_row<&KernelTable::binary>(const KernelTable& table, Arguments& from) {
+  const BinaryOp op = Caster<BinaryOp>(from).value;
+  PyObject *a = from.next(), *b = from.next();
+  const View out = to_view(from.function, from.next());
+  ScalarValue scalar;
+  View x, y;
+  if (is_view(a)) x = to_view(from.function, a);
+  if (is_view(b) || !is_view(a)) y = to_view(from.function, b);  // one view at least
+  if (!is_view(b)) {
+    scalar = to_scalar(from.function, b, x.dtype);
+    y = scalar.as_view(x.dtype, out);
+  } else if (!is_view(a)) {
+    scalar = to_scalar(from.function, a, y.dtype);
+    x = scalar.as_view(y.dtype, out);
+  }
+  WithoutGil released;
+  table.binary(op, x, y, out);
+}
+
+template <>
+void call_row<&KernelTable::where>(const KernelTable& table, Arguments& from) {
+  const View condition = to_view(from.function, from.next());
+  PyObject *a = from.next(), *b = from.next();
+  const View out = to_view(from.function, from.next());
+  ScalarValue scalars[2];
+  const auto operand = [&](PyObject* object, ScalarValue& scalar) {
+    if (is_view(object)) return to_view(from.function, object);
+    scalar = to_scalar(from.function, object, out.dtype);
+    return scalar.as_view(out.dtype, out);
+  };
+  const View x = operand(a, scalars[0]), y = operand(b, scalars[1]);
+  WithoutGil released;
+  table.where(condition, x, y, out);
+}
+
+}  // namespace needle::bindings

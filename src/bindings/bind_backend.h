@@ -1,0 +1,118 @@
+// Binds any KernelTable to Python, once: a module function per row that is not null, under the
+// signature of python/needle/backends/base.py (its `self` left out), arguments by position or
+// name. The GIL is released while a kernel runs. Device::table() gives the table in use.
+#pragma once
+
+#include <Python.h>
+
+#include <exception>
+#include <new>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "arguments.h"
+#include "core/check.h"
+
+namespace needle::bindings {
+
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  ~WithoutGil() { PyEval_RestoreThread(state_); }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+// Runs f and gives its result, or null with the Python exception that its C++ exception becomes.
+template <class F>
+PyObject* guarded(F&& f) noexcept {
+  try {
+    return f();
+  } catch (const PythonError&) {
+  } catch (const Error& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const std::bad_alloc& error) {
+    PyErr_SetString(PyExc_MemoryError, error.what());
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
+
+// One row's Python signature, made from its declaration in kernel_table.h: "(In a, Out out)" takes
+// a and out; a struct of parameters takes its fields.
+struct Signature {
+  std::string function, doc;
+  std::vector<PyObject*> names;  // interned str
+  PyMethodDef definition = {};
+
+  Signature(const char* function, std::string declaration, PyCFunction call);
+  void add_to(PyObject* module);
+  // Fills `ordered` (of names.size()) from positional and keyword values; throws PythonError.
+  void order(PyObject* const* values, Py_ssize_t positional, PyObject* keywords,
+             PyObject** ordered) const;
+};
+
+inline constexpr int kMaxArguments = 16;
+
+// ---- calls: the general row, and the three whose operands may be Python scalars ----
+
+template <class... Args>
+void call_kernel(void (*kernel)(Args...), Arguments& from) {
+  std::tuple<Caster<Args>...> casters{Caster<Args>(from)...};  // braces: from left to right
+  WithoutGil released;
+  std::apply([&](auto&... caster) { kernel(caster.value...); }, casters);
+}
+
+template <auto kRow>
+void call_row(const KernelTable& table, Arguments& from) {
+  call_kernel(table.*kRow, from);
+}
+template <>
+void call_row<&KernelTable::fill>(const KernelTable& table, Arguments& from);
+template <>
+void call_row<&KernelTable::binary>(const KernelTable& table, Arguments& from);
+template <>
+void call_row<&KernelTable::where>(const KernelTable& table, Arguments& from);
+
+template <class Device, auto kRow>
+struct Row {
+  static inline const Signature* signature = nullptr;
+
+  static PyObject* call(PyObject*, PyObject* const* values, Py_ssize_t count, PyObject* keywords) {
+    return guarded([&]() -> PyObject* {
+      const Py_ssize_t wanted = static_cast<Py_ssize_t>(signature->names.size());
+      PyObject* ordered[kMaxArguments];
+      if (count != wanted || keywords != nullptr) {
+        signature->order(values, count, keywords, ordered);
+        values = ordered;
+      }
+      Arguments from{signature->function.c_str(), values, wanted};
+      call_row<kRow>(Device::table(), from);
+      Py_RETURN_NONE;
+    });
+  }
+
+  static void bind(PyObject* module, const char* name, const char* declaration) {
+    auto* made = new Signature(name, declaration, reinterpret_cast<PyCFunction>(
+                                                      reinterpret_cast<void*>(&call)));
+    signature = made;  // lives as long as the process, as the function object may
+    made->add_to(module);
+  }
+};
+
+template <class Device>
+void bind_backend(PyObject* module) {
+#define NEEDLE_ROW(name, arguments)                                      \
+  if (Device::table().name != nullptr) {                                 \
+    Row<Device, &KernelTable::name>::bind(module, #name, #arguments);    \
+  }
+  NEEDLE_KERNELS(NEEDLE_ROW)
+#undef NEEDLE_ROW
+}
+
+}  // namespace needle::bindings

@@ -1,0 +1,197 @@
+// The Python module ndarray_backend_cpu: the kernel rows, the Array handle, transfers to and from
+// NumPy, and the services (memory, threads, instruction sets). needle.backends.native makes a
+// Backend of it.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "bind_backend.h"
+#include "core/thread_pool.h"
+#include "cpu/allocator.h"
+#include "cpu/select.h"
+
+namespace py = pybind11;
+
+namespace needle::bindings {
+namespace {
+
+struct CpuDevice {
+  static const KernelTable& table() { return cpu::selected_table(); }
+};
+
+constexpr int kTile = 8;
+
+// The few functions that go through pybind11 let its exceptions through.
+template <class F>
+auto translated(F&& f) {
+  try {
+    return f();
+  } catch (const PythonError&) {
+    throw py::error_already_set();
+  } catch (const Error& error) {
+    throw py::value_error(error.what());
+  }
+}
+
+py::dtype numpy_dtype(DType dtype) { return py::dtype(name_of(dtype)); }
+
+// A View on a NumPy array's memory, as far as its strides are whole elements.
+std::optional<View> view_of(const py::array& source) {
+  View v;
+  v.dtype = dtype_from_python(source.dtype().ptr());
+  v.ndim = static_cast<int>(source.ndim());
+  v.data = const_cast<void*>(source.data());
+  const py::ssize_t item = source.itemsize();
+  if (v.ndim > kMaxDims || !source.dtype().attr("isnative").cast<bool>()) return std::nullopt;
+  if (reinterpret_cast<std::uintptr_t>(v.data) % item != 0) return std::nullopt;
+  for (int i = 0; i < v.ndim; ++i) {
+    if (source.strides(i) % item != 0) return std::nullopt;
+    v.shape[i] = source.shape(i);
+    v.strides[i] = source.strides(i) / item;
+  }
+  return v;
+}
+
+void upload(py::array source, py::handle target) {
+  const View out = to_view("upload", target.ptr());
+  std::optional<View> from = view_of(source);
+  if (!from) {  // other byte order or packed fields: NumPy tidies them up
+    source = py::module_::import("numpy").attr("ascontiguousarray")(source, numpy_dtype(out.dtype));
+    from = view_of(source);
+  }
+  if (!from || from->dtype != out.dtype) {
+    raise_error(std::string("upload: the source must have out's dtype, ") + name_of(out.dtype) +
+                "; convert it first");
+  }
+  WithoutGil released;
+  cpu::selected_table().copy(*from, out);
+}
+
+py::array download(py::handle source) {
+  const View a = to_view("download", source.ptr());
+  py::array result(numpy_dtype(a.dtype), std::vector<py::ssize_t>(a.shape, a.shape + a.ndim));
+  const View out = *view_of(result);
+  WithoutGil released;
+  cpu::selected_table().copy(a, out);
+  return result;
+}
+
+py::array export_view(py::handle source) {
+  const View a = to_view("export", source.ptr());
+  std::vector<py::ssize_t> shape(a.shape, a.shape + a.ndim), strides(a.strides, a.strides + a.ndim);
+  for (py::ssize_t& stride : strides) stride *= static_cast<py::ssize_t>(size_of(a.dtype));
+  const py::handle owner = PyTuple_GET_ITEM(source.ptr(), 0);
+  return py::array(numpy_dtype(a.dtype), shape, strides, a.data, owner);
+}
+
+// The course's tiled product: a (m/T, n/T, T, T) @ b (n/T, p/T, T, T) into out (m/T, p/T, T, T),
+// all compact. Seen as views that is one plain product of (m, n) and (n, p) blocks a tile pair.
+View tiled(const char* name, py::handle handle, std::int64_t rows, std::int64_t columns) {
+  if (!is_array(handle.ptr())) raise(PyExc_TypeError, "matmul_tiled: operands must be Arrays");
+  const auto* array = reinterpret_cast<ArrayObject*>(handle.ptr());
+  if (rows < 0 || columns < 0 || rows % kTile != 0 || columns % kTile != 0 ||
+      array->size != rows * columns || array->dtype != DType::kFloat32) {
+    raise_error(std::string("matmul_tiled: ") + name + " must be float32 of whole " +
+                std::to_string(kTile) + "x" + std::to_string(kTile) +
+                " tiles; pad it, or use matmul");
+  }
+  return View{array->data, DType::kFloat32, 1, {array->size}, {1}};
+}
+
+void multiply_tiles(const float* a, const float* b, float* out) {
+  for (int i = 0; i < kTile; ++i) {
+    for (int k = 0; k < kTile; ++k) {
+      for (int j = 0; j < kTile; ++j) out[i * kTile + j] += a[i * kTile + k] * b[k * kTile + j];
+    }
+  }
+}
+
+void matmul_tiled(py::handle a, py::handle b, py::handle out, std::int64_t m, std::int64_t n,
+                  std::int64_t p) {
+  const float* x = data_of<float>(tiled("a", a, m, n));
+  const float* y = data_of<float>(tiled("b", b, n, p));
+  float* z = data_of<float>(tiled("out", out, m, p));
+  constexpr int area = kTile * kTile;
+  const std::int64_t rows = m / kTile, inner = n / kTile, columns = p / kTile;
+  WithoutGil released;
+  parallel_for(rows, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      std::fill_n(z + i * columns * area, columns * area, 0.0f);
+      for (std::int64_t k = 0; k < inner; ++k) {
+        for (std::int64_t j = 0; j < columns; ++j) {
+          multiply_tiles(x + (i * inner + k) * area, y + (k * columns + j) * area,
+                         z + (i * columns + j) * area);
+        }
+      }
+    }
+  });
+}
+
+py::dict memory_stats() {
+  const cpu::MemoryStats stats = cpu::memory_stats();
+  py::dict result;
+  result["in_use"] = stats.in_use;
+  result["cached"] = stats.cached;
+  result["peak"] = stats.peak;
+  result["allocations"] = stats.allocations;
+  result["reuses"] = stats.reuses;
+  return result;
+}
+
+void bind_transfers(py::module_& m) {
+  m.def("allocate", [](std::int64_t size, py::handle dtype) {
+    return translated([&] {
+      return py::reinterpret_steal<py::object>(new_array(size, dtype_from_python(dtype.ptr())));
+    });
+  }, py::arg("size"), py::arg("dtype"), "A new buffer, contents undefined.");
+  m.def("upload", [](const py::array& source, py::handle out) {
+    translated([&] { upload(source, out); return 0; });
+  }, py::arg("source"), py::arg("out"), "Writes a host array into the view `out`.");
+  m.def("download", [](py::handle a) { return translated([&] { return download(a); }); },
+        py::arg("a"), "A new compact host array with the view's elements.");
+  m.def("adopt", [](const py::array& source) {
+    return translated([&] { return py::reinterpret_steal<py::object>(adopt_buffer(source.ptr())); });
+  }, py::arg("source"), "An Array on a compact, writable host array's memory, or None.");
+  m.def("export", [](py::handle a) { return translated([&] { return export_view(a); }); },
+        py::arg("a"), "A host array on the view's memory, strides kept.");
+  m.def("matmul_tiled",
+        [](py::handle a, py::handle b, py::handle out, std::int64_t rows, std::int64_t inner,
+           std::int64_t columns) {
+          translated([&] { matmul_tiled(a, b, out, rows, inner, columns); return 0; });
+        },
+        py::arg("a"), py::arg("b"), py::arg("out"), py::arg("m"), py::arg("n"), py::arg("p"),
+        "out = a @ b on compact float32 buffers of __tile_size__ square tiles.");
+}
+
+void bind_services(py::module_& m) {
+  m.def("memory_stats", &memory_stats, "Bytes in_use, cached, peak; counts allocations, reuses.");
+  m.def("empty_cache", &cpu::empty_cache, "Gives cached buffers back to the system.");
+  m.def("num_threads", &num_threads, "Threads that a kernel may use.");
+  m.def("set_num_threads", [](int n) { translated([&] { set_num_threads(n); return 0; }); },
+        py::arg("n"), "Sets num_threads(), from the next kernel on.");
+  m.def("available_isas", &cpu::available_isas,
+        "Instruction sets that are compiled in and run here, worst first.");
+  m.def("select_isa", [m](const std::string& name) mutable {
+    translated([&] { cpu::select_isa(name); return 0; });
+    m.attr("isa") = name;
+  }, py::arg("name"), "Uses the kernels of one of available_isas() from now on.");
+}
+
+}  // namespace
+}  // namespace needle::bindings
+
+PYBIND11_MODULE(ndarray_backend_cpu, m) {
+  using namespace needle::bindings;
+  m.doc() = "needle's CPU kernels; needle.backends.native makes a Backend of this module.";
+  m.attr("__device_name__") = "cpu";
+  m.attr("__tile_size__") = kTile;
+  m.attr("isa") = needle::cpu::selected_table().isa;
+  m.attr("Array") = pybind11::handle(reinterpret_cast<PyObject*>(array_type()));
+  bind_transfers(m);
+  bind_services(m);
+  try {
+    bind_backend<CpuDevice>(m.ptr());
+  } catch (const PythonError&) {
+    throw pybind11::error_already_set();
+  }
+}

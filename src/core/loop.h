@@ -1,0 +1,65 @@
+// Loop plans: the dimensions of several views of one shape, brought into the best order for memory
+// and merged where they are one run, then walked in fixed chunks by the thread pool. Used by every
+// elementwise kernel; a kernel sees one-dimensional runs only.
+#pragma once
+
+#include <cstdint>
+
+#include "thread_pool.h"
+#include "view.h"
+
+namespace needle {
+
+inline constexpr int kMaxOperands = 4;
+inline constexpr std::int64_t kGrain = 32768;  // elements a thread takes at a time
+
+struct LoopPlan {
+  int operands = 0;
+  int ndim = 0;  // >= 1; the last dimension is the innermost
+  std::int64_t size = 0;
+  std::int64_t shape[kMaxDims] = {};
+  std::int64_t strides[kMaxOperands][kMaxDims] = {};  // in bytes
+  char* data[kMaxOperands] = {};
+};
+
+// Operand 0 is the output: its strides, by size, decide the order; where it runs backwards the
+// dimension is flipped for all. Views must have one shape.
+LoopPlan make_plan(const View& out);
+LoopPlan make_plan(const View& out, const View& a);
+LoopPlan make_plan(const View& out, const View& a, const View& b);
+LoopPlan make_plan(const View& out, const View& a, const View& b, const View& c);
+
+// Where element `index` (row-major over the plan) lies: coordinates and the operands' addresses.
+struct Position {
+  std::int64_t at[kMaxDims];
+  char* data[kMaxOperands];
+};
+Position locate(const LoopPlan& plan, std::int64_t index);
+// To the first element of the next innermost run.
+void next_run(const LoopPlan& plan, Position& position);
+
+// Calls f(n, char* const data[]) for each innermost run in elements [begin, end) of the plan.
+template <class F>
+static inline void for_each_run(const LoopPlan& plan, std::int64_t begin, std::int64_t end, F&& f) {
+  if (begin >= end) return;
+  const int last = plan.ndim - 1;
+  Position position = locate(plan, begin);
+  std::int64_t n = plan.shape[last] - position.at[last];
+  for (;;) {
+    if (n > end - begin) n = end - begin;
+    f(n, static_cast<char* const*>(position.data));
+    begin += n;
+    if (begin >= end) return;
+    next_run(plan, position);
+    n = plan.shape[last];
+  }
+}
+
+// The same over all elements, on the thread pool. f must not depend on where a run is cut.
+template <class F>
+static inline void parallel_runs(const LoopPlan& plan, std::int64_t grain, F&& f) {
+  parallel_for(plan.size, grain,
+               [&](std::int64_t begin, std::int64_t end) { for_each_run(plan, begin, end, f); });
+}
+
+}  // namespace needle

@@ -1,0 +1,36 @@
+// The compiler's vectors of one register of the instruction set being compiled for, for the few
+// loops that must hold several accumulators in registers. Elsewhere plain loops vectorise.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace needle::simd {
+
+#if defined(__AVX512F__)
+inline constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+inline constexpr int kVectorBytes = 32;
+#else
+inline constexpr int kVectorBytes = 16;
+#endif
+
+template <class T>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(kVectorBytes)));
+};
+template <class T>
+using Vector = typename VectorOf<T>::type;
+
+template <class T>
+inline constexpr int kLanes = kVectorBytes / int(sizeof(T));
+
+// Any alignment.
+template <class T>
+[[gnu::always_inline]] static inline Vector<T> load(const T* p) {
+  Vector<T> v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+}  // namespace needle::simd

@@ -1,0 +1,185 @@
+// Workers wait on a condition variable; a job is one parallel_chunks call, whose chunks the caller
+// and the workers take from an atomic counter. One job runs at a time: a caller that finds the pool
+// busy (another Python thread) runs its chunks itself.
+#include "thread_pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <fstream>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include "check.h"
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <pthread.h>
+#endif
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+namespace needle {
+namespace {
+
+struct Job {
+  std::int64_t n, grain, chunks;
+  RangeFunction f;
+  std::atomic<std::int64_t> next{0};
+  std::atomic<bool> failed{false};
+  std::exception_ptr error;
+
+  void run_chunks() {
+    for (std::int64_t i = next++; i < chunks && !failed; i = next++) {
+      try {
+        f.call(f.object, i * grain, std::min(n, (i + 1) * grain));
+      } catch (...) {
+        if (!failed.exchange(true)) error = std::current_exception();
+      }
+    }
+  }
+};
+
+thread_local bool inside_job = false;
+
+struct Pool {
+  std::mutex busy;   // held by the caller whose job runs
+  std::mutex mutex;  // guards what follows
+  std::condition_variable wake, done;
+  Job* job = nullptr;
+  int vacancies = 0;  // workers that may still join the job
+  int working = 0;    // workers inside the job
+  int workers = 0;    // started so far; they are detached and live as long as the process
+
+  void work() {
+    inside_job = true;
+    std::unique_lock lock(mutex);
+    for (;;) {
+      wake.wait(lock, [this] { return vacancies > 0; });
+      --vacancies;
+      ++working;
+      Job* mine = job;
+      lock.unlock();
+      mine->run_chunks();
+      lock.lock();
+      if (--working == 0) done.notify_one();
+    }
+  }
+
+  void start_workers(int wanted) {
+    try {
+      for (; workers < wanted; ++workers) std::thread([this] { work(); }).detach();
+    } catch (const std::system_error&) {
+      // The system gives no more threads: those that there are do the work.
+    }
+  }
+
+  void run(Job& next_job, int helpers) {
+    {
+      std::lock_guard lock(mutex);
+      start_workers(helpers);
+      job = &next_job;
+      vacancies = std::min(helpers, workers);
+    }
+    if (helpers == 1) {
+      wake.notify_one();
+    } else {
+      wake.notify_all();
+    }
+    inside_job = true;
+    next_job.run_chunks();
+    inside_job = false;
+    std::unique_lock lock(mutex);
+    vacancies = 0;  // whoever did not join in time need not
+    done.wait(lock, [this] { return working == 0; });
+    job = nullptr;
+  }
+};
+
+// Never destroyed: workers outlive static destruction. Replaced in a forked child, where the
+// threads of the parent do not exist; the parent's copy is abandoned there.
+std::atomic<Pool*> the_pool{nullptr};
+std::mutex creation;
+std::atomic<int> thread_count{0};  // 0: not chosen yet
+
+#if defined(__unix__) || defined(__APPLE__)
+void before_fork() { creation.lock(); }
+void after_fork_in_parent() { creation.unlock(); }
+void after_fork_in_child() {
+  the_pool = nullptr;
+  inside_job = false;
+  creation.unlock();
+}
+#endif
+
+Pool& pool() {
+  if (Pool* existing = the_pool) return *existing;
+  std::lock_guard lock(creation);
+  if (the_pool == nullptr) {
+#if defined(__unix__) || defined(__APPLE__)
+    static bool registered = false;
+    if (!registered) pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    registered = true;
+#endif
+    the_pool = new Pool;
+  }
+  return *the_pool;
+}
+
+// The share of processors that the control group allows, rounded up; 0 where it sets no limit.
+int cgroup_limit() {
+  double quota = 0, period = 0;
+  std::string first;
+  if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2 >> first >> period && first != "max") {
+    quota = std::stod(first);
+  } else if (std::ifstream v1("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"); v1 >> quota) {
+    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
+  }
+  if (quota <= 0 || period <= 0) return 0;
+  return std::max(1, static_cast<int>(quota / period + 0.999));
+}
+
+int usable_cores() {
+  int cores = static_cast<int>(std::thread::hardware_concurrency());
+#if defined(__linux__)
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) cores = CPU_COUNT(&set);
+#endif
+  if (int limit = cgroup_limit(); limit > 0) cores = std::min(cores, limit);
+  return std::max(1, cores);
+}
+
+}  // namespace
+
+int num_threads() {
+  if (thread_count == 0) {
+    int unset = 0;
+    thread_count.compare_exchange_strong(unset, usable_cores());
+  }
+  return thread_count;
+}
+
+void set_num_threads(int n) {
+  NEEDLE_CHECK(n >= 1, "set_num_threads: the count must be at least 1, got " + std::to_string(n));
+  thread_count = n;
+}
+
+void parallel_chunks(std::int64_t n, std::int64_t grain, RangeFunction f) {
+  if (n <= 0) return;
+  if (n <= grain) return f.call(f.object, 0, n);
+  Job job{n, grain, (n + grain - 1) / grain, f, {}, {}, {}};
+  const int helpers = static_cast<int>(std::min<std::int64_t>(num_threads(), job.chunks)) - 1;
+  Pool* mine = inside_job || helpers == 0 ? nullptr : &pool();
+  if (mine != nullptr && mine->busy.try_lock()) {
+    std::lock_guard lock(mine->busy, std::adopt_lock);
+    mine->run(job, helpers);
+  } else {
+    job.run_chunks();
+  }
+  if (job.error) std::rethrow_exception(job.error);
+}
+
+}  // namespace needle

@@ -1,0 +1,15 @@
+// Rules that hold between the views of one call; kernels state them first, so that no combination
+// of views, however wrong, is walked. (The bindings check each view against its buffer.)
+#pragma once
+
+#include "view.h"
+
+namespace needle {
+
+// Each throws Error, naming the operation and the shapes or dtypes.
+void check_same_shape(const char* op, const View& a, const View& b);
+void check_same_dtype(const char* op, const View& a, const View& b);
+void check_dtype(const char* op, const View& a, DType expected);
+void check_reduced_shape(const char* op, const View& a, const View& out);
+
+}  // namespace needle

@@ -1,0 +1,149 @@
+// The rows fill and copy. copy between two strided views is also compact, setitem, pad,
+// concatenate, flip and cast. Equal dtypes move as plain words; transposed layouts in tiles.
+#include <algorithm>
+#include <cstring>
+
+#include "core/loop.h"
+#include "core/scalar_math.h"
+#include "core/view_rules.h"
+#include "kernels.h"
+
+namespace needle::cpu::NEEDLE_ISA {
+namespace {
+
+constexpr std::int64_t kTile = 32;  // a tile of 8-byte words and its transpose fit in L1
+
+template <class T>
+void fill_loop(const LoopPlan& plan, T value) {
+  const std::int64_t stride = plan.strides[0][plan.ndim - 1];
+  parallel_runs(plan, kGrain, [=](std::int64_t n, char* const data[]) {
+    if (stride == sizeof(T)) {
+      T* out = reinterpret_cast<T*>(data[0]);
+      for (std::int64_t i = 0; i < n; ++i) out[i] = value;
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) *reinterpret_cast<T*>(data[0] + i * stride) = value;
+    }
+  });
+}
+
+template <class From, class To>
+void convert_loop(const LoopPlan& plan) {
+  const int last = plan.ndim - 1;
+  const std::int64_t so = plan.strides[0][last], sa = plan.strides[1][last];
+  parallel_runs(plan, kGrain, [=](std::int64_t n, char* const data[]) {
+    if (so == sizeof(To) && sa == sizeof(From)) {
+      To* out = reinterpret_cast<To*>(data[0]);
+      const From* a = reinterpret_cast<const From*>(data[1]);
+      for (std::int64_t i = 0; i < n; ++i) out[i] = math::convert<To>(a[i]);
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) {
+        *reinterpret_cast<To*>(data[0] + i * so) =
+            math::convert<To>(*reinterpret_cast<const From*>(data[1] + i * sa));
+      }
+    }
+  });
+}
+
+// The dimension along which the input is contiguous while the output's innermost is another; -1
+// where tiles would not help.
+int transposed_dim(const LoopPlan& plan, std::int64_t word) {
+  const int last = plan.ndim - 1;
+  if (plan.strides[0][last] != word || plan.strides[1][last] == word) return -1;
+  for (int i = 0; i < last; ++i) {
+    if (plan.strides[1][i] == word && plan.shape[i] >= 4) return i;
+  }
+  return -1;
+}
+
+// out[i * so + j] = a[i + j * sa], tile by tile; strides in bytes.
+template <class Word>
+void copy_tiles(char* out, const char* a, std::int64_t rows, std::int64_t columns, std::int64_t so,
+                std::int64_t sa) {
+  for (std::int64_t column = 0; column < columns; column += kTile) {
+    const std::int64_t end = std::min(columns, column + kTile);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      Word* to = reinterpret_cast<Word*>(out + i * so);
+      const char* from = a + i * std::int64_t(sizeof(Word));
+      for (std::int64_t j = column; j < end; ++j) {
+        to[j] = *reinterpret_cast<const Word*>(from + j * sa);
+      }
+    }
+  }
+}
+
+// The plan less its innermost dimension, with dimension `dim` cut into bands of kTile rows.
+template <class Word>
+void copy_transposed(const LoopPlan& plan, int dim) {
+  const int last = plan.ndim - 1;
+  const std::int64_t rows = plan.shape[dim], columns = plan.shape[last];
+  const std::int64_t so = plan.strides[0][dim], sa = plan.strides[1][last];
+  LoopPlan bands = plan;
+  bands.ndim = last;
+  bands.shape[dim] = (rows + kTile - 1) / kTile;
+  bands.strides[0][dim] = so * kTile;
+  bands.strides[1][dim] = std::int64_t(sizeof(Word)) * kTile;
+  bands.size = plan.size / columns / rows * bands.shape[dim];
+  const std::int64_t grain = std::max<std::int64_t>(1, kGrain / (kTile * columns));
+  parallel_for(bands.size, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const Position position = locate(bands, i);
+      const std::int64_t height = std::min(kTile, rows - position.at[dim] * kTile);
+      copy_tiles<Word>(position.data[0], position.data[1], height, columns, so, sa);
+    }
+  });
+}
+
+template <class Word>
+void copy_words(const LoopPlan& plan) {
+  const int last = plan.ndim - 1;
+  const std::int64_t so = plan.strides[0][last], sa = plan.strides[1][last];
+  if (const int dim = transposed_dim(plan, sizeof(Word)); dim >= 0) {
+    return copy_transposed<Word>(plan, dim);
+  }
+  parallel_runs(plan, kGrain, [=](std::int64_t n, char* const data[]) {
+    if (so == sizeof(Word) && sa == sizeof(Word)) {
+      std::memcpy(data[0], data[1], n * sizeof(Word));
+    } else if (so == sizeof(Word) && sa == 0) {
+      Word* out = reinterpret_cast<Word*>(data[0]);
+      const Word value = *reinterpret_cast<const Word*>(data[1]);
+      for (std::int64_t i = 0; i < n; ++i) out[i] = value;
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) {
+        *reinterpret_cast<Word*>(data[0] + i * so) =
+            *reinterpret_cast<const Word*>(data[1] + i * sa);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void fill(Out out, double value, std::int64_t integer) {
+  const LoopPlan plan = make_plan(out);
+  with_type(out.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (std::is_floating_point_v<T>) {
+      fill_loop<T>(plan, static_cast<T>(value));
+    } else {
+      fill_loop<T>(plan, math::convert<T>(integer));
+    }
+  });
+}
+
+void copy(In a, Out out) {
+  check_same_shape("copy", a, out);
+  const LoopPlan plan = make_plan(out, a);
+  if (a.dtype == out.dtype) {
+    const std::size_t word = size_of(a.dtype);
+    if (word == 1) return copy_words<std::uint8_t>(plan);
+    if (word == 4) return copy_words<std::uint32_t>(plan);
+    return copy_words<std::uint64_t>(plan);
+  }
+  with_type(a.dtype, [&](auto from) {
+    with_type(out.dtype, [&](auto to) {
+      convert_loop<typename decltype(from)::type, typename decltype(to)::type>(plan);
+    });
+  });
+}
+
+}  // namespace needle::cpu::NEEDLE_ISA

@@ -1,0 +1,252 @@
+// The rows unary, binary and where: a loop plan, then for each innermost run one of a few loops
+// (contiguous, one operand a scalar, strided), all of the same formula.
+#include <cmath>
+
+#include "core/check.h"
+#include "core/elementwise_ops.h"
+#include "core/loop.h"
+#include "core/scalar_math.h"
+#include "core/view_rules.h"
+#include "kernels.h"
+
+namespace needle::cpu::NEEDLE_ISA {
+namespace {
+
+template <class T>
+constexpr bool allows(Domain domain) {
+  if (domain == Domain::kFloat) return std::is_floating_point_v<T>;
+  if (domain == Domain::kNumber) return !std::is_same_v<T, bool>;
+  if (domain == Domain::kInteger) return !std::is_floating_point_v<T>;
+  return true;
+}
+
+template <class T, Result result>
+using ResultOf = std::conditional_t<result == Result::kBool, bool, T>;
+
+// One struct a row: the formula as a function of elements.
+template <UnaryOp op>
+struct Unary;
+template <BinaryOp op>
+struct Binary;
+
+#define NEEDLE_ROW(name, domain_, result_, formula)      \
+  template <>                                            \
+  struct Unary<UnaryOp::name> {                          \
+    static constexpr Domain domain = Domain::domain_;    \
+    static constexpr Result result = Result::result_;    \
+    template <class T>                                   \
+    [[gnu::always_inline]] static auto apply(T x) {      \
+      return static_cast<ResultOf<T, result>>(formula);  \
+    }                                                    \
+  };
+NEEDLE_UNARY_OPS(NEEDLE_ROW)
+#undef NEEDLE_ROW
+
+#define NEEDLE_ROW(name, domain_, result_, formula)      \
+  template <>                                            \
+  struct Binary<BinaryOp::name> {                        \
+    static constexpr Domain domain = Domain::domain_;    \
+    static constexpr Result result = Result::result_;    \
+    template <class T>                                   \
+    [[gnu::always_inline]] static auto apply(T x, T y) { \
+      return static_cast<ResultOf<T, result>>(formula);  \
+    }                                                    \
+  };
+NEEDLE_BINARY_OPS(NEEDLE_ROW)
+#undef NEEDLE_ROW
+
+template <class T>
+T& at(char* data, std::int64_t byte_offset) {
+  return *reinterpret_cast<T*>(data + byte_offset);
+}
+
+// out may be the same memory as an operand, element by element: the order of a loop never matters.
+#if defined(__clang__)
+#define NEEDLE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define NEEDLE_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+template <class Op, class T>
+void unary_loop(const LoopPlan& plan, std::int64_t grain) {
+  using R = ResultOf<T, Op::result>;
+  const int last = plan.ndim - 1;
+  const std::int64_t so = plan.strides[0][last], sa = plan.strides[1][last];
+  const bool contiguous = so == sizeof(R) && sa == sizeof(T);
+  parallel_runs(plan, grain, [=](std::int64_t n, char* const data[]) {
+    if (contiguous) {
+      R* out = reinterpret_cast<R*>(data[0]);
+      const T* a = reinterpret_cast<const T*>(data[1]);
+      NEEDLE_INDEPENDENT
+      for (std::int64_t i = 0; i < n; ++i) out[i] = Op::template apply<T>(a[i]);
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) {
+        at<R>(data[0], i * so) = Op::template apply<T>(at<T>(data[1], i * sa));
+      }
+    }
+  });
+}
+
+template <class Op, class T>
+void binary_loop(const LoopPlan& plan, std::int64_t grain) {
+  using R = ResultOf<T, Op::result>;
+  const int last = plan.ndim - 1;
+  const std::int64_t so = plan.strides[0][last], sa = plan.strides[1][last],
+                     sb = plan.strides[2][last];
+  const bool out_dense = so == sizeof(R), a_dense = sa == sizeof(T), b_dense = sb == sizeof(T);
+  parallel_runs(plan, grain, [=](std::int64_t n, char* const data[]) {
+    R* out = reinterpret_cast<R*>(data[0]);
+    const T* a = reinterpret_cast<const T*>(data[1]);
+    const T* b = reinterpret_cast<const T*>(data[2]);
+    if (out_dense && a_dense && b_dense) {
+      NEEDLE_INDEPENDENT
+      for (std::int64_t i = 0; i < n; ++i) out[i] = Op::template apply<T>(a[i], b[i]);
+    } else if (out_dense && a_dense && sb == 0) {
+      const T y = *b;
+      NEEDLE_INDEPENDENT
+      for (std::int64_t i = 0; i < n; ++i) out[i] = Op::template apply<T>(a[i], y);
+    } else if (out_dense && b_dense && sa == 0) {
+      const T x = *a;
+      NEEDLE_INDEPENDENT
+      for (std::int64_t i = 0; i < n; ++i) out[i] = Op::template apply<T>(x, b[i]);
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) {
+        at<R>(data[0], i * so) =
+            Op::template apply<T>(at<T>(data[1], i * sa), at<T>(data[2], i * sb));
+      }
+    }
+  });
+}
+
+// Operations of one or two instructions an element; the others are worth a thread sooner.
+template <class T>
+constexpr std::int64_t grain_of(UnaryOp op) {
+  return op >= UnaryOp::floor || op == UnaryOp::sqrt ? kGrain : kGrain / 8;
+}
+
+constexpr std::int64_t grain_of(BinaryOp op) {
+  const bool slow = op == BinaryOp::floor_divide || op == BinaryOp::remainder ||
+                    op == BinaryOp::power || op == BinaryOp::atan2;
+  return slow ? kGrain / 8 : kGrain;
+}
+
+template <UnaryOp op>
+void unary_typed(DType dtype, DType out, const LoopPlan& plan) {
+  if (out != (Unary<op>::result == Result::kBool ? DType::kBool : dtype)) {
+    raise_error("unary: out must have the operands' dtype, or bool for a predicate");
+  }
+  with_type(dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (allows<T>(Unary<op>::domain)) {
+      unary_loop<Unary<op>, T>(plan, grain_of<T>(op));
+    } else {
+      raise_error("unary: the operation does not take this dtype; convert the operand first");
+    }
+  });
+}
+
+template <BinaryOp op>
+void binary_typed(DType dtype, DType out, const LoopPlan& plan) {
+  if (out != (Binary<op>::result == Result::kBool ? DType::kBool : dtype)) {
+    raise_error("binary: out must have the operands' dtype, or bool for a predicate");
+  }
+  with_type(dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (allows<T>(Binary<op>::domain)) {
+      binary_loop<Binary<op>, T>(plan, grain_of(op));
+    } else {
+      raise_error("binary: the operation does not take this dtype; convert the operands first");
+    }
+  });
+}
+
+using Dispatch = void (*)(DType, DType, const LoopPlan&);
+constexpr Dispatch kUnary[] = {
+#define NEEDLE_ROW(name, domain, result, formula) unary_typed<UnaryOp::name>,
+    NEEDLE_UNARY_OPS(NEEDLE_ROW)
+#undef NEEDLE_ROW
+};
+constexpr Dispatch kBinary[] = {
+#define NEEDLE_ROW(name, domain, result, formula) binary_typed<BinaryOp::name>,
+    NEEDLE_BINARY_OPS(NEEDLE_ROW)
+#undef NEEDLE_ROW
+};
+
+// x ** 2 with one exponent for all is so common, and pow so slow, that it goes to multiply.
+bool is_square(BinaryOp op, const View& y) {
+  if (op != BinaryOp::power || size_of(y) == 0) return false;
+  for (int i = 0; i < y.ndim; ++i) {
+    if (y.strides[i] != 0 && y.shape[i] != 1) return false;
+  }
+  return (y.dtype == DType::kFloat32 && *data_of<float>(y) == 2.0f) ||
+         (y.dtype == DType::kFloat64 && *data_of<double>(y) == 2.0);
+}
+
+template <class T>
+void where_loop(const LoopPlan& plan) {
+  const int last = plan.ndim - 1;
+  const std::int64_t so = plan.strides[0][last], sc = plan.strides[1][last],
+                     sa = plan.strides[2][last], sb = plan.strides[3][last];
+  const bool dense = so == sizeof(T) && sc == 1 && (sa == sizeof(T) || sa == 0) &&
+                     (sb == sizeof(T) || sb == 0);
+  parallel_runs(plan, kGrain, [=](std::int64_t n, char* const data[]) {
+    T* out = reinterpret_cast<T*>(data[0]);
+    const bool* c = reinterpret_cast<const bool*>(data[1]);
+    const T* a = reinterpret_cast<const T*>(data[2]);
+    const T* b = reinterpret_cast<const T*>(data[3]);
+    if (dense && sa != 0 && sb != 0) {
+      NEEDLE_INDEPENDENT
+      for (std::int64_t i = 0; i < n; ++i) {
+        const T x = a[i], y = b[i];
+        out[i] = c[i] ? x : y;
+      }
+    } else if (dense && sa != 0) {
+      const T y = *b;
+      NEEDLE_INDEPENDENT
+      for (std::int64_t i = 0; i < n; ++i) {
+        const T x = a[i];
+        out[i] = c[i] ? x : y;
+      }
+    } else if (dense && sb != 0) {
+      const T x = *a;
+      NEEDLE_INDEPENDENT
+      for (std::int64_t i = 0; i < n; ++i) {
+        const T y = b[i];
+        out[i] = c[i] ? x : y;
+      }
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) {
+        at<T>(data[0], i * so) =
+            at<bool>(data[1], i * sc) ? at<T>(data[2], i * sa) : at<T>(data[3], i * sb);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void unary(UnaryOp op, In a, Out out) {
+  check_same_shape("unary", a, out);
+  kUnary[static_cast<int>(op)](a.dtype, out.dtype, make_plan(out, a));
+}
+
+void binary(BinaryOp op, In a, In b, Out out) {
+  check_same_shape("binary", a, out);
+  check_same_shape("binary", b, out);
+  check_same_dtype("binary", a, b);
+  if (is_square(op, b)) return binary(BinaryOp::multiply, a, a, out);
+  kBinary[static_cast<int>(op)](a.dtype, out.dtype, make_plan(out, a, b));
+}
+
+void where(In condition, In a, In b, Out out) {
+  check_dtype("where", condition, DType::kBool);
+  check_same_shape("where", condition, out);
+  check_same_shape("where", a, out);
+  check_same_shape("where", b, out);
+  check_same_dtype("where", a, out);
+  check_same_dtype("where", b, out);
+  const LoopPlan plan = make_plan(out, condition, a, b);
+  with_type(out.dtype, [&](auto tag) { where_loop<typename decltype(tag)::type>(plan); });
+}
+
+}  // namespace needle::cpu::NEEDLE_ISA

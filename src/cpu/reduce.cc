@@ -1,0 +1,351 @@
+// The row reduce. Kept and reduced dimensions are planned apart; then either the reduced elements
+// of an output are neighbours in memory ("rows": several vector accumulators along the run) or
+// the outputs are ("columns": one accumulator a column, row after row). In both, blocks of bounded
+// length are folded in the element's own type and the blocks' results in a wider one, so the
+// error of a float32 sum does not grow with its length. Few outputs over many elements are cut
+// into segments of fixed length whose results are combined in order.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/check.h"
+#include "core/loop.h"
+#include "core/scratch.h"
+#include "core/simd.h"
+#include "core/view_rules.h"
+#include "kernels.h"
+
+namespace needle::cpu::NEEDLE_ISA {
+namespace {
+
+constexpr std::int64_t kBlock = 1024;     // elements folded in their own type, along a run
+constexpr std::int64_t kBlockRows = 64;   // the same, down a column
+constexpr std::int64_t kColumns = 256;    // columns accumulated together
+constexpr std::int64_t kSegment = 65536;  // elements of a segment
+constexpr std::int64_t kManyRows = 32, kManyColumns = 4096;  // outputs enough for all threads
+
+// ---- what folding means: Lane is the type the loop works in (integers wrap as unsigned, bool is
+// 0 or 1), Wide collects the results of blocks ----
+
+template <class T>
+struct LaneOf {
+  using type = T;
+};
+template <>
+struct LaneOf<bool> {
+  using type = std::uint8_t;
+};
+template <>
+struct LaneOf<std::int32_t> {
+  using type = std::uint32_t;
+};
+template <>
+struct LaneOf<std::int64_t> {
+  using type = std::uint64_t;
+};
+
+template <class T>
+struct Sum {
+  using Lane = typename LaneOf<T>::type;
+  static constexpr Lane identity = 0;
+  template <class V>
+  [[gnu::always_inline]] static V step(V total, V x) {
+    return total + x;
+  }
+  struct Wide {
+    std::conditional_t<std::is_same_v<T, float>, double, Lane> total = 0, lost = 0;
+    void add(Lane x) {
+      if constexpr (std::is_same_v<T, double>) {  // Neumaier: keeps what rounding drops
+        const double next = total + x;
+        lost += std::fabs(total) >= std::fabs(x) ? (total - next) + x : (x - next) + total;
+        total = next;
+      } else {
+        total += x;
+      }
+    }
+    void add(const Wide& other) {
+      if constexpr (std::is_same_v<T, float>) {
+        total += other.total;
+      } else {
+        add(other.total);
+        lost += other.lost;
+      }
+    }
+    T value() const {
+      if constexpr (std::is_same_v<T, double>) {  // an infinite total has no meaningful rest
+        return std::isfinite(total) ? total + lost : total;
+      }
+      return static_cast<T>(total);
+    }
+  };
+};
+
+template <class T>
+struct Prod {
+  using Lane = typename LaneOf<T>::type;
+  static constexpr Lane identity = 1;
+  template <class V>
+  [[gnu::always_inline]] static V step(V total, V x) {
+    return total * x;
+  }
+  struct Wide {
+    std::conditional_t<std::is_same_v<T, float>, double, Lane> total = 1;
+    void add(Lane x) { total *= x; }
+    void add(const Wide& other) { total *= other.total; }
+    T value() const { return static_cast<T>(total); }
+  };
+};
+
+// max and min, and through bytes any and all. NaN differs from itself and wins.
+template <class T, bool kMax>
+struct Extreme {
+  using Lane = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
+  using Limits = std::numeric_limits<T>;
+  static constexpr Lane identity = Limits::has_infinity
+                                       ? (kMax ? -Limits::infinity() : Limits::infinity())
+                                       : (kMax ? Limits::lowest() : Limits::max());
+  template <class V>
+  [[gnu::always_inline]] static V step(V best, V x) {
+    if constexpr (kMax) return (x > best) | (x != x) ? x : best;
+    else return (x < best) | (x != x) ? x : best;
+  }
+  struct Wide {
+    Lane best = identity;
+    void add(Lane x) { best = step<Lane>(best, x); }
+    void add(const Wide& other) { add(other.best); }
+    T value() const { return static_cast<T>(best); }
+  };
+};
+
+// ---- rows ----
+
+// Folds n <= kBlock neighbours with four vectors.
+template <class Rule>
+typename Rule::Lane fold_block(const typename Rule::Lane* p, std::int64_t n) {
+  using Lane = typename Rule::Lane;
+  using V = simd::Vector<Lane>;
+  constexpr int lanes = simd::kLanes<Lane>;
+  Lane total = Rule::identity;
+  std::int64_t i = 0;
+  if (n >= 4 * lanes) {
+    V a = simd::load(p), b = simd::load(p + lanes), c = simd::load(p + 2 * lanes),
+      d = simd::load(p + 3 * lanes);
+    for (i = 4 * lanes; i + 4 * lanes <= n; i += 4 * lanes) {
+      a = Rule::template step<V>(a, simd::load(p + i));
+      b = Rule::template step<V>(b, simd::load(p + i + lanes));
+      c = Rule::template step<V>(c, simd::load(p + i + 2 * lanes));
+      d = Rule::template step<V>(d, simd::load(p + i + 3 * lanes));
+    }
+    a = Rule::template step<V>(Rule::template step<V>(a, b), Rule::template step<V>(c, d));
+    for (int lane = 0; lane < lanes; ++lane) {
+      total = Rule::template step<Lane>(total, static_cast<Lane>(a[lane]));
+    }
+  }
+  for (; i < n; ++i) total = Rule::template step<Lane>(total, p[i]);
+  return total;
+}
+
+template <class Rule>
+typename Rule::Lane fold_strided(const char* p, std::int64_t n, std::int64_t stride) {
+  using Lane = typename Rule::Lane;
+  Lane part[4] = {Rule::identity, Rule::identity, Rule::identity, Rule::identity};
+  for (std::int64_t i = 0; i < n; ++i) {
+    Lane& total = part[i & 3];
+    total = Rule::template step<Lane>(total, *reinterpret_cast<const Lane*>(p + i * stride));
+  }
+  return Rule::template step<Lane>(Rule::template step<Lane>(part[0], part[1]),
+                                   Rule::template step<Lane>(part[2], part[3]));
+}
+
+struct Plan {
+  LoopPlan kept;     // operand 0: a, operand 1: out
+  LoopPlan reduced;  // operand 0: a
+  char* base;        // a's first element; the two plans' addresses add up relative to it
+  bool columns;
+};
+
+template <class Rule>
+typename Rule::Wide fold_row(const Plan& plan, const char* a, std::int64_t begin,
+                             std::int64_t end) {
+  using Lane = typename Rule::Lane;
+  const std::int64_t stride = plan.reduced.strides[0][plan.reduced.ndim - 1];
+  typename Rule::Wide wide;
+  for_each_run(plan.reduced, begin, end, [&](std::int64_t n, char* const data[]) {
+    const char* p = a + (data[0] - plan.base);
+    for (std::int64_t i = 0; i < n; i += kBlock) {
+      const std::int64_t count = std::min(kBlock, n - i);
+      wide.add(stride == sizeof(Lane)
+                   ? fold_block<Rule>(reinterpret_cast<const Lane*>(p) + i, count)
+                   : fold_strided<Rule>(p + i * stride, count, stride));
+    }
+  });
+  return wide;
+}
+
+// ---- columns ----
+
+template <class Rule>
+struct ColumnTile {
+  using Lane = typename Rule::Lane;
+  Lane total[kColumns];
+  typename Rule::Wide wide[kColumns];
+  std::int64_t columns, rows = 0;
+
+  explicit ColumnTile(std::int64_t columns) : columns(columns) {
+    std::fill_n(total, columns, Rule::identity);
+  }
+  void flush() {
+    for (std::int64_t j = 0; j < columns; ++j) wide[j].add(total[j]);
+    std::fill_n(total, columns, Rule::identity);
+    rows = 0;
+  }
+  void add_rows(const char* a, std::int64_t n, std::int64_t stride) {
+    for (std::int64_t i = 0; i < n;) {
+      const Lane* p = reinterpret_cast<const Lane*>(a + i * stride);
+      if (i + 4 <= n) {
+        add_four(p, stride / std::int64_t(sizeof(Lane)));
+        i += 4, rows += 4;
+      } else {
+        for (std::int64_t j = 0; j < columns; ++j) {
+          total[j] = Rule::template step<Lane>(total[j], p[j]);
+        }
+        ++i, ++rows;
+      }
+      if (rows >= kBlockRows) flush();
+    }
+  }
+  void add_four(const Lane* p, std::int64_t stride) {
+    const Lane *q = p + stride, *r = q + stride, *s = r + stride;
+    for (std::int64_t j = 0; j < columns; ++j) {
+      const Lane front = Rule::template step<Lane>(p[j], q[j]);
+      const Lane back = Rule::template step<Lane>(r[j], s[j]);
+      total[j] = Rule::template step<Lane>(total[j], Rule::template step<Lane>(front, back));
+    }
+  }
+};
+
+// ---- both: reduces elements [begin, end) of n neighbouring outputs, emit(j, wide) for each ----
+
+template <class Rule, class Emit>
+void fold_run(const Plan& plan, const char* a, std::int64_t n, std::int64_t begin,
+              std::int64_t end, Emit&& emit) {
+  if (!plan.columns) {
+    const std::int64_t step = plan.kept.strides[0][plan.kept.ndim - 1];
+    for (std::int64_t j = 0; j < n; ++j) emit(j, fold_row<Rule>(plan, a + j * step, begin, end));
+    return;
+  }
+  const std::int64_t stride = plan.reduced.strides[0][plan.reduced.ndim - 1];
+  for (std::int64_t first = 0; first < n; first += kColumns) {
+    ColumnTile<Rule> tile(std::min(kColumns, n - first));
+    const char* corner = a + first * std::int64_t(sizeof(typename Rule::Lane));
+    for_each_run(plan.reduced, begin, end, [&](std::int64_t rows, char* const data[]) {
+      tile.add_rows(corner + (data[0] - plan.base), rows, stride);
+    });
+    tile.flush();
+    for (std::int64_t j = 0; j < tile.columns; ++j) emit(first + j, tile.wide[j]);
+  }
+}
+
+template <class T>
+void store(char* out, std::int64_t index, std::int64_t stride, T value) {
+  *reinterpret_cast<T*>(out + index * stride) = value;
+}
+
+template <class Rule, class T>
+void reduce_whole(const Plan& plan) {
+  const std::int64_t stride = plan.kept.strides[1][plan.kept.ndim - 1];
+  const std::int64_t reduced = plan.reduced.size;
+  const std::int64_t least = plan.columns ? 64 : 1;
+  const std::int64_t grain = std::max(least, kGrain / std::max<std::int64_t>(1, reduced));
+  parallel_runs(plan.kept, grain, [&](std::int64_t n, char* const data[]) {
+    char* out = data[1];
+    fold_run<Rule>(plan, data[0], n, 0, reduced, [&](std::int64_t j, const auto& wide) {
+      store<T>(out, j, stride, wide.value());
+    });
+  });
+}
+
+template <class Rule, class T>
+void reduce_segments(const Plan& plan, std::int64_t length) {
+  using Wide = typename Rule::Wide;
+  const std::int64_t kept = plan.kept.size, reduced = plan.reduced.size;
+  const std::int64_t segments = (reduced + length - 1) / length;
+  const Scratch scratch(segments * kept * sizeof(Wide));
+  Wide* partial = scratch.as<Wide>();
+  parallel_for(segments, 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t s = first; s < last; ++s) {
+      Wide* mine = partial + s * kept;
+      for_each_run(plan.kept, 0, kept, [&](std::int64_t n, char* const data[]) {
+        fold_run<Rule>(plan, data[0], n, s * length, std::min(reduced, (s + 1) * length),
+                       [&](std::int64_t j, const Wide& wide) { mine[j] = wide; });
+        mine += n;
+      });
+    }
+  });
+  const std::int64_t stride = plan.kept.strides[1][plan.kept.ndim - 1];
+  std::int64_t index = 0;
+  for_each_run(plan.kept, 0, kept, [&](std::int64_t n, char* const data[]) {
+    for (std::int64_t j = 0; j < n; ++j, ++index) {
+      for (std::int64_t s = 1; s < segments; ++s) partial[index].add(partial[s * kept + index]);
+      store<T>(data[1], j, stride, partial[index].value());
+    }
+  });
+}
+
+template <class Rule, class T>
+void reduce_typed(const Plan& plan) {
+  const std::int64_t kept = plan.kept.size;
+  if (kept == 0) return;
+  const std::int64_t length =
+      plan.columns ? std::max<std::int64_t>(kBlockRows, kSegment / kept) : kSegment;
+  const bool few = kept < (plan.columns ? kManyColumns : kManyRows);
+  if (few && plan.reduced.size > length) {
+    reduce_segments<Rule, T>(plan, length);
+  } else {
+    reduce_whole<Rule, T>(plan);
+  }
+}
+
+Plan make_reduce_plan(In a, Out out) {
+  View kept_a{a.data, a.dtype}, kept_out{out.data, out.dtype}, reduced{a.data, a.dtype};
+  for (int i = 0; i < a.ndim; ++i) {
+    if (out.shape[i] == 1 && a.shape[i] != 1) {
+      reduced.shape[reduced.ndim] = a.shape[i];
+      reduced.strides[reduced.ndim++] = a.strides[i];
+    } else {
+      kept_a.shape[kept_a.ndim] = kept_out.shape[kept_a.ndim] = a.shape[i];
+      kept_a.strides[kept_a.ndim++] = a.strides[i];
+      kept_out.strides[kept_out.ndim++] = out.strides[i];
+    }
+  }
+  Plan plan{make_plan(kept_a, kept_out), make_plan(reduced), static_cast<char*>(a.data), false};
+  const std::int64_t across = plan.kept.strides[0][plan.kept.ndim - 1];
+  const std::int64_t along = plan.reduced.strides[0][plan.reduced.ndim - 1];
+  plan.columns = across == std::int64_t(size_of(a.dtype)) && along != across && along != 0;
+  return plan;
+}
+
+}  // namespace
+
+void reduce(ReduceOp op, In a, Out out) {
+  check_reduced_shape("reduce", a, out);
+  check_same_dtype("reduce", a, out);
+  const Plan plan = make_reduce_plan(a, out);
+  with_type(a.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (std::is_same_v<T, bool>) {
+      if (op == ReduceOp::any) return reduce_typed<Extreme<bool, true>, bool>(plan);
+      if (op == ReduceOp::all) return reduce_typed<Extreme<bool, false>, bool>(plan);
+    } else {
+      if (op == ReduceOp::max) return reduce_typed<Extreme<T, true>, T>(plan);
+      if (op == ReduceOp::min) return reduce_typed<Extreme<T, false>, T>(plan);
+      if constexpr (sizeof(T) > 1) {
+        if (op == ReduceOp::sum) return reduce_typed<Sum<T>, T>(plan);
+        if (op == ReduceOp::prod) return reduce_typed<Prod<T>, T>(plan);
+      }
+    }
+    raise_error("reduce: the operation does not take this dtype; convert the operand first");
+  });
+}
+
+}  // namespace needle::cpu::NEEDLE_ISA
