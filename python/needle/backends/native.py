@@ -1,0 +1,69 @@
+"""A Backend around a compiled module: each kernel that the module exports becomes a method.
+
+A row of the kernel table that is not compiled is no attribute of the module, so the class keeps
+Backend's method and the plain body in ``needle/accelerated`` serves. Called by ``backends.get``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+from ..config import CPU_ISA, NUM_THREADS
+from ..errors import DeviceError
+from .base import OPTIONAL, REQUIRED, SERVICES, Backend
+
+MODULE = "needle.backend_ndarray.ndarray_backend_cpu"
+
+
+def load() -> Backend:
+    """The CPU backend; DeviceError with the remedy where it cannot be had."""
+    try:
+        # By name, so that the compiled module stays optional and a file of its own.
+        module = importlib.import_module(MODULE)
+    except ImportError as reason:
+        raise DeviceError(
+            f"cpu: the compiled module {MODULE} cannot be imported ({reason}); build it with "
+            "'pip install .' or 'make', or use the NumPy device needle.cpu_numpy()"
+        ) from reason
+    configure(module)
+    return backend_of(module)
+
+
+def configure(module: ModuleType) -> None:
+    """Applies NEEDLE_CPU_ISA and NEEDLE_NUM_THREADS; DeviceError where a value means nothing."""
+    isa, threads = CPU_ISA.read(), NUM_THREADS.read()
+    if isa and isa not in (available := module.available_isas()):
+        raise DeviceError(
+            f"cpu: {CPU_ISA.name}={isa!r} names no instruction set that runs here; "
+            f"use one of {', '.join(available)}, or unset it for the best"
+        )
+    if isa:
+        module.select_isa(isa)
+    if threads:
+        if not threads.isdecimal() or not 1 <= int(threads) <= 4096:
+            raise DeviceError(
+                f"cpu: {NUM_THREADS.name} must be a whole number from 1 to 4096, got {threads!r}; "
+                "unset it to use every core"
+            )
+        module.set_num_threads(int(threads))
+
+
+def backend_of(module: ModuleType) -> Backend:
+    """An instance of a Backend subclass whose methods are the module's functions themselves.
+
+    Functions of a compiled module do not bind ``self``, so a call goes straight to the kernel.
+    """
+    names = (*REQUIRED, *OPTIONAL, *SERVICES)
+    members: dict[str, Any] = {n: getattr(module, n) for n in names if hasattr(module, n)}
+    if missing := [name for name in REQUIRED if name not in members]:
+        raise DeviceError(
+            f"{module.__name__}: the module lacks {', '.join(missing)}; it is of another version, "
+            "build it anew with 'pip install .'"
+        )
+    members["name"] = module.__device_name__
+    members["module"] = module
+    members["__doc__"] = f"The kernels of {module.__name__}."
+    made: type[Backend] = type("NativeBackend", (Backend,), members)
+    return made()
