@@ -22,7 +22,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
 from ..dtypes import DType

@@ -1,0 +1,117 @@
+"""The registry of backends: names to ``Backend`` instances, loaded at first use.
+
+Backends come from three places: the built-in rows below, ``register(name, backend)`` calls, and
+installed packages that declare an entry point in the group ``needle.backends`` (value
+``"module:factory"``). The kernels themselves are in the modules that the rows name. Called by the
+array floor (``needle.device("name")``) and by the conformance suite.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+
+from ..errors import DeviceError, unknown_name
+from .base import Backend, View, provides
+
+__all__ = ["Backend", "View", "available", "get", "names", "provides", "register", "why"]
+
+GROUP = "needle.backends"
+
+Factory = Callable[[], Backend]
+
+# Written as entry points too, so that nothing is imported before a name is asked for.
+BUILT_IN = {
+    name: EntryPoint(name, value, GROUP)
+    for name, value in (
+        ("cpu", "needle.backends.native:load"),
+        ("cpu_numpy", "needle.backends.numpy_backend:NumpyBackend"),
+        ("cuda", "needle.backends.reserved:load_cuda"),
+    )
+}
+
+_registered: dict[str, Backend | Factory] = {}
+_loaded: dict[str, Backend] = {}
+_lock = threading.RLock()
+
+
+def register(name: str, backend: Backend | Factory) -> None:
+    """Makes ``backend`` (an instance, a class or a function without arguments) known as ``name``.
+
+    A name that is already taken is replaced, so that a notebook cell can be run again; arrays that
+    exist keep the backend they were made with. The factory runs at the first ``get``; it raises
+    DeviceError when the device cannot be used here.
+    """
+    with _lock:
+        _registered[name] = backend
+        _loaded.pop(name, None)
+
+
+def get(name: str) -> Backend:
+    """The backend called ``name``, loaded at first use; the same object every time.
+
+    Raises UnknownNameError for a name nobody registered, DeviceError (what is missing and how to
+    get it) for one that is known but cannot be used here.
+    """
+    loaded = _loaded.get(name)
+    if loaded is not None:
+        return loaded
+    with _lock:
+        if name not in _loaded:
+            _loaded[name] = _load(name)
+        return _loaded[name]
+
+
+def names() -> list[str]:
+    """Every known name, built-in ones first, whether usable here or not."""
+    return list(dict.fromkeys([*BUILT_IN, *_registered, *_installed()]))
+
+
+def available(name: str) -> bool:
+    """Whether ``get(name)`` would succeed; UnknownNameError for a name nobody registered."""
+    return why(name) is None
+
+
+def why(name: str) -> str | None:
+    """The reason why the backend ``name`` cannot be used here, or None when it can."""
+    try:
+        get(name)
+    except DeviceError as error:
+        return str(error)
+    return None
+
+
+def _load(name: str) -> Backend:
+    source = _find(name)
+    try:
+        made = source.load() if isinstance(source, EntryPoint) else source
+        backend = made if isinstance(made, Backend) else made()
+    except DeviceError:
+        raise
+    except (ImportError, AttributeError, OSError) as error:
+        raise DeviceError(
+            f"{name}: the backend must be importable, got {type(error).__name__}: {error}; "
+            "install what is missing, or reinstall the package that provides this backend"
+        ) from error
+    if not isinstance(backend, Backend):
+        raise DeviceError(
+            f"{name}: a backend must be an instance of needle.backends.Backend, "
+            f"got {type(backend).__name__}; register an instance, a subclass or a factory"
+        )
+    return backend
+
+
+def _find(name: str) -> Backend | Factory | EntryPoint:
+    if name in _registered:
+        return _registered[name]
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    installed = _installed()
+    if name not in installed:
+        raise unknown_name("device", name, names())
+    return installed[name]
+
+
+def _installed() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}

@@ -1,0 +1,182 @@
+"""The NumPy backend, device ``cpu_numpy``: the ten required functions, one NumPy call each.
+
+It is the oracle of the other backends and the device that needs no compiler. A handle is a
+one-dimensional ``numpy.ndarray``. Of the optional kernels it has only those where NumPy has a
+direct form and the definition would loop; for all others the definition *is* the NumPy code.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray as NumpyArray
+
+from ..dtypes import KIND, DType
+from .base import BINARY, REDUCE, UNARY, Backend, Operand, Scalar, View
+
+Array = NumpyArray[Any]
+
+
+def erf(x: Any) -> Array:
+    """The error function, elementwise, to the last bits of float64 (NumPy has none).
+
+    Each element goes through the C library's ``erf`` by way of ``math.erf``; the result has the
+    shape and dtype of ``x``.
+    """
+    x = np.asarray(x)
+    values = np.fromiter(map(math.erf, x.ravel().tolist()), np.float64, x.size)
+    return values.reshape(x.shape).astype(x.dtype)
+
+
+def _erf(x: Array, out: Array) -> None:
+    out[...] = erf(x)
+
+
+def _integer_power(a: Array, b: Array, out: Array) -> None:
+    """a**b; a negative exponent truncates the true value toward zero (1/0 counts as 0)."""
+    np.power(a, np.maximum(b, 0), out=out)
+    negative = np.broadcast_to(np.less(b, 0), out.shape)
+    if negative.any():
+        base = np.broadcast_to(a, out.shape)
+        odd = np.broadcast_to(np.bitwise_and(b, 1) == 1, out.shape)
+        reciprocal = np.where(base == 1, 1, np.where(base == -1, np.where(odd, -1, 1), 0))
+        np.copyto(out, reciprocal.astype(out.dtype), where=negative)
+
+
+def _power(a: Array, b: Array, out: Array) -> None:
+    if out.dtype.kind == "i":
+        _integer_power(a, b, out)
+    else:
+        np.power(a, b, out=out)
+
+
+_OWN: dict[str, Any] = {"erf": _erf, "power": _power}
+_RENAMED = {"round": "rint", "bitwise_invert": "invert", "atan2": "arctan2"} | {
+    name: name.replace("a", "arc", 1)
+    for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")
+}
+
+
+def _functions(names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: _OWN.get(name) or getattr(np, _RENAMED.get(name, name)) for name in names}
+
+
+_UNARY = _functions(UNARY)
+_BINARY = _functions(BINARY)
+_REDUCE = {name: getattr(np, name) for name in REDUCE}
+
+
+def array_of(view: View) -> Array:
+    """The view as a NumPy array on the handle's memory: no copy, writable."""
+    handle, shape, strides, offset, dtype = view
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    size = dtype.itemsize
+    return np.ndarray(
+        shape, dtype, buffer=handle, offset=offset * size, strides=[s * size for s in strides]
+    )
+
+
+def _convert(value: Scalar, dtype: DType) -> Array:
+    """The scalar as a 0-d array of the dtype, by C's rules (integers wrap around)."""
+    return np.asarray(value).astype(dtype)
+
+
+def _pair(a: Operand, b: Operand, dtype: DType) -> tuple[Array, Array]:
+    return (
+        array_of(a) if isinstance(a, View) else _convert(a, dtype),
+        array_of(b) if isinstance(b, View) else _convert(b, dtype),
+    )
+
+
+def _quiet() -> np.errstate:
+    """IEEE results without warnings: a kernel has no caller to warn."""
+    return np.errstate(all="ignore")
+
+
+class NumpyBackend(Backend):
+    """Every function of the interface as a call into NumPy."""
+
+    name = "cpu_numpy"
+
+    def allocate(self, size: int, dtype: DType) -> Array:
+        return np.empty(size, dtype)
+
+    def upload(self, source: Array, out: View) -> None:
+        array_of(out)[...] = source
+
+    def download(self, a: View) -> Array:
+        return np.array(array_of(a), order="C")
+
+    def fill(self, out: View, value: Scalar) -> None:
+        with _quiet():
+            array_of(out)[...] = _convert(value, out.dtype)
+
+    def copy(self, a: View, out: View) -> None:
+        with _quiet():
+            np.copyto(array_of(out), array_of(a), casting="unsafe")
+
+    def unary(self, name: str, a: View, out: View) -> None:
+        with _quiet():
+            _UNARY[name](array_of(a), out=array_of(out))
+
+    def binary(self, name: str, a: Operand, b: Operand, out: View) -> None:
+        dtype = a.dtype if isinstance(a, View) else b.dtype if isinstance(b, View) else out.dtype
+        with _quiet():
+            left, right = _pair(a, b, dtype)
+            _BINARY[name](left, right, out=array_of(out))
+
+    def where(self, condition: View, a: Operand, b: Operand, out: View) -> None:
+        with _quiet():
+            left, right = _pair(a, b, out.dtype)
+            array_of(out)[...] = np.where(array_of(condition), left, right)
+
+    def reduce(self, name: str, a: View, out: View) -> None:
+        axes = tuple(i for i, n in enumerate(out.shape) if n == 1)
+        options: dict[str, Any] = {}
+        if name in ("sum", "prod"):
+            # NumPy adds pairwise along the last axis only; in double every axis is as good.
+            options["dtype"] = np.float64 if a.dtype == np.float32 else a.dtype
+        with _quiet():
+            result = _REDUCE[name](array_of(a), axis=axes, keepdims=True, **options)
+            np.copyto(array_of(out), result, casting="unsafe")
+
+    def matmul(self, a: View, b: View, out: View) -> None:
+        with _quiet():
+            np.matmul(array_of(a), array_of(b), out=array_of(out))
+
+    # ---- optional ----------------------------------------------------------------------------
+
+    def gather(self, a: View, index: View, out: View) -> None:
+        array_of(out)[...] = array_of(a)[array_of(index)]
+
+    def scatter(self, a: View, index: View, out: View) -> None:
+        array_of(out)[array_of(index)] = array_of(a)
+
+    def scatter_add(self, a: View, index: View, out: View) -> None:
+        with _quiet():
+            np.add.at(array_of(out), array_of(index), array_of(a))
+
+    def one_hot(self, index: View, out: View) -> None:
+        array_of(out)[...] = array_of(index)[:, None] == np.arange(out.shape[1])
+
+    def argmax(self, a: View, out: View, axis: int) -> None:
+        array_of(out)[...] = np.argmax(array_of(a), axis=axis, keepdims=True)
+
+    def argmin(self, a: View, out: View, axis: int) -> None:
+        array_of(out)[...] = np.argmin(array_of(a), axis=axis, keepdims=True)
+
+    # ---- services ----------------------------------------------------------------------------
+
+    def adopt(self, source: Array) -> Array | None:
+        flags = source.flags
+        if not (flags.c_contiguous and flags.writeable and flags.aligned):
+            return None
+        if source.dtype not in KIND or not source.dtype.isnative:
+            return None
+        return source.reshape(-1).view(np.ndarray)
+
+    def export(self, a: View) -> Array | None:
+        return array_of(a)
