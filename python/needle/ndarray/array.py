@@ -118,14 +118,14 @@ class NDArray(ArrayOperators, ArrayInterchange):
         return self._view.offset
 
     @property
-    def T(self) -> NDArray:  # noqa: N802 - the standard's name
+    def T(self) -> NDArray:
         """The transpose of a matrix; ``mT`` for stacks of them, ``permute`` for other orders."""
         if self.ndim != 2:
             raise ShapeError(f"T: the array must have 2 axes, got shape {self.shape}; use mT")
         return self.permute((1, 0))
 
     @property
-    def mT(self) -> NDArray:  # noqa: N802 - the standard's name
+    def mT(self) -> NDArray:
         """The last two axes swapped."""
         if self.ndim < 2:
             raise ShapeError(f"mT: the array must have at least 2 axes, got shape {self.shape}")
@@ -231,9 +231,7 @@ class NDArray(ArrayOperators, ArrayInterchange):
         shape = tuple(n + left + right for n, (left, right) in zip(self.shape, pairs, strict=True))
         out = NDArray.make(shape, device=self._device, dtype=self.dtype)
         out.fill(0)
-        inner = tuple(
-            slice(left, left + n) for n, (left, _) in zip(self.shape, pairs, strict=True)
-        )
+        inner = tuple(slice(left, left + n) for n, (left, _) in zip(self.shape, pairs, strict=True))
         self._device.backend.copy(self._view, out._basic(inner)._view)
         return out
 
@@ -275,9 +273,7 @@ class NDArray(ArrayOperators, ArrayInterchange):
     def _basic(self, items: tuple[Any, ...]) -> NDArray:
         view = self._view
         return self._window(
-            *indexing.basic_index(
-                view.shape, view.strides, view.offset, items, self.process_slice
-            )
+            *indexing.basic_index(view.shape, view.strides, view.offset, items, self.process_slice)
         )
 
     def __getitem__(self, key: Any) -> NDArray:
@@ -626,5 +622,3 @@ def device_of(array: NDArray) -> BackendDevice:
 def is_array(x: Any) -> bool:
     """Whether ``x`` is an NDArray."""
     return isinstance(x, NDArray)
-
-

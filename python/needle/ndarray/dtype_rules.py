@@ -55,7 +55,7 @@ def elementwise_rule(name: str, *operands: DType) -> Rule:
         return (common if is_floating(common) else default_float), bool_
     if name in BINARY_COMPARE or name in NOT_ZERO:
         return common, bool_
-    if name in BITWISE or name in BOOL_FORM and common == bool_:
+    if name in BITWISE or (name in BOOL_FORM and common == bool_):
         return common, common
     if name in FLOAT_RESULT and not is_floating(common):
         return default_float, default_float

@@ -111,7 +111,7 @@ class ArrayInterchange:
 
     def _operand(self, item: Any) -> Any:
         """A ufunc's input as this namespace takes it: arrays on our device, Python scalars."""
-        if isinstance(item, np.generic) or isinstance(item, np.ndarray) and not item.shape:
+        if isinstance(item, np.generic) or (isinstance(item, np.ndarray) and not item.shape):
             return item.item()
         if isinstance(item, np.ndarray):
             return self._namespace.asarray(item, device=self._device)

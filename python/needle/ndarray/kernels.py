@@ -231,3 +231,6 @@ def is_identical(a: View, b: View) -> bool:
     return a.handle is b.handle and a[1:] == b[1:]
 
 
+def fill_where(backend: Backend, condition: View, value: Scalar, out: View) -> None:
+    """out[condition] = value, in place; ``condition`` is bool, of out's shape."""
+    backend.where(condition, fitting("setitem", out.dtype, value), out, out)

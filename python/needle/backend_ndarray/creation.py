@@ -1,0 +1,262 @@
+"""Functions that make arrays, by the array API standard, and the course's ``array``.
+
+``device=`` takes a device or its name. The default dtypes are float32 for floats and int64 for
+ints; the course's ``empty``, ``full`` and ``array`` give float32 whatever the values are.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..backends.base import View
+from ..dtypes import DType, as_dtype, bool_, default_float
+from ..errors import DeviceError, DTypeError, ShapeError
+from ..ndarray import BackendDevice, NDArray, default_device
+from ..ndarray.array import as_device, host_array, upload, wrap
+from ..shapes import as_shape, compact_strides
+
+
+def array(a: Any, dtype: Any = None, device: Any = None) -> NDArray:
+    """A copy of anything array-like: float32 unless ``dtype`` is given, bool stays bool."""
+    return NDArray(a, device=device, dtype=dtype)
+
+
+def asarray(
+    obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | None = None
+) -> NDArray:
+    """Anything array-like as NDArray, its dtype kept; Python floats give float32, ints int64.
+
+    An NDArray that fits comes back itself unless ``copy`` is True. ``copy=False`` shares a NumPy
+    array's memory where the device can, and raises ValueError where a copy is needed.
+    """
+    if isinstance(obj, NDArray):
+        return _as_is(obj, dtype, device, copy)
+    host = host_array("asarray", obj)
+    wanted = _asarray_dtype(obj, host) if dtype is None else as_dtype(dtype, "asarray")
+    place = as_device(device)
+    if copy is False:
+        shared = (
+            adopt(host, place) if isinstance(obj, np.ndarray) and host.dtype == wanted else None
+        )
+        if shared is None:
+            raise ShapeError(
+                f"asarray: {place} cannot share this memory as {wanted}; leave copy=False out"
+            )
+        return shared
+    return wrap(upload(host, place, wanted), place)
+
+
+def _as_is(x: NDArray, dtype: Any, device: Any, copy: bool | None) -> NDArray:
+    wanted = x.dtype if dtype is None else as_dtype(dtype, "asarray")
+    place = x.device if device is None else as_device(device)
+    if not copy and wanted == x.dtype and place == x.device:
+        return x
+    if copy is False:
+        raise ShapeError(
+            f"asarray: {x.dtype} on {x.device} to {wanted} on {place} needs a copy; "
+            f"leave copy=False out"
+        )
+    return NDArray(x, device=place, dtype=wanted)
+
+
+def _asarray_dtype(obj: Any, host: Any) -> DType:
+    """The dtype without a request: an array's own; float32 where Python floats made float64."""
+    if hasattr(obj, "dtype") or host.dtype.kind != "f":
+        return as_dtype(host.dtype, "asarray")
+    return _deep_dtype(obj) or default_float
+
+
+def _deep_dtype(obj: Any) -> DType | None:
+    """The dtype of the first array-like inside nested lists, if there is one."""
+    while isinstance(obj, list | tuple) and obj:
+        obj = obj[0]
+    dtype = getattr(obj, "dtype", None)
+    return None if dtype is None else as_dtype(dtype, "asarray")
+
+
+def adopt(host: Any, place: BackendDevice) -> NDArray | None:
+    """An array on the host array's own memory, or None where that is impossible.
+
+    The memory must be writable and dense in some order of the axes.
+    """
+    if any(step < 0 for step in host.strides) or not host.dtype.isnative:
+        return None
+    order = sorted(range(host.ndim), key=lambda axis: -host.strides[axis])
+    dense = host.transpose(order)
+    handle = place.backend.adopt(dense)
+    if handle is None:
+        return None
+    inverse = np.argsort(order).tolist()
+    shape = dense.shape
+    view = View(handle, shape, compact_strides(shape), 0, as_dtype(host.dtype, "asarray"))
+    return wrap(view, place).permute(inverse)
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> NDArray:
+    """The array of another library, through DLPack; its memory is shared where that is possible.
+
+    Memory that is read-only or not dense is copied (``copy=False``: ShapeError).
+    """
+    if isinstance(x, NDArray):
+        place = x.device if device is None else as_device(device)
+    else:
+        place = as_device(default_device() if device is None else device)
+    try:
+        host = np.from_dlpack(x)
+    except (BufferError, RuntimeError) as error:
+        raise DeviceError(f"from_dlpack: memory must be on the CPU, got {error}") from error
+    shared = None if copy else adopt(host, place)
+    if shared is not None:
+        return shared
+    if copy is False:
+        raise ShapeError(f"from_dlpack: {place} cannot share this memory; leave copy=False out")
+    return wrap(upload(host, place, as_dtype(host.dtype, "from_dlpack")), place)
+
+
+def empty(shape: Any, dtype: Any = None, device: Any = None) -> NDArray:
+    """An array with undefined contents, float32 by default."""
+    return NDArray.make(shape, device=device, dtype=default_float if dtype is None else dtype)
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, device: Any = None) -> NDArray:
+    """An array of one value: float32 unless ``dtype`` is given, bool for a bool (course rule)."""
+    if dtype is None:
+        dtype = bool_ if isinstance(fill_value, bool | np.bool_) else default_float
+    out = empty(shape, dtype, device)
+    out.assign(fill_value)
+    return out
+
+
+def zeros(shape: Any, dtype: Any = None, device: Any = None) -> NDArray:
+    """An array of zeros, float32 by default."""
+    return full(shape, 0, default_float if dtype is None else dtype, device)
+
+
+def ones(shape: Any, dtype: Any = None, device: Any = None) -> NDArray:
+    """An array of ones, float32 by default."""
+    return full(shape, 1, default_float if dtype is None else dtype, device)
+
+
+def empty_like(x: NDArray, /, dtype: Any = None, *, device: Any = None) -> NDArray:
+    """``empty`` with the shape, dtype and device of ``x``."""
+    return empty(
+        x.shape, x.dtype if dtype is None else dtype, x.device if device is None else device
+    )
+
+
+def full_like(x: NDArray, /, fill_value: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
+    """``full`` with the shape, dtype and device of ``x``."""
+    out = empty_like(x, dtype, device=device)
+    out.assign(fill_value)
+    return out
+
+
+def zeros_like(x: NDArray, /, dtype: Any = None, *, device: Any = None) -> NDArray:
+    """``zeros`` with the shape, dtype and device of ``x``."""
+    return full_like(x, 0, dtype, device=device)
+
+
+def ones_like(x: NDArray, /, dtype: Any = None, *, device: Any = None) -> NDArray:
+    """``ones`` with the shape, dtype and device of ``x``."""
+    return full_like(x, 1, dtype, device=device)
+
+
+def _host(source: Any, dtype: Any, device: Any) -> NDArray:
+    """An array computed on the host, in its own dtype unless one is given (floats: float32)."""
+    own = default_float if source.dtype.kind == "f" else source.dtype
+    return NDArray(source, device=device, dtype=own if dtype is None else dtype)
+
+
+def arange(
+    start: float,
+    /,
+    stop: float | None = None,
+    step: float = 1,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+) -> NDArray:
+    """start, start + step, ... below stop; int64 for ints, float32 when a float is among them."""
+    if step == 0:
+        raise ShapeError("arange: step must not be 0, got 0; use a step that reaches stop")
+    first, last = (0, start) if stop is None else (start, stop)
+    count = max(math.ceil((last - first) / step), 0)
+    whole = all(isinstance(item, int | np.integer) for item in (first, last, step))
+    steps = np.arange(count, dtype=np.int64 if whole else np.float64)
+    return _host(first + steps * step, dtype, device)
+
+
+def linspace(
+    start: float,
+    stop: float,
+    /,
+    num: int,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    endpoint: bool = True,
+) -> NDArray:
+    """``num`` evenly spaced values from start to stop (left out without ``endpoint``)."""
+    if num < 0:
+        raise ShapeError(f"linspace: num must not be negative, got {num}; give a count")
+    values = np.linspace(start, stop, num, endpoint=endpoint, dtype=np.float64)
+    return _host(values, dtype, device)
+
+
+def eye(
+    n_rows: int,
+    n_cols: int | None = None,
+    /,
+    *,
+    k: int = 0,
+    dtype: Any = None,
+    device: Any = None,
+) -> NDArray:
+    """Ones on diagonal ``k``, zeros elsewhere."""
+    rows, columns = as_shape("eye", (n_rows, n_rows if n_cols is None else n_cols))
+    wanted = default_float if dtype is None else dtype
+    return _host(np.eye(rows, columns, k), wanted, device)
+
+
+def tril(x: NDArray, /, *, k: int = 0) -> NDArray:
+    """The last two axes with zeros above diagonal ``k``."""
+    return _triangle("tril", x, k)
+
+
+def triu(x: NDArray, /, *, k: int = 0) -> NDArray:
+    """The last two axes with zeros below diagonal ``k``."""
+    return _triangle("triu", x, k)
+
+
+def _triangle(name: str, x: NDArray, k: int) -> NDArray:
+    if x.ndim < 2:
+        raise ShapeError(f"{name}: the array must have at least 2 axes, got shape {x.shape}")
+    mask = getattr(np, name)(np.ones(x.shape[-2:], bool), k)
+    keep = NDArray(mask, device=x.device).broadcast_to(x.shape)
+    out = x.copy()
+    out[~keep] = 0
+    return out
+
+
+def meshgrid(*arrays: NDArray, indexing: str = "xy") -> tuple[NDArray, ...]:
+    """Coordinate arrays from 1-D ones: of shape (len 1, len 0, ...) for "xy", (len 0, len 1, ...)
+    for "ij"."""
+    if indexing not in ("xy", "ij"):
+        raise ShapeError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}")
+    if any(x.ndim != 1 for x in arrays):
+        got = [x.shape for x in arrays]
+        raise ShapeError(f"meshgrid: arrays must be 1-D, got shapes {got}; reshape them")
+    if len({x.dtype for x in arrays}) > 1:
+        raise DTypeError("meshgrid: arrays must have one dtype, got several; cast them")
+    shape = tuple(x.size for x in arrays)
+    grids = [
+        x.reshape((1,) * axis + (-1,) + (1,) * (len(arrays) - axis - 1)).broadcast_to(shape)
+        for axis, x in enumerate(arrays)
+    ]
+    if indexing == "xy" and len(arrays) > 1:
+        order = (1, 0, *range(2, len(arrays)))
+        grids = [grid.permute(order) for grid in grids]
+    return tuple(grid.copy() for grid in grids)

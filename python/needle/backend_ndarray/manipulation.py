@@ -1,0 +1,213 @@
+"""Functions that move elements or views of them: shapes, axes, joining, repeating.
+
+Views wherever strides allow; a result never aliases two places of one array except by
+``broadcast_to``. Indexing is in ``advanced_indexing`` and ``searching``.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..errors import DTypeError, ShapeError
+from ..ndarray import NDArray
+from ..ndarray.array import flip_view, same_device
+from ..shapes import (
+    as_int_tuple,
+    broadcast_shapes,
+    distinct_axes,
+    normalize_axes,
+    normalize_axis,
+)
+from .data_types import result_type
+from .elementwise import as_array
+
+
+def reshape(x: NDArray, /, shape: Any, *, copy: bool | None = None) -> NDArray:
+    """The elements in row-major order under a new shape (one -1 allowed)."""
+    return as_array("reshape", x).reshape(shape, copy=copy)
+
+
+def permute_dims(x: NDArray, /, axes: Any) -> NDArray:
+    """A view whose axis i is ``x``'s axis ``axes[i]``."""
+    return as_array("permute_dims", x).permute(axes)
+
+
+def matrix_transpose(x: NDArray, /) -> NDArray:
+    """The last two axes swapped."""
+    return as_array("matrix_transpose", x).mT
+
+
+def moveaxis(x: NDArray, source: Any, destination: Any, /) -> NDArray:
+    """The ``source`` axes moved to the ``destination`` places, the others in their order."""
+    ndim = as_array("moveaxis", x).ndim
+    old = distinct_axes("moveaxis", source, ndim)
+    new = distinct_axes("moveaxis", destination, ndim)
+    if len(old) != len(new):
+        raise ShapeError(f"moveaxis: as many sources as destinations, got {source}, {destination}")
+    order = [axis for axis in range(ndim) if axis not in old]
+    for place, axis in sorted(zip(new, old, strict=True)):
+        order.insert(place, axis)
+    return x.permute(order)
+
+
+def broadcast_to(x: NDArray, /, shape: Any) -> NDArray:
+    """A view in which axes of size 1, and new leading ones, repeat."""
+    return as_array("broadcast_to", x).broadcast_to(shape)
+
+
+def broadcast_arrays(*arrays: NDArray) -> tuple[NDArray, ...]:
+    """Views of one common shape."""
+    shape = broadcast_shapes("broadcast_arrays", *(x.shape for x in arrays))
+    return tuple(x.broadcast_to(shape) for x in arrays)
+
+
+def expand_dims(x: NDArray, /, *, axis: Any = 0) -> NDArray:
+    """A view with new axes of size 1, at ``axis`` (an int or a tuple) of the result."""
+    places = axis if isinstance(axis, tuple | list) else (axis,)
+    ndim = as_array("expand_dims", x).ndim + len(places)
+    new = distinct_axes("expand_dims", places, ndim)
+    sizes = iter(x.shape)
+    return x.reshape(tuple(1 if place in new else next(sizes) for place in range(ndim)))
+
+
+def squeeze(x: NDArray, /, axis: Any) -> NDArray:
+    """A view without the axes ``axis``, each of size 1."""
+    axes = normalize_axes("squeeze", axis, as_array("squeeze", x).ndim)
+    if any(x.shape[place] != 1 for place in axes):
+        raise ShapeError(f"squeeze: axes {axes} must have size 1, got shape {x.shape}")
+    return x._basic(tuple(0 if place in axes else slice(None) for place in range(x.ndim)))
+
+
+def flip(x: NDArray, /, axis: Any = None, *, axes: Any = None) -> NDArray:
+    """A view with the elements along ``axis`` (None: all) in reverse; ``axes`` is the course's
+    name for it."""
+    if axis is not None and axes is not None:
+        raise DTypeError("flip: axis and axes mean the same, got both; give one")
+    chosen = axes if axis is None else axis
+    return flip_view(x, normalize_axes("flip", chosen, as_array("flip", x).ndim))
+
+
+def roll(x: NDArray, /, shift: Any, *, axis: Any = None) -> NDArray:
+    """Elements moved by ``shift`` places along ``axis`` (None: the flat array), round the end."""
+    if axis is None:
+        return roll(as_array("roll", x).reshape((-1,)), shift, axis=0).reshape(x.shape)
+    axes = axis if isinstance(axis, tuple | list) else (axis,)
+    shifts = as_int_tuple("roll", "shift", shift)
+    if len(shifts) != len(axes):
+        if len(shifts) != 1 or isinstance(shift, tuple | list):
+            raise ShapeError(f"roll: one shift an axis is needed, got {shift} for axes {axis}")
+        shifts *= len(axes)
+    for one, step in zip(axes, shifts, strict=True):
+        x = _roll_axis(x, step, normalize_axis("roll", one, x.ndim))
+    return x
+
+
+def _roll_axis(x: NDArray, shift: int, axis: int) -> NDArray:
+    cut = -shift % x.shape[axis] if x.shape[axis] else 0
+    before = (slice(None),) * axis
+    return concat([x[(*before, slice(cut, None))], x[(*before, slice(None, cut))]], axis=axis)
+
+
+def concat(arrays: Sequence[NDArray], /, *, axis: int | None = 0) -> NDArray:
+    """The arrays one after another along ``axis`` (None: all flattened), in their common dtype."""
+    items = [as_array("concat", x) for x in arrays]
+    if not items:
+        raise ShapeError("concat: at least one array is needed, got none; pass a list of arrays")
+    if axis is None:
+        items, axis = [x.reshape((-1,)) for x in items], 0
+    axis = normalize_axis("concat", axis, items[0].ndim)
+    shape = _joined_shape(items, axis)
+    out = NDArray.make(shape, device=items[0].device, dtype=result_type(*items))
+    start = 0
+    for x in items:
+        same_device("concat", items[0], x)
+        place = (slice(None),) * axis + (slice(start, start + x.shape[axis]),)
+        out.device.backend.copy(x._view, out._basic(place)._view)
+        start += x.shape[axis]
+    return out
+
+
+concatenate = concat
+
+
+def _joined_shape(items: Sequence[NDArray], axis: int) -> tuple[int, ...]:
+    rest = {x.shape[:axis] + x.shape[axis + 1 :] if x.ndim else None for x in items}
+    if len(rest) != 1 or len({x.ndim for x in items}) != 1:
+        got = ", ".join(str(x.shape) for x in items)
+        raise ShapeError(f"concat: shapes must agree except on axis {axis}, got {got}")
+    first = items[0].shape
+    return (*first[:axis], sum(x.shape[axis] for x in items), *first[axis + 1 :])
+
+
+def stack(arrays: Sequence[NDArray], /, *, axis: int = 0) -> NDArray:
+    """Arrays of one shape along a new axis, at ``axis`` of the result."""
+    items = [as_array("stack", x) for x in arrays]
+    if len({x.shape for x in items}) != 1:
+        got = ", ".join(str(x.shape) for x in items) or "none"
+        raise ShapeError(f"stack: all arrays must have the same shape, got {got}")
+    place = normalize_axis("stack", axis, items[0].ndim + 1)
+    return concat([expand_dims(x, axis=place) for x in items], axis=place)
+
+
+def unstack(x: NDArray, /, *, axis: int = 0) -> tuple[NDArray, ...]:
+    """Views of the slices along ``axis``, which they lose."""
+    place = normalize_axis("unstack", axis, as_array("unstack", x).ndim)
+    before = (slice(None),) * place
+    return tuple(x._basic((*before, row)) for row in range(x.shape[place]))
+
+
+def split(x: NDArray, sections: int | Sequence[int], /, *, axis: int = 0) -> list[NDArray]:
+    """Views of equal parts (an int), or of the parts between the given places, as in NumPy."""
+    place = normalize_axis("split", axis, as_array("split", x).ndim)
+    size = x.shape[place]
+    if isinstance(sections, int):
+        if sections < 1 or size % sections:
+            raise ShapeError(f"split: the size must divide evenly, got {size} by {sections}")
+        bounds = list(range(0, size + 1, size // sections)) if size else [0] * (sections + 1)
+    else:
+        bounds = [0, *map(operator.index, sections), size]
+    before = (slice(None),) * place
+    parts = pairwise(bounds)
+    return [x._basic((*before, slice(start, stop))) for start, stop in parts]
+
+
+def tile(x: NDArray, repetitions: Any, /) -> NDArray:
+    """``x`` laid out ``repetitions[i]`` times along axis i."""
+    times = as_int_tuple("tile", "repetitions", repetitions)
+    if any(n < 0 for n in times):
+        raise ShapeError(f"tile: repetitions must not be negative, got {times}; use 0 or more")
+    ndim = max(len(times), as_array("tile", x).ndim)
+    shape = (1,) * (ndim - x.ndim) + x.shape
+    times = (1,) * (ndim - len(times)) + times
+    wide = x.reshape(tuple(n for size in shape for n in (1, size)))
+    target = tuple(n for pair in zip(times, shape, strict=True) for n in pair)
+    result = tuple(size * n for size, n in zip(shape, times, strict=True))
+    if len(target) <= 16:
+        return wide.broadcast_to(target).reshape(result, copy=True)
+    for axis, n in enumerate(times):
+        x = concat([x.reshape(shape) if axis == 0 else x] * n, axis=axis) if n else x[:0]
+    return x.reshape(result)
+
+
+def repeat(x: NDArray, repeats: Any, /, *, axis: int | None = None) -> NDArray:
+    """Each element along ``axis`` (None: of the flat array) ``repeats`` times.
+
+    ``repeats`` is an int, or one int an element.
+    """
+    if axis is None:
+        return repeat(as_array("repeat", x).reshape((-1,)), repeats, axis=0)
+    place = normalize_axis("repeat", axis, x.ndim)
+    counts = np.asarray(repeats)
+    if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts < 0).any():
+        raise DTypeError(f"repeat: repeats must be ints >= 0, got {repeats!r}")
+    if counts.ndim and counts.size not in (1, x.shape[place]):
+        raise ShapeError(
+            f"repeat: one count an element is needed, got {counts.size} for size {x.shape[place]}"
+        )
+    index = np.repeat(np.arange(x.shape[place]), counts)
+    return x[(slice(None),) * place + (index,)]
