@@ -1,15 +1,58 @@
 """needle: a small, fast deep-learning framework to read in a weekend.
 
 Everything a program needs is here, flat: tensors, ops, devices, dtypes; layers, optimisers and
-data are the submodules ``nn``, ``optim``, ``data``.
+data are the submodules ``nn``, ``optim``, ``data``. ``__init__.pyi`` lists the names for type
+checkers and is written by ``python -m needle.ops.stubs``.
 """
 
-from . import ops  # isort: skip
-from . import autograd, backend_selection, errors
+from . import autograd, backend_selection, data, errors, init, io, nn, ops, optim, testing
 from .autograd import Tensor, TensorTuple, enable_grad, grad, no_grad
 from .backend_selection import Device, all_devices, cpu, default_device, device
+from .draw import draw_graph
 from .dtypes import bool_, float32, float64, int32, int64, uint8
+from .init import ones, ones_like, zeros, zeros_like
 
 globals().update(ops.PUBLIC)  # needle.exp, needle.Exp, ...
+data.collate.set_tensor_type(Tensor)
 
 __version__ = "0.1.0"
+__all__ = [
+    "Device",
+    "Tensor",
+    "TensorTuple",
+    "all_devices",
+    "autograd",
+    "backend_selection",
+    "bool_",
+    "cpu",
+    "data",
+    "default_device",
+    "device",
+    "draw_graph",
+    "enable_grad",
+    "errors",
+    "float32",
+    "float64",
+    "grad",
+    "init",
+    "int32",
+    "int64",
+    "io",
+    "nn",
+    "no_grad",
+    "ones",
+    "ones_like",
+    "ops",
+    "optim",
+    "testing",
+    "uint8",
+    "zeros",
+    "zeros_like",
+    *ops.PUBLIC,
+]
+
+if backend_selection.BACKEND == "nd":
+    from . import backend_ndarray
+    from .backend_selection import cpu_numpy, cuda
+
+    __all__ += ["backend_ndarray", "cpu_numpy", "cuda"]

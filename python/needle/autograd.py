@@ -15,10 +15,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from .backend_selection import BACKEND, NDArray, array_api, device_of, from_numpy, is_array
+from .backend_selection import (
+    BACKEND,
+    NDArray,
+    array_api,
+    device_of,
+    from_numpy,
+    is_array,
+    to_numpy,
+)
 from .backend_selection import Device as Device
 from .backend_selection import device as as_device
-from .backend_selection import to_numpy
 from .errors import GraphError, ShapeError
 from .graph import (
     HookHandle,
@@ -91,10 +98,8 @@ class Value:
 
     def __del__(self) -> None:
         global TENSOR_COUNTER
-        try:
+        if TENSOR_COUNTER is not None:  # as it is while the interpreter shuts down
             TENSOR_COUNTER -= 1
-        except TypeError:  # the interpreter is shutting down
-            pass
 
     @property
     def shape(self) -> Any:

@@ -49,7 +49,7 @@ class _Recording(threading.local):
 recording = _Recording()
 
 
-class no_grad(ContextDecorator):  # noqa: N801  (a context manager, spelt as in PyTorch)
+class no_grad(ContextDecorator):
     """Operations inside are not recorded: their results are constants. Also a decorator.
 
     >>> with no_grad():
@@ -73,7 +73,7 @@ class no_grad(ContextDecorator):  # noqa: N801  (a context manager, spelt as in 
         recording.on = self._before.pop()
 
 
-class enable_grad(no_grad):  # noqa: N801
+class enable_grad(no_grad):
     """Operations inside are recorded, also within ``no_grad``."""
 
     value = True

@@ -38,7 +38,7 @@ class Leaves:
             yield node
 
     def check_unchanged(self) -> None:
-        """GraphError if a leaf got other data since: recomputed values would be of another point."""
+        """GraphError if a leaf got other data since: the values would be of another point."""
         for reference, data, _ in self._entries:
             node = reference()
             if node is not None and node.cached_data is not data:

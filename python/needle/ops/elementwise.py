@@ -231,9 +231,7 @@ def gelu(a: Tensor, approximate: str = "none") -> Tensor:
     if approximate == "none":
         return GELU()(a)
     if approximate != "tanh":
-        raise UnknownNameError(
-            f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}"
-        )
+        raise UnknownNameError(f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}")
     inner = (a + a * a * a * 0.044715) * math.sqrt(2 / math.pi)
     return a * 0.5 * (tanh(inner) + 1)
 

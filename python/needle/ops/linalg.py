@@ -44,7 +44,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     a = a if isinstance(a, Tensor) else Tensor(a, device=b.device, requires_grad=False)
     b = b if isinstance(b, Tensor) else Tensor(b, device=a.device, requires_grad=False)
     left, right = a.shape, b.shape
-    if len(left) > 1 and len(right) > 1 or not left or not right:
+    if (len(left) > 1 and len(right) > 1) or not left or not right:
         return MatMul()(a, b)
     rows = a if len(left) > 1 else reshape(a, (1, *left))
     columns = b if len(right) > 1 else reshape(b, (*right, 1))

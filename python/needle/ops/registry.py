@@ -37,6 +37,8 @@ class Row:
 
 
 REGISTRY: dict[str, Row] = {}
+METHODS: dict[str, Callable[..., Any]] = {}
+"""Every method that was attached to Tensor."""
 
 
 def op(*classes: type[Op], methods: Sequence[str] = ()) -> Callable[[Function], Function]:
@@ -62,3 +64,4 @@ def attach(method: str, function: Callable[..., Any]) -> None:
     """Makes ``function`` the Tensor method of that name; a name is given once."""
     assert method not in vars(Tensor), f"Tensor.{method} is already taken"
     setattr(Tensor, method, function)
+    METHODS[method] = function

@@ -1,0 +1,142 @@
+"""``draw_graph``: the computational graph as Mermaid and DOT text; shows itself in a notebook.
+
+After a default ``backward()`` the released part is drawn from its tape.
+"""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import Any
+
+from .autograd import Tensor, TensorTuple, Value
+from .errors import DTypeError
+from .graph import find_topo_sort
+from .replay import ReplayedGradient, ReplayedValue, Tape
+
+
+@dataclass(frozen=True)
+class Node:
+    """One box: a leaf or the result of an op."""
+
+    name: str
+    title: str
+    shape: str
+    leaf: bool
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Boxes and arrows of a graph, inputs before users."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[tuple[str, str], ...]
+
+    @property
+    def mermaid(self) -> str:
+        """Mermaid text: rounded boxes are leaves."""
+        lines = ["graph TD"]
+        for node in self.nodes:
+            label = f'"{node.title}<br/>{node.shape}"'
+            lines.append(f"    {node.name}({label})" if node.leaf else f"    {node.name}[{label}]")
+        lines += [f"    {source} --> {target}" for source, target in self.edges]
+        return "\n".join(lines) + "\n"
+
+    @property
+    def dot(self) -> str:
+        """DOT text for Graphviz: ellipses are leaves."""
+        lines = ["digraph needle {"]
+        for node in self.nodes:
+            shape = "ellipse" if node.leaf else "box"
+            lines.append(f'    {node.name} [shape={shape}, label="{node.title}\\n{node.shape}"];')
+        lines += [f"    {source} -> {target};" for source, target in self.edges]
+        return "\n".join([*lines, "}"]) + "\n"
+
+    def __str__(self) -> str:
+        return self.mermaid
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Mermaid where the notebook draws it, else the same as Markdown, HTML or text."""
+        return {
+            "text/vnd.mermaid": self.mermaid,
+            "text/markdown": f"```mermaid\n{self.mermaid}```",
+            "text/html": f'<pre class="mermaid">{html.escape(self.mermaid)}</pre>',
+            "text/plain": self.mermaid,
+        }
+
+
+class _Drawing:
+    """Collects boxes and arrows while the graph is walked."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.edges: list[tuple[str, str]] = []
+        self.names: dict[Value, str] = {}
+        self.tapes: dict[int, list[str]] = {}
+
+    def box(self, title: str, shape: Any, leaf: bool = False) -> str:
+        name = f"n{len(self.nodes)}"
+        self.nodes.append(Node(name, title, str(shape), leaf))
+        return name
+
+    def arrows(self, sources: list[str], target: str) -> None:
+        self.edges.extend((source, target) for source in sources)
+
+    def add(self, node: Value) -> None:
+        sources = [self.names[source] for source in node.inputs]
+        op = node.op
+        if op is None:
+            title = type(node).__name__ if node.requires_grad else "constant"
+            self.names[node] = self.box(title, node.shape, leaf=True)
+        elif isinstance(op, (ReplayedValue, ReplayedGradient)):
+            positions = self.tape(op.tape, sources)
+            name = positions[op.position]
+            if isinstance(op, ReplayedGradient):
+                name = self.box("Gradient", node.shape)
+                self.arrows([positions[-1], positions[op.position]], name)
+            self.names[node] = name
+        else:
+            self.names[node] = self.box(type(op).__name__, node.shape)
+            self.arrows(sources, self.names[node])
+
+    def tape(self, tape: Tape, leaves: list[str]) -> list[str]:
+        """The name of the box at every position of a tape, drawn once."""
+        if id(tape) not in self.tapes:
+            names = list(leaves)
+            for op, sources, _, shape in tape.rows:
+                name = self.box(type(op).__name__, shape)
+                self.arrows([names[i] for i in sources], name)
+                names.append(name)
+            self.tapes[id(tape)] = names
+        return self.tapes[id(tape)]
+
+
+def draw_graph(tensor: Tensor | TensorTuple) -> Graph:
+    """The graph that computed ``tensor``: ``.mermaid`` and ``.dot`` text, shapes in the boxes.
+
+    As the last line of a notebook cell it shows itself. DTypeError for what is no tensor.
+    """
+    if not isinstance(tensor, Value):
+        raise DTypeError(f"draw_graph: needs a Tensor, got {type(tensor).__name__}")
+    drawing = _Drawing()
+    for node in find_topo_sort([tensor]):
+        drawing.add(node)
+    reached = _reached(drawing.names[tensor], drawing.edges)
+    return Graph(
+        tuple(node for node in drawing.nodes if node.name in reached),
+        tuple(edge for edge in drawing.edges if edge[1] in reached),
+    )
+
+
+def _reached(last: str, edges: list[tuple[str, str]]) -> set[str]:
+    """The boxes that ``last`` depends on: a tape also holds the gradient it started with."""
+    before: dict[str, list[str]] = {}
+    for source, target in edges:
+        before.setdefault(target, []).append(source)
+    found, waiting = {last}, [last]
+    while waiting:
+        for name in before.get(waiting.pop(), []):
+            if name not in found:
+                found.add(name)
+                waiting.append(name)
+    return found

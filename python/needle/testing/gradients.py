@@ -1,0 +1,146 @@
+"""Gradient checking against central differences, along one random direction an input.
+
+One direction costs two evaluations of ``f`` however large the input is, and a wrong gradient
+agrees with it with probability zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray as NumpyArray
+
+from ..autograd import Tensor, TensorTuple, grad, no_grad
+from ..backend_selection import is_array, to_numpy
+
+Host = NumpyArray[Any]
+Function = Callable[..., Any]
+
+
+def check_gradients(
+    f: Function,
+    *inputs: Any,
+    order: int = 1,
+    step: float = 1e-5,
+    rtol: float = 1e-5,
+    atol: float = 1e-7,
+    seed: int = 0,
+    device: Any = None,
+) -> None:
+    """AssertionError unless the gradients of ``f`` at ``inputs`` are right, up to ``order``.
+
+    ``inputs``: Tensors, arrays or lists; floating ones are taken in float64 and checked one by one,
+    others are passed on unchanged. ``f`` returns a Tensor or several, of any shape. Let d be a
+    random direction and w a random weighting of the outputs: <gradient of sum(w * f), d> must equal
+    (s(x + step*d) - s(x - step*d)) / (2*step), s = sum(w * f), up to atol + rtol * |expected|.
+    Order 2 checks the gradients of the left side in the same way, and so on. Stay further from
+    kinks (relu at 0, equal maxima) than ``step``. ``device``: for inputs that are not Tensors.
+    """
+    points = [_as_point(x, device) for x in inputs]
+    places = [i for i, point in enumerate(points) if _is_checked(point)]
+    assert places, "check_gradients: needs at least one floating input, got none"
+    random = np.random.default_rng(seed)
+    scalar = _weighted(f, points, random)
+    for level in range(1, order + 1):
+        directions = {i: random.standard_normal(points[i].shape) for i in places}
+        slope = _slope(scalar, directions)
+        for i in places:
+            _check_one(scalar, points, i, directions[i], level, (step, rtol, atol))
+        scalar = slope
+
+
+def _as_point(x: Any, device: Any) -> Any:
+    """A float64 leaf for a floating input; anything else as it is."""
+    if isinstance(x, Tensor):
+        host, device = x.numpy(), x.device
+    elif is_array(x) or isinstance(x, (np.ndarray, np.generic, list, float)):
+        host = np.asarray(to_numpy(x) if is_array(x) else x)
+    else:
+        return x
+    if host.dtype.kind != "f":
+        return x
+    return Tensor(host.astype(np.float64), device=device, dtype="float64")
+
+
+def _is_checked(point: Any) -> bool:
+    return isinstance(point, Tensor) and point.dtype == "float64"
+
+
+def _outputs(result: Any) -> list[Tensor]:
+    if isinstance(result, Tensor):
+        return [result]
+    assert isinstance(result, (TensorTuple, tuple, list)), (
+        f"check_gradients: f must return Tensors, got {type(result).__name__}"
+    )
+    return list(result)
+
+
+def _constant(host: Host, like: Tensor) -> Tensor:
+    return Tensor(host, device=like.device, dtype="float64", requires_grad=False)
+
+
+def _weighted(f: Function, points: Sequence[Any], random: np.random.Generator) -> Function:
+    """The function sum(w * f) with one fixed random w for each output."""
+    with no_grad():
+        shapes = [output.shape for output in _outputs(f(*points))]
+    weights = [random.standard_normal(shape) for shape in shapes]
+
+    def scalar(*args: Any) -> Tensor:
+        terms = [(y * _constant(w, y)).sum() for y, w in zip(_outputs(f(*args)), weights)]
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        return total
+
+    return scalar
+
+
+def _slope(scalar: Function, directions: dict[int, Host]) -> Function:
+    """The derivative of ``scalar`` along all directions together, as a function."""
+
+    def slope(*args: Any) -> Tensor:
+        gradients = grad(scalar, tuple(directions))(*args)
+        terms = [(g * _constant(d, g)).sum() for g, d in zip(gradients, directions.values())]
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        return total
+
+    return slope
+
+
+def _check_one(
+    scalar: Function,
+    points: Sequence[Any],
+    i: int,
+    direction: Host,
+    level: int,
+    limits: tuple[float, float, float],
+) -> None:
+    step, rtol, atol = limits
+    name = f"check_gradients: order {level}, input {i} of shape {points[i].shape}"
+    gradient = grad(scalar, i)(*points)
+    assert isinstance(gradient, Tensor)
+    assert gradient.shape == points[i].shape, f"{name}: the gradient has shape {gradient.shape}"
+    assert gradient.dtype == "float64", f"{name}: the gradient has dtype {gradient.dtype}"
+    got = float(np.sum(gradient.numpy() * direction))
+    expected = _central_difference(scalar, points, i, direction, step)
+    assert abs(got - expected) <= atol + rtol * abs(expected), (
+        f"{name}: expected {expected:.10g} (central difference), got {got:.10g} (gradient) along a "
+        f"random direction; look at the op's gradient for this input"
+    )
+
+
+def _central_difference(
+    scalar: Function, points: Sequence[Any], i: int, direction: Host, step: float
+) -> float:
+    centre = points[i].numpy()
+
+    def at(offset: float) -> float:
+        moved = list(points)
+        moved[i] = Tensor(centre + offset * direction, device=points[i].device, dtype="float64")
+        return float(scalar(*moved))
+
+    return (at(step) - at(-step)) / (2 * step)
