@@ -1,0 +1,310 @@
+"""Checkpoints: what is saved comes back bit for bit, and what is damaged says so."""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle
+from needle import io, nn, optim
+from needle.errors import CheckpointError, DTypeError
+
+pytest.importorskip("safetensors")
+
+ARRAYS = {
+    "float32": np.arange(6, dtype=np.float32).reshape(2, 3) / 7,
+    "float64": np.array([np.nan, np.inf, -0.0, 1e-310]),
+    "int32": np.array([[1], [-2]], dtype=np.int32),
+    "int64": np.array(2**62),
+    "uint8": np.zeros((0, 3), dtype=np.uint8),
+    "bool": np.array([True, False]),
+    "strided": np.arange(24.0).reshape(4, 6)[::-2, 1::2],
+}
+
+
+class Net(nn.Module):
+    def __init__(self, hidden: int = 3) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, hidden), nn.ReLU(), nn.Linear(hidden, 2))
+
+    def forward(self, x: Any) -> Any:
+        return self.body(x)
+
+
+class Counter:
+    """Stands for a loader: a position."""
+
+    def __init__(self) -> None:
+        self.position = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"position": self.position}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.position = state["position"]
+
+
+def parts(hidden: int = 3, lr: float = 0.1) -> dict[str, Any]:
+    model = Net(hidden)
+    optimizer = optim.Adam(model.parameters(), lr=lr)
+    schedule = optim.CosineLR(optimizer, 10)
+    return {"model": model, "optimizer": optimizer, "schedule": schedule, "loader": Counter()}
+
+
+def steps(parts: dict[str, Any], count: int) -> None:
+    """Optimiser steps on random batches from the global stream."""
+    for _ in range(count):
+        x = needle.Tensor(np.random.randn(5, 4).astype(np.float32), requires_grad=False)
+        loss = (parts["model"](x) ** 2).sum()
+        parts["optimizer"].reset_grad()
+        loss.backward()
+        parts["optimizer"].step()
+        parts["schedule"].step()
+        parts["loader"].position += 1
+
+
+def bits(parts: dict[str, Any]) -> list[bytes]:
+    return [p.numpy().tobytes() for p in parts["model"].state_dict().values()]
+
+
+@contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    """The system itself refuses to write more: what a full disk looks like to a program."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+# ---- named arrays --------------------------------------------------------------------------------
+
+
+def test_arrays_come_back_with_dtype_shape_and_bits(tmp_path: Path) -> None:
+    io.save(tmp_path / "a.safetensors", ARRAYS, {"who": "é"})
+    arrays, metadata = io.load_with_metadata(tmp_path / "a.safetensors")
+    assert metadata == {"who": "é"}
+    assert arrays.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        assert arrays[name].dtype == array.dtype and arrays[name].shape == array.shape
+        assert arrays[name].tobytes() == array.tobytes()
+
+
+def test_tensors_lists_and_numbers_can_be_saved(tmp_path: Path) -> None:
+    tensor = needle.Tensor(np.ones((2, 2), np.float32))
+    io.save(tmp_path / "a", {"t": tensor, "data": tensor.cached_data, "list": [1, 2], "n": 3.5})
+    loaded = io.load(str(tmp_path / "a"))
+    assert loaded["t"].dtype == np.float32 and loaded["data"].sum() == 4
+    assert loaded["list"].tolist() == [1, 2] and loaded["n"].item() == 3.5
+
+
+def test_another_program_can_read_the_file(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file
+
+    io.save(tmp_path / "a", ARRAYS)
+    assert load_file(tmp_path / "a")["strided"].tolist() == ARRAYS["strided"].tolist()
+
+
+def test_text_cannot_be_saved(tmp_path: Path) -> None:
+    with pytest.raises(DTypeError, match=r"save: .*got dtype"):
+        io.save(tmp_path / "a", {"x": ["text"]})
+
+
+def test_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_bytes(b"")
+    io.save(tmp_path / "a", ARRAYS)
+    modes = [stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in ("plain", "a")]
+    assert modes[0] == modes[1]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.6, 0.99])
+def test_a_file_cut_short_is_named(tmp_path: Path, share: float) -> None:
+    path = tmp_path / "a.safetensors"
+    io.save(path, ARRAYS)
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    with pytest.raises(CheckpointError, match=r"load: .*a\.safetensors .*cut short"):
+        io.load(path)
+
+
+def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    io.save(path, {"w": np.arange(4.0)}, {"note": "text"})
+    content = path.read_bytes()
+    name = content.index(b"crc32")  # without this name it is a file of another program
+    for place in set(range(len(content))) - set(range(name, name + 5)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        try:
+            arrays, metadata = io.load_with_metadata(path)
+        except CheckpointError:
+            continue
+        # Only a change that means nothing may pass: white space that fills the header.
+        assert arrays["w"].tolist() == [0, 1, 2, 3] and metadata == {"note": "text"}
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="load: no file at .*missing"):
+        io.load(tmp_path / "missing")
+
+
+# ---- writing -------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    io.save(path, {"w": np.zeros(10)})
+    before = path.read_bytes()
+    with (
+        files_no_larger_than(len(before) + 100),
+        pytest.raises(CheckpointError, match=r"save: could not write \d+ bytes .*free some space"),
+    ):
+        io.save(path, {"w": np.ones(1000)})
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.safetensors"]
+
+
+def test_an_interrupted_save_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    io.save(tmp_path / "a", {"w": np.zeros(10)})
+
+    def interrupted(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        io.save(tmp_path / "a", {"w": np.ones(10)})
+    assert io.load(tmp_path / "a")["w"].sum() == 0
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="could not write .*nowhere"):
+        io.save(tmp_path / "nowhere" / "a", {"w": np.zeros(1)})
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there" / "a")
+    io.save(tmp_path / "link", {"w": np.ones(2)})
+    assert (tmp_path / "link").is_symlink()
+    assert io.load(tmp_path / "there" / "a")["w"].sum() == 2
+
+
+# ---- runs ----------------------------------------------------------------------------------------
+
+
+def test_a_resumed_run_gives_the_bits_of_an_uninterrupted_one(tmp_path: Path) -> None:
+    np.random.seed(1)
+    whole = parts()
+    steps(whole, 4)
+    io.save_checkpoint(tmp_path / "c", **whole, extra={"note": [1, 2.5, None]})
+    steps(whole, 3)
+    drawn = np.random.randn(3)
+
+    np.random.seed(2)
+    again = parts(lr=0.7)
+    steps(again, 1)
+    extra = io.load_checkpoint(tmp_path / "c", **again)
+    assert extra == {"note": [1, 2.5, None]}
+    steps(again, 3)
+    assert bits(again) == bits(whole)
+    assert again["optimizer"].lr == whole["optimizer"].lr
+    assert again["loader"].position == 7
+    assert np.random.randn(3).tolist() == drawn.tolist()
+
+
+def test_the_cached_half_of_a_normal_pair_is_saved(tmp_path: Path) -> None:
+    """NumPy's stream makes normal numbers two at a time; the second waits in its state."""
+    np.random.seed(0)
+    np.random.randn(1)
+    io.save_checkpoint(tmp_path / "c", model=Net())
+    expected = np.random.randn(4).tolist()
+    io.load_checkpoint(tmp_path / "c")
+    assert np.random.randn(4).tolist() == expected
+
+
+def test_parts_can_be_loaded_alone(tmp_path: Path) -> None:
+    saved = parts()
+    steps(saved, 2)
+    io.save_checkpoint(tmp_path / "c", **saved, extra={"a": 1})
+    np.random.seed(3)
+    expected = np.random.rand()
+    model = Net()
+    np.random.seed(3)
+    io.load_checkpoint(tmp_path / "c", model=model, random=False)
+    assert bits({"model": model}) == bits(saved)
+    assert np.random.rand() == expected
+    assert io.checkpoint_extra(tmp_path / "c") == {"a": 1}
+
+
+def test_a_checkpoint_of_another_model_changes_nothing(tmp_path: Path) -> None:
+    io.save_checkpoint(tmp_path / "c", **parts(hidden=3))
+    other = parts(hidden=5)
+    steps(other, 2)
+    before, rate = bits(other), other["optimizer"].lr
+    with pytest.raises(CheckpointError, match=r"load_checkpoint: .*c \(of a Net\): .*shape"):
+        io.load_checkpoint(tmp_path / "c", **other)
+    assert bits(other) == before and other["optimizer"].lr == rate
+
+
+def test_another_optimizer_or_schedule_changes_nothing(tmp_path: Path) -> None:
+    io.save_checkpoint(tmp_path / "c", **parts())
+    other = parts()
+    other["optimizer"] = optim.SGD(other["model"].parameters())
+    before = bits(other)
+    with pytest.raises(CheckpointError, match="its optimizer is Adam, got SGD"):
+        io.load_checkpoint(tmp_path / "c", **other)
+    other = {**parts(), "schedule": optim.StepLR(parts()["optimizer"], 3)}
+    with pytest.raises(CheckpointError, match="its schedule is CosineLR, got StepLR"):
+        io.load_checkpoint(tmp_path / "c", schedule=other["schedule"])
+    assert len(before) == 4
+
+
+def test_a_late_failure_puts_everything_back(tmp_path: Path) -> None:
+    """The loader comes last; when it refuses, model and optimiser are already changed."""
+
+    class Refuses(Counter):
+        def load_state_dict(self, state: Any) -> None:
+            if state["position"] > 0:
+                raise ValueError("Refuses: position must be 0")
+
+    saved = parts()
+    steps(saved, 2)
+    io.save_checkpoint(tmp_path / "c", **saved)
+    other = {**parts(lr=0.5), "loader": Refuses()}
+    before = bits(other)
+    with pytest.raises(CheckpointError, match="position must be 0"):
+        io.load_checkpoint(tmp_path / "c", **other)
+    assert bits(other) == before
+    assert other["optimizer"].lr == 0.5 and other["optimizer"].steps == 0
+
+
+def test_a_part_that_was_not_saved_is_named(tmp_path: Path) -> None:
+    saved = parts()
+    io.save_checkpoint(tmp_path / "c", model=saved["model"])
+    with pytest.raises(CheckpointError, match="it holds no loader"):
+        io.load_checkpoint(tmp_path / "c", loader=saved["loader"])
+
+
+def test_weights_alone_are_no_checkpoint(tmp_path: Path) -> None:
+    model = Net()
+    io.save(tmp_path / "w", model.state_dict())
+    with pytest.raises(CheckpointError, match=r"no 'needle checkpoint 1'.*needle\.io\.load"):
+        io.load_checkpoint(tmp_path / "w", model=model)
+    model.load_state_dict(io.load(tmp_path / "w"))
+
+
+def test_extra_that_json_cannot_hold(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="save_checkpoint: JSON has no form for set"):
+        io.save_checkpoint(tmp_path / "c", model=Net(), extra={"a": {1}})
+    io.save_checkpoint(tmp_path / "c", model=Net(), extra={"a": np.float32(0.1)})
+    assert io.checkpoint_extra(tmp_path / "c") == {"a": float(np.float32(0.1))}
