@@ -112,12 +112,13 @@ template <class T, int R, class ScalarOfA>
   }
 }
 
-// Both operands packed: a is k x MR, b is k x NR.
+// a packed as k x MR; b as k rows of NR elements, `b_stride` apart.
 template <class T>
-[[gnu::noinline]] void packed_tile(Index k, const T* a, const T* b, const TileOut<T>& out) {
+[[gnu::noinline]] void packed_tile(Index k, const T* a, const T* b, Index b_stride,
+                                   const TileOut<T>& out) {
   constexpr int MR = Blocking<T>::MR;
   Vector<T> acc[MR][2] = {};
-  for (Index p = 0; p < k; ++p, a += MR, b += Blocking<T>::NR) {
+  for (Index p = 0; p < k; ++p, a += MR, b += b_stride) {
     outer_product<T, MR>(acc, b, [a](int i) { return a[i]; });
   }
   store_tile<T, MR>(acc, out);
@@ -200,7 +201,7 @@ void packed_block(Index m, Index n, Index k, const T* a, const T* b, T* c, Index
   constexpr Index MR = Blocking<T>::MR, NR = Blocking<T>::NR;
   for (Index j = 0; j < n; j += NR) {
     for (Index i = 0; i < m; i += MR) {
-      packed_tile<T>(k, a + i * k, b + j * k,
+      packed_tile<T>(k, a + i * k, b + j * k, NR,
                      {c + i * row_stride + j * column_stride, row_stride, column_stride,
                       smaller(MR, m - i), smaller(NR, n - j), add});
     }

@@ -15,7 +15,10 @@ namespace {
   ROW(gather)             \
   ROW(scatter)            \
   ROW(scatter_add)        \
-  ROW(matmul)
+  ROW(matmul)             \
+  ROW(conv2d)             \
+  ROW(conv2d_input_grad)  \
+  ROW(conv2d_weight_grad)
 
 #define NEEDLE_QUOTE_(text) #text
 #define NEEDLE_QUOTE(text) NEEDLE_QUOTE_(text)

@@ -1,0 +1,195 @@
+// The weight gradient of conv2d as a matrix product whose long side is k: k runs over the pixels of
+// the output gradient, rows are output channels, columns the (tap, input channel) pairs. A task
+// takes one block of columns and one range of pixels, copies its part of the patches slice by slice
+// (never all of them) and leaves a partial result; the partial results are added in their order.
+// Ranges depend on the shape alone, so the sum does not depend on the number of threads.
+#include "conv_taps.h"
+#include "core/thread_pool.h"
+#include "depthwise.h"
+#include "kernels.h"
+
+namespace needle::cpu::NEEDLE_ISA {
+namespace {
+
+constexpr Index kColumnBlock = 256;
+constexpr Index kEnoughTasks = 64;
+constexpr Index kSmallestRange = 1024;       // pixels
+constexpr Index kPartialElements = 1 << 22;  // of all partial results together
+
+template <class T>
+struct WeightGradient {
+  Image<const T> grad, x;  // of one group
+  Grid grid;
+  const Tap* taps;
+  Index tap_count;
+  Index ranges, range;  // how the pixels are cut
+
+  Index columns() const { return tap_count * x.channels; }
+};
+
+template <class T>
+void cut_pixels(WeightGradient<T>& w) {
+  const Index pixels = w.grid.size(), blocks = larger(1, ceil_div(w.columns(), kColumnBlock));
+  const Index elements = larger(1, w.columns() * w.grad.channels);
+  Index ranges = smaller(ceil_div(kEnoughTasks, blocks), kPartialElements / elements);
+  ranges = larger(1, smaller(ranges, pixels / kSmallestRange));
+  w.range = round_up(larger(1, ceil_div(pixels, ranges)), Blocking<T>::KC);
+  w.ranges = larger(1, ceil_div(pixels, w.range));
+}
+
+// Output channels of pixels [begin, end) as packed_tile wants its left operand.
+template <class T>
+void pack_gradient(const WeightGradient<T>& w, Index begin, Index end, T* packed) {
+  constexpr Index MR = Blocking<T>::MR;
+  const Index k = end - begin, outputs = w.grad.channels, stride = w.grad.channel_stride;
+  Pixel pixel = pixel_at(w.grid, begin);
+  for (Index p = 0; p < k; ++p) {
+    const T* from = w.grad.at(pixel.n, pixel.i, pixel.j);
+    for (Index o = 0; o < outputs; o += MR) {
+      T* to = packed + o * k + p * MR;
+      for (Index r = 0; r < MR; ++r) to[r] = o + r < outputs ? from[(o + r) * stride] : T(0);
+    }
+    advance(w.grid, pixel);
+  }
+}
+
+// Columns [first, last) of the patches of pixels [begin, end), row by row, padded to whole panels.
+template <class T>
+void copy_rows(const WeightGradient<T>& w, Index begin, Index end, Index first, Index last, T* rows,
+               Index row_size) {
+  Pixel pixel = pixel_at(w.grid, begin);
+  for (Index p = begin; p < end; ++p, rows += row_size) {
+    copy_patch(w.x, w.grid, pixel, w.taps, first, last, rows);
+    for (Index j = last - first; j < row_size; ++j) rows[j] = T(0);
+    advance(w.grid, pixel);
+  }
+}
+
+// partial (outputs, columns): columns [first, last), summed over pixels [begin, end).
+template <class T>
+void sum_range(const WeightGradient<T>& w, Index begin, Index end, Index first, Index last,
+               T* partial) {
+  using B = Blocking<T>;
+  const Index outputs = w.grad.channels, columns = w.columns();
+  const Index row_size = round_up(last - first, B::NR);
+  const Scratch packed(bytes_for<T>(round_up(outputs, B::MR) * B::KC));
+  const Scratch rows(bytes_for<T>(B::KC * row_size));
+  for (Index p = begin; p < end; p += B::KC) {
+    const Index k = smaller(B::KC, end - p);
+    pack_gradient(w, p, p + k, packed.as<T>());
+    copy_rows(w, p, p + k, first, last, rows.as<T>(), row_size);
+    for (Index j = first; j < last; j += B::NR) {
+      for (Index o = 0; o < outputs; o += B::MR) {
+        packed_tile<T>(k, packed.as<T>() + o * k, rows.as<T>() + j - first, row_size,
+                       {partial + o * columns + j, columns, 1, smaller(B::MR, outputs - o),
+                        smaller(B::NR, last - j), p > begin});
+      }
+    }
+  }
+}
+
+// weight_grad[tap, c, o] = the sum of the partial results, first to last.
+template <class T>
+void add_partials(const WeightGradient<T>& w, const T* partials, const View& weight_grad, T* to) {
+  const Index outputs = w.grad.channels, columns = w.columns();
+  parallel_for(columns, 64, [&](Index begin, Index end) {
+    for (Index column = begin; column < end; ++column) {
+      T* target = to + w.taps[column / w.x.channels].weight +
+                  column % w.x.channels * weight_grad.strides[2];
+      for (Index o = 0; o < outputs; ++o) {
+        T sum = T(0);
+        for (Index r = 0; r < w.ranges; ++r) sum += partials[(r * outputs + o) * columns + column];
+        target[o * weight_grad.strides[3]] = sum;
+      }
+    }
+  });
+}
+
+template <class T>
+void group_gradient(const WeightGradient<T>& w, const View& weight_grad, T* to) {
+  const Index pixels = w.grid.size(), outputs = w.grad.channels, columns = w.columns();
+  const Scratch partials(bytes_for<T>(w.ranges * outputs * columns));
+  if (pixels == 0) {
+    for (Index i = 0; i < outputs * columns; ++i) partials.as<T>()[i] = T(0);
+  }
+  const Index blocks = ceil_div(columns, kColumnBlock);
+  parallel_for(pixels == 0 ? 0 : blocks * w.ranges, 1, [&](Index first_task, Index last_task) {
+    for (Index task = first_task; task < last_task; ++task) {
+      const Index begin = task / blocks * w.range, first = task % blocks * kColumnBlock;
+      sum_range(w, begin, smaller(begin + w.range, pixels), first,
+                smaller(first + kColumnBlock, columns),
+                partials.as<T>() + task / blocks * outputs * columns);
+    }
+  });
+  add_partials(w, partials.as<const T>(), weight_grad, to);
+}
+
+// ---- depthwise ---------------------------------------------------------------------------------
+
+// One tap, channels [first, first + n): sums of image rows first, then of the rows.
+template <class T>
+void depthwise_tap(const WeightGradient<T>& w, const Tap& tap, Index first, Index n, T* totals) {
+  const Index x_stride = w.x.channel_stride, grad_stride = w.grad.channel_stride;
+  for (Index c = 0; c < n; ++c) totals[c] = T(0);
+  Pixel pixel{0, 0, 0};
+  for (pixel.n = 0; pixel.n < w.grid.images; ++pixel.n) {
+    for (pixel.i = 0; pixel.i < w.grid.rows; ++pixel.i) {
+      T sums[kChannelBlock] = {};
+      for (pixel.j = 0; pixel.j < w.grid.columns; ++pixel.j) {
+        const T* from = source_of(w.x, w.grid, pixel, tap);
+        if (from == nullptr) continue;
+        multiply_add(from + first * x_stride, x_stride,
+                     w.grad.at(pixel.n, pixel.i, pixel.j) + first * grad_stride, grad_stride, n,
+                     sums);
+      }
+      for (Index c = 0; c < n; ++c) totals[c] += sums[c];
+    }
+  }
+}
+
+template <class T>
+void depthwise_gradient(const WeightGradient<T>& w, const View& weight_grad) {
+  const Index channels = w.x.channels, blocks = ceil_div(channels, kChannelBlock);
+  parallel_for(w.tap_count * blocks, 1, [&](Index begin, Index end) {
+    for (Index task = begin; task < end; ++task) {
+      const Tap& tap = w.taps[task / blocks];
+      const Index first = task % blocks * kChannelBlock;
+      const Index n = smaller(kChannelBlock, channels - first);
+      T totals[kChannelBlock];
+      depthwise_tap(w, tap, first, n, totals);
+      T* to = data_of<T>(weight_grad) + tap.weight + first * weight_grad.strides[3];
+      for (Index c = 0; c < n; ++c) to[c * weight_grad.strides[3]] = totals[c];
+    }
+  });
+}
+
+template <class T>
+void weight_gradient(const View& grad, const View& x, const View& weight_grad,
+                     const Conv2dParams& params) {
+  const Scratch taps(bytes_for<Tap>(weight_grad.shape[0] * weight_grad.shape[1]));
+  const Index count = forward_taps(weight_grad, params, taps.as<Tap>());
+  const Grid grid{grad.shape[0], grad.shape[1], grad.shape[2], params.stride};
+  WeightGradient<T> all{
+      image_of<const T>(grad), image_of<const T>(x), grid, taps.as<Tap>(), count, 0, 0};
+  if (is_depthwise(weight_grad, params.groups)) return depthwise_gradient(all, weight_grad);
+  const Index inputs = weight_grad.shape[2], outputs = weight_grad.shape[3] / params.groups;
+  if (inputs == 0 || outputs == 0) return;
+  for (Index g = 0; g < params.groups; ++g) {
+    WeightGradient<T> part = all;
+    part.grad = all.grad.group(g * outputs, outputs);
+    part.x = all.x.group(g * inputs, inputs);
+    cut_pixels(part);
+    group_gradient(part, weight_grad,
+                   data_of<T>(weight_grad) + g * outputs * weight_grad.strides[3]);
+  }
+}
+
+}  // namespace
+
+void conv2d_weight_grad(In grad, In x, Out weight_grad, const Conv2dParams& params) {
+  with_float(weight_grad.dtype, [&](auto tag) {
+    weight_gradient<typename decltype(tag)::type>(grad, x, weight_grad, params);
+  });
+}
+
+}  // namespace needle::cpu::NEEDLE_ISA

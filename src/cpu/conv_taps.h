@@ -1,0 +1,160 @@
+// Geometry of conv2d and its gradients. All three see a grid of pixels (n, i, j) and a list of
+// taps: pixel (n, i, j) looks at the source pixel (n, i * step.h + tap.dy, j * step.w + tap.dx), or
+// at zeros where that lies outside. Images are (N, H, W, C) with any strides.
+#pragma once
+
+#include "core/kernel_table.h"
+#include "core/scratch.h"
+#include "gemm.h"
+
+namespace needle::cpu::NEEDLE_ISA {
+namespace {
+
+template <class T>
+struct Image {
+  T* data;
+  Index images, height, width, channels;
+  Index image_stride, row_stride, column_stride, channel_stride;
+
+  T* at(Index n, Index y, Index x) const {
+    return data + n * image_stride + y * row_stride + x * column_stride;
+  }
+  // The channels [first, first + count).
+  Image group(Index first, Index count) const {
+    Image part = *this;
+    part.data += first * channel_stride;
+    part.channels = count;
+    return part;
+  }
+};
+
+template <class T>
+Image<T> image_of(const View& v) {
+  return {data_of<T>(v), v.shape[0],   v.shape[1],   v.shape[2],  v.shape[3],
+          v.strides[0],  v.strides[1], v.strides[2], v.strides[3]};
+}
+
+struct Tap {
+  Index dy, dx;
+  Index weight;   // offset of this tap's (input, output) matrix in the weights
+  Index run = 1;  // this and the next run - 1 taps look at neighbours in one image row
+};
+
+struct Grid {
+  Index images, rows, columns;
+  Pair step;
+
+  Index size() const { return images * rows * columns; }
+};
+
+struct Pixel {
+  Index n, i, j;
+};
+
+[[maybe_unused]] Pixel pixel_at(const Grid& grid, Index index) {
+  const Index row = index / grid.columns;
+  return {row / grid.rows, row % grid.rows, index % grid.columns};
+}
+
+[[maybe_unused]] void advance(const Grid& grid, Pixel& pixel) {
+  if (++pixel.j < grid.columns) return;
+  pixel.j = 0;
+  if (++pixel.i < grid.rows) return;
+  pixel.i = 0;
+  ++pixel.n;
+}
+
+// The channels that `pixel` sees through `tap`, or null outside the image.
+template <class T>
+const T* source_of(const Image<const T>& image, const Grid& grid, const Pixel& pixel,
+                   const Tap& tap) {
+  const Index y = pixel.i * grid.step.h + tap.dy, x = pixel.j * grid.step.w + tap.dx;
+  if (y < 0 || y >= image.height || x < 0 || x >= image.width) return nullptr;
+  return image.at(pixel.n, y, x);
+}
+
+// Channels [first, last) of one source pixel, zeros where there is none.
+template <class T>
+[[gnu::always_inline]] inline void copy_channels(const T* source, Index stride, Index first,
+                                                 Index last, T* to) {
+  if (source == nullptr) {
+    for (Index c = first; c < last; ++c) *to++ = T(0);
+  } else if (stride == 1) {
+    for (Index c = first; c < last; ++c) *to++ = source[c];
+  } else {
+    for (Index c = first; c < last; ++c) *to++ = source[c * stride];
+  }
+}
+
+// What `tap.run` taps see, where the pixels of an image row follow one another without gaps.
+template <class T>
+[[gnu::always_inline]] inline void copy_neighbours(const Image<const T>& image, const Grid& grid,
+                                                   const Pixel& pixel, const Tap& tap, T* to) {
+  const Index y = pixel.i * grid.step.h + tap.dy, x = pixel.j * grid.step.w + tap.dx;
+  const bool inside = y >= 0 && y < image.height;
+  const Index left = inside ? smaller(larger(-x, 0), tap.run) : tap.run;  // taps before the image
+  const Index right = inside ? larger(smaller(image.width - x, tap.run), left) : tap.run;
+  const Index channels = image.channels;
+  for (Index e = 0; e < left * channels; ++e) to[e] = T(0);
+  if (left < right) {
+    const T* from = image.at(pixel.n, y, x + left);
+    to += left * channels;
+    for (Index e = 0; e < (right - left) * channels; ++e) *to++ = from[e];
+    for (Index e = 0; e < (tap.run - right) * channels; ++e) *to++ = T(0);
+  } else {
+    for (Index e = left * channels; e < tap.run * channels; ++e) to[e] = T(0);
+  }
+}
+
+// Elements [first, last) of the patch of a pixel: its taps' channels one after the other.
+template <class T>
+void copy_patch(const Image<const T>& image, const Grid& grid, const Pixel& pixel, const Tap* taps,
+                Index first, Index last, T* to) {
+  if (first >= last) return;
+  const Index channels = image.channels;
+  const bool dense =
+      image.column_stride == channels && (channels == 1 || image.channel_stride == 1);
+  for (Index t = first / channels, element = first; element < last;) {
+    const Tap& tap = taps[t];
+    if (dense && element == t * channels && element + tap.run * channels <= last) {
+      copy_neighbours(image, grid, pixel, tap, to);
+      to += tap.run * channels;
+      element += tap.run * channels;
+      t += tap.run;
+      continue;
+    }
+    const Index end = smaller((t + 1) * channels, last);
+    copy_channels(source_of(image, grid, pixel, tap), image.channel_stride, element - t * channels,
+                  end - t * channels, to);
+    to += end - element;
+    element = end;
+    ++t;
+  }
+}
+
+// Taps of a kernel as seen from an output pixel.
+[[maybe_unused]] Index forward_taps(const View& weight, const Conv2dParams& params, Tap* taps) {
+  Index count = 0;
+  for (Index i = 0; i < weight.shape[0]; ++i) {
+    for (Index j = 0; j < weight.shape[1]; ++j) {
+      taps[count++] = {i * params.dilation.h - params.padding.h,
+                       j * params.dilation.w - params.padding.w,
+                       i * weight.strides[0] + j * weight.strides[1],
+                       params.dilation.w == 1 ? weight.shape[1] - j : 1};
+    }
+  }
+  return count;
+}
+
+[[maybe_unused]] bool is_depthwise(const View& weight, Index groups) {
+  return weight.shape[2] == 1 && weight.shape[3] == groups;
+}
+
+// Room for `n` elements, at least one.
+template <class T>
+std::size_t bytes_for(Index n) {
+  return static_cast<std::size_t>(larger(n, 1)) * sizeof(T);
+}
+
+}  // namespace
+}  // namespace needle::cpu::NEEDLE_ISA
