@@ -152,12 +152,12 @@ def one_hot(
     ``i``: integral values in [0, n) of any dtype and shape; ShapeError for others.
     """
     host = i.numpy()
-    ids = host.astype(np.int64)
-    if ids.size and (not np.array_equal(ids, host) or ids.min() < 0 or ids.max() >= n):
+    if not bool(((host >= 0) & (host < n) & (host == np.floor(host))).all()):
         raise ShapeError(
             f"one_hot: ids must be whole numbers in [0, {n}), got values from {host.min()} to "
             f"{host.max()}; raise n or correct the ids"
         )
+    ids = host.astype(np.int64)
     hot: NumpyArray[Any] = np.zeros((*ids.shape, n), dtype=dtype)
     np.put_along_axis(hot, ids[..., None], 1, axis=-1)
     return Tensor(hot, device=device or default_device(), dtype=dtype, requires_grad=requires_grad)

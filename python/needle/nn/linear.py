@@ -53,5 +53,5 @@ class Linear(Module):
         flat = x if len(lead) == 1 else ops.reshape(x, (rows, self.in_features))
         y = ops.matmul(flat, self.weight)
         if self.bias is not None:
-            y = y + ops.broadcast_to(self.bias, tuple(y.shape))
+            y = y + self.bias
         return y if len(lead) == 1 else ops.reshape(y, (*lead, self.out_features))

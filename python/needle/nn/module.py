@@ -137,7 +137,8 @@ class Module:
 
         A step of an optimiser gives parameters new buffers, so this is a snapshot without a copy.
         """
-        return {name: value.detach() for name, value in _tensors(self, "", set())}
+        named = _tensors(self, "", set())
+        return {name: Tensor.make_const(value.realize_cached_data()) for name, value in named}
 
     def load_state_dict(
         self, state: Mapping[str, Any], strict: bool = True

@@ -68,10 +68,7 @@ class _BatchNorm(Module):
         scale = self.weight / ops.sqrt(self.running_var + self.eps)
         shift = self.bias - self.running_mean * scale
         shape = (1, self.dim) + (1,) * (len(x.shape) - 2)
-        full = tuple(x.shape)
-        return x * ops.broadcast_to(ops.reshape(scale, shape), full) + ops.broadcast_to(
-            ops.reshape(shift, shape), full
-        )
+        return x * ops.reshape(scale, shape) + ops.reshape(shift, shape)
 
 
 class BatchNorm1d(_BatchNorm):

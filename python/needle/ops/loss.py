@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import accelerated
 from ..autograd import Tensor, TensorOp
+from ..backend_selection import array_api as xp
 from ..backend_selection import device_of, from_numpy, is_array, to_numpy
 from ..dtypes import is_floating
 from ..errors import DTypeError, ShapeError
@@ -19,7 +20,7 @@ from ..shapes import normalize_axes, normalize_axis, reduced_shape
 from .elementwise import exp
 from .reduction import summation
 from .registry import op
-from .shape import broadcast_to, reshape
+from .shape import reshape
 
 Array = Any
 Axes = int | Sequence[int] | None
@@ -38,7 +39,7 @@ class Softmax(TensorOp):
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         weighted = out_grad * node
-        return weighted - node * _total(weighted, self.axis)
+        return weighted - node * summation(weighted, axes=self.axis, keepdims=True)
 
 
 @op(Softmax)
@@ -58,7 +59,7 @@ class LogSoftmax(TensorOp):
         return accelerated.log_softmax(a, normalize_axis("logsoftmax", self.axis, a.ndim))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        return out_grad - exp(node) * _total(out_grad, self.axis)
+        return out_grad - exp(node) * summation(out_grad, axes=self.axis, keepdims=True)
 
 
 @op(LogSoftmax)
@@ -87,8 +88,7 @@ class LogSumExp(TensorOp):
         a = node.inputs[0]
         shape = tuple(a.shape)
         kept = reduced_shape(shape, normalize_axes("logsumexp", self.axes, len(shape)), True)
-        grad, value = (broadcast_to(reshape(v, kept), shape) for v in (out_grad, node))
-        return grad * exp(a - value)
+        return reshape(out_grad, kept) * exp(a - reshape(node, kept))
 
 
 @op(LogSumExp)
@@ -124,14 +124,13 @@ class CrossEntropyGrad(TensorOp):
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, Tensor]:
         grad, logits = node.inputs
-        rows = tuple(logits.shape)
-        ones = Tensor.make_const(grad.realize_cached_data() * 0 + 1)
+        ones = Tensor.make_const(xp.ones_like(grad.realize_cached_data()))
         slope = CrossEntropyGrad(self.labels, self.smoothing)(ones, logits)
         p = softmax(logits, axis=1)
-        tangent = p * (out_grad - _total(p * out_grad, 1))
+        tangent = p * (out_grad - summation(p * out_grad, axes=1, keepdims=True))
         return (
             summation(out_grad * slope, axes=1),
-            broadcast_to(reshape(grad, (rows[0], 1)), rows) * tangent,
+            reshape(grad, (-1, 1)) * tangent,
         )
 
 
@@ -191,11 +190,3 @@ def _class_ids(ids: Any, shape: tuple[int, int]) -> Array:
 def _check_floating(name: str, a: Array) -> None:
     if not is_floating(a.dtype):
         raise DTypeError(f"{name}: needs a floating dtype, got {a.dtype}; cast to float32")
-
-
-def _total(v: Tensor, axis: int) -> Tensor:
-    """The sum along one axis, repeated to v's shape."""
-    shape = tuple(v.shape)
-    index = normalize_axis("sum", axis, len(shape))
-    kept = reduced_shape(shape, (index,), True)
-    return broadcast_to(reshape(summation(v, axes=index), kept), shape)

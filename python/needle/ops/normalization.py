@@ -20,7 +20,7 @@ from ..errors import ShapeError
 from .elementwise import sqrt
 from .reduction import mean, summation
 from .registry import op
-from .shape import broadcast_to, reshape
+from .shape import reshape
 
 Array = Any
 Shape = tuple[int, ...]
@@ -61,17 +61,20 @@ class _NormGrad(_Norm):
         shape = tuple(x.shape)
         axes, channel = self.averaged(len(shape)), self.channel(len(shape))
         others = tuple(i for i in range(len(shape)) if i != channel)
-        w, a, c = (_along(v, channel, shape) for v in (weight, a, c))
-        centred = x - _mean(x, axes)
-        s = sqrt(_mean(centred * centred, axes) + self.eps)
-        h = centred / s
+        w, a, c = (_along(v, channel, len(shape)) for v in (weight, a, c))
+
+        def average(v: Tensor) -> Tensor:
+            return mean(v, axes=axes, keepdims=True)
 
         def project(v: Tensor) -> Tensor:
-            return v - _mean(v, axes) - h * _mean(v * h, axes)
+            return v - average(v) - h * average(v * h)
 
+        centred = x - average(x)
+        s = sqrt(average(centred * centred) + self.eps)
+        h = centred / s
         wg, along = w * g, project(u) / s
-        by_h = a * g - (_mean(wg * h, axes) * u + _mean(u * h, axes) * wg) / s
-        by_s = _mean(wg * along, axes) * h / s  # dL/ds * ds/dx, where ds/dx = h / count
+        by_h = a * g - (average(wg * h) * u + average(u * h) * wg) / s
+        by_s = average(wg * along) * h / s  # -dL/ds * ds/dx, where ds/dx = h / count
         return (
             w * along + a * h + c,
             project(by_h) / s - by_s,
@@ -191,14 +194,6 @@ def _channels_second(a: Array) -> Array:
     return xp.permute_dims(a, (0, a.ndim - 1, *range(1, a.ndim - 1))) if a.ndim > 2 else a
 
 
-def _along(v: Tensor, axis: int, shape: Shape) -> Tensor:
-    """v (size of ``axis``,) repeated to ``shape``."""
-    kept = tuple(n if i == axis else 1 for i, n in enumerate(shape))
-    return broadcast_to(reshape(v, kept), shape)
-
-
-def _mean(v: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """The mean over ``axes``, repeated to v's shape."""
-    shape = tuple(v.shape)
-    kept = tuple(1 if i in axes else n for i, n in enumerate(shape))
-    return broadcast_to(reshape(mean(v, axes=axes), kept), shape)
+def _along(v: Tensor, axis: int, ndim: int) -> Tensor:
+    """v (size of ``axis``,) as a tensor of ndim axes that broadcasts along the others."""
+    return reshape(v, tuple(-1 if i == axis else 1 for i in range(ndim)))

@@ -115,9 +115,7 @@ class MaxPool2dSelect(_Pool2d):
 
 
 @op(MaxPool2d, MaxPool2dGrad, MaxPool2dSelect)
-def max_pool2d(
-    x: Tensor, kernel: Size, stride: Size | None = None, padding: Size = 0
-) -> Tensor:
+def max_pool2d(x: Tensor, kernel: Size, stride: Size | None = None, padding: Size = 0) -> Tensor:
     """Window maxima of x (N, C, H, W); the stride is the kernel's size unless given.
 
     Padding (at most half the kernel) never wins, NaN does; of equal maxima the first, row by row,
@@ -158,9 +156,7 @@ class AvgPool2dGrad(_Pool2d):
 
 
 @op(AvgPool2d, AvgPool2dGrad)
-def avg_pool2d(
-    x: Tensor, kernel: Size, stride: Size | None = None, padding: Size = 0
-) -> Tensor:
+def avg_pool2d(x: Tensor, kernel: Size, stride: Size | None = None, padding: Size = 0) -> Tensor:
     """Window means of x (N, C, H, W), padding counted as zeros; the stride is the kernel's size
     unless given."""
     return AvgPool2d(kernel, stride, padding)(x)

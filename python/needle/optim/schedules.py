@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from ..errors import CheckpointError
@@ -129,7 +130,7 @@ class SequentialLR(Schedule):
     """
 
     def __init__(self, schedules: Sequence[Schedule], milestones: Sequence[int]) -> None:
-        increasing = all(a < b for a, b in zip(milestones, milestones[1:], strict=False))
+        increasing = all(a < b for a, b in pairwise(milestones))
         if len(schedules) != len(milestones) + 1 or not increasing:
             raise ValueError(
                 "SequentialLR: needs one milestone fewer than schedules, increasing, got "

@@ -1,0 +1,378 @@
+"""Layers: the course's numbers (order of draws, formulas), beyond it, and their error messages."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import needle as ndl
+from needle import nn
+from needle.errors import DTypeError, ShapeError
+from tests.nn_devices import NUMPY_MODE, close
+
+
+def tensor(values, device=None, dtype="float32"):
+    return ndl.Tensor(np.asarray(values), device=device, dtype=dtype)
+
+
+def randn(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
+
+
+def uniform(bound, *shape):
+    return np.random.rand(*shape) * 2 * bound - bound
+
+
+# ---- linear and containers -----------------------------------------------------------------------
+
+
+def test_linear_draws_weight_then_bias(device):
+    np.random.seed(1)
+    layer = nn.Linear(4, 3, device=device)
+    np.random.seed(1)
+    weight = uniform(math.sqrt(6 / 4), 4, 3)
+    bias = uniform(math.sqrt(6 / 3), 3, 1).reshape(1, 3)
+    close(layer.weight, weight)
+    close(layer.bias, bias)
+    x = randn(5, 4)
+    close(layer(tensor(x, device)), x @ weight + bias, atol=1e-5)
+    assert layer.bias.requires_grad and layer.bias.is_leaf()
+
+
+@pytest.mark.parametrize("lead", [(), (2, 3), (0,), (1, 2, 2)])
+def test_linear_takes_any_leading_axes(lead, device):
+    layer = nn.Linear(4, 3, device=device)
+    x = randn(*lead, 4)
+    y = layer(tensor(x, device))
+    expected = x @ layer.weight.numpy() + layer.bias.numpy().reshape(3)
+    close(y, expected, atol=1e-5)
+    y.sum().backward()
+    rows = math.prod(lead)
+    close(layer.bias.grad, np.full((1, 3), rows))
+
+
+def test_linear_without_bias_and_with_replaced_bias():
+    layer = nn.Linear(2, 3, bias=False)
+    assert layer.bias is None and len(layer.parameters()) == 1
+    layer = nn.Linear(2, 3)
+    layer.bias.data = tensor([1, 2, 3], layer.bias.device)
+    x = tensor(np.zeros((4, 2)), layer.bias.device)
+    close(layer(x), np.tile([1, 2, 3], (4, 1)))
+
+
+def test_linear_refuses_another_width():
+    with pytest.raises(ShapeError, match=r"Linear: the last axis must have in_features=4, got"):
+        nn.Linear(4, 3)(tensor(np.zeros((2, 5))))
+
+
+def test_containers(device):
+    x = randn(2, 3, 4)
+    t = tensor(x, device)
+    assert nn.Identity()(t) is t
+    close(nn.Flatten()(t), x.reshape(2, 12))
+    close(nn.Flatten()(tensor(x[0, 0], device)), x[0, 0][:, None])
+    close(nn.Flatten()(tensor(x[:0], device)), x[:0].reshape(0, 12))
+    close(nn.Sequential(nn.ReLU(), nn.Tanh())(t), np.tanh(np.maximum(x, 0)))
+    residual = nn.Residual(nn.ReLU())
+    close(residual(t), np.maximum(x, 0) + x)
+    assert isinstance(residual.fn, nn.ReLU)
+    with pytest.raises(ShapeError, match="Flatten: needs a batch axis"):
+        nn.Flatten()(tensor(1.0, device))
+
+
+def test_activations(device):
+    x = randn(3, 4) * 3
+    t = tensor(x, device)
+    erf = np.vectorize(math.erf)
+    wide = x.astype("float64")
+    close(nn.ReLU()(t), np.maximum(x, 0))
+    close(nn.LeakyReLU(0.2)(t), np.where(x > 0, x, 0.2 * x))
+    close(nn.GELU()(t), wide * 0.5 * (1 + erf(wide / math.sqrt(2))), atol=1e-5)
+    close(nn.Sigmoid()(t), 1 / (1 + np.exp(-wide)))
+    close(nn.Tanh()(t), np.tanh(wide))
+
+
+# ---- normalisation -------------------------------------------------------------------------------
+
+
+def normalised(x, axes, eps=1e-5):
+    x = x.astype("float64")
+    return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + eps)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "axes"),
+    [
+        (nn.BatchNorm1d, (6, 3), (0,)),
+        (nn.BatchNorm1d, (6, 3, 5), (0, 2)),
+        (nn.BatchNorm2d, (4, 3, 5, 2), (0, 2, 3)),
+    ],
+)
+def test_batch_norm_in_training_and_evaluation(layer, shape, axes, device):
+    x = randn(*shape) * 2 + 1
+    module = layer(3, momentum=0.3, device=device)
+    along = (1, 3) + (1,) * (len(shape) - 2)
+    weight, bias = randn(3, seed=1), randn(3, seed=2)
+    module.weight.data, module.bias.data = tensor(weight, device), tensor(bias, device)
+    y = module(tensor(x, device))
+    w, b = weight.reshape(along), bias.reshape(along)
+    close(y, normalised(x, axes) * w + b, atol=2e-6)
+    mean, var = 0.3 * x.mean(axes), 0.7 + 0.3 * x.var(axes)  # biased
+    close(module.running_mean, mean)
+    close(module.running_var, var)
+    assert module.running_mean.is_leaf() and not module.running_mean.requires_grad
+    assert module.running_var.dtype == "float32"
+    module.eval()
+    expected = (x - mean.reshape(along)) / np.sqrt(var.reshape(along) + 1e-5) * w + b
+    close(module(tensor(x, device)), expected, atol=2e-6)
+    close(module.running_mean, mean)  # evaluation leaves them
+
+
+def test_batch_norm_of_the_course_has_its_attributes(device):
+    module = nn.BatchNorm1d(4, device=device)
+    for name, value in [("weight", 1), ("bias", 0), ("running_mean", 0), ("running_var", 1)]:
+        close(getattr(module, name), np.full(4, value))
+    assert [name for name, _ in module.named_parameters()] == ["weight", "bias"]
+    x = tensor(randn(8, 4), device)
+    (module(x) * tensor(randn(8, 4, seed=1), device)).sum().backward()
+    assert module.weight.grad.shape == (4,) and x.grad.shape == (8, 4)
+    module.eval()
+    module(x).sum().backward()
+    close(module.bias.grad, np.full(4, 8))
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [(nn.BatchNorm1d, (2, 4)), (nn.BatchNorm1d, (3,)), (nn.BatchNorm2d, (2, 3))],
+)
+def test_batch_norm_refuses_other_shapes(layer, shape):
+    with pytest.raises(
+        ShapeError, match=r"BatchNorm.d: input must be \(N, C.* with C=3, got shape"
+    ):
+        layer(3)(tensor(np.zeros(shape)))
+
+
+def test_batch_norm_refuses_an_empty_batch():
+    with pytest.raises(ShapeError, match="batch_norm: needs at least one element a channel"):
+        nn.BatchNorm1d(3)(ndl.init.zeros(0, 3))
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (2, 3, 6)])
+def test_layer_norm(shape, device):
+    module = nn.LayerNorm1d(6, device=device)
+    x, weight, bias = randn(*shape), randn(6, seed=1), randn(6, seed=2)
+    module.weight.data, module.bias.data = tensor(weight, device), tensor(bias, device)
+    close(module(tensor(x, device)), normalised(x, -1) * weight + bias, atol=2e-6)
+    with pytest.raises(ShapeError, match=r"LayerNorm1d: the last axis must have dim=6, got"):
+        module(tensor(randn(6, 5), device))
+
+
+# ---- dropout and losses --------------------------------------------------------------------------
+
+
+def test_dropout_draws_one_mask_and_scales(device):
+    x = randn(20, 10)
+    layer = nn.Dropout(0.25)
+    np.random.seed(7)
+    y = layer(tensor(x, device))
+    after = np.random.rand()
+    np.random.seed(7)
+    mask = np.random.rand(20, 10) <= 0.75
+    close(y, x * mask / 0.75)
+    assert after == np.random.rand()  # one draw of exactly this shape
+    layer.eval()
+    close(layer(tensor(x, device)), x, rtol=0, atol=0)
+    np.random.seed(7)
+    nn.Dropout(0.0)(tensor(x[:1], device))  # draws too
+    assert np.random.rand() == np.random.RandomState(7).rand(11)[10]
+    with pytest.raises(ValueError, match=r"Dropout: p must be in \[0, 1\), got 1.5"):
+        nn.Dropout(1.5)
+
+
+def cross_entropy(logits, ids, smoothing=0.0):
+    z = logits.astype("float64")
+    logp = z - z.max(1, keepdims=True)
+    logp -= np.log(np.exp(logp).sum(1, keepdims=True))
+    q = np.eye(z.shape[1])[ids] * (1 - smoothing) + smoothing / z.shape[1]
+    return -(q * logp).sum(1)
+
+
+def test_softmax_loss_takes_float_ids(device):
+    logits, ids = randn(6, 4), np.array([0, 3, 1, 2, 2, 0])
+    expected = cross_entropy(logits, ids).mean()
+    for dtype in ("float32", "int64"):
+        loss = nn.SoftmaxLoss()(tensor(logits, device), tensor(ids, device, dtype))
+        assert loss.numpy().reshape(-1) == pytest.approx([expected], rel=1e-6)
+    with pytest.raises(DTypeError, match=r"class ids must be whole numbers, got 0\.5"):
+        nn.SoftmaxLoss()(tensor(logits[:1], device), tensor([0.5], device))
+    with pytest.raises(DTypeError, match="got nan"):
+        nn.SoftmaxLoss()(tensor(logits[:1], device), tensor([math.nan], device))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_cross_entropy_loss(smoothing, device):
+    logits, ids = randn(6, 4) * 50, np.array([0, 3, 1, 2, 2, 0])
+    each = cross_entropy(logits, ids, smoothing)
+    for reduction, expected in [("none", each), ("sum", each.sum()), ("mean", each.mean())]:
+        loss = nn.CrossEntropyLoss(smoothing, reduction)(
+            tensor(logits, device), tensor(ids, device, "int64")
+        )
+        np.testing.assert_allclose(loss.numpy().reshape(-1), np.reshape(expected, -1), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("ids", "error", "message"),
+    [
+        (np.array([0, 4]), ShapeError, r"ids must be in \[0, 4\), got 4"),
+        (np.array([-1, 0]), ShapeError, r"ids must be in \[0, 4\), got -1"),
+        (np.array([0.0, 1.0]), DTypeError, "ids must be integers, got float64"),
+        (np.array([True, False]), DTypeError, "ids must be integers, got bool"),
+        (np.array([0, 1, 2]), ShapeError, r"shape \(2,\), got \(3,\)"),
+        (np.eye(4)[:2], ShapeError, "one-hot labels: take argmax"),
+    ],
+)
+def test_cross_entropy_refuses_bad_ids(ids, error, message):
+    with pytest.raises(error, match=f"cross_entropy: .*{message}"):
+        ndl.cross_entropy(tensor(np.zeros((2, 4))), ids)
+
+
+def test_cross_entropy_refuses_bad_options():
+    logits, ids = tensor(np.zeros((2, 4))), [0, 1]
+    with pytest.raises(ValueError, match=r"reduction must be one of .*, got 'average'"):
+        ndl.cross_entropy(logits, ids, reduction="average")
+    with pytest.raises(ValueError, match=r"label_smoothing must be in \[0, 1\], got 2"):
+        ndl.cross_entropy(logits, ids, label_smoothing=2)
+    with pytest.raises(ShapeError, match=r"logits must be \(N, C\), got shape \(4,\)"):
+        ndl.cross_entropy(tensor(np.zeros(4)), ids)
+    with pytest.raises(ShapeError, match="no mean of an empty batch"):
+        ndl.cross_entropy(tensor(np.zeros((0, 4))), np.zeros(0, int))
+
+
+# ---- images --------------------------------------------------------------------------------------
+
+
+def conv_reference(x, weight, stride, padding, dilation=1):
+    """x NCHW, weight KKIO, float64, straight from the definition."""
+    x = np.pad(x.astype("float64"), ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    kh, kw, _, o = weight.shape
+    n, _, h, w = x.shape
+    oh = (h - dilation * (kh - 1) - 1) // stride + 1
+    ow = (w - dilation * (kw - 1) - 1) // stride + 1
+    y = np.zeros((n, o, oh, ow))
+    for i in range(kh):
+        for j in range(kw):
+            a, b = i * dilation, j * dilation
+            window = x[:, :, a : a + stride * oh : stride, b : b + stride * ow : stride]
+            y += np.einsum("nchw,co->nohw", window, weight[i, j].astype("float64"))
+    return y
+
+
+@pytest.mark.parametrize(("kernel", "stride"), [(1, 1), (3, 1), (3, 2), (5, 4), (2, 1)])
+def test_conv_of_the_course(kernel, stride, device):
+    np.random.seed(2)
+    layer = nn.Conv(3, 4, kernel, stride=stride, device=device)
+    np.random.seed(2)
+    fan_in = kernel * kernel * 3
+    weight = uniform(math.sqrt(6 / fan_in), kernel, kernel, 3, 4)
+    bias = uniform(1 / math.sqrt(fan_in), 4)
+    close(layer.weight, weight)
+    close(layer.bias, bias)
+    x = randn(2, 3, 8, 7)
+    y = layer(tensor(x, device))
+    expected = conv_reference(x, weight, stride, kernel // 2) + bias.reshape(4, 1, 1)
+    close(y, expected, rtol=1e-4, atol=1e-5)
+    y.sum().backward()
+    assert layer.weight.grad.shape == layer.weight.shape and layer.bias.grad.shape == (4,)
+
+
+def test_conv_takes_tuples_by_their_first_item_and_keyword_options():
+    layer = nn.Conv(4, 6, (3, 3), (2, 2), bias=False)
+    assert layer.kernel_size == (3, 3) and layer.stride == (2, 2) and layer.bias is None
+    layer = nn.Conv(4, 6, 3, padding=0, dilation=2, groups=2)
+    assert layer.weight.shape == (3, 3, 2, 6) and layer.padding == (0, 0)
+    assert nn.Conv(1, 1, 3, dilation=2).padding == (2, 2)  # still "same"
+    x = tensor(randn(1, 4, 9, 9), layer.weight.device)
+    assert layer(x).shape == (1, 6, 5, 5)
+
+
+def test_conv2d_with_rectangles(device):
+    layer = nn.Conv2d(2, 3, (2, 3), stride=(1, 2), padding=(0, 1), bias=False, device=device)
+    x = randn(1, 2, 5, 6)
+    padded = np.pad(x, ((0, 0), (0, 0), (0, 0), (1, 1)))
+    full = conv_reference(padded, layer.weight.numpy(), 1, 0)
+    close(layer(tensor(x, device)), full[:, :, :, ::2], rtol=1e-4, atol=1e-5)
+
+
+def test_conv_refuses_what_does_not_fit():
+    with pytest.raises(ShapeError, match=r"Conv: input must be \(N, C, H, W\) with C=3, got shape"):
+        nn.Conv(3, 4, 3)(ndl.init.zeros(2, 4, 8, 8))
+    with pytest.raises(ShapeError, match=r"Conv: input must be"):
+        nn.Conv(3, 4, 3)(ndl.init.zeros(3, 8, 8))
+    with pytest.raises(ShapeError, match="groups must divide"):
+        nn.Conv2d(3, 4, 3, groups=2)
+    with pytest.raises(ShapeError, match="conv2d: the window must fit the padded input"):
+        nn.Conv2d(3, 4, 5)(ndl.init.zeros(1, 3, 4, 4))
+
+
+def test_pooling(device):
+    x = randn(2, 3, 6, 4)
+    blocks = x.reshape(2, 3, 3, 2, 2, 2)
+    t = tensor(x, device)
+    close(nn.MaxPool2d(2)(t), blocks.max((3, 5)))
+    close(nn.AvgPool2d((2, 2))(t), blocks.mean((3, 5)), atol=1e-6)
+    close(nn.AdaptiveAvgPool2d((3, 2))(t), blocks.mean((3, 5)), atol=1e-6)
+    close(nn.GlobalAvgPool()(t), x.mean((2, 3)), atol=1e-6)
+    uneven = nn.AdaptiveAvgPool2d((4, 3))(t)
+    rows, columns = [(0, 2), (1, 3), (3, 5), (4, 6)], [(0, 2), (1, 3), (2, 4)]
+    expected = [[x[:, :, a:b, c:d].mean((2, 3)) for c, d in columns] for a, b in rows]
+    close(uneven, np.moveaxis(np.array(expected), (0, 1), (2, 3)), atol=1e-6)
+
+
+def test_pooling_refuses_what_does_not_fit():
+    x = ndl.init.zeros(1, 1, 4, 4)
+    with pytest.raises(ShapeError, match=r"max_pool2d: input must be \(N, C, H, W\), got"):
+        nn.MaxPool2d(2)(ndl.init.zeros(4, 4))
+    with pytest.raises(ShapeError, match="avg_pool2d: padding must be at most half the kernel"):
+        nn.AvgPool2d(2, padding=2)(x)
+    with pytest.raises(ShapeError, match="max_pool2d: the window must fit"):
+        nn.MaxPool2d(5)(x)
+    with pytest.raises(ShapeError, match="adaptive_avg_pool2d: sizes must be at least 1"):
+        nn.AdaptiveAvgPool2d(0)(x)
+
+
+def test_float64_stays_float64(device):
+    model = nn.Sequential(
+        nn.Conv(1, 2, 3, device=device, dtype="float64"),
+        nn.BatchNorm2d(2, device=device, dtype="float64"),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(8, 3, device=device, dtype="float64"),
+    )
+    loss = nn.SoftmaxLoss()(model(tensor(randn(2, 1, 4, 4), device, "float64")), tensor([0, 2]))
+    loss.backward()
+    assert loss.dtype == "float64"
+    assert {str(p.grad.dtype) for p in model.parameters()} == {"float64"}
+
+
+def test_float32_stays_float32_through_a_training_step(device):
+    model = nn.Sequential(
+        nn.Conv(1, 2, 3, device=device),
+        nn.BatchNorm2d(2, device=device),
+        nn.Dropout(0.1),
+        nn.GELU(),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.LayerNorm(8, device=device),
+        nn.Linear(8, 3, device=device),
+    )
+    for optimizer in (ndl.optim.SGD, ndl.optim.Adam):
+        step = optimizer(model.parameters(), lr=np.float64(0.1), weight_decay=np.float64(0.1))
+        loss = nn.SoftmaxLoss()(model(tensor(randn(2, 1, 4, 4), device)), tensor([0, 2]))
+        loss.backward()
+        step.clip_grad_norm(0.1)
+        step.step()
+    kept = [loss, *model.parameters(), *model.buffers()]
+    assert {str(t.dtype) for t in kept} == {"float32"}
+    assert NUMPY_MODE or model.parameters()[0].device == device

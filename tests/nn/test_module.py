@@ -1,0 +1,234 @@
+"""Module: what it finds, in which order; modes; moving; saving; copying; its looks."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import needle as ndl
+from needle import nn
+from needle.errors import CheckpointError
+from tests.nn_devices import DEVICES, NUMPY_MODE, close
+
+
+class Net(nn.Module):
+    """Modules and Parameters in attributes, lists and dicts; one Parameter shared."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(2, 3)
+        self.blocks = [nn.Linear(3, 3, bias=False), nn.Sequential(nn.BatchNorm1d(3), nn.ReLU())]
+        self.extra = {"scale": nn.Parameter(ndl.init.ones(3)), "none": None}
+        self.tied = self.head.weight
+        self.note = "not a module"
+
+    def forward(self, x):
+        return self.blocks[1](self.blocks[0](self.head(x)))
+
+
+NAMES = [
+    "head.weight",
+    "head.bias",
+    "blocks.0.weight",
+    "blocks.1.0.weight",
+    "blocks.1.0.bias",
+    "blocks.1.0.running_mean",
+    "blocks.1.0.running_var",
+    "extra.scale",
+]
+
+
+def test_parameters_and_buffers_by_name_in_attribute_order():
+    net = Net()
+    assert [name for name, _ in net.named_parameters()] == [n for n in NAMES if "run" not in n]
+    assert [name for name, _ in net.named_buffers()] == NAMES[5:7]
+    assert list(net.state_dict()) == NAMES
+    assert len(net.parameters()) == 6  # the tied weight once
+    assert all(isinstance(p, nn.Parameter) for p in net.parameters())
+    assert net.buffers()[0] is net.blocks[1].modules[0].running_mean
+
+
+def test_named_modules_and_children():
+    net = Net()
+    assert [name for name, _ in net.named_modules()] == [
+        "",
+        "head",
+        "blocks.0",
+        "blocks.1",
+        "blocks.1.0",
+        "blocks.1.1",
+    ]
+    assert net._children() == [module for _, module in net.named_modules()][1:]
+
+
+def test_train_eval_apply_reach_everything():
+    net = Net()
+    assert net.training
+    assert net.eval() is net
+    assert not any(module.training for _, module in net.named_modules())
+    net.train()
+    assert all(module.training for _, module in net.named_modules())
+    order = []
+    net.apply(lambda module: order.append(type(module).__name__))
+    assert sorted(order) == ["BatchNorm1d", "Linear", "Linear", "Net", "ReLU", "Sequential"]
+    assert order[-1] == "Net"
+
+
+def test_a_module_without_init_call_still_has_a_mode():
+    class Bare(nn.Module):
+        def __init__(self):
+            self.weight = nn.Parameter(ndl.init.ones(2))
+
+        def forward(self, x, *, factor=1):
+            return x * factor
+
+    module = Bare()
+    assert module.training and len(module.parameters()) == 1
+    assert module(3, factor=2) == 6
+    with pytest.raises(NotImplementedError, match="write forward"):
+        nn.Module()(1)
+
+
+def test_zero_grad_drops_gradients():
+    layer = nn.Linear(2, 2)
+    layer(ndl.init.ones(3, 2)).sum().backward()
+    assert layer.weight.grad is not None
+    layer.zero_grad()
+    assert layer.weight.grad is None
+
+
+def test_to_dtype_keeps_objects_and_integers():
+    net = Net()
+    counter = ndl.Tensor(np.array([1, 2]), dtype="int64", requires_grad=False)
+    net.register_buffer("counter", counter)
+    weight = net.head.weight
+    before = weight.numpy().copy()
+    assert net.to("float64") is net
+    assert net.head.weight is weight and weight.dtype == "float64"
+    assert net.buffers()[0].dtype == "int64"
+    close(weight, before)
+    assert (
+        net(ndl.Tensor(np.ones((4, 2)), dtype="float64", device=weight.device)).dtype == "float64"
+    )
+    assert net.to(dtype="float32").head.weight.dtype == "float32"
+
+
+@pytest.mark.skipif(len(DEVICES) < 2, reason="only one device here")
+def test_to_device_moves_parameters_and_buffers():
+    net = Net().to(DEVICES[0])
+    assert {str(t.device) for t in [*net.parameters(), *net.buffers()]} == {str(DEVICES[0])}
+    values = net.head.weight.numpy().copy()
+    net.to(str(DEVICES[1]).removesuffix("()"))
+    assert {str(t.device) for t in [*net.parameters(), *net.buffers()]} == {str(DEVICES[1])}
+    close(net.head.weight, values, rtol=0, atol=0)
+
+
+def test_state_dict_round_trip(device):
+    first, second = Net().to(device), Net().to(device)
+    first(ndl.init.randn(5, 2, device=device))  # moves the running statistics
+    assert second.load_state_dict(first.state_dict()) == ([], [])
+    for (name, a), (_, b) in zip(
+        first.state_dict().items(), second.state_dict().items(), strict=True
+    ):
+        np.testing.assert_array_equal(a.numpy(), b.numpy(), err_msg=name)
+    assert isinstance(second.head.weight, nn.Parameter) and second.head.weight.device == device
+
+
+def test_a_state_dict_is_a_snapshot():
+    layer = nn.Linear(2, 2)
+    state = layer.state_dict()
+    before = state["weight"].numpy().copy()
+    layer(ndl.init.ones(1, 2)).sum().backward()
+    ndl.optim.SGD(layer.parameters(), lr=1.0).step()
+    close(state["weight"], before, rtol=0, atol=0)
+    assert np.abs(layer.weight.numpy() - before).max() > 0.5
+    assert not state["weight"].requires_grad
+
+
+def test_load_takes_arrays_of_any_kind_and_copies():
+    layer = nn.Linear(2, 1)
+    weight = np.array([[1.0], [2.0]])
+    layer.load_state_dict({"weight": weight, "bias": [[0.5]]})
+    weight[:] = 9
+    close(layer.weight, [[1], [2]])
+    assert layer.weight.dtype == "float32"
+    layer.load_state_dict({"weight": layer.weight.realize_cached_data(), "bias": layer.bias})
+
+
+def test_errors_name_everything_that_does_not_fit_and_change_nothing():
+    layer = nn.Linear(2, 3)
+    before = layer.weight.numpy().copy()
+    state = {"weight": np.zeros((3, 2)), "scale": np.zeros(1)}
+    with pytest.raises(CheckpointError) as caught:
+        layer.load_state_dict(state)
+    message = str(caught.value)
+    assert "weight has shape (3, 2), expected (2, 3)" in message
+    assert "missing bias" in message and "unexpected scale" in message
+    with pytest.raises(CheckpointError, match=r"expected \(2, 3\)"):
+        layer.load_state_dict(state, strict=False)
+    close(layer.weight, before, rtol=0, atol=0)
+    good = {"weight": np.ones((2, 3)), "scale": np.zeros(1)}
+    assert layer.load_state_dict(good, strict=False) == (["bias"], ["scale"])
+    close(layer.weight, np.ones((2, 3)))
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"]
+)
+def test_copies_are_equal_and_independent(copied, device):
+    net = Net().to(device)
+    net(ndl.init.ones(3, 2, device=device)).sum().backward()
+    twin = copied(net)
+    assert list(twin.state_dict()) == NAMES
+    assert twin.tied is twin.head.weight and isinstance(twin.tied, nn.Parameter)
+    x = ndl.init.randn(4, 2, device=device)
+    net.eval(), twin.eval()
+    close(twin(x), net(x).numpy(), rtol=0, atol=0)
+    net.head.weight.data = ndl.init.zeros(2, 3, device=device)
+    assert np.abs(twin.head.weight.numpy()).max() > 0
+    assert all(p.requires_grad for p in twin.parameters())
+
+
+def test_shallow_copy_shares_parameters():
+    layer = nn.Linear(2, 2)
+    assert copy.copy(layer).weight is layer.weight
+
+
+def test_repr_is_a_tree_with_parameter_counts():
+    model = nn.Sequential(
+        nn.Conv(1, 6, 5, stride=2),
+        nn.Residual(nn.Sequential(nn.BatchNorm2d(6), nn.ReLU())),
+        nn.Flatten(),
+        nn.Linear(100, 10, bias=False),
+    )
+    assert repr(model) == (
+        "Sequential(\n"
+        "  (0): Conv(1, 6, kernel_size=(5, 5), stride=(2, 2), padding=(2, 2), bias=True)"
+        "  # 156 parameters\n"
+        "  (1): Residual(\n"
+        "    (fn): Sequential(\n"
+        "      (0): BatchNorm2d(6, eps=1e-05, momentum=0.1)  # 12 parameters\n"
+        "      (1): ReLU()\n"
+        "    )  # 12 parameters\n"
+        "  )  # 12 parameters\n"
+        "  (2): Flatten()\n"
+        "  (3): Linear(in_features=100, out_features=10, bias=False)  # 1,000 parameters\n"
+        ")  # 1,168 parameters"
+    )
+    assert repr(nn.Dropout(0.1)) == "Dropout(p=0.1)"
+
+
+def test_sequential_is_a_sequence():
+    model = nn.Sequential(nn.ReLU(), nn.Identity(), nn.Tanh())
+    assert len(model) == 3 and model[1] is model.modules[1]
+    assert [type(m).__name__ for m in model[1:]] == ["Identity", "Tanh"]
+    assert isinstance(model.modules, tuple)
+
+
+@pytest.mark.skipif(NUMPY_MODE, reason="np mode has no second device to be missing")
+def test_to_an_unknown_device_lists_the_known():
+    with pytest.raises(ndl.errors.UnknownNameError, match="unknown device 'cpo'"):
+        Net().to("cpo")

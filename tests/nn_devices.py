@@ -1,0 +1,20 @@
+"""What tests of layers and optimisers share: the devices that are here, and a comparison."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from needle import backend_selection as selection
+
+NUMPY_MODE = selection.BACKEND == "np"
+DEVICES = [device for device in selection.all_devices() if device.enabled()]
+
+
+def close(actual: Any, expected: Any, rtol: float = 1e-5, atol: float = 1e-6) -> None:
+    """Values and shapes agree (a Tensor or array against an array)."""
+    host = actual.numpy() if hasattr(actual, "numpy") else np.asarray(actual)
+    expected = np.asarray(expected)
+    assert host.shape == expected.shape
+    np.testing.assert_allclose(host, expected, rtol=rtol, atol=atol)

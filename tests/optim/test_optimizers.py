@@ -1,0 +1,260 @@
+"""Optimisers against their formulas in float64, course behaviours, groups, clipping, state."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+import needle as ndl
+from needle import optim
+from needle.errors import CheckpointError, ShapeError
+from tests.nn_devices import close
+
+SHAPES = [(3, 4), (4,)]
+
+
+def make_params(device, dtype="float32"):
+    rng = np.random.default_rng(0)
+    return [
+        ndl.nn.Parameter(rng.standard_normal(s).astype(dtype), device=device, dtype=dtype)
+        for s in SHAPES
+    ]
+
+
+def run(make_optimizer, reference, device, steps=4):
+    """Runs both on the same gradients; ``reference`` is (p, g, state, t) -> p in float64."""
+    rng = np.random.default_rng(1)
+    params = make_params(device)
+    expected = [p.numpy().astype("float64") for p in params]
+    states: list[dict] = [{} for _ in params]
+    optimizer = make_optimizer(params)
+    for t in range(1, steps + 1):
+        grads = [rng.standard_normal(s).astype("float32") for s in SHAPES]
+        for p, g in zip(params, grads, strict=True):
+            p.grad = ndl.Tensor(g, device=device, dtype="float32")
+        optimizer.step()
+        expected = [
+            reference(p, g.astype("float64"), state, t)
+            for p, g, state in zip(expected, grads, states, strict=True)
+        ]
+    for p, e in zip(params, expected, strict=True):
+        assert p.dtype == "float32" and isinstance(p, ndl.nn.Parameter)
+        close(p, e, rtol=2e-6, atol=2e-7)
+
+
+def sgd(lr, momentum, decay, dampening, nesterov=False):
+    def step(p, g, state, t):
+        g = g + decay * p
+        v = state["v"] = momentum * state.get("v", 0.0) + (1 - dampening) * g
+        return p - lr * (g + momentum * v if nesterov else v)
+
+    return step
+
+
+def adam(lr, beta1, beta2, eps, decay, decoupled=False):
+    def step(p, g, state, t):
+        if decoupled:
+            p = p * (1 - lr * decay)
+        else:
+            g = g + decay * p
+        m = state["m"] = beta1 * state.get("m", 0.0) + (1 - beta1) * g
+        v = state["v"] = beta2 * state.get("v", 0.0) + (1 - beta2) * g * g
+        return p - lr * (m / (1 - beta1**t)) / (np.sqrt(v / (1 - beta2**t)) + eps)
+
+    return step
+
+
+CASES = {
+    "sgd": (lambda ps: optim.SGD(ps, lr=0.1), sgd(0.1, 0, 0, 0)),
+    "sgd_decay": (lambda ps: optim.SGD(ps, 0.1, 0.0, 0.2), sgd(0.1, 0, 0.2, 0)),
+    "sgd_course_momentum": (
+        lambda ps: optim.SGD(ps, lr=0.1, momentum=0.9, weight_decay=0.01),
+        sgd(0.1, 0.9, 0.01, 0.9),
+    ),
+    "sgd_torch_momentum": (
+        lambda ps: optim.SGD(ps, lr=0.1, momentum=0.9, dampening=0.0),
+        sgd(0.1, 0.9, 0, 0),
+    ),
+    "sgd_nesterov": (
+        lambda ps: optim.SGD(ps, lr=0.1, momentum=0.8, nesterov=True, weight_decay=0.1),
+        sgd(0.1, 0.8, 0.1, 0, True),
+    ),
+    "adam": (lambda ps: optim.Adam(ps), adam(0.01, 0.9, 0.999, 1e-8, 0)),
+    "adam_options": (
+        lambda ps: optim.Adam(ps, lr=0.1, beta1=0.8, beta2=0.95, eps=1e-3, weight_decay=0.1),
+        adam(0.1, 0.8, 0.95, 1e-3, 0.1),
+    ),
+    "adamw": (
+        lambda ps: optim.AdamW(ps, lr=0.1, weight_decay=0.3),
+        adam(0.1, 0.9, 0.999, 1e-8, 0.3, True),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_steps_follow_the_formula(name, device):
+    make, reference = CASES[name]
+    run(make, reference, device)
+
+
+def test_a_parameter_without_gradient_is_skipped(device):
+    first, second = make_params(device)
+    before = second.numpy().copy()
+    optimizer = optim.Adam([first, second])
+    first.grad = ndl.init.ones(*first.shape, device=device)
+    optimizer.step()
+    close(second, before, rtol=0, atol=0)
+    assert second not in optimizer.state
+    optimizer.reset_grad()
+    assert first.grad is None
+
+
+@pytest.mark.parametrize("make", [optim.SGD, optim.Adam])
+def test_a_step_changes_neither_gradients_nor_old_values(make, device):
+    (p, _) = make_params(device)
+    old = p.data
+    before = old.numpy().copy()
+    p.grad = ndl.init.ones(*p.shape, device=device)
+    optimizer = make([p], lr=0.5, weight_decay=0.1)
+    optimizer.step()
+    close(old, before, rtol=0, atol=0)
+    close(p.grad, np.ones(p.shape), rtol=0, atol=0)
+    assert np.abs(p.numpy() - before).max() > 0
+
+
+def test_a_gradient_of_another_layout_or_dtype_is_taken_in(device):
+    p = ndl.nn.Parameter(np.zeros((3, 2), "float32"), device=device, dtype="float32")
+    values = np.arange(6.0).reshape(2, 3)
+    grad = ndl.Tensor(values, device=device, dtype="float64")
+    p.grad = ndl.transpose(grad)
+    optim.SGD([p], lr=1.0).step()
+    assert p.dtype == "float32"
+    close(p, -values.T)
+
+
+def test_parameters_of_several_dtypes_step_together():
+    a = ndl.nn.Parameter(np.ones(2), dtype="float32")
+    b = ndl.nn.Parameter(np.ones(2), dtype="float64")
+    for p in (a, b):
+        p.grad = ndl.Tensor(np.ones(2), dtype=p.dtype)
+    optim.SGD([a, b], lr=0.25, momentum=0.5, dampening=0.0).step()
+    close(a, [0.75, 0.75])
+    close(b, [0.75, 0.75])
+    assert (a.dtype, b.dtype) == ("float32", "float64")
+
+
+def test_groups_have_their_own_options_and_lr_sets_all():
+    a, b = make_params(None)
+    for p in (a, b):
+        p.data = ndl.init.zeros(*p.shape, device=p.device)
+        p.grad = ndl.init.ones(*p.shape, device=p.device)
+    optimizer = optim.SGD([{"params": [a]}, {"params": b, "lr": 1.0}], lr=0.5)
+    optimizer.step()
+    close(a, np.full(a.shape, -0.5))
+    close(b, np.full(b.shape, -1.0))
+    assert optimizer.params == [a, b] and optimizer.lr == 0.5
+    optimizer.lr = 0.25
+    assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.25]
+
+
+def test_wrong_groups_are_refused():
+    a, b = make_params(None)
+    with pytest.raises(ValueError, match=r"unknown options \['rate'\]; known: .*'lr'"):
+        optim.SGD([{"params": [a], "rate": 1}])
+    with pytest.raises(ValueError, match="a parameter appears twice"):
+        optim.SGD([{"params": [a]}, {"params": [b, a]}])
+    with pytest.raises(ValueError, match="nesterov needs momentum > 0"):
+        optim.SGD([a], nesterov=True)
+
+
+def test_a_gradient_of_another_shape_is_refused():
+    (_, p) = make_params(None)
+    p.grad = ndl.init.ones(5, device=p.device)
+    with pytest.raises(ShapeError, match=r"got \(5,\) for a parameter of shape \(4,\)"):
+        optim.SGD([p]).step()
+
+
+def test_a_subclass_written_for_the_course_works():
+    class Plain(optim.Optimizer):
+        def __init__(self, params, lr=0.1):
+            super().__init__(params)
+            self.lr = lr
+
+        def step(self):
+            for p in self.params:
+                p.data = p.data - self.lr * p.grad.data
+
+    (p, _) = make_params(None)
+    before = p.numpy().copy()
+    p.grad = ndl.init.ones(*p.shape, device=p.device)
+    Plain([p]).step()
+    close(p, before - 0.1)
+
+
+def test_clip_grad_norm(device):
+    params = make_params(device)
+    rng = np.random.default_rng(2)
+    grads = [rng.standard_normal(p.shape) for p in params]
+    norm = np.sqrt(sum((g**2).sum() for g in grads))
+    for p, g in zip(params, grads, strict=True):
+        p.grad = ndl.Tensor(g, device=device, dtype="float32")
+    kept = params[0].grad
+    optimizer = optim.SGD(params)
+    assert optimizer.clip_grad_norm(1e6) == pytest.approx(norm, rel=1e-6)
+    assert params[0].grad is kept  # nothing to clip
+    assert optimizer.clip_grad_norm(0.5) == pytest.approx(norm, rel=1e-6)
+    close(kept, grads[0])  # replaced, not changed
+    for p, g in zip(params, grads, strict=True):
+        close(p.grad, g * 0.5 / norm)
+        assert p.grad.dtype == "float32"
+
+
+@pytest.mark.parametrize("name", ["sgd_course_momentum", "adam_options", "adamw"])
+def test_state_dict_continues_the_run_exactly(name, device):
+    make, _ = CASES[name]
+
+    def train(params, optimizer, seeds):
+        for seed in seeds:
+            rng = np.random.default_rng(seed)
+            for p in params:
+                p.grad = ndl.Tensor(rng.standard_normal(p.shape), device=device, dtype="float32")
+            optimizer.step()
+
+    whole = make_params(device)
+    train(whole, make(whole), range(6))
+    params = make_params(device)
+    first = make(params)
+    train(params, first, range(3))
+    saved = first.state_dict()
+    frozen = copy.deepcopy(saved)
+    train(params, first, range(3, 4))  # the saved state is a copy
+    for i, own in frozen["state"].items():
+        for key, array in own.items():
+            np.testing.assert_array_equal(saved["state"][i][key], array)
+
+    params = make_params(device)
+    again = make(params)
+    train(params, make(params), range(3))
+    again.load_state_dict(saved)
+    train(params, again, range(3, 6))
+    for p, q in zip(params, whole, strict=True):
+        np.testing.assert_array_equal(p.numpy(), q.numpy())
+
+
+def test_state_of_other_parameters_is_refused_and_changes_nothing():
+    a, b = make_params(None)
+    for p in (a, b):
+        p.grad = ndl.init.ones(*p.shape, device=p.device)
+    saved = optim.Adam([a, b])
+    saved.step()
+    state = saved.state_dict()
+    with pytest.raises(
+        CheckpointError, match=r"groups of \[2\] parameters, this optimizer has \[1"
+    ):
+        optim.Adam([a]).load_state_dict(state)
+    swapped = optim.Adam([b, a])
+    with pytest.raises(CheckpointError, match=r"parameter 0 has shape \(3, 4\)"):
+        swapped.load_state_dict(state)
+    assert swapped.steps == 0 and not swapped.state
