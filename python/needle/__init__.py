@@ -6,8 +6,9 @@ checkers and is written by ``python -m needle.ops.stubs``.
 """
 
 from . import autograd, backend_selection, data, errors, init, io, nn, ops, optim, testing
-from .autograd import Tensor, TensorTuple, enable_grad, grad, no_grad
+from .autograd import Tensor, TensorTuple, enable_grad, no_grad
 from .backend_selection import Device, all_devices, cpu, default_device, device
+from .derivative import grad
 from .draw import draw_graph
 from .dtypes import bool_, float32, float64, int32, int64, uint8
 from .init import ones, ones_like, zeros, zeros_like

@@ -12,13 +12,13 @@ from . import testing as testing
 from .autograd import Tensor as Tensor
 from .autograd import TensorTuple as TensorTuple
 from .autograd import enable_grad as enable_grad
-from .autograd import grad as grad
 from .autograd import no_grad as no_grad
 from .backend_selection import Device as Device
 from .backend_selection import all_devices as all_devices
 from .backend_selection import cpu as cpu
 from .backend_selection import default_device as default_device
 from .backend_selection import device as device
+from .derivative import grad as grad
 from .draw import draw_graph as draw_graph
 from .dtypes import bool_ as bool_
 from .dtypes import float32 as float32

@@ -32,7 +32,6 @@ from .graph import (
     Op,
     enable_grad,
     find_topo_sort,
-    gradients_of,
     no_grad,
     recording,
     reverse_pass,
@@ -64,7 +63,6 @@ __all__ = [
     "compute_gradient_of_variables",
     "enable_grad",
     "find_topo_sort",
-    "grad",
     "no_grad",
     "sum_node_list",
     "topo_sort_dfs",
@@ -83,7 +81,7 @@ class Value:
     """A node of the computational graph: the op and inputs it came from, and its value."""
 
     op: Op | None = None
-    inputs: Sequence[Value] = ()
+    inputs: Sequence[Any] = ()
     cached_data: Any = None
     requires_grad: bool = False
     num_outputs: int = 1
@@ -139,11 +137,6 @@ class Value:
                     break
         value.cached_data = _settled(op.compute(*[s.realize_cached_data() for s in inputs]))
         return value
-
-    def detach(self) -> Any:
-        """A constant that shares this value's data."""
-        kind = Tensor if isinstance(self, Tensor) else type(self)
-        return kind.make_const(self.realize_cached_data())
 
     def register_hook(self, hook: Callable[[Any], Any]) -> HookHandle:
         """Calls ``hook(grad)`` when a backward has this value's gradient complete.
@@ -224,6 +217,10 @@ class TensorTuple(Value):
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
 
+    def detach(self) -> TensorTuple:
+        """A constant that shares this value's data."""
+        return TensorTuple.make_const(self.realize_cached_data())
+
     def tuple(self) -> Any:
         """The items as a Python tuple of Tensors."""
         return tuple(self)
@@ -284,6 +281,10 @@ class Tensor(Value, TensorMethods):
     def size(self) -> int:
         """The number of elements."""
         return int(self.realize_cached_data().size)
+
+    def detach(self) -> Tensor:
+        """A constant that shares this tensor's data."""
+        return Tensor.make_const(self.realize_cached_data())
 
     @property
     def data(self) -> Tensor:
@@ -346,7 +347,7 @@ class Tensor(Value, TensorMethods):
                 "backward: the tensor must require grad, got a constant; compute it from tensors "
                 "with requires_grad=True, outside no_grad"
             )
-        seed = _seed(self, out_grad)
+        seed = seed_gradient(self, out_grad)
         if retain_graph:
             compute_gradient_of_variables(self, seed)
         else:
@@ -390,21 +391,22 @@ def _array_of(array: Any, device: Any, dtype: Any) -> Any:
     return from_numpy(array, device, dtype)
 
 
-def _seed(output: Tensor, out_grad: Any) -> Tensor:
+def seed_gradient(output: Tensor, out_grad: Any = None) -> Tensor:
     """The gradient to start from, with the shape of ``output``."""
     data = output.realize_cached_data()
     if out_grad is None:
         return Tensor.make_const(array_api.ones_like(data))
     if not isinstance(out_grad, Tensor):
         out_grad = Tensor(out_grad, device=output.device, dtype=data.dtype, requires_grad=False)
-    if out_grad.shape != output.shape:
-        if out_grad.size != output.size:
+    seed: Tensor = out_grad
+    if seed.shape != output.shape:
+        if seed.size != output.size:
             raise ShapeError(
                 f"backward: out_grad must have the tensor's shape {output.shape}, got "
-                f"{out_grad.shape}; reshape it"
+                f"{seed.shape}; reshape it"
             )
-        out_grad = out_grad.reshape(output.shape)
-    return out_grad
+        return seed.reshape(output.shape)
+    return seed
 
 
 def compute_gradient_of_variables(output_tensor: Tensor, out_grad: Tensor) -> None:
@@ -438,56 +440,3 @@ def _backward_releasing(output: Tensor, out_grad: Tensor, again: bool) -> None:
 
     with no_grad():
         reverse_pass(order, out_grad, set_grad, release_onto(tape))
-
-
-class _Alias(TensorOp):
-    """The same value as a new node, so that one tensor can stand for two arguments."""
-
-    def compute(self, a: Any) -> Any:
-        return a
-
-    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        return out_grad
-
-
-def grad(
-    f: Callable[..., Tensor], argnums: int | Sequence[int] = 0
-) -> Callable[..., Tensor | tuple[Tensor, ...]]:
-    """The function that computes df/d(argument ``argnums``) for a scalar-valued ``f`` of Tensors.
-
-    A sequence of ``argnums`` gives a tuple. Sets no ``.grad``; nests, so ``grad(grad(f))`` is the
-    second derivative. ShapeError if ``f`` returns more than one element.
-    """
-    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-
-    def gradient(*args: Any, **kwargs: Any) -> Tensor | tuple[Tensor, ...]:
-        given = [args[i] if isinstance(args[i], Tensor) else Tensor(args[i]) for i in numbers]
-        higher = recording.on and any(isinstance(args[i], Tensor) for i in numbers)
-        with enable_grad():
-            points = [
-                _Alias()(x) if higher and x.requires_grad else Tensor(x, requires_grad=True)
-                for x in given
-            ]
-            inner = list(args)
-            for i, point in zip(numbers, points, strict=True):
-                inner[i] = point
-            output = f(*inner, **kwargs)
-        if output.size != 1:
-            raise ShapeError(
-                f"grad: the function must return one element, got shape {output.shape}; sum it"
-            )
-        found = _gradients_at(output, points, higher)
-        return found[0] if isinstance(argnums, int) else tuple(found)
-
-    return gradient
-
-
-def _gradients_at(output: Tensor, points: list[Tensor], higher: bool) -> list[Tensor]:
-    """Gradients of a one-element output, zeros where it does not depend on a point."""
-    seed = _seed(output, None)
-    with enable_grad() if higher else no_grad():
-        found = gradients_of(output, seed, points) if output.requires_grad else [None] * len(points)
-    return [
-        Tensor.make_const(array_api.zeros_like(point.realize_cached_data())) if g is None else g
-        for point, g in zip(points, found, strict=True)
-    ]

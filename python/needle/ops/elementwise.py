@@ -31,7 +31,8 @@ class Log(TensorOp):
         return xp.log(a)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        return out_grad / node.inputs[0]
+        a: Tensor = node.inputs[0]
+        return out_grad / a
 
 
 @op(Log, methods=["log"])
@@ -218,7 +219,7 @@ class GELU(TensorOp):
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         """Phi(a) + a phi(a)."""
-        a = node.inputs[0]
+        a: Tensor = node.inputs[0]
         below = erf(a * math.sqrt(0.5)) * 0.5 + 0.5
         density = exp(a * a * -0.5) * (1 / math.sqrt(2 * math.pi))
         return out_grad * (below + a * density)

@@ -18,8 +18,9 @@ Array = Any
 Parts = tuple[Tensor | None, ...]
 
 
-def _split_between(out_grad: Tensor, a: Tensor, b: Tensor, wins: Callable[..., Array]) -> Parts:
+def _split_between(out_grad: Tensor, node: Tensor, wins: Callable[..., Array]) -> Parts:
     """All of the gradient to the operand that wins, half to each where they are equal."""
+    a, b = node.inputs
     left, right = a.realize_cached_data(), b.realize_cached_data()
     dtype = out_grad.dtype
     ties = xp.astype(left == right, dtype) * 0.5
@@ -38,7 +39,7 @@ class Maximum(TensorOp):
         return xp.maximum(a, b)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
-        return _split_between(out_grad, *node.inputs, wins=operator.gt)
+        return _split_between(out_grad, node, operator.gt)
 
 
 @op(Maximum)
@@ -55,7 +56,7 @@ class Minimum(TensorOp):
         return xp.minimum(a, b)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
-        return _split_between(out_grad, *node.inputs, wins=operator.lt)
+        return _split_between(out_grad, node, operator.lt)
 
 
 @op(Minimum)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ def _method(name: str, function: Callable[..., Any]) -> str:
     signature = inspect.signature(function)
     first, *others = signature.parameters.values()
     parameters = [first.replace(name="self", annotation=first.empty), *others]
-    text = str(signature.replace(parameters=parameters)).replace("'", "")
+    text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(signature.replace(parameters=parameters)))
     return f"    def {name}{text}: ..."
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
-from ..autograd import Tensor, TensorTuple, grad, no_grad
+from ..autograd import Tensor, TensorTuple, no_grad
 from ..backend_selection import is_array, to_numpy
+from ..derivative import grad
 
 Host = NumpyArray[Any]
 Function = Callable[..., Any]

@@ -1,0 +1,67 @@
+"""``needle.grad``: the gradient of a Python function, as a function.
+
+``Tensor.backward`` is in ``autograd``; nothing here touches ``.grad``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .autograd import Tensor, TensorOp, seed_gradient
+from .backend_selection import array_api
+from .errors import ShapeError
+from .graph import enable_grad, gradients_of, no_grad, recording
+
+
+class _Alias(TensorOp):
+    """The same value as a new node, so that one tensor can stand for two arguments."""
+
+    def compute(self, a: Any) -> Any:
+        return a
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return out_grad
+
+
+def grad(
+    f: Callable[..., Tensor], argnums: int | Sequence[int] = 0
+) -> Callable[..., Tensor | tuple[Tensor, ...]]:
+    """The function that computes df/d(argument ``argnums``) for a scalar-valued ``f`` of Tensors.
+
+    A sequence of ``argnums`` gives a tuple. Sets no ``.grad``; nests, so ``grad(grad(f))`` is the
+    second derivative. ShapeError if ``f`` returns more than one element.
+    """
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    def gradient(*args: Any, **kwargs: Any) -> Tensor | tuple[Tensor, ...]:
+        given = [args[i] if isinstance(args[i], Tensor) else Tensor(args[i]) for i in numbers]
+        higher = recording.on and any(isinstance(args[i], Tensor) for i in numbers)
+        with enable_grad():
+            points = [
+                _Alias()(x) if higher and x.requires_grad else Tensor(x, requires_grad=True)
+                for x in given
+            ]
+            inner = list(args)
+            for i, point in zip(numbers, points, strict=True):
+                inner[i] = point
+            output = f(*inner, **kwargs)
+        if output.size != 1:
+            raise ShapeError(
+                f"grad: the function must return one element, got shape {output.shape}; sum it"
+            )
+        found = _gradients_at(output, points, higher)
+        return found[0] if isinstance(argnums, int) else tuple(found)
+
+    return gradient
+
+
+def _gradients_at(output: Tensor, points: list[Tensor], higher: bool) -> list[Tensor]:
+    """Gradients of a one-element output, zeros where it does not depend on a point."""
+    seed = seed_gradient(output)
+    with enable_grad() if higher else no_grad():
+        found = gradients_of(output, seed, points) if output.requires_grad else [None] * len(points)
+    return [
+        Tensor.make_const(array_api.zeros_like(point.realize_cached_data())) if g is None else g
+        for point, g in zip(points, found, strict=True)
+    ]
