@@ -23,7 +23,7 @@ FLOORS = {
     0: ("errors", "config", "dtypes", "shapes"),
     1: ("backends",),
     2: ("ndarray", "backend_ndarray", "accelerated", "backend_numpy", "backend_selection"),
-    3: ("graph", "replay", "autograd"),
+    3: ("graph", "replay", "autograd", "derivative", "tensor_methods"),
     4: ("ops",),
     5: ("init", "optim"),
     6: ("nn", "testing", "io", "draw"),
