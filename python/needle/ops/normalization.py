@@ -27,7 +27,7 @@ Shape = tuple[int, ...]
 
 
 class _Norm(TensorTupleOp):
-    """What the family shares: the axis of the parameters and the second derivative."""
+    """What the family shares: the check, and which axes the formulas run over."""
 
     name: str
 
@@ -71,7 +71,7 @@ class _NormGrad(_Norm):
 
         centred = x - average(x)
         s = sqrt(average(centred * centred) + self.eps)
-        h = centred / s
+        h: Tensor = centred / s
         wg, along = w * g, project(u) / s
         by_h = a * g - (average(wg * h) * u + average(u * h) * wg) / s
         by_s = average(wg * along) * h / s  # -dL/ds * ds/dx, where ds/dx = h / count
@@ -82,9 +82,7 @@ class _NormGrad(_Norm):
         )
 
 
-class BatchNorm(_Norm):
-    """(x, weight, bias) -> (y, mean, biased variance) over all axes but 1: ``batch_norm``."""
-
+class _PerChannel(_Norm):
     name = "batch_norm"
 
     def channel(self, ndim: int) -> int:
@@ -92,6 +90,10 @@ class BatchNorm(_Norm):
 
     def averaged(self, ndim: int) -> tuple[int, ...]:
         return (0, *range(2, ndim))
+
+
+class BatchNorm(_PerChannel):
+    """(x, weight, bias) -> (y, mean, biased variance) over all axes but 1: ``batch_norm``."""
 
     def compute(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
         self._check(x.shape, weight.shape, bias.shape)
@@ -110,7 +112,7 @@ class BatchNorm(_Norm):
         return grads[0], grads[1], grads[2]
 
 
-class BatchNormGrad(_NormGrad, BatchNorm):
+class BatchNormGrad(_NormGrad, _PerChannel):
     """The gradients of batch_norm; mean and var are x's, kept from the forward pass."""
 
     def __init__(self, eps: float, mean: Array, var: Array) -> None:
@@ -137,9 +139,7 @@ def batch_norm(
     return result[0], result[1].detach(), result[2].detach()
 
 
-class LayerNorm(_Norm):
-    """(x, weight, bias) -> (y, mean, biased variance) over the last axis: ``layer_norm``."""
-
+class _OverLast(_Norm):
     name = "layer_norm"
 
     def channel(self, ndim: int) -> int:
@@ -147,6 +147,10 @@ class LayerNorm(_Norm):
 
     def averaged(self, ndim: int) -> tuple[int, ...]:
         return (ndim - 1,)
+
+
+class LayerNorm(_OverLast):
+    """(x, weight, bias) -> (y, mean, biased variance) over the last axis: ``layer_norm``."""
 
     def compute(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
         self._check(x.shape, weight.shape, bias.shape)
@@ -160,7 +164,7 @@ class LayerNorm(_Norm):
         return grads[0], grads[1], grads[2]
 
 
-class LayerNormGrad(_NormGrad, LayerNorm):
+class LayerNormGrad(_NormGrad, _OverLast):
     """The gradients of layer_norm; mean and var are x's, kept from the forward pass."""
 
     def __init__(self, eps: float, mean: Array, var: Array) -> None:
