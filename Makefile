@@ -20,7 +20,7 @@ CONFIGURE = $(CMAKE) -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja \
 	-DPython_EXECUTABLE=$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 
 .DELETE_ON_ERROR:
-.PHONY: help train test lint bench sanitize clean distclean build
+.PHONY: help train test test-torch lint bench sanitize clean distclean build
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | expand -t 16
@@ -54,9 +54,48 @@ build: $(BUILD)/.configured-$(notdir $(VENV))  ## the C++ extension, what change
 train: $(VENV)/.needle-train build  ## LeNet-5 on real handwritten digits; more with ARGS="--help"
 	@$(RUN) apps/train.py $(ARGS)
 
-test: $(VENV)/.needle-test build  ## every test
+# The tests of kernels run on every instruction set that this machine has (the main run takes the
+# best one), those that need no compiled code in plain NumPy mode too. The main run comes last.
+KERNEL_TESTS := tests/conformance tests/backends tests/native
+NUMPY_TESTS := tests/autograd tests/init tests/nn tests/ops tests/optim tests/apps tests/test_io.py
+EXTENSION := needle.backend_ndarray.ndarray_backend_cpu
+PYTEST := -m pytest -n $(JOBS)
+
+test: $(VENV)/.needle-test build  ## every test, on every instruction set and in NumPy mode
 	$(BIN)/ctest --test-dir $(BUILD) --output-on-failure
-	$(RUN) -m pytest $(PYTEST_ARGS)
+	for isa in $$($(RUN) -c "import $(EXTENSION) as m; print(*m.available_isas()[:-1])"); do \
+		echo "NEEDLE_CPU_ISA=$$isa"; \
+		NEEDLE_CPU_ISA=$$isa $(RUN) $(PYTEST) -q $(KERNEL_TESTS) || exit 1; \
+	done
+	NEEDLE_BACKEND=np $(RUN) $(PYTEST) -q $(NUMPY_TESTS)
+	$(RUN) $(PYTEST) $(PYTEST_ARGS)
+
+test-torch: $(VENV)/.needle-peers test  ## test with PyTorch installed, to compare with
+
+# gcc on Linux. The module goes to a place of its own: python/ keeps the one without sanitizers.
+ADDRESS := build/address
+THREAD := build/thread
+SITE := $(ADDRESS)/site
+LIBRARY = $$($(or $(CXX),g++) -print-file-name=$(1))
+UNDER_ADDRESS = ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	LD_PRELOAD="$(call LIBRARY,libasan.so) $(call LIBRARY,libstdc++.so)"
+
+sanitize: $(VENV)/.needle-test build  ## the C++ under address, undefined and thread sanitizers
+	$(CONFIGURE) -B $(ADDRESS) -DNEEDLE_SANITIZE=address,undefined -DNEEDLE_BUILD_TESTS=ON \
+		-DSKBUILD=ON --log-level=WARNING
+	$(CMAKE) --build $(ADDRESS) -j $(JOBS) -- --quiet
+	$(BIN)/ctest --test-dir $(ADDRESS) --output-on-failure
+	rm -rf $(SITE) && mkdir -p $(SITE) && cp -R python/needle $(SITE)/
+	rm -f $(SITE)/needle/backend_ndarray/*.so && $(CMAKE) --install $(ADDRESS) --prefix $(SITE)
+	$(UNDER_ADDRESS) $(BIN)/python -m pytest -q -p no:cacheprovider -p no:xdist \
+		-o pythonpath="$(SITE) ." $(KERNEL_TESTS)
+	$(CONFIGURE) -B $(THREAD) -DNEEDLE_SANITIZE=thread -DNEEDLE_BUILD_TESTS=ON \
+		-DNEEDLE_BUILD_PYTHON=OFF --log-level=WARNING
+	$(CMAKE) --build $(THREAD) -j $(JOBS) -- --quiet
+	$(BIN)/ctest --test-dir $(THREAD) --output-on-failure
+
+bench: $(VENV)/.needle-train build  ## times our kernels; apps/bench/RESULTS.md
+	$(RUN) -m apps.bench $(ARGS)
 
 lint: $(VENV)/.needle-dev  ## ruff, mypy and clang-format
 	$(BIN)/ruff check .

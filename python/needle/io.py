@@ -258,7 +258,7 @@ def _checksum(arrays: Arrays, metadata: Metadata) -> str:
     for name in sorted(arrays):
         array = arrays[name]
         crc = zlib.crc32(f"{name} {array.dtype.str} {array.shape}".encode(), crc)
-        crc = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8), crc)
+        crc = zlib.crc32(array.tobytes(), crc)
     return f"{crc:08x}"
 
 
