@@ -72,7 +72,7 @@ def broadcast_shapes(op: str, *shapes: Shape) -> Shape:
     >>> broadcast_shapes("add", (3, 1), (4,))
     (3, 4)
     """
-    result = list(max(shapes, key=len))
+    result = [1] * max(map(len, shapes))
     for shape in shapes:
         lead = len(result) - len(shape)
         for axis, size in enumerate(shape, lead):

@@ -12,21 +12,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
+from ..accelerated import gather, scatter
 from ..errors import DTypeError, IndexingError
 from ..ndarray import NDArray, kernels
 from ..ndarray.array import fit_view, overlap
 from ..ndarray.indexing import expand_ellipsis, is_basic_item
 from ..shapes import Shape, product, view_strides_for_reshape
-from .rows import gather, scatter
 
 Index = NumpyArray[Any]
 
 
 class Plan(NamedTuple):
-    """An index taken apart: rows of a view whose leading ``count`` axes are the indexed ones."""
+    """An index taken apart: rows of a view whose first ``leading`` axes are the indexed ones."""
 
     moved: NDArray
-    count: int
+    leading: int
     rows: Index
     """Positions in the flattened leading axes, int64, of the index arrays' common shape."""
     place: int
@@ -35,12 +35,12 @@ class Plan(NamedTuple):
     @property
     def rest(self) -> Shape:
         """The shape of one row."""
-        return self.moved.shape[self.count :]
+        return self.moved.shape[self.leading :]
 
     @property
     def flat_shape(self) -> Shape:
         """``moved`` with the indexed axes as one."""
-        return (product(self.moved.shape[: self.count]), *self.rest)
+        return (product(self.moved.shape[: self.leading]), *self.rest)
 
     def order(self) -> tuple[int, ...]:
         """The permutation from (index axes, rest) to the result."""

@@ -36,9 +36,10 @@ def signbit(x: NDArray, /) -> NDArray:
 
 def copysign(x1: Any, x2: Any, /) -> NDArray:
     """|x1| with the sign of x2 (floats only)."""
-    size = abs(x1) if isinstance(x1, NDArray) else math.fabs(x1)
+    size: Any = abs(x1) if isinstance(x1, NDArray) else math.fabs(x1)
     if not isinstance(x2, NDArray):
-        return size if math.copysign(1.0, x2) > 0 else -size
+        signed: NDArray = size if math.copysign(1.0, x2) > 0 else -size
+        return signed
     return where(signbit(x2), -size, size)
 
 

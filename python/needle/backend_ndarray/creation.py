@@ -15,7 +15,8 @@ from ..backends.base import View
 from ..dtypes import DType, as_dtype, bool_, default_float
 from ..errors import DeviceError, DTypeError, ShapeError
 from ..ndarray import BackendDevice, NDArray, default_device
-from ..ndarray.array import as_device, host_array, upload, wrap
+from ..ndarray.array import wrap
+from ..ndarray.transfer import as_device, host_array, upload
 from ..shapes import as_shape, compact_strides
 
 
@@ -185,7 +186,7 @@ def arange(
     first, last = (0, start) if stop is None else (start, stop)
     count = max(math.ceil((last - first) / step), 0)
     whole = all(isinstance(item, int | np.integer) for item in (first, last, step))
-    steps = np.arange(count, dtype=np.int64 if whole else np.float64)
+    steps: Any = np.arange(count, dtype=np.int64 if whole else np.float64)
     return _host(first + steps * step, dtype, device)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ def can_cast(from_: Any, to: Any, /) -> bool:
     return promote(source, target) == target and (KIND[source] > 0 or KIND[target] == 0)
 
 
-_KINDS = {
+_KINDS: dict[str, Callable[[DType], bool]] = {
     "bool": lambda dtype: KIND[dtype] == 0,
     "signed integer": lambda dtype: is_integer(dtype) and dtype != uint8,
     "unsigned integer": lambda dtype: dtype == uint8,

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from .. import accelerated
 from ..dtypes import bool_, uint8
 from ..errors import ShapeError
 from ..ndarray import NDArray
 from ..shapes import normalize_axis
-from . import rows as accelerated
 from .elementwise import as_array
 
 

@@ -8,26 +8,29 @@ functions over arrays are in ``needle.backend_ndarray``, which methods reach by
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from .. import shapes
 from ..backends.base import View
 from ..dtypes import KIND, DType, as_dtype, bool_, default_float
-from ..errors import DeviceError, DTypeError, IndexingError, ShapeError
+from ..errors import DeviceError, DTypeError, ShapeError
 from ..shapes import Shape, Strides
 from . import indexing, kernels
-from .device import BackendDevice, default_device, device
-from .interchange import ArrayInterchange, HostArray
-from .operators import ArrayOperators
+from .device import BackendDevice
+from .flat import FlatArray
+from .interchange import HostArray
+from .methods import ArrayMethods
+from .transfer import as_device, host_array, upload
 
 SCALARS = (bool, int, float)
 _PLAIN_SCALARS = frozenset(SCALARS)
 _new = object.__new__
+_no_result = cast("NDArray", NotImplemented)
 
 
-class NDArray(ArrayOperators, ArrayInterchange):
+class NDArray(ArrayMethods):
     """An array on a device: a handle (the device's buffer), shape, strides, offset and dtype.
 
     ``NDArray(x)`` copies ``x`` (an NDArray, a NumPy array, anything ``numpy.array`` takes) as
@@ -353,7 +356,7 @@ class NDArray(ArrayOperators, ArrayInterchange):
         elif type(other) not in _PLAIN_SCALARS:
             other = self._foreign(name, other)
             if other is NotImplemented:
-                return other  # type: ignore[no-any-return]
+                return _no_result
         first, second = (other, self._view) if reflected else (self._view, other)
         return wrap(kernels.binary(place.backend, name, first, second), place)
 
@@ -373,7 +376,7 @@ class NDArray(ArrayOperators, ArrayInterchange):
 
     def _inplace(self, name: str, other: Any) -> NDArray:
         result = self._binary(name, other)
-        if result is NotImplemented:
+        if result is _no_result:
             return result
         if result.shape != self.shape or KIND[result.dtype] > KIND[self.dtype]:
             raise DTypeError(
@@ -386,18 +389,16 @@ class NDArray(ArrayOperators, ArrayInterchange):
     def __matmul__(self, other: Any) -> NDArray:
         if not isinstance(other, NDArray):
             if not isinstance(other, np.ndarray):
-                return NotImplemented
+                return _no_result
             other = self._operand(other)
         same_device("matmul", self, other)
         return wrap(kernels.matmul(self._device.backend, self._view, other._view), self._device)
 
     def __rmatmul__(self, other: Any) -> NDArray:
         if not isinstance(other, np.ndarray):
-            return NotImplemented
+            return _no_result
         left: NDArray = self._operand(other)
         return left @ self
-
-    # ---- functions as methods ----------------------------------------------------------------
 
     def _reduce(self, name: str, axis: Any, keepdims: bool, out: Any = None) -> NDArray:
         if out is not None:
@@ -406,109 +407,8 @@ class NDArray(ArrayOperators, ArrayInterchange):
         view = kernels.reduce(self._device.backend, name, self._view, axes, keepdims)
         return wrap(view, self._device)
 
-    def sum(self, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> NDArray:
-        """The sum over None (all), one or several axes."""
-        return self._reduce("sum", axis, keepdims, out)
-
-    def prod(self, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> NDArray:
-        """The product over None (all), one or several axes."""
-        return self._reduce("prod", axis, keepdims, out)
-
-    def max(self, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> NDArray:
-        """The maximum over None (all), one or several axes; NaN wins."""
-        return self._reduce("max", axis, keepdims, out)
-
-    def min(self, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> NDArray:
-        """The minimum over None (all), one or several axes; NaN wins."""
-        return self._reduce("min", axis, keepdims, out)
-
-    def any(self, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> NDArray:
-        """Whether any element is not 0."""
-        return self._reduce("any", axis, keepdims, out)
-
-    def all(self, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> NDArray:
-        """Whether no element is 0."""
-        return self._reduce("all", axis, keepdims, out)
-
-    def _call(self, name: str, *args: Any, **options: Any) -> NDArray:
-        """A function of the namespace on this array."""
-        result: NDArray = getattr(self._namespace, name)(self, *args, **options)
-        return result
-
-    def mean(self, axis: Any = None, keepdims: bool = False) -> NDArray:
-        """The mean over None (all), one or several axes."""
-        return self._call("mean", axis=axis, keepdims=keepdims)
-
-    def var(self, axis: Any = None, keepdims: bool = False, *, correction: float = 0) -> NDArray:
-        """The variance, divided by n - correction."""
-        return self._call("var", axis=axis, keepdims=keepdims, correction=correction)
-
-    def std(self, axis: Any = None, keepdims: bool = False, *, correction: float = 0) -> NDArray:
-        """The standard deviation, with n - correction."""
-        return self._call("std", axis=axis, keepdims=keepdims, correction=correction)
-
-    def argmax(self, axis: int | None = None, keepdims: bool = False) -> NDArray:
-        """The position of the first maximum along an axis (None: of the flat array)."""
-        return self._call("argmax", axis=axis, keepdims=keepdims)
-
-    def argmin(self, axis: int | None = None, keepdims: bool = False) -> NDArray:
-        """The position of the first minimum along an axis (None: of the flat array)."""
-        return self._call("argmin", axis=axis, keepdims=keepdims)
-
-    def maximum(self, other: Any) -> NDArray:
-        """The larger of each pair of elements; NaN wins."""
-        return self._binary("maximum", other)
-
-    def log(self) -> NDArray:
-        """The natural logarithm."""
-        return self._unary("log")
-
-    def exp(self) -> NDArray:
-        """e to the power of each element."""
-        return self._unary("exp")
-
-    def tanh(self) -> NDArray:
-        """The hyperbolic tangent."""
-        return self._unary("tanh")
-
 
 BackendDevice.array_type = NDArray
-
-
-class FlatArray:
-    """``a.flat`` of an array whose elements no single stride reaches: index by an int, or read."""
-
-    def __init__(self, array: NDArray) -> None:
-        self._array = array
-
-    def __len__(self) -> int:
-        return self._array.size
-
-    def _place(self, index: int) -> tuple[Any, ...]:
-        size = len(self)
-        if not -size <= index < size:
-            raise IndexingError(f"flat: index {index} is out of range for size {size}")
-        return tuple(int(i) for i in np.unravel_index(index % size, self._array.shape))
-
-    def __getitem__(self, index: Any) -> NDArray:
-        if isinstance(index, int | np.integer):
-            return self._array[self._place(int(index))]
-        return self._array.reshape((len(self),))[index]
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        if isinstance(index, int | np.integer):
-            self._array[self._place(int(index))] = value
-            return
-        dense = self._array.reshape((len(self),))
-        dense[index] = value
-        self._array.assign(dense.reshape(self._array.shape))
-
-    def __iter__(self) -> Iterator[NDArray]:
-        return (self[index] for index in range(len(self)))
-
-    def numpy(self) -> HostArray:
-        """The elements as a 1-D NumPy array (a copy)."""
-        return self._array.numpy().reshape(-1)
 
 
 # ---- what the class and the namespace files share --------------------------------------------
@@ -522,13 +422,6 @@ def wrap(view: View, place: BackendDevice) -> NDArray:
     return array
 
 
-def as_device(where: Any) -> BackendDevice:
-    """A device, a device name or None (the default) as a device that can be used."""
-    place = default_device() if where is None else device(where)
-    place.backend  # noqa: B018 - raises DeviceError with the reason where there is none
-    return place
-
-
 def same_device(op: str, a: NDArray, b: NDArray) -> None:
     """DeviceError when the arrays sit on different devices."""
     if a._device != b._device:
@@ -536,29 +429,6 @@ def same_device(op: str, a: NDArray, b: NDArray) -> None:
             f"{op}: operands must be on one device, got {a._device} and {b._device}; "
             f"move one with .to(device)"
         )
-
-
-def host_array(op: str, source: Any) -> HostArray:
-    """Anything array-like as a NumPy array of real numbers; DTypeError or ShapeError if not."""
-    try:
-        host = np.asarray(source)
-    except ValueError as error:
-        raise ShapeError(f"{op}: rows must have equal lengths, got {error}") from None
-    if host.dtype.kind not in "biuf":
-        raise DTypeError(
-            f"{op}: elements must be bool, integers or floats, got {host.dtype} from "
-            f"{type(source).__name__}; convert them first"
-        )
-    shapes.check_ndim(op, host.ndim)
-    return host
-
-
-def upload(host: HostArray, place: BackendDevice, dtype: DType) -> View:
-    """A row-major view on the device with the host array's elements, cast to ``dtype``."""
-    out = kernels.empty(place.backend, host.shape, dtype)
-    with np.errstate(invalid="ignore", over="ignore"):
-        place.backend.upload(host.astype(dtype, copy=False), out)
-    return out
 
 
 def copy_view(source: NDArray, place: BackendDevice, dtype: DType) -> View:
