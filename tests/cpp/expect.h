@@ -1,0 +1,112 @@
+// The few macros of the C++ tests: TEST(name) { ... } registers itself, EXPECT(condition) reports
+// and goes on, EXPECT_NEAR(got, want, tolerance) compares; main() runs all. Include once a program.
+#pragma once
+
+#include <cmath>
+#include <cstdio>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/view.h"
+#include "cpu/select.h"
+
+namespace needle::testing {
+
+struct Test {
+  const char* name;
+  void (*run)();
+};
+inline std::vector<Test> tests;
+inline int failures = 0;
+
+struct Registration {
+  Registration(const char* name, void (*run)()) { tests.push_back({name, run}); }
+};
+
+#define TEST(name)                                                     \
+  static void name();                                                  \
+  static ::needle::testing::Registration registration_##name(#name, name); \
+  static void name()
+
+#define EXPECT(condition)                                                   \
+  do {                                                                      \
+    if (!(condition)) {                                                     \
+      ++::needle::testing::failures;                                        \
+      std::printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);   \
+    }                                                                       \
+  } while (false)
+
+#define EXPECT_NEAR(got, want, tolerance)                                               \
+  do {                                                                                  \
+    const double g = (got), w = (want);                                                 \
+    if (!(std::fabs(g - w) <= (tolerance))) {                                           \
+      ++::needle::testing::failures;                                                    \
+      std::printf("%s:%d: %s is %.17g, wanted %.17g\n", __FILE__, __LINE__, #got, g, w); \
+    }                                                                                   \
+  } while (false)
+
+#define EXPECT_THROWS(expression)       \
+  do {                                  \
+    bool thrown = false;                \
+    try {                               \
+      expression;                       \
+    } catch (const std::exception&) {   \
+      thrown = true;                    \
+    }                                   \
+    EXPECT(thrown && #expression);      \
+  } while (false)
+
+template <class T>
+constexpr DType dtype_of() {
+#define NEEDLE_ROW(row, name, type, code) \
+  if (std::is_same_v<T, type>) return DType::row;
+  NEEDLE_DTYPES(NEEDLE_ROW)
+#undef NEEDLE_ROW
+  return DType::kFloat64;
+}
+
+// A compact view of `shape` on `data`.
+template <class T>
+View compact(T* data, std::initializer_list<std::int64_t> shape) {
+  View v{data, dtype_of<T>(), 0};
+  for (std::int64_t n : shape) v.shape[v.ndim++] = n;
+  std::int64_t stride = 1;
+  for (int i = v.ndim - 1; i >= 0; --i) {
+    v.strides[i] = stride;
+    stride *= v.shape[i];
+  }
+  return v;
+}
+
+// The same with its last two axes exchanged.
+inline View transposed(View v) {
+  std::swap(v.shape[v.ndim - 1], v.shape[v.ndim - 2]);
+  std::swap(v.strides[v.ndim - 1], v.strides[v.ndim - 2]);
+  return v;
+}
+
+// Calls f(table) with the kernels of every instruction set that runs here.
+template <class F>
+void for_each_isa(F&& f) {
+  for (const std::string& isa : cpu::available_isas()) {
+    cpu::select_isa(isa);
+    f(cpu::selected_table());
+  }
+}
+
+}  // namespace needle::testing
+
+int main() {
+  for (const auto& test : needle::testing::tests) {
+    const int before = needle::testing::failures;
+    try {
+      test.run();
+    } catch (const std::exception& error) {
+      ++needle::testing::failures;
+      std::printf("%s: threw %s\n", test.name, error.what());
+    }
+    std::printf("%s %s\n", before == needle::testing::failures ? "ok    " : "FAILED", test.name);
+  }
+  return needle::testing::failures == 0 ? 0 : 1;
+}
