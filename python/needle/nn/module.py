@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray as NumpyArray
 
 from ..autograd import Tensor
-from ..backend_selection import Device, is_array, to_numpy
+from ..backend_selection import Device
 from ..backend_selection import device as as_device
 from ..dtypes import as_dtype, is_floating
 from ..errors import CheckpointError
@@ -151,7 +150,7 @@ class Module:
         own = dict(_tensors(self, "", set()))
         missing = [name for name in own if name not in state]
         unexpected = [name for name in state if name not in own]
-        values = {name: _as_numpy(state[name]) for name in own if name in state}
+        values = {name: np.array(state[name]) for name in own if name in state}
         problems = [
             f"{name} has shape {value.shape}, expected {tuple(own[name].shape)}"
             for name, value in values.items()
@@ -168,7 +167,7 @@ class Module:
             )
         for name, value in values.items():
             tensor = own[name]
-            tensor.data = Tensor(value.astype(tensor.dtype), device=tensor.device)
+            tensor.data = Tensor(value, device=tensor.device, dtype=tensor.dtype)
         return missing, unexpected
 
     # ---- looks -------------------------------------------------------------------------------
@@ -226,10 +225,3 @@ def _is_state(module: Module, path: str, leaf: Any) -> bool:
 
 def _names_dtype(name: Any) -> bool:
     return str(name) in ("float32", "float64")
-
-
-def _as_numpy(value: Any) -> NumpyArray[Any]:
-    """A host copy of a Tensor, an array of either mode, or anything NumPy takes."""
-    if isinstance(value, Tensor):
-        return np.array(value.detach().numpy())
-    return np.array(to_numpy(value) if is_array(value) else value)

@@ -150,10 +150,7 @@ class Optimizer:
         for group, saved in zip(self.param_groups, groups, strict=True):
             group.update({key: value for key, value in saved.items() if key != "params"})
         self.state = {
-            p: {
-                key: from_numpy(np.array(to_numpy(array)), p.device, p.dtype)
-                for key, array in own.items()
-            }
+            p: {key: from_numpy(np.array(array), p.device, p.dtype) for key, array in own.items()}
             for p, own in loaded.items()
         }
 
