@@ -1,0 +1,123 @@
+"""Rows by index (gather, scatter, scatter_add), one_hot, argmax and argmin.
+
+Indices are integers already in range: the callers (``backend_ndarray``'s indexing, ``ops``) check
+and wrap negative ones. The definitions of the row operations are loops over rows, as they read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..backends.base import Backend
+from ..shapes import normalize_axis, reduced_shape
+from .registry import Array, accelerated, as_int64, empty
+
+
+def _rows(index: Array) -> list[int]:
+    rows: list[int] = np.asarray(index).tolist()
+    return rows
+
+
+@accelerated(floating=False)
+def gather(a: Array, index: Array) -> Array:
+    """out[i, ...] = a[index[i], ...]: (n, ...) for index (n,) with values in [0, len(a))."""
+    out = empty(a, (index.shape[0], *a.shape[1:]))
+    for i, row in enumerate(_rows(index)):
+        out[i : i + 1] = a[row : row + 1]
+    return out
+
+
+@gather.kernel
+def _(backend: Backend, a: Array, index: Array) -> Array:
+    out = empty(a, (index.shape[0], *a.shape[1:]))
+    backend.gather(a._view, as_int64(index)._view, out._view)
+    return out
+
+
+@accelerated(floating=False)
+def scatter(out: Array, index: Array, src: Array) -> None:
+    """out[index[i], ...] = src[i, ...] in place, in order of i: the last of equal indices stays."""
+    for i, row in enumerate(_rows(index)):
+        out[row : row + 1] = src[i : i + 1]
+
+
+@scatter.kernel
+def _(backend: Backend, out: Array, index: Array, src: Array) -> None:
+    backend.scatter(_like(src, out)._view, as_int64(index)._view, out._view)
+
+
+@accelerated(floating=False)
+def scatter_add(out: Array, index: Array, src: Array) -> None:
+    """out[index[i], ...] += src[i, ...] in place, in order of i."""
+    for i, row in enumerate(_rows(index)):
+        out[row : row + 1] = out[row : row + 1] + src[i : i + 1]
+
+
+@scatter_add.kernel
+def _(backend: Backend, out: Array, index: Array, src: Array) -> None:
+    backend.scatter_add(_like(src, out)._view, as_int64(index)._view, out._view)
+
+
+def _like(src: Array, out: Array) -> Array:
+    return src if src.dtype == out.dtype else src.astype(out.dtype)
+
+
+@accelerated(floating=False)
+def one_hot(index: Array, num_classes: int, dtype: Any) -> Array:
+    """(n, num_classes) with 1 where column == index[i], else 0; a row of zeros where none is."""
+    xp = index.__array_namespace__()
+    columns = xp.arange(num_classes, dtype=index.dtype, device=index.device)
+    return (xp.expand_dims(index, axis=1) == columns).astype(dtype)
+
+
+@one_hot.kernel
+def _(backend: Backend, index: Array, num_classes: int, dtype: Any) -> Array:
+    out = empty(index, (index.shape[0], num_classes), dtype)
+    backend.one_hot(as_int64(index)._view, out._view)
+    return out
+
+
+def _first_extreme(a: Array, extreme: Array, axis: int, keepdims: bool) -> Array:
+    """Positions (int64) of the first element equal to the extreme, or NaN where there is one."""
+    xp = a.__array_namespace__()
+    hits = a == extreme
+    if a.dtype.kind == "f":
+        hits = xp.logical_or(hits, xp.isnan(a))
+    shape = [1] * a.ndim
+    shape[axis] = a.shape[axis]
+    places = xp.reshape(xp.arange(a.shape[axis], dtype="int64", device=a.device), tuple(shape))
+    return xp.min(xp.where(hits, places, a.shape[axis]), axis=axis, keepdims=keepdims)
+
+
+@accelerated(floating=False)
+def argmax(a: Array, axis: int, keepdims: bool) -> Array:
+    """int64 positions of the first maximum along ``axis``; the first NaN where there is one."""
+    axis = normalize_axis("argmax", axis, a.ndim)
+    extreme = a.__array_namespace__().max(a, axis=axis, keepdims=True)
+    return _first_extreme(a, extreme, axis, keepdims)
+
+
+@argmax.kernel
+def _(backend: Backend, a: Array, axis: int, keepdims: bool) -> Array:
+    axis = normalize_axis("argmax", axis, a.ndim)
+    out = empty(a, reduced_shape(a.shape, (axis,), True), "int64")
+    backend.argmax(a._view, out._view, axis)
+    return out if keepdims else out.reshape(reduced_shape(a.shape, (axis,), False))
+
+
+@accelerated(floating=False)
+def argmin(a: Array, axis: int, keepdims: bool) -> Array:
+    """int64 positions of the first minimum along ``axis``; the first NaN where there is one."""
+    axis = normalize_axis("argmin", axis, a.ndim)
+    extreme = a.__array_namespace__().min(a, axis=axis, keepdims=True)
+    return _first_extreme(a, extreme, axis, keepdims)
+
+
+@argmin.kernel
+def _(backend: Backend, a: Array, axis: int, keepdims: bool) -> Array:
+    axis = normalize_axis("argmin", axis, a.ndim)
+    out = empty(a, reduced_shape(a.shape, (axis,), True), "int64")
+    backend.argmin(a._view, out._view, axis)
+    return out if keepdims else out.reshape(reduced_shape(a.shape, (axis,), False))

@@ -1,0 +1,70 @@
+"""Cross entropy of logits with integer class ids, and its gradient: definitions and kernels.
+
+Means over the batch, ignored classes and shapes are the op's business. Called by ``ops.loss``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..backends.base import Backend
+from ..errors import ShapeError
+from .indexing import one_hot
+from .registry import Array, accelerated, as_int64, empty
+from .softmax import log_softmax, softmax
+
+
+def _targets(logits: Array, labels: Array, smoothing: float) -> Array:
+    """q (N, C) = (1 - smoothing) * one_hot(label) + smoothing / C."""
+    classes = logits.shape[1]
+    hot = one_hot(labels, classes, logits.dtype)
+    return hot * (1.0 - smoothing) + smoothing / classes
+
+
+def _check_labels(op: str, logits: Array, labels: Array) -> None:
+    """Kernels trust the labels to index memory, so a wrong one must not reach them."""
+    ids, classes = np.asarray(labels), logits.shape[1]
+    if ids.size and not 0 <= ids.min() <= ids.max() < classes:
+        raise ShapeError(
+            f"{op}: class ids must be in [0, {classes}), got {ids.min()} to {ids.max()}; "
+            "check the labels or the number of classes"
+        )
+
+
+@accelerated
+def cross_entropy(logits: Array, labels: Array, smoothing: float) -> Array:
+    """(N,) = -sum_c q_c log softmax(logits)_c for logits (N, C), integer labels (N,) in [0, C).
+
+    q = (1 - smoothing) * one_hot(label) + smoothing / C. Terms with q_c = 0 count as 0 also where
+    the logit is -inf. ShapeError for a label outside the classes.
+    """
+    _check_labels("cross_entropy", logits, labels)
+    xp = logits.__array_namespace__()
+    q = _targets(logits, labels, smoothing)
+    terms = q * log_softmax.definition(logits, 1)
+    return -xp.sum(xp.where(q == 0, xp.zeros_like(terms), terms), axis=1)
+
+
+@cross_entropy.kernel
+def _(backend: Backend, logits: Array, labels: Array, smoothing: float) -> Array:
+    _check_labels("cross_entropy", logits, labels)
+    out = empty(logits, logits.shape[:1])
+    backend.cross_entropy(logits._view, as_int64(labels)._view, out._view, float(smoothing))
+    return out
+
+
+@accelerated
+def cross_entropy_grad(grad: Array, logits: Array, labels: Array, smoothing: float) -> Array:
+    """(N, C) = grad[:, None] * (softmax(logits) - q), grad (N,); the rest as in cross_entropy."""
+    _check_labels("cross_entropy_grad", logits, labels)
+    xp = logits.__array_namespace__()
+    slope = softmax.definition(logits, 1) - _targets(logits, labels, smoothing)
+    return xp.expand_dims(grad, axis=1) * slope
+
+
+@cross_entropy_grad.kernel
+def _(backend: Backend, grad: Array, logits: Array, labels: Array, smoothing: float) -> Array:
+    _check_labels("cross_entropy_grad", logits, labels)
+    out, ids = empty(logits, logits.shape), as_int64(labels)
+    backend.cross_entropy_grad(grad._view, logits._view, ids._view, out._view, float(smoothing))
+    return out

@@ -1,0 +1,128 @@
+"""One optimiser step over many parameters at once: SGD and Adam.
+
+Schedules, groups and state live in ``optim``, which calls this. Velocities and moments change in
+place; the new parameters are new arrays, so that a graph may still hold the old ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..backends.base import Backend
+from .registry import Array, accelerated, empty
+
+Arrays = Sequence[Array]
+
+
+@accelerated
+def sgd_step(
+    params: Arrays,
+    grads: Arrays,
+    velocities: Arrays,
+    lr: float,
+    momentum: float,
+    dampening: float,
+    weight_decay: float,
+    nesterov: bool,
+) -> Arrays:
+    """The new parameters; arrays of one dtype. ``velocities``: one each, or none at all.
+
+    g = grad + weight_decay*p; v = momentum*v + (1-dampening)*g (v = g without velocities);
+    new p = p - lr*(nesterov ? g + momentum*v : v).
+    """
+    new = []
+    for i, (param, grad) in enumerate(zip(params, grads, strict=True)):
+        step = grad + param * weight_decay if weight_decay else grad
+        if velocities:
+            velocity = velocities[i]
+            velocity[...] = velocity * momentum + step * (1.0 - dampening)
+            step = step + velocity * momentum if nesterov else velocity
+        new.append(param - step * lr)
+    return new
+
+
+@sgd_step.kernel
+def _(
+    backend: Backend,
+    params: Arrays,
+    grads: Arrays,
+    velocities: Arrays,
+    lr: float,
+    momentum: float,
+    dampening: float,
+    weight_decay: float,
+    nesterov: bool,
+) -> Arrays:
+    settings = (lr, momentum, dampening, weight_decay, nesterov)
+    if not _row_major(velocities):
+        return sgd_step.definition(params, grads, velocities, *settings)
+    outs = [empty(p, p.shape) for p in params]
+    views = [[a.compact()._view for a in arrays] for arrays in (params, grads, velocities, outs)]
+    backend.sgd_step(views[0], views[1], views[2], views[3], *settings)
+    return outs
+
+
+@accelerated
+def adam_step(
+    params: Arrays,
+    grads: Arrays,
+    firsts: Arrays,
+    seconds: Arrays,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    decoupled: bool,
+    step: int,
+) -> Arrays:
+    """The new parameters by Adam (Kingma & Ba 2015), step 1, 2, ...; moments one each.
+
+    m = beta1*m + (1-beta1)*g; v = beta2*v + (1-beta2)*g**2; new p = p - lr*u/(sqrt(w)+eps) with
+    u = m/(1-beta1**step), w = v/(1-beta2**step). Weight decay: g = grad + weight_decay*p, or
+    ``decoupled`` (AdamW, Loshchilov & Hutter 2019): p *= 1 - lr*weight_decay first.
+    """
+    new = []
+    for param, grad, first, second in zip(params, grads, firsts, seconds, strict=True):
+        xp = param.__array_namespace__()
+        if decoupled:
+            param = param * (1.0 - lr * weight_decay)
+        elif weight_decay:
+            grad = grad + param * weight_decay
+        first[...] = first * beta1 + grad * (1.0 - beta1)
+        second[...] = second * beta2 + grad * grad * (1.0 - beta2)
+        mean = first / (1.0 - beta1**step)
+        spread = xp.sqrt(second / (1.0 - beta2**step))
+        new.append(param - lr * mean / (spread + eps))
+    return new
+
+
+@adam_step.kernel
+def _(
+    backend: Backend,
+    params: Arrays,
+    grads: Arrays,
+    firsts: Arrays,
+    seconds: Arrays,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    decoupled: bool,
+    step: int,
+) -> Arrays:
+    settings = (lr, beta1, beta2, eps, weight_decay, decoupled, step)
+    if not _row_major(firsts) or not _row_major(seconds):
+        return adam_step.definition(params, grads, firsts, seconds, *settings)
+    outs = [empty(p, p.shape) for p in params]
+    views = [
+        [a.compact()._view for a in arrays] for arrays in (params, grads, firsts, seconds, outs)
+    ]
+    backend.adam_step(views[0], views[1], views[2], views[3], views[4], *settings)
+    return outs
+
+
+def _row_major(states: Arrays) -> bool:
+    """State that changes in place must be compact as it is: a compact copy would not do."""
+    return all(state.is_compact() for state in states)

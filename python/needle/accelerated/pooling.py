@@ -1,0 +1,107 @@
+"""Max and average pooling over windows of images (N, H, W, C), with their gradients.
+
+Shapes and padding (at most half the kernel) are checked, and NCHW is translated, by
+``ops.pooling``, which calls this.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..backends.base import Backend, Pair
+from .registry import Array, accelerated, empty, full
+from .windows import Geometry, crop, pad, windows
+
+Image = tuple[int, int, int, int]
+
+
+def _geometry(op: str, shape: Image, kernel: Pair, stride: Pair, padding: Pair) -> Geometry:
+    return Geometry(op, (shape[1], shape[2]), kernel, stride, padding)
+
+
+def _out_shape(op: str, shape: Image, kernel: Pair, stride: Pair, padding: Pair) -> Image:
+    rows, columns = _geometry(op, shape, kernel, stride, padding).out
+    return (shape[0], rows, columns, shape[3])
+
+
+@accelerated
+def max_pool2d(x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
+    """(N, OH, OW, C): the maximum of each window; padding never wins, NaN does."""
+    xp = x.__array_namespace__()
+    geometry = _geometry("max_pool2d", x.shape, kernel, stride, padding)
+    return xp.max(windows(pad(x, padding, -math.inf), geometry), axis=(3, 4))
+
+
+@max_pool2d.kernel
+def _(backend: Backend, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
+    out = empty(x, _out_shape("max_pool2d", x.shape, kernel, stride, padding))
+    backend.max_pool2d(x._view, out._view, kernel, stride, padding)
+    return out
+
+
+@accelerated
+def max_pool2d_grad(grad: Array, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
+    """x_grad (N, H, W, C): each output's gradient goes to the first maximum of its window.
+
+    First means row by row; the first NaN where there is one.
+    """
+    xp = x.__array_namespace__()
+    geometry = _geometry("max_pool2d", x.shape, kernel, stride, padding)
+    highest = max_pool2d.definition(x, kernel, stride, padding)
+    padded = pad(x, padding, -math.inf)
+    inside = pad(full(x, x.shape, True, "bool"), padding, False)
+    free = full(x, highest.shape, True, "bool")  # no tap has taken the window's gradient yet
+    x_grad = full(x, padded.shape, 0.0)
+    for down, across in geometry.taps():
+        value = padded[:, down, across, :]
+        wins = xp.logical_or(value == highest, xp.isnan(value))
+        wins = xp.logical_and(xp.logical_and(wins, inside[:, down, across, :]), free)
+        free = xp.logical_and(free, xp.logical_not(wins))
+        gain = xp.where(wins, grad, xp.zeros_like(grad))
+        x_grad[:, down, across, :] = x_grad[:, down, across, :] + gain
+    return crop(x_grad, padding)
+
+
+@max_pool2d_grad.kernel
+def _(backend: Backend, grad: Array, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
+    out = empty(x, x.shape)
+    backend.max_pool2d_grad(grad._view, x._view, out._view, kernel, stride, padding)
+    return out
+
+
+@accelerated
+def avg_pool2d(x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
+    """(N, OH, OW, C): the mean of each window; padding counts as zeros in the mean."""
+    xp = x.__array_namespace__()
+    geometry = _geometry("avg_pool2d", x.shape, kernel, stride, padding)
+    return xp.mean(windows(pad(x, padding), geometry), axis=(3, 4))
+
+
+@avg_pool2d.kernel
+def _(backend: Backend, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
+    out = empty(x, _out_shape("avg_pool2d", x.shape, kernel, stride, padding))
+    backend.avg_pool2d(x._view, out._view, kernel, stride, padding)
+    return out
+
+
+@accelerated
+def avg_pool2d_grad(
+    grad: Array, x_shape: Image, kernel: Pair, stride: Pair, padding: Pair
+) -> Array:
+    """x_grad (N, H, W, C) = ``x_shape``: each output's gradient spread evenly over its window."""
+    n, h, w, c = x_shape
+    geometry = _geometry("avg_pool2d", x_shape, kernel, stride, padding)
+    share = grad * (1.0 / (kernel[0] * kernel[1]))
+    x_grad = full(grad, (n, h + 2 * padding[0], w + 2 * padding[1], c), 0.0)
+    for down, across in geometry.taps():
+        x_grad[:, down, across, :] = x_grad[:, down, across, :] + share
+    return crop(x_grad, padding)
+
+
+@avg_pool2d_grad.kernel
+def _(
+    backend: Backend, grad: Array, x_shape: Image, kernel: Pair, stride: Pair, padding: Pair
+) -> Array:
+    out = empty(grad, x_shape)
+    backend.avg_pool2d_grad(grad._view, out._view, kernel, stride, padding)
+    return out

@@ -1,0 +1,61 @@
+"""Softmax, its logarithm, and logsumexp: definitions and kernels.
+
+Cross entropy is in ``loss``. Called by ``ops.loss``. The maximum is subtracted first, so that no
+exponential overflows; a slice that holds NaN or +inf gives NaN in softmax, as the formula does.
+"""
+
+from __future__ import annotations
+
+from ..backends.base import Backend
+from ..shapes import normalize_axes, normalize_axis, reduced_shape
+from .registry import Array, accelerated, empty
+
+
+@accelerated
+def softmax(a: Array, axis: int) -> Array:
+    """exp(a - max) / sum(exp(a - max)) along ``axis``; any shape."""
+    xp = a.__array_namespace__()
+    exps = xp.exp(a - xp.max(a, axis=axis, keepdims=True))
+    return exps / xp.sum(exps, axis=axis, keepdims=True)
+
+
+@softmax.kernel
+def _(backend: Backend, a: Array, axis: int) -> Array:
+    out = empty(a, a.shape)
+    backend.softmax(a._view, out._view, normalize_axis("softmax", axis, a.ndim))
+    return out
+
+
+@accelerated
+def log_softmax(a: Array, axis: int) -> Array:
+    """a - logsumexp(a) along ``axis``; any shape."""
+    xp = a.__array_namespace__()
+    shifted = a - xp.max(a, axis=axis, keepdims=True)
+    return shifted - xp.log(xp.sum(xp.exp(shifted), axis=axis, keepdims=True))
+
+
+@log_softmax.kernel
+def _(backend: Backend, a: Array, axis: int) -> Array:
+    out = empty(a, a.shape)
+    backend.log_softmax(a._view, out._view, normalize_axis("log_softmax", axis, a.ndim))
+    return out
+
+
+@accelerated
+def logsumexp(a: Array, axes: int | tuple[int, ...] | None, keepdims: bool) -> Array:
+    """log(sum(exp(a))) over ``axes`` (None: all). All -inf gives -inf, any +inf gives +inf."""
+    xp = a.__array_namespace__()
+    over = normalize_axes("logsumexp", axes, a.ndim)
+    highest = xp.max(a, axis=over, keepdims=True)
+    # An infinite maximum would give inf - inf; nothing is subtracted there.
+    finite = xp.where(xp.isinf(highest), xp.zeros_like(highest), highest)
+    result = xp.log(xp.sum(xp.exp(a - finite), axis=over, keepdims=True)) + finite
+    return result if keepdims else xp.reshape(result, reduced_shape(tuple(a.shape), over, False))
+
+
+@logsumexp.kernel
+def _(backend: Backend, a: Array, axes: int | tuple[int, ...] | None, keepdims: bool) -> Array:
+    over = normalize_axes("logsumexp", axes, a.ndim)
+    out = empty(a, reduced_shape(a.shape, over, True))
+    backend.logsumexp(a._view, out._view)
+    return out if keepdims else out.reshape(reduced_shape(a.shape, over, False))

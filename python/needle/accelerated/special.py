@@ -1,0 +1,18 @@
+"""The error function, which NumPy lacks. Called by ``ops`` (erf, gelu)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..backends.numpy_backend import erf as numpy_erf
+from .registry import Array
+
+
+def erf(a: Array) -> Array:
+    """2/sqrt(pi) times the integral of exp(-t*t) from 0 to a, elementwise; floating arrays.
+
+    ``erf`` is one of the required unary functions, so every backend has it.
+    """
+    if isinstance(a, np.ndarray):
+        return numpy_erf(a)
+    return a.__array_namespace__().erf(a)
