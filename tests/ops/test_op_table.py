@@ -1,0 +1,169 @@
+"""The tests that every row of the op table gives, on every device of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from needle import Tensor, TensorTuple
+from needle.backend_selection import array_api as xp
+from needle.backend_selection import from_numpy
+from needle.ops import REGISTRY
+from needle.testing import check_gradients
+from tests.op_row import OpRow
+from tests.op_table import ROWS
+
+every_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+FAILING = [(row, failure) for row in ROWS for failure in row.failures]
+
+
+def drawn(row: OpRow) -> tuple[Any, ...]:
+    return row.inputs(np.random.default_rng(sum(map(ord, row.id))))
+
+
+def typed(host: Any, dtype: str) -> Any:
+    """Floating inputs in the dtype under test; masks and ids as they are."""
+    return host.astype(dtype) if host.dtype.kind == "f" else host
+
+
+def tensor(host: Any, device: Any) -> Tensor:
+    return Tensor(host, device=device, dtype=host.dtype)
+
+
+def results(out: Any) -> list[Any]:
+    return list(out) if isinstance(out, (tuple, list, TensorTuple)) else [out]
+
+
+def compare(row: OpRow, out: Any, hosts: tuple[Any, ...], dtype: str) -> None:
+    """Shape, dtype and values of each result against the oracle in float64."""
+    wide = [h.astype(np.float64) if h.dtype.kind != "b" else h for h in hosts]
+    with np.errstate(all="ignore"):
+        expected = results(row.oracle(*wide))
+    for got, want in zip(results(out), expected, strict=True):
+        want = np.asarray(want)
+        assert got.shape == want.shape
+        assert got.dtype == (row.out_dtype or dtype)
+        rtol = row.rtol if dtype == "float32" else 1e-12
+        np.testing.assert_allclose(got.numpy(), want, rtol=rtol, atol=rtol)
+
+
+@every_row
+def test_forward(row: OpRow, device: Any) -> None:
+    for dtype in row.dtypes:
+        hosts = tuple(typed(h, dtype) for h in drawn(row))
+        compare(row, row.call(*[tensor(h, device) for h in hosts]), hosts, dtype)
+
+
+def permuted(host: Any, device: Any) -> Any:
+    order = tuple(reversed(range(host.ndim)))
+    return xp.permute_dims(from_numpy(host.transpose(order), device, host.dtype), order)
+
+
+def sliced(host: Any, device: Any) -> Any:
+    wide = np.zeros([2 * size for size in host.shape], host.dtype)
+    index = (slice(None, None, 2),) * host.ndim
+    wide[index] = host
+    return from_numpy(wide, device, host.dtype)[index]
+
+
+def reversed_(host: Any, device: Any) -> Any:
+    index = (slice(None, None, -1),) * host.ndim
+    return from_numpy(host[index], device, host.dtype)[index]
+
+
+def offset(host: Any, device: Any) -> Any:
+    wide = np.zeros([size + 1 for size in host.shape], host.dtype)
+    index = (slice(1, None),) * host.ndim
+    wide[index] = host
+    return from_numpy(wide, device, host.dtype)[index]
+
+
+LAYOUTS: dict[str, Callable[[Any, Any], Any]] = {
+    "permuted": permuted,
+    "sliced": sliced,
+    "negative": reversed_,
+    "offset": offset,
+}
+
+
+@every_row
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(row: OpRow, layout: str, device: Any) -> None:
+    """The result does not depend on where the input's elements lie."""
+    hosts = tuple(typed(h, "float64") for h in drawn(row))
+    arrays = [LAYOUTS[layout](h, device) if h.ndim else from_numpy(h, device) for h in hosts]
+    compare(row, row.call(*[Tensor.make_const(a) for a in arrays]), hosts, "float64")
+
+
+@every_row
+def test_repeated_elements(row: OpRow, device: Any) -> None:
+    """Inputs whose first axis is one row seen many times (stride 0)."""
+    hosts = [typed(h, "float64") for h in drawn(row)]
+    repeated, arrays = [], []
+    for host in hosts:
+        first = host[:1] if host.ndim else host
+        repeated.append(np.broadcast_to(first, host.shape))
+        arrays.append(xp.broadcast_to(from_numpy(first, device, host.dtype), host.shape))
+    out = row.call(*[Tensor.make_const(a) for a in arrays])
+    compare(row, out, tuple(repeated), "float64")
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.resize], ids=lambda row: row.id)
+@pytest.mark.parametrize("size", [1, 0])
+def test_sizes(row: OpRow, size: int, device: Any) -> None:
+    if size == 0 and not row.empty:
+        pytest.skip("needs an element: see its error row")
+    hosts = tuple(typed(h[:size], "float64") for h in drawn(row))
+    compare(row, row.call(*[tensor(h, device) for h in hosts]), hosts, "float64")
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.order], ids=lambda row: row.id)
+def test_gradients(row: OpRow, device: Any) -> None:
+    """Every order along random directions in float64."""
+    hosts = [tensor(h, device) if h.dtype.kind != "f" else h for h in drawn(row)]
+    check_gradients(row.call, *hosts, order=row.order, device=device)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.order], ids=lambda row: row.id)
+def test_backward_keeps_dtype_and_inputs(row: OpRow, device: Any) -> None:
+    """float32 gradients of float32 inputs; forward and backward write to no input."""
+    hosts = tuple(typed(h, "float32") for h in drawn(row))
+    tensors = [tensor(h, device) for h in hosts]
+    total = None
+    for out in results(row.call(*tensors)):
+        total = out.sum() if total is None else total + out.sum()
+    assert total is not None
+    total.backward()
+    for host, given in zip(hosts, tensors):
+        assert np.array_equal(given.numpy(), host)
+        if host.dtype.kind == "f" and given.grad is not None:
+            assert given.grad.shape == host.shape
+            if row.out_dtype is None:
+                assert given.grad.dtype == "float32"
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if not row.order], ids=lambda row: row.id)
+def test_not_differentiable(row: OpRow, device: Any) -> None:
+    tensors = [tensor(h, device) for h in drawn(row)]
+    for out in results(row.call(*tensors)):
+        if out.requires_grad:
+            (out.astype("float64").sum()).backward()
+    assert all(given.grad is None for given in tensors)
+
+
+@pytest.mark.parametrize(
+    ("row", "failure"),
+    FAILING,
+    ids=[f"{row.id}-{row.failures.index(failure)}" for row, failure in FAILING],
+)
+def test_errors(row: OpRow, failure: Any, device: Any) -> None:
+    with pytest.raises(failure.error) as raised:
+        failure.call(lambda host: tensor(host, device))
+    assert failure.message in str(raised.value)
+
+
+def test_every_op_has_a_row() -> None:
+    assert set(REGISTRY) == {row.name for row in ROWS}
