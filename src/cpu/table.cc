@@ -18,7 +18,11 @@ namespace {
   ROW(matmul)             \
   ROW(conv2d)             \
   ROW(conv2d_input_grad)  \
-  ROW(conv2d_weight_grad)
+  ROW(conv2d_weight_grad) \
+  ROW(batch_norm)         \
+  ROW(batch_norm_grad)    \
+  ROW(layer_norm)         \
+  ROW(layer_norm_grad)
 
 #define NEEDLE_QUOTE_(text) #text
 #define NEEDLE_QUOTE(text) NEEDLE_QUOTE_(text)

@@ -1,0 +1,158 @@
+// Loops shared by the normalisations, pooling and softmax: vectorised sums along a run of memory,
+// and a walk over the leading dimensions of several views at once.
+#pragma once
+
+#include <cstdint>
+
+#include "core/simd.h"
+#include "core/view.h"
+
+namespace needle::cpu::NEEDLE_ISA {
+namespace {
+
+using Index = std::int64_t;
+
+// Elements summed in their own type; the sums of such blocks are added up in double.
+constexpr Index kSumBlock = 2048;
+
+// Elements p[i * stride], as scalars or (stride 1) as vectors.
+template <class T>
+struct Run {
+  const T* data;
+  Index stride;
+
+  template <class V>
+  [[gnu::always_inline]] V get(Index i) const {
+    if constexpr (sizeof(V) == sizeof(T)) {
+      return data[i * stride];
+    } else {
+      return simd::load(data + i);
+    }
+  }
+};
+
+// Adds `Count` sums over i in [0, n) to `totals`. term(V{}, i, sums) adds what element i, or the
+// vector of elements from i on, contributes; V says which.
+template <class T, int Count, class Term>
+[[gnu::always_inline]] inline void sum_terms(Index n, bool contiguous, double (&totals)[Count],
+                                             Term term) {
+  using V = simd::Vector<T>;
+  constexpr Index W = simd::kLanes<T>;
+  for (Index begin = 0; begin < n; begin += kSumBlock) {
+    const Index end = n - begin < kSumBlock ? n : begin + kSumBlock;
+    Index i = begin;
+    T rest[Count] = {};
+    if (contiguous) {
+      V a[Count] = {}, b[Count] = {};
+      for (; i + 2 * W <= end; i += 2 * W) {
+        term(V{}, i, a);
+        term(V{}, i + W, b);
+      }
+      for (int k = 0; k < Count; ++k) {
+        const V both = a[k] + b[k];
+        for (Index lane = 0; lane < W; ++lane) rest[k] += both[lane];
+      }
+    }
+    for (; i < end; ++i) term(T{}, i, rest);
+    for (int k = 0; k < Count; ++k) totals[k] += double(rest[k]);
+  }
+}
+
+// Mean and sum of squared deviations of a run, by way of a first mean so that nothing cancels.
+struct Moments {
+  double n = 0, mean = 0, squares = 0;
+
+  // Chan, Golub, LeVeque: moments of two sets together.
+  void add(const Moments& other) {
+    if (other.n == 0) return;
+    const double total = n + other.n, delta = other.mean - mean;
+    mean += delta * (other.n / total);
+    squares += other.squares + delta * delta * (n * other.n / total);
+    n = total;
+  }
+  double variance() const { return n > 0 ? squares / n : 0.0; }
+};
+
+// From sums of (x - shift) and (x - shift)^2 over n elements.
+[[maybe_unused]] Moments shifted_moments(double n, double shift, double first, double second) {
+  const double squares = second - first * first / n;
+  return {n, shift + first / n, squares < 0 ? 0.0 : squares};
+}
+
+template <class T>
+Moments moments_of(const Run<T>& x, Index n) {
+  if (n == 0) return {};
+  double sum[1] = {};
+  sum_terms<T>(n, x.stride == 1, sum,
+               [&x](auto v, Index i, auto* sums) { sums[0] += x.template get<decltype(v)>(i); });
+  const T shift = T(sum[0] / double(n));
+  double sums[2] = {};
+  sum_terms<T>(n, x.stride == 1, sums, [&x, shift](auto v, Index i, auto* s) {
+    const auto d = x.template get<decltype(v)>(i) - shift;
+    s[0] += d;
+    s[1] += d * d;
+  });
+  return shifted_moments(double(n), double(shift), sums[0], sums[1]);
+}
+
+// The first `ndim` dimensions that up to four views share, merged where all allow it.
+struct Leading {
+  int views = 0, ndim = 0;
+  Index size = 1;
+  Index shape[kMaxDims] = {};
+  Index strides[4][kMaxDims] = {};
+
+  // Offsets (in elements) of position `index`, row-major.
+  void locate(Index index, Index* at, Index* offsets) const {
+    for (int v = 0; v < views; ++v) offsets[v] = 0;
+    for (int axis = ndim - 1; axis >= 0; --axis) {
+      at[axis] = index % shape[axis];
+      index /= shape[axis];
+      for (int v = 0; v < views; ++v) offsets[v] += at[axis] * strides[v][axis];
+    }
+  }
+
+  void next(Index* at, Index* offsets) const {
+    for (int axis = ndim - 1; axis >= 0; --axis) {
+      for (int v = 0; v < views; ++v) offsets[v] += strides[v][axis];
+      if (++at[axis] < shape[axis]) return;
+      for (int v = 0; v < views; ++v) offsets[v] -= shape[axis] * strides[v][axis];
+      at[axis] = 0;
+    }
+  }
+
+  // f(position, offsets) for positions [begin, end).
+  template <class F>
+  [[gnu::always_inline]] void each(Index begin, Index end, F&& f) const {
+    if (begin >= end) return;
+    Index at[kMaxDims], offsets[4];
+    locate(begin, at, offsets);
+    for (Index position = begin; position < end; ++position) {
+      f(position, static_cast<const Index*>(offsets));
+      next(at, offsets);
+    }
+  }
+};
+
+// Dimensions [0, ndim) of the views; dimension `skip` (if >= 0) is left out.
+[[maybe_unused]] Leading leading_dims(int ndim, int skip, const View* const* views, int count) {
+  Leading lead;
+  lead.views = count;
+  for (int axis = 0; axis < ndim; ++axis) {
+    const Index size = views[0]->shape[axis];
+    if (axis == skip) continue;
+    lead.size *= size;
+    if (size == 1) continue;
+    bool merges = lead.ndim > 0;
+    for (int v = 0; v < count && merges; ++v) {
+      merges = lead.strides[v][lead.ndim - 1] == views[v]->strides[axis] * size;
+    }
+    const int to = merges ? lead.ndim - 1 : lead.ndim++;
+    lead.shape[to] = merges ? lead.shape[to] * size : size;
+    for (int v = 0; v < count; ++v) lead.strides[v][to] = views[v]->strides[axis];
+  }
+  return lead;
+}
+
+}  // namespace
+}  // namespace needle::cpu::NEEDLE_ISA
