@@ -153,14 +153,14 @@ def _unpack(archive: Path, folder: str, members: Sequence[str], target: Path) ->
     try:
         with tarfile.open(archive, "r:*") as tar:
             for member in tar:
-                name = wanted.pop(member.name.removeprefix("./"), None)
-                source = tar.extractfile(member) if name and member.isfile() else None
-                if name and source is not None:
+                source = tar.extractfile(member) if member.isfile() else None
+                name = wanted.pop(member.name.removeprefix("./"), None) if source else None
+                if source is not None and name is not None:
                     _copy_member(source, target / name)
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{archive}: not a whole tar archive ({error}); remove it") from error
     if wanted:
-        raise DataError(f"{archive}: expected the files {sorted(wanted)} in it, got none of them")
+        raise DataError(f"{archive}: must have the files {sorted(wanted)}, got an archive without")
 
 
 def _copy_member(source: IO[bytes], target: Path) -> None:
@@ -205,9 +205,7 @@ def _transfer(url: str, name: str, part: Path, policy: Policy) -> bool:
         with urllib.request.urlopen(_request(url, part, have), timeout=policy.timeout) as answer:
             start = _start_of(answer, have)
             total = _total_of(answer, start)
-            _note_path(part).write_text(
-                json.dumps({"url": url, "etag": answer.headers.get("ETag")}), encoding="utf-8"
-            )
+            _write_note(part, {"url": url, "etag": answer.headers.get("ETag")})
             _receive(answer, part, start, total, name, policy)
             return start > 0
     except urllib.error.HTTPError as error:
@@ -340,6 +338,13 @@ def _read_note(part: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return note if isinstance(note, dict) else {}
+
+
+def _write_note(part: Path, note: dict[str, Any]) -> None:
+    try:
+        _note_path(part).write_text(json.dumps(note), encoding="utf-8")
+    except OSError as error:
+        raise _cannot_write(_note_path(part), error) from error
 
 
 def _discard(part: Path) -> None:

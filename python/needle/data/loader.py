@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..backend_selection import device as find_device
 from .collate import default_collate, to_tensors
 from .random_source import check_seed, keyed
 from .sampler import (
@@ -57,7 +58,8 @@ class DataLoader:
         seed: int | None = None,
         device: Any = None,
     ) -> None:
-        self.dataset, self.shuffle, self.device = dataset, shuffle, device
+        self.dataset, self.shuffle = dataset, shuffle
+        self.device = None if device is None else find_device(device)
         self.batch_size = check_batch_size("DataLoader", batch_size)
         self.drop_last, self.collate = drop_last, collate
         self.transforms = _check_transforms(dataset, transforms)
@@ -206,7 +208,7 @@ class LoaderIterator:
     def __init__(self, loader: DataLoader, epoch: int, start: int) -> None:
         self._loader, self.epoch, self.position = loader, epoch, start
         self.finished = False
-        self._batches: Iterator[Any] = islice(iter(loader._begin(epoch)), start, None)
+        self._batches: Iterator[Any] = islice(loader._begin(epoch), start, None)
 
     def __iter__(self) -> LoaderIterator:
         return self

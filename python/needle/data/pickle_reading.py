@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -92,6 +93,13 @@ class _Unpickler(pickle._Unpickler):
             raise DataError(
                 f"the pickle asks for {module}.{name}, which a data set does not need"
             ) from None
+
+    def _load_bytearray(self: Any) -> None:
+        """The parent's would take the promised length before it reads."""
+        (size,) = struct.unpack("<Q", self.read(8))
+        self.append(bytearray(self.read(size)))
+
+    dispatch = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: _load_bytearray}  # noqa: RUF012
 
 
 def read_pickle(path: str | os.PathLike[str], limit: int = 1 << 28) -> Any:

@@ -1,7 +1,7 @@
 """Where data gets its random numbers: the global NumPy stream, or one of each sample's own.
 
 Transforms draw from ``random_source()``. A loader with a seed keys it (``keyed``) around each
-sample by (seed, epoch, index); without one, programs of the course see exactly the global stream they expect.
+sample by (seed, epoch, index); without one, programs of the course see the global stream.
 Counter-based bits (Philox) and NumPy's frozen ``RandomState`` methods keep the numbers the same
 on every machine and NumPy version.
 """

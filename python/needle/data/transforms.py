@@ -169,7 +169,8 @@ class Resize(Transform):
         across = _bilinear_weights(width, columns, self.antialias).astype(work)
         tall = (down @ x.reshape(height, -1).astype(work)).reshape(rows, width, -1)
         out = np.matmul(across, tall)
-        return out.astype(x.dtype) if x.dtype.kind == "f" else np.rint(out).astype(x.dtype)
+        resized: Image = (out if x.dtype.kind == "f" else np.rint(out)).astype(x.dtype)
+        return resized
 
     def _target(self, height: int, width: int) -> tuple[int, int]:
         if isinstance(self.size, tuple):

@@ -1,0 +1,109 @@
+"""Collating samples to batches, and batches to Tensors."""
+
+from collections import namedtuple
+
+import numpy as np
+import pytest
+
+import needle
+from needle.data import collate, default_collate
+from needle.errors import DTypeError, ShapeError
+
+Pair = namedtuple("Pair", "image label")
+
+
+@pytest.fixture
+def no_tensors():
+    collate.set_tensor_type(None)
+    yield
+    collate.set_tensor_type(needle.Tensor)
+
+
+@pytest.mark.parametrize(
+    "samples, want",
+    [
+        ([np.ones(2, "f4"), np.zeros(2, "f4")], np.array([[1, 1], [0, 0]], "f4")),
+        ([np.int64(3), np.int64(4)], np.array([3, 4], "i8")),
+        ([np.uint8(3), np.uint8(4)], np.array([3, 4], "u1")),
+        ([np.float64(0.5), np.float64(1)], np.array([0.5, 1], "f8")),
+        ([1, 2], np.array([1, 2], "i8")),
+        ([1.5, 2], np.array([1.5, 2], "f4")),
+        ([True, False], np.array([True, False])),
+        ([np.bool_(True)], np.array([True])),
+    ],
+)
+def test_arrays_and_numbers(samples, want):
+    got = default_collate(samples)
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
+
+
+def test_structures_keep_their_kind():
+    batch = default_collate([{"x": (1, [2.0]), "name": "a"}, {"x": (3, [4.0]), "name": "b"}])
+    assert isinstance(batch["x"], tuple) and isinstance(batch["x"][1], list)
+    assert batch["x"][0].tolist() == [1, 3] and batch["x"][1][0].tolist() == [2, 4]
+    assert batch["name"] == ["a", "b"]
+    pairs = default_collate([Pair(np.zeros(2), 1), Pair(np.ones(2), 2)])
+    assert isinstance(pairs, Pair) and pairs.label.tolist() == [1, 2]
+
+
+def test_needle_arrays_and_tensors_are_samples_too():
+    tensor = needle.Tensor(np.ones((2, 2)), dtype="float32")
+    for sample in (tensor, tensor.realize_cached_data()):
+        np.testing.assert_array_equal(default_collate([sample, sample]), np.ones((2, 2, 2)))
+
+
+@pytest.mark.parametrize(
+    "samples, error, message",
+    [
+        ([], ShapeError, "at least one sample, got none"),
+        (
+            [np.zeros((2, 3)), np.zeros((3, 3))],
+            ShapeError,
+            r"one shape, got \(2, 3\) in sample 0 and \(3, 3\) in sample 1; resize",
+        ),
+        ([(1, 2), (1,)], ShapeError, "must have 2 fields, got 1 in sample 1"),
+        ([(1, 2), 3], ShapeError, "must have 2 fields, got 3 in sample 1"),
+        ([{"a": 1}, {"b": 1}], ShapeError, r"the keys \['a'\], got \['b'\] in sample 1"),
+        ([{"a": 1}, 5], ShapeError, r"the keys \['a'\], got 5 in sample 1"),
+        ([1, 2.5], TypeError, r"starts with the int 1 must hold ints, got \[1, 2.5\]"),
+        ([object()], TypeError, "cannot make a batch of object; return arrays"),
+        ([None], TypeError, "cannot make a batch of NoneType"),
+    ],
+)
+def test_samples_that_do_not_fit(samples, error, message):
+    with pytest.raises(error, match=message):
+        default_collate(samples)
+
+
+def test_arrays_become_tensors_wherever_they_are():
+    batch = {"x": (np.ones((2, 3), "f4"), [np.arange(2)]), "names": ["a", "b"], "n": 3}
+    got = collate.to_tensors(batch)
+    x, (ids,) = got["x"]
+    assert isinstance(x, needle.Tensor) and x.dtype == "float32" and not x.requires_grad
+    assert ids.dtype == "int64" and ids.numpy().tolist() == [0, 1]
+    assert got["names"] == ["a", "b"] and got["n"] == 3
+    pair = collate.to_tensors(Pair(np.ones(1), np.ones(1)))
+    assert isinstance(pair, Pair) and isinstance(pair.label, needle.Tensor)
+
+
+@pytest.mark.parametrize(
+    "given, want",
+    [("uint8", "uint8"), ("bool", "bool"), ("int16", "int32"), ("uint32", "int64")],
+)
+def test_integers_keep_a_dtype_that_holds_them(given, want):
+    assert collate.to_tensors(np.ones(2, given)).dtype == want
+
+
+def test_what_tensors_cannot_hold():
+    with pytest.raises(DTypeError, match="dtype uint64, which tensors do not have"):
+        collate.to_tensors(np.ones(2, "uint64"))
+    text = np.array(["a"])
+    assert collate.to_tensors(text) is text
+
+
+def test_without_the_hook_batches_are_numpy(no_tensors):
+    batch = (np.ones(2), 3)
+    assert collate.to_tensors(batch) is batch
+    got = next(iter(needle.data.DataLoader(needle.data.ArrayDataset(np.arange(4)), 2)))
+    assert isinstance(got[0], np.ndarray) and got[0].tolist() == [0, 1]

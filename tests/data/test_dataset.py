@@ -1,0 +1,129 @@
+"""Datasets over arrays: items by int, slice and index array, batched fetch, subsets, joins."""
+
+import numpy as np
+import pytest
+
+from needle import data
+from needle.errors import ShapeError
+
+
+class Squares(data.Dataset):
+    """Sample i is i squared."""
+
+    def __getitem__(self, index):
+        if not 0 <= index < 5:
+            raise IndexError(index)
+        return self.apply_transforms(index**2)
+
+    def __len__(self):
+        return 5
+
+
+def image_arrays(n=6, **options):
+    images = np.random.default_rng(0).integers(0, 256, (n, 4, 3, 2), dtype=np.uint8)
+    return images, data.ImageArrays(images, np.arange(n, dtype=np.uint8), **options)
+
+
+def test_transforms_of_a_dataset_run_in_order():
+    dataset = Squares(transforms=[lambda x: x + 1, lambda x: x * 10])
+    assert [dataset[i] for i in range(5)] == [10, 20, 50, 100, 170]
+    assert Squares().apply_transforms(3) == 3
+
+
+def test_a_bare_dataset_says_what_to_define():
+    with pytest.raises(NotImplementedError, match="must define __getitem__"):
+        data.Dataset()[0]
+    with pytest.raises(NotImplementedError, match="must define __len__"):
+        len(data.Dataset())
+
+
+def test_an_array_dataset_gives_tuples_also_for_one_array():
+    x = np.arange(12.0).reshape(4, 3)
+    dataset = data.NDArrayDataset(x)
+    assert len(dataset) == 4 and isinstance(dataset[1], tuple) and len(dataset[1]) == 1
+    np.testing.assert_array_equal(dataset[1][0], x[1])
+    np.testing.assert_array_equal(dataset[-1][0], x[3])
+    np.testing.assert_array_equal(dataset[1:3][0], x[1:3])
+
+
+def test_an_array_dataset_fetches_rows_of_every_array():
+    x, y = np.arange(12.0).reshape(4, 3), np.arange(4)
+    got = data.ArrayDataset(x, y).fetch(np.array([3, 0, 3]))
+    np.testing.assert_array_equal(got[0], x[[3, 0, 3]])
+    np.testing.assert_array_equal(got[1], [3, 0, 3])
+
+
+def test_transforms_of_an_array_dataset_see_the_first_arrays_row():
+    x, y = np.arange(12.0).reshape(4, 3), np.arange(4)
+    dataset = data.ArrayDataset(x, y, transforms=[lambda row: row[:2] * 2])
+    np.testing.assert_array_equal(dataset[2][0], [12, 14])
+    np.testing.assert_array_equal(dataset[0:2][0], [[0, 2], [6, 8]])
+    assert dataset[2][1] == 2 and dataset.fetch(np.array([0])) is None
+
+
+def test_an_index_out_of_range_ends_iteration_over_a_dataset():
+    assert [int(row[0]) for row in data.ArrayDataset(np.arange(3))] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "arrays", [(), (np.zeros(3), np.zeros(4)), (np.float32(1),)], ids=["none", "lengths", "scalar"]
+)
+def test_arrays_of_different_lengths_are_refused(arrays):
+    with pytest.raises(ShapeError, match="ArrayDataset: needs arrays with the same first axis"):
+        data.ArrayDataset(*arrays)
+
+
+@pytest.mark.parametrize("layout", ["CHW", "HWC"])
+def test_images_come_as_float32_in_the_layout(layout):
+    images, dataset = image_arrays(layout=layout)
+    want = images.astype(np.float32) / np.float32(255)
+    if layout == "CHW":
+        want = want.transpose(0, 3, 1, 2)
+    item, label = dataset[2]
+    assert item.dtype == np.float32 and item.flags.c_contiguous and label == 2
+    np.testing.assert_array_equal(item, want[2])
+    for batch in (dataset[1:4], dataset[[1, 2, 3]], dataset.fetch(np.array([1, 2, 3]))):
+        np.testing.assert_array_equal(batch[0], want[1:4])
+        assert batch[0].dtype == np.float32 and batch[1].dtype == np.int64
+    assert dataset[2:2][0].shape[0] == 0
+
+
+def test_transforms_of_images_see_hwc_before_the_axes_move():
+    seen = []
+    _, dataset = image_arrays(transforms=[lambda x: seen.append(x.shape) or x[:2]])
+    assert dataset[0][0].shape == (2, 2, 3) and seen == [(4, 3, 2)]
+    assert dataset[0:2][0].shape == (2, 2, 2, 3)
+    assert dataset.fetch(np.array([0])) is None
+
+
+def test_to_chw_and_layout_chw_contradict_each_other():
+    with pytest.raises(ValueError, match=r"layout='CHW' moves the axes.*layout='HWC'"):
+        image_arrays(transforms=[data.Compose([data.ToCHW()])])
+    _, dataset = image_arrays(transforms=[data.ToCHW()], layout="HWC")
+    assert dataset[0][0].shape == (2, 4, 3)
+    with pytest.raises(ValueError, match="layout must be 'CHW' or 'HWC', got 'NCHW'"):
+        image_arrays(layout="NCHW")
+
+
+def test_a_subset_keeps_its_order_and_the_inner_fetch():
+    _, dataset = image_arrays()
+    subset = data.Subset(dataset, [4, -1, 0])
+    assert [int(subset[i][1]) for i in range(3)] == [4, 5, 0] and subset.layout == "CHW"
+    np.testing.assert_array_equal(subset[0:2][1], [4, 5])
+    np.testing.assert_array_equal(subset.fetch(np.array([2, 0]))[1], [0, 4])
+    with pytest.raises(IndexError, match=r"each index must be in \[-6, 6\), got 6"):
+        data.Subset(dataset, [0, 6])
+    with pytest.raises(ShapeError, match=r"for a mask give np.flatnonzero"):
+        data.Subset(dataset, np.ones(6, dtype=bool))
+    assert len(data.Subset(dataset, [])) == 0
+
+
+def test_a_concatenation_counts_through():
+    both = data.ConcatDataset(Squares(), data.Subset(Squares(), []), Squares())
+    assert len(both) == 10
+    assert [both[i] for i in range(10)] == [0, 1, 4, 9, 16] * 2
+    assert both[-1] == 16 and both[4:7] == [16, 0, 1]
+    with pytest.raises(IndexError, match=r"ConcatDataset: index must be in \[-10, 10\), got 10"):
+        both[10]
+    with pytest.raises(ValueError, match="at least one dataset"):
+        data.ConcatDataset()

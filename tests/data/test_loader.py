@@ -1,0 +1,271 @@
+"""The loader: the course's behaviour by default, orders from seeds, resuming, contradictions."""
+
+import json
+
+import numpy as np
+import pytest
+
+import needle
+from needle import data
+from needle.errors import UnknownNameError
+
+
+class Counting(data.Dataset):
+    """Sample i is (i, a random number); remembers which were read."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.n, self.reads = n, []
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, index):
+        self.reads.append(index)
+        return np.float32(index), data.random_source.random_source().rand()
+
+
+def ids(batch):
+    return batch[0].numpy().tolist()
+
+
+def batches(loader):
+    return [[field.numpy().tolist() for field in batch] for batch in loader]
+
+
+def rows(n=10):
+    return data.ArrayDataset(np.arange(n), np.arange(n) * 0.5)
+
+
+def test_in_order_nothing_is_drawn_and_the_short_batch_is_kept():
+    np.random.seed(1)
+    want = np.random.rand()
+    np.random.seed(1)
+    loader = data.DataLoader(rows(), 4)
+    assert [ids(batch) for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert np.random.rand() == want and len(loader) == 3
+    assert [part.tolist() for part in loader.ordering] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_shuffling_draws_exactly_one_permutation_an_epoch():
+    loader = data.DataLoader(rows(), 4, True)
+    np.random.seed(2)
+    wants = [np.random.permutation(10).tolist() for _ in range(2)]
+    after = np.random.rand()
+    np.random.seed(2)
+    for want in wants:
+        got = [i for batch in loader for i in ids(batch)]
+        assert got == want == np.concatenate(loader.ordering).tolist()
+    assert np.random.rand() == after
+
+
+def test_the_permutation_is_drawn_by_iter_and_transforms_then_sample_by_sample():
+    x = np.random.default_rng(0).random((5, 4, 4, 1)).astype("float32")
+    dataset = data.ArrayDataset(x, transforms=[data.RandomCrop(1), data.RandomFlipHorizontal()])
+    np.random.seed(3)
+    order = np.random.permutation(5)
+    want = [dataset[int(i)][0] for i in order]
+    np.random.seed(3)
+    got = [batch[0].numpy() for batch in data.DataLoader(dataset, 2, shuffle=True)]
+    np.testing.assert_array_equal(np.concatenate(got), want)
+
+
+def test_batches_are_tuples_of_tensors_on_the_default_device():
+    loader = data.DataLoader(rows(), 4)
+    iterator = iter(loader)
+    batch = next(iterator)
+    assert isinstance(batch, tuple) and all(isinstance(field, needle.Tensor) for field in batch)
+    assert batch[0].device == needle.default_device() and batch[0].dtype == "int64"
+    assert iter(iterator) is iterator and ids(next(iterator)) == [4, 5, 6, 7]
+    plain = next(iter(data.DataLoader(Counting(3), 3)))
+    assert plain[0].dtype == "float32" and plain[0].shape == (3,)
+
+
+def test_batches_go_to_the_device(device):
+    for given in (device, str(device).removesuffix("()")):
+        batch = next(iter(data.DataLoader(rows(), 4, device=given)))
+        assert batch[0].device == device and batch[1].device == device
+    with pytest.raises(UnknownNameError, match="unknown device 'tpu'"):
+        data.DataLoader(rows(), device="tpu")
+
+
+def test_shuffled_batches_differ_from_ordered_ones_as_course_programs_compare_them():
+    for a, b in zip(data.DataLoader(rows(), 5, True), data.DataLoader(rows(), 5)):
+        assert a != b
+
+
+def test_drop_last_collate_and_transforms():
+    loader = data.DataLoader(rows(), 4, drop_last=True)
+    assert [ids(b) for b in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]] and len(loader) == 2
+    loader = data.DataLoader(rows(), 5, collate=lambda samples: np.array([s[1] for s in samples]))
+    assert next(iter(loader)).numpy().tolist() == [0, 0.5, 1, 1.5, 2]
+    loader = data.DataLoader(rows(), 5, transforms=[lambda x: x + 1, lambda x: x * 2])
+    batch = next(iter(loader))
+    assert ids(batch) == [2, 4, 6, 8, 10] and batch[1].numpy().tolist() == [0, 0.5, 1, 1.5, 2]
+
+
+def test_samplers_of_the_user():
+    loader = data.DataLoader(rows(), 2, sampler=[5, 3, 1])
+    assert [ids(b) for b in loader] == [[5, 3], [1]] and len(loader) == 2
+    loader = data.DataLoader(rows(), batch_sampler=[[1, 2, 3], [7]])
+    assert [ids(b) for b in loader] == [[1, 2, 3], [7]] and len(loader) == 2
+    sampler = data.RandomSampler(10, seed=5)
+    own = data.DataLoader(rows(), 4, shuffle=True, seed=5)
+    given = data.DataLoader(rows(), 4, sampler=sampler)
+    for _ in range(2):
+        assert batches(own) == batches(given)
+
+
+def test_any_object_with_len_and_getitem_is_a_dataset():
+    loader = data.DataLoader([(i, float(i)) for i in range(5)], 3, shuffle=True, seed=0)
+    assert sorted(i for batch in loader for i in ids(batch)) == [0, 1, 2, 3, 4]
+    assert batches(data.DataLoader([], 3)) == [] and len(data.DataLoader([], 3, True, seed=1)) == 0
+
+
+def test_with_a_seed_everything_depends_on_seed_epoch_and_index():
+    np.random.seed(0)
+    one = data.DataLoader(Counting(10), 4, shuffle=True, seed=7)
+    first, second = batches(one), batches(one)
+    np.random.seed(99)
+    other = data.DataLoader(Counting(10), 3, shuffle=True, seed=7)
+    draws = {i: r for batch in batches(other) for i, r in zip(*batch)}
+    assert draws == {i: r for batch in first for i, r in zip(*batch)}  # whatever the batch size
+    assert second != first
+    other.set_epoch(0)
+    assert {i: r for batch in batches(other) for i, r in zip(*batch)} == draws
+    assert batches(data.DataLoader(Counting(10), 4, shuffle=True, seed=8)) != first
+    everything = [r for batch in first + second for r in batch[1]]
+    assert len(set(everything)) == 20
+
+
+def test_epochs_count_themselves_also_after_a_break():
+    loader = data.DataLoader(Counting(6), 2, shuffle=True, seed=1)
+    assert loader.epoch == 0
+    next(iter(loader))
+    assert loader.epoch == 0
+    second = batches(loader)
+    assert loader.epoch == 2
+    fresh = data.DataLoader(Counting(6), 2, shuffle=True, seed=1)
+    fresh.set_epoch(1)
+    assert batches(fresh) == second
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("stop", range(11))
+def test_resuming_at_every_step_gives_the_rest_and_reads_nothing_before(stop, shuffle):
+    def make():
+        return data.DataLoader(Counting(18), 4, shuffle=shuffle, seed=3)
+
+    want = [batch for loader in [make()] for _ in range(2) for batch in batches(loader)]
+    loader, seen = make(), 0
+    while seen < stop:
+        for _ in loader:
+            seen += 1
+            if seen == stop:
+                break
+    state = json.loads(json.dumps(loader.state_dict()))
+    assert len(json.dumps(state)) < 120
+    resumed = data.DataLoader(Counting(18), 4, shuffle=shuffle, seed=0)
+    resumed.load_state_dict(state)
+    assert resumed.state_dict() == state
+    rest = batches(resumed)
+    assert rest == want[stop : stop + len(rest)]
+    assert len(resumed.dataset.reads) == sum(len(batch[0]) for batch in rest)
+    if stop < 10:
+        while stop + len(rest) < 10:
+            rest += batches(resumed)
+        assert rest == want[stop:]
+
+
+def test_the_state_before_within_and_after_an_epoch():
+    loader = data.DataLoader(rows(), 5, shuffle=True, seed=1)
+    places = [loader.state_dict()]
+    for _ in loader:
+        places.append(loader.state_dict())
+    places.append(loader.state_dict())
+    assert [(s["epoch"], s["position"]) for s in places] == [(0, 0), (0, 1), (0, 2), (1, 0)]
+
+
+def test_resuming_twice_in_one_epoch():
+    def make():
+        return data.DataLoader(rows(12), 2, shuffle=True, seed=3)
+
+    want, loader = batches(make()), make()
+    got = []
+    for _ in range(3):
+        iterator = iter(loader)
+        got += [[f.numpy().tolist() for f in next(iterator)] for _ in range(2)]
+        state = loader.state_dict()
+        loader = make()
+        loader.load_state_dict(state)
+    assert got == want and batches(loader) == []
+
+
+def test_resuming_with_the_users_batch_sampler():
+    loader = data.DataLoader(rows(), batch_sampler=[[1], [2, 3], [4]], seed=0)
+    next(iter(loader))
+    resumed = data.DataLoader(rows(), batch_sampler=[[1], [2, 3], [4]], seed=0)
+    resumed.load_state_dict(loader.state_dict())
+    assert [ids(b) for b in resumed] == [[2, 3], [4]]
+
+
+def test_states_that_do_not_fit():
+    loader = data.DataLoader(rows(), 5, shuffle=True, seed=1)
+    state = loader.state_dict()
+    bad = [
+        ({}, "state's version must be 1, got None"),
+        ({**state, "batch_size": 4}, "state's batch_size must be 5, got 4; resume with"),
+        ({**state, "length": 11}, "state's length must be 10, got 11"),
+        ({**state, "epoch": -1}, "epoch and position must be counts, got -1 and 0"),
+        ({**state, "position": "a"}, "epoch and position must be counts, got 0 and 'a'"),
+        ({**state, "seed": None}, "state's seed is None, this loader's 1"),
+        ({**state, "seed": -3}, r"seed must be in \[0, 2\*\*64\), got -3"),
+    ]
+    for changed, message in bad:
+        with pytest.raises(ValueError, match=message):
+            loader.load_state_dict(changed)
+        assert loader.state_dict() == state
+    for method in (lambda x: x.state_dict(), lambda x: x.load_state_dict(state)):
+        with pytest.raises(ValueError, match="only from a seed, got seed=None; make the loader"):
+            method(data.DataLoader(rows(), 5, shuffle=True))
+
+
+@pytest.mark.parametrize(
+    "options, error, message",
+    [
+        ({"batch_size": 0}, ValueError, "DataLoader: batch_size must be at least 1, got 0"),
+        ({"batch_size": True}, TypeError, "batch_size must be an int, got True"),
+        ({"batch_size": 2.5}, TypeError, "batch_size must be an int, got 2.5"),
+        ({"shuffle": True, "sampler": [1]}, ValueError, "sampler decides the order, got shuffle"),
+        (
+            {"batch_sampler": [[1]], "batch_size": 4, "drop_last": True},
+            ValueError,
+            "decides whole batches, got batch_size, drop_last beside it; leave them out",
+        ),
+        ({"batch_sampler": [[1]], "shuffle": True}, ValueError, "got shuffle beside it"),
+        ({"batch_sampler": [[1]], "sampler": [1]}, ValueError, "got sampler beside it"),
+        ({"seed": "a"}, TypeError, "seed must be an int or None, got 'a'"),
+        ({"seed": 2**64}, ValueError, r"seed must be in \[0, 2\*\*64\)"),
+    ],
+)
+def test_options_that_contradict(options, error, message):
+    with pytest.raises(error, match=message):
+        data.DataLoader(rows(), **options)
+
+
+def test_transforms_for_hwc_are_refused_where_the_dataset_gives_chw():
+    with pytest.raises(ValueError, match=r"RandomCrop needs images \(H, W, C\).*layout='HWC'"):
+        data.DataLoader(data.Digits(), transforms=[data.RandomCrop(1)])
+    steps = [data.RandomCrop(1), data.ToCHW()]
+    loader = data.DataLoader(data.Digits(layout="HWC"), 8, transforms=steps, seed=0)
+    assert next(iter(loader))[0].shape == (8, 1, 8, 8)
+
+
+def test_epochs_must_not_be_negative():
+    with pytest.raises(ValueError, match="epoch must not be negative, got -1"):
+        data.DataLoader(rows()).set_epoch(-1)
+
+
+def test_an_index_that_the_dataset_does_not_have():
+    with pytest.raises(IndexError):
+        list(data.DataLoader(rows(), sampler=[10]))
