@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from needle.errors import ShapeError
+
 FLOATS = ("float32", "float64")
 NUMBERS = (*FLOATS, "int32", "int64")
 
@@ -77,3 +79,11 @@ def apart(*shapes: tuple[int, ...]) -> Callable[[np.random.Generator], tuple[Any
         return tuple(part.reshape(shape) for part, shape in zip(parts, shapes))
 
     return make
+
+
+def bad_axis(name: str, call: Any) -> Failure:
+    return Failure(
+        lambda t: call(t(np.ones((3, 4)))),
+        ShapeError,
+        f"{name}: axis 2 is out of range for 2 dimensions",
+    )

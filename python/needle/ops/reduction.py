@@ -119,7 +119,8 @@ def _count(name: str, a: Tensor, axes: Axes) -> int:
 @op(Summation, methods=["mean"])
 def mean(a: Tensor, axes: Axes = None, keepdims: bool = False) -> Tensor:
     """The arithmetic mean over ``axes``. ShapeError over an empty axis."""
-    return summation(a, axes, keepdims) / _count("mean", a, axes)
+    count = _count("mean", a, axes)
+    return summation(a, axes, keepdims) / count
 
 
 @op(Summation, methods=["var"])

@@ -1,0 +1,317 @@
+"""Rows of the op table: moving, joining and picking elements, and matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from needle import ops
+from needle.errors import DTypeError, ShapeError
+from tests.op_row import NUMBERS, Failure, OpRow, bad_axis, normal
+
+S = (3, 4)
+
+
+def np_dilate(a: Any, axes: tuple[int, ...], dilation: int) -> Any:
+    for axis in axes:
+        shape = list(a.shape)
+        shape[axis] *= dilation + 1
+        out = np.zeros(shape, a.dtype)
+        out[(slice(None),) * axis + (slice(None, None, dilation + 1),)] = a
+        a = out
+    return a
+
+
+SHAPES = [
+    OpRow(
+        "broadcast_to",
+        lambda a: ops.broadcast_to(a, (2, 3, 4)),
+        lambda a: np.broadcast_to(a, (2, 3, 4)),
+        normal((3, 1)),
+        dtypes=NUMBERS,
+        resize=False,
+        failures=(
+            Failure(
+                lambda t: ops.broadcast_to(t(np.ones((3, 4))), (3, 5)),
+                ShapeError,
+                "broadcast_to: ",
+            ),
+            Failure(
+                lambda t: ops.broadcast_to(t(np.ones((3, 4))), (3, 1)),
+                ShapeError,
+                "broadcast_to: every axis must be equal or of size 1 from the right, got shape "
+                "(3, 4) for target (3, 1)",
+            ),
+        ),
+    ),
+    OpRow(
+        "reshape",
+        lambda a: ops.reshape(a, (2, -1)),
+        lambda a: a.reshape(2, -1),
+        normal(S),
+        dtypes=NUMBERS,
+        resize=False,
+        failures=(
+            Failure(
+                lambda t: ops.reshape(t(np.ones((3, 4))), (5, 2)),
+                ShapeError,
+                "reshape: the number of elements must stay 12, got shape (3, 4) to (5, 2)",
+            ),
+        ),
+    ),
+    OpRow("expand_dims", lambda a: ops.expand_dims(a, -1), lambda a: a[..., None], normal(S)),
+    OpRow(
+        "squeeze",
+        lambda a: ops.squeeze(a, 1),
+        lambda a: a[:, 0],
+        normal((3, 1, 2)),
+        failures=(
+            Failure(
+                lambda t: ops.squeeze(t(np.ones((3, 4))), 1),
+                ShapeError,
+                "squeeze: the axes must have size 1, got axes (1,) of shape (3, 4)",
+            ),
+        ),
+    ),
+    OpRow("squeeze", ops.squeeze, np.squeeze, normal((1, 3, 1)), "all", resize=False),
+    OpRow(
+        "permute",
+        lambda a: ops.permute(a, (2, 0, -2)),
+        lambda a: a.transpose(2, 0, 1),
+        normal((3, 4, 2)),
+        dtypes=NUMBERS,
+        failures=(
+            Failure(
+                lambda t: ops.permute(t(np.ones((3, 4))), (0,)),
+                ShapeError,
+                "permute: every axis must be named once, got (0,) for 2 dimensions",
+            ),
+            Failure(
+                lambda t: ops.permute(t(np.ones((3, 4))), (0, 0)), ShapeError, "permute: axes must"
+            ),
+        ),
+    ),
+    OpRow("transpose", ops.transpose, lambda a: a.swapaxes(-1, -2), normal((3, 4, 2))),
+    OpRow(
+        "transpose",
+        lambda a: ops.transpose(a, axes=(0, -1)),
+        lambda a: a.swapaxes(0, -1),
+        normal((3, 4, 2)),
+        "axes",
+        failures=(
+            Failure(
+                lambda t: ops.transpose(t(np.ones((3, 4))), (0, 1, 1)), ShapeError, "transpose: "
+            ),
+            Failure(
+                lambda t: ops.transpose(t(np.ones(3))),
+                ShapeError,
+                "transpose: axis -2 is out of range for 1 dimensions",
+            ),
+        ),
+    ),
+    OpRow("flip", lambda a: ops.flip(a, (0, -1)), lambda a: np.flip(a, (0, -1)), normal((3, 2, 4))),
+    OpRow(
+        "flip",
+        ops.flip,
+        np.flip,
+        normal(S),
+        "all",
+        failures=(bad_axis("flip", lambda a: ops.flip(a, 2)),),
+    ),
+    OpRow(
+        "dilate",
+        lambda a: ops.dilate(a, (0, 1), 2),
+        lambda a: np_dilate(a, (0, 1), 2),
+        normal((3, 4, 2)),
+        dtypes=NUMBERS,
+        failures=(
+            Failure(
+                lambda t: ops.dilate(t(np.ones(3)), 0, -1),
+                ShapeError,
+                "dilate: dilation must be at least 0, got -1",
+            ),
+        ),
+    ),
+    OpRow(
+        "dilate",
+        lambda a: ops.dilate(a, (1, 9), 1),
+        lambda a: np_dilate(a, (1,), 1),
+        normal(S),
+        "axes beyond",
+    ),
+    OpRow("dilate", lambda a: ops.dilate(a, (0, 1), 0), lambda a: a, normal(S), "nothing"),
+    OpRow(
+        "undilate",
+        lambda a: ops.undilate(a, (1,), 1),
+        lambda a: a[:, ::2],
+        normal(S),
+        failures=(
+            Failure(
+                lambda t: ops.undilate(t(np.ones((3, 4))), (0,), 1),
+                ShapeError,
+                "undilate: the sizes along the axes must be multiples of 2, got shape (3, 4)",
+            ),
+        ),
+    ),
+    OpRow(
+        "stack",
+        lambda a, b, c: ops.stack([a, b, c], axis=1),
+        lambda a, b, c: np.stack([a, b, c], 1),
+        normal(S, S, S),
+        dtypes=NUMBERS,
+        failures=(
+            Failure(
+                lambda t: ops.stack([t(np.ones(3)), t(np.ones(2))], 0),
+                ShapeError,
+                "stack: needs one tensor or more, all of one shape, got shapes [(2,), (3,)]",
+            ),
+        ),
+    ),
+    OpRow(
+        "split",
+        lambda a: ops.split(a, 1),
+        lambda a: tuple(a[:, i] for i in range(4)),
+        normal((3, 4, 2)),
+        dtypes=NUMBERS,
+        failures=(bad_axis("split", lambda a: ops.split(a, 2)),),
+    ),
+    OpRow("make_tuple", ops.make_tuple, lambda *a: a, normal(S, (3,))),
+    OpRow(
+        "tuple_get_item",
+        lambda a: ops.tuple_get_item(ops.split(a, 1), 2),
+        lambda a: a[:, 2],
+        normal(S),
+    ),
+    OpRow(
+        "concatenate",
+        lambda a, b: ops.concatenate([a, b], axis=-1),
+        lambda a, b: np.concatenate([a, b], -1),
+        normal(S, (3, 2)),
+        dtypes=NUMBERS,
+        failures=(
+            Failure(
+                lambda t: ops.concatenate([t(np.ones((3, 4))), t(np.ones((2, 4)))], axis=1),
+                ShapeError,
+                "concatenate: shapes must agree except along axis 1, got [(3, 4), (2, 4)]",
+            ),
+            Failure(lambda t: ops.concatenate([]), ShapeError, "concatenate: needs one tensor"),
+        ),
+    ),
+]
+
+
+def matmul(case: str, left: tuple[int, ...], right: tuple[int, ...], **more: Any) -> OpRow:
+    return OpRow("matmul", ops.matmul, np.matmul, normal(left, right), case, resize=False, **more)
+
+
+def mismatch(left: tuple[int, ...], right: tuple[int, ...], message: str) -> Failure:
+    return Failure(lambda t: ops.matmul(t(np.ones(left)), t(np.ones(right))), ShapeError, message)
+
+
+LINALG = [
+    matmul(
+        "",
+        (3, 4),
+        (4, 2),
+        failures=(
+            mismatch((2, 3), (4, 5), "matmul: inner dimensions must agree, got (2, 3) @ (4, 5)"),
+            mismatch((2, 3, 4), (3, 4, 5), "matmul: shapes must broadcast"),
+            mismatch((), (3, 4), "matmul: inner dimensions must agree, got () @ (3, 4)"),
+        ),
+    ),
+    matmul("batch", (2, 3, 4), (2, 4, 2)),
+    matmul("added batch", (5, 2, 3, 4), (4, 2)),
+    matmul("repeated batch", (1, 3, 4), (2, 4, 2)),
+    matmul("vectors", (4,), (4,)),
+    matmul("row", (4,), (2, 4, 3)),
+    matmul("column", (2, 3, 4), (4,)),
+    matmul("no inner", (3, 0), (0, 2)),
+    matmul("empty", (0, 4), (4, 2)),
+    matmul("ones", (1, 1), (1, 1)),
+    OpRow(
+        "matmul_reversed",
+        ops.matmul_reversed,
+        lambda a, b: b @ a,
+        normal((4, 2), (3, 4)),
+        resize=False,
+    ),
+]
+
+PICKED = np.array([[0, 2, 2], [1, -1, 0]])
+MASK = np.array([[True, False, True, True]] * 2 + [[False, True, False, False]])
+
+
+def picking(case: str, index: Any, **more: Any) -> OpRow:
+    return OpRow(
+        "getitem", lambda a: a[index], lambda a: a[index], normal(S), case, resize=False, **more
+    )
+
+
+INDEXING = [
+    picking("int", 1, dtypes=NUMBERS),
+    picking("negative", (-1, slice(None, None, -2))),
+    picking("slices", (slice(1, None), slice(None, None, 3))),
+    picking("newaxis", (..., None, 2)),
+    picking("empty", (slice(2, 2),)),
+    picking("list", [2, 0, 2], dtypes=NUMBERS),
+    picking("array", (PICKED,)),
+    picking("arrays", (PICKED, np.array([0, 3, 1]))),
+    picking("array and slice", (slice(None), np.array([3, 3, 0]))),
+    picking(
+        "mask",
+        (MASK,),
+        failures=(
+            Failure(
+                lambda t: t(np.ones(3))[t(np.ones(3))],
+                DTypeError,
+                "getitem: an index array must be integer or bool, got float",
+            ),
+        ),
+    ),
+    OpRow(
+        "scatter_add",
+        lambda a: ops.scatter_add(a, (PICKED,), (4, 2)),
+        lambda a: np_scatter_add(a, PICKED, (4, 2)),
+        normal((2, 3, 2)),
+        resize=False,
+    ),
+    OpRow(
+        "scatter_add",
+        lambda a: ops.scatter_add(a, (slice(None, None, 2), 1), (5, 3)),
+        lambda a: np_scatter_add(a, (slice(None, None, 2), 1), (5, 3)),
+        normal((3,)),
+        "slices",
+        resize=False,
+    ),
+    OpRow(
+        "embedding",
+        lambda weight: ops.embedding(weight, PICKED % 3),
+        lambda weight: weight[PICKED % 3],
+        normal((3, 4)),
+        resize=False,
+        failures=(
+            Failure(
+                lambda t: ops.embedding(t(np.ones((3, 2))), [0, 3]),
+                ShapeError,
+                "embedding: ids must be in [0, 3), got 3",
+            ),
+            Failure(
+                lambda t: ops.embedding(t(np.ones((3, 2))), [0.5]),
+                DTypeError,
+                "embedding: ids must be integers, got float64",
+            ),
+            Failure(
+                lambda t: ops.embedding(t(np.ones(3)), [0]),
+                ShapeError,
+                "embedding: weight must be (V, E), got shape (3,)",
+            ),
+        ),
+    ),
+]
+
+
+def np_scatter_add(a: Any, index: Any, shape: tuple[int, ...]) -> Any:
+    out = np.zeros(shape)
+    np.add.at(out, index, a)
+    return out
