@@ -1,0 +1,111 @@
+"""What the op table does not ask of nn ops: huge inputs, NaN, ties, layouts, derivatives twice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import needle as ndl
+from needle import nn
+from tests.nn_devices import NUMPY_MODE, close
+
+
+def tensor(values, device=None, dtype="float32"):
+    return ndl.Tensor(np.asarray(values), device=device, dtype=dtype)
+
+
+@pytest.mark.parametrize("size", [1e10, 3.45e5])
+def test_softmax_family_subtracts_the_maximum(size, device):
+    rows = np.array([[1.0, 1.0, 0.0], [0.0, 1.0, -1.0]]) * size
+    a = tensor(rows, device)
+    close(ndl.logsumexp(a, axes=1), rows.max(1) + np.log([2.0, 1.0]), rtol=1e-6)
+    close(ndl.softmax(a, axis=1), [[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]])
+    y = ndl.logsoftmax(a)
+    close(y, rows - rows.max(1, keepdims=True) - np.log([[2.0], [1.0]]), rtol=1e-6, atol=1e-5)
+    y.sum().backward()
+    close(a.grad, 1 - 3 * np.array([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]]), atol=1e-5)
+    loss = ndl.cross_entropy(a, [2, 1], reduction="none")
+    close(loss, [size, 0.0], rtol=1e-5)
+
+
+def test_nan_goes_through(device):
+    x = np.zeros((1, 1, 2, 4), "float32")
+    x[0, 0, 1, 1] = np.nan
+    assert np.isnan(ndl.max_pool2d(tensor(x, device), 2).numpy()).tolist() == [[[[True, False]]]]
+    assert np.isnan(ndl.avg_pool2d(tensor(x, device), 2).numpy()).tolist() == [[[[True, False]]]]
+    row = tensor([[np.nan, 1.0], [1.0, 2.0]], device)
+    for y in (ndl.softmax(row), ndl.logsumexp(row, axes=1), ndl.cross_entropy(row, [0, 0])):
+        assert np.isnan(y.numpy()).any()
+    assert not np.isnan(ndl.softmax(row).numpy()[1]).any()
+
+
+def test_of_equal_maxima_the_first_gets_the_gradient(device):
+    x = tensor(np.zeros((1, 1, 2, 4)), device)
+    ndl.max_pool2d(x, 2).sum().backward()
+    close(x.grad, [[[[1, 0, 1, 0], [0, 0, 0, 0]]]])
+
+
+def test_the_second_derivative_of_max_pool_follows_its_choice(device):
+    """d/dc of the gradient of sum(max_pool(x) * c) picks the same elements."""
+    x = np.array([1.0, 5.0, 5.0, 2.0, np.nan, 7.0, np.nan, 0.0]).reshape(1, 1, 2, 4)
+    v = np.arange(1.0, 9.0).reshape(1, 1, 2, 4)
+    a, c = tensor(x, device, "float64"), tensor(np.ones((1, 1, 1, 2)), device, "float64")
+    (ndl.max_pool2d(a, 2) * c).backward(retain_graph=True)
+    close(a.grad, [[[[0, 0, 0, 0], [1, 0, 1, 0]]]])
+    (a.grad * tensor(v, device, "float64")).sum().backward()
+    close(c.grad, [[[[5.0, 7.0]]]])
+
+
+def test_a_whole_net_has_right_derivatives_of_first_and_second_order(device):
+    random = np.random.default_rng(3)
+    shapes = [(3, 1, 4, 4), (2, 1, 3, 3), (2,), (2,), (2,)]
+    inputs = [random.standard_normal(s) for s in shapes]
+
+    def f(x, w, b, scale, shift):
+        y = ndl.conv2d(x, w, b, padding=1)
+        y = ndl.tanh(ndl.batch_norm(y, scale, shift)[0])
+        y = ndl.reshape(ndl.avg_pool2d(ndl.max_pool2d(y, 2, 1), 3), (3, 2))
+        ones = tensor(np.ones(2), device, "float64")
+        return ndl.cross_entropy(ndl.layer_norm(y, ones, ones, eps=0.1), [0, 1, 1], 0.1)
+
+    ndl.testing.check_gradients(f, *inputs, order=2, device=device)
+
+
+def test_gradients_can_be_differentiated_after_a_plain_backward(device):
+    """The default backward frees its buffers and still leaves gradients that have gradients."""
+    random = np.random.default_rng(0)
+    x = tensor(random.standard_normal((4, 2, 5, 5)), device, "float64")
+    model = nn.Sequential(nn.Conv(2, 3, 3), nn.BatchNorm2d(3), nn.Tanh(), nn.GlobalAvgPool())
+    model.to(device).to("float64")
+
+    def penalty(retain):
+        ndl.cross_entropy(model(x), [0, 1, 2, 0]).backward(retain_graph=retain)
+        ((x.grad * x.grad).sum()).backward()
+        return [p.grad.numpy().copy() for p in model.parameters()]
+
+    for plain, retained in zip(penalty(None), penalty(True), strict=True):
+        np.testing.assert_allclose(plain, retained, rtol=1e-9, atol=1e-12)
+        assert np.isfinite(plain).all()
+
+
+@pytest.mark.skipif(NUMPY_MODE, reason="needle's arrays keep the layout")
+def test_channels_last_flows_through_a_block(device):
+    """A convolution's result lies channels last, and so does what follows: no copy in between."""
+    block = nn.Sequential(
+        nn.Conv(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Conv(4, 5, 3)
+    ).to(device)
+    y = ndl.init.randn(2, 3, 8, 8, device=device)
+    for module in block:
+        y = module(y)
+        _, c, h, w = y.shape
+        assert y.realize_cached_data().strides == (c * h * w, 1, c * w, c), module
+    block.eval()
+    evaluated = block[1](block[0](ndl.init.randn(2, 3, 8, 8, device=device)))
+    assert evaluated.realize_cached_data().strides == (4 * 64, 1, 4 * 8, 4)
+
+
+def test_no_grad_makes_constants(device):
+    layer = nn.Conv(1, 2, 3, device=device)
+    with ndl.no_grad():
+        y = nn.BatchNorm2d(2, device=device)(layer(ndl.init.ones(1, 1, 4, 4, device=device)))
+    assert not y.requires_grad and y.is_leaf()
