@@ -215,10 +215,9 @@ NEEDLE_MATH float tanh(float x) {
   p = p * square + -0.0539582185f;
   p = p * square + 0.133332983f;
   p = p * square + -0.333333343f;
-  float small = x + x * square * p;
+  float small = a + a * square * p;
   float large = 1.0f - 2.0f / (exp_positive_range(a < 10.0f ? 2.0f * a : 20.0f) + 1.0f);
-  large = x < 0.0f ? -large : large;
-  float result = a < 0.625f ? small : large;
+  float result = std::copysign(a < 0.625f ? small : large, x);
   return x != x ? x : result;
 }
 NEEDLE_MATH double tanh(double x) { return std::tanh(x); }

@@ -119,26 +119,44 @@ struct Extreme {
 
 // ---- rows ----
 
-// Folds n <= kBlock neighbours with four vectors.
+template <class Rule>
+using VectorOf = simd::Vector<typename Rule::Lane>;
+
+// Folds `count` groups of four vectors, kGroups or fewer: short chains keep float32 sums exact.
+constexpr int kGroups = 8;
+template <class Rule>
+[[gnu::always_inline]] inline VectorOf<Rule> fold_groups(const typename Rule::Lane* p, int count) {
+  using V = VectorOf<Rule>;
+  constexpr int lanes = simd::kLanes<typename Rule::Lane>;
+  V a = simd::load(p), b = simd::load(p + lanes), c = simd::load(p + 2 * lanes),
+    d = simd::load(p + 3 * lanes);
+  for (int i = 1; i < count; ++i) {
+    p += 4 * lanes;
+    a = Rule::template step<V>(a, simd::load(p));
+    b = Rule::template step<V>(b, simd::load(p + lanes));
+    c = Rule::template step<V>(c, simd::load(p + 2 * lanes));
+    d = Rule::template step<V>(d, simd::load(p + 3 * lanes));
+  }
+  return Rule::template step<V>(Rule::template step<V>(a, b), Rule::template step<V>(c, d));
+}
+
+// Folds n <= kBlock neighbours.
 template <class Rule>
 typename Rule::Lane fold_block(const typename Rule::Lane* p, std::int64_t n) {
   using Lane = typename Rule::Lane;
-  using V = simd::Vector<Lane>;
-  constexpr int lanes = simd::kLanes<Lane>;
+  using V = VectorOf<Rule>;
+  constexpr int lanes = simd::kLanes<Lane>, group = 4 * lanes;
   Lane total = Rule::identity;
   std::int64_t i = 0;
-  if (n >= 4 * lanes) {
-    V a = simd::load(p), b = simd::load(p + lanes), c = simd::load(p + 2 * lanes),
-      d = simd::load(p + 3 * lanes);
-    for (i = 4 * lanes; i + 4 * lanes <= n; i += 4 * lanes) {
-      a = Rule::template step<V>(a, simd::load(p + i));
-      b = Rule::template step<V>(b, simd::load(p + i + lanes));
-      c = Rule::template step<V>(c, simd::load(p + i + 2 * lanes));
-      d = Rule::template step<V>(d, simd::load(p + i + 3 * lanes));
+  if (n >= group) {
+    V sum = fold_groups<Rule>(p, int(std::min<std::int64_t>(kGroups, n / group)));
+    for (i = std::min<std::int64_t>(kGroups, n / group) * group; i + group <= n;) {
+      const int count = int(std::min<std::int64_t>(kGroups, (n - i) / group));
+      sum = Rule::template step<V>(sum, fold_groups<Rule>(p + i, count));
+      i += count * group;
     }
-    a = Rule::template step<V>(Rule::template step<V>(a, b), Rule::template step<V>(c, d));
     for (int lane = 0; lane < lanes; ++lane) {
-      total = Rule::template step<Lane>(total, static_cast<Lane>(a[lane]));
+      total = Rule::template step<Lane>(total, static_cast<Lane>(sum[lane]));
     }
   }
   for (; i < n; ++i) total = Rule::template step<Lane>(total, p[i]);
