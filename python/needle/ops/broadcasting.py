@@ -49,8 +49,9 @@ def as_number(op: str, scalar: Any) -> Number:
 
     A Python number takes the array's dtype instead of widening it.
     """
-    if isinstance(scalar, (bool, int, float)) and not isinstance(scalar, np.generic):
-        return scalar
+    if type(scalar) in (float, int, bool):  # not isinstance: np.float64 is a float
+        number: Number = scalar
+        return number
     if isinstance(scalar, Tensor):
         scalar = scalar.numpy()
     try:

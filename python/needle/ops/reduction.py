@@ -38,7 +38,7 @@ class Summation(_Reduction):
     name = "summation"
 
     def compute(self, a: Array) -> Array:
-        axes = normalize_axes(self.name, self.axes, a.ndim)
+        axes = None if self.axes is None else normalize_axes(self.name, self.axes, a.ndim)
         # The dtype stays: NumPy and the array standard would widen small integers.
         return xp.sum(a, axis=axes, keepdims=self.keepdims, dtype=_sum_dtype(a.dtype))
 

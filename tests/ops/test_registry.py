@@ -1,0 +1,40 @@
+"""What registering an op makes: function, method, flat names, and stubs that are up to date."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import needle
+from needle import Tensor, ops
+from needle.ops import REGISTRY, stubs
+from needle.ops.registry import op
+
+STUBS = stubs.files()
+
+
+@pytest.mark.parametrize("path", STUBS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_stubs_are_current(path: object) -> None:
+    assert path.read_text() == STUBS[path], "run python -m needle.ops.stubs"  # type: ignore
+
+
+@pytest.mark.parametrize("row", REGISTRY.values(), ids=lambda row: row.name)
+def test_rows(row: ops.registry.Row) -> None:
+    assert getattr(needle, row.name) is row.function is getattr(ops, row.name)
+    assert row.classes and row.function.__doc__
+    for cls in row.classes:
+        assert getattr(needle, cls.__name__) is cls is getattr(ops, cls.__name__)
+        assert cls.__doc__ and "gradient" in dir(cls)
+    for method in row.methods:
+        assert inspect.getattr_static(Tensor, method) is row.function
+
+
+def test_names_are_given_once() -> None:
+    def exp(a: Tensor) -> Tensor:
+        return a
+
+    with pytest.raises(AssertionError, match="'exp' is registered twice"):
+        op(ops.Exp)(exp)
+    with pytest.raises(AssertionError, match=r"Tensor\.exp is already taken"):
+        ops.registry.attach("exp", exp)

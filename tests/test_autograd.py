@@ -1,0 +1,417 @@
+"""Autograd as such: recording, the reverse pass, what is kept and freed, hooks, leaves, copies."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle as ndl
+from needle import Tensor, autograd
+from needle.autograd import TensorOp, find_topo_sort
+from needle.errors import GraphError, ShapeError
+from needle.testing import check_gradients
+
+MODES = pytest.mark.parametrize("retain_graph", [None, False, True])
+
+
+def leaf(values: Any, **options: Any) -> Tensor:
+    return Tensor(np.array(values, dtype="float64"), dtype="float64", **options)
+
+
+# ---- recording -------------------------------------------------------------------------------
+
+
+def test_constants_record_nothing() -> None:
+    a = leaf([1, 2], requires_grad=False)
+    b = (a * a + 1).sum()
+    assert b.op is None and b.is_leaf() and not b.requires_grad
+    a.requires_grad = True
+    assert not (a + a).is_leaf()
+
+
+def test_no_grad_as_context_and_decorator() -> None:
+    a = leaf([1, 2])
+    with ndl.no_grad():
+        assert (a * 2).op is None
+        with ndl.enable_grad():
+            assert (a * 2).op is not None
+        assert (a * 2).op is None
+    assert (a * 2).op is not None
+
+    @ndl.no_grad()
+    def double(x: Tensor) -> Tensor:
+        return x * 2
+
+    assert double(a).op is None and double(a).op is None
+    with pytest.raises(ZeroDivisionError), ndl.no_grad():
+        1 / 0  # noqa: B018
+    assert (a * 2).op is not None
+
+
+def test_no_grad_is_of_one_thread() -> None:
+    a = leaf([1, 2])
+    seen = []
+    with ndl.no_grad():
+        thread = threading.Thread(target=lambda: seen.append((a * 2).requires_grad))
+        thread.start()
+        thread.join()
+    assert seen == [True]
+
+
+def test_lazy_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(autograd, "LAZY_MODE", True)
+    a = leaf([1, 2])
+    b = a * 3
+    assert b.cached_data is None
+    assert np.array_equal(b.numpy(), [3, 6]) and b.cached_data is not None
+    (a * b).sum().backward()
+    assert np.array_equal(a.grad.numpy(), [6, 12])
+
+
+# ---- the reverse pass ------------------------------------------------------------------------
+
+
+def test_topological_order_is_post_order() -> None:
+    a, b = leaf(1), leaf(2)
+    c = a * b
+    d = c + a
+    assert find_topo_sort([d]) == [a, b, c, d]
+    assert find_topo_sort([c, d]) == [a, b, c, d]
+
+
+@MODES
+def test_deep_graphs(retain_graph: bool | None) -> None:
+    a = h = leaf([1.0, 2.0])
+    for _ in range(10_000):
+        h = h + a
+    h.backward(retain_graph=retain_graph)
+    assert np.array_equal(a.grad.numpy(), [10_001, 10_001])
+
+
+@MODES
+def test_shared_inputs_add_up(retain_graph: bool | None) -> None:
+    a, b = leaf([1.0, -2.0]), leaf([3.0, 4.0])
+    h = a * b
+    y = (h * h + h * a).sum()
+    y.backward(retain_graph=retain_graph)
+    x, z = a.numpy(), b.numpy()
+    np.testing.assert_allclose(a.grad.numpy(), 2 * x * z**2 + 2 * x * z)
+    np.testing.assert_allclose(b.grad.numpy(), 2 * x**2 * z + x**2)
+    np.testing.assert_allclose(h.grad.numpy(), 2 * x * z + x)
+    assert np.array_equal(y.grad.numpy(), 1)
+
+
+def test_grad_is_overwritten() -> None:
+    a = leaf([2.0])
+    for _ in range(2):
+        (a * a).backward()
+        assert np.array_equal(a.grad.numpy(), [4])
+
+
+def test_out_grad() -> None:
+    a = leaf([[1.0, 2.0], [3.0, 4.0]])
+    weights = np.array([[1.0, 0.0], [2.0, -1.0]])
+    for out_grad in (leaf(weights), weights):
+        (a * a).backward(out_grad)
+        np.testing.assert_array_equal(a.grad.numpy(), 2 * a.numpy() * weights)
+    a.sum().backward(leaf([3.0]))
+    np.testing.assert_array_equal(a.grad.numpy(), np.full((2, 2), 3.0))
+    with pytest.raises(ShapeError, match=r"backward: out_grad must have .* \(2, 2\), got \(3,\)"):
+        (a * a).backward(leaf([1.0, 2.0, 3.0]))
+
+
+def test_backward_of_a_constant() -> None:
+    with pytest.raises(GraphError, match="backward: the tensor must require grad"):
+        leaf([1.0], requires_grad=False).backward()
+
+
+def test_constants_get_no_gradient() -> None:
+    a, c = leaf([1.0]), leaf([2.0], requires_grad=False)
+    (a * c).backward()
+    assert c.grad is None and a.grad is not None
+
+
+# ---- what is kept, what is freed -------------------------------------------------------------
+
+
+def buffers_alive(retain_graph: bool | None) -> list[bool]:
+    """Whether the intermediate values nobody holds are alive after a backward."""
+    a = leaf(np.ones(5))
+    h1 = a.exp()
+    h2 = h1 * 2
+    y = (h2 * h1).sum()
+    references = [weakref.ref(h1), weakref.ref(h2)]
+    del h1, h2
+    y.backward(retain_graph=retain_graph)
+    assert a.grad is not None
+    return [reference() is not None for reference in references]
+
+
+def test_backward_frees_intermediates_without_the_collector() -> None:
+    gc.disable()
+    try:
+        assert buffers_alive(None) == [False, False]
+        assert buffers_alive(False) == [False, False]
+        assert buffers_alive(True) == [True, True]
+    finally:
+        gc.enable()
+        gc.collect()
+
+
+@pytest.mark.parametrize("retain_graph", [None, False])
+def test_training_leaks_no_tensor(retain_graph: bool | None) -> None:
+    """Plain tensors replaced at every step, as course programs do, without the collector."""
+    w = leaf(np.ones((3, 2)))
+    counts = []
+    gc.disable()
+    try:
+        for _ in range(5):
+            x = leaf(np.ones((4, 3)))
+            loss = ((x @ w).tanh() * 2).sum()
+            loss.backward(retain_graph=retain_graph)
+            w = Tensor(w.numpy() - 0.1 * w.grad.numpy(), dtype="float64")
+            counts.append(autograd.TENSOR_COUNTER)
+    finally:
+        gc.enable()
+    assert counts[1:] == counts[1:2] * 4
+
+
+def test_values_held_by_the_caller_stay() -> None:
+    a = leaf([1.0, 2.0])
+    h = a.exp()
+    h.sum().backward()
+    np.testing.assert_allclose(h.numpy(), np.exp([1, 2]))
+
+
+def test_second_backward() -> None:
+    a = leaf([1.0, 2.0])
+    for retain_graph in (None, True):
+        y = (a.exp() * a).sum()
+        y.backward(retain_graph=retain_graph)
+        first = a.grad.numpy()
+        y.backward(retain_graph=retain_graph)
+        np.testing.assert_allclose(a.grad.numpy(), first)
+    y = (a.exp() * a).sum()
+    y.backward(retain_graph=False)
+    assert a.grad.op is None and not a.grad.requires_grad
+    with pytest.raises(GraphError, match="backward: this graph was released by an earlier"):
+        y.backward()
+
+
+def test_two_losses_of_one_value() -> None:
+    a = leaf([1.0, 2.0])
+    h = a.exp()
+    (h * h).sum().backward()
+    (h * a).sum().backward()
+    np.testing.assert_allclose(a.grad.numpy(), np.exp([1, 2]) * (1 + np.array([1, 2])))
+
+
+@pytest.mark.parametrize("retain_graph", [None, True])
+def test_derivatives_of_derivatives_through_grad(retain_graph: bool | None) -> None:
+    a, b = leaf([0.5, -1.0]), leaf([2.0, 3.0])
+    x, z = a.numpy(), b.numpy()
+    (a.sin() * b * b).sum().backward(retain_graph=retain_graph)
+    first = a.grad
+    np.testing.assert_allclose(first.numpy(), np.cos(x) * z**2)
+    first.sum().backward(retain_graph=retain_graph)
+    np.testing.assert_allclose(a.grad.numpy(), -np.sin(x) * z**2)
+    np.testing.assert_allclose(b.grad.numpy(), 2 * np.cos(x) * z)
+    a.grad.sum().backward(retain_graph=retain_graph)
+    np.testing.assert_allclose(a.grad.numpy(), -np.cos(x) * z**2)
+
+
+def test_gradient_penalty() -> None:
+    """A gradient used in a new loss, beside the value it came from."""
+    a = leaf([0.5, -1.0])
+    y = (a * a * a).sum()
+    y.backward()
+    ((a.grad * a.grad).sum() + (a.exp()).sum()).backward()
+    x = a.numpy()
+    np.testing.assert_allclose(a.grad.numpy(), 2 * 3 * x**2 * 6 * x + np.exp(x))
+
+
+def test_gradient_with_respect_to_out_grad() -> None:
+    a, seed = leaf([2.0]), leaf([3.0])
+    (a * a).backward(seed)
+    a.grad.backward()
+    assert np.array_equal(seed.grad.numpy(), [4.0])
+    assert np.array_equal(a.grad.numpy(), [6.0])
+
+
+def test_replaced_leaf_is_noticed() -> None:
+    a = leaf([2.0])
+    (a * a * a).backward()
+    a.data = leaf([5.0])
+    with pytest.raises(GraphError, match=r"the data of a leaf of shape \(1,\) was replaced since"):
+        a.grad.backward()
+
+
+def test_backward_within_no_grad_gives_constants() -> None:
+    a = leaf([2.0])
+    y = a * a
+    with ndl.no_grad():
+        y.backward()
+    assert a.grad.op is None and np.array_equal(a.grad.numpy(), [4.0])
+
+
+# ---- hooks -----------------------------------------------------------------------------------
+
+
+def test_hooks_see_the_complete_gradient_and_may_replace_it() -> None:
+    a = leaf([1.0, 2.0])
+    h = a * 3
+    seen = []
+    h.register_hook(lambda g: seen.append(g.numpy().copy()))
+    handle = h.register_hook(lambda g: g * 10)
+    (h * h + h).sum().backward()
+    np.testing.assert_array_equal(seen, [2 * h.numpy() + 1])
+    np.testing.assert_array_equal(a.grad.numpy(), 30 * seen[0])
+    handle.remove()
+    handle.remove()
+    (h * h + h).sum().backward()
+    np.testing.assert_array_equal(a.grad.numpy(), 3 * seen[0])
+
+
+@pytest.mark.parametrize("retain_graph", [None, True])
+def test_hooks_take_part_in_second_derivatives(retain_graph: bool | None) -> None:
+    """a.grad = 10 * 2h * 2a; the second walk passes h again: 20h * 2 + 10 * 40a * 2a."""
+    a = leaf([1.0, 2.0])
+    h = a * a
+    h.register_hook(lambda g: g * 10)
+    (h * h).sum().backward(retain_graph=retain_graph)
+    np.testing.assert_allclose(a.grad.numpy(), 40 * a.numpy() ** 3)
+    a.grad.sum().backward(retain_graph=retain_graph)
+    np.testing.assert_allclose(a.grad.numpy(), 840 * a.numpy() ** 2)
+
+
+def test_hook_on_a_constant() -> None:
+    with pytest.raises(GraphError, match="register_hook: the tensor must require grad"):
+        leaf([1.0], requires_grad=False).register_hook(print)
+
+
+# ---- needle.grad and check_gradients ---------------------------------------------------------
+
+
+def test_grad_of_functions() -> None:
+    f = lambda a, b: (a.sin() * b).sum()  # noqa: E731
+    a, b = leaf([0.5, 1.0]), leaf([2.0, 3.0])
+    np.testing.assert_allclose(ndl.grad(f)(a, b).numpy(), np.cos(a.numpy()) * b.numpy())
+    by_a, by_b = ndl.grad(f, (0, 1))(a, b)
+    np.testing.assert_allclose(by_b.numpy(), np.sin(a.numpy()))
+    np.testing.assert_allclose(by_a.numpy(), np.cos(a.numpy()) * b.numpy())
+    assert a.grad is None and b.grad is None
+    second = ndl.grad(lambda x: ndl.grad(f)(x, b).sum())(a)
+    np.testing.assert_allclose(second.numpy(), -np.sin(a.numpy()) * b.numpy())
+
+
+def test_grad_of_one_tensor_in_two_places_and_of_none() -> None:
+    a = leaf([2.0])
+    by_first, by_second = ndl.grad(lambda x, y: x * x * y, (0, 1))(a, a)
+    assert (by_first.item(), by_second.item()) == (8.0, 4.0)
+    assert ndl.grad(lambda x, y: y * 1)(a, a).item() == 0.0
+    assert ndl.grad(lambda x: leaf([1.0], requires_grad=False))(a).item() == 0.0
+    with pytest.raises(ShapeError, match=r"grad: the function must return one element, got shape"):
+        ndl.grad(lambda x: x)(leaf([1.0, 2.0]))
+
+
+class WrongGradient(TensorOp):
+    def compute(self, a: Any, b: Any) -> Any:
+        return a * b * b
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Any:
+        a, b = node.inputs
+        return out_grad * b * b, out_grad * a * b
+
+
+class WrongSecond(TensorOp):
+    def compute(self, a: Any) -> Any:
+        return a * a * a
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Any:
+        return out_grad * (node.inputs[0] * node.inputs[0]).detach() * 3
+
+
+def test_check_gradients_finds_the_wrong_input_and_order() -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3))
+    with pytest.raises(AssertionError, match=r"order 1, input 1 of shape \(2, 3\): expected .*got"):
+        check_gradients(lambda a, b: WrongGradient()(a, b), x, x + 1)
+    check_gradients(lambda a: WrongSecond()(a), x)
+    with pytest.raises(AssertionError, match=r"order 2, input 0 of shape"):
+        check_gradients(lambda a: WrongSecond()(a), x, order=2)
+    check_gradients(lambda a, i: ndl.embedding(a, i), x, np.array([1, 0]), order=3)
+    with pytest.raises(AssertionError, match="at least one floating input"):
+        check_gradients(lambda i: i, np.array([1]))
+
+
+# ---- leaves ----------------------------------------------------------------------------------
+
+
+def test_construction_and_looks() -> None:
+    a = Tensor([[1, 2], [3, 4]], dtype="float32")
+    assert (a.shape, a.ndim, a.size, len(a), a.dtype) == ((2, 2), 2, 4, 2, "float32")
+    assert a.requires_grad and a.grad is None and a.is_leaf()
+    assert [row.numpy().tolist() for row in a] == [[1, 2], [3, 4]]
+    assert Tensor(a).cached_data is a.cached_data
+    wide = Tensor(a, dtype="float64")
+    assert wide.dtype == "float64" and a.dtype == "float32"
+    assert str(a.device) in repr(a) and "float32" in repr(a) and repr(a).startswith("needle.Tensor")
+    assert "op=Exp" in repr(a.exp())
+    assert isinstance(a.sum().numpy(), np.ndarray) and a.sum().numpy().ndim in (0, 1)
+    assert float(a.sum()) == 10.0 and a.sum().item() == 10.0 and bool(a.sum() > 3)
+    assert np.asarray(a, dtype="float64").dtype == "float64"
+    with pytest.raises(ShapeError, match=r"item: the tensor must have one element, got shape \(2"):
+        a.item()
+    with pytest.raises(TypeError):
+        len(a.sum().reshape(()))
+
+
+def test_identity() -> None:
+    a, b = leaf([1.0]), leaf([1.0])
+    assert a == a and a != b and len({a, b, a}) == 2
+
+
+def test_data_and_detach() -> None:
+    a = leaf([1.0, 2.0])
+    d = (a * 2).detach()
+    assert d.op is None and not d.requires_grad
+    assert a.data.cached_data is a.cached_data and not a.data.requires_grad
+    a.data = leaf([[1.0], [2.0], [3.0]])
+    assert a.shape == (3, 1)
+    with pytest.raises(AssertionError, match="data: the dtype must stay float64, got float32"):
+        a.data = Tensor([1.0], dtype="float32")
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))], ids=["deepcopy", "pickle"]
+)
+def test_copies_are_leaves(copied: Any) -> None:
+    gc.collect()
+    count = autograd.TENSOR_COUNTER
+    for tensor in (leaf([1.0, 2.0]), leaf([3.0], requires_grad=False), leaf([1.0]) * 2):
+        other = copied(tensor)
+        assert other.op is None and other.requires_grad == tensor.requires_grad
+        assert np.array_equal(other.numpy(), tensor.numpy()) and other.dtype == tensor.dtype
+        assert other.cached_data is not tensor.cached_data
+    del tensor, other
+    assert count == autograd.TENSOR_COUNTER
+
+
+def test_shallow_copy_shares() -> None:
+    a = leaf([1.0])
+    assert copy.copy(a).cached_data is a.cached_data
+
+
+def test_failed_construction_keeps_the_count() -> None:
+    gc.collect()
+    count = autograd.TENSOR_COUNTER
+    with pytest.raises(TypeError):
+        Tensor(object(), dtype="float32")
+    gc.collect()
+    assert count == autograd.TENSOR_COUNTER
