@@ -165,6 +165,9 @@ def test_wrong_groups_are_refused():
         optim.SGD([{"params": [a], "rate": 1}])
     with pytest.raises(ValueError, match="a parameter appears twice"):
         optim.SGD([{"params": [a]}, {"params": [b, a]}])
+    with pytest.raises(TypeError, match="parameters must be Tensors, got Linear; pass model.param"):
+        optim.Adam([ndl.nn.Linear(2, 2)])
+    assert optim.Adam(a).params == [a]
     with pytest.raises(ValueError, match="nesterov needs momentum > 0"):
         optim.SGD([a], nesterov=True)
 

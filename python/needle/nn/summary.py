@@ -6,13 +6,24 @@ Called by ``Module.__repr__`` alone.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .module import Module
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 
-def describe(module: Module) -> str:
+class Describable(Protocol):
+    """What is asked of a module here."""
+
+    def parameters(self) -> Sequence[Any]:
+        """All parameters; each has a shape."""
+
+    def named_children(self) -> Iterable[tuple[str, Any]]:
+        """(name, module) of the modules directly below."""
+
+    def extra_repr(self) -> str:
+        """The module's own options."""
+
+
+def describe(module: Describable) -> str:
     """``Linear(in_features=2, out_features=3, bias=True)  # 9 parameters``, or a tree of such."""
     count = sum(math.prod(p.shape) for p in module.parameters())
     note = f"  # {count:,} parameters" if count else ""

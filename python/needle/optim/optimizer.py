@@ -42,7 +42,7 @@ class Optimizer:
     """
 
     def __init__(self, params: Iterable[Tensor] | Iterable[Group], **options: Any) -> None:
-        given: list[Any] = list(params)
+        given: list[Any] = [params] if isinstance(params, Tensor) else list(params)
         groups = given if given and isinstance(given[0], dict) else [{"params": given}]
         self.param_groups: list[Group] = []
         self.state: dict[Tensor, dict[str, Array]] = {}
@@ -66,6 +66,12 @@ class Optimizer:
             )
         params = group["params"]
         listed = [params] if isinstance(params, Tensor) else list(params)
+        for p in listed:
+            if not isinstance(p, Tensor):
+                raise TypeError(
+                    f"{type(self).__name__}: parameters must be Tensors, got {type(p).__name__}; "
+                    "pass model.parameters()"
+                )
         known = {id(p) for p in self.params}
         if len({id(p) for p in listed} | known) < len(listed) + len(known):
             raise ValueError(
