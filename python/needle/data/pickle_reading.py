@@ -43,7 +43,7 @@ class _Array:
             raise ValueError("an array must have dtype uint8")
         raw = data.encode("latin1") if isinstance(data, str) else data
         flat = np.frombuffer(raw, dtype=np.uint8)
-        self.value = flat.reshape(shape, order="F" if fortran else "C").copy(order="C")
+        self.value = np.ascontiguousarray(flat.reshape(shape, order="F" if fortran else "C"))
 
 
 def _reconstruct(kind: Any, shape: Any, typecode: Any) -> _Array:
@@ -105,9 +105,9 @@ class _Unpickler(pickle._Unpickler):
 def read_pickle(path: str | os.PathLike[str], limit: int = 1 << 28) -> Any:
     """What a pickle file holds: a dict of lists, numbers, bytes and uint8 arrays, or one of them.
 
-    Byte strings of Python 2 come as bytes. limit: the most bytes that the file may have. Raises
-    DataError that names the file for a refused global, a cut or damaged file, or one too large;
-    OSError where it cannot be opened.
+    Byte strings of Python 2 come as bytes; arrays may be read-only. limit: the most bytes that the
+    file may have. Raises DataError that names the file for a refused global, a cut or damaged
+    file, or one too large; OSError where it cannot be opened.
     """
     size = os.stat(path).st_size
     if size > limit:
