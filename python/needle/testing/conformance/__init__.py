@@ -1,0 +1,61 @@
+"""The conformance suite: the judge of every backend, those outside this repository included.
+
+``run(name)`` calls every required function and every optional kernel of a registered backend on
+views of all layouts and compares with NumPy (in float64) and the definitions in ``accelerated``.
+On the command line: ``python -m needle.testing.conformance NAME``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ... import backends
+from ...backends.base import OPTIONAL, Backend, provides
+from ...errors import unknown_name
+from .case import Case, Mismatch
+from .optional import optional_cases
+from .report import Report, Row
+from .required import required_cases
+from .services import SERVICE_ROWS, check_service
+
+__all__ = ["Case", "Mismatch", "Report", "Row", "run"]
+
+
+def run(
+    backend: str | Backend, known_failures: Iterable[str] = (), only: str | None = None
+) -> Report:
+    """Checks a backend, given by its registered name or itself.
+
+    ``known_failures`` lists the rows (such as ``"binary.power"``) that a backend under construction
+    may still fail; one that passes makes the report not ``ok``, so the list can only shrink.
+    ``only`` restricts the run to rows whose name starts so. UnknownNameError for a known failure
+    that names no row.
+    """
+    subject = backends.get(backend) if isinstance(backend, str) else backend
+    rows: dict[str, Row] = {}
+    for case in _cases(subject):
+        if only is None or case.row.startswith(only):
+            _check(subject, case, rows.setdefault(case.row, Row(case.row)))
+    for name in OPTIONAL:
+        if (only is None or name.startswith(only)) and not provides(subject, name):
+            rows.setdefault(name, Row(name))
+    for name in SERVICE_ROWS:
+        if only is None or name.startswith(only):
+            rows[name] = check_service(subject, name)
+    known = frozenset(known_failures)
+    for name in known - set(rows):
+        raise unknown_name("conformance row", name, rows)
+    return Report(subject.name, list(rows.values()), known)
+
+
+def _cases(backend: Backend) -> Iterable[Case]:
+    yield from required_cases()
+    yield from (case for case in optional_cases() if provides(backend, case.row))
+
+
+def _check(backend: Backend, case: Case, row: Row) -> None:
+    row.cases += 1
+    try:
+        case.check(backend)
+    except Mismatch as mismatch:
+        row.failures.append(str(mismatch))

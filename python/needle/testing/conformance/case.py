@@ -1,0 +1,129 @@
+"""One conformance case: inputs, an oracle, a call; and how a backend is checked against it.
+
+The cases themselves are in ``required`` and ``optional``, the table of results in ``report``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...backends.base import Backend, View
+from .placement import HostArray, Placed, repeated
+
+Call = Callable[[Backend, Sequence[View], Sequence[View]], None]
+
+EXACT = 0.0
+PAIRS = (
+    ("compact", "compact"),
+    ("permuted", "compact"),
+    ("compact", "permuted"),
+    ("offset", "sliced"),
+    ("sliced", "offset"),
+    ("negative", "negative"),
+    ("broadcast", "compact"),
+)
+"""(layout of the inputs, layout of the outputs)"""
+
+
+class Mismatch(Exception):
+    """The backend's result differs from the oracle's, or memory changed that must not."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """``call(backend, inputs, outs)`` must leave ``oracle(*inputs)`` in ``outs``.
+
+    ``tolerance`` is relative and absolute at once, in units of the float32 one (float64 gets
+    1e-7 of it); 0 means equal. ``initial``: what outs hold before, for kernels that update.
+    """
+
+    row: str
+    label: str
+    inputs: tuple[HostArray, ...]
+    oracle: Callable[..., tuple[HostArray, ...]]
+    call: Call
+    tolerance: float = EXACT
+    pairs: tuple[tuple[str, str], ...] = (("compact", "compact"),)
+    initial: tuple[HostArray, ...] = ()
+    in_place: bool = False
+    """The first output is the first input itself."""
+
+    def check(self, backend: Backend) -> None:
+        """Raises Mismatch, or whatever the backend raises, at the first layout that fails."""
+        for in_layout, out_layout in self.pairs:
+            try:
+                self._check_layout(backend, in_layout, out_layout)
+            except Exception as error:
+                place = f"{self.label}, {in_layout} inputs, {out_layout} output"
+                raise Mismatch(f"{place}: {_described(error)}") from error
+
+    def _check_layout(self, backend: Backend, in_layout: str, out_layout: str) -> None:
+        inputs = self.inputs
+        if in_layout == "broadcast":
+            inputs = tuple(repeated(host) for host in inputs)
+        with np.errstate(all="ignore"):
+            expected = self.oracle(*inputs)
+        sources = [Placed(backend, host, in_layout) for host in inputs]
+        if self.in_place:
+            outs = [sources.pop(0)]
+        else:
+            before = self.initial or tuple(np.full_like(host, 77) for host in expected)
+            outs = [Placed(backend, host, out_layout) for host in before]
+        views = [source.view for source in ([*outs, *sources] if self.in_place else sources)]
+        self.call(backend, views, [out.view for out in outs])
+        backend.synchronize()
+        for want, out in zip(expected, outs, strict=True):
+            compare(want, out.read(), self.tolerance, inputs)
+            if not out.outside_is_intact():
+                raise Mismatch("memory outside the output view was written")
+        if not all(source.is_intact() for source in sources):
+            raise Mismatch("an input was modified")
+
+
+def compare(
+    expected: HostArray, got: HostArray, tolerance: float, inputs: Sequence[HostArray] = ()
+) -> None:
+    """Mismatch unless ``got`` is ``expected`` within the tolerance; NaN equals NaN."""
+    if got.shape != expected.shape or got.dtype != expected.dtype:
+        raise Mismatch(f"expected {expected.dtype} {expected.shape}, got {got.dtype} {got.shape}")
+    if expected.dtype.kind != "f":
+        wrong = got != expected
+    else:
+        bound = tolerance * (1e-7 if expected.dtype == np.float64 else 1.0)
+        near = np.isclose(got, expected, rtol=bound, atol=bound, equal_nan=True)
+        wrong = ~near
+    if wrong.any():
+        raise Mismatch(_first_difference(wrong, expected, got, inputs))
+
+
+def _first_difference(
+    wrong: HostArray, expected: HostArray, got: HostArray, inputs: Sequence[HostArray]
+) -> str:
+    place = tuple(int(i) for i in np.argwhere(wrong)[0])
+    values = [
+        f"{host[place]!r}" if host.shape == expected.shape else _short(host) for host in inputs
+    ]
+    return (
+        f"{int(wrong.sum())} of {expected.size} elements differ, first at {place}: "
+        f"inputs {'; '.join(values) or 'none'}, expected {expected[place]!r}, got {got[place]!r}"
+    )
+
+
+def _short(host: HostArray) -> str:
+    text = np.array2string(host, threshold=8, edgeitems=2, separator=",").replace("\n", "")
+    return f"{host.dtype}{list(host.shape)} {text[:120]}"
+
+
+def _described(error: Exception) -> str:
+    return str(error) if isinstance(error, Mismatch) else f"{type(error).__name__}: {error}"
+
+
+def as_tuple(result: Any) -> tuple[HostArray, ...]:
+    """An oracle's result, one array or several, as a tuple of arrays."""
+    if isinstance(result, (tuple, list)):
+        return tuple(np.asarray(item) for item in result)
+    return (np.asarray(result),)

@@ -1,0 +1,95 @@
+"""Conformance cases of pooling and convolution. Called by ``optional``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ... import accelerated
+from ...dtypes import DType
+from .case import PAIRS, Case
+from .placement import HostArray
+from .values import in_float64, large_values
+
+FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+SLACK = 5e-5
+
+# x (N, H, W, C), kernel, stride, padding
+POOLS: tuple[tuple[Any, ...], ...] = (
+    ((1, 2, 2, 1), (2, 2), (2, 2), (0, 0)),
+    ((2, 5, 6, 3), (3, 2), (2, 1), (1, 1)),
+    ((1, 7, 7, 17), (3, 3), (1, 1), (1, 1)),
+    ((1, 4, 4, 2), (1, 2), (3, 2), (0, 1)),
+    ((0, 4, 4, 2), (2, 2), (2, 2), (0, 0)),
+)
+# x (N, H, W, C), kernel, output channels, stride, padding, dilation, groups
+CONVOLUTIONS: tuple[tuple[Any, ...], ...] = (
+    ((1, 3, 3, 1), (1, 1), 1, (1, 1), (0, 0), (1, 1), 1),
+    ((1, 4, 4, 2), (3, 3), 3, (1, 1), (1, 1), (1, 1), 1),
+    ((2, 7, 6, 4), (3, 2), 6, (2, 1), (1, 2), (1, 2), 2),
+    ((2, 5, 5, 3), (3, 3), 3, (1, 2), (2, 0), (2, 1), 3),
+    ((1, 9, 8, 17), (5, 5), 19, (4, 2), (2, 2), (1, 1), 1),
+    ((1, 6, 6, 2), (2, 2), 4, (3, 3), (0, 0), (1, 1), 1),
+    ((0, 4, 4, 2), (3, 3), 3, (1, 1), (1, 1), (1, 1), 1),
+    ((2, 12, 12, 16), (3, 3), 32, (1, 1), (1, 1), (1, 1), 1),
+)
+
+
+def image_cases() -> Iterator[Case]:
+    """Every case of the pooling and convolution kernels and their gradients."""
+    for dtype in FLOATS:
+        for shape, *windows in POOLS:
+            yield from _pool_cases(dtype, shape, tuple(windows))
+        yield from _special_pool_cases(dtype)
+        for shape, kernel, channels, *settings in CONVOLUTIONS:
+            weight_shape = (*kernel, shape[3] // settings[3], channels)
+            yield from _convolution_cases(dtype, shape, weight_shape, tuple(settings))
+
+
+def _case(
+    name: str, label: str, inputs: tuple[HostArray, ...], extra: tuple[Any, ...],
+    settings: tuple[Any, ...],
+) -> Case:  # fmt: skip
+    """A kernel that takes inputs, outputs, settings; its definition takes ``extra`` between."""
+    definition = getattr(accelerated, name).definition
+
+    def oracle(*arrays: HostArray) -> Any:
+        return in_float64(lambda *wide: definition(*wide, *extra, *settings))(*arrays)
+
+    def call(backend: Any, ins: Any, outs: Any) -> None:
+        getattr(backend, name)(*ins, *outs, *settings)
+
+    return Case(name, label, inputs, oracle, call, SLACK, pairs=PAIRS)
+
+
+def _pool_cases(dtype: DType, shape: Any, windows: tuple[Any, ...]) -> Iterator[Case]:
+    x = large_values(shape, dtype)
+    grad = large_values(accelerated.avg_pool2d.definition(x, *windows).shape, dtype)
+    label = f"{dtype} {shape} kernel, stride, padding {windows}"
+    yield _case("max_pool2d", label, (x,), (), windows)
+    yield _case("avg_pool2d", label, (x,), (), windows)
+    yield _case("max_pool2d_grad", label, (grad, x), (), windows)
+    yield _case("avg_pool2d_grad", label, (grad,), (shape,), windows)
+
+
+def _special_pool_cases(dtype: DType) -> Iterator[Case]:
+    windows = ((2, 2), (1, 1), (1, 1))
+    for label, value in (("NaN wins", np.nan), ("padding never wins", -np.inf), ("ties", 1.0)):
+        x = np.full((1, 3, 3, 2), value, dtype)
+        x[0, 1, 1, 0] = 0.5
+        grad = large_values((1, 4, 4, 2), dtype)
+        yield _case("max_pool2d", f"{dtype} {label}", (x,), (), windows)
+        yield _case("max_pool2d_grad", f"{dtype} {label}", (grad, x), (), windows)
+
+
+def _convolution_cases(
+    dtype: DType, shape: Any, weight_shape: Any, settings: tuple[Any, ...]
+) -> Iterator[Case]:
+    x, weight = large_values(shape, dtype), large_values(weight_shape, dtype)
+    grad = large_values(accelerated.conv2d.definition(x, weight, *settings).shape, dtype)
+    label = f"{dtype} {shape} * {weight_shape} stride, padding, dilation, groups {settings}"
+    yield _case("conv2d", label, (x, weight), (), settings)
+    yield _case("conv2d_input_grad", label, (grad, weight), (shape,), settings)
+    yield _case("conv2d_weight_grad", label, (grad, x), (weight_shape,), settings)

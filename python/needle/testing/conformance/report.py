@@ -1,0 +1,81 @@
+"""What a conformance run found: one row a function, and the table that is printed.
+
+Filled by ``run``; read by the command line and by tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+PASSES, FALLS_BACK, FAILS = "passes", "falls back", "FAILS"
+
+
+@dataclass
+class Row:
+    """One function of the interface: how many cases ran, and what failed (first one first)."""
+
+    name: str
+    cases: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def state(self) -> str:
+        """``passes``, ``falls back`` (to the definition: the kernel is not there) or ``FAILS``."""
+        if self.failures:
+            return FAILS
+        return PASSES if self.cases else FALLS_BACK
+
+    def __str__(self) -> str:
+        line = f"{self.name:<24} {self.state:<11}"
+        if self.failures:
+            return f"{line} {len(self.failures)} of {self.cases} cases; {self.failures[0]}"
+        return f"{line} {self.cases} cases" if self.cases else line.rstrip()
+
+
+@dataclass
+class Report:
+    """The rows of a run and the strict list of failures that were to be expected."""
+
+    backend: str
+    rows: list[Row]
+    known_failures: frozenset[str] = frozenset()
+
+    @property
+    def failed(self) -> list[str]:
+        """The names of the rows that fail."""
+        return [row.name for row in self.rows if row.failures]
+
+    @property
+    def unexpected(self) -> list[str]:
+        """Rows that fail and are not listed as known failures."""
+        return [name for name in self.failed if name not in self.known_failures]
+
+    @property
+    def repaired(self) -> list[str]:
+        """Listed known failures that do not fail (any more): take them off the list."""
+        return sorted(self.known_failures - set(self.failed))
+
+    @property
+    def ok(self) -> bool:
+        """Whether exactly the known failures fail."""
+        return not self.unexpected and not self.repaired
+
+    def row(self, name: str) -> Row:
+        """The row called ``name``; KeyError if there is none."""
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise KeyError(name)
+
+    def table(self) -> str:
+        """The rows as text, then a line that sums them up."""
+        count = dict.fromkeys((PASSES, FALLS_BACK, FAILS), 0)
+        for row in self.rows:
+            count[row.state] += 1
+        lines = [f"backend {self.backend}", f"{'function':<24} result", *map(str, self.rows)]
+        lines.append("; ".join(f"{n} {state}" for state, n in count.items()))
+        if known := sorted(self.known_failures & set(self.failed)):
+            lines.append(f"known failures: {', '.join(known)}")
+        if self.repaired:
+            lines.append(f"listed as failing but not so: {', '.join(self.repaired)}; unlist them")
+        return "\n".join(lines)

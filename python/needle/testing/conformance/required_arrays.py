@@ -1,0 +1,139 @@
+"""Cases of allocate, upload, download, fill, copy and where. Called by ``required``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...backends.base import View
+from ...dtypes import TABLE, DType
+from ...shapes import compact_strides
+from .case import PAIRS, Case, Mismatch, compare
+from .placement import HostArray
+from .values import SHAPES, large_values, values
+
+DTYPES = tuple(row.dtype for row in TABLE)
+WRITES = tuple(("compact", layout) for layout in ("compact", "offset", "permuted", "sliced"))
+
+
+def array_cases() -> Iterator[Case]:
+    """Every case of the functions that make, fill and move arrays."""
+    for dtype in DTYPES:
+        yield Case("allocate", f"{dtype}", (), lambda: (), _allocate(dtype))
+        yield Case(
+            "download",
+            f"{dtype}",
+            (values((2, 3), dtype),),
+            lambda a: (),
+            _download,
+            pairs=tuple((layout, "compact") for layout, _ in PAIRS),
+        )
+    for dtype in DTYPES:
+        yield from _upload_cases(dtype)
+        yield from _fill_cases(dtype)
+    yield from _copy_cases()
+    for dtype in DTYPES:
+        yield from _where_cases(dtype)
+
+
+def _allocate(dtype: DType) -> Any:
+    def call(backend: Any, ins: Any, outs: Any) -> None:
+        for size in (0, 1, 1000):
+            handle = backend.allocate(size, dtype)
+            if handle.size != size:
+                raise Mismatch(f"handle.size must be {size}, got {handle.size}")
+            host = large_values((size,), dtype)
+            view = View(handle, (size,), (1,), 0, dtype)
+            backend.upload(host, view)
+            compare(host, backend.download(view), 0.0)
+
+    return call
+
+
+def _download(backend: Any, ins: Any, outs: Any) -> None:
+    first, second = backend.download(ins[0]), backend.download(ins[0])
+    if first.strides != tuple(s * first.itemsize for s in compact_strides(first.shape)):
+        raise Mismatch(f"the array must be compact, got strides {first.strides}")
+    compare(first, second, 0.0)
+    first[...] = ~first if first.dtype == np.bool_ else first + 1
+    compare(second, backend.download(ins[0]), 0.0)  # a copy: the buffer must not have changed
+
+
+def _upload_cases(dtype: DType) -> Iterator[Case]:
+    def put(source: HostArray, label: str) -> Case:
+        source.setflags(write=False)
+
+        def call(backend: Any, ins: Any, outs: Any) -> None:
+            backend.upload(source, outs[0])
+
+        return Case("upload", f"{dtype} {label}", (), lambda: (source,), call, pairs=WRITES)
+
+    for shape in SHAPES:
+        yield put(values(shape, dtype), f"{shape}")
+    yield put(values((3, 2), dtype).T, "transposed host array")
+    yield put(values((3, 4), dtype)[::-1, ::2], "sliced host array with a negative step")
+    yield put(np.broadcast_to(values((3,), dtype), (2, 3)), "broadcast host array")
+
+
+def _fill_cases(dtype: DType) -> Iterator[Case]:
+    scalars = [True, 3, 200] if dtype.kind == "u" else [True, False, 3, -3]
+    for scalar in [*scalars, 2.5] + ([float("nan"), float("-inf")] if dtype.kind == "f" else []):
+        for shape in ((2, 3), (), (0,), (2, 1, 3, 1, 2, 1, 2, 2)):
+
+            def oracle(scalar: Any = scalar, shape: Any = shape) -> tuple[HostArray, ...]:
+                return (np.full(shape, np.asarray(scalar).astype(dtype), dtype),)
+
+            def call(backend: Any, ins: Any, outs: Any, scalar: Any = scalar) -> None:
+                backend.fill(outs[0], scalar)
+
+            yield Case("fill", f"{dtype} {shape} with {scalar}", (), oracle, call, pairs=WRITES)
+
+
+def _copy_cases() -> Iterator[Case]:
+    def call(backend: Any, ins: Any, outs: Any) -> None:
+        backend.copy(ins[0], outs[0])
+
+    for source in DTYPES:
+        for target in DTYPES:
+            host = _castable(values((2, 3, 4), source), target)
+
+            def oracle(a: HostArray, target: DType = target) -> tuple[HostArray, ...]:
+                return (a.astype(target),)
+
+            label = f"{source} to {target}"
+            for shape in SHAPES if source == target else ():
+                yield Case("copy", f"{label} {shape}", (values(shape, source),), oracle, call)
+            yield Case("copy", label, (host,), oracle, call, pairs=PAIRS)
+    wide = large_values((37, 41), np.dtype(np.float32))
+    yield Case("copy", "large", (wide,), lambda a: (a,), call, pairs=PAIRS)
+
+
+def _castable(host: HostArray, target: DType) -> HostArray:
+    """Only values whose conversion C defines: finite, and none below 0 for unsigned."""
+    if host.dtype.kind != "f" or target.kind in "fb":
+        return host
+    host = np.where(np.isfinite(host), host, 5)
+    return np.abs(host) if target.kind == "u" else host
+
+
+def _where_cases(dtype: DType) -> Iterator[Case]:
+    scalar: Any = True if dtype == np.bool_ else 2
+    for form in ("arrays", "scalar left", "scalar right", "two scalars"):
+
+        def pick(a: Any, b: Any, form: str = form) -> tuple[Any, Any]:
+            a = scalar if form in ("scalar left", "two scalars") else a
+            return a, {"scalar right": scalar, "two scalars": not scalar}.get(form, b)
+
+        def oracle(c: HostArray, a: HostArray, b: HostArray, pick: Any = pick) -> Any:
+            return (np.where(c, *(np.asarray(x).astype(dtype) for x in pick(a, b))),)
+
+        def call(backend: Any, ins: Any, outs: Any, pick: Any = pick) -> None:
+            backend.where(ins[0], *pick(ins[1], ins[2]), outs[0])
+
+        for shape in ((2, 3, 4), *SHAPES):
+            a = values(shape, dtype)
+            inputs = (values(shape, np.dtype(bool)), a, a.ravel()[::-1].reshape(shape))
+            pairs = PAIRS if shape == (2, 3, 4) else PAIRS[:1]
+            yield Case("where", f"{dtype} {shape} {form}", inputs, oracle, call, pairs=pairs)

@@ -1,0 +1,125 @@
+"""Cases of reduce and matmul. Called by ``required``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from ...backends.base import REDUCE
+from ...dtypes import TABLE, DType
+from .case import PAIRS, Case, Mismatch
+from .placement import HostArray
+from .values import in_float64, large_values, values
+
+DTYPES = tuple(row.dtype for row in TABLE)
+SUMS = 2e-6
+"""The tolerance of sums: out of reach of one running float32 sum over thousands of values."""
+
+
+def reduce_cases() -> Iterator[Case]:
+    """reduce: each name, dtype and set of axes; empty axes; accuracy; the same bits every time."""
+    for name in REDUCE:
+        for dtype in _reduce_dtypes(name):
+            yield from _axes_cases(name, dtype)
+            if name in ("sum", "prod"):
+                yield _reduction(name, dtype, (0,), (0,))
+                yield _reduction(name, dtype, (3, 0, 2), (1,))
+                yield _reduction(name, dtype, (3, 0, 2), (0, 2))
+    for axes in ((0,), (1,), (0, 1)):
+        shape = (20011, 3) if axes == (0,) else (3, 20011)
+        host = np.random.default_rng(7).uniform(0.5, 1.5, shape).astype(np.float32)
+        yield _of("sum", host, axes, f"float32 accuracy over {shape}", SUMS)
+    yield _same_bits()
+
+
+def _reduce_dtypes(name: str) -> tuple[DType, ...]:
+    if name in ("any", "all"):
+        return DTYPES[:1]
+    return DTYPES[2:] if name in ("sum", "prod") else DTYPES[1:]
+
+
+def _axes_cases(name: str, dtype: DType) -> Iterator[Case]:
+    for shape in ((4,), (2, 3, 4), (1, 5, 1), (2, 1, 3, 1, 2, 1, 2, 2)):
+        for count in range(len(shape) + 1):
+            for axes in list(combinations(range(len(shape)), count))[:6]:
+                yield _reduction(name, dtype, shape, axes)
+    yield _of(name, _moderate(name, (35, 67), dtype), (1,), f"{dtype} (35, 67)", SUMS)
+    yield _of(name, _moderate(name, (35, 67), dtype), (0,), f"{dtype} (35, 67)", SUMS)
+    if dtype.kind == "f" and name in ("max", "min"):
+        host = np.array([[np.nan, 1, 2], [1, np.nan, 2], [1, 2, np.nan]], dtype)
+        yield _of(name, host, (1,), f"{dtype} NaN wins", 0.0)
+        host = np.full((2, 67), -np.inf if name == "max" else np.inf, dtype)
+        yield _of(name, host, (1,), f"{dtype} infinite everywhere", 0.0)
+        host = large_values((2, 67), dtype)
+        host[0, 5] = np.nan
+        yield _of(name, host, (1,), f"{dtype} one NaN among many", 0.0)
+
+
+def _moderate(name: str, shape: tuple[int, ...], dtype: DType) -> HostArray:
+    host = large_values(shape, dtype)
+    if name == "prod" and dtype.kind == "f":
+        return (1 + host / 40).astype(dtype)
+    return host
+
+
+def _reduction(name: str, dtype: DType, shape: tuple[int, ...], axes: tuple[int, ...]) -> Case:
+    host = values(shape, dtype) if name in ("any", "all") else _moderate(name, shape, dtype)
+    return _of(name, host, axes, f"{dtype} {shape} over {axes}", SUMS)
+
+
+def _of(name: str, host: HostArray, axes: tuple[int, ...], label: str, tolerance: float) -> Case:
+    dtype = np.float64 if host.dtype.kind == "f" else host.dtype
+    options: dict[str, Any] = {"dtype": dtype} if name in ("sum", "prod") else {}
+
+    def function(a: HostArray) -> HostArray:
+        result: HostArray = getattr(np, name)(a, axis=axes, keepdims=True, **options)
+        return result
+
+    def call(backend: Any, ins: Any, outs: Any) -> None:
+        backend.reduce(name, ins[0], outs[0])
+
+    pairs = PAIRS if host.shape == (2, 3, 4) else PAIRS[:3]
+    tolerance = tolerance if name in ("sum", "prod") else 0.0
+    return Case(
+        f"reduce.{name}", label, (host,), in_float64(function), call, tolerance, pairs=pairs
+    )
+
+
+def _same_bits() -> Case:
+    host = large_values((131, 257), np.dtype(np.float32))
+
+    def call(backend: Any, ins: Any, outs: Any) -> None:
+        results = []
+        for _ in range(3):
+            backend.reduce("sum", ins[0], outs[0])
+            results.append(backend.download(outs[0]).tobytes())
+        if len(set(results)) > 1:
+            raise Mismatch("the same call gave different bits")
+
+    def oracle(a: HostArray) -> tuple[HostArray, ...]:
+        return (a.sum(axis=(0, 1), keepdims=True, dtype=np.float64).astype(a.dtype),)
+
+    return Case("reduce.sum", "same bits every time", (host,), oracle, call, 1e-3)
+
+
+def matmul_cases() -> Iterator[Case]:
+    """matmul: dtypes, batches, empty and odd sizes, every layout."""
+    sizes: tuple[tuple[tuple[int, ...], int, int, int], ...] = (
+        ((), 1, 1, 1), ((), 2, 3, 4), ((), 1, 7, 1), ((), 3, 0, 2), ((), 0, 3, 2), ((), 2, 3, 0),
+        ((2,), 3, 4, 5), ((2, 3), 2, 5, 3), ((0,), 2, 2, 2), ((2, 1, 1, 2, 1, 2), 2, 3, 2),
+        ((), 17, 33, 9), ((), 35, 40, 67),
+    )  # fmt: skip
+
+    def call(backend: Any, ins: Any, outs: Any) -> None:
+        backend.matmul(ins[0], ins[1], outs[0])
+
+    for dtype in DTYPES[2:]:
+        for batch, m, k, n in sizes:
+            a = large_values((*batch, m, k), dtype)
+            b = large_values((*batch, k, n), dtype)
+            label = f"{dtype} {a.shape} @ {b.shape}"
+            slack = 2e-5 if dtype.kind == "f" else 0.0
+            yield Case("matmul", label, (a, b), in_float64(np.matmul), call, slack, pairs=PAIRS)

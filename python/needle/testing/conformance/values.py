@@ -1,0 +1,76 @@
+"""Values that the conformance cases are fed with, and NumPy functions as oracles on them.
+
+Deterministic: the same values in every run. Called by the case generators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import DType
+from ...shapes import product
+from .case import as_tuple
+from .placement import HostArray
+
+Shape = tuple[int, ...]
+
+SHAPES: tuple[Shape, ...] = ((1,), (), (7,), (0,), (3, 0, 2), (1, 5, 1), (2, 1, 3, 1, 2, 1, 2, 2))
+TRANSCENDENTAL = 4e-6
+"""The tolerance of functions that are no single rounding: some 30 float32 units."""
+
+_FLOATS = (
+    "0.25 -0.25 1 -1 0 -0.0 nan inf -inf 0.5 1.5 2.5 -0.5 -1.5 -2.5 0.75 -0.75 1e-3 -1e-3 3.7 -3.7 "
+    "10 -10 42 88 -88 100 -100 1e-6 7.25"
+)
+_INTEGERS = "2 -2 1 -1 0 3 -3 5 -5 7 -7 11 -11 100 -100 127"
+
+
+def values(shape: Shape, dtype: DType) -> HostArray:
+    """The interesting values of a dtype, repeated until the shape is full."""
+    if dtype == np.bool_:
+        pool = np.array([True, False, False, True, True])
+    elif dtype.kind == "f":
+        pool = np.array([float(text) for text in _FLOATS.split()])
+    else:
+        pool = np.array([int(text) for text in _INTEGERS.split()])
+        pool = np.abs(pool) if dtype.kind == "u" else pool
+    return np.resize(pool, product(shape)).astype(dtype).reshape(shape)
+
+
+def large_values(shape: Shape, dtype: DType) -> HostArray:
+    """Random values of moderate size, none special: enough of them for vector loops and tails."""
+    random = np.random.default_rng(product(shape))
+    if dtype == np.bool_:
+        return random.random(shape) < 0.5
+    low = 0 if dtype.kind == "u" else -9
+    if dtype.kind == "f":
+        return random.uniform(-4.0, 4.0, shape).astype(dtype)
+    return random.integers(low, 10, shape).astype(dtype)
+
+
+def binary_values(name: str, shape: Shape, dtype: DType) -> tuple[HostArray, HostArray]:
+    """Two operands that meet in many pairs; integer powers get small exponents >= 0."""
+    a = values(shape, dtype)
+    b = np.roll(a.ravel(), 2 + len(shape)).reshape(shape)
+    if shape == (5, 5):  # all pairs of the first five values, zero and NaN among them
+        pool = values((9,), dtype)[[0, 1, 3, 4, 6]]
+        a, b = np.meshgrid(pool, pool)
+        a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+    if name == "power" and dtype.kind != "f":
+        b = np.mod(np.abs(b.astype(np.int64)), 4).astype(dtype)
+    return a, b
+
+
+def in_float64(function: Callable[..., Any]) -> Callable[..., tuple[HostArray, ...]]:
+    """The function with floats computed in float64 and rounded to the first operand's dtype."""
+
+    def oracle(*inputs: HostArray) -> tuple[HostArray, ...]:
+        dtype = inputs[0].dtype
+        wide = [x.astype(np.float64) if x.dtype.kind == "f" else x for x in inputs]
+        results = as_tuple(function(*wide))
+        return tuple(r.astype(dtype) if r.dtype.kind == "f" else r for r in results)
+
+    return oracle
