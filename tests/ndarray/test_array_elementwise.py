@@ -102,7 +102,10 @@ def test_binary(name: str, layout: str, device: Any) -> None:
 @pytest.mark.parametrize("name", ["add", "subtract", "multiply", "less", "maximum", "atan2"])
 def test_broadcasting_and_mixed_layouts(name: str, device: Any) -> None:
     a, host_a = case("permuted", "float32", device)  # (3, 4, 2)
-    b, host_b = nd.asarray(values((4, 1), "float32", 3), device=device), values((4, 1), "float32", 3)
+    b, host_b = (
+        nd.asarray(values((4, 1), "float32", 3), device=device),
+        values((4, 1), "float32", 3),
+    )
     check(getattr(nd, name)(a, b), oracle(name)(host_a, host_b))
     check(getattr(nd, name)(b, a), oracle(name)(host_b, host_a))
 
@@ -139,7 +142,9 @@ def test_python_scalars_keep_the_dtype(dtype: str, device: Any) -> None:
     assert (a / 2).dtype == floating
     check(3 - a * 2.5, 3 - host.astype(np.float64) * 2.5)
     check(a > 0.5, host > 0.5)
-    check(2**a if dtype in FLOATS else 2 * a, 2.0**host if dtype in FLOATS else 2 * host.astype(int))
+    check(
+        2**a if dtype in FLOATS else 2 * a, 2.0**host if dtype in FLOATS else 2 * host.astype(int)
+    )
 
 
 @pytest.mark.parametrize("scalar", [np.float64(1.5), np.float32(1.5), np.array(1.5), np.int64(2)])
@@ -238,7 +243,11 @@ ERRORS = [
     (lambda a: a + nd.ones((4,), device=a.device), ShapeError, "add: shapes must broadcast"),
     (lambda a: a & a, DTypeError, "bitwise_and: operands must be bool or integers, got float32"),
     (lambda a: ~a, DTypeError, "bitwise_invert: operands must be bool or integers"),
-    (lambda a: a.astype("uint8") + 300, DTypeError, r"the scalar must fit uint8 \(0..255\), got 300"),
+    (
+        lambda a: a.astype("uint8") + 300,
+        DTypeError,
+        r"the scalar must fit uint8 \(0..255\), got 300",
+    ),
     (lambda a: a.astype("int32") * 2**40, DTypeError, "multiply: the scalar must fit int32"),
     (lambda a: a + 10**400, DTypeError, "add: the scalar must fit float32"),
     (lambda a: a + [1.0, 2.0], DTypeError, "add: operands must be arrays or scalars, got list"),

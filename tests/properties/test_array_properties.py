@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,9 @@ def views(draw: Any, shape: tuple[int, ...]) -> list[tuple[str, Any]]:
     steps: list[tuple[str, Any]] = []
     host = host_array(shape)
     for _ in range(draw(st.integers(1, 4))):
-        kind = draw(st.sampled_from(["permute", "index", "broadcast", "flip", "newaxis", "reshape"]))
+        kind = draw(
+            st.sampled_from(["permute", "index", "broadcast", "flip", "newaxis", "reshape"])
+        )
         argument: Any = None
         if kind == "permute":
             argument = tuple(draw(st.permutations(range(host.ndim))))
@@ -109,7 +112,7 @@ def test_reshape(shape: tuple[int, ...], data: Any, device: Any) -> None:
     primes += [p for n in shape for p in (3, 5) if n % p == 0]
     cuts = data.draw(st.lists(st.integers(0, len(primes)), max_size=3).map(sorted))
     bounds = [0, *cuts, len(primes)]
-    target = tuple(shapes.product(primes[i:j]) for i, j in zip(bounds, bounds[1:]))
+    target = tuple(shapes.product(primes[i:j]) for i, j in pairwise(bounds))
     reshaped = host.reshape(target)
     same(a.reshape(target), reshaped)
     if host.size > 1:

@@ -39,13 +39,18 @@ def astype(x: NDArray, dtype: Any, /, *, copy: bool = True, device: Any = None) 
     return result if device is None else result.to(device)
 
 
+def _dtype_of(item: Any, op: str) -> DType:
+    """The dtype of an array, or the dtype that is meant."""
+    return as_dtype(item.dtype if isinstance(item, NDArray | np.ndarray) else item, op)
+
+
 def result_type(*arrays_and_dtypes: Any) -> DType:
     """The dtype that the arrays, dtypes and Python scalars promote to."""
     scalars = [item for item in arrays_and_dtypes if isinstance(item, bool | int | float)]
     others = [item for item in arrays_and_dtypes if not isinstance(item, bool | int | float)]
     if not others:
         raise DTypeError("result_type: at least one array or dtype is needed, got none; add one")
-    dtypes = [as_dtype(getattr(item, "dtype", item), "result_type") for item in others]
+    dtypes = [_dtype_of(item, "result_type") for item in others]
     result = dtypes[0]
     for dtype in dtypes[1:]:
         result = promote(result, dtype)
@@ -56,7 +61,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 def can_cast(from_: Any, to: Any, /) -> bool:
     """Whether promotion takes ``from_`` (a dtype or an array) to ``to`` without loss of kind."""
-    source = as_dtype(getattr(from_, "dtype", from_), "can_cast")
+    source = _dtype_of(from_, "can_cast")
     target = as_dtype(to, "can_cast")
     return promote(source, target) == target and (KIND[source] > 0 or KIND[target] == 0)
 
@@ -85,7 +90,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 def finfo(type: Any, /) -> Any:
     """Limits of a floating dtype (or an array's): bits, eps, max, min, smallest_normal."""
-    dtype = as_dtype(getattr(type, "dtype", type), "finfo")
+    dtype = _dtype_of(type, "finfo")
     if not is_floating(dtype):
         raise DTypeError(f"finfo: the dtype must be floating, got {dtype}; use iinfo")
     return np.finfo(dtype)
@@ -93,7 +98,7 @@ def finfo(type: Any, /) -> Any:
 
 def iinfo(type: Any, /) -> Any:
     """Limits of an integer dtype (or an array's): bits, max, min."""
-    dtype = as_dtype(getattr(type, "dtype", type), "iinfo")
+    dtype = _dtype_of(type, "iinfo")
     if not is_integer(dtype):
         raise DTypeError(f"iinfo: the dtype must be an integer one, got {dtype}; use finfo")
     return np.iinfo(dtype)

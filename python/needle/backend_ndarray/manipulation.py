@@ -182,16 +182,11 @@ def tile(x: NDArray, repetitions: Any, /) -> NDArray:
     if any(n < 0 for n in times):
         raise ShapeError(f"tile: repetitions must not be negative, got {times}; use 0 or more")
     ndim = max(len(times), as_array("tile", x).ndim)
-    shape = (1,) * (ndim - x.ndim) + x.shape
-    times = (1,) * (ndim - len(times)) + times
-    wide = x.reshape(tuple(n for size in shape for n in (1, size)))
-    target = tuple(n for pair in zip(times, shape, strict=True) for n in pair)
-    result = tuple(size * n for size, n in zip(shape, times, strict=True))
-    if len(target) <= 16:
-        return wide.broadcast_to(target).reshape(result, copy=True)
-    for axis, n in enumerate(times):
-        x = concat([x.reshape(shape) if axis == 0 else x] * n, axis=axis) if n else x[:0]
-    return x.reshape(result)
+    x = x.reshape((1,) * (ndim - x.ndim) + x.shape, copy=True)
+    for axis, n in enumerate((1,) * (ndim - len(times)) + times):
+        if n != 1:
+            x = concat([x] * n, axis=axis) if n else x[(slice(None),) * axis + (slice(0),)]
+    return x
 
 
 def repeat(x: NDArray, repeats: Any, /, *, axis: int | None = None) -> NDArray:

@@ -1,0 +1,439 @@
+"""The namespace beyond elementwise functions, against NumPy: creation, manipulation, reductions,
+searching, linear algebra, dtypes; and every error of theirs."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from array_layouts import DTYPES, LAYOUTS, case, check, values
+
+from needle import backend_ndarray as nd
+from needle.errors import DeviceError, DTypeError, ShapeError, UnknownNameError
+
+
+def both(device: Any, *specs: tuple[tuple[int, ...], str]) -> list[Any]:
+    """NDArray, NumPy array, NDArray, NumPy array, ... for (shape, dtype) pairs."""
+    hosts = [values(shape, dtype, seed) for seed, (shape, dtype) in enumerate(specs)]
+    return [item for host in hosts for item in (nd.asarray(host, device=device), host)]
+
+
+# ---- creation --------------------------------------------------------------------------------
+
+CREATION = [
+    ("zeros", ((2, 3),), "float32", np.zeros((2, 3))),
+    ("ones", (4,), "float32", np.ones(4)),
+    ("full", ((2, 2), 1.5), "float32", np.full((2, 2), 1.5)),
+    ("full", ((2,), 3), "float32", np.full(2, 3)),
+    ("full", ((2,), True), "bool", np.full(2, True)),
+    ("arange", (5,), "int64", np.arange(5)),
+    ("arange", (2, 9, 3), "int64", np.arange(2, 9, 3)),
+    ("arange", (5, 0, -2), "int64", np.arange(5, 0, -2)),
+    ("arange", (0, 1, 0.25), "float32", np.arange(0, 1, 0.25)),
+    ("arange", (3, 1), "int64", np.arange(3, 1)),
+    ("linspace", (0, 1, 7), "float32", np.linspace(0, 1, 7)),
+    ("eye", (3,), "float32", np.eye(3)),
+    ("eye", (2, 4), "float32", np.eye(2, 4)),
+]
+
+
+@pytest.mark.parametrize(("name", "args", "dtype", "expected"), CREATION)
+def test_creation(name: str, args: Any, dtype: str, expected: Any, device: Any) -> None:
+    made = getattr(nd, name)(*args, device=device)
+    check(made, expected)
+    assert made.dtype == dtype and made.device == device
+    assert getattr(nd, name)(*args).device == nd.default_device()
+    check(getattr(nd, name)(*args, dtype="int32", device=device), expected.astype("int32"))
+
+
+def test_creation_like_another(device: Any) -> None:
+    a, host = case("permuted", "int32", device)
+    check(nd.zeros_like(a), np.zeros_like(host))
+    check(nd.ones_like(a, dtype="float64"), np.ones_like(host, dtype="float64"))
+    check(nd.full_like(a, 7), np.full_like(host, 7))
+    like = nd.empty_like(a)
+    assert (like.shape, like.dtype, like.device) == (a.shape, a.dtype, device)
+    check(nd.linspace(1, 3, 4, endpoint=False, device=device), np.linspace(1, 3, 4, endpoint=False))
+    check(nd.eye(4, k=-1, device=device), np.eye(4, k=-1))
+
+
+@pytest.mark.parametrize("k", [-2, 0, 1])
+def test_triangles(k: int, device: Any) -> None:
+    a, host = both(device, ((2, 3, 4), "float32"))
+    check(nd.tril(a, k=k), np.tril(host, k))
+    check(nd.triu(a, k=k), np.triu(host, k))
+
+
+@pytest.mark.parametrize("indexing", ["xy", "ij"])
+def test_meshgrid(indexing: Any, device: Any) -> None:
+    hosts = [np.arange(n, dtype=np.float32) for n in (2, 3, 4)]
+    grids = nd.meshgrid(*(nd.array(h, device=device) for h in hosts), indexing=indexing)
+    for found, expected in zip(grids, np.meshgrid(*hosts, indexing=indexing), strict=True):
+        check(found, expected)
+
+
+def test_asarray_keeps_dtypes_and_array_gives_float32(device: Any) -> None:
+    for dtype in DTYPES:
+        host = values((2, 3), dtype)
+        assert nd.asarray(host, device=device).dtype == dtype
+        assert nd.array(host, device=device).dtype == ("bool" if dtype == "bool" else "float32")
+        assert nd.array(host, dtype=dtype, device=device).dtype == dtype
+    assert nd.asarray(1.5).dtype == nd.asarray([[1.0], [2.0]]).dtype == "float32"
+    assert nd.asarray([1, 2]).dtype == "int64"
+    assert nd.asarray([True]).dtype == "bool"
+    assert nd.asarray([np.float64(1)]).dtype == "float64"
+    check(nd.asarray([[1, 2], [3, 4]], device=device), [[1, 2], [3, 4]])
+    a = nd.asarray([1.0], device=device)
+    assert nd.asarray(a) is a
+    assert nd.asarray(a, copy=True) is not a
+    assert nd.asarray(a, dtype="int32").dtype == "int32"
+    check(nd.asarray(np.float16([1.5]), dtype="float32", device=device), [1.5])
+
+
+# ---- manipulation ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_manipulation_over_layouts(layout: str, device: Any) -> None:
+    a, host = case(layout, "float32", device)
+    check(
+        nd.reshape(a, (-1,) if host.size else host.shape),
+        host.reshape(-1 if host.size else host.shape),
+    )
+    check(nd.expand_dims(a, axis=0), host[None])
+    check(nd.expand_dims(a, axis=(0, -1)), host[None, ..., None])
+    check(nd.roll(a, 2), np.roll(host, 2))
+    check(nd.tile(a, (2, 1, 3)), np.tile(host, (2, 1, 3)))
+    check(nd.repeat(a, 2), np.repeat(host, 2))
+    check(nd.stack([a, a], axis=-1), np.stack([host, host], axis=-1))
+    check(nd.concat([a, a], axis=None), np.concatenate([host, host], axis=None))
+    check(nd.flip(a), np.flip(host))
+    if host.ndim:
+        check(nd.concat([a, a + 1, a]), np.concatenate([host, host + 1, host]))
+        check(nd.roll(a, -1, axis=0), np.roll(host, -1, axis=0))
+        check(nd.repeat(a, 3, axis=-1), np.repeat(host, 3, axis=-1))
+        check(nd.moveaxis(a, 0, -1), np.moveaxis(host, 0, -1))
+        for found, expected in zip(nd.unstack(a, axis=-1), np.moveaxis(host, -1, 0), strict=True):
+            check(found, expected)
+    if host.ndim >= 2:
+        check(nd.matrix_transpose(a), host.swapaxes(-1, -2))
+        check(nd.roll(a, (1, 2), axis=(0, 1)), np.roll(host, (1, 2), axis=(0, 1)))
+        check(nd.roll(a, 1, axis=(0, 1)), np.roll(host, 1, axis=(0, 1)))
+
+
+def test_manipulation(device: Any) -> None:
+    a, host = both(device, ((1, 6, 1, 4), "float32"))
+    check(nd.squeeze(a, axis=0), host.squeeze(0))
+    check(nd.squeeze(a, (0, -2)), host.squeeze((0, 2)))
+    check(nd.permute_dims(a, (3, 0, 2, 1)), host.transpose(3, 0, 2, 1))
+    check(nd.moveaxis(a, (0, 1), (3, 0)), np.moveaxis(host, (0, 1), (3, 0)))
+    check(nd.repeat(a, [1, 0, 2, 3], axis=3), np.repeat(host, [1, 0, 2, 3], axis=3))
+    for found, expected in zip(nd.split(a, 3, axis=1), np.split(host, 3, axis=1), strict=True):
+        check(found, expected)
+        assert found._handle is a._handle
+    for found, expected in zip(nd.split(a, [1, 4], axis=1), np.split(host, [1, 4], 1), strict=True):
+        check(found, expected)
+    check(nd.tile(a, (0, 2)), np.tile(host, (0, 2)))
+    many = nd.reshape(a, (1,) * 10 + (6, 4))
+    check(nd.tile(many, (2,)), np.tile(host.reshape(many.shape), 2))
+
+
+def test_concat_promotes(device: Any) -> None:
+    a, host_a, b, host_b = both(device, ((2, 3), "int32"), ((1, 3), "float32"))
+    joined = nd.concat([a, b])
+    assert joined.dtype == "float32"
+    check(joined, np.concatenate([host_a, host_b]))
+    assert nd.stack([a, a]).dtype == "int32"
+
+
+# ---- reductions ------------------------------------------------------------------------------
+
+AXES = [None, (), 0, -1, (0, 1), (-1, 0)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "any", "all", "mean", "var", "std"])
+def test_reductions(name: str, layout: str, device: Any) -> None:
+    for dtype in DTYPES:
+        a, host = case(layout, dtype, device)
+        wide = host.astype(
+            np.float64 if dtype[0] == "f" or name in ("mean", "var", "std") else np.int64
+        )
+        for axes in AXES:
+            fits = axes is None or axes == () or host.ndim >= (2 if isinstance(axes, tuple) else 1)
+            reduced = () if axes == () else axes
+            if not fits or (not host.size and name in ("max", "min", "mean", "var", "std")):
+                continue
+            expected = getattr(np, name)(wide, axis=reduced)
+            result = getattr(nd, name)(a, axis=axes)
+            check(result, expected, rtol=1e-4)
+            check(
+                getattr(a, name)(axes, True),
+                getattr(np, name)(wide, axis=reduced, keepdims=True),
+                1e-4,
+            )
+            assert result.dtype == reduced_dtype(name, dtype)
+
+
+def reduced_dtype(name: str, dtype: str) -> str:
+    if name in ("any", "all"):
+        return "bool"
+    if name in ("sum", "prod") and dtype[0] != "f":
+        return "int64"
+    return "float32" if name in ("mean", "var", "std") and dtype[0] != "f" else dtype
+
+
+def test_reductions_of_nothing(device: Any) -> None:
+    a = nd.zeros((0, 3), device=device)
+    check(a.sum(), 0.0)
+    check(a.prod(0), [1, 1, 1])
+    assert bool(a.all()) and not bool(a.any())
+    check(a.max(1), np.zeros(0))
+    assert math.isnan(float(a.mean()))
+    assert math.isnan(float(nd.var(nd.ones((1,), device=device), correction=1)))
+
+
+def test_reduction_options(device: Any) -> None:
+    a, host = both(device, ((5, 7), "float32"))
+    check(nd.var(a, 1, correction=1), host.var(1, ddof=1))
+    check(nd.std(a, correction=2), host.std(ddof=2))
+    assert nd.sum(a, dtype="float64").dtype == "float64"
+    assert nd.sum(a > 0, dtype="int32").dtype == "int32"
+    check(nd.summation(a, 1, True), host.sum(1, keepdims=True))
+    check(nd.count_nonzero(a > 0, axis=0), np.count_nonzero(host > 0, axis=0))
+    check(nd.cumulative_sum(a, axis=1), np.cumsum(host, axis=1))
+    assert nd.cumulative_sum(a, axis=0, dtype="float64").dtype == "float64"
+    check(nd.cumulative_sum(a[0], include_initial=True), np.cumsum([0, *host[0]]))
+    check(nd.cumulative_sum(nd.arange(9, device=device)), np.cumsum(np.arange(9)))
+
+
+def test_nan_wins_in_max_and_min(device: Any) -> None:
+    a = nd.array([[1.0, math.nan, 3.0], [1.0, 2.0, 3.0]], device=device)
+    for result in (a.max(1), a.min(1)):
+        assert math.isnan(result.tolist()[0]) and result.tolist()[1] in (1, 3)
+
+
+def test_float32_sums_do_not_drift(device: Any) -> None:
+    for shape, axis in (((1 << 20,), None), ((1 << 16, 4), 0), ((4, 1 << 16), 1)):
+        total = nd.full(shape, 0.1, device=device).sum(axis)
+        exact = np.float64(np.float32(0.1)) * (shape[0] if axis in (0, None) else shape[1])
+        np.testing.assert_allclose(total.numpy(), exact, rtol=2e-6)
+
+
+# ---- searching and linear algebra ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_arg_extremes(name: str, layout: str, device: Any) -> None:
+    for dtype in DTYPES:
+        a, host = case(layout, dtype, device)
+        if not host.size:
+            continue
+        check(getattr(nd, name)(a), getattr(np, name)(host))
+        check(getattr(nd, name)(a, keepdims=True), getattr(np, name)(host, keepdims=True))
+        assert getattr(nd, name)(a).dtype == "int64"
+        for axis in range(-host.ndim, host.ndim):
+            check(getattr(a, name)(axis), getattr(np, name)(host, axis=axis))
+
+
+def test_searching(device: Any) -> None:
+    a, host = both(device, ((3, 4), "float32"))
+    for found, expected in zip(nd.nonzero(a > 0), np.nonzero(host > 0), strict=True):
+        check(found, expected)
+    index = nd.asarray([2, 0, -1], device=device)
+    check(nd.take(a, index, axis=1), host[:, [2, 0, -1]])
+    check(nd.take(a[0], index), host[0][[2, 0, -1]])
+    order = np.argsort(host, axis=1)
+    check(nd.take_along_axis(a, nd.asarray(order, device=device), axis=1), np.sort(host, axis=1))
+    rows = np.argmax(host, axis=0)[None]
+    check(nd.take_along_axis(a, rows, axis=0), host.max(0, keepdims=True))
+
+
+MATMULS = [
+    ((3, 4), (4, 5)),
+    ((4,), (4, 5)),
+    ((3, 4), (4,)),
+    ((4,), (4,)),
+    ((2, 3, 4), (4, 5)),
+    ((2, 1, 3, 4), (6, 4, 5)),
+    ((3, 4), (2, 4, 5)),
+    ((2, 3, 4), (4,)),
+    ((4,), (2, 4, 5)),
+    ((3, 0), (0, 5)),
+    ((0, 4), (4, 5)),
+    ((33, 70), (70, 65)),
+]
+
+
+@pytest.mark.parametrize(("left", "right"), MATMULS)
+def test_matmul(left: Any, right: Any, device: Any) -> None:
+    for dtype in ("float32", "float64", "int32", "int64", "uint8"):
+        a, host_a, b, host_b = both(device, (left, dtype), (right, dtype))
+        wide = [h.astype(np.float64) if dtype[0] == "f" else h for h in (host_a, host_b)]
+        for result in (nd.matmul(a, b), a @ b):
+            assert result.dtype == dtype
+            check(result, np.matmul(*wide), 1e-4)
+    transposed = nd.array(np.ascontiguousarray(host_b.astype("f4").T), device=device)
+    check(
+        a.astype("float32") @ transposed.permute(range(transposed.ndim)[::-1]),
+        host_a.astype("f8") @ host_b.astype("f8"),
+        1e-4,
+    )
+
+
+def test_matmul_of_views(device: Any) -> None:
+    a, host_a, b, host_b = both(device, ((8, 6), "float32"), ((9, 8), "float32"))
+    check(a.T @ b.T, host_a.T.astype("f8") @ host_b.T, 1e-4)
+    check(a[::-1, ::2] @ b[:3, 2:], host_a[::-1, ::2].astype("f8") @ host_b[:3, 2:], 1e-4)
+    wide = a[:1].broadcast_to((9, 6))
+    check(b.T @ wide, host_b.T.astype("f8") @ np.broadcast_to(host_a[:1], (9, 6)), 1e-4)
+    check(a @ np.eye(6, dtype=np.float32), host_a)
+    check(np.eye(8, dtype=np.float32) @ a, host_a)
+
+
+@pytest.mark.parametrize("axes", [0, 1, 2, ([0, 1], [1, 0]), (1, 0), ([-1], [0])])
+def test_tensordot(axes: Any, device: Any) -> None:
+    shapes = ((3, 4), (4, 3)) if axes != 2 else ((2, 3, 4), (3, 4, 5))
+    a, host_a, b, host_b = both(device, *((shape, "float64") for shape in shapes))
+    check(nd.tensordot(a, b, axes=axes), np.tensordot(host_a, host_b, axes))
+
+
+def test_vecdot(device: Any) -> None:
+    a, host_a, b, host_b = both(device, ((3, 1, 4), "float64"), ((2, 4), "float64"))
+    check(nd.vecdot(a, b), np.vecdot(host_a, host_b))
+    check(nd.vecdot(a, a, axis=-3), np.vecdot(host_a, host_a, axis=0))
+    c, host_c = both(device, ((4,), "int32"))
+    assert nd.vecdot(c, c).dtype == "int32" and nd.vecdot(c, c).item() == np.vecdot(host_c, host_c)
+
+
+# ---- dtypes and the namespace ----------------------------------------------------------------
+
+
+def test_dtype_functions() -> None:
+    assert nd.result_type("uint8", "int32", 1.5) == "float32"
+    assert nd.result_type(nd.ones((1,)), np.float64) == "float64"
+    assert nd.can_cast("int32", "int64") and not nd.can_cast("int64", "int32")
+    assert not nd.can_cast("bool", "int32") or nd.can_cast("bool", "bool")
+    assert nd.isdtype(nd.uint8, "unsigned integer") and nd.isdtype("int32", "signed integer")
+    assert nd.isdtype("float32", ("integral", "real floating")) and nd.isdtype("bool", nd.bool)
+    assert not nd.isdtype("bool", "numeric") and not nd.isdtype("float32", "complex floating")
+    assert nd.finfo("float32").eps == np.finfo(np.float32).eps
+    assert nd.iinfo(nd.asarray([1])).max == 2**63 - 1
+    assert nd.astype(nd.asarray([1.7]), "int32").tolist() == [1]
+    info = nd.__array_namespace_info__()
+    assert set(info.dtypes()) == set(DTYPES) and set(info.dtypes(kind="real floating")) == {
+        "float32",
+        "float64",
+    }
+    assert nd.default_device() in info.devices() and info.default_device() == nd.default_device()
+    assert info.default_dtypes()["integral"] == "int64"
+    assert info.capabilities()["max dimensions"] == 16
+
+
+def test_the_namespace_is_the_standards() -> None:
+    assert nd.ones((1,)).__array_namespace__(api_version="2024.12") is nd
+    with pytest.raises(DTypeError, match="versions up to 2024.12 are known, got '2030.12'"):
+        nd.ones((1,)).__array_namespace__(api_version="2030.12")
+    assert nd.pi == math.pi and nd.e == math.e and math.isnan(nd.nan) and nd.newaxis is None
+    for name in nd.__all__:
+        item = getattr(nd, name)
+        assert not callable(item) or inspect.getdoc(item), f"{name} has no docstring"
+
+
+ERRORS = [
+    (lambda a: nd.full((2, -1), 0), ShapeError, "empty: sizes must not be negative"),
+    (
+        lambda a: nd.zeros((2,), dtype="complex64"),
+        DTypeError,
+        "'complex64' is not a supported dtype",
+    ),
+    (lambda a: nd.array(["x"]), DTypeError, "array: elements must be bool, integers or floats"),
+    (lambda a: nd.array(None), DTypeError, "array: elements must be .* got object from NoneType"),
+    (lambda a: nd.asarray([1j]), DTypeError, "asarray: elements must be .* got complex128"),
+    (lambda a: nd.asarray([[1], [1, 2]]), ShapeError, "asarray: rows must have equal lengths"),
+    (lambda a: nd.asarray(np.float16([1])), DTypeError, "is not a supported dtype"),
+    (lambda a: nd.asarray([1.0], copy=False), ShapeError, "asarray: .* cannot share this memory"),
+    (lambda a: nd.asarray(a, dtype="int32", copy=False), ShapeError, "needs a copy"),
+    (
+        lambda a: nd.zeros((2,), device="cpo"),
+        UnknownNameError,
+        "unknown device 'cpo'.*Did you mean",
+    ),
+    (lambda a: nd.zeros((2,), device=nd.cuda()), DeviceError, "cuda: "),
+    (lambda a: a.to("cuda"), DeviceError, "cuda: "),
+    (lambda a: a.to_device("cpu", stream=1), DeviceError, "to_device: streams are not offered"),
+    (lambda a: nd.arange(0, 1, 0), ShapeError, "arange: step must not be 0"),
+    (lambda a: nd.linspace(0, 1, -1), ShapeError, "linspace: num must not be negative"),
+    (lambda a: nd.eye(-1), ShapeError, "eye: sizes must not be negative"),
+    (lambda a: nd.tril(a[0]), ShapeError, "tril: the array must have at least 2 axes"),
+    (lambda a: nd.meshgrid(a[0], indexing="yx"), ShapeError, "meshgrid: indexing must be"),
+    (lambda a: nd.meshgrid(a), ShapeError, "meshgrid: arrays must be 1-D"),
+    (
+        lambda a: nd.meshgrid(a[0], a[0].astype("int32")),
+        DTypeError,
+        "meshgrid: arrays must have one",
+    ),
+    (lambda a: nd.concat([]), ShapeError, "concat: at least one array"),
+    (lambda a: nd.concat([a, a.T]), ShapeError, r"concat: shapes must agree except on axis 0"),
+    (lambda a: nd.concat([a, a[0]]), ShapeError, r"concat: shapes must agree"),
+    (lambda a: nd.concat([a], axis=2), ShapeError, "concat: axis 2 is out of range"),
+    (lambda a: nd.stack([a, a.T]), ShapeError, "stack: all arrays must have the same shape"),
+    (lambda a: nd.stack([]), ShapeError, "stack: .* got none"),
+    (
+        lambda a: nd.split(a, 2, axis=0),
+        ShapeError,
+        "split: the size must divide evenly, got 3 by 2",
+    ),
+    (lambda a: nd.squeeze(a, axis=0), ShapeError, "squeeze: axes .* must have size 1"),
+    (lambda a: nd.moveaxis(a, (0, 1), 0), ShapeError, "moveaxis: as many sources"),
+    (lambda a: nd.flip(a, 0, axes=1), DTypeError, "flip: axis and axes mean the same"),
+    (lambda a: nd.roll(a, (1, 2), axis=0), ShapeError, "roll: one shift an axis"),
+    (lambda a: nd.tile(a, (-1,)), ShapeError, "tile: repetitions must not be negative"),
+    (lambda a: nd.repeat(a, [1, 2], axis=0), ShapeError, "repeat: one count an element"),
+    (lambda a: nd.repeat(a, -1), DTypeError, "repeat: repeats must be ints >= 0"),
+    (lambda a: nd.sum(a, axis=2), ShapeError, "sum: axis 2 is out of range for 2 dimensions"),
+    (lambda a: a.sum((0, -2)), ShapeError, "sum: axes must be distinct"),
+    (lambda a: a[:0].max(), ShapeError, "max: at least one element is needed, got shape"),
+    (lambda a: a[:, :0].min(1), ShapeError, "min: at least one element"),
+    (lambda a: nd.mean(a, axis=5), ShapeError, "mean: axis 5 is out of range"),
+    (lambda a: a.sum(out=a), DTypeError, "sum: out= is not offered"),
+    (lambda a: a.mean(out=a), DTypeError, "mean: out= is not offered"),
+    (lambda a: nd.cumulative_sum(a), ShapeError, "cumulative_sum: axis may be left out for 1-D"),
+    (lambda a: nd.argmax(a[:0]), ShapeError, "argmax: at least one element"),
+    (lambda a: nd.argmin(a, axis=3), ShapeError, "argmin: axis 3 is out of range"),
+    (lambda a: nd.nonzero(a[0, 0]), ShapeError, "nonzero: the array must have at least 1 axis"),
+    (lambda a: nd.take(a, [0]), ShapeError, "take: axis may be left out for 1-D"),
+    (
+        lambda a: nd.take(a, [4], axis=1),
+        IndexError,
+        "index 4 is out of range for axis 1 with size 4",
+    ),
+    (lambda a: nd.take_along_axis(a, [0]), ShapeError, "take_along_axis: the indices must have 2"),
+    (lambda a: a @ a, ShapeError, r"matmul: inner dimensions must agree, got \(3, 4\) @ \(3, 4\)"),
+    (lambda a: a @ a[0, 0], ShapeError, "matmul: operands need at least one axis"),
+    (lambda a: a @ 2, TypeError, "unsupported operand"),
+    (lambda a: nd.matmul(a, 2), DTypeError, "matmul: an NDArray is needed"),
+    (
+        lambda a: nd.ones((2, 3, 4), device=a.device) @ nd.ones((3, 4, 5), device=a.device),
+        ShapeError,
+        "matmul: shapes must broadcast",
+    ),
+    (lambda a: nd.tensordot(a, a.T, axes=2), ShapeError, "tensordot: contracted axes"),
+    (lambda a: nd.tensordot(a, a, axes=3), ShapeError, "tensordot: both operands must have 3 axes"),
+    (lambda a: nd.tensordot(a, a, axes=([0], [0, 1])), ShapeError, "tensordot: as many axes"),
+    (lambda a: nd.vecdot(a, a[:, :3]), ShapeError, "vecdot: sizes along axis -1 must agree"),
+    (lambda a: nd.vecdot(a, a, axis=0), ShapeError, "vecdot: axis must be negative"),
+    (lambda a: nd.finfo("int32"), DTypeError, "finfo: the dtype must be floating"),
+    (lambda a: nd.iinfo("float32"), DTypeError, "iinfo: the dtype must be an integer"),
+    (lambda a: nd.result_type(1, 2), DTypeError, "result_type: at least one array or dtype"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), ERRORS)
+def test_errors(call: Any, error: type[Exception], message: str, device: Any) -> None:
+    with pytest.raises(error, match=message):
+        call(nd.ones((3, 4), device=device))
