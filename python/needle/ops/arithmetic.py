@@ -12,8 +12,7 @@ import numpy as np
 
 from ..autograd import Tensor, TensorOp
 from ..backend_selection import array_api as xp
-from ..backend_selection import is_array
-from .broadcasting import Number, as_number, check_broadcast, unbroadcast
+from .broadcasting import Number, as_number, as_operand, check_broadcast, unbroadcast
 from .registry import attach, op
 
 Array = Any
@@ -259,19 +258,11 @@ def _is_number(b: Any) -> bool:
     )
 
 
-def _as_operand(b: Any, a: Tensor) -> Tensor:
-    """An array next to a Tensor: a constant on its device, floats in its dtype."""
-    host = b if is_array(b) else np.asarray(b)
-    widened = host.dtype.kind == "f" and a.dtype.kind == "f"
-    dtype = a.dtype if widened else host.dtype
-    return Tensor(b, device=a.device, dtype=dtype, requires_grad=False)
-
-
 def _plus(a: Tensor, b: Any) -> Tensor:
     """a + b."""
     if isinstance(b, Tensor):
         return EWiseAdd()(a, b)
-    return AddScalar(b)(a) if _is_number(b) else EWiseAdd()(a, _as_operand(b, a))
+    return AddScalar(b)(a) if _is_number(b) else EWiseAdd()(a, as_operand(b, a))
 
 
 def _minus(a: Tensor, b: Any) -> Tensor:
@@ -280,7 +271,7 @@ def _minus(a: Tensor, b: Any) -> Tensor:
         return EWiseAdd()(a, Negate()(b))
     if _is_number(b):
         return AddScalar(-as_number("add_scalar", b))(a)
-    return EWiseAdd()(a, Negate()(_as_operand(b, a)))
+    return EWiseAdd()(a, Negate()(as_operand(b, a)))
 
 
 def _minus_reversed(a: Tensor, b: Any) -> Tensor:
@@ -292,33 +283,33 @@ def _times(a: Tensor, b: Any) -> Tensor:
     """a * b."""
     if isinstance(b, Tensor):
         return EWiseMul()(a, b)
-    return MulScalar(b)(a) if _is_number(b) else EWiseMul()(a, _as_operand(b, a))
+    return MulScalar(b)(a) if _is_number(b) else EWiseMul()(a, as_operand(b, a))
 
 
 def _over(a: Tensor, b: Any) -> Tensor:
     """a / b."""
     if isinstance(b, Tensor):
         return EWiseDiv()(a, b)
-    return DivScalar(b)(a) if _is_number(b) else EWiseDiv()(a, _as_operand(b, a))
+    return DivScalar(b)(a) if _is_number(b) else EWiseDiv()(a, as_operand(b, a))
 
 
 def _over_reversed(a: Tensor, b: Any) -> Tensor:
     """b / a."""
     if _is_number(b):
         return MulScalar(b)(PowerScalar(-1.0)(a))
-    return EWiseDiv()(_as_operand(b, a), a)
+    return EWiseDiv()(as_operand(b, a), a)
 
 
 def _to_the(a: Tensor, b: Any) -> Tensor:
     """a ** b."""
     if isinstance(b, Tensor):
         return EWisePow()(a, b)
-    return PowerScalar(b)(a) if _is_number(b) else EWisePow()(a, _as_operand(b, a))
+    return PowerScalar(b)(a) if _is_number(b) else EWisePow()(a, as_operand(b, a))
 
 
 def _to_the_reversed(a: Tensor, b: Any) -> Tensor:
     """b ** a."""
-    return ScalarPower(b)(a) if _is_number(b) else EWisePow()(_as_operand(b, a), a)
+    return ScalarPower(b)(a) if _is_number(b) else EWisePow()(as_operand(b, a), a)
 
 
 for _name, _function in {

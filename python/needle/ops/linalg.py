@@ -8,7 +8,7 @@ from ..autograd import Tensor, TensorOp
 from ..backend_selection import array_api as xp
 from ..errors import ShapeError
 from ..shapes import broadcast_shapes
-from .broadcasting import unbroadcast
+from .broadcasting import as_operand, unbroadcast
 from .registry import op
 from .shape import reshape, transpose
 
@@ -41,8 +41,8 @@ class MatMul(TensorOp):
 @op(MatMul, methods=["matmul", "__matmul__"])
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """The matrix product over the last two axes; a 1-d operand counts as a row or a column."""
-    a = a if isinstance(a, Tensor) else Tensor(a, device=b.device, requires_grad=False)
-    b = b if isinstance(b, Tensor) else Tensor(b, device=a.device, requires_grad=False)
+    a = a if isinstance(a, Tensor) else as_operand(a, b)
+    b = b if isinstance(b, Tensor) else as_operand(b, a)
     left, right = a.shape, b.shape
     if (len(left) > 1 and len(right) > 1) or not left or not right:
         return MatMul()(a, b)

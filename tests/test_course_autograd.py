@@ -1,0 +1,256 @@
+"""Programs in the manner of the course, reaching into the graph the way its homework does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle as ndl
+from needle import backend_selection
+
+NP = backend_selection.BACKEND == "np"
+STEP, TOLERANCE = (1e-5, 1e-4) if NP else (1e-2, 5e-2)
+
+
+def random_tensor(*shape: int, shift: float = 0.0) -> ndl.Tensor:
+    return ndl.Tensor(np.random.randn(*shape) + shift)
+
+
+def numerical_gradients(f: Callable[..., Any], args: list[Any], weights: Any) -> list[Any]:
+    """Central differences by writing into the live buffers."""
+    gradients = [np.zeros(arg.shape) for arg in args]
+    for arg, gradient in zip(args, gradients):
+        for j in range(arg.realize_cached_data().size):
+            arg.realize_cached_data().flat[j] += STEP
+            above = float((f(*args).numpy() * weights).sum())
+            arg.realize_cached_data().flat[j] -= 2 * STEP
+            below = float((f(*args).numpy() * weights).sum())
+            arg.realize_cached_data().flat[j] += STEP
+            gradient.flat[j] = (above - below) / (2 * STEP)
+    return gradients
+
+
+def gradient_check(f: Callable[..., Any], *args: ndl.Tensor) -> None:
+    out = f(*args)
+    weights = np.random.randn(*out.shape)
+    numerical = numerical_gradients(f, list(args), weights)
+    computed = out.op.gradient_as_tuple(ndl.Tensor(weights), out)
+    if isinstance(computed[0], ndl.TensorTuple):
+        computed = computed[0].tuple()
+    error = sum(np.linalg.norm(c.numpy() - n) for c, n in zip(computed, numerical, strict=True))
+    assert error < TOLERANCE
+
+
+CHECKS: dict[str, Callable[[], Any]] = {
+    "add": lambda: (ndl.add, random_tensor(5, 4), random_tensor(5, 4)),
+    "multiply": lambda: (ndl.multiply, random_tensor(5, 4), random_tensor(5, 4)),
+    "divide": lambda: (ndl.divide, random_tensor(5, 4), random_tensor(5, 4, shift=5)),
+    "divide_scalar": lambda: (
+        lambda a: ndl.divide_scalar(a, scalar=np.array([2.5])),
+        random_tensor(5, 4),
+    ),
+    "power_scalar": lambda: (
+        lambda a: ndl.power_scalar(a, scalar=np.random.randint(1) + 3),
+        random_tensor(3, 2),
+    ),
+    "matmul": lambda: (ndl.matmul, random_tensor(5, 4), random_tensor(4, 5)),
+    "reshape": lambda: (lambda a: ndl.reshape(a, (4, 5)), random_tensor(5, 4)),
+    "negate": lambda: (ndl.negate, random_tensor(5, 4)),
+    "transpose": lambda: (lambda a: ndl.transpose(a, axes=(1, 2)), random_tensor(3, 5, 4)),
+    "transpose none": lambda: (ndl.transpose, random_tensor(3, 5, 4)),
+    "broadcast_to": lambda: (lambda a: ndl.broadcast_to(a, shape=(3, 3)), random_tensor(3, 1)),
+    "summation": lambda: (lambda a: ndl.summation(a, axes=(0, 1)), random_tensor(5, 4, 1)),
+    "log": lambda: (ndl.log, random_tensor(5, 4, shift=8)),
+    "exp": lambda: (ndl.exp, random_tensor(5, 4)),
+    "tanh": lambda: (ndl.tanh, random_tensor(5, 4)),
+    "stack": lambda: (
+        lambda *args: ndl.stack(list(args), axis=1),
+        *(random_tensor(2, 3) for _ in range(3)),
+    ),
+    "flip": lambda: (lambda a: ndl.flip(a, axes=(0, 1)), random_tensor(3, 4)),
+    "dilate": lambda: (lambda a: ndl.dilate(a, dilation=1, axes=(0,)), random_tensor(3, 4)),
+}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_gradient_as_tuple(name: str) -> None:
+    np.random.seed(0)
+    f, *args = CHECKS[name]()
+    gradient_check(f, *args)
+
+
+def test_compute_gradient_and_gradient_of_gradient() -> None:
+    x2, x3 = ndl.Tensor([6]), ndl.Tensor([0])
+    y = x2 * x2 + x2 * x3
+    y.backward()
+    grad_x2, grad_x3 = x2.grad, x3.grad
+    assert y.numpy() == 36 and grad_x2.numpy() == 12 and grad_x3.numpy() == 6
+    grad_x2.backward()
+    assert x2.grad.numpy() == 2 and x3.grad.numpy() == 1
+    grad_x3.backward()
+    assert x2.grad.numpy() == 1
+
+
+def test_topological_sort() -> None:
+    a1, b1 = ndl.Tensor(np.asarray([[0.88, 0.28]])), ndl.Tensor(np.asarray([[0.38, 0.6]]))
+    c1 = 3 * a1 * a1 + 4 * b1 * a1 - a1
+    order = ndl.autograd.find_topo_sort([c1])
+    expected = [a1, 3 * a1, 3 * a1 * a1, b1, 4 * b1, 4 * b1 * a1, 3 * a1 * a1 + 4 * b1 * a1]
+    expected += [-a1, c1]
+    assert len(order) == len(expected)
+    for node, like in zip(order, expected):
+        np.testing.assert_allclose(node.numpy(), like.numpy(), rtol=1e-5)
+
+
+def test_subtraction_is_addition_of_a_negation() -> None:
+    a, b = ndl.Tensor([1.0]), ndl.Tensor([2.0])
+    assert type((a - b).op) is ndl.EWiseAdd
+    assert type((a - b).inputs[1].op) is ndl.Negate
+    assert type((a - 2).op) is ndl.AddScalar and (a - 2).op.scalar == -2
+    for out, op in [(a * 2, ndl.MulScalar), (a / 2, ndl.DivScalar), (a**2, ndl.PowerScalar)]:
+        assert type(out.op) is op
+
+
+SCALARS = [2, 2.5, True, np.float32(2.5), np.float64(2.5), np.int64(2), np.array([2.5])]
+
+
+@pytest.mark.parametrize("number", SCALARS, ids=lambda n: type(n).__name__)
+def test_operators_with_numbers(number: Any) -> None:
+    values = np.array([[1.0, 2.0], [0.5, 4.0]], "float32")
+    a = ndl.Tensor(values, dtype="float32")
+    n = float(np.asarray(number).reshape(())[()])
+    results = {
+        "a+n": (a + number, values + n),
+        "n+a": (number + a, n + values),
+        "a-n": (a - number, values - n),
+        "n-a": (number - a, n - values),
+        "a*n": (a * number, values * n),
+        "n*a": (number * a, n * values),
+        "a/n": (a / number, values / n),
+        "n/a": (number / a, n / values),
+        "a**n": (a**number, values**n),
+        "n**a": (number**a, n**values),
+    }
+    for name, (got, expected) in results.items():
+        assert isinstance(got, ndl.Tensor) and got.dtype == "float32", name
+        np.testing.assert_allclose(got.numpy(), expected, rtol=1e-5, err_msg=name)
+
+
+def test_operators_with_arrays() -> None:
+    values, other = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1.0, -2.0])
+    a = ndl.Tensor(values, dtype="float32")
+    for got, expected in [
+        (a + other, values + other),
+        (other - a, other - values),
+        (a - other, values - other),
+        (other * a, other * values),
+        (other / a, other / values),
+        (abs(other) ** a, abs(other) ** values),
+        (a @ other[:, None], values @ other[:, None]),
+        (other @ a, other @ values),
+    ]:
+        assert got.dtype == "float32"
+        np.testing.assert_allclose(got.numpy(), expected, rtol=1e-5)
+    assert (a < other).op is None and (a < other).dtype == "bool"
+
+
+def test_broadcast_power_and_its_exponent() -> None:
+    a = ndl.Tensor(np.array([[1.0, 2.0, 3.0]]))
+    b = ndl.Tensor(np.array([2.0, 0.5, -1.0]))
+    out = a**b
+    out.backward()
+    np.testing.assert_allclose(out.numpy(), a.numpy() ** b.numpy(), rtol=1e-6)
+    np.testing.assert_allclose(
+        b.grad.numpy(), (a.numpy() ** b.numpy() * np.log(a.numpy()))[0], rtol=1e-5
+    )
+
+
+def test_tensor_tuples() -> None:
+    a = ndl.Tensor(np.arange(6.0).reshape(3, 2))
+    parts = ndl.split(a, axis=0)
+    assert isinstance(parts, ndl.TensorTuple) and len(parts) == 3
+    assert all(isinstance(part, ndl.Tensor) for part in parts.tuple())
+    doubled = parts + parts
+    np.testing.assert_array_equal(doubled[1].numpy(), [4, 6])
+    np.testing.assert_array_equal(parts[-1].numpy(), [4, 5])
+    assert parts.detach().op is None
+    with pytest.raises(IndexError, match=r"TensorTuple: index must be in \[0, 3\), got 3"):
+        parts[3]
+    (parts[0] * doubled[2]).sum().backward()
+    np.testing.assert_allclose(a.grad.numpy(), [[8, 10], [0, 0], [0, 2]])
+    made = ndl.make_tuple(a, a)
+    assert ndl.tuple_get_item(made, 0) is a
+
+
+def test_backward_of_many_outputs_of_split() -> None:
+    """Each item's gradient is summed without one array of zeros an item and user."""
+    a = ndl.Tensor(np.ones((200, 2)))
+    total = None
+    for i, part in enumerate(ndl.split(a, 0)):
+        term = part * i
+        total = term if total is None else total + term
+    total.sum().backward()
+    np.testing.assert_array_equal(a.grad.numpy(), np.arange(200)[:, None] * np.ones((1, 2)))
+
+
+def test_sgd_epoch_on_plain_tensors() -> None:
+    """Two-layer network of the homework: tensors are replaced, gradients read by numpy()."""
+    np.random.seed(0)
+    X, y = np.random.randn(20, 5).astype("float32"), np.random.randint(3, size=20)
+    W1 = ndl.Tensor((np.random.randn(5, 10) / np.sqrt(10)).astype("float32"))
+    W2 = ndl.Tensor((np.random.randn(10, 3) / np.sqrt(3)).astype("float32"))
+    one_hot = ndl.Tensor(np.eye(3, dtype="float32")[y])
+    losses = []
+    for _ in range(60):
+        Z = ndl.relu(ndl.Tensor(X) @ W1) @ W2
+        loss = (ndl.log(ndl.exp(Z).sum((1,))).sum() - (Z * one_hot).sum()) / 20
+        loss.backward()
+        W1 = ndl.Tensor(W1.realize_cached_data() - 0.5 * W1.grad.realize_cached_data())
+        W2 = ndl.Tensor(W2.numpy() - 0.5 * W2.grad.numpy())
+        losses.append(loss.numpy().item())
+    assert losses[-1] < 0.3 * losses[0]
+    assert W1.dtype == "float32"
+
+
+def test_default_dtypes() -> None:
+    assert ndl.Tensor([1.0]).dtype == ("float64" if NP else "float32")
+    assert ndl.Tensor([1, 2]).dtype == ("int64" if NP else "float32")
+    assert ndl.Tensor(np.array([1.0]), dtype="float64").dtype == "float64"
+    assert str(ndl.cpu()) == "cpu()"
+    if not NP:
+        assert ndl.Tensor([1.0]).device == ndl.cpu_numpy() == ndl.default_device()
+
+
+def test_flat_names() -> None:
+    for name in (
+        "Tensor TensorTuple cpu default_device all_devices ones zeros ones_like zeros_like ops "
+        "init nn optim data autograd backend_selection EWiseAdd AddScalar EWiseMul MulScalar EWiseDiv "
+        "DivScalar EWisePow PowerScalar MatMul Summation BroadcastTo Reshape Transpose Negate Log "
+        "Exp ReLU Tanh LogSumExp LogSoftmax Stack Split Flip Dilate UnDilate Conv MakeTensorTuple "
+        "TupleGetItem add add_scalar multiply mul_scalar divide divide_scalar power power_scalar "
+        "matmul summation broadcast_to reshape transpose negate log exp relu tanh logsumexp "
+        "logsoftmax stack split flip dilate undilate conv make_tuple tuple_get_item "
+        "fused_add_scalars"
+    ).split():
+        assert hasattr(ndl, name), name
+    for name in "LAZY_MODE TENSOR_COUNTER NDArray array_api Op Value topo_sort_dfs".split():
+        assert hasattr(ndl.autograd, name), name
+
+
+def test_import_is_light() -> None:
+    """None of the heavy optional packages is imported."""
+    heavy = "('torch', 'matplotlib', 'sklearn', 'safetensors', 'scipy')"
+    code = f"import sys, needle; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ndl.__path__[0] + "/..",
+    )
+    assert done.stdout.strip() == "[]"
