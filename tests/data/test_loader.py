@@ -1,6 +1,7 @@
 """The loader: the course's behaviour by default, orders from seeds, resuming, contradictions."""
 
 import json
+from collections import namedtuple
 
 import numpy as np
 import pytest
@@ -225,9 +226,38 @@ def test_states_that_do_not_fit():
         with pytest.raises(ValueError, match=message):
             loader.load_state_dict(changed)
         assert loader.state_dict() == state
-    for method in (lambda x: x.state_dict(), lambda x: x.load_state_dict(state)):
-        with pytest.raises(ValueError, match="only from a seed, got seed=None; make the loader"):
-            method(data.DataLoader(rows(), 5, shuffle=True))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"shuffle": True},
+        {"sampler": data.RandomSampler(10)},
+        {"batch_sampler": data.BatchSampler(data.SubsetRandomSampler([1, 2]), 2)},
+    ],
+)
+def test_an_order_that_nothing_can_repeat_has_no_state(options):
+    loader = data.DataLoader(rows(), **options)
+    for method in (loader.state_dict, lambda: loader.load_state_dict({})):
+        with pytest.raises(ValueError, match="only from a seed, got seed=None; make the "):
+            method()
+
+
+def test_transforms_see_the_first_field_of_any_kind_of_sample():
+    pair = namedtuple("pair", "x y")
+    for sample in ((1, 2), [1, 2], pair(1, 2)):
+        batch = next(iter(data.DataLoader([sample], transforms=[lambda x: x * 10])))
+        assert type(batch) is type(sample) and [f.numpy().tolist() for f in batch] == [[10], [2]]
+    assert next(iter(data.DataLoader([3], transforms=[lambda x: x * 10]))).numpy().tolist() == [30]
+
+
+def test_indices_from_the_end_have_random_numbers_too():
+    loader = data.DataLoader(rows(), 2, sampler=[-1, 3], seed=1, transforms=[_add_draw])
+    assert [int(x) for x in ids(next(iter(loader)))] == [9, 3]
+
+
+def _add_draw(x):
+    return x + data.random_source.random_source().rand()
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,20 @@ def test_every_cut_is_noticed(tmp_path):
             read(tmp_path, whole[:length])
 
 
+def test_every_flipped_byte_is_an_error_or_a_plain_value(tmp_path):
+    whole = python2_pickle()
+    for place in range(len(whole)):
+        for flip in (0x01, 0x20, 0xFF):
+            damaged = bytearray(whole)
+            damaged[place] ^= flip
+            try:
+                got = read(tmp_path, bytes(damaged))
+            except DataError as error:
+                assert "batch: " in str(error)
+            else:
+                assert type(got).__module__ in ("builtins", "numpy")
+
+
 def test_a_file_too_large_is_not_read(tmp_path):
     path = tmp_path / "batch"
     path.write_bytes(bytes(101))

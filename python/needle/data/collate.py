@@ -75,7 +75,7 @@ def to_tensors(batch: Any, device: Any = None) -> Any:
     if isinstance(batch, Mapping):
         return {key: to_tensors(value, device) for key, value in batch.items()}
     if isinstance(batch, (tuple, list)):
-        return _rebuild(batch, [to_tensors(value, device) for value in batch])
+        return rebuild(batch, [to_tensors(value, device) for value in batch])
     return batch
 
 
@@ -113,7 +113,7 @@ def _collate_sequences(samples: Sequence[Any]) -> Any:
                 f"sample {i} of the batch; give collate= for uneven samples"
             )
     columns = [default_collate([sample[j] for sample in samples]) for j in range(len(first))]
-    return _rebuild(first, columns)
+    return rebuild(first, columns)
 
 
 def _collate_ints(samples: Sequence[Any]) -> npt.NDArray[np.int64]:
@@ -126,7 +126,8 @@ def _collate_ints(samples: Sequence[Any]) -> npt.NDArray[np.int64]:
         ) from None
 
 
-def _rebuild(like: Any, fields: list[Any]) -> Any:
+def rebuild(like: Any, fields: list[Any]) -> Any:
+    """``fields`` as a tuple, named tuple or list, whichever ``like`` is."""
     if hasattr(like, "_fields"):
         return type(like)(*fields)
     return tuple(fields) if isinstance(like, tuple) else fields

@@ -53,6 +53,8 @@ class Digest:
             with gzip.open(path) if self.of_content else open(path, "rb") as file:
                 while piece := file.read(1 << 20):
                     state.update(piece)
+                    if file.tell() > MAX_BYTES:
+                        return f"unreadable: it unpacks to more than {MAX_BYTES} bytes"
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             return f"unreadable: {error}"
         return state.hexdigest()

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..backend_selection import device as find_device
-from .collate import default_collate, to_tensors
+from .collate import default_collate, rebuild, to_tensors
 from .random_source import check_seed, keyed
 from .sampler import (
     BatchSampler,
@@ -38,7 +38,8 @@ class DataLoader:
 
     sampler: indices instead of shuffle. batch_sampler: lists of indices, instead of batch_size,
     shuffle, sampler and drop_last. collate: from a list of samples to a batch (arrays in its
-    result become Tensors). transforms: run on each sample's first field. seed: order and the
+    result become Tensors). transforms: run on each sample's first field, or on a
+    sample that is not a tuple or list. seed: order and the
     transforms' random numbers become functions of (seed, epoch, index), and the loader's state
     can be saved. device: a device or its name, for the batches.
     Raises ValueError where options contradict each other.
@@ -156,10 +157,11 @@ class DataLoader:
         return RandomSampler(length, self.seed) if self.shuffle else SequentialSampler(length)
 
     def _check_resumable(self, method: str) -> None:
-        if self.shuffle and self.seed is None:
+        decides = self.sampler if self.batch_sampler is None else self.batch_sampler
+        if not getattr(decides, "repeatable", True):
             raise ValueError(
                 f"DataLoader.{method}: a shuffled order can be repeated only from a seed, got "
-                f"seed=None; make the loader with seed=0"
+                f"seed=None; make the {'loader' if self.shuffle else 'sampler'} with seed=0"
             )
 
     def _split(self, order: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
@@ -197,8 +199,8 @@ class DataLoader:
     def _transformed(self, sample: Any) -> Any:
         if self.transforms is None:
             return sample
-        if isinstance(sample, tuple) and not hasattr(sample, "_fields"):
-            return (self.transforms(sample[0]), *sample[1:])
+        if isinstance(sample, (tuple, list)):
+            return rebuild(sample, [self.transforms(sample[0]), *sample[1:]])
         return self.transforms(sample)
 
 

@@ -19,6 +19,8 @@ class Sampler:
     """Base: ``__iter__`` gives indices for one pass, ``__len__`` how many."""
 
     epoch = 0
+    repeatable = True
+    """Whether the same epoch always has the same order; a loader's position needs that."""
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} must define __iter__()")
@@ -58,6 +60,7 @@ class RandomSampler(Sampler):
     def __init__(self, source: Sized | int, seed: int | None = None) -> None:
         self.length = _length("RandomSampler", source)
         self.seed = None if seed is None else check_seed("RandomSampler", seed)
+        self.repeatable = seed is not None
 
     def order(self) -> npt.NDArray[np.int64]:
         """The whole next pass as int64 ``(n,)``; the epoch moves on."""
@@ -80,6 +83,7 @@ class SubsetRandomSampler(Sampler):
     def __init__(self, indices: Sequence[int], seed: int | None = None) -> None:
         self.indices = np.asarray(indices, dtype=np.int64).reshape(-1)
         self.inner = RandomSampler(len(self.indices), seed)
+        self.repeatable = self.inner.repeatable
 
     def set_epoch(self, epoch: int) -> None:
         """The number of the next pass."""
@@ -99,6 +103,7 @@ class BatchSampler(Sampler):
         self.sampler = sampler
         self.batch_size = check_batch_size("BatchSampler", batch_size)
         self.drop_last = drop_last
+        self.repeatable = getattr(sampler, "repeatable", True)
 
     def set_epoch(self, epoch: int) -> None:
         """Hands the number of the next pass to the inner sampler, if it takes one."""
