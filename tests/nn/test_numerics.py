@@ -109,3 +109,17 @@ def test_no_grad_makes_constants(device):
     with ndl.no_grad():
         y = nn.BatchNorm2d(2, device=device)(layer(ndl.init.ones(1, 1, 4, 4, device=device)))
     assert not y.requires_grad and y.is_leaf()
+
+
+def test_images_that_are_constants_cost_no_input_gradient(device, monkeypatch):
+    calls = []
+    compute = ndl.ops.Conv2dInputGrad.compute
+    monkeypatch.setattr(
+        ndl.ops.Conv2dInputGrad, "compute", lambda *args: calls.append(1) or compute(*args)
+    )
+    model = nn.Sequential(nn.Conv(1, 2, 3, device=device), nn.Conv(2, 1, 3, device=device))
+    for requires_grad, expected in ((False, 1), (True, 2)):
+        x = ndl.init.randn(1, 1, 4, 4, device=device, requires_grad=requires_grad)
+        calls.clear()
+        model(x).sum().backward()
+        assert len(calls) == expected

@@ -261,3 +261,16 @@ def test_state_of_other_parameters_is_refused_and_changes_nothing():
     with pytest.raises(CheckpointError, match=r"parameter 0 has shape \(3, 4\)"):
         swapped.load_state_dict(state)
     assert swapped.steps == 0 and not swapped.state
+
+
+@pytest.mark.parametrize("make", [optim.SGD, optim.Adam, lambda ps: optim.SGD(ps, momentum=0.5)])
+def test_a_parameter_without_axes(make, device):
+    p = ndl.nn.Parameter(np.array(2.0), device=device, dtype="float32")
+    optimizer = make([p])
+    for _ in range(2):
+        optimizer.reset_grad()
+        (p * p).backward()
+        optimizer.step()
+    assert p.shape == () and p.dtype == "float32" and 0 < p.item() < 2
+    p.realize_cached_data()[...] = 5.0  # an array still, which can be written to
+    assert p.item() == 5.0

@@ -22,6 +22,7 @@ Array = Any
 Pair = tuple[int, int]
 Size = int | Pair
 Shape = tuple[int, ...]
+Parts = tuple[Tensor | None, ...]
 
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)  # NCHW -> NHWC and back
 TO_HWIO, TO_OIHW = (2, 3, 1, 0), (3, 2, 0, 1)
@@ -65,6 +66,16 @@ class _Convolution(TensorOp):
                 "the gradient of conv2d's result"
             )
 
+    def _for_x(self, grad: Tensor, x: Tensor, weight: Tensor) -> Tensor | None:
+        """conv2d's gradient for x; None where nobody wants it (a net's input images)."""
+        return Conv2dInputGrad(x.shape, *self.geometry)(grad, weight) if x.requires_grad else None
+
+    def _for_weight(self, grad: Tensor, x: Tensor, weight: Tensor) -> Tensor | None:
+        """conv2d's gradient for weight; None where nobody wants it."""
+        if not weight.requires_grad:
+            return None
+        return Conv2dWeightGrad(weight.shape, *self.geometry)(grad, x)
+
 
 class Conv2d(_Convolution):
     """y = weight ⋆ x + bias, linear in each: ``conv2d``."""
@@ -83,11 +94,11 @@ class Conv2d(_Convolution):
             y = y + bias
         return xp.permute_dims(y, TO_FIRST)
 
-    def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, ...]:
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
         x, weight, *bias = node.inputs
         return (
-            Conv2dInputGrad(x.shape, *self.geometry)(out_grad, weight),
-            Conv2dWeightGrad(weight.shape, *self.geometry)(out_grad, x),
+            self._for_x(out_grad, x, weight),
+            self._for_weight(out_grad, x, weight),
             *(summation(out_grad, axes=(0, 2, 3)) for _ in bias),
         )
 
@@ -130,11 +141,11 @@ class Conv2dInputGrad(_Convolution):
         )
         return xp.permute_dims(x_grad, TO_FIRST)
 
-    def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, ...]:
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
         grad, weight = node.inputs
         return (
             Conv2d(*self.geometry)(out_grad, weight),
-            Conv2dWeightGrad(weight.shape, *self.geometry)(grad, out_grad),
+            self._for_weight(grad, out_grad, weight),
         )
 
 
@@ -170,12 +181,9 @@ class Conv2dWeightGrad(_Convolution):
         )
         return xp.permute_dims(weight_grad, TO_OIHW)
 
-    def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, ...]:
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
         grad, x = node.inputs
-        return (
-            Conv2d(*self.geometry)(x, out_grad),
-            Conv2dInputGrad(x.shape, *self.geometry)(grad, out_grad),
-        )
+        return Conv2d(*self.geometry)(x, out_grad), self._for_x(grad, x, out_grad)
 
 
 @op(Conv2dWeightGrad)
@@ -208,7 +216,7 @@ class Conv(_Convolution):
             self._check("conv", a.shape, b.shape)
         return accelerated.conv2d(a, b, *self.geometry)
 
-    def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, ...]:
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
         x, weight = permute(node.inputs[0], TO_FIRST), permute(node.inputs[1], TO_OIHW)
         grad = permute(out_grad, TO_FIRST)
         x_grad = Conv2dInputGrad(x.shape, *self.geometry)(grad, weight)

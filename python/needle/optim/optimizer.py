@@ -14,7 +14,7 @@ import numpy as np
 
 from ..autograd import Tensor
 from ..backend_selection import array_api as xp
-from ..backend_selection import from_numpy, to_numpy
+from ..backend_selection import from_numpy, is_array, to_numpy
 from ..errors import CheckpointError, ShapeError
 
 Array = Any
@@ -87,7 +87,8 @@ class Optimizer:
                 values = [_value(p) for p in batch]
                 new_values = self._update(batch, values, [_gradient(p) for p in batch], group)
                 for p, value in zip(batch, new_values, strict=True):
-                    p.data = Tensor.make_const(value)
+                    # NumPy's arithmetic on 0-d arrays gives scalars, which are no arrays
+                    p.data = Tensor.make_const(value if is_array(value) else xp.asarray(value))
 
     def _update(
         self,
