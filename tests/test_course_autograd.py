@@ -228,12 +228,13 @@ def test_default_dtypes() -> None:
 
 def test_flat_names() -> None:
     for name in (
-        "Tensor TensorTuple cpu default_device all_devices ones zeros ones_like zeros_like ops "
-        "init nn optim data autograd backend_selection EWiseAdd AddScalar EWiseMul MulScalar EWiseDiv "
-        "DivScalar EWisePow PowerScalar MatMul Summation BroadcastTo Reshape Transpose Negate Log "
-        "Exp ReLU Tanh LogSumExp LogSoftmax Stack Split Flip Dilate UnDilate Conv MakeTensorTuple "
-        "TupleGetItem add add_scalar multiply mul_scalar divide divide_scalar power power_scalar "
-        "matmul summation broadcast_to reshape transpose negate log exp relu tanh logsumexp "
+        "Tensor TensorTuple cpu default_device all_devices ones zeros ones_like "
+        "zeros_like ops init nn optim data autograd backend_selection EWiseAdd AddScalar "
+        "EWiseMul MulScalar EWiseDiv DivScalar EWisePow PowerScalar MatMul Summation "
+        "BroadcastTo Reshape Transpose Negate Log Exp ReLU Tanh LogSumExp LogSoftmax "
+        "Stack Split Flip Dilate UnDilate Conv MakeTensorTuple TupleGetItem add "
+        "add_scalar multiply mul_scalar divide divide_scalar power power_scalar matmul "
+        "summation broadcast_to reshape transpose negate log exp relu tanh logsumexp "
         "logsoftmax stack split flip dilate undilate conv make_tuple tuple_get_item "
         "fused_add_scalars"
     ).split():

@@ -1,5 +1,6 @@
 # Written by `python -m needle.ops.stubs`; do not edit.
 from . import autograd as autograd
+from . import backend_ndarray as backend_ndarray
 from . import backend_selection as backend_selection
 from . import data as data
 from . import errors as errors
@@ -16,6 +17,8 @@ from .autograd import no_grad as no_grad
 from .backend_selection import Device as Device
 from .backend_selection import all_devices as all_devices
 from .backend_selection import cpu as cpu
+from .backend_selection import cpu_numpy as cpu_numpy
+from .backend_selection import cuda as cuda
 from .backend_selection import default_device as default_device
 from .backend_selection import device as device
 from .derivative import grad as grad
@@ -30,6 +33,7 @@ from .init import ones as ones
 from .init import ones_like as ones_like
 from .init import zeros as zeros
 from .init import zeros_like as zeros_like
+from .ops import GELU as GELU
 from .ops import Abs as Abs
 from .ops import AddScalar as AddScalar
 from .ops import AsType as AsType
@@ -50,17 +54,16 @@ from .ops import CrossEntropy as CrossEntropy
 from .ops import CrossEntropyGrad as CrossEntropyGrad
 from .ops import Dilate as Dilate
 from .ops import DivScalar as DivScalar
+from .ops import Embedding as Embedding
+from .ops import EmbeddingGrad as EmbeddingGrad
+from .ops import Erf as Erf
 from .ops import EWiseAdd as EWiseAdd
 from .ops import EWiseDiv as EWiseDiv
 from .ops import EWiseMul as EWiseMul
 from .ops import EWisePow as EWisePow
-from .ops import Embedding as Embedding
-from .ops import EmbeddingGrad as EmbeddingGrad
-from .ops import Erf as Erf
 from .ops import Exp as Exp
 from .ops import Flip as Flip
 from .ops import FusedAddScalars as FusedAddScalars
-from .ops import GELU as GELU
 from .ops import GetItem as GetItem
 from .ops import LayerNorm as LayerNorm
 from .ops import LayerNormGrad as LayerNormGrad
@@ -71,10 +74,10 @@ from .ops import LogSumExp as LogSumExp
 from .ops import MakeTensorTuple as MakeTensorTuple
 from .ops import MatMul as MatMul
 from .ops import Max as Max
+from .ops import Maximum as Maximum
 from .ops import MaxPool2d as MaxPool2d
 from .ops import MaxPool2dGrad as MaxPool2dGrad
 from .ops import MaxPool2dSelect as MaxPool2dSelect
-from .ops import Maximum as Maximum
 from .ops import Min as Min
 from .ops import Minimum as Minimum
 from .ops import MulScalar as MulScalar

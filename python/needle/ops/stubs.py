@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ def _method(name: str, function: Callable[..., Any]) -> str:
     first, *others = signature.parameters.values()
     parameters = [first.replace(name="self", annotation=first.empty), *others]
     text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(signature.replace(parameters=parameters)))
-    return f"    def {name}{text}: ..."
+    return f"    def {name}{text}: ...".replace("'", '"')
 
 
 def tensor_methods() -> str:
@@ -44,26 +44,34 @@ def _home(name: str) -> str:
     return module.rpartition(".")[2]
 
 
+def _imports(pairs: Iterable[tuple[str, str]]) -> str:
+    """Re-exports of (module, name), in the order that the linter wants."""
+
+    def place(pair: tuple[str, str]) -> tuple[str, int, str]:
+        module, name = pair
+        return module, 0 if name.isupper() else 1 if name[0].isupper() else 2, name.lower()
+
+    lines = [f"from .{m} import {n} as {n}\n" for m, n in sorted(set(pairs), key=place)]
+    return "".join(lines)
+
+
 def ops_names() -> str:
     """The flat names of ``needle.ops``."""
-    lines = [f"from .{_home(name)} import {name} as {name}" for name in sorted(PUBLIC)]
-    fixed = ["from .registry import REGISTRY as REGISTRY", "from .registry import op as op"]
-    return "\n".join([HEADER.rstrip(), "from typing import Any", "", *lines, *fixed, ""]) + (
-        "\nPUBLIC: dict[str, Any]\n"
-    )
+    names = [(_home(name), name) for name in PUBLIC]
+    names += [("registry", "REGISTRY"), ("registry", "op")]
+    return f"{HEADER}from typing import Any\n\n{_imports(names)}\nPUBLIC: dict[str, Any]\n"
 
 
 def needle_names() -> str:
     """The flat names of ``needle``: what its ``__init__`` imports, and the ops."""
-    lines = [HEADER.rstrip()]
-    for node in ast.parse((PACKAGE / "__init__.py").read_text()).body:
-        if isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                name = alias.asname or alias.name
-                lines.append(f"from .{node.module or ''} import {alias.name} as {name}")
-    taken = {line.rpartition(" ")[2] for line in lines}
-    lines += [f"from .ops import {name} as {name}" for name in sorted(PUBLIC) if name not in taken]
-    return "\n".join([*lines, "", "__version__: str", ""])
+    names = [
+        (node.module or "", alias.asname or alias.name)
+        for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text()))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    ]
+    names += [("ops", name) for name in PUBLIC]
+    return f"{HEADER}{_imports(names)}\n__version__: str\n"
 
 
 def files() -> dict[Path, str]:
