@@ -14,8 +14,9 @@ from fault_server import FaultServer
 
 from needle import data
 from needle.data import download as downloading
+from needle.data.archives import download_archive
 from needle.data.datasets import cifar10
-from needle.data.download import Digest, Policy, RemoteFile, download, download_archive
+from needle.data.download import Digest, Policy, RemoteFile, download
 from needle.data.idx import write_idx
 from needle.errors import DataError
 
@@ -211,7 +212,7 @@ def test_no_room_on_the_disk(server, tmp_path, monkeypatch):
         def write(self, _):
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(downloading, "_open_for_writing", lambda path, mode: Full(path, "w"))
+    monkeypatch.setattr(downloading, "open_for_writing", lambda path, mode: Full(path, "w"))
     with pytest.raises(DataError, match=r"cannot write .*file.part \(No space left on device\)"):
         fetch(address, tmp_path)
 

@@ -1,6 +1,7 @@
 """Fetches published files: mirrors, resume of partial files, checksums, atomic rename, progress.
 
-Which files, where they lie and what they must hash to is said beside each data set.
+Which files, where they lie and what they must hash to is said beside each data set; archives are
+unpacked by archives.py.
 """
 
 from __future__ import annotations
@@ -10,14 +11,11 @@ import hashlib
 import http.client
 import json
 import os
-import shutil
-import tarfile
-import tempfile
 import time
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +99,7 @@ def download(file: RemoteFile, folder: PathLike, policy: Policy | None = None) -
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _cannot_write(Path(folder), error) from error
+        raise cannot_write(Path(folder), error) from error
     reasons = []
     for url in file.urls:
         try:
@@ -120,59 +118,6 @@ def download_files(
 ) -> list[Path]:
     """Every file in ``folder``; errors as of ``download``."""
     return [download(file, folder, policy) for file in files]
-
-
-def download_archive(
-    file: RemoteFile,
-    root: PathLike,
-    folder: str,
-    members: Sequence[str],
-    policy: Policy | None = None,
-) -> Path:
-    """``root/folder`` with the named files of its tar archive, which is fetched and then removed.
-
-    Nothing else is unpacked, wherever its path points. The folder appears once it is complete.
-    """
-    target = Path(root) / folder
-    if all((target / name).is_file() for name in members):
-        return target
-    archive = download(file, root, policy)
-    with tempfile.TemporaryDirectory(dir=root, prefix=f".{folder}-") as temporary:
-        unpacked = Path(temporary) / folder
-        unpacked.mkdir()
-        _unpack(archive, folder, members, unpacked)
-        if target.is_dir():
-            for name in members:
-                os.replace(unpacked / name, target / name)
-        else:
-            os.replace(unpacked, target)
-    archive.unlink()
-    return target
-
-
-def _unpack(archive: Path, folder: str, members: Sequence[str], target: Path) -> None:
-    wanted = {f"{folder}/{name}": name for name in members}
-    try:
-        with tarfile.open(archive, "r:*") as tar:
-            for member in tar:
-                source = tar.extractfile(member) if member.isfile() else None
-                name = wanted.pop(member.name.removeprefix("./"), None) if source else None
-                if source is not None and name is not None:
-                    _copy_member(source, target / name)
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{archive}: not a whole tar archive ({error}); remove it") from error
-    if wanted:
-        raise DataError(f"{archive}: must have the files {sorted(wanted)}, got an archive without")
-
-
-def _copy_member(source: IO[bytes], target: Path) -> None:
-    with source, _open_for_writing(target, "wb") as out:
-        try:
-            shutil.copyfileobj(source, out, 1 << 20)
-        except OSError as error:
-            if isinstance(error, gzip.BadGzipFile):
-                raise
-            raise _cannot_write(target, error) from error
 
 
 def _from_address(url: str, file: RemoteFile, target: Path, policy: Policy) -> None:
@@ -270,7 +215,7 @@ def _receive(
     position = start
     with (
         _progress_bar(name, start, total, policy) as bar,
-        _open_for_writing(part, "r+b" if start else "wb") as out,
+        open_for_writing(part, "r+b" if start else "wb") as out,
     ):
         out.seek(start)
         while piece := _read_piece(answer, position, total):
@@ -312,17 +257,19 @@ def _write(out: IO[bytes], path: Path, piece: bytes) -> None:
         out.write(piece)
         out.flush()
     except OSError as error:
-        raise _cannot_write(path, error) from error
+        raise cannot_write(path, error) from error
 
 
-def _open_for_writing(path: Path, mode: str) -> IO[bytes]:
+def open_for_writing(path: Path, mode: str) -> IO[bytes]:
+    """The open file; DataError where the disk or its rights forbid it."""
     try:
         return open(path, mode)
     except OSError as error:
-        raise _cannot_write(path, error) from error
+        raise cannot_write(path, error) from error
 
 
-def _cannot_write(path: Path, error: OSError) -> DataError:
+def cannot_write(path: Path, error: OSError) -> DataError:
+    """The error for a disk that does not take the file."""
     return DataError(
         f"download: cannot write {path} ({error.strerror or error}); make room or give another "
         f"folder"
@@ -346,7 +293,7 @@ def _write_note(part: Path, note: dict[str, Any]) -> None:
     try:
         _note_path(part).write_text(json.dumps(note), encoding="utf-8")
     except OSError as error:
-        raise _cannot_write(_note_path(part), error) from error
+        raise cannot_write(_note_path(part), error) from error
 
 
 def _discard(part: Path) -> None:

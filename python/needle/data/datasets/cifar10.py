@@ -1,6 +1,6 @@
 """CIFAR-10 (Krizhevsky 2009) in its python and binary layouts, and the course's CIFAR10Dataset.
 
-Pickles are read by pickle_reading.py, archives fetched by download.py.
+Pickles are read by pickle_reading.py, archives fetched by archives.py.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from ... import config
 from ...errors import DataError
+from ..archives import download_archive
 from ..dataset import ImageArrays, Transform
-from ..download import Digest, RemoteFile, download_archive
+from ..download import Digest, RemoteFile
 from ..pickle_reading import read_pickle
 from .mnist import check_labels
 
