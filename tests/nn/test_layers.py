@@ -378,6 +378,23 @@ def test_float32_stays_float32_through_a_training_step(device):
     assert NUMPY_MODE or model.parameters()[0].device == device
 
 
+def test_float64_input_leaves_float32_state_float32(device):
+    """As NumPy mode has it wherever a program passes plain NumPy arrays on."""
+    model = nn.Sequential(
+        nn.Conv(1, 2, 3, device=device),
+        nn.BatchNorm2d(2, device=device),
+        nn.Flatten(),
+        nn.Linear(32, 3, device=device),
+        nn.BatchNorm1d(3, device=device),
+        nn.LayerNorm(3, device=device),
+    )
+    optimizer = ndl.optim.Adam(model.parameters())
+    loss = nn.SoftmaxLoss()(model(tensor(randn(2, 1, 4, 4), device, "float64")), tensor([0, 2]))
+    loss.backward()
+    optimizer.step()
+    assert {str(t.dtype) for t in [*model.parameters(), *model.buffers()]} == {"float32"}
+
+
 @pytest.mark.skipif(len(DEVICES) < 2, reason="only one device here")
 @pytest.mark.parametrize(
     ("build", "shape"),

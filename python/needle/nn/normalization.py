@@ -61,7 +61,8 @@ class _BatchNorm(Module):
 
     def _mixed(self, running: Tensor, observed: Tensor) -> Tensor:
         m = self.momentum
-        return (running.detach() * (1 - m) + observed.detach() * m).detach()
+        mixed = running.detach() * (1 - m) + observed.detach() * m
+        return ops.astype(mixed, running.dtype).detach()
 
     def _evaluate(self, x: Tensor) -> Tensor:
         """x * scale + shift: one multiplication and one addition per element."""
