@@ -22,7 +22,21 @@ namespace {
   ROW(batch_norm)         \
   ROW(batch_norm_grad)    \
   ROW(layer_norm)         \
-  ROW(layer_norm_grad)
+  ROW(layer_norm_grad)    \
+  ROW(max_pool2d)         \
+  ROW(max_pool2d_grad)    \
+  ROW(avg_pool2d)         \
+  ROW(avg_pool2d_grad)    \
+  ROW(softmax)            \
+  ROW(log_softmax)        \
+  ROW(logsumexp)          \
+  ROW(cross_entropy)      \
+  ROW(cross_entropy_grad) \
+  ROW(sgd_step)           \
+  ROW(adam_step)          \
+  ROW(argmax)             \
+  ROW(argmin)             \
+  ROW(one_hot)
 
 #define NEEDLE_QUOTE_(text) #text
 #define NEEDLE_QUOTE(text) NEEDLE_QUOTE_(text)
