@@ -75,12 +75,13 @@ class ArrayMethods(ArrayOperators, ArrayInterchange):
         keepdims: bool = False,
         *,
         correction: float = 0,
+        ddof: float = 0,
         dtype: Any = None,
         out: Any = None,
     ) -> Array:
-        """The variance, divided by n - correction."""
+        """The variance, divided by n - correction (``ddof`` is NumPy's name for it)."""
         x = self._plain("var", dtype, out)
-        return x._call("var", axis=axis, keepdims=keepdims, correction=correction)
+        return x._call("var", axis=axis, keepdims=keepdims, correction=correction or ddof)
 
     def std(
         self: Array,
@@ -88,12 +89,13 @@ class ArrayMethods(ArrayOperators, ArrayInterchange):
         keepdims: bool = False,
         *,
         correction: float = 0,
+        ddof: float = 0,
         dtype: Any = None,
         out: Any = None,
     ) -> Array:
-        """The standard deviation, with n - correction."""
+        """The standard deviation, with n - correction (``ddof`` is NumPy's name for it)."""
         x = self._plain("std", dtype, out)
-        return x._call("std", axis=axis, keepdims=keepdims, correction=correction)
+        return x._call("std", axis=axis, keepdims=keepdims, correction=correction or ddof)
 
     def argmax(self: Array, axis: int | None = None, keepdims: bool = False) -> Array:
         """The position of the first maximum along an axis (None: of the flat array)."""

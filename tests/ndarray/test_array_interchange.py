@@ -1,0 +1,248 @@
+"""NDArray towards NumPy, DLPack, torch, pickle, copy and text."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from array_layouts import DTYPES, LAYOUTS, case, check
+
+from needle import backend_ndarray as nd
+from needle import backends
+from needle.errors import DeviceError, DTypeError, ShapeError
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_numpy_and_dlpack_share_memory(layout: str, dtype: str, device: Any) -> None:
+    a, host = case(layout, dtype, device)
+    for shared in (np.asarray(a), np.from_dlpack(a), a.__array__()):
+        assert shared.dtype == dtype
+        np.testing.assert_array_equal(shared, host)
+        if a.size:
+            assert np.shares_memory(shared, np.asarray(a))
+    if layout != "broadcast" and a.size:
+        np.asarray(a)[...] = True
+        assert (a == 1).all()
+        a[...] = 0
+        assert not np.asarray(a).any()
+
+
+def test_a_copy_is_a_copy(device: Any) -> None:
+    a = nd.ones((3,), device=device)
+    for copied in (a.numpy(), np.array(a), a.__array__(copy=True), np.asarray(a, dtype="float64")):
+        copied[:] = 5
+        assert a.tolist() == [1, 1, 1]
+    with pytest.raises(ValueError, match="needs a copy"):
+        a.__array__(dtype="float64", copy=False)
+
+
+def test_shared_memory_outlives_the_array(device: Any) -> None:
+    shared = [np.asarray(nd.full((1000,), 3.0, device=device)) for _ in range(3)]
+    shared.append(np.from_dlpack(nd.full((1000,), 3.0, device=device)))
+    gc.collect()
+    others = [nd.zeros((1000,), device=device) for _ in range(8)]
+    assert all((host == 3).all() for host in shared) and len(others) == 8
+
+
+def test_a_broadcast_view_is_read_only_outside(device: Any) -> None:
+    wide = nd.ones((1, 3), device=device).broadcast_to((4, 3))
+    assert not np.asarray(wide).flags.writeable
+    with pytest.raises(ValueError):
+        np.asarray(wide)[0] = 2
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_from_dlpack_shares_dense_memory(dtype: str, device: Any) -> None:
+    host = np.arange(24).reshape(2, 3, 4).astype(dtype)
+    for source in (host, host.transpose(2, 0, 1), host[1]):
+        a = nd.from_dlpack(source, device=device)
+        assert a.device == device and a.dtype == dtype
+        check(a, source)
+        assert np.shares_memory(np.asarray(a), host)
+    a[0] = 0
+    assert not host[1, 0].any()
+    strided = host[:, ::2]
+    check(nd.from_dlpack(strided, device=device), strided)
+    assert not np.shares_memory(np.asarray(nd.from_dlpack(strided, device=device)), host)
+    copied = nd.from_dlpack(host, device=device, copy=True)
+    assert not np.shares_memory(np.asarray(copied), host)
+    with pytest.raises(ShapeError, match="from_dlpack: .* cannot share this memory"):
+        nd.from_dlpack(strided, device=device, copy=False)
+
+
+def test_from_dlpack_of_our_own(device: Any) -> None:
+    a = nd.arange(6, device=device).reshape((2, 3))
+    b = nd.from_dlpack(a.T)
+    assert b.device == device
+    b[0, 1] = 9
+    assert a.tolist() == [[0, 1, 2], [9, 4, 5]]
+    assert a.__dlpack_device__() == (1, 0)
+
+
+def test_asarray_without_a_copy(device: Any) -> None:
+    host = np.ones((2, 3), np.float32)
+    a = nd.asarray(host, device=device, copy=False)
+    a[0] = 4
+    assert host[0, 0] == 4
+    assert not np.shares_memory(np.asarray(nd.asarray(host, device=device)), host)
+    host.flags.writeable = False
+    with pytest.raises(ShapeError, match="cannot share this memory"):
+        nd.asarray(host, device=device, copy=False)
+
+
+def test_torch_both_ways(device: Any) -> None:
+    torch = pytest.importorskip("torch")
+    a = nd.arange(6, dtype="float32", device=device).reshape((2, 3))
+    tensor = torch.from_dlpack(a.T)
+    tensor[0, 1] = 9
+    assert a.tolist() == [[0, 1, 2], [9, 4, 5]]
+    back = nd.from_dlpack(tensor, device=device)
+    back[0, 0] = -1
+    assert float(a[0, 0]) == -1
+
+
+class Unshareable(type(backends.get("cpu_numpy"))):  # type: ignore[misc]
+    """A backend whose memory the host does not see."""
+
+    name = "unshareable"
+
+    def export(self, a: Any) -> None:
+        return None
+
+    def adopt(self, source: Any) -> None:
+        return None
+
+
+def test_a_device_that_shares_nothing_still_converts() -> None:
+    place = nd.BackendDevice("unshareable", Unshareable())
+    a = nd.array([[1.0, 2.0]], device=place)
+    np.testing.assert_array_equal(np.asarray(a), [[1, 2]])
+    assert a.to(nd.cpu_numpy()).tolist() == [[1, 2]]
+    a[:, 1:] = a[:, :1]
+    assert a.tolist() == [[1, 1]]
+    with pytest.raises(ValueError, match="memory cannot be shared"):
+        a.__array__(copy=False)
+    for call in (a.__dlpack__, a.__dlpack_device__):
+        with pytest.raises(BufferError, match="does not share memory; use .numpy"):
+            call()
+    with pytest.raises(DeviceError, match="from_dlpack: memory must be on the CPU"):
+        nd.from_dlpack(a)
+    check(nd.from_dlpack(np.ones(2, np.float32), device=place), [1, 1])
+
+
+# ---- NumPy's ufuncs --------------------------------------------------------------------------
+
+UFUNCS = ["add", "multiply", "arctan2", "greater", "maximum", "exp", "absolute", "sqrt", "rint"]
+
+
+@pytest.mark.parametrize("name", UFUNCS)
+def test_ufuncs_give_needle_arrays(name: str, device: Any) -> None:
+    ufunc = getattr(np, name)
+    a, host = case("permuted", "float32", device)
+    a, host = nd.abs(a), abs(host)
+    if ufunc.nin == 1:
+        check(ufunc(a), ufunc(host))
+        return
+    for result in (ufunc(a, a), ufunc(a, host), ufunc(host, a)):
+        assert result.device == device
+        check(result, ufunc(host, host))
+    check(ufunc(np.float64(2), a), ufunc(np.float32(2), host))
+
+
+def test_numpy_operands_of_operators(device: Any) -> None:
+    a, host = case("compact", "float32", device)
+    for result in (host + a, a + host, host[0] + a, np.float32(1) * (a + host)):
+        assert isinstance(result, nd.NDArray)
+    check(host - a, np.zeros_like(host))
+    check(host @ a.T, host.astype("f8") @ host.T, 1e-4)
+    assert (np.float64(2) * a).dtype == "float32"
+    assert (host.astype("float64") * a).dtype == "float64"
+    assert (host == a).all() and isinstance(host < a, nd.NDArray)
+
+
+def test_numpy_functions_by_method(device: Any) -> None:
+    a, host = case("permuted", "float32", device)
+    for name in ("sum", "prod", "max", "min", "mean", "var", "std", "any", "all"):
+        np.testing.assert_allclose(
+            np.asarray(getattr(np, name)(a, axis=1)), getattr(np, name)(host, axis=1), rtol=1e-4
+        )
+    check(a.var(0, ddof=1), host.var(0, ddof=1), 1e-4)
+    np.testing.assert_allclose(np.concatenate([a, a]), np.concatenate([host, host]))
+
+
+REFUSED = [
+    (lambda a: np.add.reduce(a), DTypeError, r"numpy.add.reduce: not offered for needle arrays"),
+    (lambda a: np.add.at(a, 0, 1), DTypeError, r"numpy.add.at: not offered"),
+    (lambda a: np.add(a, a, out=np.ones((2, 2))), DTypeError, "numpy.add with out=: not offered"),
+    (lambda a: np.add(a, a, where=True), DTypeError, "numpy.add with where=: not offered"),
+    (lambda a: np.exp(a, dtype="float64"), DTypeError, "numpy.exp with dtype=: not offered"),
+    (lambda a: np.heaviside(a, 1.0), DTypeError, "numpy.heaviside: not offered"),
+    (lambda a: np.fmod(a, 2), DTypeError, "numpy.fmod: not offered"),
+    (lambda a: np.add(a, np.array(["x"])), TypeError, "elements must be bool"),
+    (lambda a: np.add(a, {}), TypeError, "operand type"),
+    (lambda a: np.ones((2, 2)).__iadd__(a), DTypeError, "numpy.add with out=: not offered"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), REFUSED)
+def test_other_uses_of_ufuncs_are_type_errors(
+    call: Any, error: type[Exception], message: str, device: Any
+) -> None:
+    with pytest.raises(error, match=message):
+        call(nd.ones((2, 2), device=device))
+
+
+# ---- pickle, copy, scalars, text -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_pickle_and_copy(layout: str, device: Any) -> None:
+    for dtype in DTYPES:
+        a, host = case(layout, dtype, device)
+        for clone in (pickle.loads(pickle.dumps(a)), copy.copy(a), copy.deepcopy(a), nd.NDArray(a)):
+            assert (clone.dtype, clone.device) == (dtype, device)
+            check(clone, host)
+            assert clone._handle is not a._handle
+
+
+def test_devices_pickle_and_copy_by_name(device: Any) -> None:
+    for clone in (pickle.loads(pickle.dumps(device)), copy.copy(device), copy.deepcopy(device)):
+        assert clone == device and hash(clone) == hash(device) and clone.enabled()
+    bare = nd.BackendDevice.__new__(nd.BackendDevice)  # as unpickling would make one
+    assert not hasattr(bare, "anything")
+    with pytest.raises(AttributeError):
+        _ = bare.mod
+    gone = pickle.loads(pickle.dumps(nd.BackendDevice("elsewhere", None)))
+    assert not gone.enabled() and "unknown device 'elsewhere'" in gone.why()
+
+
+def test_an_array_of_a_missing_device_says_so_when_unpickled() -> None:
+    place = nd.BackendDevice("elsewhere", Unshareable())
+    data = pickle.dumps(nd.ones((2,), device=place))
+    with pytest.raises(DeviceError, match="unpickle: .* missing: unknown device 'elsewhere'"):
+        pickle.loads(data)
+
+
+def test_python_scalars(device: Any) -> None:
+    a = nd.asarray([[2.5]], device=device)
+    assert float(a) == 2.5 and int(a) == 2 and complex(a) == 2.5 and bool(a) and a.item() == 2.5
+    assert [10, 20, 30][nd.asarray(2, device=device)] == 30
+    assert f"{a[0, 0]:.2f}" == "2.50" and f"{a}" == "[[2.5]]"
+    assert a.tolist() == [[2.5]]
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(a)
+
+
+def test_repr() -> None:
+    assert repr(nd.array([[1, 2], [3, 4]])) == "NDArray([[1., 2.],\n         [3., 4.]])"
+    assert repr(nd.asarray([1, 2])) == "NDArray([1, 2], dtype=int64)"
+    assert repr(nd.zeros((0, 3))) == "NDArray([], shape=(0, 3))"
+    if nd.cpu().enabled():
+        assert repr(nd.asarray(1.5, device=nd.cpu())) == "NDArray(1.5, device=cpu())"
+    assert len(repr(nd.zeros((1000, 1000)))) < 1000
+    assert str(nd.array([1.0])) == "[1.]"
