@@ -253,6 +253,24 @@ def test_replaced_leaf_is_noticed() -> None:
         a.grad.backward()
 
 
+def test_a_released_part_does_not_depend_on_what_was_built_on_it() -> None:
+    """Two players: the second loss goes through the first player's old result alone."""
+    g, d = leaf([2.0]), leaf([3.0])
+    fake = g * g
+    (fake * d).backward()
+    d.data = leaf([5.0])
+    (fake * d).backward()
+    assert np.array_equal(g.grad.numpy(), [20.0])
+
+
+def test_leaf_as_output() -> None:
+    a = leaf([2.0])
+    a.backward()
+    assert np.array_equal(a.grad.numpy(), [1.0])
+    a.grad.backward(leaf([3.0]))
+    assert np.array_equal(a.grad.numpy(), [1.0])
+
+
 def test_backward_within_no_grad_gives_constants() -> None:
     a = leaf([2.0])
     y = a * a

@@ -118,9 +118,9 @@ class Value:
 
     @classmethod
     def make_const(cls: type[Self], data: Any, requires_grad: bool = False) -> Self:
-        """A leaf that shares ``data`` (an array of this mode, or a tuple of Values' arrays)."""
+        """A leaf that shares ``data``: an array of this mode, a tuple of them, or a Value."""
         value: Self = cls.__new__(cls)
-        value.cached_data = data
+        value.cached_data = data.realize_cached_data() if isinstance(data, Value) else data
         value.requires_grad = requires_grad
         return value
 
@@ -418,7 +418,7 @@ def compute_gradient_of_variables(output_tensor: Tensor, out_grad: Tensor) -> No
     reverse_pass(find_topo_sort([output_tensor]), out_grad, _set_grad)
 
 
-def _set_grad(node: Value, grad: Value) -> None:
+def _set_grad(node: Value, grad: Any) -> None:
     node.grad = grad
 
 
@@ -432,11 +432,12 @@ def _backward_releasing(output: Tensor, out_grad: Tensor, again: bool) -> None:
         return
     tape = Tape(order, out_grad)
 
-    def set_grad(node: Value, grad: Value) -> None:
+    def set_grad(node: Value, grad: Any) -> None:
         # A node of its own: ops may hand one gradient object on to several inputs.
-        node.grad = type(grad).make_const(grad.realize_cached_data(), requires_grad=True)
-        node.grad.op = ReplayedGradient(tape, tape.position[node])
-        node.grad.inputs = tape.leaves
+        recorded = grad.detach()
+        recorded.op = ReplayedGradient(tape, tape.position[node])
+        recorded.inputs, recorded.requires_grad = tape.leaves, True
+        node.grad = recorded
 
     with no_grad():
         reverse_pass(order, out_grad, set_grad, release_onto(tape))

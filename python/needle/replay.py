@@ -8,7 +8,7 @@ in the rare case that a gradient is differentiated. Called by ``autograd``.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
 from .errors import GraphError
@@ -37,11 +37,11 @@ class Leaves:
                     node = self._substitutes[i] = kind.make_const(data)
             yield node
 
-    def check_unchanged(self) -> None:
+    def check_unchanged(self, positions: Container[int]) -> None:
         """GraphError if a leaf got other data since: the values would be of another point."""
-        for reference, data, _ in self._entries:
+        for position, (reference, data, _) in enumerate(self._entries):
             node = reference()
-            if node is not None and node.cached_data is not data:
+            if position in positions and node is not None and node.cached_data is not data:
                 raise GraphError(
                     "backward: a released graph is computed again for this derivative, but the "
                     f"data of a leaf of shape {node.shape} was replaced since; call the first "
@@ -66,14 +66,24 @@ class Tape:
                 self.rows.append((node.op, sources, node.hooks, node.shape))
                 self.position[node] = len(leaves) + len(self.rows) - 1
 
-    def run(self, leaves: Sequence[Any]) -> list[Any]:
-        """The values at every position, computed and recorded again from ``leaves``."""
-        values = list(leaves)
+    def behind(self, position: int) -> set[int]:
+        """The positions that the value at ``position`` depends on, and its own."""
+        found, first = {position}, len(self.leaves)
+        for place in range(position, first - 1, -1):
+            if place in found:
+                found.update(self.rows[place - first][1])
+        return found
+
+    def run(self, leaves: Sequence[Any], position: int) -> list[Any]:
+        """Values by position, as far as ``position`` needs them, computed again from ``leaves``."""
+        needed = self.behind(position)
+        self.leaves.check_unchanged(needed)
+        values: list[Any] = [*leaves, *[None] * len(self.rows)]
         with enable_grad():
-            for op, sources, hooks, _ in self.rows:
-                node = op(*[values[i] for i in sources])  # type: ignore[operator]
-                node.hooks = hooks
-                values.append(node)
+            for place, (op, sources, hooks, _) in enumerate(self.rows, len(leaves)):
+                if place in needed:
+                    values[place] = op(*[values[i] for i in sources])  # type: ignore[operator]
+                    values[place].hooks = hooks
         return values
 
 
@@ -87,7 +97,6 @@ class _Replayed(Op):
         raise NotImplementedError
 
     def gradient(self, out_grad: Any, node: Any) -> tuple[Any, ...]:
-        self.tape.leaves.check_unchanged()
         leaves = tuple(node.inputs)
         with enable_grad():
             again = self(*leaves)
@@ -100,20 +109,19 @@ class ReplayedValue(_Replayed):
     """The value at ``position``."""
 
     def __call__(self, *leaves: Any) -> Any:
-        return self.tape.run(leaves)[self.position]
+        return self.tape.run(leaves, self.position)[self.position]
 
 
 class ReplayedGradient(_Replayed):
     """The gradient of the tape's last value with respect to the value at ``position``."""
 
     def __call__(self, *leaves: Any) -> Any:
-        values = self.tape.run(leaves)
-        seed = values[len(leaves) - 1]
-        target = values[self.position]
+        # An output that is a leaf itself has no rows: its gradient is the seed.
+        last = len(leaves) + len(self.tape.rows) - 1 if self.tape.rows else self.position
+        values = self.tape.run(leaves, last)
         with enable_grad():
-            # An output that is a leaf itself has no rows: its gradient is the seed.
-            output = values[-1] if self.tape.rows else target
-            return gradients_of(output, seed, [target])[0]
+            seed = values[len(leaves) - 1]
+            return gradients_of(values[last], seed, [values[self.position]])[0]
 
 
 def release_onto(tape: Tape) -> Callable[[Any], None]:

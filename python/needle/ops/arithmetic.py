@@ -213,10 +213,10 @@ class PowerScalar(TensorOp):
     def compute(self, a: Array) -> Array:
         return a**self.scalar
 
-    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor | None:
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         """d/da = scalar a**(scalar-1)."""
-        if self.scalar == 0:
-            return None
+        if self.scalar == 0:  # also at a = 0, where a**-1 is infinite
+            return out_grad * 0
         (a,) = node.inputs
         return out_grad * (power_scalar(a, self.scalar - 1) * self.scalar)
 

@@ -240,6 +240,8 @@ class Stack(TensorOp):
         self.axis = axis
 
     def compute(self, *arrays: Array) -> Array:
+        if len(arrays) == 1 and isinstance(arrays[0], tuple):  # called on a TensorTuple
+            arrays = arrays[0]
         shapes = {tuple(a.shape) for a in arrays}
         if len(shapes) != 1:
             raise ShapeError(
@@ -248,8 +250,9 @@ class Stack(TensorOp):
         axis = normalize_axis("stack", self.axis, len(arrays[0].shape) + 1)
         return xp.stack(list(arrays), axis=axis)
 
-    def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, ...]:
-        return tuple(split(out_grad, self.axis))
+    def gradient(self, out_grad: Tensor, node: Tensor) -> TensorTuple | tuple[Tensor, ...]:
+        parts = split(out_grad, self.axis)
+        return parts if isinstance(node.inputs[0], TensorTuple) else tuple(parts)
 
 
 @op(Stack)
