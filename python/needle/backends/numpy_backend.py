@@ -36,13 +36,13 @@ def _erf(x: Array, out: Array) -> None:
 
 def _integer_power(a: Array, b: Array, out: Array) -> None:
     """a**b; a negative exponent truncates the true value toward zero (1/0 counts as 0)."""
-    np.power(a, np.maximum(b, 0), out=out)
-    negative = np.broadcast_to(np.less(b, 0), out.shape)
+    negative = b < 0
+    result = np.power(a, np.where(negative, 0, b).astype(out.dtype))
     if negative.any():
-        base = np.broadcast_to(a, out.shape)
-        odd = np.broadcast_to(np.bitwise_and(b, 1) == 1, out.shape)
-        reciprocal = np.where(base == 1, 1, np.where(base == -1, np.where(odd, -1, 1), 0))
-        np.copyto(out, reciprocal.astype(out.dtype), where=negative)
+        alternating = np.where(b & 1, -1, 1)
+        reciprocal = np.where(a == 1, 1, np.where(a == -1, alternating, 0))
+        result = np.where(negative, reciprocal, result)
+    out[...] = result  # last: out may be an operand
 
 
 def _power(a: Array, b: Array, out: Array) -> None:

@@ -105,11 +105,12 @@ def _first_difference(
 ) -> str:
     place = tuple(int(i) for i in np.argwhere(wrong)[0])
     values = [
-        f"{host[place]!r}" if host.shape == expected.shape else _short(host) for host in inputs
+        f"{host[place].item()!r}" if host.shape == expected.shape else _short(host)
+        for host in inputs
     ]
     return (
         f"{int(wrong.sum())} of {expected.size} elements differ, first at {place}: "
-        f"inputs {'; '.join(values) or 'none'}, expected {expected[place]!r}, got {got[place]!r}"
+        f"inputs {'; '.join(values) or 'none'}, expected {expected[place].item()!r}, got {got[place].item()!r}"
     )
 
 

@@ -29,7 +29,7 @@ def reduce_cases() -> Iterator[Case]:
                 yield _reduction(name, dtype, (3, 0, 2), (1,))
                 yield _reduction(name, dtype, (3, 0, 2), (0, 2))
     for axes in ((0,), (1,), (0, 1)):
-        shape = (20011, 3) if axes == (0,) else (3, 20011)
+        shape = (20011, 2) if axes == (0,) else (2, 20011)
         host = np.random.default_rng(7).uniform(0.5, 1.5, shape).astype(np.float32)
         yield _of("sum", host, axes, f"float32 accuracy over {shape}", SUMS)
     yield _same_bits()
@@ -81,7 +81,7 @@ def _of(name: str, host: HostArray, axes: tuple[int, ...], label: str, tolerance
     def call(backend: Any, ins: Any, outs: Any) -> None:
         backend.reduce(name, ins[0], outs[0])
 
-    pairs = PAIRS if host.shape == (2, 3, 4) else PAIRS[:3]
+    pairs = PAIRS if host.shape == (2, 3, 4) else PAIRS[: 3 if host.size < 10000 else 1]
     tolerance = tolerance if name in ("sum", "prod") else 0.0
     return Case(
         f"reduce.{name}", label, (host,), in_float64(function), call, tolerance, pairs=pairs
@@ -89,7 +89,7 @@ def _of(name: str, host: HostArray, axes: tuple[int, ...], label: str, tolerance
 
 
 def _same_bits() -> Case:
-    host = large_values((131, 257), np.dtype(np.float32))
+    host = large_values((67, 257), np.dtype(np.float32))
 
     def call(backend: Any, ins: Any, outs: Any) -> None:
         results = []

@@ -1,0 +1,152 @@
+"""The registry: built-in names, registration by call and by entry point, and its errors."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from needle import backends
+from needle.backends import native
+from needle.backends.numpy_backend import NumpyBackend
+from needle.errors import DeviceError, UnknownNameError
+
+
+class Mine(NumpyBackend):
+    """A backend of a user."""
+
+    name = "mine"
+
+
+@pytest.fixture(autouse=True)
+def _clean_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(backends, "_registered", dict(backends._registered))
+    monkeypatch.setattr(backends, "_loaded", dict(backends._loaded))
+    yield
+
+
+def test_a_backend_is_loaded_once() -> None:
+    made: list[Mine] = []
+
+    def factory() -> Mine:
+        made.append(Mine())
+        return made[-1]
+
+    backends.register("mine", factory)
+    assert not made
+    assert backends.get("mine") is backends.get("mine") is made[0]
+    assert len(made) == 1 and "mine" in backends.names() and backends.available("mine")
+
+
+@pytest.mark.parametrize("source", [Mine, Mine(), lambda: Mine()])
+def test_instances_classes_and_functions_register(source: object) -> None:
+    backends.register("mine", source)  # type: ignore[arg-type]
+    assert isinstance(backends.get("mine"), Mine)
+
+
+def test_registering_again_replaces() -> None:
+    first, second = Mine(), Mine()
+    backends.register("mine", first)
+    assert backends.get("mine") is first
+    backends.register("mine", second)
+    assert backends.get("mine") is second
+
+
+def test_unknown_names_list_the_known_ones() -> None:
+    with pytest.raises(UnknownNameError, match="unknown device 'cpu_numpi'.*'cpu_numpy'"):
+        backends.get("cpu_numpi")
+
+
+def test_a_reserved_name_says_why() -> None:
+    assert not backends.available("cuda") and "cuda" in backends.names()
+    with pytest.raises(DeviceError, match="no CUDA kernels.*use needle.cpu"):
+        backends.get("cuda")
+
+
+def test_a_missing_module_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "MODULE", "needle.backend_ndarray.not_built")
+    backends._loaded.pop("cpu", None)
+    assert "pip install ." in (backends.why("cpu") or "")
+
+
+@pytest.mark.parametrize("result", [None, 3, "cpu"])
+def test_a_factory_must_give_a_backend(result: object) -> None:
+    backends.register("mine", lambda: result)  # type: ignore[arg-type,return-value]
+    with pytest.raises(DeviceError, match=r"mine: a backend must be an instance.*; register"):
+        backends.get("mine")
+
+
+def test_a_factory_that_lacks_a_library_makes_the_device_unavailable() -> None:
+    def factory() -> Mine:
+        raise ImportError("no module named 'opencl'")
+
+    backends.register("mine", factory)
+    assert "opencl" in (backends.why("mine") or "")
+
+
+def test_an_installed_package_provides_a_backend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "toy_backend.py").write_text(
+        "from needle.backends.numpy_backend import NumpyBackend\n"
+        "class Toy(NumpyBackend):\n"
+        "    name = 'toy'\n"
+    )
+    info = tmp_path / "toy_backend-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-backend\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[needle.backends]\ntoy = toy_backend:Toy\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "toy" in backends.names()
+    assert backends.get("toy").name == "toy"
+
+
+def test_numpy_erf_agrees_with_the_c_library_in_every_dtype_and_shape() -> None:
+    import math
+
+    import numpy as np
+
+    from needle.backends.numpy_backend import erf
+
+    x = np.linspace(-6, 6, 41).reshape(1, 41)
+    assert erf(x).tolist() == [[math.erf(v) for v in x[0]]]
+    assert erf(x.astype(np.float32)).dtype == np.float32
+    assert erf(np.zeros((0, 2))).shape == (0, 2)
+
+
+def test_adopt_declines_what_it_cannot_share() -> None:
+    import numpy as np
+
+    backend = NumpyBackend()
+    fixed = np.zeros(3, np.float32)
+    fixed.setflags(write=False)
+    strided, swapped = np.zeros((3, 4), np.float32).T, np.zeros(3, ">f4")
+    unaligned = np.zeros(13, np.uint8)[1:].view(np.float32)
+    half = np.zeros(3, np.float16)
+    assert [backend.adopt(a) for a in (fixed, strided, swapped, unaligned, half)] == [None] * 5
+
+
+def test_a_kernel_never_warns(recwarn: pytest.WarningsRecorder) -> None:
+    import numpy as np
+
+    from needle.backends.base import View
+
+    backend, dtype = NumpyBackend(), np.dtype(np.int32)
+    view = View(backend.allocate(4, dtype), (4,), (1,), 0, dtype)
+    backend.upload(np.array([7, -7, 0, -(2**31)], dtype), view)
+    backend.binary("remainder", view, 0, view)
+    assert backend.download(view).tolist() == [0, 0, 0, 0]
+    backend.fill(view, -1)
+    backend.binary("power", view, -3, view)
+    assert backend.download(view).tolist() == [-1] * 4
+    backend.fill(view, float("nan"))
+    assert not recwarn.list
+
+
+def test_devices_pickle_by_name() -> None:
+    import needle
+
+    device = needle.device("cpu_numpy")
+    assert pickle.loads(pickle.dumps(device)) == device
