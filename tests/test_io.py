@@ -61,8 +61,9 @@ def parts(hidden: int = 3, lr: float = 0.1) -> dict[str, Any]:
 
 def steps(parts: dict[str, Any], count: int) -> None:
     """Optimiser steps on random batches from the global stream."""
+    device = parts["model"].parameters()[0].device
     for _ in range(count):
-        x = needle.Tensor(np.random.randn(5, 4).astype(np.float32), requires_grad=False)
+        x = needle.Tensor(np.random.randn(5, 4), device=device, dtype="float32")
         loss = (parts["model"](x) ** 2).sum()
         parts["optimizer"].reset_grad()
         loss.backward()

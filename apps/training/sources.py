@@ -67,7 +67,8 @@ SOURCES: dict[str, Source] = {
         lambda root, train, download: data.Digits(train, layout="HWC"),
         mean=(0.305,),
         std=(0.376,),
-        recipe=Recipe(20, 32, "adam", 3e-3, "one-cycle"),
+        recipe=Recipe(10, 32, "adam", 3e-3, "one-cycle"),
+        augment=(data.RandomCrop(2),),
     ),
     "mnist": Source(
         lambda root, train, download: data.MNIST(root, train, download, layout="HWC"),

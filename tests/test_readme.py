@@ -1,0 +1,60 @@
+"""What README.md shows is run, and what it lists is compared with the code."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from needle.config import VARIABLES
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def run(code: str, folder: Path) -> str:
+    """Runs a program in ``folder`` as a reader would; its output."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "MPLBACKEND": "Agg"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_example_trains_saves_loads_predicts_and_plots(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    pytest.importorskip("matplotlib")
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    found = re.search(r"test accuracy ([\d.]+)%", run(example, tmp_path))
+    assert found and float(found[1]) >= 95
+    assert {path.name for path in tmp_path.iterdir()} == {"digits.safetensors", "losses.png"}
+
+
+def test_every_environment_variable_is_listed_as_the_code_means_it() -> None:
+    listed = dict(re.findall(r"^\| `(NEEDLE_\w+)` \| (.*?) \|$", README, re.MULTILINE))
+    assert listed == {variable.name: variable.meaning for variable in VARIABLES}
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_lead_somewhere(name: str) -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / name).read_text(encoding="utf-8"))
+    missing = [link for link in links if not (ROOT / link).exists()]
+    assert not missing
+
+
+def test_the_options_shown_exist() -> None:
+    pytest.importorskip("safetensors")
+    shown = set(re.findall(r"--(?:model|data|download|out|resume|help)\b", README))
+    help_text = subprocess.run(
+        [sys.executable, "apps/train.py", "--help"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": "python"},
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert shown and all(option in help_text for option in shown)
