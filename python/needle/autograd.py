@@ -26,7 +26,7 @@ from .backend_selection import (
 )
 from .backend_selection import Device as Device
 from .backend_selection import device as as_device
-from .errors import GraphError, ShapeError
+from .errors import DTypeError, GraphError, ShapeError
 from .graph import (
     HookHandle,
     Op,
@@ -180,11 +180,21 @@ class TensorTupleOp(Op):
 def _as_values(args: Sequence[Any]) -> tuple[Value, ...]:
     """Arrays and numbers as constants next to the Tensors they are combined with."""
     like = next((arg for arg in args if isinstance(arg, Tensor)), None)
-    device = None if like is None else like.device
-    return tuple(
-        arg if isinstance(arg, Value) else Tensor(arg, device=device, requires_grad=False)
-        for arg in args
-    )
+    return tuple(arg if isinstance(arg, Value) else as_operand(arg, like) for arg in args)
+
+
+def as_operand(b: Any, like: Tensor | None) -> Tensor:
+    """An array or number next to a Tensor: a constant on its device, floats in its dtype."""
+    if like is None:
+        return Tensor(b, requires_grad=False)
+    host = b if is_array(b) else np.asarray(b)
+    if host.dtype.kind not in "biuf":
+        raise DTypeError(
+            f"Tensor: an operand must be a number or an array of numbers, got {b!r}; convert it"
+        )
+    both_floating = host.dtype.kind == "f" and like.dtype.kind == "f"
+    dtype = like.dtype if both_floating or isinstance(b, (int, float)) else host.dtype
+    return Tensor(b, device=like.device, dtype=dtype, requires_grad=False)
 
 
 class TensorTuple(Value):

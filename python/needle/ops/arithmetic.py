@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd import Tensor, TensorOp
+from ..autograd import Tensor, TensorOp, as_operand
 from ..backend_selection import array_api as xp
-from .broadcasting import Number, as_number, as_operand, check_broadcast, unbroadcast
+from ..errors import DTypeError
+from .broadcasting import Number, as_number, check_broadcast, unbroadcast
 from .registry import attach, op
 
 Array = Any
@@ -211,6 +212,11 @@ class PowerScalar(TensorOp):
         self.scalar = as_number("power_scalar", scalar)
 
     def compute(self, a: Array) -> Array:
+        if self.scalar < 0 and isinstance(self.scalar, int) and a.dtype.kind in "biu":
+            raise DTypeError(
+                f"power_scalar: an integer tensor has no powers below 0, got {a.dtype} ** "
+                f"{self.scalar}; cast it or use {float(self.scalar)}"
+            )
         return a**self.scalar
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ..autograd import Tensor
-from ..backend_selection import is_array
 from ..errors import DTypeError, ShapeError
 from ..shapes import broadcast_shapes
 
@@ -65,11 +64,3 @@ def as_number(op: str, scalar: Any) -> Number:
     if not isinstance(value, (bool, int, float)):
         raise DTypeError(f"{op}: the scalar must be a real number, got {scalar!r}")
     return value
-
-
-def as_operand(b: Any, a: Tensor) -> Tensor:
-    """An array next to a Tensor: a constant on its device, floats in its dtype."""
-    host = b if is_array(b) else np.asarray(b)
-    both_floating = host.dtype.kind == "f" and a.dtype.kind == "f"
-    dtype = a.dtype if both_floating else host.dtype
-    return Tensor(b, device=a.device, dtype=dtype, requires_grad=False)

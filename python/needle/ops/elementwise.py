@@ -197,7 +197,7 @@ class Erf(TensorOp):
     """The error function."""
 
     def compute(self, a: Array) -> Array:
-        return accelerated.erf(a)
+        return accelerated.erf(a if a.dtype.kind == "f" else a * 1.0)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         """2/sqrt(pi) e**(-a**2)."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..autograd import Tensor, TensorOp
+from ..autograd import Tensor, TensorOp, as_operand
 from ..backend_selection import array_api as xp
 from ..errors import ShapeError
 from ..shapes import broadcast_shapes
-from .broadcasting import as_operand, unbroadcast
+from .broadcasting import unbroadcast
 from .registry import op
 from .shape import reshape, transpose
 

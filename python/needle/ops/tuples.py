@@ -46,9 +46,11 @@ class TupleGetItem(TensorOp):
     def gradient(self, out_grad: Tensor, node: Tensor) -> TensorTuple:
         """``out_grad`` in its place, zeros in the others."""
         arrays = node.inputs[0].realize_cached_data()
-        return make_tuple(
-            *[out_grad if i == self.index else _Zeros(a) for i, a in enumerate(arrays)]
-        )
+        kinds = {(a.shape, a.dtype): a for a in arrays}
+        zeros = {kind: _Zeros(a) for kind, a in kinds.items()}  # one serves all items of a kind
+        parts: list[Tensor] = [zeros[a.shape, a.dtype] for a in arrays]
+        parts[self.index] = out_grad
+        return make_tuple(*parts)
 
 
 class _Zeros(Tensor):

@@ -1,0 +1,104 @@
+"""Operands that differ: dtypes, devices, things that are no tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle as ndl
+from needle import Tensor, ops
+from needle.backend_selection import BACKEND
+from needle.errors import DeviceError, DTypeError
+
+
+def of(values: Any, dtype: str, device: Any) -> Tensor:
+    return Tensor(np.asarray(values), dtype=dtype, device=device)
+
+
+@pytest.mark.parametrize("name", ["add", "multiply", "divide", "power", "maximum", "minimum"])
+def test_gradients_have_their_own_dtype(name: str, device: Any) -> None:
+    single, double = of([1.0, 2.0], "float32", device), of([[3.0, 0.5]], "float64", device)
+    out = getattr(ops, name)(single, double)
+    assert out.dtype == "float64"
+    out.sum().backward()
+    assert (single.grad.dtype, double.grad.dtype) == ("float32", "float64")
+    assert (single.grad.shape, double.grad.shape) == ((2,), (1, 2))
+
+
+def test_matmul_of_two_dtypes(device: Any) -> None:
+    single, double = of(np.ones((2, 3)), "float32", device), of(np.ones((3, 2)), "float64", device)
+    out = single @ double
+    assert out.dtype == "float64"
+    out.sum().backward()
+    assert (single.grad.dtype, double.grad.dtype) == ("float32", "float64")
+
+
+def test_integers_beside_floats(device: Any) -> None:
+    ids, weights = of([1, 2, 3], "int64", device), of([0.5, 1.5, 2.5], "float32", device)
+    (ids * weights).sum().backward()
+    np.testing.assert_array_equal(weights.grad.numpy(), [1, 2, 3])
+    np.testing.assert_allclose(ids.grad.numpy(), [0.5, 1.5, 2.5])
+    np.testing.assert_allclose(ops.erf(ids).numpy(), [0.84270079, 0.99532227, 0.99997791])
+    assert (ids + 1).dtype == "int64" and (ids * 2).dtype == "int64"
+    assert (ids * 2.5).numpy().tolist() == [2.5, 5.0, 7.5]
+    with pytest.raises(DTypeError, match=r"power_scalar: an integer tensor has no powers below 0"):
+        ids**-1
+
+
+def test_functions_take_numbers_and_arrays(device: Any) -> None:
+    a = of([1.0, 2.0], "float32", device)
+    for out in (ops.add(a, 2.0), ops.add(2.0, a), ops.add(a, np.array([2.0, 2.0]))):
+        assert out.dtype == "float32" and out.device == device
+        assert out.numpy().tolist() == [3.0, 4.0]
+    assert ops.where(a > 1.5, a, 0.0).numpy().tolist() == [0.0, 2.0]
+
+
+@pytest.mark.parametrize("wrong", ["a", None, object(), 1j], ids=repr)
+def test_things_that_are_no_numbers(wrong: Any, device: Any) -> None:
+    a = of([1.0, 2.0], "float32", device)
+    for combine in (lambda: a + wrong, lambda: wrong * a, lambda: ops.add(a, wrong)):
+        with pytest.raises(TypeError):
+            combine()
+
+
+@pytest.mark.skipif(BACKEND == "np", reason="np mode has one device")
+@pytest.mark.parametrize("name", ["add", "matmul", "where", "stack", "concatenate"])
+def test_devices_do_not_mix(name: str) -> None:
+    if not ndl.cpu().enabled():
+        pytest.skip("one device only: build the extension (make build)")
+    a, b = of([[1.0]], "float32", ndl.cpu()), of([[1.0]], "float32", ndl.cpu_numpy())
+    call = {
+        "where": lambda: ops.where(a, a, b),
+        "stack": lambda: ops.stack([a, b], 0),
+        "concatenate": lambda: ops.concatenate([a, b]),
+    }.get(name, lambda: getattr(ops, name)(a, b))
+    with pytest.raises(DeviceError, match="operands must be on one device"):
+        call()
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+def test_special_values_pass_through(special: float, device: Any) -> None:
+    host = np.array([1.0, special, -2.0])
+    a = of(host, "float64", device)
+    with np.errstate(all="ignore"):
+        for name, oracle in {
+            "add": lambda x: x + x,
+            "multiply": lambda x: x * x,
+            "maximum": lambda x: np.maximum(x, x),
+        }.items():
+            np.testing.assert_array_equal(getattr(ops, name)(a, a).numpy(), oracle(host))
+        for name in ("exp", "tanh", "sin", "abs", "negate"):
+            np.testing.assert_allclose(
+                getattr(ops, name)(a).numpy(),
+                getattr(np, {"negate": "negative"}.get(name, name))(host),
+            )
+        for name in ("summation", "max", "min"):
+            np.testing.assert_array_equal(
+                getattr(ops, name)(a).numpy().reshape(()),
+                getattr(np, {"summation": "sum"}.get(name, name))(host),
+            )
+        np.testing.assert_array_equal(ops.relu(a).numpy(), np.maximum(host, 0))
+        expected = 1 / (1 + np.exp(-host))
+        np.testing.assert_allclose(ops.sigmoid(a).numpy(), expected, rtol=1e-12)
