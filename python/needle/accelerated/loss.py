@@ -41,8 +41,8 @@ def cross_entropy(logits: Array, labels: Array, smoothing: float) -> Array:
     _check_labels("cross_entropy", logits, labels)
     xp = logits.__array_namespace__()
     q = _targets(logits, labels, smoothing)
-    terms = q * log_softmax.definition(logits, 1)
-    return -xp.sum(xp.where(q == 0, xp.zeros_like(terms), terms), axis=1)
+    logs = log_softmax.definition(logits, 1)
+    return -xp.sum(q * xp.where(q == 0, xp.zeros_like(logs), logs), axis=1)
 
 
 @cross_entropy.kernel

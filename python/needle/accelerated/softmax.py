@@ -15,6 +15,8 @@ from .registry import Array, accelerated, empty
 def softmax(a: Array, axis: int) -> Array:
     """exp(a - max) / sum(exp(a - max)) along ``axis``; any shape."""
     xp = a.__array_namespace__()
+    if 0 in a.shape:  # no slice to take a maximum of
+        return xp.zeros_like(a)
     exps = xp.exp(a - xp.max(a, axis=axis, keepdims=True))
     return exps / xp.sum(exps, axis=axis, keepdims=True)
 
@@ -30,6 +32,8 @@ def _(backend: Backend, a: Array, axis: int) -> Array:
 def log_softmax(a: Array, axis: int) -> Array:
     """a - logsumexp(a) along ``axis``; any shape."""
     xp = a.__array_namespace__()
+    if 0 in a.shape:  # no slice to take a maximum of
+        return xp.zeros_like(a)
     shifted = a - xp.max(a, axis=axis, keepdims=True)
     return shifted - xp.log(xp.sum(xp.exp(shifted), axis=axis, keepdims=True))
 
