@@ -88,6 +88,7 @@ def broadcast_shapes(op: str, *shapes: Shape) -> Shape:
     return tuple(result)
 
 
+@lru_cache(_CACHED)
 def broadcast_strides(op: str, shape: Shape, strides: Strides, target: Shape) -> Strides:
     """Strides that view an array of ``shape`` as ``target``; ShapeError if it does not fit.
 

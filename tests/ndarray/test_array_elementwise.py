@@ -160,6 +160,8 @@ def test_a_scalar_is_converted_before_comparing(device: Any) -> None:
     assert (a == 0.1).tolist() == [True, False]
     assert (nd.array([300.0], device=device).astype("uint8") < 300).tolist() == [True]
     assert (nd.asarray(np.array([5], np.uint8), device=device) > -1).tolist() == [True]
+    big = nd.asarray([2**40 + 1], device=device)
+    assert not bool(big == float(2**40)) and bool(big > float(2**40))
 
 
 def test_power_of_a_negative_base(device: Any) -> None:

@@ -71,6 +71,10 @@ def test_from_dlpack_shares_dense_memory(dtype: str, device: Any) -> None:
     assert not np.shares_memory(np.asarray(nd.from_dlpack(strided, device=device)), host)
     copied = nd.from_dlpack(host, device=device, copy=True)
     assert not np.shares_memory(np.asarray(copied), host)
+    host.flags.writeable = False
+    a = nd.from_dlpack(host, device=device)
+    a[0] = 1
+    assert not host[1, 0].any() and not np.shares_memory(np.asarray(a), host)
     with pytest.raises(ShapeError, match="from_dlpack: .* cannot share this memory"):
         nd.from_dlpack(strided, device=device, copy=False)
 

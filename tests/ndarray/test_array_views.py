@@ -238,6 +238,15 @@ def test_gather_and_scatter_of_every_dtype(dtype: str, device: Any) -> None:
     check(a, host)
 
 
+def test_a_mask_may_be_a_view_of_the_array(device: Any) -> None:
+    host = np.random.default_rng(0).integers(0, 2, (5, 5)).astype(bool)
+    for value in (True, False):
+        a, expected = nd.asarray(host, device=device), host.copy()
+        a[a.T] = value
+        expected[host.T] = value
+        check(a, expected)
+
+
 def test_the_last_of_equal_indices_stays(device: Any) -> None:
     a = nd.zeros((3,), device=device)
     a[[1, 1, 1]] = nd.array([1.0, 2.0, 3.0], device=device)

@@ -53,7 +53,7 @@ def get_items(a: NDArray, items: tuple[Any, ...]) -> NDArray:
     """a[items], a copy; IndexingError for an index out of range or of a bad form."""
     plan = _plan(a, items)
     source = plan.moved.reshape(plan.flat_shape)
-    taken = gather(source, _upload(plan.rows, a))
+    taken: NDArray = gather(source, _upload(plan.rows, a))
     return taken.reshape(plan.rows.shape + plan.rest).permute(plan.order())
 
 
@@ -97,6 +97,8 @@ def _fill_by_mask(a: NDArray, items: tuple[Any, ...], value: Any) -> bool:
     mask = items[0] if isinstance(items[0], NDArray) else NDArray(items[0], device=a.device)
     if mask.device != a.device or mask.shape != a.shape[: mask.ndim]:
         return False
+    if overlap(mask, a):
+        mask = mask.copy()  # a[a.T] = ...: the kernel would read what it has written
     wide = mask.reshape(mask.shape + (1,) * (a.ndim - mask.ndim)).broadcast_to(a.shape)
     kernels.fill_where(a.device.backend, wide._view, value, a._view)
     return True

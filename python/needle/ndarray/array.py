@@ -147,7 +147,8 @@ class NDArray(ArrayMethods):
         view = self._view
         shapes.check_ndim("view", len(shape))
         offset = view.offset if offset is None else offset
-        return wrap(View(view.handle, shape, strides, offset, view.dtype), self._device)
+        window = kernels.new_view(View, (view.handle, shape, strides, offset, view.dtype))
+        return wrap(window, self._device)
 
     @staticmethod
     def compact_strides(shape: Any) -> Strides:
@@ -264,8 +265,7 @@ class NDArray(ArrayMethods):
 
     def fill(self, value: Any) -> None:
         """Every element becomes ``value``, converted to the array's dtype."""
-        self._check_writable()
-        kernels.fill(self._device.backend, self._view, value)
+        self.assign(value)
 
     # ---- indexing ----------------------------------------------------------------------------
 
@@ -323,7 +323,10 @@ class NDArray(ArrayMethods):
         return wrap(upload(host, self._device, self.dtype), self._device)
 
     def _check_writable(self) -> None:
-        if any(not s and n > 1 for n, s in zip(self.shape, self.strides, strict=True)):
+        view = self._view
+        if 0 in view.strides and any(
+            not s and n > 1 for n, s in zip(view.shape, view.strides, strict=True)
+        ):
             raise ShapeError(
                 f"setitem: a broadcast view cannot be written to, got shape {self.shape} with "
                 f"strides {self.strides}; write to compact()"

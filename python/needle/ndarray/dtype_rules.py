@@ -25,6 +25,7 @@ from ..dtypes import (
     bool_,
     default_float,
     default_int,
+    float64,
     is_floating,
     is_integer,
     promote,
@@ -71,10 +72,17 @@ def scalar_rule(name: str, dtype: DType, scalar: Scalar) -> tuple[Rule, Scalar]:
     other = promote_scalar(dtype, scalar)
     if isinstance(scalar, bool) and other != bool_ and is_integer(other):
         scalar = int(scalar)
-    if name in BINARY_COMPARE and is_integer(other) and not _fits(other, scalar):
-        other = default_int
+    if name in BINARY_COMPARE:
+        other = _comparison_dtype(dtype, other, scalar)
     rule = elementwise_rule(name, dtype, other)
     return rule, fitting(name, rule[0], scalar)
+
+
+def _comparison_dtype(dtype: DType, other: DType, scalar: Scalar) -> DType:
+    """A comparison never rounds an integer: out of range means int64, with a float float64."""
+    if is_integer(other) and not _fits(other, scalar):
+        return default_int
+    return float64 if is_integer(dtype) and is_floating(other) else other
 
 
 def fitting(op: str, dtype: DType, scalar: Scalar) -> Scalar:

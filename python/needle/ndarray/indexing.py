@@ -20,7 +20,7 @@ SIMPLE = frozenset({int, slice, type(None), type(Ellipsis)})
 
 def is_basic(items: Sequence[Any]) -> bool:
     """Whether no item is an index array, a list or a mask."""
-    return all(type(item) in SIMPLE or is_basic_item(item) for item in items)
+    return SIMPLE.issuperset(map(type, items)) or all(map(is_basic_item, items))
 
 
 def is_basic_item(item: Any) -> bool:
@@ -75,7 +75,10 @@ def basic_index(
     slicer: Callable[[slice, int], slice],
 ) -> tuple[Shape, Strides, int]:
     """The window that basic items select; ``slicer(part, axis)`` fills in a slice's bounds."""
-    used = sum(item is not None and item is not Ellipsis for item in items)
+    used = len(items)
+    for item in items:
+        if item is None or item is Ellipsis:
+            used -= 1
     if used != len(shape) or used != len(items):
         items = expand_ellipsis(items, len(shape), used)
     new_shape: list[int] = []

@@ -7,6 +7,8 @@ operands' axis order) and its buffer allocated, so that a backend sees only what
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ..backends.base import Backend, Operand, Scalar, View
 from ..dtypes import DType, bool_, int32, promote, promote_scalar, uint8
 from ..errors import ShapeError
@@ -30,11 +32,15 @@ from .dtype_rules import (
     sum_dtype,
 )
 
+# A NamedTuple's own constructor costs as much as a small kernel.
+new_view = tuple.__new__
+
 
 def empty(backend: Backend, shape: Shape, dtype: DType, strides: Strides | None = None) -> View:
     """A view of a new buffer, contents undefined; row-major unless (dense) strides are given."""
-    strides = compact_strides(shape) if strides is None else strides
-    return View(backend.allocate(product(shape), dtype), shape, strides, 0, dtype)
+    if strides is None:
+        strides = compact_strides(shape)
+    return new_view(View, (backend.allocate(product(shape), dtype), shape, strides, 0, dtype))
 
 
 def cast(backend: Backend, a: View, dtype: DType) -> View:
@@ -56,7 +62,7 @@ def broadcast(op: str, a: View, shape: Shape) -> View:
     if a.shape == shape:
         return a
     strides = broadcast_strides(op, a.shape, a.strides, shape)
-    return View(a.handle, shape, strides, a.offset, a.dtype)
+    return new_view(View, (a.handle, shape, strides, a.offset, a.dtype))
 
 
 def unary(backend: Backend, name: str, a: View) -> View:
@@ -96,9 +102,9 @@ def binary(backend: Backend, name: str, a: Operand, b: Operand) -> View:
 
 def _binary_of_views(backend: Backend, name: str, a: View, b: View) -> View:
     compute, result = elementwise_rule(name, a.dtype, b.dtype)
-    if a.dtype != compute:
+    if a.dtype is not compute and a.dtype != compute:
         a = cast(backend, a, compute)
-    if b.dtype != compute:
+    if b.dtype is not compute and b.dtype != compute:
         b = cast(backend, b, compute)
     shape = a.shape
     if shape != b.shape:
@@ -144,18 +150,25 @@ def reduce(backend: Backend, name: str, a: View, axes: tuple[int, ...], keepdims
 
     sum and prod of bool or integers give int64, any and all bool, max and min the array's dtype.
     """
-    shape = reduced_shape(a.shape, axes, True)
+    shape, strides, final_shape, final_strides = _reduced_layout(a.shape, a.strides, axes, keepdims)
     name, dtype = _reduction(name, a, shape)
     if a.dtype != dtype:
         a = cast(backend, a, dtype)
-    out = empty(backend, shape, dtype, dense_strides_like(shape, a.strides))
-    if product(shape):
+    out = empty(backend, shape, dtype, strides)
+    if 0 not in shape:
         backend.reduce(name, a, out)
-    if keepdims or not axes:
-        return out
-    kept = [axis for axis in range(len(shape)) if axis not in axes]
-    strides = tuple(out.strides[axis] for axis in kept)
-    return View(out.handle, tuple(shape[axis] for axis in kept), strides, 0, dtype)
+    return View(out.handle, final_shape, final_strides, 0, dtype)
+
+
+@lru_cache(4096)
+def _reduced_layout(
+    shape: Shape, strides: Strides, axes: tuple[int, ...], keepdims: bool
+) -> tuple[Shape, Strides, Shape, Strides]:
+    """Shape and dense strides with every axis kept (what the kernel writes), then the result's."""
+    whole = reduced_shape(shape, axes, True)
+    dense = dense_strides_like(whole, strides)
+    kept = [axis for axis in range(len(shape)) if keepdims or axis not in axes]
+    return whole, dense, tuple(whole[i] for i in kept), tuple(dense[i] for i in kept)
 
 
 def _reduction(name: str, a: View, shape: Shape) -> tuple[str, DType]:
