@@ -340,12 +340,6 @@ class Tensor(Value, TensorMethods):
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
 
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
     def backward(self, out_grad: Any = None, retain_graph: bool | None = None) -> None:
         """Sets ``.grad`` of every tensor that this one depends on and that requires grad.
 
