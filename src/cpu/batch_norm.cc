@@ -28,7 +28,7 @@ struct Layout {
 
   Index chunk() const {
     const Index rows_in_cache = kChunkElements / (channels > 0 ? channels : 1);
-    return rows_in_cache < 32 ? 32 : rows_in_cache > 1024 ? 1024 : rows_in_cache;
+    return rows_in_cache < 32 ? 32 : rows_in_cache > 256 ? 256 : rows_in_cache;
   }
   Index chunks() const { return (leading.size + chunk() - 1) / chunk(); }
   Index run() const { return leading.ndim > 0 ? leading.shape[leading.ndim - 1] : 1; }

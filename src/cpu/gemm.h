@@ -10,30 +10,28 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/simd.h"
+
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
 using Index = std::int64_t;
 
-// Bytes of a vector and rows of a tile: rows * 2 accumulators, two vectors of B and one of A have
-// to fit the registers (16 in AVX2 and SSE2, 32 in AVX-512 and NEON).
+// Rows of a tile: rows * 2 accumulators, two vectors of B and one of A have to fit the registers
+// (16 in AVX2 and SSE2, 32 in AVX-512 and NEON).
 #if defined(__AVX512F__)
-constexpr Index kVectorBytes = 64;
 constexpr int kTileRows = 14;
 #elif defined(__AVX2__)
-constexpr Index kVectorBytes = 32;
 constexpr int kTileRows = 6;
 #elif defined(__ARM_NEON)
-constexpr Index kVectorBytes = 16;
 constexpr int kTileRows = 8;
 #else
-constexpr Index kVectorBytes = 16;
 constexpr int kTileRows = 4;
 #endif
 
 template <class T>
 struct Blocking {
-  static constexpr Index W = kVectorBytes / Index{sizeof(T)};
+  static constexpr Index W = simd::kLanes<T>;
   static constexpr int MR = kTileRows;
   static constexpr Index NR = 2 * W;
   static constexpr Index KC = 1024 / Index{sizeof(T)};  // a panel of B (KC x NR) fits half of L1
@@ -41,19 +39,9 @@ struct Blocking {
   static constexpr Index NC = 256;                      // columns of one task
 };
 
+using simd::load;
 template <class T>
-struct VectorOf {
-  typedef T type __attribute__((vector_size(kVectorBytes)));
-};
-template <class T>
-using Vector = typename VectorOf<T>::type;
-
-template <class T>
-[[gnu::always_inline]] inline Vector<T> load(const T* p) {
-  Vector<T> v;
-  std::memcpy(&v, p, sizeof v);
-  return v;
-}
+using Vector = simd::Vector<T>;
 
 template <class T>
 [[gnu::always_inline]] inline void store(T* p, const Vector<T>& v) {

@@ -13,7 +13,7 @@ namespace {
 using Index = std::int64_t;
 
 // Elements summed in their own type; the sums of such blocks are added up in double.
-constexpr Index kSumBlock = 2048;
+constexpr Index kSumBlock = 512;
 
 // Elements p[i * stride], as scalars or (stride 1) as vectors.
 template <class T>

@@ -1,0 +1,146 @@
+"""conv2d and its two gradients against their sums written out in NumPy float64."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from kernel_views import FLOATS, empty_view, numpy_of, view_of
+from layout_runs import close, results, same_for_any_threads
+
+
+class Case(NamedTuple):
+    x: tuple[int, int, int, int]  # N, H, W, C
+    kernel: tuple[int, int]
+    outputs: int
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        return self.stride, self.padding, self.dilation, self.groups
+
+    @property
+    def weight(self) -> tuple[int, int, int, int]:
+        return (*self.kernel, self.x[3] // self.groups, self.outputs)
+
+    @property
+    def out(self) -> tuple[int, int, int, int]:
+        sizes = [
+            (self.x[1 + i] + 2 * self.padding[i] - self.dilation[i] * (self.kernel[i] - 1) - 1)
+            // self.stride[i]
+            + 1
+            for i in range(2)
+        ]
+        return self.x[0], sizes[0], sizes[1], self.outputs
+
+
+CASES = [
+    Case((1, 1, 1, 1), (1, 1), 1),
+    Case((2, 9, 7, 3), (3, 3), 5, padding=(1, 1)),
+    Case((2, 9, 7, 16), (3, 2), 20, (2, 1), (1, 0), (1, 2)),
+    Case((1, 8, 8, 12), (3, 2), 18, (2, 3), (2, 1), (2, 1), groups=3),
+    Case((1, 12, 13, 24), (3, 3), 40, padding=(1, 1), groups=2),
+    Case((2, 5, 5, 4), (1, 1), 8),
+    Case((2, 6, 5, 40), (1, 1), 8, (2, 2), groups=2),
+    Case((3, 6, 5, 8), (3, 3), 8, padding=(1, 1), groups=8),  # depthwise
+    Case((2, 6, 5, 70), (3, 3), 70, (2, 2), (1, 1), groups=70),
+    Case((1, 6, 6, 4), (3, 3), 8, padding=(1, 1), groups=4),  # two filters a channel
+    Case((1, 4, 4, 2), (2, 2), 4, (3, 3)),  # the stride jumps over pixels
+    Case((1, 3, 3, 2), (2, 2), 4, padding=(3, 3)),  # windows of padding alone
+    Case((0, 5, 5, 4), (3, 3), 8, padding=(1, 1)),
+    Case((1, 11, 10, 70), (3, 3), 33, padding=(1, 1)),  # k in several slices
+    Case((2, 40, 30, 2), (5, 5), 6, padding=(2, 2)),  # several ranges of pixels
+]
+
+
+def patches(case: Case, x: np.ndarray) -> np.ndarray:
+    """(N, OH, OW, KH, KW, C) float64: what each output pixel sees, zeros in the padding."""
+    (ph, pw), (sh, sw), (dh, dw) = case.padding, case.stride, case.dilation
+    padded = np.pad(x.astype(np.float64), ((0, 0), (ph, ph), (pw, pw), (0, 0)))
+    n, oh, ow, _ = case.out
+    seen = np.empty((n, oh, ow, *case.kernel, x.shape[3]))
+    for i in range(case.kernel[0]):
+        for j in range(case.kernel[1]):
+            rows, columns = i * dh, j * dw
+            part = padded[:, rows : rows + sh * (oh - 1) + 1 : sh]
+            seen[:, :, :, i, j] = part[:, :, columns : columns + sw * (ow - 1) + 1 : sw]
+    return seen
+
+
+def add_patches(case: Case, seen: np.ndarray) -> np.ndarray:
+    """The transpose of ``patches``: each element of a patch added where it came from."""
+    (ph, pw), (sh, sw), (dh, dw) = case.padding, case.stride, case.dilation
+    n, h, w, c = case.x
+    _, oh, ow, _ = case.out
+    padded = np.zeros((n, h + 2 * ph, w + 2 * pw, c))
+    for i in range(case.kernel[0]):
+        for j in range(case.kernel[1]):
+            rows = slice(i * dh, i * dh + sh * (oh - 1) + 1, sh)
+            columns = slice(j * dw, j * dw + sw * (ow - 1) + 1, sw)
+            padded[:, rows, columns] += seen[:, :, :, i, j]
+    return padded[:, ph : ph + h, pw : pw + w]
+
+
+def split(a: np.ndarray, groups: int) -> list[np.ndarray]:
+    return np.split(a, groups, axis=-1)
+
+
+def operands(case: Case, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    shapes = (case.x, case.weight, case.out)
+    x, weight, grad = (rng.standard_normal(s).astype(dtype) for s in shapes)
+    return x, weight, grad
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_forward(kernels: Any, case: Case, dtype: str) -> None:
+    x, weight, _ = operands(case, dtype)
+    seen, filters = split(patches(case, x), case.groups), split(weight, case.groups)
+    parts = [np.einsum("nhwijc,ijco->nhwo", s, f) for s, f in zip(seen, filters, strict=True)]
+    want = np.concatenate(parts, axis=-1)
+    for layout, (got,) in results(kernels.conv2d, (x, weight), [(case.out, dtype)], *case.settings):
+        close(got, want, 2e-6, layout)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_input_gradient(kernels: Any, case: Case, dtype: str) -> None:
+    _, weight, grad = operands(case, dtype)
+    pairs = zip(split(grad, case.groups), split(weight, case.groups), strict=True)
+    parts = [np.einsum("nhwo,ijco->nhwijc", g.astype(np.float64), f) for g, f in pairs]
+    want = add_patches(case, np.concatenate(parts, axis=-1))
+    call, outs = kernels.conv2d_input_grad, [(case.x, dtype)]
+    for layout, (got,) in results(call, (grad, weight), outs, *case.settings):
+        close(got, want, 2e-6, layout)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_weight_gradient(kernels: Any, case: Case, dtype: str) -> None:
+    x, _, grad = operands(case, dtype)
+    pairs = zip(split(patches(case, x), case.groups), split(grad, case.groups), strict=True)
+    parts = [np.einsum("nhwijc,nhwo->ijco", s, g) for s, g in pairs]
+    want = np.concatenate(parts, axis=-1)
+    call, outs = kernels.conv2d_weight_grad, [(case.weight, dtype)]
+    for layout, (got,) in results(call, (grad, x), outs, *case.settings):
+        close(got, want, 2e-6, layout)
+
+
+@pytest.mark.parametrize("groups", [1, 32])
+def test_threads_do_not_change_the_gradients(kernels: Any, groups: int) -> None:
+    case = Case((3, 40, 40, 32), (3, 3), 32, padding=(1, 1), groups=groups)
+    x, weight, grad = (view_of(a) for a in operands(case, "float32"))
+
+    def call() -> list[np.ndarray]:
+        out, dx, dw = (empty_view(s, "float32") for s in (case.out, case.x, case.weight))
+        kernels.conv2d(x, weight, out, *case.settings)
+        kernels.conv2d_input_grad(grad, weight, dx, *case.settings)
+        kernels.conv2d_weight_grad(grad, x, dw, *case.settings)
+        return [numpy_of(v) for v in (out, dx, dw)]
+
+    same_for_any_threads(kernels.module, call)

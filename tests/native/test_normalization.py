@@ -1,0 +1,133 @@
+"""batch_norm and layer_norm with gradients against their formulas in NumPy float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_views import FLOATS, empty_view, numpy_of, view_of
+from layout_runs import close, results, same_for_any_threads
+
+EPS = 1e-5
+BATCH_SHAPES = [(5, 3), (1, 1), (2, 7, 5, 4), (4, 9, 8, 70), (700, 3), (3, 1, 1, 65), (1000, 64)]
+LAYER_SHAPES = [(5, 3), (1, 1), (2, 3, 40), (70, 5), (3, 1000), (9,), (300, 17)]
+
+
+def random(shape: tuple[int, ...], dtype: str, seed: int, mean: float = 0.5) -> np.ndarray:
+    return (np.random.default_rng(seed).standard_normal(shape) + mean).astype(dtype)
+
+
+def normalized(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    """(x - mean) / sqrt(var + eps), mean, biased var; kept dimensions."""
+    mean = x.mean(axis=axes, keepdims=True)
+    var = ((x - mean) ** 2).mean(axis=axes, keepdims=True)
+    return (x - mean) / np.sqrt(var + EPS), mean, var
+
+
+def gradients(
+    grad: np.ndarray, x: np.ndarray, weight: np.ndarray, axes: tuple[int, ...]
+) -> tuple[np.ndarray, ...]:
+    """Of sum(grad * (normalized(x) * weight + bias)) in x, weight and bias."""
+    normal, _, var = normalized(x, axes)
+    inner = grad * weight
+    centered = inner - inner.mean(axis=axes, keepdims=True)
+    x_grad = centered - normal * (inner * normal).mean(axis=axes, keepdims=True)
+    leading = tuple(range(x.ndim - 1))
+    return x_grad / np.sqrt(var + EPS), (grad * normal).sum(leading), grad.sum(leading)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", BATCH_SHAPES, ids=str)
+def test_batch_norm(kernels: Any, shape: tuple[int, ...], dtype: str) -> None:
+    x, weight, bias = (random(s, dtype, i) for i, s in enumerate((shape, shape[-1:], shape[-1:])))
+    normal, mean, var = normalized(x.astype(np.float64), tuple(range(len(shape) - 1)))
+    wanted = normal * weight + bias, mean.reshape(-1), var.reshape(-1)
+    outs = [(shape, dtype), (shape[-1:], dtype), (shape[-1:], dtype)]
+    for layout, got in results(kernels.batch_norm, (x, weight, bias), outs, EPS):
+        for one, want in zip(got, wanted, strict=True):
+            close(one, want, 2e-6, layout)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", BATCH_SHAPES[2:], ids=str)
+def test_batch_norm_gradient(kernels: Any, shape: tuple[int, ...], dtype: str) -> None:
+    axes = tuple(range(len(shape) - 1))
+    grad, x, weight = (random(s, dtype, i) for i, s in enumerate((shape, shape, shape[-1:])))
+    exact = [a.astype(np.float64) for a in (grad, x, weight)]
+    _, mean, var = normalized(exact[1], axes)
+    statistics = [a.reshape(-1).astype(dtype) for a in (mean, var)]
+    outs = [(shape, dtype), (shape[-1:], dtype), (shape[-1:], dtype)]
+    wanted = gradients(*exact, axes)
+    for layout, got in results(kernels.batch_norm_grad, (grad, x, weight, *statistics), outs, EPS):
+        for one, want in zip(got, wanted, strict=True):
+            close(one, want, 1e-5, layout)
+
+
+# A first value far from all others must not spoil the sums either: they stay within the rounding of
+# float32 sums of a few hundred terms.
+@pytest.mark.parametrize("first, tolerance", [(1e4, 1e-6), (2e4, 4e-6)])
+@pytest.mark.parametrize("shape", [(64, 10, 10, 5), (3000, 64), (20000, 1)], ids=str)
+def test_batch_norm_of_a_large_mean(
+    kernels: Any, shape: tuple[int, ...], first: float, tolerance: float
+) -> None:
+    x = random(shape, "float32", 0, mean=1e4)
+    x[0] = first
+    ones, zeros = np.ones(shape[-1], np.float32), np.zeros(shape[-1], np.float32)
+    axes = tuple(range(len(shape) - 1))
+    normal, _, var = normalized(x.astype(np.float64), axes)
+    outs = [(shape, "float32"), (shape[-1:], "float32"), (shape[-1:], "float32")]
+    for layout, (got, _, got_var) in results(kernels.batch_norm, (x, ones, zeros), outs, EPS):
+        np.testing.assert_allclose(got_var, var.reshape(-1), rtol=tolerance, err_msg=layout)
+        close(got, normal, tolerance, layout)
+
+
+def test_batch_norm_of_nothing(kernels: Any) -> None:
+    x, one = np.zeros((0, 3, 3, 2), np.float32), np.ones(2, np.float32)
+    outs = [(x.shape, "float32"), ((2,), "float32"), ((2,), "float32")]
+    for _, (_, mean, var) in results(kernels.batch_norm, (x, one, one), outs, EPS):
+        assert np.isnan(mean).all() and np.isnan(var).all()
+    for _, (_, dw, db) in results(kernels.batch_norm_grad, (x, x, one, one, one), outs, EPS):
+        assert not dw.any() and not db.any()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", LAYER_SHAPES, ids=str)
+def test_layer_norm(kernels: Any, shape: tuple[int, ...], dtype: str) -> None:
+    x, weight, bias = (random(s, dtype, i) for i, s in enumerate((shape, shape[-1:], shape[-1:])))
+    normal, mean, var = normalized(x.astype(np.float64), (-1,))
+    outs = [(shape, dtype), (mean.shape, dtype), (mean.shape, dtype)]
+    for layout, got in results(kernels.layer_norm, (x, weight, bias), outs, EPS):
+        for one, want in zip(got, (normal * weight + bias, mean, var), strict=True):
+            close(one, want, 2e-6, layout)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", LAYER_SHAPES[2:], ids=str)
+def test_layer_norm_gradient(kernels: Any, shape: tuple[int, ...], dtype: str) -> None:
+    grad, x, weight = (random(s, dtype, i) for i, s in enumerate((shape, shape, shape[-1:])))
+    exact = [a.astype(np.float64) for a in (grad, x, weight)]
+    _, mean, var = normalized(exact[1], (-1,))
+    outs = [(shape, dtype), (shape[-1:], dtype), (shape[-1:], dtype)]
+    inputs = (grad, x, weight, mean.astype(dtype), var.astype(dtype))
+    wanted = gradients(*exact, (-1,))
+    for layout, got in results(kernels.layer_norm_grad, inputs, outs, EPS):
+        for one, want in zip(got, wanted, strict=True):
+            close(one, want, 1e-5, layout)
+
+
+@pytest.mark.parametrize("name", ["batch_norm", "layer_norm"])
+@pytest.mark.parametrize("layout", ["compact", "permuted"])
+def test_threads_do_not_change_the_result(kernels: Any, name: str, layout: str) -> None:
+    shape, statistic = (6, 30, 40, 24), (24,) if name == "batch_norm" else (6, 30, 40, 1)
+    x, grad = (view_of(random(shape, "float32", i), layout) for i in range(2))
+    ones = view_of(np.ones(24, np.float32))
+
+    def call() -> list[np.ndarray]:
+        out, mean, var = (empty_view(s, "float32") for s in (shape, statistic, statistic))
+        getattr(kernels, name)(x, ones, ones, out, mean, var, EPS)
+        dx, dw, db = (empty_view(s, "float32") for s in (shape, (24,), (24,)))
+        getattr(kernels, f"{name}_grad")(grad, x, ones, mean, var, dx, dw, db, EPS)
+        return [numpy_of(v) for v in (out, mean, var, dx, dw, db)]
+
+    same_for_any_threads(kernels.module, call)
