@@ -1,0 +1,274 @@
+"""apps/train.py as a user runs it: results, resuming to the same bits, Ctrl-C, mistakes."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle
+from apps import train as program
+from apps.training import run as run_module
+from apps.training import sources
+from apps.training.evaluation import Evaluation
+from apps.training.interruption import StopRequest
+from needle import data
+
+for package in program.PACKAGES:
+    pytest.importorskip(package)
+
+ROOT = Path(__file__).resolve().parents[2]
+quick = pytest.mark.usefixtures("no_pictures")
+SMALL = ["--data", "few", "--epochs", "3", "--batch-size", "16"]
+
+
+@pytest.fixture(autouse=True)
+def few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source of 80 digits for training and 40 for testing, with random crops."""
+
+    def open_few(root: Path, train: bool, download: bool) -> Any:
+        whole = data.Digits(train, layout="HWC")
+        count = 80 if train else 40
+        few = data.ImageArrays(whole.images[:count], whole.labels[:count], layout="HWC", scale=16.0)
+        few.classes = whole.classes  # type: ignore[attr-defined]
+        return few
+
+    digits = sources.SOURCES["digits"]
+    row = sources.Source(open_few, digits.mean, digits.std, digits.recipe, digits.augment)
+    monkeypatch.setitem(sources.SOURCES, "few", row)
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes longer than these small runs; one test looks at the pictures."""
+    monkeypatch.setattr(program, "write_report", lambda *arguments: None)
+
+
+def weights(folder: Path) -> dict[str, bytes]:
+    loaded = needle.io.load(folder / "model.safetensors")
+    return {name: array.tobytes() for name, array in loaded.items()}
+
+
+def metrics(folder: Path) -> list[dict[str, str]]:
+    """metrics.csv without what depends on the machine's mood."""
+    with open(folder / "metrics.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{k: v for k, v in row.items() if k != "images_per_second"} for row in rows]
+
+
+def stop_at(monkeypatch: pytest.MonkeyPatch, step: int, within: str) -> None:
+    """Sends this process a real SIGINT at the given call of a training step or an evaluation."""
+    calls = 0
+    owner: Any = run_module.Run if within == "_step" else run_module
+    original = getattr(owner, within)
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == step:
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(*arguments)
+
+    monkeypatch.setattr(owner, within, counted)
+
+
+# ---- results -------------------------------------------------------------------------------------
+
+
+def test_a_run_leaves_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main([*SMALL, "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert len(re.findall(r"^epoch \d/3  loss", said, re.MULTILINE)) == 3
+    assert "what to try next:" in said
+    rows = metrics(tmp_path)
+    assert [row["epoch"] for row in rows] == ["1", "2", "3"]
+    assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])
+    right = re.search(r"test accuracy ([\d.]+)% \((\d+) of 40 right\)", said)
+    assert right and float(rows[-1]["test_accuracy"]) == int(right[2]) / 40
+    for name in ("confusion.png", "learning_curve.png", "mistakes.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+        assert name in (tmp_path / "report.md").read_text()
+
+
+@quick
+def test_the_same_seed_gives_the_same_run_another_one_not(tmp_path: Path) -> None:
+    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+        assert program.main([*SMALL, "--seed", seed, "--out", str(tmp_path / name)]) == 0
+    assert metrics(tmp_path / "a") == metrics(tmp_path / "b") != metrics(tmp_path / "c")
+    assert weights(tmp_path / "a") == weights(tmp_path / "b") != weights(tmp_path / "c")
+
+
+@quick
+def test_digits_are_learnt_well_by_the_first_epochs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.main(["--epochs", "2", "--out", str(tmp_path)]) == 0
+    assert float(metrics(tmp_path)[-1]["test_accuracy"]) >= 0.95
+
+
+def test_evaluation_counts_exactly() -> None:
+    logits = np.array([[2.0, 1.0, 0.0], [0.0, 3.0, 3.0], [0.0, 9.0, 0.0], [0.0, 0.1, 0.0]])
+    found = Evaluation(0.0, logits, np.array([0, 1, 2, 0]))
+    assert found.predicted.tolist() == [0, 1, 1, 1]
+    assert found.correct == 2 and found.accuracy == 0.5
+    assert found.confusion().tolist() == [[1, 1, 0], [0, 1, 0], [0, 1, 0]]
+    assert found.mistakes().tolist() == [2, 3]
+
+
+def test_images_are_framed_or_resized() -> None:
+    assert sources.fitting((28, 28), (28, 28)) is None
+    assert sources.fitting((28, 28), (32, 32)) == data.Pad((2, 2))
+    assert sources.fitting((8, 8), (32, 32)) == data.Resize((32, 32))
+    assert sources.fitting((32, 32), (28, 28)) == data.Resize((28, 28))
+
+
+# ---- stopping and going on -----------------------------------------------------------------------
+
+
+@quick
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize(
+    ("step", "within"),
+    [(1, "_step"), (7, "_step"), (10, "_step"), (2, "evaluate")],
+    ids=["first batch", "mid-epoch", "last batch of an epoch", "evaluation"],
+)
+def test_a_resumed_run_gives_the_same_bits(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    step: int,
+    within: str,
+    optimizer: str,
+) -> None:
+    arguments = [*SMALL, "--optimizer", optimizer, "--lr", "0.01"]
+    assert program.main([*arguments, "--out", str(tmp_path / "whole")]) == 0
+    out = ["--out", str(tmp_path / "parts")]
+    with monkeypatch.context() as patch:
+        stop_at(patch, step, within)
+        capsys.readouterr()
+        assert program.main([*arguments, *out]) == 130
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-1].startswith("stopped; saved in ")
+    assert "Traceback" not in said.err
+    np.random.seed(99)  # a new process would not have the old one's random state
+    assert program.main([*out, "--resume"]) == 0
+    assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
+    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
+
+
+def test_resuming_a_finished_run_writes_its_report_again(tmp_path: Path) -> None:
+    assert program.main([*SMALL, "--out", str(tmp_path)]) == 0
+    before = weights(tmp_path)
+    (tmp_path / "confusion.png").unlink()
+    assert program.main(["--out", str(tmp_path), "--resume"]) == 0
+    assert (tmp_path / "confusion.png").exists() and weights(tmp_path) == before
+
+
+@quick
+def test_a_constant_rate_can_be_given_more_epochs(tmp_path: Path) -> None:
+    constant = [*SMALL, "--schedule", "constant"]
+    assert program.main([*constant, "--out", str(tmp_path / "three")]) == 0
+    more = ["--epochs", "5", "--out", str(tmp_path / "three"), "--resume"]
+    assert program.main(more) == 0
+    assert program.main([*constant, "--epochs", "5", "--out", str(tmp_path / "five")]) == 0
+    assert weights(tmp_path / "three") == weights(tmp_path / "five")
+
+
+@quick
+def test_an_unfinished_run_is_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", str(tmp_path)]
+    with monkeypatch.context() as patch:
+        stop_at(patch, 2, "_step")
+        assert program.main([*SMALL, *out]) == 130
+    unfinished = (tmp_path / program.CHECKPOINT).read_bytes()
+    assert program.main([*SMALL, *out]) == 0
+    assert (tmp_path / program.PREVIOUS).read_bytes() == unfinished
+    assert "an unfinished run was in" in capsys.readouterr().out
+
+
+def test_a_second_signal_stops_at_once() -> None:
+    with StopRequest() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.number == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_in_a_process_of_its_own(tmp_path: Path) -> None:
+    """From the shell: one line, exit code 130, and a checkpoint to go on with."""
+    started = subprocess.Popen(
+        [sys.executable, str(ROOT / "apps" / "train.py"), "--out", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python"), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert started.stdout is not None
+    for line in started.stdout:
+        if line.startswith("epoch"):
+            break
+    started.send_signal(signal.SIGINT)
+    out, errors = started.communicate(timeout=120)
+    assert started.returncode == 130
+    assert errors == ""
+    assert out.splitlines()[-1].startswith("stopped; saved in ")
+    assert needle.io.checkpoint_extra(tmp_path / program.CHECKPOINT)["progress"]["epochs_done"] >= 1
+
+
+# ---- mistakes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "lenet"], "unknown model 'lenet'; known: .*Did you mean 'lenet5'"),
+        (["--data", "minst"], "unknown data set 'minst'; known: .*Did you mean 'mnist'"),
+        (["--device", "cpus"], "unknown device 'cpus'; known: .*Did you mean 'cpu'"),
+        (["--optimizer", "adma"], "unknown optimizer 'adma'; known: .*Did you mean 'adam"),
+        (["--schedule", "cosin"], "unknown schedule 'cosin'; known: .*Did you mean 'cosine'"),
+        (["--data", "mnist", "--data-dir", "/nowhere"], "/nowhere"),
+        (["--resume"], "--resume: no run to go on with"),
+        (["--lr", "1e30", "--optimizer", "sgd"], "loss must stay finite.*lower --lr"),
+    ],
+)
+def test_mistakes_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert program.main([*SMALL, "--out", str(tmp_path / "out"), *arguments]) == 1
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("error: ") and re.search(message, line)
+
+
+@pytest.mark.parametrize("arguments", [["--epochs", "0"], ["--lr", "nan"], ["--batch-size", "x"]])
+def test_numbers_out_of_range(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        program.main(arguments)
+    assert stopped.value.code == 2 and arguments[0] in capsys.readouterr().err
+
+
+@quick
+def test_a_run_is_not_resumed_with_other_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", str(tmp_path)]
+    assert program.main([*SMALL, *out]) == 0
+    for option, value in (("--seed", "5"), ("--epochs", "9"), ("--model", "mlp_resnet")):
+        assert program.main([*out, "--resume", option, value]) == 1
+        assert f"--resume: the run was started with {option}" in capsys.readouterr().err
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / program.CHECKPOINT).write_bytes(b"not a checkpoint")
+    assert program.main(["--out", str(tmp_path), "--resume"]) == 1
+    assert "cut short, corrupt or no safetensors file" in capsys.readouterr().err
