@@ -1,0 +1,36 @@
+"""hw_notebook.ipynb runs from top to bottom, and is committed without outputs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_the_notebook_is_valid_and_without_outputs() -> None:
+    nbformat = pytest.importorskip("nbformat")
+    notebook = nbformat.read(ROOT / "hw_notebook.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert code and all(not cell.outputs and cell.execution_count is None for cell in code)
+
+
+def test_the_notebook_runs(tmp_path: Path) -> None:
+    """All cells one after another in one program, which is what Run All does."""
+    nbformat = pytest.importorskip("nbformat")
+    notebook = nbformat.read(ROOT / "hw_notebook.ipynb", as_version=4)
+    program = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "test accuracy 9" in done.stdout
