@@ -156,6 +156,20 @@ ELEMENTWISE = [
         rtol=1e-6,
     ),
     OpRow(
+        "to_device",
+        lambda a: ops.to_device(a, a.device),
+        lambda a: a,
+        normal(S),
+        dtypes=NUMBERS,
+        failures=(
+            Failure(
+                lambda t: ops.to_device(t(np.ones(2)), "gpu0"),
+                UnknownNameError,
+                "unknown device 'gpu0'",
+            ),
+        ),
+    ),
+    OpRow(
         "astype",
         lambda a: ops.astype(a, "int64"),
         np.trunc,

@@ -96,6 +96,7 @@ from .ops import Sqrt as Sqrt
 from .ops import Stack as Stack
 from .ops import Summation as Summation
 from .ops import Tanh as Tanh
+from .ops import ToDevice as ToDevice
 from .ops import Transpose as Transpose
 from .ops import TupleGetItem as TupleGetItem
 from .ops import UnDilate as UnDilate
@@ -166,6 +167,7 @@ from .ops import squeeze as squeeze
 from .ops import stack as stack
 from .ops import summation as summation
 from .ops import tanh as tanh
+from .ops import to_device as to_device
 from .ops import transpose as transpose
 from .ops import tuple_get_item as tuple_get_item
 from .ops import undilate as undilate

@@ -80,6 +80,18 @@ def test_devices_do_not_mix(name: str) -> None:
         call()
 
 
+@pytest.mark.skipif(BACKEND == "np", reason="np mode has one device")
+def test_moving_between_devices() -> None:
+    if not ndl.cpu().enabled():
+        pytest.skip("one device only: build the extension (make build)")
+    a, b = of([1.0, 2.0], "float64", ndl.cpu()), of([3.0, 4.0], "float64", ndl.cpu_numpy())
+    assert a.to("cpu").cached_data is a.cached_data
+    (a.to(ndl.cpu_numpy()) * b).sum().backward()
+    assert a.grad.device == ndl.cpu() and b.grad.device == ndl.cpu_numpy()
+    np.testing.assert_array_equal(a.grad.numpy(), [3.0, 4.0])
+    np.testing.assert_array_equal(b.grad.numpy(), [1.0, 2.0])
+
+
 @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
 def test_special_values_pass_through(special: float, device: Any) -> None:
     host = np.array([1.0, special, -2.0])

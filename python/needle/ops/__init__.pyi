@@ -44,6 +44,7 @@ from .elementwise import Sigmoid as Sigmoid
 from .elementwise import Sin as Sin
 from .elementwise import Sqrt as Sqrt
 from .elementwise import Tanh as Tanh
+from .elementwise import ToDevice as ToDevice
 from .elementwise import abs as abs
 from .elementwise import astype as astype
 from .elementwise import cos as cos
@@ -57,6 +58,7 @@ from .elementwise import sigmoid as sigmoid
 from .elementwise import sin as sin
 from .elementwise import sqrt as sqrt
 from .elementwise import tanh as tanh
+from .elementwise import to_device as to_device
 from .indexing import Concatenate as Concatenate
 from .indexing import Embedding as Embedding
 from .indexing import EmbeddingGrad as EmbeddingGrad

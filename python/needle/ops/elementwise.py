@@ -13,6 +13,8 @@ import numpy as np
 from .. import accelerated
 from ..autograd import Tensor, TensorOp
 from ..backend_selection import array_api as xp
+from ..backend_selection import device as as_device
+from ..backend_selection import device_of, from_numpy, to_numpy
 from ..errors import UnknownNameError
 from .registry import op
 
@@ -257,3 +259,23 @@ class AsType(TensorOp):
 def astype(a: Tensor, dtype: Any) -> Tensor:
     """``a`` with elements of ``dtype`` (a name or a dtype object)."""
     return AsType(dtype)(a)
+
+
+class ToDevice(TensorOp):
+    """A copy on another device."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = as_device(device)
+
+    def compute(self, a: Array) -> Array:
+        return a if device_of(a) == self.device else from_numpy(to_numpy(a), self.device, a.dtype)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return to_device(out_grad, node.inputs[0].device)
+
+
+@op(ToDevice, methods=["to"])
+def to_device(a: Tensor, device: Any) -> Tensor:
+    """``a`` on ``device`` (a device or its name), shared if it is there already; the gradient goes
+    back to where ``a`` is."""
+    return ToDevice(device)(a)
