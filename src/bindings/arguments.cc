@@ -24,24 +24,21 @@ std::int64_t small_int(const char* function, PyObject* object) {
   return value;
 }
 
-// The view's dtype must be its buffer's. NumPy's dtypes are singletons, so that the pointer seen
-// last for each dtype nearly always decides.
+// The view's dtype must be its buffer's.
 void check_dtype(const char* function, PyObject* dtype, DType expected) {
-  static PyObject* seen[6] = {};
-  const int code = static_cast<int>(expected);
-  if (dtype == seen[code]) return;
   if (dtype_from_python(dtype) != expected) {
     fail(function, std::string("the view's dtype must be its buffer's, ") + name_of(expected));
   }
-  if (seen[code] == nullptr) seen[code] = Py_NewRef(dtype);
 }
 
 // Whether an integer scalar is a value of `dtype`.
 bool fits(std::int64_t value, int overflow, DType dtype) {
   return with_type(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, bool>) return true;
-    else return overflow == 0 && std::in_range<T>(value);
+    if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, bool>)
+      return true;
+    else
+      return overflow == 0 && std::in_range<T>(value);
   });
 }
 
@@ -100,8 +97,10 @@ View to_view(const char* function, PyObject* object) {
   const std::int64_t offset = small_int(function, PyTuple_GET_ITEM(object, 3));
   check_dtype(function, PyTuple_GET_ITEM(object, 4), v.dtype);
   check_bounds(function, v, offset, array->size);
-  if (elements != 0) v.data = static_cast<char*>(array->data) + offset * std::int64_t(size_of(v.dtype));
-  else v.data = array->data;
+  if (elements != 0)
+    v.data = static_cast<char*>(array->data) + offset * std::int64_t(size_of(v.dtype));
+  else
+    v.data = array->data;
   return v;
 }
 
@@ -131,8 +130,8 @@ bool to_bool(const char* function, PyObject* object) {
 
 Pair to_pair(const char* function, PyObject* object) {
   if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != 2) {
-    raise(PyExc_TypeError, std::string(function) + ": expected a tuple of two ints, got " +
-                               type_name(object));
+    raise(PyExc_TypeError,
+          std::string(function) + ": expected a tuple of two ints, got " + type_name(object));
   }
   return {to_int(function, PyTuple_GET_ITEM(object, 0)),
           to_int(function, PyTuple_GET_ITEM(object, 1))};
@@ -143,8 +142,8 @@ int to_row(const char* function, PyObject* object, const char* const* names, int
   const char* given = PyUnicode_Check(object) ? PyUnicode_AsUTF8AndSize(object, &length) : nullptr;
   if (given == nullptr) {
     PyErr_Clear();
-    raise(PyExc_TypeError, std::string(function) + ": the operation's name must be a str, got " +
-                               type_name(object));
+    raise(PyExc_TypeError,
+          std::string(function) + ": the operation's name must be a str, got " + type_name(object));
   }
   for (int i = 0; i < count; ++i) {
     if (std::strcmp(given, names[i]) == 0) return i;
@@ -182,8 +181,8 @@ ScalarValue to_scalar(const char* function, PyObject* object, DType dtype) {
     if (PyErr_Occurred() != nullptr) throw PythonError{};
   } else {
     scalar.floating = to_double(function, object);
-    scalar.integer = dtype == DType::kBool ? scalar.floating != 0
-                                           : math::convert<std::int64_t>(scalar.floating);
+    scalar.integer =
+        dtype == DType::kBool ? scalar.floating != 0 : math::convert<std::int64_t>(scalar.floating);
   }
   return scalar;
 }

@@ -21,15 +21,15 @@ struct Arguments {
 
   PyObject* next() {
     if (taken == count) {
-      raise(PyExc_TypeError, std::string(function) + ": too few arguments, got " +
-                                 std::to_string(count));
+      raise(PyExc_TypeError,
+            std::string(function) + ": too few arguments, got " + std::to_string(count));
     }
     return values[taken++];
   }
 };
 
-bool is_view(PyObject* object);                       // a tuple of five: base.View
-View to_view(const char* function, PyObject* object); // checked
+bool is_view(PyObject* object);                        // a tuple of five: base.View
+View to_view(const char* function, PyObject* object);  // checked
 std::int64_t to_int(const char* function, PyObject* object);
 double to_double(const char* function, PyObject* object);
 bool to_bool(const char* function, PyObject* object);

@@ -124,7 +124,8 @@ PyTypeObject* array_type() {
 bool is_array(PyObject* object) { return Py_TYPE(object) == array_type(); }
 
 PyObject* new_array(std::int64_t size, DType dtype) {
-  if (size < 0) raise(PyExc_ValueError, "Array: the size must not be negative, got " + std::to_string(size));
+  if (size < 0)
+    raise(PyExc_ValueError, "Array: the size must not be negative, got " + std::to_string(size));
   if (size > std::numeric_limits<std::int64_t>::max() / 16) {
     raise(PyExc_MemoryError, "Array: " + std::to_string(size) + " elements do not fit in memory");
   }
@@ -175,19 +176,31 @@ std::optional<DType> dtype_of_format(const char* format, Py_ssize_t itemsize) {
   }
 }
 
-DType dtype_from_python(PyObject* object) {
+static DType dtype_by_name(PyObject* object) {
   PyObject* text = PyObject_Str(object);  // a numpy.dtype's str() is its name
   const char* name = text == nullptr ? nullptr : PyUnicode_AsUTF8(text);
   std::string given = name == nullptr ? "?" : name;
   Py_XDECREF(text);
   if (name == nullptr) throw PythonError{};
   std::string known;
-#define NEEDLE_ROW(row, row_name, type, code)     \
-  if (given == row_name) return DType::row;       \
+#define NEEDLE_ROW(row, row_name, type, code) \
+  if (given == row_name) return DType::row;   \
   known += (known.empty() ? "" : ", ") + std::string(row_name);
   NEEDLE_DTYPES(NEEDLE_ROW)
 #undef NEEDLE_ROW
   raise(PyExc_TypeError, "Array: '" + given + "' is not a supported dtype; use one of " + known);
+}
+
+DType dtype_from_python(PyObject* object) {
+  // NumPy's dtypes are singletons: after the first time the pointer tells.
+  static PyObject* seen[6] = {};
+  for (int code = 0; code < 6; ++code) {
+    if (object == seen[code]) return static_cast<DType>(code);
+  }
+  const DType dtype = dtype_by_name(object);
+  PyObject*& place = seen[static_cast<int>(dtype)];
+  if (place == nullptr && !PyUnicode_Check(object)) place = Py_NewRef(object);
+  return dtype;
 }
 
 }  // namespace needle::bindings

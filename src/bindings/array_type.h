@@ -12,12 +12,11 @@
 namespace needle::bindings {
 
 struct ArrayObject {
-  PyObject_HEAD
-  void* data;
+  PyObject_HEAD void* data;
   std::int64_t size;  // elements
   DType dtype;
-  Py_ssize_t exports;      // for the buffer protocol: the shape of a buffer lives here
-  Py_buffer* borrowed;     // non-null: the memory is another object's
+  Py_ssize_t exports;   // for the buffer protocol: the shape of a buffer lives here
+  Py_buffer* borrowed;  // non-null: the memory is another object's
 };
 
 // Thrown where a Python exception is already set.

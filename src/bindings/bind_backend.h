@@ -98,8 +98,8 @@ struct Row {
   }
 
   static void bind(PyObject* module, const char* name, const char* declaration) {
-    auto* made = new Signature(name, declaration, reinterpret_cast<PyCFunction>(
-                                                      reinterpret_cast<void*>(&call)));
+    auto* made = new Signature(name, declaration,
+                               reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&call)));
     signature = made;  // lives as long as the process, as the function object may
     made->add_to(module);
   }
@@ -107,9 +107,9 @@ struct Row {
 
 template <class Device>
 void bind_backend(PyObject* module) {
-#define NEEDLE_ROW(name, arguments)                                      \
-  if (Device::table().name != nullptr) {                                 \
-    Row<Device, &KernelTable::name>::bind(module, #name, #arguments);    \
+#define NEEDLE_ROW(name, arguments)                                   \
+  if (Device::table().name != nullptr) {                              \
+    Row<Device, &KernelTable::name>::bind(module, #name, #arguments); \
   }
   NEEDLE_KERNELS(NEEDLE_ROW)
 #undef NEEDLE_ROW

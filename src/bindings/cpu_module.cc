@@ -138,43 +138,85 @@ py::dict memory_stats() {
   return result;
 }
 
+Signature* allocate_signature = nullptr;
+
+// Backend.allocate: one call a result, hence the short way.
+PyObject* allocate(PyObject*, PyObject* const* values, Py_ssize_t count, PyObject* keywords) {
+  return guarded([&]() -> PyObject* {
+    PyObject* ordered[2];
+    allocate_signature->order(values, count, keywords, ordered);
+    return new_array(to_int("allocate", ordered[0]), dtype_from_python(ordered[1]));
+  });
+}
+
 void bind_transfers(py::module_& m) {
-  m.def("allocate", [](std::int64_t size, py::handle dtype) {
-    return translated([&] {
-      return py::reinterpret_steal<py::object>(new_array(size, dtype_from_python(dtype.ptr())));
-    });
-  }, py::arg("size"), py::arg("dtype"), "A new buffer, contents undefined.");
-  m.def("upload", [](const py::array& source, py::handle out) {
-    translated([&] { upload(source, out); return 0; });
-  }, py::arg("source"), py::arg("out"), "Writes a host array into the view `out`.");
-  m.def("download", [](py::handle a) { return translated([&] { return download(a); }); },
-        py::arg("a"), "A new compact host array with the view's elements.");
-  m.def("adopt", [](const py::array& source) {
-    return translated([&] { return py::reinterpret_steal<py::object>(adopt_buffer(source.ptr())); });
-  }, py::arg("source"), "An Array on a compact, writable host array's memory, or None.");
-  m.def("export", [](py::handle a) { return translated([&] { return export_view(a); }); },
-        py::arg("a"), "A host array on the view's memory, strides kept.");
-  m.def("matmul_tiled",
-        [](py::handle a, py::handle b, py::handle out, std::int64_t rows, std::int64_t inner,
-           std::int64_t columns) {
-          translated([&] { matmul_tiled(a, b, out, rows, inner, columns); return 0; });
-        },
-        py::arg("a"), py::arg("b"), py::arg("out"), py::arg("m"), py::arg("n"), py::arg("p"),
-        "out = a @ b on compact float32 buffers of __tile_size__ square tiles.");
+  allocate_signature =
+      new Signature("allocate", "(std::int64_t size, DType dtype)",
+                    reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&allocate)));
+  translated([&] {
+    allocate_signature->add_to(m.ptr());
+    return 0;
+  });
+  m.def(
+      "upload",
+      [](const py::array& source, py::handle out) {
+        translated([&] {
+          upload(source, out);
+          return 0;
+        });
+      },
+      py::arg("source"), py::arg("out"), "Writes a host array into the view `out`.");
+  m.def(
+      "download", [](py::handle a) { return translated([&] { return download(a); }); },
+      py::arg("a"), "A new compact host array with the view's elements.");
+  m.def(
+      "adopt",
+      [](const py::array& source) {
+        return translated(
+            [&] { return py::reinterpret_steal<py::object>(adopt_buffer(source.ptr())); });
+      },
+      py::arg("source"), "An Array on a compact, writable host array's memory, or None.");
+  m.def(
+      "export", [](py::handle a) { return translated([&] { return export_view(a); }); },
+      py::arg("a"), "A host array on the view's memory, strides kept.");
+  m.def(
+      "matmul_tiled",
+      [](py::handle a, py::handle b, py::handle out, std::int64_t rows, std::int64_t inner,
+         std::int64_t columns) {
+        translated([&] {
+          matmul_tiled(a, b, out, rows, inner, columns);
+          return 0;
+        });
+      },
+      py::arg("a"), py::arg("b"), py::arg("out"), py::arg("m"), py::arg("n"), py::arg("p"),
+      "out = a @ b on compact float32 buffers of __tile_size__ square tiles.");
 }
 
 void bind_services(py::module_& m) {
   m.def("memory_stats", &memory_stats, "Bytes in_use, cached, peak; counts allocations, reuses.");
   m.def("empty_cache", &cpu::empty_cache, "Gives cached buffers back to the system.");
   m.def("num_threads", &num_threads, "Threads that a kernel may use.");
-  m.def("set_num_threads", [](int n) { translated([&] { set_num_threads(n); return 0; }); },
-        py::arg("n"), "Sets num_threads(), from the next kernel on.");
+  m.def(
+      "set_num_threads",
+      [](int n) {
+        translated([&] {
+          set_num_threads(n);
+          return 0;
+        });
+      },
+      py::arg("n"), "Sets num_threads(), from the next kernel on.");
   m.def("available_isas", &cpu::available_isas,
         "Instruction sets that are compiled in and run here, worst first.");
-  m.def("select_isa", [m](const std::string& name) mutable {
-    translated([&] { cpu::select_isa(name); return 0; });
-    m.attr("isa") = name;
-  }, py::arg("name"), "Uses the kernels of one of available_isas() from now on.");
+  m.def(
+      "select_isa",
+      [m](const std::string& name) mutable {
+        translated([&] {
+          cpu::select_isa(name);
+          return 0;
+        });
+        m.attr("isa") = name;
+      },
+      py::arg("name"), "Uses the kernels of one of available_isas() from now on.");
 }
 
 }  // namespace

@@ -24,8 +24,7 @@ enum class DType : std::uint8_t {
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
 #define NEEDLE_ROW(row, name, type, code) \
-  case DType::row:                        \
-    return sizeof(type);
+  case DType::row: return sizeof(type);
     NEEDLE_DTYPES(NEEDLE_ROW)
 #undef NEEDLE_ROW
   }
@@ -35,8 +34,7 @@ constexpr std::size_t size_of(DType dtype) {
 constexpr const char* name_of(DType dtype) {
   switch (dtype) {
 #define NEEDLE_ROW(row, name, type, code) \
-  case DType::row:                        \
-    return name;
+  case DType::row: return name;
     NEEDLE_DTYPES(NEEDLE_ROW)
 #undef NEEDLE_ROW
   }
@@ -53,18 +51,12 @@ struct Tag {
 template <class F>
 static inline decltype(auto) with_type(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::kBool:
-      return f(Tag<bool>{});
-    case DType::kUInt8:
-      return f(Tag<std::uint8_t>{});
-    case DType::kInt32:
-      return f(Tag<std::int32_t>{});
-    case DType::kInt64:
-      return f(Tag<std::int64_t>{});
-    case DType::kFloat32:
-      return f(Tag<float>{});
-    case DType::kFloat64:
-      break;
+    case DType::kBool: return f(Tag<bool>{});
+    case DType::kUInt8: return f(Tag<std::uint8_t>{});
+    case DType::kInt32: return f(Tag<std::int32_t>{});
+    case DType::kInt64: return f(Tag<std::int64_t>{});
+    case DType::kFloat32: return f(Tag<float>{});
+    case DType::kFloat64: break;
   }
   return f(Tag<double>{});
 }

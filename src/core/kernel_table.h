@@ -43,43 +43,43 @@ using Out = const View&;  // the view is const, the memory it shows is written
 
 // A scalar operand arrives as a View of stride 0 on a value of the operation's dtype.
 //   ROW(name, (argument types))
-#define NEEDLE_KERNELS(ROW)                                                              \
-  /* required */                                                                         \
-  ROW(fill, (Out out, double value, std::int64_t integer))                               \
-  ROW(copy, (In a, Out out))                                                             \
-  ROW(unary, (UnaryOp op, In a, Out out))                                                \
-  ROW(binary, (BinaryOp op, In a, In b, Out out))                                        \
-  ROW(where, (In condition, In a, In b, Out out))                                        \
-  ROW(reduce, (ReduceOp op, In a, Out out))                                              \
-  ROW(matmul, (In a, In b, Out out))                                                     \
-  /* optional */                                                                         \
-  ROW(softmax, (In a, Out out, int axis))                                                \
-  ROW(log_softmax, (In a, Out out, int axis))                                            \
-  ROW(logsumexp, (In a, Out out))                                                        \
-  ROW(cross_entropy, (In logits, In labels, Out out, double smoothing))                  \
-  ROW(cross_entropy_grad, (In grad, In logits, In labels, Out out, double smoothing))    \
-  ROW(batch_norm, (In x, In weight, In bias, Out out, Out mean, Out var, double eps))    \
-  ROW(batch_norm_grad, (In grad, In x, In weight, In mean, In var, Out x_grad,           \
-                        Out weight_grad, Out bias_grad, double eps))                     \
-  ROW(layer_norm, (In x, In weight, In bias, Out out, Out mean, Out var, double eps))    \
-  ROW(layer_norm_grad, (In grad, In x, In weight, In mean, In var, Out x_grad,           \
-                        Out weight_grad, Out bias_grad, double eps))                     \
-  ROW(max_pool2d, (In x, Out out, const Pool2dParams& params))                           \
-  ROW(max_pool2d_grad, (In grad, In x, Out x_grad, const Pool2dParams& params))          \
-  ROW(avg_pool2d, (In x, Out out, const Pool2dParams& params))                           \
-  ROW(avg_pool2d_grad, (In grad, Out x_grad, const Pool2dParams& params))                \
-  ROW(conv2d, (In x, In weight, Out out, const Conv2dParams& params))                    \
-  ROW(conv2d_input_grad, (In grad, In weight, Out x_grad, const Conv2dParams& params))   \
-  ROW(conv2d_weight_grad, (In grad, In x, Out weight_grad, const Conv2dParams& params))  \
-  ROW(gather, (In a, In index, Out out))                                                 \
-  ROW(scatter, (In a, In index, Out out))                                                \
-  ROW(scatter_add, (In a, In index, Out out))                                            \
-  ROW(one_hot, (In index, Out out))                                                      \
-  ROW(argmax, (In a, Out out, int axis))                                                 \
-  ROW(argmin, (In a, Out out, int axis))                                                 \
-  ROW(sgd_step, (Views params, Views grads, Views velocities, Views outs,                \
-                 const SgdParams& settings))                                             \
-  ROW(adam_step, (Views params, Views grads, Views firsts, Views seconds, Views outs,    \
+#define NEEDLE_KERNELS(ROW)                                                                     \
+  /* required */                                                                                \
+  ROW(fill, (Out out, double value, std::int64_t integer))                                      \
+  ROW(copy, (In a, Out out))                                                                    \
+  ROW(unary, (UnaryOp op, In a, Out out))                                                       \
+  ROW(binary, (BinaryOp op, In a, In b, Out out))                                               \
+  ROW(where, (In condition, In a, In b, Out out))                                               \
+  ROW(reduce, (ReduceOp op, In a, Out out))                                                     \
+  ROW(matmul, (In a, In b, Out out))                                                            \
+  /* optional */                                                                                \
+  ROW(softmax, (In a, Out out, int axis))                                                       \
+  ROW(log_softmax, (In a, Out out, int axis))                                                   \
+  ROW(logsumexp, (In a, Out out))                                                               \
+  ROW(cross_entropy, (In logits, In labels, Out out, double smoothing))                         \
+  ROW(cross_entropy_grad, (In grad, In logits, In labels, Out out, double smoothing))           \
+  ROW(batch_norm, (In x, In weight, In bias, Out out, Out mean, Out var, double eps))           \
+  ROW(batch_norm_grad, (In grad, In x, In weight, In mean, In var, Out x_grad, Out weight_grad, \
+                        Out bias_grad, double eps))                                             \
+  ROW(layer_norm, (In x, In weight, In bias, Out out, Out mean, Out var, double eps))           \
+  ROW(layer_norm_grad, (In grad, In x, In weight, In mean, In var, Out x_grad, Out weight_grad, \
+                        Out bias_grad, double eps))                                             \
+  ROW(max_pool2d, (In x, Out out, const Pool2dParams& params))                                  \
+  ROW(max_pool2d_grad, (In grad, In x, Out x_grad, const Pool2dParams& params))                 \
+  ROW(avg_pool2d, (In x, Out out, const Pool2dParams& params))                                  \
+  ROW(avg_pool2d_grad, (In grad, Out x_grad, const Pool2dParams& params))                       \
+  ROW(conv2d, (In x, In weight, Out out, const Conv2dParams& params))                           \
+  ROW(conv2d_input_grad, (In grad, In weight, Out x_grad, const Conv2dParams& params))          \
+  ROW(conv2d_weight_grad, (In grad, In x, Out weight_grad, const Conv2dParams& params))         \
+  ROW(gather, (In a, In index, Out out))                                                        \
+  ROW(scatter, (In a, In index, Out out))                                                       \
+  ROW(scatter_add, (In a, In index, Out out))                                                   \
+  ROW(one_hot, (In index, Out out))                                                             \
+  ROW(argmax, (In a, Out out, int axis))                                                        \
+  ROW(argmin, (In a, Out out, int axis))                                                        \
+  ROW(sgd_step,                                                                                 \
+      (Views params, Views grads, Views velocities, Views outs, const SgdParams& settings))     \
+  ROW(adam_step, (Views params, Views grads, Views firsts, Views seconds, Views outs,           \
                   const AdamParams& settings))
 
 struct KernelTable {

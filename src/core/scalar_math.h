@@ -1,7 +1,7 @@
 // The functions that the formulas of elementwise_ops.h and the casts use, for one element. Written
 // without branches where a loop over them should vectorise. Every function is static: objects
 // compiled for different instruction sets share none of it. CUDA compiles the same text.
-// float32 exp, log and tanh are within 2 ulp; all others are the C library's.
+// float32 exp, log, tanh and erf are within 2 ulp; all others are the C library's.
 #pragma once
 
 #include <cmath>
@@ -30,45 +30,60 @@ struct UnsignedOf {  // the type in which overflow wraps; int itself for narrowe
 
 template <class T>
 NEEDLE_MATH T add(T x, T y) {
-  if constexpr (kIsFloat<T>) return x + y;
-  else return T(typename UnsignedOf<T>::type(x) + typename UnsignedOf<T>::type(y));
+  if constexpr (kIsFloat<T>)
+    return x + y;
+  else
+    return T(typename UnsignedOf<T>::type(x) + typename UnsignedOf<T>::type(y));
 }
 
 template <class T>
 NEEDLE_MATH T subtract(T x, T y) {
-  if constexpr (kIsFloat<T>) return x - y;
-  else return T(typename UnsignedOf<T>::type(x) - typename UnsignedOf<T>::type(y));
+  if constexpr (kIsFloat<T>)
+    return x - y;
+  else
+    return T(typename UnsignedOf<T>::type(x) - typename UnsignedOf<T>::type(y));
 }
 
 template <class T>
 NEEDLE_MATH T multiply(T x, T y) {
-  if constexpr (kIsFloat<T>) return x * y;
-  else return T(typename UnsignedOf<T>::type(x) * typename UnsignedOf<T>::type(y));
+  if constexpr (kIsFloat<T>)
+    return x * y;
+  else
+    return T(typename UnsignedOf<T>::type(x) * typename UnsignedOf<T>::type(y));
 }
 
 template <class T>
 NEEDLE_MATH T negative(T x) {
-  if constexpr (kIsFloat<T>) return -x;
-  else return subtract(T(0), x);
+  if constexpr (kIsFloat<T>)
+    return -x;
+  else
+    return subtract(T(0), x);
 }
 
 template <class T>
 NEEDLE_MATH T abs(T x) {
-  if constexpr (kIsFloat<T>) return std::fabs(x);
-  else if constexpr (std::is_unsigned_v<T>) return x;
-  else return x < 0 ? negative(x) : x;
+  if constexpr (kIsFloat<T>)
+    return std::fabs(x);
+  else if constexpr (std::is_unsigned_v<T>)
+    return x;
+  else
+    return x < 0 ? negative(x) : x;
 }
 
 template <class T>
 NEEDLE_MATH T sign(T x) {
-  if constexpr (kIsFloat<T>) return x > T(0) ? T(1) : x < T(0) ? T(-1) : x + T(0);  // NaN stays
-  else return T((x > T(0)) - (x < T(0)));
+  if constexpr (kIsFloat<T>)
+    return x > T(0) ? T(1) : x < T(0) ? T(-1) : x + T(0);  // NaN stays
+  else
+    return T((x > T(0)) - (x < T(0)));
 }
 
 template <class T>
 NEEDLE_MATH T invert(T x) {
-  if constexpr (std::is_same_v<T, bool>) return !x;
-  else return T(~x);
+  if constexpr (std::is_same_v<T, bool>)
+    return !x;
+  else
+    return T(~x);
 }
 
 template <class T>
@@ -84,14 +99,18 @@ NEEDLE_MATH bool is_finite(T x) {
 // NaN wins in both.
 template <class T>
 NEEDLE_MATH T maximum(T x, T y) {
-  if constexpr (kIsFloat<T>) return (x > y) | (x != x) ? x : y;
-  else return x > y ? x : y;
+  if constexpr (kIsFloat<T>)
+    return (x > y) | (x != x) ? x : y;
+  else
+    return x > y ? x : y;
 }
 
 template <class T>
 NEEDLE_MATH T minimum(T x, T y) {
-  if constexpr (kIsFloat<T>) return (x < y) | (x != x) ? x : y;
-  else return x < y ? x : y;
+  if constexpr (kIsFloat<T>)
+    return (x < y) | (x != x) ? x : y;
+  else
+    return x < y ? x : y;
 }
 
 // ---- division as Python's // and %; an integer divided by zero gives 0 ----
@@ -147,9 +166,10 @@ NEEDLE_MATH T power(T x, T y) {
   }
 }
 
-// ---- float32 exp, log, tanh: polynomials in the manner of Cephes, least-squares coefficients ----
+// ---- float32 exp, log, tanh, erf: polynomials in the manner of Cephes, least-squares coefficients
+// ----
 
-NEEDLE_MATH float exp_positive_range(float x) {
+NEEDLE_MATH float exp_in_range(float x) {
   // x = n ln2 + r, |r| <= ln2 / 2; adding 1.5 * 2^23 rounds and leaves n in the low bits.
   const float magic = 12582912.0f;
   float shifted = x * 1.44269504088896341f + magic;
@@ -172,7 +192,7 @@ NEEDLE_MATH float exp_positive_range(float x) {
 NEEDLE_MATH float exp(float x) {
   float clamped = x > 89.0f ? 89.0f : x;  // above ln(max) and below ln(min subnormal) / 2: exact
   clamped = clamped < -104.0f ? -104.0f : clamped;
-  float result = exp_positive_range(clamped);
+  float result = exp_in_range(clamped);
   return x != x ? x : result;
 }
 NEEDLE_MATH double exp(double x) { return std::exp(x); }
@@ -216,11 +236,36 @@ NEEDLE_MATH float tanh(float x) {
   p = p * square + 0.133332983f;
   p = p * square + -0.333333343f;
   float small = a + a * square * p;
-  float large = 1.0f - 2.0f / (exp_positive_range(a < 10.0f ? 2.0f * a : 20.0f) + 1.0f);
+  float large = 1.0f - 2.0f / (exp_in_range(a < 10.0f ? 2.0f * a : 20.0f) + 1.0f);
   float result = std::copysign(a < 0.625f ? small : large, x);
   return x != x ? x : result;
 }
 NEEDLE_MATH double tanh(double x) { return std::tanh(x); }
+
+// erf(x) = x + x P(x^2) near zero, 1 - exp(Q(|x|)) beyond; 1 from 4 on.
+NEEDLE_MATH float erf(float x) {
+  float a = std::fabs(x);
+  float t = a < 4.0f ? a : 4.0f;
+  float square = t * t;
+  float p = 8.35272876e-05f;
+  p = p * square - 0.000813927094f;
+  p = p * square + 0.00520078698f;
+  p = p * square - 0.0268593188f;
+  p = p * square + 0.112836942f;
+  p = p * square - 0.376126349f;
+  p = p * square + 0.128379166f;
+  float q = -2.14253141e-05f;
+  q = q * t + 0.000438137969f;
+  q = q * t - 0.00418817485f;
+  q = q * t + 0.0251626484f;
+  q = q * t - 0.108344086f;
+  q = q * t - 0.633291364f;
+  q = q * t - 1.12954116f;
+  q = q * t + 0.000179875438f;
+  float result = t < 0.92f ? t + t * p : 1.0f - exp_in_range(q);
+  return x != x ? x : std::copysign(result, x);
+}
+NEEDLE_MATH double erf(double x) { return std::erf(x); }
 
 // ---- casts: C conversion, made defined ----
 // float to integer truncates; out of range saturates, NaN gives 0; to uint8 by way of int32 (the
@@ -237,10 +282,14 @@ NEEDLE_MATH To saturate(From x) {
 
 template <class To, class From>
 NEEDLE_MATH To convert(From x) {
-  if constexpr (std::is_same_v<To, bool>) return x != From(0);
-  else if constexpr (!kIsFloat<From> || kIsFloat<To>) return To(x);
-  else if constexpr (sizeof(To) < 4) return To(saturate<std::int32_t>(x));
-  else return saturate<To>(x);
+  if constexpr (std::is_same_v<To, bool>)
+    return x != From(0);
+  else if constexpr (!kIsFloat<From> || kIsFloat<To>)
+    return To(x);
+  else if constexpr (sizeof(To) < 4)
+    return To(saturate<std::int32_t>(x));
+  else
+    return saturate<To>(x);
 }
 
 }  // namespace needle::math

@@ -33,8 +33,8 @@ void check_same_dtype(const char* op, const View& a, const View& b) {
 
 void check_dtype(const char* op, const View& a, DType expected) {
   if (a.dtype != expected) {
-    raise_error(std::string(op) + ": a view of dtype " + name_of(expected) + " is needed here, got " +
-                name_of(a.dtype) + "; convert with copy");
+    raise_error(std::string(op) + ": a view of dtype " + name_of(expected) +
+                " is needed here, got " + name_of(a.dtype) + "; convert with copy");
   }
 }
 

@@ -21,8 +21,8 @@ constexpr int kClasses = 4 * 64;
 // Classes grow by quarters of a power of two: at most a fifth of a buffer is unused.
 int class_of(std::size_t size) {
   const int power = std::bit_width(size - 1);  // 2^(power-1) < size <= 2^power
-  return 4 * power + static_cast<int>(((std::size_t(1) << power) - size) / (std::max<std::size_t>(
-                                          8, std::size_t(1) << power) / 8));
+  return 4 * power + static_cast<int>(((std::size_t(1) << power) - size) /
+                                      (std::max<std::size_t>(8, std::size_t(1) << power) / 8));
 }
 
 struct Cache {

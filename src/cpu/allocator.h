@@ -21,7 +21,7 @@ struct OutOfMemory : std::bad_alloc {
   std::string message;
 };
 
-void* allocate(std::size_t bytes);  // contents undefined; throws OutOfMemory
+void* allocate(std::size_t bytes);                       // contents undefined; throws OutOfMemory
 void release(void* buffer, std::size_t bytes) noexcept;  // bytes as asked for
 MemoryStats memory_stats();
 void empty_cache();

@@ -29,15 +29,15 @@ struct Unary;
 template <BinaryOp op>
 struct Binary;
 
-#define NEEDLE_ROW(name, domain_, result_, formula)      \
-  template <>                                            \
-  struct Unary<UnaryOp::name> {                          \
-    static constexpr Domain domain = Domain::domain_;    \
-    static constexpr Result result = Result::result_;    \
-    template <class T>                                   \
-    [[gnu::always_inline]] static auto apply(T x) {      \
-      return static_cast<ResultOf<T, result>>(formula);  \
-    }                                                    \
+#define NEEDLE_ROW(name, domain_, result_, formula)     \
+  template <>                                           \
+  struct Unary<UnaryOp::name> {                         \
+    static constexpr Domain domain = Domain::domain_;   \
+    static constexpr Result result = Result::result_;   \
+    template <class T>                                  \
+    [[gnu::always_inline]] static auto apply(T x) {     \
+      return static_cast<ResultOf<T, result>>(formula); \
+    }                                                   \
   };
 NEEDLE_UNARY_OPS(NEEDLE_ROW)
 #undef NEEDLE_ROW
@@ -187,8 +187,8 @@ void where_loop(const LoopPlan& plan) {
   const int last = plan.ndim - 1;
   const std::int64_t so = plan.strides[0][last], sc = plan.strides[1][last],
                      sa = plan.strides[2][last], sb = plan.strides[3][last];
-  const bool dense = so == sizeof(T) && sc == 1 && (sa == sizeof(T) || sa == 0) &&
-                     (sb == sizeof(T) || sb == 0);
+  const bool dense =
+      so == sizeof(T) && sc == 1 && (sa == sizeof(T) || sa == 0) && (sb == sizeof(T) || sb == 0);
   parallel_runs(plan, kGrain, [=](std::int64_t n, char* const data[]) {
     T* out = reinterpret_cast<T*>(data[0]);
     const bool* c = reinterpret_cast<const bool*>(data[1]);

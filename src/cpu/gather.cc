@@ -64,7 +64,8 @@ void pair_rows(const LoopPlan& plan, In a, In index, Out out, std::int64_t begin
 }
 
 template <class T, class Combine>
-void run(std::int64_t n, char* out, const char* a, std::int64_t so, std::int64_t sa, Combine&& put) {
+void run(std::int64_t n, char* out, const char* a, std::int64_t so, std::int64_t sa,
+         Combine&& put) {
   if (so == sizeof(T) && sa == sizeof(T)) {
     T* to = reinterpret_cast<T*>(out);
     const T* from = reinterpret_cast<const T*>(a);

@@ -106,8 +106,10 @@ struct Extreme {
                                        : (kMax ? Limits::lowest() : Limits::max());
   template <class V>
   [[gnu::always_inline]] static V step(V best, V x) {
-    if constexpr (kMax) return (x > best) | (x != x) ? x : best;
-    else return (x < best) | (x != x) ? x : best;
+    if constexpr (kMax)
+      return (x > best) | (x != x) ? x : best;
+    else
+      return (x < best) | (x != x) ? x : best;
   }
   struct Wide {
     Lane best = identity;
@@ -188,15 +190,20 @@ typename Rule::Wide fold_row(const Plan& plan, const char* a, std::int64_t begin
   using Lane = typename Rule::Lane;
   const std::int64_t stride = plan.reduced.strides[0][plan.reduced.ndim - 1];
   typename Rule::Wide wide;
-  for_each_run(plan.reduced, begin, end, [&](std::int64_t n, char* const data[]) {
-    const char* p = a + (data[0] - plan.base);
+  const auto fold = [&](const char* p, std::int64_t n) {
     for (std::int64_t i = 0; i < n; i += kBlock) {
       const std::int64_t count = std::min(kBlock, n - i);
       wide.add(stride == sizeof(Lane)
                    ? fold_block<Rule>(reinterpret_cast<const Lane*>(p) + i, count)
                    : fold_strided<Rule>(p + i * stride, count, stride));
     }
-  });
+  };
+  if (plan.reduced.ndim == 1) {  // one run: many rows are short, and walking costs more than they
+    fold(a + (plan.reduced.data[0] - plan.base) + begin * stride, end - begin);
+    return wide;
+  }
+  for_each_run(plan.reduced, begin, end,
+               [&](std::int64_t n, char* const data[]) { fold(a + (data[0] - plan.base), n); });
   return wide;
 }
 
@@ -245,8 +252,8 @@ struct ColumnTile {
 // ---- both: reduces elements [begin, end) of n neighbouring outputs, emit(j, wide) for each ----
 
 template <class Rule, class Emit>
-void fold_run(const Plan& plan, const char* a, std::int64_t n, std::int64_t begin,
-              std::int64_t end, Emit&& emit) {
+void fold_run(const Plan& plan, const char* a, std::int64_t n, std::int64_t begin, std::int64_t end,
+              Emit&& emit) {
   if (!plan.columns) {
     const std::int64_t step = plan.kept.strides[0][plan.kept.ndim - 1];
     for (std::int64_t j = 0; j < n; ++j) emit(j, fold_row<Rule>(plan, a + j * step, begin, end));

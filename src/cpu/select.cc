@@ -8,9 +8,9 @@
 
 namespace needle::cpu {
 
-#define ROW(isa)                   \
-  namespace isa {                  \
-  extern const KernelTable table;  \
+#define ROW(isa)                  \
+  namespace isa {                 \
+  extern const KernelTable table; \
   }
 NEEDLE_ISAS(ROW)
 #undef ROW
@@ -66,8 +66,8 @@ void select_isa(const std::string& name) {
     }
     known += (known.empty() ? "" : ", ") + std::string(table.isa);
   }
-  raise_error("select_isa: '" + name + "' is not an instruction set that runs here; choose one of " +
-              known);
+  raise_error("select_isa: '" + name +
+              "' is not an instruction set that runs here; choose one of " + known);
 }
 
 }  // namespace needle::cpu

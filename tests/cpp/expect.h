@@ -24,37 +24,37 @@ struct Registration {
   Registration(const char* name, void (*run)()) { tests.push_back({name, run}); }
 };
 
-#define TEST(name)                                                     \
-  static void name();                                                  \
+#define TEST(name)                                                         \
+  static void name();                                                      \
   static ::needle::testing::Registration registration_##name(#name, name); \
   static void name()
 
-#define EXPECT(condition)                                                   \
-  do {                                                                      \
-    if (!(condition)) {                                                     \
-      ++::needle::testing::failures;                                        \
-      std::printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);   \
-    }                                                                       \
+#define EXPECT(condition)                                                 \
+  do {                                                                    \
+    if (!(condition)) {                                                   \
+      ++::needle::testing::failures;                                      \
+      std::printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+    }                                                                     \
   } while (false)
 
-#define EXPECT_NEAR(got, want, tolerance)                                               \
-  do {                                                                                  \
-    const double g = (got), w = (want);                                                 \
-    if (!(std::fabs(g - w) <= (tolerance))) {                                           \
-      ++::needle::testing::failures;                                                    \
+#define EXPECT_NEAR(got, want, tolerance)                                                \
+  do {                                                                                   \
+    const double g = (got), w = (want);                                                  \
+    if (!(std::fabs(g - w) <= (tolerance))) {                                            \
+      ++::needle::testing::failures;                                                     \
       std::printf("%s:%d: %s is %.17g, wanted %.17g\n", __FILE__, __LINE__, #got, g, w); \
-    }                                                                                   \
+    }                                                                                    \
   } while (false)
 
-#define EXPECT_THROWS(expression)       \
-  do {                                  \
-    bool thrown = false;                \
-    try {                               \
-      expression;                       \
-    } catch (const std::exception&) {   \
-      thrown = true;                    \
-    }                                   \
-    EXPECT(thrown && #expression);      \
+#define EXPECT_THROWS(expression)     \
+  do {                                \
+    bool thrown = false;              \
+    try {                             \
+      expression;                     \
+    } catch (const std::exception&) { \
+      thrown = true;                  \
+    }                                 \
+    EXPECT(thrown && #expression);    \
   } while (false)
 
 template <class T>

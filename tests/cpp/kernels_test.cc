@@ -60,6 +60,9 @@ TEST(float_functions_are_within_two_ulp) {
     EXPECT(worst_ulp(t, UnaryOp::log, 1, 3e38f, [](double x) { return std::log(x); }) <= 2);
     EXPECT(worst_ulp(t, UnaryOp::tanh, -1, 1, [](double x) { return std::tanh(x); }) <= 2);
     EXPECT(worst_ulp(t, UnaryOp::tanh, -10, 10, [](double x) { return std::tanh(x); }) <= 2);
+    EXPECT(worst_ulp(t, UnaryOp::erf, -1, 1, [](double x) { return std::erf(x); }) <= 2);
+    EXPECT(worst_ulp(t, UnaryOp::erf, -6, 6, [](double x) { return std::erf(x); }) <= 2);
+    EXPECT(worst_ulp(t, UnaryOp::erf, -1e-3f, 1e-3f, [](double x) { return std::erf(x); }) <= 2);
     EXPECT(worst_ulp(t, UnaryOp::tanh, -1e-3f, 1e-3f, [](double x) { return std::tanh(x); }) <= 2);
   });
 }
@@ -68,10 +71,11 @@ TEST(float_functions_are_right_at_their_limits) {
   for_each_isa([](const KernelTable& t) {
     // 17 elements: vector body and scalar tail both see special values.
     std::vector<float> in(17, kNan);
-    for (UnaryOp op : {UnaryOp::exp, UnaryOp::log, UnaryOp::tanh}) {
+    for (UnaryOp op : {UnaryOp::exp, UnaryOp::log, UnaryOp::tanh, UnaryOp::erf}) {
       for (float y : apply(t, op, in)) EXPECT(std::isnan(y));
     }
-    const auto e = apply(t, UnaryOp::exp, {kInf, -kInf, 0.0f, -0.0f, 88.72f, 89, 1e30f, -1e30f, -104});
+    const auto e =
+        apply(t, UnaryOp::exp, {kInf, -kInf, 0.0f, -0.0f, 88.72f, 89, 1e30f, -1e30f, -104});
     EXPECT(e[0] == kInf && e[1] == 0 && e[2] == 1 && e[3] == 1 && std::isfinite(e[4]));
     EXPECT(e[5] == kInf && e[6] == kInf && e[7] == 0 && e[8] == 0);
     const auto l = apply(t, UnaryOp::log, {kInf, 0.0f, -0.0f, -1, 1, -kInf, 1e-45f, 3.4028235e38f});
@@ -81,6 +85,8 @@ TEST(float_functions_are_right_at_their_limits) {
     EXPECT_NEAR(l[7], 88.722839, 1e-5);
     const auto h = apply(t, UnaryOp::tanh, {kInf, -kInf, 0.0f, 30, -30, 1e-40f, -1e-45f, -0.0f});
     EXPECT(h[0] == 1 && h[1] == -1 && h[2] == 0 && h[3] == 1 && h[4] == -1 && h[5] == 1e-40f);
+    const auto f = apply(t, UnaryOp::erf, {kInf, -kInf, 0.0f, 30, -30, -0.0f});
+    EXPECT(f[0] == 1 && f[1] == -1 && f[2] == 0 && f[3] == 1 && f[4] == -1 && std::signbit(f[5]));
     EXPECT(h[6] == -1e-45f && std::signbit(h[7]));
   });
 }
