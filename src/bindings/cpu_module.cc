@@ -37,12 +37,13 @@ py::dtype numpy_dtype(DType dtype) { return py::dtype(name_of(dtype)); }
 
 // A View on a NumPy array's memory, as far as its strides are whole elements.
 std::optional<View> view_of(const py::array& source) {
+  if (!source.dtype().attr("isnative").cast<bool>()) return std::nullopt;
   View v;
   v.dtype = dtype_from_python(source.dtype().ptr());
   v.ndim = static_cast<int>(source.ndim());
   v.data = const_cast<void*>(source.data());
   const py::ssize_t item = source.itemsize();
-  if (v.ndim > kMaxDims || !source.dtype().attr("isnative").cast<bool>()) return std::nullopt;
+  if (v.ndim > kMaxDims) return std::nullopt;
   if (reinterpret_cast<std::uintptr_t>(v.data) % item != 0) return std::nullopt;
   for (int i = 0; i < v.ndim; ++i) {
     if (source.strides(i) % item != 0) return std::nullopt;

@@ -28,10 +28,9 @@ def view_of(a: np.ndarray, layout: str = "compact") -> View:
     """A view that shows ``a``'s values, lying in its buffer as ``layout`` says."""
     shape, ndim = a.shape, a.ndim
     if layout == "compact":
-        base, index, axes = a, (), range(ndim)
+        base = a
     elif layout == "permuted":
-        axes = tuple(reversed(range(ndim)))
-        base = a.transpose(tuple(axes)).copy()
+        base = a.transpose(tuple(reversed(range(ndim)))).copy()
     elif layout == "sliced":
         base = np.zeros(tuple(2 * n + 1 for n in shape), a.dtype)
         base[tuple(slice(1, None, 2) for _ in shape)] = a
