@@ -39,7 +39,11 @@ def test_broadcast_strides_follow_numpy() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "axes", "keepdims", "result"),
-    [((2, 3, 4), (1,), False, (2, 4)), ((2, 3, 4), (0, 2), True, (1, 3, 1)), ((2,), (), True, (2,))],
+    [
+        ((2, 3, 4), (1,), False, (2, 4)),
+        ((2, 3, 4), (0, 2), True, (1, 3, 1)),
+        ((2,), (), True, (2,)),
+    ],
 )
 def test_reduced_shape(shape: Any, axes: Any, keepdims: bool, result: Any) -> None:
     assert shapes.reduced_shape(shape, axes, keepdims) == result
@@ -121,7 +125,11 @@ def test_pair() -> None:
 
 
 ERRORS = [
-    (lambda: shapes.broadcast_shapes("add", (2, 3), (4,)), ShapeError, r"add: .*\(2, 3\) and \(4,\)"),
+    (
+        lambda: shapes.broadcast_shapes("add", (2, 3), (4,)),
+        ShapeError,
+        r"add: .*\(2, 3\) and \(4,\)",
+    ),
     (lambda: shapes.normalize_axis("sum", 3, 2), ShapeError, "sum: axis 3 is out of range for 2"),
     (lambda: shapes.normalize_axis("sum", 0, 0), ShapeError, "a 0-d array has no axes"),
     (lambda: shapes.normalize_axis("sum", 1.0, 2), DTypeError, "sum: axis must be an int, got 1.0"),
@@ -140,7 +148,11 @@ ERRORS = [
     ),
     (lambda: shapes.conv_output_size("conv2d", 2, 5, 1, 1, 1), ShapeError, "window 5 for size 2"),
     (lambda: shapes.conv_output_size("conv2d", 2, 1, 0, 0, 1), ShapeError, "at least 1.*stride=0"),
-    (lambda: shapes.pair("conv2d", "stride", (1, 2, 3)), ShapeError, "stride must be an int or two"),
+    (
+        lambda: shapes.pair("conv2d", "stride", (1, 2, 3)),
+        ShapeError,
+        "stride must be an int or two",
+    ),
     (lambda: shapes.pair("conv2d", "stride", "ab"), DTypeError, "stride must be an int or a tuple"),
 ]
 
