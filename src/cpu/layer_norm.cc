@@ -14,7 +14,7 @@ namespace {
 
 constexpr Index kTaskElements = 1 << 14;
 constexpr Index kMostChunks = 64;  // partial sums of the weight gradient
-constexpr Index kShortSum = 128;   // rows added up in the element's own type
+constexpr Index kFlushRows = 128;  // rows added up in the element's own type
 
 template <class T>
 void copy_vector(const View& v, T* to) {
@@ -144,7 +144,7 @@ void gradient_rows(const Gradient<T>& call, Index begin, Index end, double* tota
                      data_of<const T>(call.mean)[at[3]],
                      T(1.0 / std::sqrt(variance + call.eps))},
                     call.weight, n, sums, sums + n);
-    if ((index - begin + 1) % kShortSum == 0) flush(sums, totals, n);
+    if ((index - begin + 1) % kFlushRows == 0) flush(sums, totals, n);
   });
   flush(sums, totals, n);
 }

@@ -12,8 +12,8 @@ namespace {
 
 using Index = std::int64_t;
 
-// Elements summed in their own type; the sums of such blocks are added up in double.
-constexpr Index kSumBlock = 512;
+// Elements that one accumulator sums in their own type; such sums are added up in double.
+constexpr Index kShortSum = 64;
 
 // Elements p[i * stride], as scalars or (stride 1) as vectors.
 template <class T>
@@ -38,8 +38,9 @@ template <class T, int Count, class Term>
                                              Term term) {
   using V = simd::Vector<T>;
   constexpr Index W = simd::kLanes<T>;
-  for (Index begin = 0; begin < n; begin += kSumBlock) {
-    const Index end = n - begin < kSumBlock ? n : begin + kSumBlock;
+  const Index block = contiguous ? 2 * W * kShortSum : kShortSum;
+  for (Index begin = 0; begin < n; begin += block) {
+    const Index end = n - begin < block ? n : begin + block;
     Index i = begin;
     T rest[Count] = {};
     if (contiguous) {

@@ -1,4 +1,4 @@
-"""Fixtures for tests of single kernels: every instruction set of this machine, one after another."""
+"""Fixtures for tests of single kernels: all instruction sets of this machine in turn."""
 
 from __future__ import annotations
 
