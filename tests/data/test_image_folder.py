@@ -1,5 +1,7 @@
 """ImageFolder: sorted classes and files, decoding, damaged files, no Pillow."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -78,7 +80,7 @@ def test_folders_without_classes_or_images(tmp_path, root):
 
 
 def test_without_pillow_the_message_says_what_to_install(root, monkeypatch):
-    monkeypatch.setattr(image_folder, "PIL_Image", None)
+    monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ImportError, match=r"pip install 'needle\[images\]'"):
         data.ImageFolder(root)
 

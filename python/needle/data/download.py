@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import http.client
 import json
 import os
 import time
-import urllib.error
-import urllib.request
 import zlib
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import DataError
 
-try:
-    from tqdm import tqdm
-except ImportError:
-    tqdm = None
+if TYPE_CHECKING:
+    from urllib.error import HTTPError
+    from urllib.request import Request
 
 PathLike = str | os.PathLike[str]
 
@@ -147,6 +143,11 @@ def _from_address(url: str, file: RemoteFile, target: Path, policy: Policy) -> N
 
 def _transfer(url: str, name: str, part: Path, policy: Policy) -> bool:
     """Brings ``part`` to the length that the server gives; True if it went on from older bytes."""
+    # Imported here: they take longer than the rest of needle.data, and few programs download.
+    import http.client
+    import urllib.error
+    import urllib.request
+
     have = part.stat().st_size if part.is_file() else 0
     try:
         with urllib.request.urlopen(_request(url, part, have), timeout=policy.timeout) as answer:
@@ -169,7 +170,9 @@ def _transfer(url: str, name: str, part: Path, policy: Policy) -> bool:
         raise _Refused(f"not an address: {error}") from error
 
 
-def _request(url: str, part: Path, have: int) -> urllib.request.Request:
+def _request(url: str, part: Path, have: int) -> Request:
+    from urllib.request import Request
+
     headers = {"User-Agent": "needle", "Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"
@@ -177,10 +180,10 @@ def _request(url: str, part: Path, have: int) -> urllib.request.Request:
         etag = note.get("etag")
         if note.get("url") == url and isinstance(etag, str) and not etag.startswith("W/"):
             headers["If-Range"] = etag  # a changed file is sent whole instead
-    return urllib.request.Request(url, headers=headers)
+    return Request(url, headers=headers)
 
 
-def _whole_already(error: urllib.error.HTTPError, part: Path, have: int) -> bool:
+def _whole_already(error: HTTPError, part: Path, have: int) -> bool:
     """A 416 answer: the digest decides if the length is right, else it starts again."""
     if error.headers.get("Content-Range") == f"bytes */{have}":
         return True
@@ -234,7 +237,11 @@ def _progress_bar(
     name: str, start: int, total: int | None, policy: Policy
 ) -> AbstractContextManager[Any]:
     """tqdm's bar, or None where it is not wanted or not installed."""
-    if tqdm is None or not policy.progress:
+    if not policy.progress:
+        return nullcontext()
+    try:
+        from tqdm import tqdm
+    except ImportError:
         return nullcontext()
     bar: AbstractContextManager[Any] = tqdm(
         desc=name, total=total, initial=start, unit="B", unit_scale=True, leave=False

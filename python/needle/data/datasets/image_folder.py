@@ -14,12 +14,6 @@ import numpy.typing as npt
 from ...errors import DataError
 from ..dataset import Dataset, Transform, check_index, check_layout, to_chw
 
-PIL_Image: ModuleType | None
-try:
-    from PIL import Image as PIL_Image
-except ImportError:
-    PIL_Image = None
-
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 
 
@@ -58,11 +52,7 @@ class ImageFolder(Dataset):
         *,
         layout: str = "CHW",
     ) -> None:
-        if PIL_Image is None:
-            raise ImportError(
-                "ImageFolder: decoding images needs Pillow, which is not installed; "
-                "pip install 'needle[images]' or pip install pillow"
-            )
+        _pillow()  # says now that it is missing, not at the first image
         super().__init__(transforms)
         self.root = Path(root)
         self.layout = check_layout("ImageFolder", layout, transforms)
@@ -92,11 +82,23 @@ class ImageFolder(Dataset):
         return self.root / self.paths[index]
 
 
+def _pillow() -> ModuleType:
+    """Pillow's Image module, imported when the first folder is opened; it is an extra."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ImportError(
+            "ImageFolder: decoding images needs Pillow, which is not installed; "
+            "pip install 'needle[images]' or pip install pillow"
+        ) from error
+    return Image
+
+
 def decode(path: Path) -> npt.NDArray[np.float32]:
     """The image file as RGB float32 ``(H, W, 3)`` in 0..1; DataError names a damaged file."""
-    assert PIL_Image is not None
+    opener = _pillow()
     try:
-        with PIL_Image.open(path) as image:
+        with opener.open(path) as image:
             pixels = np.asarray(image.convert("RGB"))
     except FileNotFoundError:
         raise
