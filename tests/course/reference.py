@@ -1,0 +1,93 @@
+"""The course's numbers, computed by plain NumPy in float64: layers, optimisers, convolution.
+
+Written from the formulas alone and independent of needle; every test of this folder compares
+with these. Images are NCHW here unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from needle.backend_selection import BACKEND
+
+Array = Any
+
+SINGLE = {"rtol": 2e-5, "atol": 2e-5}
+"""What float32 may differ from float64 by, over a few hundred operations."""
+
+
+def drawn(host: Array) -> Array:
+    """A draw as the mode sees it: float32 at once on needle's arrays, float64 on NumPy's."""
+    return np.asarray(host, "float32") if BACKEND == "nd" else np.asarray(host)
+
+
+def softmax_loss(logits: Array, labels: Array) -> tuple[float, Array]:
+    """The mean cross entropy and its gradient in the logits."""
+    shifted = np.exp(logits - logits.max(1, keepdims=True))
+    probabilities = shifted / shifted.sum(1, keepdims=True)
+    rows = np.arange(len(labels))
+    loss = -np.log(probabilities[rows, labels]).mean()
+    gradient = probabilities.copy()
+    gradient[rows, labels] -= 1
+    return float(loss), gradient / len(labels)
+
+
+def dampened_sgd(
+    value: Array, gradients: list[Array], lr: float, momentum: float, weight_decay: float
+) -> Array:
+    """u = m u + (1 - m)(g + wd p); p -= lr u."""
+    velocity = np.zeros_like(value)
+    for gradient in gradients:
+        velocity = momentum * velocity + (1 - momentum) * (gradient + weight_decay * value)
+        value = value - lr * velocity
+    return value
+
+
+def adam(
+    value: Array,
+    gradients: list[Array],
+    lr: float,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+) -> Array:
+    """Bias-corrected Adam with L2 added to the gradient and eps outside the root."""
+    first, second = np.zeros_like(value), np.zeros_like(value)
+    for t, gradient in enumerate(gradients, 1):
+        total = gradient + weight_decay * value
+        first = beta1 * first + (1 - beta1) * total
+        second = beta2 * second + (1 - beta2) * total**2
+        corrected, spread = first / (1 - beta1**t), second / (1 - beta2**t)
+        value = value - lr * corrected / (np.sqrt(spread) + eps)
+    return value
+
+
+def conv_nhwc(x: Array, w: Array, stride: int, padding: int) -> Array:
+    """x (N, H, W, I), w (K, K, I, O): one product for each place of the kernel."""
+    x = np.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    kernel = w.shape[0]
+    high = (x.shape[1] - kernel) // stride + 1
+    wide = (x.shape[2] - kernel) // stride + 1
+    out = np.zeros((x.shape[0], high, wide, w.shape[3]))
+    for i in range(kernel):
+        for j in range(kernel):
+            window = x[:, i : i + stride * high : stride, j : j + stride * wide : stride]
+            out += window @ w[i, j]
+    return out
+
+
+def batch_norm_rows(x: Array, eps: float = 1e-5) -> tuple[Array, Array, Array]:
+    """(N, C) normalised over N, with the mean and the biased variance used."""
+    mean, var = x.mean(0), x.var(0)
+    return (x - mean) / np.sqrt(var + eps), mean, var
+
+
+def batch_norm_images(x: Array, eps: float = 1e-5) -> tuple[Array, Array, Array]:
+    """(N, C, H, W) normalised over N, H and W."""
+    rows = x.transpose(0, 2, 3, 1).reshape(-1, x.shape[1])
+    y, mean, var = batch_norm_rows(rows, eps)
+    shape = (x.shape[0], x.shape[2], x.shape[3], x.shape[1])
+    return y.reshape(shape).transpose(0, 3, 1, 2), mean, var
