@@ -103,12 +103,6 @@ ARITHMETIC = [
     scalar("power_scalar", 0, np.power),
     scalar("power_scalar", 1, np.power),
     scalar("scalar_power", 2.5, lambda a, b: b**a),
-    OpRow(
-        "fused_add_scalars",
-        lambda a: ops.fused_add_scalars(a, 1.5, -4),
-        lambda a: a + 1.5 - 4,
-        normal(S),
-    ),
     unary("negate", np.negative, dtypes=NUMBERS),
 ]
 

@@ -184,6 +184,12 @@ SHAPES = [
         normal(S),
     ),
     OpRow(
+        "fused_add_scalars",
+        lambda a: ops.fused_add_scalars(a, 1.5, -4),
+        lambda a: (a + 1.5, a - 4),
+        normal(S),
+    ),
+    OpRow(
         "concatenate",
         lambda a, b: ops.concatenate([a, b], axis=-1),
         lambda a, b: np.concatenate([a, b], -1),

@@ -7,7 +7,6 @@ from .arithmetic import EWiseAdd as EWiseAdd
 from .arithmetic import EWiseDiv as EWiseDiv
 from .arithmetic import EWiseMul as EWiseMul
 from .arithmetic import EWisePow as EWisePow
-from .arithmetic import FusedAddScalars as FusedAddScalars
 from .arithmetic import MulScalar as MulScalar
 from .arithmetic import Negate as Negate
 from .arithmetic import PowerScalar as PowerScalar
@@ -16,7 +15,6 @@ from .arithmetic import add as add
 from .arithmetic import add_scalar as add_scalar
 from .arithmetic import divide as divide
 from .arithmetic import divide_scalar as divide_scalar
-from .arithmetic import fused_add_scalars as fused_add_scalars
 from .arithmetic import mul_scalar as mul_scalar
 from .arithmetic import multiply as multiply
 from .arithmetic import negate as negate
@@ -139,8 +137,10 @@ from .shape import squeeze as squeeze
 from .shape import stack as stack
 from .shape import transpose as transpose
 from .shape import undilate as undilate
+from .tuples import FusedAddScalars as FusedAddScalars
 from .tuples import MakeTensorTuple as MakeTensorTuple
 from .tuples import TupleGetItem as TupleGetItem
+from .tuples import fused_add_scalars as fused_add_scalars
 from .tuples import make_tuple as make_tuple
 from .tuples import tuple_get_item as tuple_get_item
 

@@ -57,26 +57,6 @@ def add_scalar(a: Tensor, scalar: Number) -> Tensor:
     return AddScalar(scalar)(a)
 
 
-class FusedAddScalars(TensorOp):
-    """(a + c0) + c1 in one pass."""
-
-    def __init__(self, c0: Any, c1: Any) -> None:
-        self.c0 = as_number("fused_add_scalars", c0)
-        self.c1 = as_number("fused_add_scalars", c1)
-
-    def compute(self, a: Array) -> Array:
-        return a + (self.c0 + self.c1)
-
-    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        return out_grad
-
-
-@op(FusedAddScalars)
-def fused_add_scalars(x: Tensor, c0: Number, c1: Number) -> Tensor:
-    """x + (c0 + c1)."""
-    return FusedAddScalars(c0, c1)(x)
-
-
 class EWiseMul(TensorOp):
     """a * b."""
 

@@ -34,7 +34,7 @@ class Softmax(TensorOp):
         self.axis = axis
 
     def compute(self, a: Array) -> Array:
-        _check_floating("softmax", a)
+        a = _as_floats(a)
         return accelerated.softmax(a, normalize_axis("softmax", self.axis, a.ndim))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ class Softmax(TensorOp):
 
 @op(Softmax)
 def softmax(a: Tensor, axis: int = -1) -> Tensor:
-    """exp(a) / sum(exp(a)) along ``axis``; floating dtypes only."""
+    """exp(a) / sum(exp(a)) along ``axis``."""
     return Softmax(axis)(a)
 
 
@@ -55,7 +55,7 @@ class LogSoftmax(TensorOp):
         self.axis = axis
 
     def compute(self, a: Array) -> Array:
-        _check_floating("logsoftmax", a)
+        a = _as_floats(a)
         return accelerated.log_softmax(a, normalize_axis("logsoftmax", self.axis, a.ndim))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class LogSumExp(TensorOp):
         self.axes, self.keepdims = axes, keepdims
 
     def compute(self, a: Array) -> Array:
-        _check_floating("logsumexp", a)
+        a = _as_floats(a)
         axes = normalize_axes("logsumexp", self.axes, a.ndim)
         if any(a.shape[axis] == 0 for axis in axes):
             raise ShapeError(
@@ -107,7 +107,7 @@ class CrossEntropy(TensorOp):
         self.labels, self.smoothing = labels, smoothing
 
     def compute(self, logits: Array) -> Array:
-        return accelerated.cross_entropy(logits, self.labels, self.smoothing)
+        return accelerated.cross_entropy(_as_floats(logits), self.labels, self.smoothing)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         return CrossEntropyGrad(self.labels, self.smoothing)(out_grad, node.inputs[0])
@@ -120,6 +120,7 @@ class CrossEntropyGrad(TensorOp):
         self.labels, self.smoothing = labels, smoothing
 
     def compute(self, grad: Array, logits: Array) -> Array:
+        logits = _as_floats(logits)
         return accelerated.cross_entropy_grad(grad, logits, self.labels, self.smoothing)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,7 +154,6 @@ def cross_entropy(
     if reduction == "mean" and shape[0] == 0:
         raise ShapeError("cross_entropy: no mean of an empty batch, got (0, C); skip it")
     data = logits.realize_cached_data()
-    _check_floating("cross_entropy", data)
     labels = from_numpy(_class_ids(ids, shape), device_of(data), np.int64)
     losses = CrossEntropy(labels, float(label_smoothing))(logits)
     if reduction == "none":
@@ -187,6 +187,6 @@ def _class_ids(ids: Any, shape: tuple[int, int]) -> Array:
     return host.astype(np.int64)
 
 
-def _check_floating(name: str, a: Array) -> None:
-    if not is_floating(a.dtype):
-        raise DTypeError(f"{name}: needs a floating dtype, got {a.dtype}; cast to float32")
+def _as_floats(a: Array) -> Array:
+    """Whole numbers as floats, as exp and log take them."""
+    return a if is_floating(a.dtype) else a * 1.0
