@@ -16,6 +16,9 @@ from .base import OPTIONAL, REQUIRED, SERVICES, Backend
 
 MODULE = "needle.backend_ndarray.ndarray_backend_cpu"
 
+COURSE = ("matmul_tiled", "__tile_size__", "__device_name__")
+"""What programs for the course ask the device for, besides the interface."""
+
 
 def load() -> Backend:
     """The CPU backend; DeviceError with the remedy where it cannot be had."""
@@ -55,7 +58,7 @@ def backend_of(module: ModuleType) -> Backend:
 
     Functions of a compiled module do not bind ``self``, so a call goes straight to the kernel.
     """
-    names = (*REQUIRED, *OPTIONAL, *SERVICES)
+    names = (*REQUIRED, *OPTIONAL, *SERVICES, *COURSE)
     members: dict[str, Any] = {n: getattr(module, n) for n in names if hasattr(module, n)}
     if missing := [name for name in REQUIRED if name not in members]:
         raise DeviceError(
