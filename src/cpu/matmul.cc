@@ -231,14 +231,10 @@ void matmul_typed(const View& a, const View& b, const View& out) {
 // Integers are multiplied as unsigned ones: the same bits, and overflow wraps.
 void matmul(In a, In b, Out out) {
   switch (out.dtype) {
-    case DType::kFloat32:
-      return matmul_typed<float>(a, b, out);
-    case DType::kFloat64:
-      return matmul_typed<double>(a, b, out);
-    case DType::kInt32:
-      return matmul_typed<std::uint32_t>(a, b, out);
-    default:
-      return matmul_typed<std::uint64_t>(a, b, out);
+    case DType::kFloat32: return matmul_typed<float>(a, b, out);
+    case DType::kFloat64: return matmul_typed<double>(a, b, out);
+    case DType::kInt32: return matmul_typed<std::uint32_t>(a, b, out);
+    default: return matmul_typed<std::uint64_t>(a, b, out);
   }
 }
 

@@ -110,7 +110,8 @@ def _first_difference(
     ]
     return (
         f"{int(wrong.sum())} of {expected.size} elements differ, first at {place}: "
-        f"inputs {'; '.join(values) or 'none'}, expected {expected[place].item()!r}, got {got[place].item()!r}"
+        f"inputs {'; '.join(values) or 'none'}, "
+        f"expected {expected[place].item()!r}, got {got[place].item()!r}"
     )
 
 

@@ -83,13 +83,13 @@ def _loss_cases(dtype: DType) -> Iterator[Case]:
 
             def loss(a: HostArray, ids: HostArray, smoothing: float = smoothing) -> Any:
                 run = accelerated.cross_entropy.definition
-                return in_float64(lambda *wide: run(*wide, smoothing))(a, ids)
+                return in_float64(lambda a, ids: run(a, ids, smoothing))(a, ids)
 
             def slope(
                 g: HostArray, a: HostArray, ids: HostArray, smoothing: Any = smoothing
             ) -> Any:
                 run = accelerated.cross_entropy_grad.definition
-                return in_float64(lambda *wide: run(*wide, smoothing))(g, a, ids)
+                return in_float64(lambda g, a, ids: run(g, a, ids, smoothing))(g, a, ids)
 
             label = f"{dtype} {(n, classes)} smoothing {smoothing}"
             call = _kernel("cross_entropy", smoothing)
