@@ -6,6 +6,7 @@ and wrap negative ones. The definitions of the row operations are loops over row
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -101,10 +102,7 @@ def argmax(a: Array, axis: int, keepdims: bool) -> Array:
 
 @argmax.kernel
 def _(backend: Backend, a: Array, axis: int, keepdims: bool) -> Array:
-    axis = normalize_axis("argmax", axis, a.ndim)
-    out = empty(a, reduced_shape(a.shape, (axis,), True), "int64")
-    backend.argmax(a._view, out._view, axis)
-    return out if keepdims else out.reshape(reduced_shape(a.shape, (axis,), False))
+    return _positions(backend.argmax, a, normalize_axis("argmax", axis, a.ndim), keepdims)
 
 
 @accelerated(floating=False)
@@ -117,7 +115,11 @@ def argmin(a: Array, axis: int, keepdims: bool) -> Array:
 
 @argmin.kernel
 def _(backend: Backend, a: Array, axis: int, keepdims: bool) -> Array:
-    axis = normalize_axis("argmin", axis, a.ndim)
+    return _positions(backend.argmin, a, normalize_axis("argmin", axis, a.ndim), keepdims)
+
+
+def _positions(kernel: Callable[..., None], a: Array, axis: int, keepdims: bool) -> Array:
+    """What ``kernel`` finds along an axis: it writes with the axis kept, as size 1."""
     out = empty(a, reduced_shape(a.shape, (axis,), True), "int64")
-    backend.argmin(a._view, out._view, axis)
+    kernel(a._view, out._view, axis)
     return out if keepdims else out.reshape(reduced_shape(a.shape, (axis,), False))

@@ -6,7 +6,7 @@ gradients are the formulas of Ioffe & Szegedy 2015 (section 3), written with the
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from ..backends.base import Backend
 from .registry import Array, accelerated, empty
@@ -22,15 +22,36 @@ def _moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
     return mean, xp.mean(centred * centred, axis=axes, keepdims=True)
 
 
-def _input_grad(
-    grad: Array, normalised: Array, weight: Array, deviation: Array, axes: tuple[int, ...]
-) -> Array:
-    """The gradient through (x - mean) / deviation * weight, mean and deviation over ``axes``."""
-    xp = grad.__array_namespace__()
+def _normalised(x: Array, weight: Array, bias: Array, eps: float, axes: tuple[int, ...]) -> Triple:
+    """(x - mean) / sqrt(var + eps) * weight + bias, mean and var over ``axes`` (kept as size 1)."""
+    xp = x.__array_namespace__()
+    mean, var = _moments(x, axes)
+    return (x - mean) / xp.sqrt(var + eps) * weight + bias, mean, var
+
+
+def _gradients(
+    grad: Array, x: Array, weight: Array, mean: Array, var: Array, eps: float, axes: tuple[int, ...]
+) -> Triple:
+    """The gradients of ``_normalised`` for x, weight and bias; mean and var depend on x."""
+    xp = x.__array_namespace__()
+    deviation = xp.sqrt(var + eps)
+    normalised = (x - mean) / deviation
     g = grad * weight
     along_mean = xp.mean(g, axis=axes, keepdims=True)
     along_x = xp.mean(g * normalised, axis=axes, keepdims=True)
-    return (g - along_mean - normalised * along_x) / deviation
+    x_grad = (g - along_mean - normalised * along_x) / deviation
+    rows = _all_but_last(x)
+    return x_grad, xp.sum(grad * normalised, axis=rows), xp.sum(grad, axis=rows)
+
+
+def _all_but_last(x: Array) -> tuple[int, ...]:
+    return tuple(range(x.ndim - 1))
+
+
+def _run(kernel: Callable[..., None], inputs: Sequence[Array], outs: Triple, eps: float) -> Triple:
+    """``kernel`` on the views of inputs and outs; the outs."""
+    kernel(*(a._view for a in (*inputs, *outs)), float(eps))
+    return outs
 
 
 @accelerated
@@ -40,19 +61,14 @@ def batch_norm(x: Array, weight: Array, bias: Array, eps: float) -> Triple:
     y = (x - mean) / sqrt(var + eps) * weight + bias.
     """
     xp = x.__array_namespace__()
-    mean, var = _moments(x, tuple(range(x.ndim - 1)))
-    y = (x - mean) / xp.sqrt(var + eps) * weight + bias
+    y, mean, var = _normalised(x, weight, bias, eps, _all_but_last(x))
     return y, xp.reshape(mean, weight.shape), xp.reshape(var, weight.shape)
 
 
 @batch_norm.kernel
 def _(backend: Backend, x: Array, weight: Array, bias: Array, eps: float) -> Triple:
-    channels = x.shape[-1:]
-    y, mean, var = empty(x, x.shape), empty(x, channels), empty(x, channels)
-    backend.batch_norm(
-        x._view, weight._view, bias._view, y._view, mean._view, var._view, float(eps)
-    )
-    return y, mean, var
+    outs = empty(x, x.shape), empty(x, x.shape[-1:]), empty(x, x.shape[-1:])
+    return _run(backend.batch_norm, (x, weight, bias), outs, eps)
 
 
 @accelerated
@@ -60,12 +76,7 @@ def batch_norm_grad(
     grad: Array, x: Array, weight: Array, mean: Array, var: Array, eps: float
 ) -> Triple:
     """(dx, dweight, dbias) of batch_norm's y, through mean and var too; grad as x (..., C)."""
-    xp = x.__array_namespace__()
-    axes = tuple(range(x.ndim - 1))
-    deviation = xp.sqrt(var + eps)
-    normalised = (x - mean) / deviation
-    x_grad = _input_grad(grad, normalised, weight, deviation, axes)
-    return x_grad, xp.sum(grad * normalised, axis=axes), xp.sum(grad, axis=axes)
+    return _gradients(grad, x, weight, mean, var, eps, _all_but_last(x))
 
 
 @batch_norm_grad.kernel
@@ -73,28 +84,20 @@ def _(
     backend: Backend, grad: Array, x: Array, weight: Array, mean: Array, var: Array, eps: float
 ) -> Triple:
     outs = empty(x, x.shape), empty(x, x.shape[-1:]), empty(x, x.shape[-1:])
-    views = (a._view for a in (grad, x, weight, mean, var, *outs))
-    arguments: list[Any] = [*views, float(eps)]
-    backend.batch_norm_grad(*arguments)
-    return outs
+    return _run(backend.batch_norm_grad, (grad, x, weight, mean, var), outs, eps)
 
 
 @accelerated
 def layer_norm(x: Array, weight: Array, bias: Array, eps: float) -> Triple:
     """(y, mean, var) for x (..., D), weight and bias (D,); mean and biased var (..., 1)."""
-    xp = x.__array_namespace__()
-    mean, var = _moments(x, (x.ndim - 1,))
-    return (x - mean) / xp.sqrt(var + eps) * weight + bias, mean, var
+    return _normalised(x, weight, bias, eps, (x.ndim - 1,))
 
 
 @layer_norm.kernel
 def _(backend: Backend, x: Array, weight: Array, bias: Array, eps: float) -> Triple:
     rows = (*x.shape[:-1], 1)
-    y, mean, var = empty(x, x.shape), empty(x, rows), empty(x, rows)
-    backend.layer_norm(
-        x._view, weight._view, bias._view, y._view, mean._view, var._view, float(eps)
-    )
-    return y, mean, var
+    outs = empty(x, x.shape), empty(x, rows), empty(x, rows)
+    return _run(backend.layer_norm, (x, weight, bias), outs, eps)
 
 
 @accelerated
@@ -102,12 +105,7 @@ def layer_norm_grad(
     grad: Array, x: Array, weight: Array, mean: Array, var: Array, eps: float
 ) -> Triple:
     """(dx, dweight, dbias) of layer_norm's y, through mean and var too; grad as x (..., D)."""
-    xp = x.__array_namespace__()
-    rows = tuple(range(x.ndim - 1))
-    deviation = xp.sqrt(var + eps)
-    normalised = (x - mean) / deviation
-    x_grad = _input_grad(grad, normalised, weight, deviation, (x.ndim - 1,))
-    return x_grad, xp.sum(grad * normalised, axis=rows), xp.sum(grad, axis=rows)
+    return _gradients(grad, x, weight, mean, var, eps, (x.ndim - 1,))
 
 
 @layer_norm_grad.kernel
@@ -115,7 +113,4 @@ def _(
     backend: Backend, grad: Array, x: Array, weight: Array, mean: Array, var: Array, eps: float
 ) -> Triple:
     outs = empty(x, x.shape), empty(x, x.shape[-1:]), empty(x, x.shape[-1:])
-    views = (a._view for a in (grad, x, weight, mean, var, *outs))
-    arguments: list[Any] = [*views, float(eps)]
-    backend.layer_norm_grad(*arguments)
-    return outs
+    return _run(backend.layer_norm_grad, (grad, x, weight, mean, var), outs, eps)

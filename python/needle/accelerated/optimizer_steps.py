@@ -6,7 +6,7 @@ place; the new parameters are new arrays, so that a graph may still hold the old
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..backends.base import Backend
 from .registry import Array, accelerated, empty
@@ -56,10 +56,7 @@ def _(
     settings = (lr, momentum, dampening, weight_decay, nesterov)
     if not _row_major(velocities):
         return sgd_step.definition(params, grads, velocities, *settings)
-    outs = [empty(p, p.shape) for p in params]
-    views = [[a.compact()._view for a in arrays] for arrays in (params, grads, velocities, outs)]
-    backend.sgd_step(views[0], views[1], views[2], views[3], *settings)
-    return outs
+    return _run(backend.sgd_step, (params, grads, velocities), settings)
 
 
 @accelerated
@@ -115,14 +112,17 @@ def _(
     settings = (lr, beta1, beta2, eps, weight_decay, decoupled, step)
     if not _row_major(firsts) or not _row_major(seconds):
         return adam_step.definition(params, grads, firsts, seconds, *settings)
-    outs = [empty(p, p.shape) for p in params]
-    views = [
-        [a.compact()._view for a in arrays] for arrays in (params, grads, firsts, seconds, outs)
-    ]
-    backend.adam_step(views[0], views[1], views[2], views[3], views[4], *settings)
-    return outs
+    return _run(backend.adam_step, (params, grads, firsts, seconds), settings)
 
 
 def _row_major(states: Arrays) -> bool:
     """State that changes in place must be compact as it is: a compact copy would not do."""
     return all(state.is_compact() for state in states)
+
+
+def _run(kernel: Callable[..., None], lists: Sequence[Arrays], settings: Sequence[float]) -> Arrays:
+    """``kernel`` on compact views of the lists, parameters first; the new parameters."""
+    outs = [empty(p, p.shape) for p in lists[0]]
+    views = ([a.compact()._view for a in arrays] for arrays in (*lists, outs))
+    kernel(*views, *settings)
+    return outs
