@@ -320,7 +320,10 @@ class Tensor(Value, TensorMethods):
     def item(self) -> Any:
         """The only element, as a Python number."""
         if self.size != 1:
-            raise ShapeError(f"item: the tensor must have one element, got shape {self.shape}")
+            raise ShapeError(
+                f"item: the tensor must have one element, got shape {self.shape}; use numpy(), "
+                "or sum or index it first"
+            )
         return self.numpy().reshape(())[()].item()
 
     def __float__(self) -> float:

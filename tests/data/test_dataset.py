@@ -30,6 +30,11 @@ def test_transforms_of_a_dataset_run_in_order():
     assert Squares().apply_transforms(3) == 3
 
 
+def test_a_single_transform_is_refused():
+    with pytest.raises(TypeError, match="Squares: transforms must be a list, got ToCHW; put it in"):
+        Squares(transforms=data.ToCHW())
+
+
 def test_a_bare_dataset_says_what_to_define():
     with pytest.raises(NotImplementedError, match="must define __getitem__"):
         data.Dataset()[0]

@@ -38,6 +38,13 @@ def test_the_courses_dataset(tmp_path, suffix):
     assert labels.tolist() == [2, 3, 4]
 
 
+def test_the_courses_dataset_says_which_file_is_missing(tmp_path):
+    images, labels = pair(write_set(tmp_path))
+    labels.unlink()
+    with pytest.raises(DataError, match=r"MNISTDataset: needs the file .*train-labels.*, got none"):
+        data.MNISTDataset(images, labels)
+
+
 def test_the_courses_batches_are_the_slices(tmp_path):
     dataset = data.MNISTDataset(*pair(write_set(tmp_path)))
     for i, (images, labels) in enumerate(data.DataLoader(dataset, 6)):

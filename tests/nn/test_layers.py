@@ -199,6 +199,13 @@ def cross_entropy(logits, ids, smoothing=0.0):
     return -(q * logp).sum(1)
 
 
+def test_softmax_loss_takes_ids_that_are_no_tensor(device):
+    logits = tensor(randn(3, 4), device)
+    expected = nn.SoftmaxLoss()(logits, tensor([2, 0, 1], device, "int64")).item()
+    for ids in ([2, 0, 1], np.array([2, 0, 1]), np.array([2.0, 0.0, 1.0])):
+        assert nn.SoftmaxLoss()(logits, ids).item() == expected
+
+
 def test_softmax_loss_takes_float_ids(device):
     logits, ids = randn(6, 4), np.array([0, 3, 1, 2, 2, 0])
     expected = cross_entropy(logits, ids).mean()
@@ -306,6 +313,8 @@ def test_conv2d_with_rectangles(device):
 
 
 def test_conv_refuses_what_does_not_fit():
+    with pytest.raises(ShapeError, match="channels and kernel_size must be at least 1, got 1 -> 2"):
+        nn.Conv2d(1, 2, (3, 0))
     with pytest.raises(ShapeError, match=r"Conv: input must be \(N, C, H, W\) with C=3, got shape"):
         nn.Conv(3, 4, 3)(ndl.init.zeros(2, 4, 8, 8))
     with pytest.raises(ShapeError, match=r"Conv: input must be"):

@@ -167,6 +167,8 @@ def test_wrong_groups_are_refused():
         optim.SGD([{"params": [a]}, {"params": [b, a]}])
     with pytest.raises(TypeError, match="parameters must be Tensors, got Linear; pass model.param"):
         optim.Adam([ndl.nn.Linear(2, 2)])
+    with pytest.raises(TypeError, match="parameters must be Tensors, got Linear; pass model.param"):
+        optim.Adam(ndl.nn.Linear(2, 2))
     assert optim.Adam(a).params == [a]
     with pytest.raises(ValueError, match="nesterov needs momentum > 0"):
         optim.SGD([a], nesterov=True)

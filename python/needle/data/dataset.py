@@ -22,7 +22,8 @@ Indices = npt.NDArray[np.int64]
 class Dataset:
     """A map from 0 .. len-1 to samples; subclasses define ``__getitem__`` and ``__len__``.
 
-    ``transforms`` is a sequence of callables that ``apply_transforms`` runs in order.
+    ``transforms`` is a sequence of callables that ``apply_transforms`` runs in order; TypeError
+    for a single one.
     """
 
     transforms: Sequence[Transform] | None = None
@@ -30,6 +31,11 @@ class Dataset:
     """For images the order of their axes, "HWC" or "CHW"; None where that says nothing."""
 
     def __init__(self, transforms: Sequence[Transform] | None = None) -> None:
+        if callable(transforms):
+            raise TypeError(
+                f"{type(self).__name__}: transforms must be a list, got "
+                f"{type(transforms).__name__}; put it in brackets"
+            )
         self.transforms = transforms
 
     def __getitem__(self, index: Any) -> Any:

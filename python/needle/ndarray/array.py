@@ -430,7 +430,7 @@ def same_device(op: str, a: NDArray, b: NDArray) -> None:
     if a._device != b._device:
         raise DeviceError(
             f"{op}: operands must be on one device, got {a._device} and {b._device}; "
-            f"move one with .to(device)"
+            f"make both with the same device=, or move one with .to(device)"
         )
 
 

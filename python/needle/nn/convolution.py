@@ -37,14 +37,19 @@ class Conv2d(Module):
         dtype: Any = "float32",
     ) -> None:
         super().__init__()
+        name = type(self).__name__
         if groups < 1 or in_channels % groups or out_channels % groups:
             raise ShapeError(
-                f"{type(self).__name__}: groups must divide in_channels and out_channels, got "
+                f"{name}: groups must divide in_channels and out_channels, got "
                 f"groups={groups} for {in_channels} -> {out_channels}; change one of them"
             )
-        name = type(self).__name__
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size = pair(name, "kernel_size", kernel_size)
+        if min(in_channels, out_channels, *self.kernel_size) < 1:
+            raise ShapeError(
+                f"{name}: channels and kernel_size must be at least 1, got {in_channels} -> "
+                f"{out_channels}, kernel_size={kernel_size}; give positive sizes"
+            )
         self.stride = pair(name, "stride", stride)
         self.padding = pair(name, "padding", padding)
         self.dilation = pair(name, "dilation", dilation)

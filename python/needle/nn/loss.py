@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .. import ops
@@ -13,10 +15,11 @@ from .module import Module
 class SoftmaxLoss(Module):
     """Mean softmax loss of logits (N, C) and class ids y (N,), the course's form.
 
-    Class ids may come as whole floats (course data loaders make float32 of everything).
+    ``y`` is a Tensor, array or list; ids may come as whole floats (course data loaders make
+    float32 of everything). ShapeError or DTypeError where they are not one class id a row.
     """
 
-    def forward(self, logits: Tensor, y: Tensor) -> Tensor:
+    def forward(self, logits: Tensor, y: Any) -> Tensor:
         return ops.cross_entropy(logits, _whole(y))
 
 
@@ -30,16 +33,19 @@ class CrossEntropyLoss(Module):
     def extra_repr(self) -> str:
         return f"label_smoothing={self.label_smoothing}, reduction={self.reduction!r}"
 
-    def forward(self, logits: Tensor, ids: Tensor) -> Tensor:
+    def forward(self, logits: Tensor, ids: Any) -> Tensor:
         return ops.cross_entropy(
             logits, ids, label_smoothing=self.label_smoothing, reduction=self.reduction
         )
 
 
-def _whole(y: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """The ids as int64; DTypeError if one is NaN or has a fraction."""
-    host = y.numpy()
-    if host.dtype.kind == "f" and not (np.isfinite(host) & (host == np.floor(host))).all():
-        wrong = host[~(np.isfinite(host) & (host == np.floor(host)))].reshape(-1)[0]
+def _whole(y: Any) -> np.ndarray[Any, np.dtype[Any]]:
+    """The ids with whole floats as int64; DTypeError if one is NaN or has a fraction."""
+    host = np.asarray(y)
+    if host.dtype.kind != "f":
+        return host  # cross_entropy says what it takes
+    whole = np.isfinite(host) & (host == np.floor(host))
+    if not whole.all():
+        wrong = host[~whole].reshape(-1)[0]
         raise DTypeError(f"SoftmaxLoss: class ids must be whole numbers, got {wrong}; pass ids")
     return host.astype(np.int64)

@@ -42,7 +42,7 @@ class Optimizer:
     """
 
     def __init__(self, params: Iterable[Tensor] | Iterable[Group], **options: Any) -> None:
-        given: list[Any] = [params] if isinstance(params, Tensor) else list(params)
+        given: list[Any] = _listed(type(self).__name__, params)
         groups = given if given and isinstance(given[0], dict) else [{"params": given}]
         self.param_groups: list[Group] = []
         self.state: dict[Tensor, dict[str, Array]] = {}
@@ -64,14 +64,10 @@ class Optimizer:
                 f"{type(self).__name__}: a parameter group has unknown options "
                 f"{sorted(unknown)}; known: {sorted(self._defaults)}"
             )
-        params = group["params"]
-        listed = [params] if isinstance(params, Tensor) else list(params)
+        listed = _listed(type(self).__name__, group["params"])
         for p in listed:
             if not isinstance(p, Tensor):
-                raise TypeError(
-                    f"{type(self).__name__}: parameters must be Tensors, got {type(p).__name__}; "
-                    "pass model.parameters()"
-                )
+                raise _not_parameters(type(self).__name__, p)
         known = {id(p) for p in self.params}
         if len({id(p) for p in listed} | known) < len(listed) + len(known):
             raise ValueError(
@@ -177,6 +173,21 @@ def clip_grad_norm(params: Iterable[Tensor], max_norm: float) -> float:
         for p, g in zip(with_grad, grads, strict=True):
             p.grad = Tensor.make_const(g * factor)
     return norm
+
+
+def _listed(name: str, params: Any) -> list[Any]:
+    """One Tensor or an iterable as a list; TypeError for a model or anything else."""
+    if isinstance(params, Tensor):
+        return [params]
+    if not isinstance(params, Iterable):
+        raise _not_parameters(name, params)
+    return list(params)
+
+
+def _not_parameters(name: str, got: Any) -> TypeError:
+    return TypeError(
+        f"{name}: parameters must be Tensors, got {type(got).__name__}; pass model.parameters()"
+    )
 
 
 def _alike(params: Sequence[Tensor]) -> list[list[Tensor]]:

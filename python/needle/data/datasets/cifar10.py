@@ -19,7 +19,7 @@ from ..archives import download_archive
 from ..dataset import ImageArrays, Transform
 from ..download import Digest, RemoteFile
 from ..pickle_reading import read_pickle
-from .mnist import check_labels
+from .mnist import check_is_there, check_labels
 
 PathLike = str | os.PathLike[str]
 Pixels = npt.NDArray[np.uint8]
@@ -99,11 +99,7 @@ class CIFAR10Dataset(ImageArrays):
     ) -> None:
         paths = [Path(base_folder) / name for name in BATCHES[bool(train)]]
         for path in paths:
-            if not path.is_file():
-                raise DataError(
-                    f"CIFAR10Dataset: needs the file {path}, got none; give the folder that has "
-                    f"it, or fetch it by CIFAR10(root, download=True)"
-                )
+            check_is_there("CIFAR10Dataset", path, "CIFAR10(root, download=True)")
         images, labels = read_batches(paths, "python")
         super().__init__(images, labels, transforms)
 

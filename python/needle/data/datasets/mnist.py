@@ -29,7 +29,7 @@ class MNISTDataset(ImageArrays):
     """The course's: one pair of IDX files, gzipped or not.
 
     Items are ``(float32 (28, 28, 1) in 0..1, int64 label)``; transforms see the same shape.
-    Raises DataError for damaged files or a different number of images and labels.
+    Raises DataError for files missing or damaged, or a different number of images and labels.
     """
 
     def __init__(
@@ -38,6 +38,8 @@ class MNISTDataset(ImageArrays):
         label_filename: PathLike,
         transforms: Sequence[Transform] | None = None,
     ) -> None:
+        for path in (image_filename, label_filename):
+            check_is_there("MNISTDataset", path, "MNIST(root, download=True)")
         images, labels = read_pair(image_filename, label_filename)
         super().__init__(images, labels, transforms, layout="HWC")
 
@@ -169,6 +171,15 @@ class FashionMNIST(MNIST):
                 f"{path}: expected Fashion-MNIST, got the labels of MNIST; put Fashion-MNIST's "
                 f"files into a folder {cls.folders[0]}"
             )
+
+
+def check_is_there(owner: str, path: PathLike, source: str) -> None:
+    """DataError that names ``source``, from where the file can be had, if there is none."""
+    if not os.path.isfile(path):
+        raise DataError(
+            f"{owner}: needs the file {path}, got none; give the path where it is, or fetch it "
+            f"by {source}"
+        )
 
 
 def read_pair(
