@@ -110,7 +110,7 @@ def roll(x: NDArray, /, shift: Any, *, axis: Any = None) -> NDArray:
 def _roll_axis(x: NDArray, shift: int, axis: int) -> NDArray:
     cut = -shift % x.shape[axis] if x.shape[axis] else 0
     before = (slice(None),) * axis
-    return concat([x[(*before, slice(cut, None))], x[(*before, slice(None, cut))]], axis=axis)
+    return concat([x[before + (slice(cut, None),)], x[before + (slice(None, cut),)]], axis=axis)
 
 
 def concat(arrays: Sequence[NDArray], /, *, axis: int | None = 0) -> NDArray:

@@ -270,7 +270,7 @@ class Split(TensorTupleOp):
     def compute(self, a: Array) -> tuple[Array, ...]:
         axis = normalize_axis("split", self.axis, len(a.shape))
         before = (slice(None),) * axis
-        return tuple(a[(*before, i)] for i in range(a.shape[axis]))
+        return tuple(a[before + (i,)] for i in range(a.shape[axis]))
 
     def gradient(self, out_grad: TensorTuple, node: Tensor) -> Tensor:
         return stack(tuple(out_grad), self.axis)
