@@ -1,0 +1,156 @@
+"""Initial values by exact number: one draw of the global stream per tensor, course formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle as ndl
+import needle.nn as nn
+from needle.backend_selection import BACKEND
+from tests.course.reference import drawn
+
+CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "rand": (lambda: ndl.init.rand(3, 4), lambda: drawn(np.random.rand(3, 4))),
+    "rand in bounds": (
+        lambda: ndl.init.rand(3, 4, low=-2, high=5),
+        lambda: drawn(np.random.rand(3, 4)) * 7 - 2,
+    ),
+    "randn": (
+        lambda: ndl.init.randn(5, mean=2, std=0.5),
+        lambda: drawn(np.random.randn(5)) * 0.5 + 2,
+    ),
+    "randb": (
+        lambda: ndl.init.randb(40, p=0.3, dtype="float32"),
+        lambda: drawn(np.random.rand(40)) <= 0.3,
+    ),
+    "xavier_uniform": (
+        lambda: ndl.init.xavier_uniform(3, 5, gain=1.5),
+        lambda: (2 * drawn(np.random.rand(3, 5)) - 1) * 1.5 * np.sqrt(6 / 8),
+    ),
+    "xavier_normal": (
+        lambda: ndl.init.xavier_normal(3, 5, gain=0.33),
+        lambda: drawn(np.random.randn(3, 5)) * 0.33 * np.sqrt(2 / 8),
+    ),
+    "kaiming_uniform": (
+        lambda: ndl.init.kaiming_uniform(3, 5),
+        lambda: (2 * drawn(np.random.rand(3, 5)) - 1) * np.sqrt(6 / 3),
+    ),
+    "kaiming_uniform of a shape": (
+        lambda: ndl.init.kaiming_uniform(27, 36, shape=(3, 3, 3, 4)),
+        lambda: (2 * drawn(np.random.rand(3, 3, 3, 4)) - 1) * np.sqrt(6 / 27),
+    ),
+    "kaiming_normal": (
+        lambda: ndl.init.kaiming_normal(3, 5, nonlinearity="relu"),
+        lambda: drawn(np.random.randn(3, 5)) * np.sqrt(2 / 3),
+    ),
+    "constant": (lambda: ndl.init.constant(2, 3, c=4.5), lambda: np.full((2, 3), 4.5)),
+    "one_hot": (
+        lambda: ndl.init.one_hot(4, ndl.Tensor([3, 0, 1])),
+        lambda: np.eye(4)[[3, 0, 1]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_init(name: str) -> None:
+    make, expected = CASES[name]
+    np.random.seed(42)
+    tensor, state = make(), np.random.get_state()[2]
+    np.random.seed(42)
+    np.testing.assert_allclose(tensor.numpy(), expected(), rtol=2e-7, atol=2e-7)
+    assert np.random.get_state()[2] == state
+    assert tensor.dtype == "float32" and not tensor.requires_grad
+    assert tensor.device == ndl.cpu()
+
+
+def test_options_of_every_initialiser(device: Any) -> None:
+    for make in (
+        ndl.init.rand,
+        ndl.init.randn,
+        ndl.init.constant,
+        ndl.init.ones,
+        ndl.init.zeros,
+        ndl.init.randb,
+        ndl.init.xavier_uniform,
+        ndl.init.xavier_normal,
+        ndl.init.kaiming_uniform,
+        ndl.init.kaiming_normal,
+    ):
+        tensor = make(2, 3, device=device, dtype="float64", requires_grad=True)
+        assert tensor.device == device and tensor.dtype == "float64" and tensor.requires_grad
+        assert tensor.shape == (2, 3)
+    like = ndl.Tensor(np.ones((2, 3)), device=device, dtype="float64")
+    for made, value in ((ndl.init.zeros_like(like), 0), (ndl.ones_like(like), 1)):
+        assert made.device == device and made.dtype == "float64"
+        assert (made.numpy() == value).all() and made.shape == (2, 3)
+    assert ndl.init.randb(3).dtype == "bool"
+
+
+def uniform(bound: float, *shape: int) -> Any:
+    return (2 * drawn(np.random.rand(*shape)) - 1) * bound
+
+
+def test_linear_draws_weight_then_bias() -> None:
+    np.random.seed(1)
+    layer = nn.Linear(7, 4)
+    np.random.seed(1)
+    weight = uniform(np.sqrt(6 / 7), 7, 4)
+    np.testing.assert_allclose(layer.weight.numpy(), weight, rtol=1e-6, atol=1e-7)
+    bias = uniform(np.sqrt(6 / 4), 4, 1).reshape(1, 4)
+    np.testing.assert_allclose(layer.bias.numpy(), bias, rtol=1e-6, atol=1e-7)
+    assert layer.bias.shape == (1, 4)
+    np.random.seed(1)
+    bare = nn.Linear(7, 4, bias=False)
+    np.testing.assert_array_equal(bare.weight.numpy(), layer.weight.numpy())
+    assert len(bare.parameters()) == 1
+
+
+def test_conv_draws_weight_then_bias() -> None:
+    np.random.seed(2)
+    layer = nn.Conv(3, 8, 5, stride=2)
+    np.random.seed(2)
+    weight = uniform(np.sqrt(6 / 75), 5, 5, 3, 8)
+    np.testing.assert_allclose(layer.weight.numpy(), weight, rtol=1e-6, atol=1e-7)
+    bias = uniform(1 / np.sqrt(75), 8)
+    np.testing.assert_allclose(layer.bias.numpy(), bias, rtol=1e-6, atol=1e-7)
+    assert layer.bias.shape == (8,) and layer.weight.shape == (5, 5, 3, 8)
+    assert nn.Conv(3, 8, (3, 3), stride=(2, 2)).weight.shape == (3, 3, 3, 8)
+
+
+def test_resnet9_draws_in_forward_order() -> None:
+    from apps.models import ResNet9
+
+    np.random.seed(3)
+    model = ResNet9()
+    np.random.seed(3)
+    shapes = []
+    convolutions = [(3, 16, 7), (16, 32, 3), (32, 32, 3), (32, 32, 3), (32, 64, 3), (64, 128, 3)]
+    for inputs, outputs, kernel in [*convolutions, (128, 128, 3), (128, 128, 3)]:
+        area = kernel * kernel * inputs
+        shapes.append(uniform(np.sqrt(6 / area), kernel, kernel, inputs, outputs))
+        shapes.append(uniform(1 / np.sqrt(area), outputs))
+        shapes += [np.ones(outputs), np.zeros(outputs)]
+    for inputs, outputs in [(128, 128), (128, 10)]:
+        shapes.append(uniform(np.sqrt(6 / inputs), inputs, outputs))
+        shapes.append(uniform(np.sqrt(6 / outputs), outputs, 1).reshape(1, outputs))
+    parameters = model.parameters()
+    assert len(parameters) == len(shapes)
+    for parameter, expected in zip(parameters, shapes, strict=True):
+        np.testing.assert_allclose(parameter.numpy(), expected, rtol=1e-5, atol=1e-7)
+    assert sum(int(np.prod(p.shape)) for p in parameters) == 431946
+
+
+def test_mode_of_the_draws() -> None:
+    """Needle's arrays round to float32 before scaling, NumPy's after, both as the course."""
+    np.random.seed(0)
+    exact = np.random.randn(1000)
+    np.random.seed(0)
+    ours = ndl.init.randn(1000, std=1.1).numpy()
+    rounded_first = exact.astype("float32") * np.float32(1.1)
+    rounded_last = (exact * 1.1).astype("float32")
+    assert (rounded_first != rounded_last).any()
+    np.testing.assert_array_equal(ours, rounded_first if BACKEND == "nd" else rounded_last)
