@@ -14,7 +14,7 @@ endif
 
 BIN := $(abspath $(VENV))/bin
 RUN := PYTHONPATH=python:. $(BIN)/python
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 CMAKE := $(if $(CXX),CXX=$(CXX)) $(BIN)/cmake
 CONFIGURE = $(CMAKE) -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja \
 	-DPython_EXECUTABLE=$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
@@ -34,19 +34,26 @@ $(VENV)/.needle-created:
 	@touch $@
 
 $(VENV)/.needle-%: pyproject.toml $(VENV)/.needle-created
-	@echo "needle: installing packages ($*)"
+	@echo "needle: installing packages into $(VENV) ($*)"
 	@$(BIN)/python .ci/requirements.py build $* > $@.txt
 	@$(PIP) install --requirement $@.txt
 	@touch $@
 
 $(BUILD)/.configured-$(notdir $(VENV)): CMakeLists.txt $(VENV)/.needle-train
-	@sh .ci/preflight.sh "$(PYTHON)" "$(CXX)"
+	@sh .ci/preflight.sh "$(BIN)/python" "$(CXX)"
 	@rm -rf $(BUILD) && mkdir -p $(BUILD)
 	@$(CONFIGURE) -B $(BUILD) -DCMAKE_BUILD_TYPE=Release -DNEEDLE_BUILD_TESTS=ON > $@.log 2>&1 \
 		|| { cat $@.log; exit 1; }
 	@touch $@
 
-build: $(BUILD)/.configured-$(notdir $(VENV))  ## the C++ extension, what changed of it
+# The first build shows its progress on a terminal; later ones speak only when something is wrong.
+$(BUILD)/.compiled: $(BUILD)/.configured-$(notdir $(VENV))
+	@echo "needle: compiling the C++ kernels, once; one to three minutes on two cores"
+	@[ -t 1 ] || quiet=--quiet; NINJA_STATUS="needle: compiling [%f/%t] " \
+		$(CMAKE) --build $(BUILD) -j $(JOBS) -- $$quiet
+	@touch $@
+
+build: $(BUILD)/.compiled  ## the C++ extension, what changed of it
 	@$(CMAKE) --build $(BUILD) -j $(JOBS) -- --quiet
 
 # ---- jobs ----------------------------------------------------------------------------------------
@@ -63,13 +70,16 @@ EXTENSION := needle.backend_ndarray.ndarray_backend_cpu
 PYTEST := -m pytest -n $(JOBS)
 
 test: $(VENV)/.needle-test build  ## every test, on every instruction set and in NumPy mode
-	$(BIN)/ctest --test-dir $(BUILD) --output-on-failure
-	for isa in $$($(RUN) -c "import $(EXTENSION) as m; print(*m.available_isas()[:-1])"); do \
-		echo "NEEDLE_CPU_ISA=$$isa"; \
+	@echo "needle: the C++ tests"
+	@$(BIN)/ctest --test-dir $(BUILD) --output-on-failure --progress
+	@for isa in $$($(RUN) -c "import $(EXTENSION) as m; print(*m.available_isas()[:-1])"); do \
+		echo "needle: the tests of kernels, NEEDLE_CPU_ISA=$$isa"; \
 		NEEDLE_CPU_ISA=$$isa $(RUN) $(PYTEST) -q $(KERNEL_TESTS) || exit 1; \
 	done
-	NEEDLE_BACKEND=np $(RUN) $(PYTEST) -q $(NUMPY_TESTS)
-	$(RUN) $(PYTEST) $(PYTEST_ARGS)
+	@echo "needle: what needs no compiled code, NEEDLE_BACKEND=np"
+	@NEEDLE_BACKEND=np $(RUN) $(PYTEST) -q $(NUMPY_TESTS)
+	@echo "needle: every test"
+	@$(RUN) $(PYTEST) $(PYTEST_ARGS)
 
 test-torch: $(VENV)/.needle-peers test  ## test with PyTorch installed, to compare with
 
