@@ -50,7 +50,7 @@ class Accelerated(Generic[P, R]):
                 f"{self.name}: the array must be float32 or float64, got {first.dtype}; "
                 "use astype first"
             )
-        if isinstance(first, np.ndarray) or self._adapter is None:
+        if isinstance(first, (np.ndarray, np.generic)) or self._adapter is None:
             return self.definition(*args, **kwargs)
         backend = first.device.backend
         if provides(backend, self.name) and self._uniform(first, args):

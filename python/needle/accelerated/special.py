@@ -13,6 +13,6 @@ def erf(a: Array) -> Array:
 
     ``erf`` is one of the required unary functions, so every backend has it.
     """
-    if isinstance(a, np.ndarray):
+    if isinstance(a, (np.ndarray, np.generic)):  # arithmetic on 0-d arrays gives the latter
         return numpy_erf(a)
     return a.__array_namespace__().erf(a)

@@ -1,0 +1,60 @@
+"""0-d tensors through every op that takes one: NumPy's arithmetic makes scalars of 0-d arrays, and
+what an op gives must be an array of its input's dtype all the same, as must its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle as ndl
+from needle.autograd import NDArray
+
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    name: getattr(ndl, name)
+    for name in (
+        "exp log tanh relu leaky_relu negate sqrt abs sin cos sigmoid gelu erf logsumexp "
+        "summation mean var max min flip"
+    ).split()
+}
+FUNCTIONS |= {
+    "a + a": lambda a: a + a,
+    "1 - a": lambda a: 1 - a,
+    "a / a": lambda a: a / (a + 1),
+    "a ** 2": lambda a: a**2,
+    "2 ** a": lambda a: 2**a,
+    "maximum": lambda a: ndl.maximum(a, a * 2),
+    "where": lambda a: ndl.where(a > 0, a, a * 2),
+    "clip": lambda a: ndl.clip(a, 0, 1),
+    "stack": lambda a: ndl.stack([a, a], 0).sum(),
+    "reshape": lambda a: a.reshape((1, 1)),
+    "broadcast_to": lambda a: a.broadcast_to((2, 3)).sum(),
+    "getitem": lambda a: a[None, ...].sum(),
+    "permute": lambda a: ndl.permute(a, range(a.ndim)),
+    "dilate": lambda a: ndl.dilate(a, (1,), 1),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_0d(name: str, dtype: str, device: Any) -> None:
+    a = ndl.Tensor(np.array(0.7), dtype=dtype, device=device)
+    b = ndl.Tensor(np.array([0.7]), dtype=dtype, device=device)
+    out, like = FUNCTIONS[name](a), FUNCTIONS[name](b)
+    assert isinstance(out.realize_cached_data(), NDArray) and out.dtype == dtype
+    np.testing.assert_allclose(out.numpy().ravel(), like.numpy().ravel(), rtol=1e-6)
+    for _ in range(2):
+        out.backward()
+        like.backward()
+        assert isinstance(a.grad.realize_cached_data(), NDArray)
+        assert a.grad.shape == () and a.grad.dtype == dtype
+        np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy()[0], rtol=1e-6, atol=1e-7)
+        out, like = a.grad, b.grad
+
+
+def test_0d_whole_numbers(device: Any) -> None:
+    a = ndl.Tensor(np.array(3), dtype="int64", device=device)
+    np.testing.assert_allclose(ndl.logsumexp(a).numpy(), 3.0)
+    np.testing.assert_allclose(ndl.gelu(a).numpy(), 2.9959502, rtol=1e-6)
