@@ -433,3 +433,8 @@ def test_failed_construction_keeps_the_count() -> None:
         Tensor(object(), dtype="float32")
     gc.collect()
     assert count == autograd.TENSOR_COUNTER
+
+
+def test_a_misspelt_option_is_refused() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'devise'"):
+        Tensor([1.0], devise="cpu")  # type: ignore[call-arg]

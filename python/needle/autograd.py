@@ -260,7 +260,6 @@ class Tensor(Value, TensorMethods):
         device: Any = None,
         dtype: Any = None,
         requires_grad: bool = True,
-        **kwargs: Any,
     ) -> None:
         self.cached_data = _array_of(array, device, dtype)
         self.requires_grad = requires_grad
