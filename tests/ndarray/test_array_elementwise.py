@@ -216,6 +216,18 @@ def test_composed_at_the_edges(device: Any) -> None:
     assert np.signbit(nd.copysign(b, a).numpy()).tolist() == np.signbit(a.numpy()).tolist()
 
 
+def test_composed_of_integers_and_of_two_dtypes(device: Any) -> None:
+    small = nd.asarray(np.array([1, 200], np.uint8), device=device)
+    low = nd.asarray(np.array([-(2**31), 3], np.int32), device=device)
+    single, double = (nd.array([1.5, -2.0], dtype, device) for dtype in FLOATS)
+    check(nd.logaddexp(small, small), np.array([1, 200]) + math.log(2))
+    check(nd.hypot(low, single), np.hypot(low.numpy().astype(float), single.numpy()))
+    assert nd.hypot(low, double).dtype == nd.logaddexp(low, double).dtype == "float64"
+    for pair in ((single, -double), (double, -single)):
+        check(nd.copysign(*pair), -pair[0].numpy().astype(float))
+        assert nd.copysign(*pair).dtype == "float64"
+
+
 def test_results_keep_the_dense_layout(device: Any) -> None:
     nhwc = nd.ones((2, 3, 4, 5), device=device)
     nchw = nhwc.permute((0, 3, 1, 2))
@@ -260,6 +272,11 @@ ERRORS = [
     (lambda a: nd.add(a, None), DTypeError, "add: operands must be arrays or scalars"),
     (lambda a: nd.where(True, 1, 2), DTypeError, "where: at least one operand must be an NDArray"),
     (lambda a: nd.signbit(a.astype("int32")), DTypeError, "signbit: the array must be floating"),
+    (
+        lambda a: nd.copysign(a.astype("int32"), 1),
+        DTypeError,
+        "copysign: operands must be floating",
+    ),
     (lambda a: a.__iadd__(nd.ones((2, 3, 3), device=a.device)), DTypeError, "add: in place"),
     (lambda a: a.astype("int32").__itruediv__(2), DTypeError, "divide: in place"),
     (lambda a: a.broadcast_to((2, 3, 3)).__iadd__(1), ShapeError, "broadcast view"),

@@ -240,6 +240,13 @@ def test_arg_extremes(name: str, layout: str, device: Any) -> None:
             check(getattr(a, name)(axis), getattr(np, name)(host, axis=axis))
 
 
+@pytest.mark.parametrize("name", ["argmax", "argmin", "max", "min"])
+def test_extremes_along_an_empty_axis_of_an_empty_result(name: str, device: Any) -> None:
+    a = nd.zeros((3, 0, 0), device=device)
+    assert getattr(nd, name)(a, axis=1).shape == (3, 0)
+    assert getattr(nd, name)(a, axis=2, keepdims=True).shape == (3, 0, 1)
+
+
 def test_searching(device: Any) -> None:
     a, host = both(device, ((3, 4), "float32"))
     for found, expected in zip(nd.nonzero(a > 0), np.nonzero(host > 0), strict=True):

@@ -189,6 +189,7 @@ ADVANCED = {
     "int and array adjacent": lambda a: (slice(None), 1, [0, 1]),
     "with newaxis": lambda a: (None, [0, 1], slice(1, 3)),
     "ellipsis": lambda a: (Ellipsis, [1, 0]),
+    "empty ellipsis between": lambda a: (1, Ellipsis, [0, 1], slice(None)),
     "steps": lambda a: (slice(None, None, -1), slice(None, None, 2), [1, 0, 1]),
     "empty": lambda a: ([],),
     "mask": lambda a: (a.numpy() > 10,),

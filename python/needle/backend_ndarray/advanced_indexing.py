@@ -126,11 +126,9 @@ def _plan(a: NDArray, items: tuple[Any, ...]) -> Plan:
     basic: list[Any] = []
     arrays: list[Index] = []
     axes: list[int] = []
-    entries: list[bool] = []
     place = axis = 0
     for item in expand_ellipsis(items, a.ndim, used):
         found = [] if item is None or isinstance(item, slice) else _index_arrays(a, item, axis)
-        entries.append(bool(found))
         if found:
             if not arrays:
                 place = len(basic)
@@ -142,11 +140,17 @@ def _plan(a: NDArray, items: tuple[Any, ...]) -> Plan:
             basic.append(item)
             axis += item is not None
     view = a._basic(tuple(basic))
-    first = entries.index(True)
-    adjacent = all(entries[first : first + sum(entries)])
     moved = view.permute((*axes, *(i for i in range(view.ndim) if i not in axes)))
     rows = _flat_positions(arrays, moved.shape[: len(arrays)])
-    return Plan(moved, len(arrays), rows, place if adjacent else 0)
+    return Plan(moved, len(arrays), rows, place if _adjacent(items) else 0)
+
+
+def _adjacent(items: tuple[Any, ...]) -> bool:
+    """Whether the index arrays stand side by side: newaxis, a slice or an ellipsis, even one that
+    stands for no axis, parts them."""
+    apart = [item is None or item is Ellipsis or isinstance(item, slice) for item in items]
+    first = apart.index(False)
+    return not any(apart[first : first + apart.count(False)])
 
 
 def _index_arrays(a: NDArray, item: Any, axis: int) -> list[Index]:

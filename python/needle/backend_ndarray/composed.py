@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from ..dtypes import is_floating
+from ..dtypes import bool_, default_float, is_floating, promote
 from ..errors import DTypeError
 from ..ndarray import NDArray, kernels
 from ..ndarray.array import same_device, wrap
@@ -36,6 +37,10 @@ def signbit(x: NDArray, /) -> NDArray:
 
 def copysign(x1: Any, x2: Any, /) -> NDArray:
     """|x1| with the sign of x2 (floats only)."""
+    for x in (x1, x2):
+        if isinstance(x, NDArray) and not is_floating(x.dtype):
+            raise DTypeError(f"copysign: operands must be floating, got {x.dtype}; cast them")
+    x1, x2 = _as_floats(x1, x2)
     size: Any = abs(x1) if isinstance(x1, NDArray) else math.fabs(x1)
     if not isinstance(x2, NDArray):
         signed: NDArray = size if math.copysign(1.0, x2) > 0 else -size
@@ -45,10 +50,18 @@ def copysign(x1: Any, x2: Any, /) -> NDArray:
 
 def hypot(x1: Any, x2: Any, /) -> NDArray:
     """sqrt(x1**2 + x2**2) without overflow: the larger is factored out."""
-    a, b = _magnitude(x1), _magnitude(x2)
+    a, b = (_magnitude(x) for x in _as_floats(x1, x2))
     large, small = maximum(a, b), minimum(a, b)
     scale = where((large == 0) | (large == math.inf), 1.0, large)
     return where(large == math.inf, math.inf, large * sqrt(1 + (small / scale) ** 2))
+
+
+def _as_floats(*operands: Any) -> list[Any]:
+    """Arrays of integers in the floating dtype that the arrays promote to; the rest as it is."""
+    dtypes = [x.dtype for x in operands if isinstance(x, NDArray)]
+    common = reduce(promote, dtypes, bool_)
+    wanted = common if is_floating(common) else default_float
+    return [x.astype(wanted, copy=False) if isinstance(x, NDArray) else x for x in operands]
 
 
 def _magnitude(x: Any) -> Any:
@@ -57,6 +70,7 @@ def _magnitude(x: Any) -> Any:
 
 def logaddexp(x1: Any, x2: Any, /) -> NDArray:
     """log(exp(x1) + exp(x2)) without overflow."""
+    x1, x2 = _as_floats(x1, x2)
     large, small = maximum(x1, x2), minimum(x1, x2)
     # inf - inf is NaN: equal operands differ by 0, whatever they are.
     gap = where(large == small, 0.0, small - large)

@@ -163,10 +163,12 @@ class NumpyBackend(Backend):
         array_of(out)[...] = array_of(index)[:, None] == np.arange(out.shape[1])
 
     def argmax(self, a: View, out: View, axis: int) -> None:
-        array_of(out)[...] = np.argmax(array_of(a), axis=axis, keepdims=True)
+        if 0 not in out.shape:  # NumPy refuses an empty axis even where no result is wanted
+            array_of(out)[...] = np.argmax(array_of(a), axis=axis, keepdims=True)
 
     def argmin(self, a: View, out: View, axis: int) -> None:
-        array_of(out)[...] = np.argmin(array_of(a), axis=axis, keepdims=True)
+        if 0 not in out.shape:  # NumPy refuses an empty axis even where no result is wanted
+            array_of(out)[...] = np.argmin(array_of(a), axis=axis, keepdims=True)
 
     # ---- services ----------------------------------------------------------------------------
 
