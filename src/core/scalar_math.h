@@ -100,7 +100,7 @@ NEEDLE_MATH bool is_finite(T x) {
 template <class T>
 NEEDLE_MATH T maximum(T x, T y) {
   if constexpr (kIsFloat<T>)
-    return (x > y) | (x != x) ? x : y;
+    return ((x > y) | (x != x)) ? x : y;
   else
     return x > y ? x : y;
 }
@@ -108,7 +108,7 @@ NEEDLE_MATH T maximum(T x, T y) {
 template <class T>
 NEEDLE_MATH T minimum(T x, T y) {
   if constexpr (kIsFloat<T>)
-    return (x < y) | (x != x) ? x : y;
+    return ((x < y) | (x != x)) ? x : y;
   else
     return x < y ? x : y;
 }

@@ -72,7 +72,7 @@ void max_forward(const View& x, const View& out, const Pool2dParams& p) {
     each_pixel<const T>(x, w, n, c, [&](const T* from) {
       for (Index e = 0; e < count; ++e) {
         const T value = from[e], old = best[e];
-        best[e] = (value > old) | (value != value) ? value : old;
+        best[e] = ((value > old) | (value != value)) ? value : old;
       }
     });
     for (Index e = 0; e < count; ++e) to[e] = best[e];

@@ -107,9 +107,9 @@ struct Extreme {
   template <class V>
   [[gnu::always_inline]] static V step(V best, V x) {
     if constexpr (kMax)
-      return (x > best) | (x != x) ? x : best;
+      return ((x > best) | (x != x)) ? x : best;
     else
-      return (x < best) | (x != x) ? x : best;
+      return ((x < best) | (x != x)) ? x : best;
   }
   struct Wide {
     Lane best = identity;
