@@ -15,7 +15,7 @@ endif
 BIN := $(abspath $(VENV))/bin
 RUN := PYTHONPATH=python:. $(BIN)/python
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
-CMAKE := $(if $(CXX),CXX=$(CXX)) $(BIN)/cmake
+CMAKE := $(if $(CXX),CXX="$(CXX)") $(BIN)/cmake
 CONFIGURE = $(CMAKE) -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja \
 	-DPython_EXECUTABLE=$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 

@@ -2,7 +2,7 @@
 # Says in plain words what a machine lacks before anything is set up. Called by the Makefile:
 #   sh .ci/preflight.sh PYTHON [CXX]
 python=$1
-compiler=$2
+compiler=${2%% *} # of 'ccache g++' the first word
 
 fail() {
     printf 'needle: %s\n' "$1" >&2
