@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -151,6 +153,15 @@ def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
         assert arrays["w"].tolist() == [0, 1, 2, 3] and metadata == {"note": "text"}
 
 
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "BF16"])
+def test_a_dtype_that_numpy_lacks(dtype: str, tmp_path: Path) -> None:
+    size = 1 if dtype[1] == "8" else 2
+    header = json.dumps({"w": {"dtype": dtype, "shape": [1], "data_offsets": [0, size]}}).encode()
+    (tmp_path / "a").write_bytes(len(header).to_bytes(8, "little") + header + bytes(size))
+    with pytest.raises(CheckpointError, match="load: .*a is cut short, corrupt or no safetensors"):
+        io.load(tmp_path / "a")
+
+
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="load: no file at .*missing"):
         io.load(tmp_path / "missing")
@@ -190,6 +201,38 @@ def test_an_interrupted_save_leaves_the_old_file(
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="could not write .*nowhere"):
         io.save(tmp_path / "nowhere" / "a", {"w": np.zeros(1)})
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file" / "a", tmp_path / ("a" * 300)):
+        with pytest.raises(CheckpointError, match="could not write"):
+            io.save(place, {"w": np.zeros(1)})
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_only_files_are_replaced(kind: str, tmp_path: Path) -> None:
+    """A rename would put a file in the place of a device, such as /dev/null."""
+    place = tmp_path / "a"
+    os.mkdir(place) if kind == "folder" else os.mkfifo(place)
+    with pytest.raises(CheckpointError, match="must be a file or new, got a folder or device"):
+        io.save(place, {"w": np.zeros(1)})
+    assert not place.is_file()
+
+
+def test_threads_may_save_under_one_name(tmp_path: Path) -> None:
+    """What can be read is always the whole of one save, and no save fails."""
+    place, size = tmp_path / "a", 50_000
+    io.save(place, {"w": np.zeros(size)})
+
+    def save(value: int) -> None:
+        for _ in range(5):
+            io.save(place, {"w": np.full(size, value)})
+
+    with ThreadPoolExecutor(4) as pool:
+        running = [pool.submit(save, value) for value in range(4)]
+        while not all(future.done() for future in running):
+            assert np.ptp(io.load(place)["w"]) == 0
+        for future in running:
+            future.result()
+    assert os.listdir(tmp_path) == ["a"]
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
@@ -309,3 +352,41 @@ def test_extra_that_json_cannot_hold(tmp_path: Path) -> None:
         io.save_checkpoint(tmp_path / "c", model=Net(), extra={"a": {1}})
     io.save_checkpoint(tmp_path / "c", model=Net(), extra={"a": np.float32(0.1)})
     assert io.checkpoint_extra(tmp_path / "c") == {"a": float(np.float32(0.1))}
+
+
+DESCRIPTIONS: dict[str, Callable[[Any], Any]] = {
+    "no JSON": lambda about: "{",
+    "deep JSON": lambda about: "[" * 100_000,
+    "a list": lambda about: [],
+    "no extra": lambda about: {k: v for k, v in about.items() if k != "extra"},
+    "no random": lambda about: {k: v for k, v in about.items() if k != "random"},
+    "random of text": lambda about: {**about, "random": "x"},
+    "another generator": lambda about: {**about, "random": {"bit_generator": "PCG64", "state": {}}},
+    "no steps": lambda about: {**about, "optimizer": {"class": "Adam", "param_groups": []}},
+    "groups of numbers": lambda about: {
+        **about,
+        "optimizer": {**about["optimizer"], "param_groups": [1]},
+    },
+    "infinite steps": lambda about: {
+        **about,
+        "optimizer": {**about["optimizer"], "steps": float("inf")},
+    },
+    "schedule of text": lambda about: {**about, "schedule": 3},
+}
+
+
+@pytest.mark.parametrize("name", DESCRIPTIONS)
+def test_a_description_that_was_tampered_with_changes_nothing(name: str, tmp_path: Path) -> None:
+    saved = parts()
+    steps(saved, 1)
+    io.save_checkpoint(tmp_path / "c", **saved)
+    arrays, metadata = io.load_with_metadata(tmp_path / "c")
+    changed = DESCRIPTIONS[name](json.loads(metadata["checkpoint"]))
+    text = changed if isinstance(changed, str) else json.dumps(changed)
+    io.save(tmp_path / "c", arrays, {**metadata, "checkpoint": text})
+    other = parts(lr=0.5)
+    before, numbers = bits(other), np.random.get_state()[1].tolist()
+    with pytest.raises(CheckpointError, match="load_checkpoint: "):
+        io.load_checkpoint(tmp_path / "c", **other)
+    assert bits(other) == before and other["optimizer"].lr == 0.5
+    assert np.random.get_state()[1].tolist() == numbers

@@ -7,8 +7,10 @@ whole or not at all; what it replaces stays until then. Called by users and by a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import threading
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +28,11 @@ Arrays = dict[str, NumpyArray[Any]]
 Metadata = dict[str, str]
 
 FORMAT = "needle checkpoint 1"
+DAMAGE = (
+    *(ArithmeticError, AttributeError, LookupError, RecursionError),
+    *(TypeError, ValueError),  # a loader's refusal is a ValueError, and so is every CheckpointError
+)
+"""What reading a checkpoint raises where its parts are not of the form that was saved."""
 
 
 class HasState(Protocol):
@@ -62,13 +69,13 @@ def load(path: PathLike) -> Arrays:
 def load_with_metadata(path: PathLike) -> tuple[Arrays, Metadata]:
     """As ``load``, and the file's string metadata."""
     library = _safetensors()
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         raise CheckpointError(f"load: no file at {path}; check the path")
     try:
         with library.safe_open(path, framework="numpy") as file:
             metadata = dict(file.metadata() or {})
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (library.SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+    except (library.SafetensorError, OSError, *DAMAGE) as error:
         raise CheckpointError(
             f"load: {path} is cut short, corrupt or no safetensors file "
             f"({Path(path).stat().st_size} bytes; {error}); take another copy or save again"
@@ -137,21 +144,25 @@ def load_checkpoint(
     about = _description(path, metadata)
     given = (model, optimizer, schedule, loader)
     before = [(owner, owner.state_dict()) for owner in given if owner is not None]
+    numbers = np.random.get_state(legacy=False)
     try:
         for owner, state in _states(about, arrays, *given):
             owner.load_state_dict(state)
-    except ValueError as error:  # a loader's is no CheckpointError, every CheckpointError is one
+        if random:
+            _set_random(about["random"], arrays["random.key"])
+    except DAMAGE as error:
         for owner, state in before:
             owner.load_state_dict(state)
-        raise CheckpointError(
-            f"load_checkpoint: {path} (of a {about['model']}): {error}"
-        ) from error
-    if random:
-        state = about["random"]
-        state["state"]["key"] = arrays["random.key"]
-        np.random.set_state(state)
+        np.random.set_state(numbers)
+        why = error if isinstance(error, ValueError) else f"its description is damaged ({error!r})"
+        raise CheckpointError(f"load_checkpoint: {path} (of a {about['model']}): {why}") from error
     extra: dict[str, Any] = about["extra"]
     return extra
+
+
+def _set_random(state: dict[str, Any], key: NumpyArray[Any]) -> None:
+    """NumPy's global stream goes to where it was saved."""
+    np.random.set_state({**state, "state": {**state["state"], "key": key}})
 
 
 def checkpoint_extra(path: PathLike) -> dict[str, Any]:
@@ -167,7 +178,15 @@ def _description(path: PathLike, metadata: Metadata) -> dict[str, Any]:
             f"load_checkpoint: {path} is a safetensors file but no '{FORMAT}'; read weights alone "
             "with needle.io.load"
         )
-    about: dict[str, Any] = json.loads(metadata["checkpoint"])
+    try:
+        about: dict[str, Any] = json.loads(metadata["checkpoint"])
+        whole = isinstance(about["model"], str) and isinstance(about["extra"], dict)
+    except DAMAGE:
+        whole = False
+    if not whole:
+        raise CheckpointError(
+            f"load_checkpoint: the description in {path} is damaged; take another copy of it"
+        )
     return about
 
 
@@ -265,8 +284,13 @@ def _checksum(arrays: Arrays, metadata: Metadata) -> str:
 def _write_whole(path: Path, content: bytes) -> None:
     """Writes to a new file beside ``path``, forces it to disk, then renames it into place."""
     target = Path(os.path.realpath(path))
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    writer = f"{os.getpid()}-{threading.get_ident()}"  # two may save under one name at once
+    partial = target.with_name(f".{target.name}.{writer}.partial")
     try:
+        if target.exists() and not target.is_file():
+            raise CheckpointError(
+                f"save: {path} must be a file or new, got a folder or device; choose another name"
+            )
         with open(partial, "wb") as file:
             file.write(content)
             file.flush()
@@ -274,14 +298,20 @@ def _write_whole(path: Path, content: bytes) -> None:
         os.replace(partial, target)
         _sync_folder(target.parent)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        _remove(partial)
         raise CheckpointError(
             f"save: could not write {len(content)} bytes to {path}: {error.strerror or error}; "
             "free some space or choose another folder. What was saved there before is untouched"
         ) from error
     except BaseException:
-        partial.unlink(missing_ok=True)
+        _remove(partial)
         raise
+
+
+def _remove(partial: Path) -> None:
+    """Removes what was begun, if it was; the error that stopped it is the one to report."""
+    with contextlib.suppress(OSError):
+        partial.unlink()
 
 
 def _sync_folder(folder: Path) -> None:
