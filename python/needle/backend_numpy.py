@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
-from .errors import unknown_name
+from .errors import DTypeError, unknown_name
 
 Array = NumpyArray[Any]
 
@@ -107,8 +107,17 @@ def to_numpy(array: Any) -> Array:
 
 
 def from_numpy(array: Any, device: Any = None, dtype: Any = None) -> Array:
-    """A copy as ndarray; NumPy's dtype is kept when ``dtype`` is None."""
-    return np.array(array, dtype=dtype)
+    """A copy as ndarray; NumPy's dtype is kept when ``dtype`` is None.
+
+    DTypeError for what are no numbers: text, objects, complex values.
+    """
+    made: Array = np.array(array, dtype=dtype)
+    if made.dtype.kind not in "biuf":
+        raise DTypeError(
+            f"array: elements must be bool, integers or floats, got {made.dtype} from "
+            f"{type(array).__name__}; convert them first"
+        )
+    return made
 
 
 def device_of(array: Any) -> Device:

@@ -10,7 +10,7 @@ from typing import Any
 
 from .autograd import Tensor, TensorOp, seed_gradient
 from .backend_selection import array_api
-from .errors import ShapeError
+from .errors import GraphError, ShapeError
 from .graph import enable_grad, gradients_of, no_grad, recording
 
 
@@ -30,11 +30,16 @@ def grad(
     """The function that computes df/d(argument ``argnums``) for a scalar-valued ``f`` of Tensors.
 
     A sequence of ``argnums`` gives a tuple. Sets no ``.grad``; nests, so ``grad(grad(f))`` is the
-    second derivative. ShapeError if ``f`` returns more than one element.
+    second derivative. ShapeError if ``f`` returns more than one element, GraphError if no Tensor.
     """
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     def gradient(*args: Any, **kwargs: Any) -> Tensor | tuple[Tensor, ...]:
+        if not all(-len(args) <= i < len(args) for i in numbers):
+            raise GraphError(
+                f"grad: argnums must name positional arguments, got {argnums} for {len(args)} of "
+                "them; pass it by position"
+            )
         given = [args[i] if isinstance(args[i], Tensor) else Tensor(args[i]) for i in numbers]
         higher = recording.on and any(isinstance(args[i], Tensor) for i in numbers)
         with enable_grad():
@@ -46,6 +51,11 @@ def grad(
             for i, point in zip(numbers, points, strict=True):
                 inner[i] = point
             output = f(*inner, **kwargs)
+        if not isinstance(output, Tensor):
+            raise GraphError(
+                f"grad: the function must return a Tensor, got {type(output).__name__}; compute "
+                "it from the argument by needle's operations"
+            )
         if output.size != 1:
             raise ShapeError(
                 f"grad: the function must return one element, got shape {output.shape}; sum it"

@@ -61,7 +61,7 @@ def as_dtype(dtype: Any, op: str = "dtype") -> DType:
 
 def is_floating(dtype: DType) -> bool:
     """Whether the dtype is float32 or float64."""
-    return KIND[dtype] == 2
+    return dtype.kind == "f"
 
 
 def is_integer(dtype: DType) -> bool:

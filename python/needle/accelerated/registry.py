@@ -53,7 +53,7 @@ class Accelerated(Generic[P, R]):
         if isinstance(first, (np.ndarray, np.generic)) or self._adapter is None:
             return self.definition(*args, **kwargs)
         backend = first.device.backend
-        if provides(backend, self.name) and self._uniform(first, args):
+        if self._uniform(first, args) and provides(backend, self.name):
             return self._adapter(backend, *args, **kwargs)
         return self.definition(*args, **kwargs)
 

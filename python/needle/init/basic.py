@@ -15,6 +15,7 @@ from ..autograd import Tensor
 from ..backend_selection import BACKEND, Device, cpu
 from ..backend_selection import default_device as tensor_default_device
 from ..errors import ShapeError
+from ..shapes import as_shape
 
 DTypeLike = Any
 
@@ -56,7 +57,7 @@ def rand(
     requires_grad: bool = False,
 ) -> Tensor:
     """Uniform in [low, high), of shape ``shape``."""
-    host = np.random.rand(*shape)
+    host = np.random.rand(*as_shape("rand", shape))
     return _scaled_draw(host, high - low, low, device, dtype, requires_grad)
 
 
@@ -69,7 +70,7 @@ def randn(
     requires_grad: bool = False,
 ) -> Tensor:
     """Normal with the given mean and standard deviation."""
-    host = np.random.randn(*shape)
+    host = np.random.randn(*as_shape("randn", shape))
     return _scaled_draw(host, std, mean, device, dtype, requires_grad)
 
 
@@ -81,7 +82,7 @@ def randb(
     requires_grad: bool = False,
 ) -> Tensor:
     """1 (True) with probability ``p``, else 0: one uniform draw compared with ``p``."""
-    drawn: NumpyArray[Any] = np.asarray(np.random.rand(*shape))
+    drawn: NumpyArray[Any] = np.asarray(np.random.rand(*as_shape("randb", shape)))
     if BACKEND == "nd":
         drawn = drawn.astype("float32")
     hits = (drawn <= float(p)).astype(dtype)
@@ -97,7 +98,7 @@ def constant(
 ) -> Tensor:
     """Every element ``c``."""
     return Tensor(
-        np.full(shape, c, dtype=dtype),
+        np.full(as_shape("constant", shape), c, dtype=dtype),
         device=device or default_device(),
         dtype=dtype,
         requires_grad=requires_grad,

@@ -11,10 +11,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..autograd import Tensor
-from ..errors import unknown_name
+from ..errors import ShapeError, unknown_name
 from .basic import rand, randn
 
 GAINS = {"relu": math.sqrt(2.0), "linear": 1.0, "tanh": 5.0 / 3.0}
+
+
+def _check_fan(op: str, what: str, fan: int) -> None:
+    """A scale needs something to divide by."""
+    if fan < 1:
+        raise ShapeError(f"{op}: {what} must be at least 1, got {fan}; give the layer inputs")
 
 
 def _gain(nonlinearity: str) -> float:
@@ -25,12 +31,14 @@ def _gain(nonlinearity: str) -> float:
 
 def xavier_uniform(fan_in: int, fan_out: int, gain: float = 1.0, **kwargs: Any) -> Tensor:
     """U(-a, a) with a = gain * sqrt(6 / (fan_in + fan_out)); ``kwargs`` as for ``rand``."""
+    _check_fan("xavier_uniform", "fan_in + fan_out", fan_in + fan_out)
     bound = gain * math.sqrt(6.0 / (fan_in + fan_out))
     return rand(fan_in, fan_out, low=-bound, high=bound, **kwargs)
 
 
 def xavier_normal(fan_in: int, fan_out: int, gain: float = 1.0, **kwargs: Any) -> Tensor:
     """N(0, std) with std = gain * sqrt(2 / (fan_in + fan_out)); ``kwargs`` as for ``randn``."""
+    _check_fan("xavier_normal", "fan_in + fan_out", fan_in + fan_out)
     return randn(fan_in, fan_out, std=gain * math.sqrt(2.0 / (fan_in + fan_out)), **kwargs)
 
 
@@ -42,6 +50,7 @@ def kaiming_uniform(
     **kwargs: Any,
 ) -> Tensor:
     """U(-a, a) with a = gain * sqrt(3 / fan_in), gain sqrt(2) for relu."""
+    _check_fan("kaiming_uniform", "fan_in", fan_in)
     bound = _gain(nonlinearity) * math.sqrt(3.0 / fan_in)
     dims = (fan_in, fan_out) if shape is None else tuple(shape)
     return rand(*dims, low=-bound, high=bound, **kwargs)
@@ -55,5 +64,6 @@ def kaiming_normal(
     **kwargs: Any,
 ) -> Tensor:
     """N(0, std) with std = gain / sqrt(fan_in), gain sqrt(2) for relu."""
+    _check_fan("kaiming_normal", "fan_in", fan_in)
     dims = (fan_in, fan_out) if shape is None else tuple(shape)
     return randn(*dims, std=_gain(nonlinearity) / math.sqrt(fan_in), **kwargs)
