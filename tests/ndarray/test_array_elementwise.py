@@ -212,6 +212,12 @@ def test_composed_at_the_edges(device: Any) -> None:
     b = nd.array([1.0, -inf, 0.0, 4e30, 1.0, inf], device=device)
     check(nd.logaddexp(a, b), np.logaddexp(a.numpy(), b.numpy()))
     check(nd.hypot(a, b), np.hypot(a.numpy().astype(float), b.numpy()))
+    nans = nd.full_like(a, math.nan)
+    for x, y in ((a, nans), (nans, a)):  # infinity wins over NaN
+        check(nd.hypot(x, y), np.hypot(x.numpy(), y.numpy()))
+    check(nd.hypot(a, inf), np.full(6, inf))
+    assert np.signbit((+a).numpy()).tolist() == np.signbit(nd.positive(a).numpy()).tolist()
+    assert np.signbit((+a).numpy()).tolist() == np.signbit(a.numpy()).tolist()
     check(nd.signbit(a), np.signbit(a.numpy()))
     assert np.signbit(nd.copysign(b, a).numpy()).tolist() == np.signbit(a.numpy()).tolist()
 

@@ -49,11 +49,12 @@ def copysign(x1: Any, x2: Any, /) -> NDArray:
 
 
 def hypot(x1: Any, x2: Any, /) -> NDArray:
-    """sqrt(x1**2 + x2**2) without overflow: the larger is factored out."""
+    """sqrt(x1**2 + x2**2) without overflow: the larger is factored out. Infinity wins over NaN."""
     a, b = (_magnitude(x) for x in _as_floats(x1, x2))
     large, small = maximum(a, b), minimum(a, b)
-    scale = where((large == 0) | (large == math.inf), 1.0, large)
-    return where(large == math.inf, math.inf, large * sqrt(1 + (small / scale) ** 2))
+    infinite = (a == math.inf) | (b == math.inf)
+    scale = where((large == 0) | infinite, 1.0, large)
+    return where(infinite, math.inf, large * sqrt(1 + (small / scale) ** 2))
 
 
 def _as_floats(*operands: Any) -> list[Any]:

@@ -28,7 +28,7 @@ class ArrayOperators:
         return self._unary("negative")
 
     def __pos__(self: Array) -> Array:
-        return self._binary("add", 0)
+        return self._binary("subtract", 0)  # -0.0 + 0 would lose its sign
 
     def __abs__(self: Array) -> Array:
         return self._unary("abs")
