@@ -1,16 +1,20 @@
 """Trains a model on a data set: python apps/train.py --model lenet5 --data digits
 
 Reads the command line, says what happens and writes the report; the run itself is in training/.
-Exit codes: 0 done, 1 a mistake (one line says which), 130 stopped by Ctrl-C (saved).
+Exit codes: 0 done, 1 a mistake (one line says which), 2 an option that cannot be read, 130
+stopped by Ctrl-C (saved).
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import math
 import os
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +31,7 @@ from apps.training.run import Progress, Run
 from apps.training.settings import OPTIMIZERS, SCHEDULES, Settings, resumed
 from apps.training.sources import SOURCES, find_source
 from needle import config
-from needle.errors import CheckpointError, NeedleError
+from needle.errors import CheckpointError, DataError, NeedleError
 
 PACKAGES = ("matplotlib", "safetensors", "tqdm")
 CHECKPOINT, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
@@ -49,8 +53,9 @@ def parser() -> argparse.ArgumentParser:
     add("--lr", type=_positive(float), help="learning rate (the highest, where it changes)")
     add("--optimizer", help=", ".join(OPTIMIZERS))
     add("--schedule", help=f"learning rate over the run: {', '.join(SCHEDULES)}")
-    add("--weight-decay", type=float)
-    add("--seed", type=int, help="of weights, order and augmentation (default: 0)")
+    add("--weight-decay", type=_number(float, "0 or more", lambda x: 0 <= x < math.inf))
+    in_range = _number(int, "0 to 2**32 - 1", lambda x: 0 <= x < 2**32)
+    add("--seed", type=in_range, help="of weights, order and augmentation (default: 0)")
     add("--out", type=Path, help="folder for what comes out (default: runs/MODEL-DATA)")
     add("--resume", action="store_true", help="go on with the run in --out")
     return result
@@ -81,8 +86,11 @@ def train(options: dict[str, Any]) -> int:
     out = out or Path("runs", f"{options['model'] or 'lenet5'}-{options['data'] or 'digits'}")
     checkpoint = out / CHECKPOINT
     settings = _saved_settings(checkpoint, options) if resume else new_settings(options)
-    run = Run(settings, data_dir, download)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        run = Run(settings, data_dir, download)
+    except DataError as error:
+        raise DataError(f"{error} (on this command line: --data-dir DIR, --download)") from error
+    _make_folder(out)
     if resume:
         run.resume(checkpoint)
     else:
@@ -103,6 +111,19 @@ def train(options: dict[str, Any]) -> int:
             raise
     _finish(run, out, time.perf_counter() - started)
     return 0
+
+
+def _make_folder(out: Path) -> None:
+    """Now, not after an epoch, is the time to learn that nothing can be written there."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise NeedleError(
+            f"--out: {out} must be a folder that can be written to, got {error.strerror}; give "
+            "another one"
+        ) from error
 
 
 def new_settings(options: dict[str, Any]) -> Settings:
@@ -203,13 +224,17 @@ def command(arguments: str) -> str:
 
 
 def _positive(kind: type) -> Any:
+    return _number(kind, "positive", lambda x: 0 < x < math.inf)
+
+
+def _number(kind: type, rule: str, good: Callable[[Any], bool]) -> Any:
     def read(text: str) -> Any:
         value = kind(text)
-        if not 0 < value < float("inf"):
-            raise argparse.ArgumentTypeError(f"must be positive, got {text}")
+        if not good(value):
+            raise argparse.ArgumentTypeError(f"must be {rule}, got {text}")
         return value
 
-    read.__name__ = f"positive {kind.__name__}"
+    read.__name__ = kind.__name__
     return read
 
 

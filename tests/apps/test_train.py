@@ -237,7 +237,8 @@ def test_ctrl_c_in_a_process_of_its_own(tmp_path: Path) -> None:
         (["--device", "cpus"], "unknown device 'cpus'; known: .*Did you mean 'cpu'"),
         (["--optimizer", "adma"], "unknown optimizer 'adma'; known: .*Did you mean 'adam"),
         (["--schedule", "cosin"], "unknown schedule 'cosin'; known: .*Did you mean 'cosine'"),
-        (["--data", "mnist", "--data-dir", "/nowhere"], "/nowhere"),
+        (["--data", "mnist", "--data-dir", "/nowhere"], "/nowhere.*--data-dir DIR, --download"),
+        (["--out", "/dev/null/runs"], "--out: /dev/null/runs must be a folder that can be written"),
         (["--resume"], "--resume: no run to go on with"),
         (["--lr", "1e30", "--optimizer", "sgd"], "loss must stay finite.*lower --lr"),
     ],
@@ -250,7 +251,18 @@ def test_mistakes_are_one_line(
     assert line.startswith("error: ") and re.search(message, line)
 
 
-@pytest.mark.parametrize("arguments", [["--epochs", "0"], ["--lr", "nan"], ["--batch-size", "x"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--epochs", "0"],
+        ["--lr", "nan"],
+        ["--batch-size", "x"],
+        ["--seed", "-1"],
+        ["--seed", str(2**32)],
+        ["--weight-decay", "-1"],
+        ["--weight-decay", "inf"],
+    ],
+)
 def test_numbers_out_of_range(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         program.main(arguments)
