@@ -198,6 +198,15 @@ def test_an_interrupted_save_leaves_the_old_file(
     assert os.listdir(tmp_path) == ["a"]
 
 
+def test_a_save_replaces_the_file_at_once(tmp_path: Path) -> None:
+    """Who has the old file open reads the old content on; it is never written into."""
+    io.save(tmp_path / "a", {"w": np.zeros(10)})
+    before = (tmp_path / "a").read_bytes()
+    with open(tmp_path / "a", "rb") as reader:
+        io.save(tmp_path / "a", {"w": np.ones(10)})
+        assert reader.read() == before != (tmp_path / "a").read_bytes()
+
+
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="could not write .*nowhere"):
         io.save(tmp_path / "nowhere" / "a", {"w": np.zeros(1)})

@@ -141,3 +141,24 @@ def _same(wanted: Any, got: Any) -> None:
     elif isinstance(wanted, np.ndarray):
         assert got.shape == wanted.shape
         assert np.allclose(got.numpy(), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sgd_step", "adam_step"])
+def test_state_that_is_no_compact_array_changes_in_place(name: str, device: Any) -> None:
+    """As that of a parameter whose axes were permuted: a compact copy would be lost."""
+
+    def array(seed: int) -> Any:
+        host = np.random.default_rng(seed).random((3, 2), np.float32)
+        return nd.asarray(host, device=device).permute((1, 0))
+
+    step = accelerated.OPERATIONS[name]
+    settings: tuple[Any, ...] = (0.1, 0.9, 0.0, 0.0, False)
+    if name == "adam_step":
+        settings = (0.1, 0.9, 0.99, 1e-8, 0.0, False, 1)
+    states = [[array(2 + i)] for i in range(2 if name == "adam_step" else 1)]
+    plain = [[state[0].numpy()] for state in states]
+    (new,) = step([array(0)], [array(1)], *states, *settings)
+    (want,) = step.definition([array(0).numpy()], [array(1).numpy()], *plain, *settings)
+    np.testing.assert_allclose(new.numpy(), want, rtol=1e-6)
+    for (state,), (expected,) in zip(states, plain, strict=True):
+        np.testing.assert_allclose(state.numpy(), expected, rtol=1e-6)

@@ -33,6 +33,8 @@ def test_transforms_of_a_dataset_run_in_order():
 def test_a_single_transform_is_refused():
     with pytest.raises(TypeError, match="Squares: transforms must be a list, got ToCHW; put it in"):
         Squares(transforms=data.ToCHW())
+    with pytest.raises(TypeError, match="Compose: transforms must be a list, got ToCHW"):
+        data.DataLoader(Squares(), transforms=data.ToCHW())
 
 
 def test_a_bare_dataset_says_what_to_define():
@@ -114,6 +116,7 @@ def test_a_subset_keeps_its_order_and_the_inner_fetch():
     _, dataset = image_arrays()
     subset = data.Subset(dataset, [4, -1, 0])
     assert [int(subset[i][1]) for i in range(3)] == [4, 5, 0] and subset.layout == "CHW"
+    assert subset.indices.tolist() == [4, 5, 0]  # a dataset need not know negative ones
     np.testing.assert_array_equal(subset[0:2][1], [4, 5])
     np.testing.assert_array_equal(subset.fetch(np.array([2, 0]))[1], [0, 4])
     with pytest.raises(IndexError, match=r"each index must be in \[-6, 6\), got 6"):

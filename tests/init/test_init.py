@@ -35,6 +35,7 @@ def test_randb_compares_one_uniform_draw(device):
     [
         (lambda **k: init.xavier_uniform(30, 20, gain=1.5, **k), 1.5 * math.sqrt(6 / 50)),
         (lambda **k: init.kaiming_uniform(30, 20, **k), math.sqrt(2) * math.sqrt(3 / 30)),
+        (lambda **k: init.kaiming_uniform(30, 20, nonlinearity="linear", **k), math.sqrt(3 / 30)),
     ],
 )
 def test_uniform_initialisers(device, function, bound):
@@ -49,6 +50,7 @@ def test_uniform_initialisers(device, function, bound):
     [
         (lambda **k: init.xavier_normal(30, 20, gain=0.5, **k), 0.5 * math.sqrt(2 / 50)),
         (lambda **k: init.kaiming_normal(30, 20, **k), math.sqrt(2) / math.sqrt(30)),
+        (lambda **k: init.kaiming_normal(30, 20, nonlinearity="tanh", **k), 5 / 3 / math.sqrt(30)),
     ],
 )
 def test_normal_initialisers(device, function, std):

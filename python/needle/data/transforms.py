@@ -34,6 +34,11 @@ class Compose(Transform):
     """Several transforms in order, as one."""
 
     def __init__(self, transforms: Iterable[Callable[[Any], Any]]) -> None:
+        if callable(transforms):
+            raise TypeError(
+                f"Compose: transforms must be a list, got {type(transforms).__name__}; put it in "
+                "brackets"
+            )
         self.transforms = tuple(transforms)
         self.needs_hwc = any(getattr(t, "needs_hwc", False) for t in self.transforms)
 
