@@ -369,6 +369,9 @@ class Tensor(Value, TensorMethods):
     def __str__(self) -> str:
         return str(self.numpy())
 
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else str(self)
+
     def __getstate__(self) -> dict[str, Any]:
         """Data, requires_grad and what subclasses added: a copy of a tensor is a leaf."""
         state = {k: v for k, v in self.__dict__.items() if k not in _OF_THE_GRAPH}

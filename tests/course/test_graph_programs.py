@@ -227,3 +227,11 @@ def test_a_tensor_of_a_tensor_shares_or_copies() -> None:
         np.testing.assert_array_equal(made.numpy(), np.asarray(source, "float32"))
         assert isinstance(made.numpy(), np.ndarray)
     assert isinstance(ndl.Tensor(a.realize_cached_data()).numpy(), np.ndarray)
+
+
+def test_a_loss_prints_as_a_number() -> None:
+    loss = ndl.Tensor([[1.0, 0.5]]).sum()
+    assert f"loss {loss:.3f}" == "loss 1.500" and f"{loss}" == "1.5"
+    assert float(loss.numpy()) == float(loss) == loss.item() == 1.5
+    with pytest.raises(ValueError, match="one element"):
+        format(ndl.Tensor([1.0, 2.0]), ".2f")
