@@ -28,7 +28,7 @@ def load() -> Backend:
     except ImportError as reason:
         raise DeviceError(
             f"cpu: the compiled module {MODULE} cannot be imported ({reason}); build it with "
-            "'pip install .' or 'make', or use the NumPy device needle.cpu_numpy()"
+            "'pip install .' or 'make build', or use the NumPy device needle.cpu_numpy()"
         ) from reason
     configure(module)
     return backend_of(module)
