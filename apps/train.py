@@ -11,6 +11,7 @@ import argparse
 import importlib.util
 import math
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -18,6 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Until main() can answer it with a line, Ctrl-C ends the program without a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 if not __package__:  # run as a file: the folder above is where apps.training is found
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 if importlib.util.find_spec("needle") is None:
@@ -63,9 +67,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the program; returns its exit code."""
-    options = vars(parser().parse_args(arguments))
     try:
-        return train(options)
+        return train(vars(parser().parse_args(arguments)))
     except Interrupted as stop:
         return stop.exit_code
     except KeyboardInterrupt:
@@ -239,4 +242,10 @@ def _number(kind: type, rule: str, good: Callable[[Any], bool]) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    quiet = signal.getsignal(signal.SIGINT) == signal.SIG_DFL  # else its parent had it ignored
+    if quiet:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    code = main()
+    if quiet:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.exit(code)

@@ -19,6 +19,7 @@ from .errors import DTypeError, ShapeError
 Shape = tuple[int, ...]
 Strides = tuple[int, ...]
 
+MAX_SIZE = 2**60
 _CACHED = 4096
 
 
@@ -47,6 +48,8 @@ def as_shape(op: str, shape: Any) -> Shape:
     if any(size < 0 for size in result):
         raise ShapeError(f"{op}: sizes must not be negative, got shape {result}")
     check_ndim(op, len(result))
+    if math.prod(size or 1 for size in result) > MAX_SIZE:  # strides must fit 64 bits too
+        raise ShapeError(f"{op}: an array has at most 2**60 elements, got shape {result}")
     return result
 
 

@@ -226,6 +226,24 @@ def test_ctrl_c_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert needle.io.checkpoint_extra(tmp_path / program.CHECKPOINT)["progress"]["epochs_done"] >= 1
 
 
+def test_ctrl_c_while_modules_load_leaves_no_traceback() -> None:
+    command = [sys.executable, "-X", "importtime", str(ROOT / "apps" / "train.py")]
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:  # one line a module loaded
+        if line.endswith("numpy.version\n"):
+            process.send_signal(signal.SIGINT)
+            break
+    _, rest = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT and "Traceback" not in rest
+
+
 # ---- mistakes ------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from ..errors import DeviceError, DTypeError, ShapeError
 from ..ndarray import BackendDevice, NDArray, default_device
 from ..ndarray.array import wrap
 from ..ndarray.transfer import as_device, host_array, upload
-from ..shapes import as_shape, compact_strides
+from ..shapes import MAX_SIZE, as_shape, compact_strides
 
 
 def array(a: Any, dtype: Any = None, device: Any = None) -> NDArray:
@@ -184,7 +184,13 @@ def arange(
     if step == 0:
         raise ShapeError("arange: step must not be 0, got 0; use a step that reaches stop")
     first, last = (0, start) if stop is None else (start, stop)
-    count = max(math.ceil((last - first) / step), 0)
+    reach = (last - first) / step
+    if not reach < MAX_SIZE:
+        raise ShapeError(
+            f"arange: start, stop and step must give fewer than 2**60 values, got {first}, {last}, "
+            f"{step}; use finite numbers"
+        )
+    count = math.ceil(max(reach, 0))
     whole = all(isinstance(item, int | np.integer) for item in (first, last, step))
     steps: Any = np.arange(count, dtype=np.int64 if whole else np.float64)
     return _host(first + steps * step, dtype, device)

@@ -6,7 +6,6 @@ Views wherever strides allow; a result never aliases two places of one array exc
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -170,7 +169,7 @@ def split(x: NDArray, sections: int | Sequence[int], /, *, axis: int = 0) -> lis
             raise ShapeError(f"split: the size must divide evenly, got {size} by {sections}")
         bounds = list(range(0, size + 1, size // sections)) if size else [0] * (sections + 1)
     else:
-        bounds = [0, *map(operator.index, sections), size]
+        bounds = [0, *as_int_tuple("split", "sections", sections), size]
     before = (slice(None),) * place
     parts = pairwise(bounds)
     return [x._basic((*before, slice(start, stop))) for start, stop in parts]
