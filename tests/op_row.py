@@ -1,6 +1,6 @@
 """What a row of the op table says: how an op is called, what it must give, where it must fail.
 
-``op_table`` and ``op_table_nn`` hold the rows; ``ops/test_op_table`` turns each into tests.
+``op_table`` gathers the rows of the families; ``ops/test_op_table`` turns each into tests.
 """
 
 from __future__ import annotations
