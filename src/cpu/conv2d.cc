@@ -7,7 +7,7 @@
 // agree modulo the stride are one grid, which sees through those taps alone that reach it.
 // Few channels, or channels that are not neighbours, are first copied into patches, a chunk of
 // pixels at a time.
-#include "conv_taps.h"
+#include "conv_planes.h"
 #include "core/thread_pool.h"
 #include "depthwise.h"
 #include "kernels.h"
@@ -15,23 +15,14 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// out[pixel] = sum over taps and channels of source * weight.
-template <class T>
-struct TapProduct {
-  Image<const T> source;
-  Image<T> out;  // of the grid's size
-  Grid grid;
-  const Tap* taps;
-  Index tap_count;
-  const T* weight;  // element (c, o) of a tap at tap.weight + c * input_stride + o * output_stride
-  Index input_stride, output_stride;
-
-  Index depth() const { return tap_count * source.channels; }
-};
-
 constexpr int kChunkTiles = 16;     // tiles of MR pixels in a task
 constexpr Index kFewChannels = 8;   // below, the pointers would cost more than copies
 constexpr Index kEnoughTasks = 64;  // with fewer, the output channels are split too
+
+template <class T>
+bool copies_patches(const TapProduct<T>& p) {
+  return p.source.channel_stride != 1 || p.source.channels < kFewChannels;
+}
 
 // Panels of NR output channels: each the rows (tap, channel) one after the other.
 template <class T>
@@ -131,7 +122,7 @@ template <class T>
 void run_chunk(const TapProduct<T>& p, Index begin, Index end, Index first, Index last,
                const T* packed, const T* zeros) {
   const Index room = round_up(end - begin, Blocking<T>::MR), outputs = p.out.channels;
-  const bool copies = p.source.channel_stride != 1 || p.source.channels < kFewChannels;
+  const bool copies = copies_patches(p);
   const Scratch pointers(bytes_for<T*>(room * (copies ? 1 : p.tap_count)));
   const Scratch patches(bytes_for<T>(copies ? room * p.depth() : 0));
   const Rows<T> rows = copies
@@ -147,11 +138,27 @@ void run_chunk(const TapProduct<T>& p, Index begin, Index end, Index first, Inde
   scatter_rows(p, begin, end, aside.as<const T>(), first, last);
 }
 
+// Whether vectors of pixels cost less than vectors of output channels.
+template <class T>
+bool planes_are_better(const TapProduct<T>& p) {
+  if (p.grid.step.h != 1 || p.grid.step.w != 1 || p.tap_count == 0) return false;
+  const Index depth = p.depth(), outputs = p.out.channels, height = tile_channels<T>(outputs);
+  const Index copies = copies_patches(p) ? patch_cost(p.source, p.taps, p.tap_count) : 0;
+  const Index by_rows =
+      p.grid.rows * p.grid.columns * (round_up(outputs, Blocking<T>::NR) * depth + copies);
+  const PlaneLayout layout = plane_layout(p.grid, p.taps, p.tap_count, p.source.channels);
+  const Index planes = p.source.channels * layout.plane_size + outputs * layout.positions();
+  const Index by_planes =
+      layout.bands * (layout.positions() * round_up(outputs, height) * depth + kPlaneCost * planes);
+  return by_planes < by_rows;
+}
+
 template <class T>
 void run_product(const TapProduct<T>& p) {
   constexpr Index NR = Blocking<T>::NR;
   const Index pixels = p.grid.size(), outputs = p.out.channels;
   if (pixels == 0 || outputs == 0) return;
+  if (planes_are_better(p)) return run_planes(p);
   const Scratch packed(bytes_for<T>(round_up(outputs, NR) * p.depth()));
   pack_weights(p, packed.as<T>());
   const Scratch zeros(bytes_for<T>(p.source.channels));

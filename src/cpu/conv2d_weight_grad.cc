@@ -3,7 +3,7 @@
 // takes one block of columns and one range of pixels, copies its part of the patches slice by slice
 // (never all of them) and leaves a partial result; the partial results are added in their order.
 // Ranges depend on the shape alone, so the sum does not depend on the number of threads.
-#include "conv_taps.h"
+#include "conv_plane_sums.h"
 #include "core/thread_pool.h"
 #include "depthwise.h"
 #include "kernels.h"
@@ -15,6 +15,7 @@ constexpr Index kColumnBlock = 256;
 constexpr Index kEnoughTasks = 64;
 constexpr Index kSmallestRange = 1024;       // pixels
 constexpr Index kPartialElements = 1 << 22;  // of all partial results together
+constexpr Index kSumCost = 2;                // of a multiply-add with more loads a tile
 
 template <class T>
 struct WeightGradient {
@@ -124,6 +125,44 @@ void group_gradient(const WeightGradient<T>& w, const View& weight_grad, T* to) 
   add_partials(w, partials.as<const T>(), weight_grad, to);
 }
 
+// ---- few channels ------------------------------------------------------------------------------
+
+// Whether vectors of pixels cost less than copies of patches.
+template <class T>
+bool planes_are_better(const WeightGradient<T>& w, const PlaneSums<T>& p) {
+  using B = Blocking<T>;
+  const Index outputs = w.grad.channels, columns = w.columns();
+  const Index by_rows =
+      w.grid.rows * w.grid.columns *
+      (round_up(outputs, B::MR) * round_up(columns, B::NR) + patch_cost(w.x, w.taps, w.tap_count));
+  const Index copies = w.x.channels * p.layout.plane_size + outputs * p.grad_size();
+  const Index by_planes =
+      p.layout.bands *
+      (kSumCost * p.layout.positions() * p.rows() * p.columns() + kPlaneCost * copies);
+  return by_planes < by_rows;
+}
+
+template <class T>
+void planes_gradient(WeightGradient<T>& w, const PlaneSums<T>& p, const View& weight_grad, T* to) {
+  const Index units = p.units(), elements = w.grad.channels * w.columns();
+  const Index enough = ceil_div(kSmallestRange, larger(1, p.layout.positions()));  // units a range
+  Index ranges = smaller(kEnoughTasks, kPartialElements / elements);
+  ranges = larger(1, smaller(ranges, units / enough));
+  w.range = ceil_div(units, ranges);
+  w.ranges = ceil_div(units, w.range);
+  const Scratch offsets(bytes_for<Index>(p.columns()));
+  plane_offsets(p.layout, p.taps, p.tap_count, p.x.channels, offsets.as<Index>());
+  clear(offsets.as<Index>() + p.depth(), p.columns() - p.depth());
+  const Scratch partials(bytes_for<T>(w.ranges * elements));
+  parallel_for(w.ranges, 1, [&](Index first, Index last) {
+    for (Index task = first; task < last; ++task) {
+      sum_units(p, offsets.as<Index>(), task * w.range, smaller(units, (task + 1) * w.range),
+                partials.as<T>() + task * elements);
+    }
+  });
+  add_partials(w, partials.as<const T>(), weight_grad, to);
+}
+
 // ---- depthwise ---------------------------------------------------------------------------------
 
 // One tap, channels [first, first + n): sums of image rows first, then of the rows.
@@ -164,6 +203,16 @@ void depthwise_gradient(const WeightGradient<T>& w, const View& weight_grad) {
 }
 
 template <class T>
+void one_group(WeightGradient<T>& w, const View& weight_grad, T* to) {
+  if (w.grid.step.h == 1 && w.grid.step.w == 1 && w.tap_count > 0 && w.grid.size() > 0) {
+    const PlaneSums<T> p = plane_sums(w.grad, w.x, w.grid, w.taps, w.tap_count);
+    if (planes_are_better(w, p)) return planes_gradient(w, p, weight_grad, to);
+  }
+  cut_pixels(w);
+  group_gradient(w, weight_grad, to);
+}
+
+template <class T>
 void weight_gradient(const View& grad, const View& x, const View& weight_grad,
                      const Conv2dParams& params) {
   const Scratch taps(bytes_for<Tap>(weight_grad.shape[0] * weight_grad.shape[1]));
@@ -178,9 +227,7 @@ void weight_gradient(const View& grad, const View& x, const View& weight_grad,
     WeightGradient<T> part = all;
     part.grad = all.grad.group(g * outputs, outputs);
     part.x = all.x.group(g * inputs, inputs);
-    cut_pixels(part);
-    group_gradient(part, weight_grad,
-                   data_of<T>(weight_grad) + g * outputs * weight_grad.strides[3]);
+    one_group(part, weight_grad, data_of<T>(weight_grad) + g * outputs * weight_grad.strides[3]);
   }
 }
 

@@ -106,14 +106,20 @@ template <class T>
   }
 }
 
+// Whether the pixels of an image row follow one another without gaps.
+template <class T>
+bool is_dense(const Image<T>& image) {
+  return image.column_stride == image.channels &&
+         (image.channels == 1 || image.channel_stride == 1);
+}
+
 // Elements [first, last) of the patch of a pixel: its taps' channels one after the other.
 template <class T>
 void copy_patch(const Image<const T>& image, const Grid& grid, const Pixel& pixel, const Tap* taps,
                 Index first, Index last, T* to) {
   if (first >= last) return;
   const Index channels = image.channels;
-  const bool dense =
-      image.column_stride == channels && (channels == 1 || image.channel_stride == 1);
+  const bool dense = is_dense(image);
   for (Index t = first / channels, element = first; element < last;) {
     const Tap& tap = taps[t];
     if (dense && element == t * channels && element + tap.run * channels <= last) {
@@ -130,6 +136,31 @@ void copy_patch(const Image<const T>& image, const Grid& grid, const Pixel& pixe
     element = end;
     ++t;
   }
+}
+
+// out[pixel] = sum over taps and channels of source * weight.
+template <class T>
+struct TapProduct {
+  Image<const T> source;
+  Image<T> out;  // of the grid's size
+  Grid grid;
+  const Tap* taps;
+  Index tap_count;
+  const T* weight;  // element (c, o) of a tap at tap.weight + c * input_stride + o * output_stride
+  Index input_stride, output_stride;
+
+  Index depth() const { return tap_count * source.channels; }
+};
+
+// What copying a patch, or an element into or from a plane (conv_planes.h), takes as long as, in
+// multiply-adds at full speed: measured, to choose between the two forms of a convolution.
+constexpr Index kRunCost = 200, kElementCost = 24, kPlaneCost = 32;
+
+template <class T>
+Index patch_cost(const Image<const T>& image, const Tap* taps, Index count) {
+  Index runs = 0;
+  for (Index t = 0; t < count; t += is_dense(image) ? taps[t].run : 1) ++runs;
+  return runs * kRunCost + count * image.channels * kElementCost;
 }
 
 // Taps of a kernel as seen from an output pixel.

@@ -1,9 +1,12 @@
-// Max and average pooling over (N, H, W, C) images and their gradients. Where channels are
-// neighbours in memory a window is walked once for a block of channels, which vectorises; in any
-// other layout the block is one channel. Forward passes share out output rows; gradients share
-// out (image, channel block) pairs, because windows of neighbouring rows may overlap.
+// Max and average pooling over (N, H, W, C) images and their gradients. Forward passes share out
+// output rows and work on blocks of channels, in any layout. Gradients walk each window for a block
+// of channels where channels are neighbours in memory, which vectorises, else for one channel; they
+// share out (image, channel block) pairs, because windows of neighbouring rows may overlap.
+#include <cstring>
 #include <limits>
 
+#include "core/scratch.h"
+#include "core/simd.h"
 #include "core/thread_pool.h"
 #include "kernels.h"
 
@@ -45,49 +48,102 @@ template <class T, class F>
 
 // ---- forward -----------------------------------------------------------------------------------
 
-// out = fold of the windows. f(image window, first channel, count, result[kBlock]).
+// What a window becomes: a fold of two values (or vectors), and what is made of the result.
+template <class T>
+struct Maximum {
+  template <class V>
+  [[gnu::always_inline]] static V fold(V old, V value) {
+    return ((value > old) | (value != value)) ? value : old;
+  }
+  template <class V>
+  [[gnu::always_inline]] V finish(V folded) const {
+    return folded;
+  }
+  static constexpr T kNothing = -std::numeric_limits<T>::infinity();
+};
+
+template <class T>
+struct Average {
+  T share;
+  template <class V>
+  [[gnu::always_inline]] static V fold(V old, V value) {
+    return old + value;
+  }
+  template <class V>
+  [[gnu::always_inline]] V finish(V folded) const {
+    return folded * share;
+  }
+  static constexpr T kNothing = T(0);
+};
+
+// f(place in the block, element) for channels [c, c + count) of an image row.
 template <class T, class F>
-void each_output(const View& x, const View& out, const Pool2dParams& p, F&& f) {
-  const Index block = channels_last(x) && channels_last(out) ? kBlock : 1;
+[[gnu::always_inline]] inline void each_element(const View& image, Index n, Index y, Index c,
+                                                Index count, F&& f) {
+  const Index width = image.shape[2], column = image.strides[2], channel = image.strides[3];
+  T* row = at<T>(image, n, y, 0, c);
+  if (column == count && (channel == 1 || count == 1)) {
+    for (Index e = 0; e < width * count; ++e) f(e, row[e]);
+    return;
+  }
+  for (Index x = 0; x < width; ++x, row += column) {
+    if (channel == 1) {
+      for (Index e = 0; e < count; ++e) f(x * count + e, row[e]);
+    } else {
+      for (Index e = 0; e < count; ++e) f(x * count + e, row[e * channel]);
+    }
+  }
+}
+
+// Windows are folded in two steps: image rows first, each as a whole; then the pixels of a window
+// in whole vectors, which may reach into the next pixel: its own results are written later.
+template <class T, class Fold>
+void fold_windows(const View& x, const View& out, const Pool2dParams& p, const Fold& fold, Index n,
+                  Index i, Index c, Index count, T* folded, T* results) {
+  using V = simd::Vector<T>;
+  const Index width = x.shape[2];
+  const Window band = window_at(p, x.shape[1], width, i, 0);
+  if (band.top >= band.bottom) {
+    for (Index e = 0; e < width * count; ++e) folded[e] = Fold::kNothing;
+  }
+  for (Index y = band.top; y < band.bottom; ++y) {
+    if (y == band.top) {
+      each_element<const T>(x, n, y, c, count, [=](Index e, T value) { folded[e] = value; });
+    } else {
+      each_element<const T>(x, n, y, c, count,
+                            [=](Index e, T value) { folded[e] = Fold::fold(folded[e], value); });
+    }
+  }
+  for (Index j = 0; j < out.shape[2]; ++j) {
+    const Window w = window_at(p, x.shape[1], width, i, j);
+    for (Index e = 0; e < count; e += simd::kLanes<T>) {
+      V best = V{} + Fold::kNothing;
+      for (Index at = w.left; at < w.right; ++at) {
+        best = Fold::fold(best, simd::load(folded + at * count + e));
+      }
+      best = fold.finish(best);
+      std::memcpy(results + j * count + e, &best, sizeof best);
+    }
+  }
+  each_element<T>(out, n, i, c, count, [=](Index e, T& to) { to = results[e]; });
+}
+
+template <class T, class Fold>
+void forward(const View& x, const View& out, const Pool2dParams& p, const Fold& fold) {
   const Index rows = out.shape[1], channels = out.shape[3];
-  parallel_for(out.shape[0] * rows, 1, [&](Index begin, Index end) {
+  const Index most = channels < kBlock ? channels : kBlock;
+  const Index folded = x.shape[2] * most + simd::kLanes<T>;
+  const Index room = folded + out.shape[2] * most + simd::kLanes<T>;
+  parallel_for(out.shape[0] * rows, 4, [&](Index begin, Index end) {
+    const Scratch scratch(static_cast<std::size_t>(room) * sizeof(T));
+    for (Index e = 0; e < room; ++e) scratch.as<T>()[e] = T(0);
     for (Index task = begin; task < end; ++task) {
-      const Index n = task / rows, i = task % rows;
-      for (Index c = 0; c < channels; c += block) {
-        const Index count = channels - c < block ? channels - c : block;
-        for (Index j = 0; j < out.shape[2]; ++j) {
-          const Window w = window_at(p, x.shape[1], x.shape[2], i, j);
-          f(w, n, c, count, at<T>(out, n, i, j, c));
-        }
+      for (Index c = 0; c < channels; c += kBlock) {
+        const Index count = channels - c < kBlock ? channels - c : kBlock;
+        fold_windows(x, out, p, fold, task / rows, task % rows, c, count, scratch.as<T>(),
+                     scratch.as<T>() + folded);
       }
     }
-  });
-}
-
-template <class T>
-void max_forward(const View& x, const View& out, const Pool2dParams& p) {
-  each_output<T>(x, out, p, [&](const Window& w, Index n, Index c, Index count, T* to) {
-    T best[kBlock];
-    for (Index e = 0; e < count; ++e) best[e] = -std::numeric_limits<T>::infinity();
-    each_pixel<const T>(x, w, n, c, [&](const T* from) {
-      for (Index e = 0; e < count; ++e) {
-        const T value = from[e], old = best[e];
-        best[e] = ((value > old) | (value != value)) ? value : old;
-      }
-    });
-    for (Index e = 0; e < count; ++e) to[e] = best[e];
-  });
-}
-
-template <class T>
-void average_forward(const View& x, const View& out, const Pool2dParams& p) {
-  const T share = T(1) / T(p.kernel.h * p.kernel.w);
-  each_output<T>(x, out, p, [&](const Window& w, Index n, Index c, Index count, T* to) {
-    T sums[kBlock] = {};
-    each_pixel<const T>(x, w, n, c, [&](const T* from) {
-      for (Index e = 0; e < count; ++e) sums[e] += from[e];
-    });
-    for (Index e = 0; e < count; ++e) to[e] = sums[e] * share;
   });
 }
 
@@ -122,8 +178,84 @@ void each_gradient(const View& grad, const View& x_grad, bool neighbours, const 
   });
 }
 
+// Windows side by side, as most are: image rows are copied, so that whole vectors may be read, and
+// each of a window's pixels gets the gradient or zero, written over by the next pixel where a
+// vector reaches into it.
+template <class T>
+void split_row(const View& grad, const View& x, const View& x_grad, const Pool2dParams& p, Index n,
+               Index i, Index c, Index count, T* scratch) {
+  using V = simd::Vector<T>;
+  using Places = decltype(V{} < V{});
+  const Index width = x.shape[2], row = width * count + simd::kLanes<T>;
+  T* const seen = scratch;
+  T* const gains = seen + p.kernel.h * row;
+  T* const grads = gains + p.kernel.h * row;
+  for (Index y = 0; y < p.kernel.h; ++y) {
+    T* const to = seen + y * row;
+    each_element<const T>(x, n, i * p.kernel.h + y, c, count, [=](Index e, T v) { to[e] = v; });
+  }
+  each_element<const T>(grad, n, i, c, count, [=](Index e, T v) { grads[e] = v; });
+  const Index last = (count - 1) / simd::kLanes<T> * simd::kLanes<T>;
+  for (Index j = 0; j < grad.shape[2]; ++j) {
+    for (Index e = last; e >= 0; e -= simd::kLanes<T>) {  // what reaches too far comes first
+      const Index first = j * p.kernel.w * count + e;
+      V best = simd::load(seen + first);
+      Places places = {}, place = {};  // of the first maximum, row by row
+      for (Index y = 0; y < p.kernel.h; ++y) {
+        for (Index at = 0; at < p.kernel.w; ++at, place += 1) {
+          const V value = simd::load(seen + y * row + first + at * count);
+          const auto wins = (value > best) | ((value != value) & (best == best));
+          best = wins ? value : best;
+          places = wins ? place : places;
+        }
+      }
+      const V gain = simd::load(grads + j * count + e);
+      place = Places{};
+      for (Index y = 0; y < p.kernel.h; ++y) {
+        for (Index at = 0; at < p.kernel.w; ++at, place += 1) {
+          const V part = places == place ? gain : V{};
+          std::memcpy(gains + y * row + first + at * count, &part, sizeof part);
+        }
+      }
+    }
+  }
+  for (Index y = 0; y < p.kernel.h; ++y) {
+    T* const from = gains + y * row;
+    for (Index e = grad.shape[2] * p.kernel.w * count; e < width * count; ++e) from[e] = T(0);
+    each_element<T>(x_grad, n, i * p.kernel.h + y, c, count, [=](Index e, T& to) { to = from[e]; });
+  }
+}
+
+template <class T>
+void split_gradient(const View& grad, const View& x, const View& x_grad, const Pool2dParams& p) {
+  const Index rows = grad.shape[1], channels = x.shape[3];
+  const Index most = channels < kBlock ? channels : kBlock;
+  const Index row = x.shape[2] * most + simd::kLanes<T>, room = (2 * p.kernel.h + 1) * row;
+  parallel_for(grad.shape[0], 1, [&](Index begin, Index end) {
+    const Scratch scratch(static_cast<std::size_t>(room) * sizeof(T));
+    for (Index e = 0; e < room; ++e) scratch.as<T>()[e] = T(0);
+    for (Index n = begin; n < end; ++n) {
+      for (Index c = 0; c < channels; c += kBlock) {
+        const Index count = channels - c < kBlock ? channels - c : kBlock;
+        for (Index i = 0; i < rows; ++i) {
+          split_row(grad, x, x_grad, p, n, i, c, count, scratch.as<T>());
+        }
+        for (Index y = rows * p.kernel.h; y < x.shape[1]; ++y) {
+          each_element<T>(x_grad, n, y, c, count, [](Index, T& to) { to = T(0); });
+        }
+      }
+    }
+  });
+}
+
+bool side_by_side(const Pool2dParams& p) {
+  return p.kernel.h == p.stride.h && p.kernel.w == p.stride.w && p.padding.h == 0 &&
+         p.padding.w == 0;
+}
+
 template <class T>
 void max_gradient(const View& grad, const View& x, const View& x_grad, const Pool2dParams& p) {
+  if (side_by_side(p)) return split_gradient<T>(grad, x, x_grad, p);
   using Place = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
   const bool neighbours = channels_last(x);
   each_gradient<T>(grad, x_grad, neighbours, p,
@@ -142,11 +274,13 @@ void max_gradient(const View& grad, const View& x, const View& x_grad, const Poo
                        }
                        ++place;
                      });
-                     const Place width = Place(w.right - w.left);
-                     for (Index e = 0; e < count; ++e) {
-                       *at<T>(x_grad, n, w.top + places[e] / width, w.left + places[e] % width,
-                              c + e) += from[e];
-                     }
+                     place = 0;
+                     each_pixel<T>(x_grad, w, n, c, [&](T* to) {
+                       for (Index e = 0; e < count; ++e) {
+                         to[e] += places[e] == place ? from[e] : T(0);
+                       }
+                       ++place;
+                     });
                    });
 }
 
@@ -164,7 +298,10 @@ void average_gradient(const View& grad, const View& x_grad, const Pool2dParams& 
 }  // namespace
 
 void max_pool2d(In x, Out out, const Pool2dParams& params) {
-  with_float(x.dtype, [&](auto tag) { max_forward<typename decltype(tag)::type>(x, out, params); });
+  with_float(x.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    forward<T>(x, out, params, Maximum<T>{});
+  });
 }
 
 void max_pool2d_grad(In grad, In x, Out x_grad, const Pool2dParams& params) {
@@ -174,8 +311,10 @@ void max_pool2d_grad(In grad, In x, Out x_grad, const Pool2dParams& params) {
 }
 
 void avg_pool2d(In x, Out out, const Pool2dParams& params) {
-  with_float(x.dtype,
-             [&](auto tag) { average_forward<typename decltype(tag)::type>(x, out, params); });
+  with_float(x.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    forward<T>(x, out, params, Average<T>{T(1) / T(params.kernel.h * params.kernel.w)});
+  });
 }
 
 void avg_pool2d_grad(In grad, Out x_grad, const Pool2dParams& params) {

@@ -54,6 +54,8 @@ CASES = [
     Case((0, 5, 5, 4), (3, 3), 8, padding=(1, 1)),
     Case((1, 11, 10, 70), (3, 3), 33, padding=(1, 1)),  # k in several slices
     Case((2, 40, 30, 2), (5, 5), 6, padding=(2, 2)),  # several ranges of pixels
+    Case((2, 70, 48, 3), (3, 5), 7, padding=(1, 2), dilation=(2, 1)),  # planes in uneven bands
+    Case((1, 3, 40, 24), (2, 3), 2, padding=(1, 0)),  # few outputs
 ]
 
 
@@ -131,9 +133,9 @@ def test_weight_gradient(kernels: Any, case: Case, dtype: str) -> None:
         close(got, want, 2e-6, layout)
 
 
-@pytest.mark.parametrize("groups", [1, 32])
-def test_threads_do_not_change_the_gradients(kernels: Any, groups: int) -> None:
-    case = Case((3, 40, 40, 32), (3, 3), 32, padding=(1, 1), groups=groups)
+@pytest.mark.parametrize(("channels", "groups"), [(32, 1), (32, 32), (3, 1)])
+def test_threads_do_not_change_the_gradients(kernels: Any, channels: int, groups: int) -> None:
+    case = Case((3, 40, 40, channels), (3, 3), channels, padding=(1, 1), groups=groups)
     x, weight, grad = (view_of(a) for a in operands(case, "float32"))
 
     def call() -> list[np.ndarray]:
