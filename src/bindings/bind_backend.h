@@ -13,6 +13,7 @@
 
 #include "arguments.h"
 #include "core/check.h"
+#include "core/kernel_rules.h"
 
 namespace needle::bindings {
 
@@ -62,15 +63,16 @@ inline constexpr int kMaxArguments = 16;
 // ---- calls: the general row, and the three whose operands may be Python scalars ----
 
 template <class... Args>
-void call_kernel(void (*kernel)(Args...), Arguments& from) {
+void call_kernel(void (*rule)(Args...), void (*kernel)(Args...), Arguments& from) {
   std::tuple<Caster<Args>...> casters{Caster<Args>(from)...};  // braces: from left to right
+  if (rule != nullptr) std::apply([&](auto&... caster) { rule(caster.value...); }, casters);
   WithoutGil released;
   std::apply([&](auto&... caster) { kernel(caster.value...); }, casters);
 }
 
 template <auto kRow>
 void call_row(const KernelTable& table, Arguments& from) {
-  call_kernel(table.*kRow, from);
+  call_kernel(kernel_rules().*kRow, table.*kRow, from);
 }
 template <>
 void call_row<&KernelTable::fill>(const KernelTable& table, Arguments& from);

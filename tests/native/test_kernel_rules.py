@@ -1,0 +1,145 @@
+"""Kernels called with views that do not fit each other raise; nothing outside a buffer is touched.
+
+Each row: a call that is right, and the arguments by which it becomes wrong. A last test asks for a
+row of every kernel with several views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_views import backend, empty_view, view_of
+
+from needle.backends import base
+
+
+def f(*shape: int) -> Any:
+    return empty_view(shape, "float32")
+
+
+def d(*shape: int) -> Any:
+    return empty_view(shape, "float64")
+
+
+def i(*shape: int, value: int = 0) -> Any:
+    return view_of(np.full(shape, value, "int64"))
+
+
+def u(*shape: int) -> Any:
+    return empty_view(shape, "uint8")
+
+
+NORM = [f(4, 3), f(3), f(3), f(4, 3), f(3), f(3), 1e-5]
+NORM_GRAD = [f(4, 3), f(4, 3), f(3), f(3), f(3), f(4, 3), f(3), f(3), 1e-5]
+LAYER = [f(4, 3), f(3), f(3), f(4, 3), f(4, 1), f(4, 1), 1e-5]
+LAYER_GRAD = [f(4, 3), f(4, 3), f(3), f(4, 1), f(4, 1), f(4, 3), f(3), f(3), 1e-5]
+POOL = [(2, 2), (2, 2), (0, 0)]
+IMAGE, POOLED = f(2, 6, 6, 3), f(2, 3, 3, 3)
+CONV = [(1, 1), (1, 1), (1, 1), 1]
+WEIGHT, CONVOLVED = f(3, 3, 3, 4), f(2, 6, 6, 4)
+SGD = [0.1, 0.9, 0.0, 0.0, False]
+ADAM = [0.1, 0.9, 0.99, 1e-8, 0.0, False, 1]
+
+# name -> the right arguments, {position: wrong values}
+CALLS: dict[str, tuple[list[Any], dict[int, list[Any]]]] = {
+    "copy": ([f(2, 3), f(2, 3)], {1: [f(3, 2), f(6)]}),
+    "unary": (["exp", f(2, 3), f(2, 3)], {2: [f(3, 2)], 1: [f(2)]}),
+    "binary": (["add", f(2, 3), f(2, 3), f(2, 3)], {2: [f(3), d(2, 3)], 3: [f(2, 2)]}),
+    "where": ([empty_view((3,), "bool"), f(3), f(3), f(3)], {0: [u(3)], 3: [d(3), f(4)]}),
+    "reduce": (["sum", f(2, 3), f(2, 1)], {2: [f(2), f(1, 2), d(2, 1)]}),
+    "matmul": ([f(2, 3), f(3, 4), f(2, 4)], {0: [f(2, 4), d(2, 3), f(3)], 1: [f(3, 5)], 2: [f(4)]}),
+    "softmax": ([f(2, 3), f(2, 3), 1], {0: [u(2, 3)], 1: [f(3, 2), d(2, 3)], 2: [2, -1]}),
+    "log_softmax": ([f(2, 3), f(2, 3), 1], {0: [i(2, 3)], 1: [f(2, 2)], 2: [7]}),
+    "logsumexp": ([f(2, 3), f(2, 1)], {1: [f(2), f(2, 2), d(2, 1)], 0: [u(2, 3)]}),
+    "cross_entropy": (
+        [f(4, 3), i(4), f(4), 0.0],
+        {0: [f(4), f(5, 3), d(4, 3)], 1: [i(4, value=3), i(4, value=-1), f(4), i(3)], 2: [f(3)]},
+    ),
+    "cross_entropy_grad": (
+        [f(4), f(4, 3), i(4), f(4, 3), 0.0],
+        {0: [f(3), d(4)], 2: [i(4, value=3)], 3: [f(3, 4)]},
+    ),
+    "batch_norm": (NORM, {0: [f(), f(4, 5)], 1: [f(2), d(3)], 3: [f(3, 4)], 4: [f(1)], 5: [i(3)]}),
+    "batch_norm_grad": (NORM_GRAD, {0: [f(4)], 2: [f(4)], 3: [f(1, 3)], 5: [f(3, 4)], 7: [f(2)]}),
+    "layer_norm": (LAYER, {0: [f(4, 5)], 1: [f(2)], 3: [f(4, 4)], 4: [f(3, 1)], 5: [f(4)]}),
+    "layer_norm_grad": (LAYER_GRAD, {0: [f(4)], 2: [f(4)], 3: [f(1, 1)], 5: [f(3)], 7: [d(3)]}),
+    "max_pool2d": (
+        [IMAGE, POOLED, *POOL],
+        {0: [f(6, 6, 3), u(2, 6, 6, 3)], 1: [f(2, 3, 3, 4)], 2: [(0, 2), (7, 2)], 3: [(0, 0)]},
+    ),
+    "max_pool2d_grad": (
+        [POOLED, IMAGE, IMAGE, *POOL],
+        {0: [f(2, 4, 3, 3)], 1: [f(2, 5, 6, 3)], 2: [f(2, 6, 5, 3)], 5: [(-1, 0), (1 << 40, 0)]},
+    ),
+    "avg_pool2d": ([IMAGE, POOLED, *POOL], {1: [f(2, 3, 4, 3)], 4: [(1, 1)]}),
+    "avg_pool2d_grad": ([POOLED, IMAGE, *POOL], {0: [f(1, 3, 3, 3)], 1: [f(2, 6, 6, 2)]}),
+    "conv2d": (
+        [IMAGE, WEIGHT, CONVOLVED, *CONV],
+        {
+            0: [f(2, 6, 6, 2), i(2, 6, 6, 3)],
+            1: [f(3, 3, 4, 4), f(3, 3, 3), f(0, 3, 3, 4), d(3, 3, 3, 4)],
+            2: [f(2, 7, 6, 4), f(2, 6, 6, 5)],
+            3: [(0, 1), (2, 2)],
+            5: [(0, 0), (2, 1)],
+            6: [0, 2, 3],
+        },
+    ),
+    "conv2d_input_grad": (
+        [CONVOLVED, WEIGHT, IMAGE, *CONV],
+        {0: [f(3, 6, 6, 4)], 2: [f(2, 6, 5, 3), f(2, 6, 6, 4)], 3: [(-1, 1)]},
+    ),
+    "conv2d_weight_grad": (
+        [CONVOLVED, IMAGE, WEIGHT, *CONV],
+        {0: [f(2, 6, 6, 3)], 1: [f(2, 6, 7, 3)], 2: [f(3, 3, 3, 5), f(5, 3, 3, 4)]},
+    ),
+    "gather": (
+        [f(5, 2), i(3), f(3, 2)],
+        {1: [i(3, value=5), i(3, value=-1)], 2: [f(3, 3), f(4, 2)]},
+    ),
+    "scatter": ([f(3, 2), i(3), f(5, 2)], {1: [i(3, value=5), f(3)], 2: [f(5, 3), d(5, 2)]}),
+    "scatter_add": ([f(3, 2), i(3), f(5, 2)], {1: [i(2), i(3, value=-1)], 2: [f(5)]}),
+    "one_hot": ([i(3), f(3, 4)], {0: [f(3), i(4), i(3, 1)], 1: [f(3), f(2, 4)]}),
+    "argmax": ([f(2, 3), i(2, 1), 1], {1: [i(2), i(1, 1), f(2, 1)], 2: [0, 2, -1], 0: [f(2, 0)]}),
+    "argmin": ([f(2, 3), i(1, 3), 0], {1: [i(1, 4), f(1, 3)], 2: [1, 5]}),
+    "sgd_step": (
+        [[f(3)], [f(3)], [f(3)], [f(3)], *SGD],
+        {1: [[f(2)], [], [d(3)]], 2: [[f(4)], [f(3), f(3)]], 3: [[f(3, 1)], []]},
+    ),
+    "adam_step": (
+        [[f(3)], [f(3)], [f(3)], [f(3)], [f(3)], *ADAM],
+        {0: [[i(3)], [f(4)]], 2: [[f(2)], []], 3: [[d(3)]], 4: [[f(2)]]},
+    ),
+}
+
+WRONG = [
+    pytest.param(name, position, value, id=f"{name}-{position}-{at}")
+    for name, (_, changes) in CALLS.items()
+    for position, values in changes.items()
+    for at, value in enumerate(values)
+]
+
+
+def call(name: str) -> Callable[..., None]:
+    function: Callable[..., None] = getattr(backend, name)
+    return function
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_right_call_is_taken(name: str) -> None:
+    call(name)(*CALLS[name][0])
+
+
+@pytest.mark.parametrize(("name", "position", "value"), WRONG)
+def test_a_wrong_call_raises(name: str, position: int, value: Any) -> None:
+    arguments = list(CALLS[name][0])
+    arguments[position] = value
+    with pytest.raises(ValueError, match=r"\w: "):
+        call(name)(*arguments)
+
+
+def test_every_kernel_has_a_row() -> None:
+    kernels = {*base.REQUIRED, *base.OPTIONAL} - {"allocate", "upload", "download", "fill"}
+    assert {name for name in kernels if base.provides(backend, name)} <= {*CALLS}
