@@ -1,5 +1,6 @@
 """ImageFolder: sorted classes and files, decoding, damaged files, no Pillow."""
 
+import os
 import sys
 
 import numpy as np
@@ -48,6 +49,29 @@ def test_grey_and_transparent_images_become_rgb(root):
         dataset = data.ImageFolder(root, extensions=[".png"], layout="HWC")
         want = Image.fromarray(pixels(0)).convert(mode).convert("RGB")
         np.testing.assert_array_equal(dataset[0][0] * 255, np.asarray(want, np.float32))
+
+
+def test_greys_of_sixteen_bits_keep_their_range(root):
+    grey = np.linspace(0, 65535, 20).reshape(5, 4).astype(np.uint16)
+    Image.fromarray(grey).save(root / "ant" / "x.png")
+    image = data.ImageFolder(root, extensions=[".png"], layout="HWC")[0][0]
+    np.testing.assert_allclose(image, np.repeat(grey[..., None] / 65535, 3, 2), rtol=1e-6)
+    Image.fromarray(grey.astype(np.float32)).save(root / "ant" / "x.tif")
+    with pytest.raises(DataError, match=r"x\.tif: the image cannot be decoded.*32 bits"):
+        data.ImageFolder(root, extensions=[".tif"])[0]
+
+
+def test_hidden_files_and_folders_are_no_images_and_no_classes(root):
+    (root / ".ipynb_checkpoints").mkdir()
+    (root / "ant" / "._x.bmp").write_bytes(b"a note of another system")
+    dataset = data.ImageFolder(root)
+    assert dataset.classes == ("ant", "cat", "dog") and len(dataset) == 5
+
+
+def test_a_pipe_is_named_and_not_waited_for(root):
+    os.mkfifo(root / "ant" / "a.png")
+    with pytest.raises(DataError, match=r"ant/a\.png: an image must be a file, got a folder, pipe"):
+        data.ImageFolder(root)[0]
 
 
 def test_batches_need_one_size(root):

@@ -97,9 +97,11 @@ def _pillow() -> ModuleType:
 def decode(path: Path) -> npt.NDArray[np.float32]:
     """The image file as RGB float32 ``(H, W, 3)`` in 0..1; DataError names a damaged file."""
     opener = _pillow()
+    if path.exists() and not path.is_file():  # opening a pipe would wait for ever
+        raise DataError(f"{path}: an image must be a file, got a folder, pipe or device; remove it")
     try:
         with opener.open(path) as image:
-            pixels = np.asarray(image.convert("RGB"))
+            return _rgb(image)
     except FileNotFoundError:
         raise
     except Exception as error:
@@ -107,23 +109,34 @@ def decode(path: Path) -> npt.NDArray[np.float32]:
             f"{path}: the image cannot be decoded, it is damaged, cut short or of an unknown "
             f"format ({type(error).__name__}: {error}); replace or remove it"
         ) from error
-    return pixels.astype(np.float32) / np.float32(255)
+
+
+def _rgb(image: Any) -> npt.NDArray[np.float32]:
+    """Pillow's image as RGB in 0..1; its own conversion would cut 16-bit greys off at 255."""
+    if image.mode.startswith("I;16"):
+        grey = np.asarray(image).astype(np.float32) / np.float32(65535)
+        return np.repeat(grey[..., None], 3, axis=2)
+    if image.mode in ("I", "F"):
+        raise ValueError("pixels of 32 bits have no range that is known")
+    return np.asarray(image.convert("RGB")).astype(np.float32) / np.float32(255)
 
 
 def _class_names(root: Path) -> tuple[str, ...]:
     if not root.is_dir():
         raise DataError(f"ImageFolder: root must be a folder with one folder a class, got {root}")
     with os.scandir(root) as entries:
-        names = sorted(entry.name for entry in entries if entry.is_dir())
+        names = sorted(
+            entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")
+        )
     if not names:
         raise DataError(f"ImageFolder: {root} must have one folder a class, got no folder in it")
     return tuple(names)
 
 
 def _image_files(root: Path, name: str, endings: tuple[str, ...]) -> Iterator[str]:
-    """Paths below ``root/name``, relative to root."""
+    """Paths below ``root/name``, relative to root; hidden files are other programs' notes."""
     for folder, _, files in os.walk(root / name):
         relative = os.path.relpath(folder, root)
         for file in files:
-            if file.lower().endswith(endings):
+            if file.lower().endswith(endings) and not file.startswith("."):
                 yield os.path.join(relative, file)
