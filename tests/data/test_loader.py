@@ -218,6 +218,7 @@ def test_states_that_do_not_fit():
         ({**state, "batch_size": 4}, "state's batch_size must be 5, got 4; resume with"),
         ({**state, "length": 11}, "state's length must be 10, got 11"),
         ({**state, "epoch": -1}, "epoch and position must be counts, got -1 and 0"),
+        ({**state, "epoch": 2**63}, "epoch and position must be counts, got 9223372036854775808"),
         ({**state, "position": "a"}, "epoch and position must be counts, got 0 and 'a'"),
         ({**state, "seed": None}, "state's seed is None, this loader's 1"),
         ({**state, "seed": -3}, r"seed must be in \[0, 2\*\*64\), got -3"),

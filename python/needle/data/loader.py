@@ -227,7 +227,7 @@ class LoaderIterator:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
 def _check_options(loader: DataLoader, sampler: Any, batch_sampler: Any) -> None:
