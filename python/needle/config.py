@@ -30,5 +30,21 @@ DATA_DIR = Variable("NEEDLE_DATA_DIR", "data", "where datasets are looked for an
 
 VARIABLES = (BACKEND, CPU_ISA, NUM_THREADS, DATA_DIR)
 
+_ONE_THREAD = (
+    NUM_THREADS.name,
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "OPENCV_FOR_THREADS_NUM",
+)
+
+
+def one_thread_environment() -> dict[str, str]:
+    """This process's environment with every library in it held to one thread, for a worker."""
+    return {**os.environ, **dict.fromkeys(_ONE_THREAD, "1")}
+
+
 MAX_DIMS = 16
 """The most dimensions an array can have; ``kMaxDims`` in ``src/core/view.h`` says the same."""

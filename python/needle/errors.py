@@ -48,6 +48,14 @@ class CheckpointError(NeedleError, ValueError):
     """A checkpoint is cut short, corrupt or belongs to another model."""
 
 
+class WorkerError(NeedleError, RuntimeError):
+    """A loader's worker process died, could not start, or could not be given what it needs."""
+
+
+class LoaderTimeout(NeedleError, TimeoutError):
+    """No batch was ready within the time that the loader was told to wait."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
     """The error for a name that is not in ``known``: lists them and points at the nearest.
 
