@@ -1,7 +1,7 @@
 """From a list of samples to a batch: stacking (``default_collate``), then Tensors (``to_tensors``).
 
-data knows no autograd: the package hands its Tensor over once through ``set_tensor_type``; until
-then batches are NumPy arrays.
+What a sample is made of is structure.py's. data knows no autograd: the package hands its Tensor
+over once through ``set_tensor_type``; until then batches are NumPy arrays.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from .. import dtypes
 from ..errors import DTypeError, ShapeError
+from .structure import Slice, columns, describe, one_shape
+from .structure import rebuild as rebuild
 
 TensorType = Callable[..., Any]
 
@@ -44,22 +46,64 @@ def default_collate(samples: Sequence[Any]) -> Any:
     field and keep their kind; strings and bytes become a list. Raises ShapeError where shapes,
     lengths or keys differ, TypeError for anything else.
     """
+    return collate_slice(samples).batch()
+
+
+def collate_slice(
+    samples: Sequence[Any],
+    out: Sequence[npt.NDArray[Any]] | None = None,
+    first: int = 0,
+    ragged: int | None = None,
+) -> Slice:
+    """``default_collate`` of part of a batch, as a Slice.
+
+    out: for each leaf rows to write it to, used where shape and dtype fit. first: the number of
+    ``samples[0]`` in the batch, for messages. ragged: a leaf that stays a list where its shapes
+    differ.
+    """
     if not samples:
         raise ShapeError("default_collate: needs at least one sample, got none")
-    first = samples[0]
-    if isinstance(first, (str, bytes)):
-        return list(samples)
-    if isinstance(first, Mapping):
-        return _collate_mappings(samples)
-    if isinstance(first, (tuple, list)):
-        return _collate_sequences(samples)
-    if isinstance(first, (bool, np.bool_)):
-        return np.asarray(samples, dtype=np.bool_)
-    if isinstance(first, int):
-        return _collate_ints(samples)
-    if isinstance(first, float) and not isinstance(first, np.floating):
-        return np.asarray(samples, dtype=dtypes.default_float)
-    return _stack([_as_array(sample) for sample in samples])
+    structure = describe(samples[0])
+    leaves: list[Any] = []
+    placed = []
+    for i, column in enumerate(columns(samples, structure, first)):
+        rows = None if out is None or i >= len(out) else out[i]
+        leaf = stack(column, structure.kinds[i], rows, first, ragged == i)
+        leaves.append(leaf)
+        placed.append(leaf is rows and rows is not None)
+    return Slice(structure, leaves, len(samples), tuple(placed))
+
+
+def stack(
+    column: list[Any],
+    kind: str,
+    out: npt.NDArray[Any] | None = None,
+    first: int = 0,
+    ragged: bool = False,
+) -> Any:
+    """One leaf of a batch from its values in each sample; ``out`` itself where they fit it."""
+    if kind == "text":
+        return column
+    if kind in _NUMBERS:
+        array = _NUMBERS[kind](column)
+        return array if out is None else place(array, out)
+    arrays = [_as_array(value) for value in column]
+    shapes = [array.shape for array in arrays]
+    if ragged and len(set(shapes)) > 1:
+        return arrays
+    one_shape(shapes, first)
+    dtype = np.result_type(*{array.dtype for array in arrays})
+    if out is None or out.shape != (len(arrays), *shapes[0]) or out.dtype != dtype:
+        return np.stack(arrays)
+    return np.stack(arrays, out=out)
+
+
+def place(array: npt.NDArray[Any], out: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """``array`` copied to ``out`` if shape and dtype are the same, else as it is."""
+    if out.shape != array.shape or out.dtype != array.dtype:
+        return array
+    out[...] = array
+    return out
 
 
 def to_tensors(batch: Any, device: Any = None) -> Any:
@@ -91,32 +135,7 @@ def _to_tensor(tensor_type: TensorType, array: npt.NDArray[Any], device: Any) ->
     return tensor_type(array, device=device, dtype=dtype, requires_grad=False)
 
 
-def _collate_mappings(samples: Sequence[Any]) -> dict[Any, Any]:
-    keys = samples[0].keys()
-    for i, sample in enumerate(samples):
-        if not isinstance(sample, Mapping) or sample.keys() != keys:
-            got = sorted(map(str, sample)) if isinstance(sample, Mapping) else sample
-            raise ShapeError(
-                f"default_collate: every sample must have the keys {sorted(map(str, keys))}, "
-                f"got {got} in sample {i} of the batch; give collate= for uneven samples"
-            )
-    return {key: default_collate([sample[key] for sample in samples]) for key in keys}
-
-
-def _collate_sequences(samples: Sequence[Any]) -> Any:
-    first = samples[0]
-    for i, sample in enumerate(samples):
-        if not isinstance(sample, (tuple, list)) or len(sample) != len(first):
-            got = f"{len(sample)}" if isinstance(sample, (tuple, list)) else repr(sample)
-            raise ShapeError(
-                f"default_collate: every sample must have {len(first)} fields, got {got} in "
-                f"sample {i} of the batch; give collate= for uneven samples"
-            )
-    columns = [default_collate([sample[j] for sample in samples]) for j in range(len(first))]
-    return rebuild(first, columns)
-
-
-def _collate_ints(samples: Sequence[Any]) -> npt.NDArray[np.int64]:
+def _ints(samples: Sequence[Any]) -> npt.NDArray[np.int64]:
     try:
         return np.asarray(samples).astype(np.int64, casting="same_kind")
     except (TypeError, ValueError, OverflowError):
@@ -126,11 +145,11 @@ def _collate_ints(samples: Sequence[Any]) -> npt.NDArray[np.int64]:
         ) from None
 
 
-def rebuild(like: Any, fields: list[Any]) -> Any:
-    """``fields`` as a tuple, named tuple or list, whichever ``like`` is."""
-    if hasattr(like, "_fields"):
-        return type(like)(*fields)
-    return tuple(fields) if isinstance(like, tuple) else fields
+_NUMBERS: dict[str, Callable[[list[Any]], npt.NDArray[Any]]] = {
+    "bool": lambda column: np.asarray(column, dtype=np.bool_),
+    "int": _ints,
+    "float": lambda column: np.asarray(column, dtype=dtypes.default_float),
+}
 
 
 def _as_array(sample: Any) -> npt.NDArray[Any]:
@@ -144,14 +163,3 @@ def _as_array(sample: Any) -> npt.NDArray[Any]:
         f"default_collate: cannot make a batch of {type(sample).__name__}; return arrays, "
         f"numbers, tuples, lists or dicts from the dataset, or give collate="
     )
-
-
-def _stack(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    shape = arrays[0].shape
-    for i, array in enumerate(arrays):
-        if array.shape != shape:
-            raise ShapeError(
-                f"default_collate: samples of a batch must have one shape, got {shape} in sample "
-                f"0 and {array.shape} in sample {i}; resize them, or give collate="
-            )
-    return np.stack(arrays)

@@ -6,7 +6,8 @@ A dataset has a length and items by index. Readers of particular files are in ``
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -57,6 +58,35 @@ class Dataset:
         transforms draw random numbers must answer None, for those belong to one sample each.
         """
         return None
+
+
+class IterableDataset:
+    """A stream of samples without indices; subclasses define ``__iter__`` or ``iter_shard``.
+
+    shards: into how many pieces the stream is cut. Each is read by one worker at a time, so that
+    workers beyond their number have nothing to do; the batches depend on the shards alone, not on
+    the workers.
+    """
+
+    shards: int = 1
+    layout: str | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        for shard in range(self.shards):
+            yield from self.iter_shard(shard, 0, 0)
+
+    def iter_shard(self, shard: int, epoch: int, start: int) -> Iterator[Any]:
+        """The samples of one shard in this epoch, from its sample number ``start`` on.
+
+        The default goes over ``__iter__`` and drops what comes before ``start``; define it to
+        seek, and wherever ``shards`` is more than 1.
+        """
+        if type(self).__iter__ is IterableDataset.__iter__ or self.shards != 1:
+            raise NotImplementedError(
+                f"{type(self).__name__} must define __iter__() for one shard, or "
+                f"iter_shard(shard, epoch, start) for {self.shards}"
+            )
+        return islice(iter(self), start, None)
 
 
 class ArrayDataset(Dataset):
