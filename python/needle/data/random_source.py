@@ -1,9 +1,9 @@
 """Where data gets its random numbers: the global NumPy stream, or one of each sample's own.
 
-Transforms draw from ``random_source()``. A loader with a seed keys it (``keyed``) around each
-sample by (seed, epoch, index); without one, programs of the course see the global stream.
-Counter-based bits (Philox) and NumPy's frozen ``RandomState`` methods keep the numbers the same
-on every machine and NumPy version.
+A loader with a seed keys them (``keyed``) around each sample by (seed, epoch, index); without
+one, programs of the course see the global stream. Needle's transforms take Philox words
+(``draws()``), numbered by transform; users' own may draw from ``random_source()``, an ordinary
+RandomState. Both are the same on every machine and NumPy version.
 """
 
 from __future__ import annotations
@@ -17,41 +17,106 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-SAMPLE_STREAM, ORDER_STREAM = 0, 1
+from . import philox
+
+SAMPLE_STREAM, ORDER_STREAM, TRANSFORM_STREAMS = 0, 1, 2
+LOADER_STREAM = 2**16
+"""For a pipeline: where the transforms of a loader may start, beyond those of its data set."""
+BATCH_STREAM = 2**23
+"""Where transforms of whole batches count from."""
 
 
-class _Key:
-    """One sample's place in the random numbers; its generator is made at the first draw."""
+class Draws:
+    """The random numbers of one sample: words of numbered streams, counted in order of use.
+
+    ``stream`` is the next number. A transform takes as many as it says (``Transform.streams``),
+    so that the numbers are those of its place in the list, whatever the ones before it drew.
+    """
 
     def __init__(self, seed: int, epoch: int, index: int) -> None:
-        self.place = (seed, epoch, index)
-        self.source: np.random.RandomState | None = None
+        self.seed, self.epoch, self.index = seed, epoch, index
+        self.stream = 0
+        self._source: np.random.RandomState | None = None
+        self._source_stream = SAMPLE_STREAM
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the numbers are functions of (seed, epoch, index)."""
+        return True
+
+    def take(self, streams: int, count: int) -> philox.Words:
+        """Moves past ``streams`` numbers; ``count`` words of the first, uint32 ``(count,)``."""
+        first, self.stream = self.stream, self.stream + streams
+        return self.words(first, count)
+
+    def words(self, stream: int, count: int) -> philox.Words:
+        """The first ``count`` words of a stream, uint32 ``(count,)``; nothing moves on."""
+        if count == 0:
+            return np.empty(0, np.uint32)
+        place = np.array([self.index])
+        one: philox.Words = philox.words(self.seed, self.epoch, place, stream, count)[0]
+        return one
+
+    def seek(self, stream: int) -> None:
+        """What comes now draws from this stream on, and has a ``random_source()`` of its own."""
+        self.stream, self._source = stream, None
+        self._source_stream = TRANSFORM_STREAMS + stream
+
+    def source(self) -> np.random.RandomState:
+        """What ``random_source()`` gives; the same one until the next ``seek``."""
+        if self._source is None:
+            bits = _philox(self.seed, self.epoch, self.index, self._source_stream)
+            self._source = np.random.RandomState(bits)
+        return self._source
 
 
-_active: ContextVar[_Key | None] = ContextVar("needle_random_key", default=None)
+class _GlobalDraws(Draws):
+    """Outside a keyed block: everything comes from ``np.random``, in order of use."""
+
+    @property
+    def keyed(self) -> bool:
+        return False
+
+    def take(self, streams: int, count: int) -> philox.Words:
+        return self.words(0, count)
+
+    def words(self, stream: int, count: int) -> philox.Words:
+        if count == 0:
+            return np.empty(0, np.uint32)
+        return np.random.randint(0, 2**32, size=count, dtype=np.uint32)
+
+    def seek(self, stream: int) -> None:
+        return
+
+    def source(self) -> np.random.RandomState:
+        return cast(np.random.RandomState, np.random)
+
+
+_UNKEYED = _GlobalDraws(0, 0, 0)
+_active: ContextVar[Draws] = ContextVar("needle_draws", default=_UNKEYED)
+
+
+def draws() -> Draws:
+    """The random numbers of the sample that is being made; the global ones outside a block."""
+    return _active.get()
 
 
 def random_source() -> np.random.RandomState:
-    """What a transform draws from: ``rand``, ``randint``, ``uniform``, ``normal``, ``choice`` ...
+    """What a user's transform draws from: ``rand``, ``randint``, ``uniform``, ``normal`` ...
 
-    Inside a seeded loader a ``RandomState`` of its own for each (seed, epoch, sample index);
-    elsewhere the module ``np.random``, whose functions have the same names.
+    Inside a seeded loader a ``RandomState`` of its own for each (seed, epoch, sample index,
+    transform); elsewhere the module ``np.random``, whose functions have the same names.
     """
-    key = _active.get()
-    if key is None:
-        return cast(np.random.RandomState, np.random)
-    if key.source is None:
-        seed, epoch, index = key.place
-        key.source = np.random.RandomState(_philox(seed, epoch, index, SAMPLE_STREAM))
-    return key.source
+    return _active.get().source()
 
 
 @contextmanager
-def keyed(seed: int, epoch: int, index: int) -> Iterator[None]:
-    """Within this block ``random_source()`` is a function of (seed, epoch, index) alone."""
-    token = _active.set(_Key(seed, epoch, index))
+def keyed(seed: int, epoch: int, index: int) -> Iterator[Draws]:
+    """Within this block all random numbers are functions of (seed, epoch, index) alone."""
+    own = Draws(seed, epoch, index)
+    token = _active.set(own)
     try:
-        yield
+        yield own
     finally:
         _active.reset(token)
 

@@ -6,7 +6,6 @@ Kernels for whole batches are not here; these bodies are the definitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,41 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ShapeError
-from .random_source import random_source
-
-Image = npt.NDArray[Any]
-
-
-class Transform:
-    """Base: a callable from one image to another."""
-
-    needs_hwc = True
-    """Whether it means height, width and channels by the axes 0, 1 and 2."""
-
-    def __call__(self, x: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} must define __call__(x)")
-
-
-class Compose(Transform):
-    """Several transforms in order, as one."""
-
-    def __init__(self, transforms: Iterable[Callable[[Any], Any]]) -> None:
-        if callable(transforms):
-            raise TypeError(
-                f"Compose: transforms must be a list, got {type(transforms).__name__}; put it in "
-                "brackets"
-            )
-        self.transforms = tuple(transforms)
-        self.needs_hwc = any(getattr(t, "needs_hwc", False) for t in self.transforms)
-
-    def __call__(self, x: Any) -> Any:
-        for transform in self.transforms:
-            x = transform(x)
-        return x
-
-    def __repr__(self) -> str:
-        return f"Compose({list(self.transforms)!r})"
+from ...errors import ShapeError
+from ..random_source import random_source
+from .base import Image, Transform
 
 
 @dataclass(frozen=True)
@@ -183,14 +150,6 @@ class Resize(Transform):
         if height <= width:
             return self.size, int(self.size * width / height)
         return int(self.size * height / width), self.size
-
-
-def contains(transforms: Sequence[Any] | None, kind: type[Transform]) -> bool:
-    """Whether a transform of this class is among them, also inside a Compose."""
-    return any(
-        isinstance(t, kind) or (isinstance(t, Compose) and contains(t.transforms, kind))
-        for t in transforms or ()
-    )
 
 
 @lru_cache(maxsize=256)

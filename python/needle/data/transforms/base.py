@@ -1,0 +1,272 @@
+"""What a transform is: a picklable value with a NumPy body that takes drawn parameters.
+
+The bodies (``apply``) are the definitions of every backend. Compose and OneOf arrange others.
+The transforms themselves are in the files beside this one; plans that run them natively and whole
+batches at a time are not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import philox
+from ..random_source import draws
+
+Image = npt.NDArray[Any]
+Rows = npt.NDArray[np.float64]
+
+OPAQUE_STREAMS = 64
+"""The streams kept free for a callable that does not say how many it draws from."""
+
+
+@dataclass(frozen=True)
+class ImageSpec:
+    """What is known of the images at one place in a chain; height and width None: they vary.
+
+    dtype: anything NumPy takes for one. layout: the order of the axes, "HWC" or "CHW" (or another
+    order of the three letters).
+    """
+
+    height: int | None
+    width: int | None
+    channels: int
+    dtype: np.dtype[Any]
+    layout: str = "HWC"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """Of one image, its axes in the layout's order."""
+        sizes = {"H": self.height, "W": self.width, "C": self.channels}
+        return tuple(sizes[axis] for axis in self.layout)
+
+    @property
+    def native(self) -> bool:
+        """Whether native steps take such images: (H, W, C) of bytes or float32."""
+        return self.layout == "HWC" and self.dtype in (np.uint8, np.float32)
+
+
+@dataclass(frozen=True)
+class Step:
+    """The native form of a transform: which kernel, and the numbers that all images share."""
+
+    name: str
+    constants: tuple[float, ...] = ()
+
+
+class Transform:
+    """Base: a callable from one image to another, a NumPy array (H, W, C).
+
+    Users' own define ``__call__(x)``, or ``words``, ``parameters`` and ``apply``. Bytes mean
+    0..255, floats 0..1.
+    """
+
+    needs_hwc = True
+    """Whether it means height, width and channels by the axes 0, 1 and 2."""
+
+    @property
+    def words(self) -> int:
+        """How many random 32-bit words one image needs."""
+        return 0
+
+    @property
+    def streams(self) -> int:
+        """How many numbered random streams it occupies in a list of transforms."""
+        return 1 if type(self).__call__ is Transform.__call__ else OPAQUE_STREAMS
+
+    def parameters(
+        self, words: philox.Words, sizes: npt.NDArray[np.int64], spec: ImageSpec | None = None
+    ) -> Rows:
+        """Rows of parameters, float64 ``(n, k)``, one an image, each computed by itself.
+
+        words: uint32 ``(n, self.words)``. sizes: int64 ``(n, 2)``, heights and widths. spec: the
+        images' dtype and channels; the colour transforms need it.
+        """
+        return np.empty((len(sizes), 0))
+
+    def identity(self, sizes: npt.NDArray[np.int64]) -> Rows | None:
+        """Rows that leave images of these sizes exactly as they are; None where none can."""
+        return None
+
+    def apply(self, image: Image, row: Rows) -> Image:
+        """The definition: ``image`` changed as one row of ``parameters`` says. Not in place."""
+        raise NotImplementedError(
+            f"{type(self).__name__} must define __call__(x), or apply(image, row)"
+        )
+
+    def output(self, spec: ImageSpec) -> ImageSpec | None:
+        """What it makes of images of this kind; None: not known beforehand."""
+        return None
+
+    def step(self, spec: ImageSpec) -> Step | None:
+        """Its native form for images of this kind; None: in Python only."""
+        return None
+
+    def draw(self, x: Any) -> Rows:
+        """The parameters of one image, float64 ``(k,)``: draws its words and takes its streams."""
+        drawn = draws().take(self.streams, self.words)
+        size = (*np.shape(x), 0, 0)[:2]
+        sizes = np.array([size], dtype=np.int64)
+        row: Rows = self.parameters(drawn[None], sizes, spec_of(x))[0]
+        return row
+
+    def __call__(self, x: Any) -> Any:
+        """Draws, then applies."""
+        return self.apply(x, self.draw(x))
+
+
+@dataclass(frozen=True, repr=False)
+class Compose(Transform):
+    """Several transforms (or any callables) in order, as one."""
+
+    transforms: Sequence[Callable[[Any], Any]]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "transforms", _as_tuple("Compose", self.transforms))
+
+    @property
+    def needs_hwc(self) -> bool:  # type: ignore[override]
+        """Whether any of them does."""
+        return any(getattr(t, "needs_hwc", False) for t in self.transforms)
+
+    @property
+    def streams(self) -> int:
+        """Those of all, depth first."""
+        return sum(streams_of(t) for t in self.transforms)
+
+    def output(self, spec: ImageSpec) -> ImageSpec | None:
+        """What the last one makes of what the others made."""
+        now: ImageSpec | None = spec
+        for transform in self.transforms:
+            now = None if now is None else output_of(transform, now)
+        return now
+
+    def __call__(self, x: Any) -> Any:
+        """Each in turn, with the random streams of its place in the list."""
+        source = draws()
+        stream = source.stream
+        for transform in self.transforms:
+            source.seek(stream)
+            stream += streams_of(transform)
+            x = transform(x)
+        source.seek(stream)
+        return x
+
+    def __repr__(self) -> str:
+        return f"Compose({list(self.transforms)!r})"
+
+
+@dataclass(frozen=True, repr=False)
+class OneOf(Transform):
+    """With probability ``p`` one of the transforms, drawn uniformly or by ``weights``.
+
+    Occupies a stream for the choice, then those of all transforms, in order.
+    """
+
+    transforms: Sequence[Callable[[Any], Any]]
+    p: float = 1.0
+    weights: Sequence[float] | None = None
+    words = 2  # whether, and which
+
+    def __post_init__(self) -> None:
+        children = _as_tuple("OneOf", self.transforms)
+        if not children:
+            raise ValueError("OneOf: transforms must not be empty, got []; give at least one")
+        if not 0 <= self.p <= 1:
+            raise ValueError(f"OneOf: p must be in [0, 1], got {self.p}; it is a probability")
+        object.__setattr__(self, "transforms", children)
+        if self.weights is None:
+            return
+        weights = tuple(float(w) for w in self.weights)
+        if len(weights) != len(children) or min(weights) < 0 or not 0 < sum(weights) < np.inf:
+            raise ValueError(
+                f"OneOf: weights must be {len(children)} numbers of at least 0 with a sum above "
+                f"0, got {self.weights}; give one a transform"
+            )
+        object.__setattr__(self, "weights", weights)
+
+    @property
+    def needs_hwc(self) -> bool:  # type: ignore[override]
+        """Whether any of them does."""
+        return any(getattr(t, "needs_hwc", False) for t in self.transforms)
+
+    @property
+    def streams(self) -> int:
+        """One for the choice, and those of all."""
+        return 1 + sum(streams_of(t) for t in self.transforms)
+
+    def parameters(
+        self,
+        words: philox.Words,
+        sizes: npt.NDArray[np.int64],
+        spec: ImageSpec | None = None,
+    ) -> Rows:
+        """Which transform each image gets, ``(n, 1)``: its place in the list, or -1 for none."""
+        if self.weights is None:
+            which = philox.below(words[:, 1], len(self.transforms))
+        else:
+            ends = np.cumsum(self.weights)[:-1] / sum(self.weights)
+            which = np.searchsorted(ends, philox.uniform(words[:, 1]), side="right")
+        return np.where(philox.happens(words[:, 0], self.p), which, -1)[:, None].astype(np.float64)
+
+    def output(self, spec: ImageSpec) -> ImageSpec | None:
+        """What they make of such images, if all of them make the same."""
+        made = {output_of(t, spec) for t in self.transforms} | ({spec} if self.p < 1 else set())
+        return made.pop() if len(made) == 1 else None
+
+    def __call__(self, x: Any) -> Any:
+        """``x`` after the chosen one."""
+        source = draws()
+        start = source.stream
+        words = source.take(1, self.words)
+        chosen = int(self.parameters(words[None], np.zeros((1, 2), np.int64))[0, 0])
+        if chosen >= 0:
+            source.seek(start + 1 + sum(streams_of(t) for t in self.transforms[:chosen]))
+            x = self.transforms[chosen](x)
+        source.seek(start + self.streams)
+        return x
+
+    def __repr__(self) -> str:
+        weights = "" if self.weights is None else f", weights={list(self.weights)!r}"
+        return f"OneOf({list(self.transforms)!r}, p={self.p!r}{weights})"
+
+
+def streams_of(transform: Any) -> int:
+    """The random streams that a transform, or any other callable, occupies in a list."""
+    return int(getattr(transform, "streams", OPAQUE_STREAMS))
+
+
+def output_of(transform: Any, spec: ImageSpec) -> ImageSpec | None:
+    """What a transform makes of such images; None for a callable that does not say."""
+    return transform.output(spec) if isinstance(transform, Transform) else None
+
+
+def spec_of(x: Any) -> ImageSpec | None:
+    """The spec of one image (H, W, C); None for anything else."""
+    if not isinstance(x, np.ndarray) or x.ndim != 3:
+        return None
+    return ImageSpec(x.shape[0], x.shape[1], x.shape[2], x.dtype)
+
+
+def contains(transforms: Sequence[Any] | None, kind: type[Transform]) -> bool:
+    """Whether a transform of this class is among them, also inside a Compose or OneOf."""
+    return any(
+        isinstance(t, kind) or (isinstance(t, (Compose, OneOf)) and contains(t.transforms, kind))
+        for t in transforms or ()
+    )
+
+
+def _as_tuple(op: str, transforms: Any) -> tuple[Callable[[Any], Any], ...]:
+    if callable(transforms):
+        raise TypeError(
+            f"{op}: transforms must be a list, got {type(transforms).__name__}; put it in brackets"
+        )
+    found: Iterable[Any] = tuple(transforms)
+    return tuple(found)
