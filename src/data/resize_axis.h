@@ -1,0 +1,43 @@
+// The weights of a resized axis: which input places each output place reads, and how much of each.
+// Computed once for the baseline, like NumPy's definition in the same order of the same float64
+// operations; the kernels of resize.cc, one per instruction set, only read the tables.
+#pragma once
+
+#include <cstdint>
+
+namespace needle::data {
+
+// Output place i is the sum over t < taps of weight[i * taps + t] * input[first[i] + t]. Rows with
+// fewer taps end in zeros, which may lie outside the input: readers keep slack, or stop at
+// count[i]. `taps` is even and there are rows of nothing up to a multiple of 8, so that vectors
+// need no tail.
+struct ResizeAxis {
+  std::int64_t in = 0, out = 0;
+  bool antialias = false, mirrored = false;
+  std::int64_t taps = 0;
+  const std::int32_t* first = nullptr;
+  const std::int32_t* count = nullptr;
+  const std::int16_t* weight = nullptr;  // of 2**14
+  const float* real = nullptr;           // of 1; as if not mirrored: the last place's comes first
+  // Weights t and t + 1 in one word, four times, as a vector of eight words wants it for places i
+  // and i + 4 of a group of eight: pairs[((i / 8 * 4 + i % 4) * taps / 2 + t / 2) * 8 + i / 4 % 2 *
+  // 4].
+  const std::int32_t* pairs = nullptr;
+};
+
+inline constexpr int kWeightBits = 14;
+
+// Triangle filter with half-pixel centres, widened by in / out when shrinking with `antialias`. In
+// float64, in this order: scale = in / out; support = antialias && scale > 1 ? scale : 1;
+// centre = (i + 0.5) * scale; for x from max(0, floor(centre - support + 0.5)) to (exclusive)
+// min(in, floor(centre + support + 0.5)): w = max(0, 1 - |(x + 0.5 - centre) / support|), divided
+// by their sum, which is taken from the first to the last. 2**14 w is rounded half to even; the
+// largest, the first of several, takes what is missing to 2**14. `mirrored`: for an input whose
+// places are met from the last to the first. Owned by the calling thread's cache: valid until this
+// thread has asked for eight other tables.
+const ResizeAxis& resize_axis(std::int64_t in, std::int64_t out, bool antialias, bool mirrored);
+
+// The input place that is nearest to the centre of output place i: floor((i + 1/2) * in / out).
+std::int64_t nearest_place(std::int64_t i, std::int64_t in, std::int64_t out);
+
+}  // namespace needle::data
