@@ -152,7 +152,8 @@ CPP_MAY_SEE = {
     "core": {"core"},
     "cpu": {"core", "cpu"},
     "cuda": {"core", "cuda"},
-    "bindings": {"core", "cpu", "cuda", "bindings"},
+    "data": {"core", "data"},
+    "bindings": {"core", "cpu", "cuda", "data", "bindings"},
 }
 
 

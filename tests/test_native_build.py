@@ -19,7 +19,11 @@ from needle.backends.base import OPTIONAL, REQUIRED, provides
 
 pytestmark = pytest.mark.skipif(not backends.available("cpu"), reason="the module is not built")
 ROOT = Path(__file__).parent.parent
-OBJECTS = sorted((ROOT / "build").glob("**/CMakeFiles/needle_cpu_*.dir/src/cpu/*.o"))
+OBJECTS = sorted(
+    path
+    for part in ("cpu", "data")
+    for path in (ROOT / "build").glob(f"**/CMakeFiles/needle_{part}_*.dir/src/{part}/*.o")
+)
 # A pointer to the C++ runtime's exception handler: data, the same in every object.
 HARMLESS = "DW.ref.__gxx_personality_v0"
 F32 = np.dtype("float32")

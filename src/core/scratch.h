@@ -1,13 +1,13 @@
-// A temporary buffer of a kernel: 64-byte aligned, uninitialised, freed at the end of the scope.
-// Kernels use this instead of std::vector, whose inline code would be shared between objects
-// compiled for different instruction sets.
+// Temporary memory of a kernel: 64-byte aligned, uninitialised, the kernel's until the end of the
+// scope. Kernels use these instead of std::vector, whose inline code would be shared between
+// objects compiled for different instruction sets.
 #pragma once
 
 #include <cstddef>
 
 namespace needle {
 
-class Scratch {
+class Scratch {  // from the system and back to it
  public:
   explicit Scratch(std::size_t bytes);  // throws std::bad_alloc
   ~Scratch();
@@ -21,6 +21,27 @@ class Scratch {
 
  private:
   void* data_;
+};
+
+// A piece of memory that the thread keeps and uses again: for kernels that are called for every
+// image, where a malloc of some 100 kB each (fresh pages) would cost more than the work. Pieces
+// nest as scopes do: the last one taken is given back first.
+class ThreadScratch {
+ public:
+  explicit ThreadScratch(std::size_t bytes);  // throws std::bad_alloc
+  ~ThreadScratch();
+  ThreadScratch(const ThreadScratch&) = delete;
+  ThreadScratch& operator=(const ThreadScratch&) = delete;
+
+  template <class T>
+  [[gnu::always_inline]] T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void* data_;
+  void* block_;  // what the arena's state was before
+  std::size_t used_;
 };
 
 }  // namespace needle

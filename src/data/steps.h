@@ -1,0 +1,58 @@
+// The steps of an augmentation program that are compiled once per instruction set, in the
+// namespace of the one that this translation unit is compiled for (-DNEEDLE_ISA=...), and the table
+// through which program.cc calls them. As in src/cpu nothing in these files may have weak linkage:
+// anonymous namespaces, static functions, ThreadScratch instead of std::vector.
+//
+// `in` may have any strides, negative ones too (flips), and is not written; its pixels all exist.
+// resize and affine: out has its channels next to each other and overlaps nothing of in.
+#pragma once
+
+#include <cstdint>
+
+#include "data/image.h"
+#include "data/window.h"
+
+namespace needle::data {
+
+struct StepTable {
+  const char* isa;
+  // All of `in` (at least 1x1) scaled to the size of `out`.
+  void (*resize_bytes)(const Image<std::uint8_t>& in, const Image<std::uint8_t>& out, bool bilinear,
+                       bool antialias);
+  void (*resize_floats)(const Image<float>& in, const Image<float>& out, bool bilinear,
+                        bool antialias);
+  // m: a, b, c, d, e, f; the pixel centre (X, Y) of `out` takes what is at (aX + bY + c,
+  // dX + eY + f) of `in`; fill is there where `in` is not.
+  void (*affine_bytes)(const Image<std::uint8_t>& in, const Image<std::uint8_t>& out,
+                       const double m[6], bool bilinear, double fill);
+  void (*affine_floats)(const Image<float>& in, const Image<float>& out, const double m[6],
+                        bool bilinear, double fill);
+  // m: 3x4, row-major; 1 or 3 channels. Any strides, `in` may be `out`: the program calls it with
+  // single rows as planes (column_stride 1, channel_stride the plane's), which are to be fast.
+  void (*colour_bytes)(const Image<std::uint8_t>& in, const Image<std::uint8_t>& out,
+                       const float m[12]);
+  void (*colour_floats)(const Image<float>& in, const Image<float>& out, const float m[12]);
+  // What the pointwise stages make of a window, written in the output's layout and type.
+  void (*emit)(const Emission& emission);
+};
+
+#ifdef NEEDLE_ISA
+namespace NEEDLE_ISA {
+
+void resize(const Image<std::uint8_t>& in, const Image<std::uint8_t>& out, bool bilinear,
+            bool antialias);
+void resize(const Image<float>& in, const Image<float>& out, bool bilinear, bool antialias);
+void affine(const Image<std::uint8_t>& in, const Image<std::uint8_t>& out, const double m[6],
+            bool bilinear, double fill);
+void affine(const Image<float>& in, const Image<float>& out, const double m[6], bool bilinear,
+            double fill);
+void colour(const Image<std::uint8_t>& in, const Image<std::uint8_t>& out, const float m[12]);
+void colour(const Image<float>& in, const Image<float>& out, const float m[12]);
+void emit(const Emission& emission);
+
+extern const StepTable steps;
+
+}  // namespace NEEDLE_ISA
+#endif
+
+}  // namespace needle::data

@@ -1,0 +1,56 @@
+// The last pass over an image: a window of a source goes through pointwise stages (colour, to
+// float, normalise) into an output of any layout; what lies outside of the source, and erased
+// rectangles, are filled. program.cc composes it, window.cc (per instruction set) runs it.
+#pragma once
+
+#include <cstdint>
+
+namespace needle::data {
+
+struct Rectangle {  // rows [top, bottom), columns [left, right)
+  std::int64_t top, left, bottom, right;
+
+  bool empty() const { return bottom <= top || right <= left; }
+  std::int64_t height() const { return bottom - top; }
+  std::int64_t width() const { return right - left; }
+};
+
+enum class Element : std::uint8_t { kByte, kFloat };
+
+enum class StageKind : std::uint8_t {
+  kColour,     // bytes to bytes or floats to floats, by `numbers` (3x4)
+  kScale,      // bytes to floats: x / 255
+  kCast,       // bytes to floats: x
+  kNormalize,  // floats: (x - numbers[c]) / numbers[channels + c]
+};
+
+struct Stage {
+  StageKind kind;
+  const float* numbers;
+};
+
+struct Erased {
+  Rectangle where;      // inside the output
+  const float* values;  // one a channel, as the output's
+};
+
+// All counts in elements and pixels. The output is height x width x channels whatever the order of
+// its axes in memory; `inside` is the part of it that the source gives, its first pixel at
+// `source`; the rest is `fill`, one value a channel, already as the output's.
+struct Emission {
+  const void* source;
+  Element source_type;
+  std::int64_t row_stride, column_stride, channel_stride;
+  Rectangle inside;
+  std::int64_t height, width, channels;
+  const float* fill;
+  const Stage* stages;
+  int stage_count;
+  const Erased* erased;
+  int erased_count;
+  void* out;
+  Element out_type;
+  std::int64_t out_row_stride, out_column_stride, out_channel_stride;
+};
+
+}  // namespace needle::data
