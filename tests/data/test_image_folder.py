@@ -1,13 +1,16 @@
 """ImageFolder: sorted classes and files, decoding, damaged files, no Pillow."""
 
 import os
+import pickle
 import sys
+import time
 
 import numpy as np
 import pytest
 
 from needle import data
-from needle.data.datasets import image_folder
+from needle.data.stages import Clock
+from needle.data.text_table import TextTable
 from needle.errors import DataError, ShapeError
 
 Image = pytest.importorskip("PIL.Image")
@@ -109,7 +112,59 @@ def test_without_pillow_the_message_says_what_to_install(root, monkeypatch):
         data.ImageFolder(root)
 
 
-def test_the_path_table_keeps_any_name():
-    paths = ["a/ü.png", "", "b/\udcff.png", "日本/x"]
-    table = image_folder.PathTable(paths)
-    assert [table[i] for i in range(len(table))] == paths
+def test_bytes_of_pixels_for_plans(root):
+    dataset = data.ImageFolder(root, layout="HWC", dtype="uint8")
+    image, label = dataset[3]
+    np.testing.assert_array_equal(image, pixels(1))
+    assert image.dtype == np.uint8 and label == 2
+    want = data.ImageFolder(root, layout="HWC")[3][0]
+    np.testing.assert_array_equal(want, image / np.float32(255))
+    with pytest.raises(ValueError, match="ImageFolder: dtype must be 'float32' or 'uint8', got"):
+        data.ImageFolder(root, dtype="float16")
+
+
+def test_a_decode_size_counts_only_where_it_was_allowed(tmp_path):
+    (tmp_path / "a").mkdir()
+    Image.fromarray(pixels(0, (64, 48))).save(tmp_path / "a" / "x.jpg")
+    plain = data.ImageFolder(tmp_path, layout="HWC")
+    assert not plain.set_decode_size(20, 20) and plain[0][0].shape == (64, 48, 3)
+    scaled = data.ImageFolder(tmp_path, layout="HWC", scaled_decode=True)
+    assert scaled[0][0].shape == (64, 48, 3)
+    assert scaled.set_decode_size(20, 20) and scaled[0][0].shape == (32, 24, 3)
+    assert pickle.loads(pickle.dumps(scaled))[0][0].shape == (32, 24, 3)
+
+
+def test_the_files_bytes_for_packing(root):
+    content, label = data.ImageFolder(root).encoded(4)
+    assert content == (root / "dog" / "b.png").read_bytes() and label == 2
+
+
+def test_a_large_image_is_refused(root):
+    with pytest.raises(DataError, match=r"dog/a\.png: an image may have 19 pixels, got 5 x 4"):
+        data.ImageFolder(root, max_pixels=19)[3]
+
+
+def test_a_million_paths_travel_as_a_few_buffers(root):
+    """What a worker gets is arrays out of band: a small pickle, and no list of strings in it."""
+    dataset = data.ImageFolder(root)
+    names = [f"dog/{i:08d}.jpg" for i in range(1_200_000)]
+    dataset.paths = TextTable(names)
+    dataset.labels = np.zeros(len(names), np.int64)
+    buffers = []
+    message = pickle.dumps(dataset, protocol=5, buffer_callback=buffers.append)
+    assert len(message) < 10_000
+    assert sum(buffer.raw().nbytes for buffer in buffers) == 32 * len(names) + 8
+    start = time.perf_counter()
+    copy = pickle.loads(message, buffers=buffers)
+    assert time.perf_counter() - start < 0.5  # typically well below a millisecond
+    assert len(copy) == 1_200_000 and copy.paths[1_199_999] == names[-1]
+    assert np.shares_memory(copy.paths.data, np.frombuffer(buffers[0], np.uint8)) or (
+        np.shares_memory(copy.paths.data, np.frombuffer(buffers[1], np.uint8))
+    )
+
+
+def test_decoding_is_counted_as_its_own_stage(root):
+    clock = Clock()
+    with clock.active():
+        data.ImageFolder(root)[0]
+    assert set(clock.seconds) == {"decode"} and clock.seconds["decode"] > 0

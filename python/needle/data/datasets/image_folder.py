@@ -1,11 +1,10 @@
-"""ImageFolder: one folder a class, image files below it, decoded by Pillow (an optional extra)."""
+"""ImageFolder: one folder a class, image files below it. Decoding itself is in decoding.py."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,33 +12,23 @@ import numpy.typing as npt
 
 from ...errors import DataError
 from ..dataset import Dataset, Transform, check_index, check_layout, to_chw
+from ..decoding import MAX_PIXELS, decode, decode_float, pillow, read_file
+from ..text_table import TextTable
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
-
-
-class PathTable:
-    """Many paths in two arrays (bytes, offsets), so that processes share them without copies."""
-
-    def __init__(self, paths: Iterable[str]) -> None:
-        encoded = [os.fsencode(path) for path in paths]
-        self.offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
-        np.cumsum([len(path) for path in encoded], out=self.offsets[1:])
-        self.data = np.frombuffer(b"".join(encoded), dtype=np.uint8)
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, index: int) -> str:
-        start, end = self.offsets[index], self.offsets[index + 1]
-        return os.fsdecode(self.data[start:end].tobytes())
 
 
 class ImageFolder(Dataset):
     """``root/CLASS/**/NAME.jpg``: classes and files in sorted order, whatever the file system's.
 
-    An item is ``(image, label)``: RGB float32 in 0..1, ``transforms`` see ``(H, W, 3)``, then
-    ``layout`` "CHW" or "HWC"; label an int, the place of the class in ``classes``. extensions:
-    endings, of any case, that count as images. Slices give a list of items.
+    An item is ``(image, label)``: RGB float32 in 0..1 or, with ``dtype="uint8"``, the pixels as
+    they are; ``transforms`` see ``(H, W, 3)``, then ``layout`` "CHW" or "HWC"; label an int, the
+    place of the class in ``classes``. extensions: endings, of any case, that count as images.
+    scaled_decode: a JPEG may be decoded at half its size or less where ``decode_at_least`` allows
+    it, which a loader whose transforms begin by resizing sets (``set_decode_size``); faster, and
+    the pixels differ a little. max_pixels: larger images are refused. Slices give a list of items.
+
+    Pickles as a few arrays (paths, labels), which protocol 5 moves without copying.
     Raises DataError for no class, no image or (naming it) a file that does not decode, and
     ImportError without Pillow.
     """
@@ -51,16 +40,22 @@ class ImageFolder(Dataset):
         transforms: Sequence[Transform] | None = None,
         *,
         layout: str = "CHW",
+        dtype: str = "float32",
+        scaled_decode: bool = False,
+        max_pixels: int = MAX_PIXELS,
     ) -> None:
-        _pillow()  # says now that it is missing, not at the first image
+        pillow("ImageFolder")  # says now that it is missing, not at the first image
         super().__init__(transforms)
         self.root = Path(root)
         self.layout = check_layout("ImageFolder", layout, transforms)
+        if dtype not in ("float32", "uint8"):
+            raise ValueError(f"ImageFolder: dtype must be 'float32' or 'uint8', got {dtype!r}")
+        self.dtype, self.max_pixels = dtype, max_pixels
+        self.scaled_decode = scaled_decode
+        self.decode_at_least: tuple[int, int] | None = None
         self.classes = _class_names(self.root)
         endings = tuple(extension.lower() for extension in extensions)
-        found = [sorted(_image_files(self.root, name, endings)) for name in self.classes]
-        self.paths = PathTable(path for paths in found for path in paths)
-        self.labels = np.repeat(np.arange(len(found)), [len(paths) for paths in found])
+        self.paths, self.labels = _scan(self.root, self.classes, endings)
         if not len(self.paths):
             raise DataError(
                 f"ImageFolder: {root} has folders {', '.join(self.classes[:5])} but no file "
@@ -74,51 +69,47 @@ class ImageFolder(Dataset):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         place = check_index("ImageFolder", index, len(self))
-        image = self.apply_transforms(decode(self.path(place)))
+        image = self.apply_transforms(self._decoded(place))
         return (to_chw(image) if self.layout == "CHW" else image), int(self.labels[place])
 
     def path(self, index: int) -> Path:
         """The file of the sample."""
         return self.root / self.paths[index]
 
+    def encoded(self, index: int) -> tuple[bytes, int]:
+        """The file's bytes as they are, and the label; for packing without decoding."""
+        place = check_index("ImageFolder", index, len(self))
+        return read_file(self._file(place)), int(self.labels[place])
 
-def _pillow() -> ModuleType:
-    """Pillow's Image module, imported when the first folder is opened; it is an extra."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise ImportError(
-            "ImageFolder: decoding images needs Pillow, which is not installed; "
-            "pip install 'needle[images]' or pip install pillow"
-        ) from error
-    return Image
+    def set_decode_size(self, height: int, width: int) -> bool:
+        """Says that ``height`` x ``width`` pixels of each image suffice; whether that is used."""
+        if self.scaled_decode:
+            self.decode_at_least = (int(height), int(width))
+        return self.scaled_decode
 
+    def _file(self, place: int) -> str:
+        return os.path.join(self.root, self.paths[place])
 
-def decode(path: Path) -> npt.NDArray[np.float32]:
-    """The image file as RGB float32 ``(H, W, 3)`` in 0..1; DataError names a damaged file."""
-    opener = _pillow()
-    if path.exists() and not path.is_file():  # opening a pipe would wait for ever
-        raise DataError(f"{path}: an image must be a file, got a folder, pipe or device; remove it")
-    try:
-        with opener.open(path) as image:
-            return _rgb(image)
-    except FileNotFoundError:
-        raise
-    except Exception as error:
-        raise DataError(
-            f"{path}: the image cannot be decoded, it is damaged, cut short or of an unknown "
-            f"format ({type(error).__name__}: {error}); replace or remove it"
-        ) from error
+    def _decoded(self, place: int) -> npt.NDArray[Any]:
+        """uint8 or float32 ``(H, W, 3)``, before any transform."""
+        function = decode if self.dtype == "uint8" else decode_float
+        return function(self._file(place), "RGB", self.decode_at_least, max_pixels=self.max_pixels)
 
 
-def _rgb(image: Any) -> npt.NDArray[np.float32]:
-    """Pillow's image as RGB in 0..1; its own conversion would cut 16-bit greys off at 255."""
-    if image.mode.startswith("I;16"):
-        grey = np.asarray(image).astype(np.float32) / np.float32(65535)
-        return np.repeat(grey[..., None], 3, axis=2)
-    if image.mode in ("I", "F"):
-        raise ValueError("pixels of 32 bits have no range that is known")
-    return np.asarray(image.convert("RGB")).astype(np.float32) / np.float32(255)
+def _scan(
+    root: Path, classes: Sequence[str], endings: tuple[str, ...]
+) -> tuple[TextTable, npt.NDArray[np.int64]]:
+    """The files' paths relative to ``root``, class by class, and each file's class."""
+    counts = []
+
+    def paths() -> Iterable[str]:
+        for name in classes:
+            found = sorted(_image_files(root, name, endings))
+            counts.append(len(found))
+            yield from found
+
+    table = TextTable(paths())
+    return table, np.repeat(np.arange(len(counts), dtype=np.int64), counts)
 
 
 def _class_names(root: Path) -> tuple[str, ...]:
@@ -133,10 +124,18 @@ def _class_names(root: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _image_files(root: Path, name: str, endings: tuple[str, ...]) -> Iterator[str]:
-    """Paths below ``root/name``, relative to root; hidden files are other programs' notes."""
-    for folder, _, files in os.walk(root / name):
-        relative = os.path.relpath(folder, root)
-        for file in files:
-            if file.lower().endswith(endings) and not file.startswith("."):
-                yield os.path.join(relative, file)
+def _image_files(root: Path, name: str, endings: tuple[str, ...]) -> list[str]:
+    """Paths below ``root/name``, relative to root; hidden files are other programs' notes.
+
+    Links to files count, links to folders (below the class) are not followed: they may be rings.
+    """
+    found, folders = [], [name]
+    while folders:
+        folder = folders.pop()
+        with os.scandir(os.path.join(root, folder)) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(os.path.join(folder, entry.name))
+                elif entry.name.lower().endswith(endings) and not entry.name.startswith("."):
+                    found.append(os.path.join(folder, entry.name))
+    return found

@@ -1,0 +1,50 @@
+"""TextTable: very many strings in two arrays (bytes, offsets), for the paths of a data set.
+
+A Python list of strings costs each worker process a copy, for counting references writes to every
+string; arrays are shared, travel out of band and cost nothing to unpickle.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import SupportsIndex
+
+import numpy as np
+
+
+class TextTable:
+    """An immutable sequence of strings; ``table[i]`` makes the one string that is asked for.
+
+    data: uint8, all strings as UTF-8 one after another. offsets: int64 ``(n + 1,)``, where each
+    begins. Names that are no UTF-8 (Python's escaped bytes) come back as they went in.
+    """
+
+    def __init__(self, strings: Iterable[str] = ()) -> None:
+        data, ends = bytearray(), array("q", [0])
+        for string in strings:
+            data += string.encode("utf-8", "surrogateescape")
+            ends.append(len(data))
+        self.data = np.frombuffer(bytes(data), dtype=np.uint8)
+        self.offsets = np.array(ends, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: SupportsIndex) -> str:
+        place = int(index)
+        if not -len(self) <= place < len(self):
+            raise IndexError(
+                f"TextTable: index must be in [-{len(self)}, {len(self)}), got {place}"
+            )
+        place %= len(self)
+        start, end = self.offsets[place], self.offsets[place + 1]
+        return self.data[start:end].tobytes().decode("utf-8", "surrogateescape")
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the two arrays take."""
+        return int(self.data.nbytes + self.offsets.nbytes)
