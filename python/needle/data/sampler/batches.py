@@ -1,0 +1,51 @@
+"""Lists of indices of equal size, from any order of indices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from .base import Sampler, set_epoch
+
+
+class BatchSampler(Sampler):
+    """Lists of ``batch_size`` indices of ``sampler``; the short last one dropped or kept."""
+
+    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool = False) -> None:
+        self.sampler = sampler
+        self.batch_size = check_batch_size("BatchSampler", batch_size)
+        self.drop_last = drop_last
+        self.repeatable = getattr(sampler, "repeatable", True)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Hands the number of the next pass to the inner sampler, if it takes one."""
+        set_epoch(self.sampler, epoch)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        batch: list[int] = []
+        for index in self.sampler:
+            batch.append(index)
+            if len(batch) == self.batch_size:
+                yield batch
+                batch = []
+        if batch and not self.drop_last:
+            yield batch
+
+    def __len__(self) -> int:
+        return batch_count(len(self.sampler), self.batch_size, self.drop_last)  # type: ignore[arg-type]
+
+
+def batch_count(length: int, batch_size: int, drop_last: bool) -> int:
+    """How many batches ``length`` samples make."""
+    return length // batch_size if drop_last else -(-length // batch_size)
+
+
+def check_batch_size(op: str, batch_size: Any) -> int:
+    """``batch_size`` as an int of at least 1; ValueError names the caller ``op``."""
+    if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)):
+        raise TypeError(f"{op}: batch_size must be an int, got {batch_size!r}")
+    if batch_size < 1:
+        raise ValueError(f"{op}: batch_size must be at least 1, got {batch_size}")
+    return int(batch_size)
