@@ -174,6 +174,62 @@ def test_wrong_groups_are_refused():
         optim.SGD([a], nesterov=True)
 
 
+NOT_NEGATIVE = "must be a finite number of at least 0"
+WRONG_OPTIONS = [
+    (optim.SGD, {"lr": -0.1}, f"SGD: lr {NOT_NEGATIVE}, got -0.1; give"),
+    (optim.Adam, {"lr": float("nan")}, f"Adam: lr {NOT_NEGATIVE}, got nan"),
+    (optim.AdamW, {"lr": float("inf")}, f"AdamW: lr {NOT_NEGATIVE}, got inf"),
+    (optim.SGD, {"lr": "0.1"}, f"SGD: lr {NOT_NEGATIVE}, got '0.1'"),
+    (optim.SGD, {"momentum": -1}, f"SGD: momentum {NOT_NEGATIVE}, got -1"),
+    (optim.SGD, {"dampening": "no"}, "SGD: dampening must be a finite number or None, got 'no'"),
+    (optim.SGD, {"momentum": 0.5, "nesterov": 2}, "SGD: nesterov must be True or False, got 2"),
+    (optim.Adam, {"weight_decay": None}, f"Adam: weight_decay {NOT_NEGATIVE}, got None"),
+    (optim.Adam, {"eps": -1e-8}, f"Adam: eps {NOT_NEGATIVE}, got -1e-08"),
+    (optim.Adam, {"beta2": 1.0}, r"Adam: beta2 must be a number in \[0, 1\), got 1.0"),
+    (optim.AdamW, {"beta1": -0.1}, r"AdamW: beta1 must be a number in \[0, 1\), got -0.1"),
+]
+
+
+@pytest.mark.parametrize(("make", "options", "message"), WRONG_OPTIONS)
+def test_options_out_of_range_are_refused(make, options, message):
+    (a, b) = make_params(None)
+    with pytest.raises(ValueError, match=message):
+        make([a], **options)
+    optimizer = make([a])
+    with pytest.raises(ValueError, match=message):
+        optimizer.add_param_group({"params": [b], **options})
+    assert optimizer.params == [a]
+
+
+def test_options_at_the_limits_are_taken_in():
+    (a, b) = make_params(None)
+    assert optim.SGD([a, b], lr=0, momentum=np.float32(0.5), dampening=-1).lr == 0
+    assert optim.Adam([a, b], beta1=0, beta2=0, eps=0).param_groups[0]["beta2"] == 0
+
+
+def test_a_rate_set_later_is_checked():
+    optimizer = optim.SGD(make_params(None), lr=0.5)
+    with pytest.raises(ValueError, match=f"SGD: lr {NOT_NEGATIVE}, got nan"):
+        optimizer.lr = float("nan")
+    assert optimizer.lr == 0.5
+
+
+@pytest.mark.parametrize("params", [[], (), iter([]), [{"params": []}]])
+def test_an_optimizer_without_parameters_is_refused(params):
+    with pytest.raises(ValueError, match="Adam: there must be at least one parameter, got none"):
+        optim.Adam(params)
+
+
+def test_what_is_no_parameter_is_refused_by_name():
+    (a, b) = make_params(None)
+    for wrong in (None, 3, [a, None], [a, {"params": [b]}], {"weight": a}, [[a, b]], "ab"):
+        with pytest.raises(TypeError, match=r"SGD: parameters must be Tensors, got \w+; pass"):
+            optim.SGD(wrong)
+    for wrong in ([{"params": [a]}, b], [{"lr": 0.1}]):
+        with pytest.raises(TypeError, match="SGD: a parameter group must be a dict with 'params'"):
+            optim.SGD(wrong)
+
+
 def test_a_gradient_of_another_shape_is_refused():
     (_, p) = make_params(None)
     p.grad = ndl.init.ones(5, device=p.device)
@@ -275,6 +331,27 @@ def test_state_of_other_parameters_is_refused_and_changes_nothing():
     with pytest.raises(CheckpointError, match=r"parameter 0 has shape \(3, 4\)"):
         swapped.load_state_dict(state)
     assert swapped.steps == 0 and not swapped.state
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("lr", -1.0), ("lr", "0.1"), ("lr", [0.1]), ("initial_lr", float("nan")), ("beta1", 1.5)],
+)
+def test_saved_options_out_of_range_are_refused_and_change_nothing(option, value):
+    optimizer = optim.Adam(make_params(None), lr=0.25)
+    state = optimizer.state_dict()
+    state["steps"] = 7
+    state["param_groups"][0] |= {"eps": 0.5, option: value}
+    with pytest.raises(CheckpointError, match=f"Adam: the saved {option} must be a .*, got "):
+        optimizer.load_state_dict(state)
+    assert (optimizer.steps, optimizer.lr, optimizer.eps) == (0, 0.25, 1e-8)
+
+
+@pytest.mark.parametrize("steps", [-1, 1.5, "3", None])
+def test_a_saved_count_of_steps_that_is_none_is_refused(steps):
+    optimizer = optim.SGD(make_params(None))
+    with pytest.raises(CheckpointError, match="SGD: the saved steps must be a whole number"):
+        optimizer.load_state_dict({**optimizer.state_dict(), "steps": steps})
 
 
 @pytest.mark.parametrize("make", [optim.SGD, optim.Adam, lambda ps: optim.SGD(ps, momentum=0.5)])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from .. import accelerated
 from ..autograd import Tensor
 from .optimizer import Array, Group, GroupOption, Optimizer
+from .options import NOT_NEGATIVE, SHARE
 
 
 class Adam(Optimizer):
@@ -21,6 +22,10 @@ class Adam(Optimizer):
     beta2 = GroupOption()
     eps = GroupOption()
     weight_decay = GroupOption()
+    rules: ClassVar = {
+        **dict.fromkeys(("lr", "eps", "weight_decay"), NOT_NEGATIVE),
+        **dict.fromkeys(("beta1", "beta2"), SHARE),
+    }
     _decoupled = False
 
     def __init__(

@@ -8,7 +8,7 @@ new buffer, so a value saved before the step stays what it was. The formulas are
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ..autograd import Tensor
 from ..backend_selection import array_api as xp
 from ..backend_selection import from_numpy, is_array, to_numpy
 from ..errors import CheckpointError, ShapeError
+from .options import COUNT, Rule, broken_rule
 
 Array = Any
 Group = dict[str, Any]
@@ -31,6 +32,7 @@ class GroupOption:
         return self if instance is None else instance.param_groups[0][self.name]
 
     def __set__(self, instance: Optimizer, value: Any) -> None:
+        instance._check_options({self.name: value})
         for group in instance.param_groups:
             group[self.name] = value
 
@@ -39,7 +41,11 @@ class Optimizer:
     """Base class. ``params``: Tensors, or dicts ``{"params": [...], "lr": ...}`` (groups).
 
     ``options`` are the defaults of every group. ``state`` maps a parameter to its named arrays.
+    TypeError for what is no parameter; ValueError for none at all and for an option out of range.
     """
+
+    rules: ClassVar[Mapping[str, Rule]] = {}
+    """The rule of each option; options without one are not checked."""
 
     def __init__(self, params: Iterable[Tensor] | Iterable[Group], **options: Any) -> None:
         given: list[Any] = _listed(type(self).__name__, params)
@@ -50,6 +56,11 @@ class Optimizer:
         self._defaults = options
         for group in groups:
             self.add_param_group(group)
+        if not self.params:
+            raise ValueError(
+                f"{type(self).__name__}: there must be at least one parameter, got none; pass "
+                "model.parameters() of a model that has some"
+            )
 
     @property
     def params(self) -> list[Tensor]:
@@ -58,6 +69,12 @@ class Optimizer:
 
     def add_param_group(self, group: Mapping[str, Any]) -> None:
         """Adds ``{"params": [...], option: value, ...}``; options left out take the defaults."""
+        if not isinstance(group, Mapping) or "params" not in group:
+            raise TypeError(
+                f"{type(self).__name__}: a parameter group must be a dict with 'params', got "
+                f"{list(group) if isinstance(group, Mapping) else type(group).__name__}; write "
+                "{'params': [...], 'lr': ...}"
+            )
         unknown = set(group) - set(self._defaults) - {"params"}
         if unknown:
             raise ValueError(
@@ -73,7 +90,13 @@ class Optimizer:
             raise ValueError(
                 f"{type(self).__name__}: a parameter appears twice; list each one in one group once"
             )
-        self.param_groups.append({**self._defaults, **group, "params": listed})
+        made = {**self._defaults, **group, "params": listed}
+        self._check_options(made)
+        self.param_groups.append(made)
+
+    def _check_options(self, options: Mapping[str, Any]) -> None:
+        if wrong := broken_rule(self.rules, options):
+            raise ValueError(f"{type(self).__name__}: {wrong}; give one that is")
 
     def step(self) -> None:
         """Updates every parameter that has a gradient."""
@@ -137,7 +160,8 @@ class Optimizer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over what ``state_dict`` gave, for parameters of the same number and shapes.
 
-        CheckpointError if groups, positions or shapes do not fit; nothing has changed then.
+        CheckpointError if groups, option values, positions or shapes do not fit; nothing has
+        changed then.
         """
         name, groups = type(self).__name__, state["param_groups"]
         sizes = [len(group["params"]) for group in groups]
@@ -147,6 +171,14 @@ class Optimizer:
                 f"{name}: the saved state has parameter groups of {sizes} parameters, this "
                 f"optimizer has {own_sizes}; build it over the same model and groups"
             )
+        rules = {"steps": COUNT, **self.rules}
+        if "lr" in rules:
+            rules["initial_lr"] = rules["lr"]  # what schedules put beside it
+        for saved in ({"steps": state["steps"]}, *groups):
+            if wrong := broken_rule(rules, saved):
+                raise CheckpointError(
+                    f"{name}: the saved {wrong}; the state is damaged or another optimizer's"
+                )
         params = self.params
         loaded = {params[i]: own for i, own in _by_position(name, state["state"], params)}
         self.steps = int(state["steps"])

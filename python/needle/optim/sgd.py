@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from .. import accelerated
 from ..autograd import Tensor
 from .optimizer import Array, Group, GroupOption, Optimizer
+from .options import FLAG, NOT_NEGATIVE, NUMBER_OR_NONE
 
 
 class SGD(Optimizer):
@@ -20,6 +21,11 @@ class SGD(Optimizer):
     lr = GroupOption()
     momentum = GroupOption()
     weight_decay = GroupOption()
+    rules: ClassVar = {
+        **dict.fromkeys(("lr", "momentum", "weight_decay"), NOT_NEGATIVE),
+        "dampening": NUMBER_OR_NONE,
+        "nesterov": FLAG,
+    }
 
     def __init__(
         self,
