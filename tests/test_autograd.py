@@ -15,7 +15,7 @@ import pytest
 import needle as ndl
 from needle import Tensor, autograd
 from needle.autograd import TensorOp, find_topo_sort
-from needle.errors import GraphError, ShapeError
+from needle.errors import DTypeError, GraphError, ShapeError
 from needle.graph import gradients_of
 from needle.testing import check_gradients
 
@@ -413,8 +413,13 @@ def test_data_and_detach() -> None:
     assert a.data.cached_data is a.cached_data and not a.data.requires_grad
     a.data = leaf([[1.0], [2.0], [3.0]])
     assert a.shape == (3, 1)
-    with pytest.raises(AssertionError, match="data: the dtype must stay float64, got float32"):
+    with pytest.raises(DTypeError, match="data: the dtype must stay float64, got float32; cast"):
         a.data = Tensor([1.0], dtype="float32")
+    with pytest.raises(
+        TypeError, match=r"data: .* must be a Tensor, got ndarray; make it one with"
+    ):
+        a.data = np.ones(2)
+    assert a.shape == (3, 1)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,35 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ShapeError,
         "xavier_normal: fan_in + fan_out must be at least 1, got 0",
     ),
+    "a misspelt dtype": (
+        lambda: ndl.Tensor([1.0], dtype="flaot32"),
+        DTypeError,
+        "array: 'flaot32' is not a supported dtype; use one of .*. Did you mean 'float32'?",
+    ),
+    "of random values": (lambda: init.randn(2, dtype="flaot32"), DTypeError, "mean 'float32'"),
+    "of random bits": (lambda: init.randb(2, dtype="boool"), DTypeError, "randb: .*mean 'bool'"),
+    "of constants": (lambda: init.zeros(2, dtype="int46"), DTypeError, "constant: .*mean 'int64'"),
+    "of one_hot": (
+        lambda: init.one_hot(2, ndl.Tensor([1]), dtype="uint80"),
+        DTypeError,
+        "one_hot: .*mean 'uint8'",
+    ),
+    "of a layer": (lambda: ndl.nn.Linear(2, 2, dtype="flaot32"), DTypeError, "mean 'float32'"),
+    "of a cast": (
+        lambda: ndl.astype(ndl.Tensor([1.0]), "flaot64"),
+        DTypeError,
+        "astype: 'flaot64' is not a supported dtype",
+    ),
+    "of a copy": (
+        lambda: ndl.Tensor(ndl.Tensor([1.0]), dtype="flaot32"),
+        DTypeError,
+        "Tensor: 'flaot32' is not a supported dtype",
+    ),
+    "of a device's zeros": (
+        lambda: ndl.default_device().zeros(2, dtype="flaot32"),
+        DTypeError,
+        "'flaot32' is not a supported dtype",
+    ),
     "grad of an argument that is not there": (
         lambda: ndl.grad(lambda x: x.sum(), argnums=2)(ndl.Tensor([1.0])),
         GraphError,
@@ -48,8 +77,43 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_refused(name: str) -> None:
     call, error, message = CASES[name]
-    with pytest.raises(error, match=message.replace("+", r"\+")):
+    with pytest.raises(error, match=message.replace("+", r"\+").replace("?", r"\?")):
         call()
+
+
+IMAGES = [[[[1.0] * 4] * 4] * 3]
+TAKE_NO_LISTS: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "Linear": (ndl.nn.Linear(2, 2), [[1.0, 2.0]]),
+    "Flatten": (ndl.nn.Flatten(), [[1.0]]),
+    "BatchNorm1d": (ndl.nn.BatchNorm1d(2), [[1.0, 2.0]]),
+    "BatchNorm2d": (ndl.nn.BatchNorm2d(3), IMAGES),
+    "LayerNorm1d": (ndl.nn.LayerNorm1d(2), [[1.0, 2.0]]),
+    "Dropout": (ndl.nn.Dropout(), [1.0]),
+    "Conv": (ndl.nn.Conv(3, 2, 3), IMAGES),
+    "Conv2d": (ndl.nn.Conv2d(3, 2, 3), IMAGES),
+    "adaptive_avg_pool2d": (ndl.nn.GlobalAvgPool(), IMAGES),
+    "cross_entropy": (lambda x: ndl.nn.SoftmaxLoss()(x, [0]), [[1.0, 2.0]]),
+    "embedding": (lambda x: ndl.embedding(x, [0]), [[1.0, 2.0]]),
+    "expand_dims": (ndl.expand_dims, [1.0]),
+    "squeeze": (ndl.squeeze, [1.0]),
+    "mean": (ndl.mean, [1.0]),
+    "var": (ndl.var, [1.0]),
+}
+
+
+@pytest.mark.parametrize("name", TAKE_NO_LISTS)
+def test_a_list_is_refused_by_name_and_an_array_taken_in(name: str) -> None:
+    call, values = TAKE_NO_LISTS[name]
+    message = f"^{name}: the input must be a Tensor or an array, got list; make it one with needle"
+    with pytest.raises(TypeError, match=message):
+        call(values)
+    assert isinstance(call(np.array(values, dtype="float32")), ndl.Tensor)
+
+
+def test_products_and_comparisons_of_lists_alone_are_those_of_tensors() -> None:
+    rows, columns = [[1.0, 2.0]], [[3.0], [4.0]]
+    assert ndl.matmul(rows, columns).numpy().tolist() == [[11.0]]
+    assert ndl.less(rows, [[2.0, 2.0]]).numpy().tolist() == [[True, False]]
 
 
 def test_a_bad_shape_draws_nothing() -> None:

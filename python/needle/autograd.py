@@ -26,6 +26,7 @@ from .backend_selection import (
 )
 from .backend_selection import Device as Device
 from .backend_selection import device as as_device
+from .dtypes import numpy_dtype
 from .errors import DTypeError, GraphError, ShapeError
 from .graph import (
     HookHandle,
@@ -183,9 +184,9 @@ def _as_values(args: Sequence[Any]) -> tuple[Value, ...]:
     return tuple(arg if isinstance(arg, Value) else as_operand(arg, like) for arg in args)
 
 
-def as_operand(b: Any, like: Tensor | None) -> Tensor:
+def as_operand(b: Any, like: Any) -> Tensor:
     """An array or number next to a Tensor: a constant on its device, floats in its dtype."""
-    if like is None:
+    if not isinstance(like, Tensor):  # none of the operands is a Tensor
         return Tensor(b, requires_grad=False)
     host = b if is_array(b) else np.asarray(b)
     if host.dtype.kind not in "biuf":
@@ -297,15 +298,22 @@ class Tensor(Value, TensorMethods):
 
     @property
     def data(self) -> Tensor:
-        """A constant sharing the data. Assigning a Tensor replaces the data (same dtype)."""
+        """A constant sharing the data. Assigning a Tensor of the same dtype and any shape replaces
+        the data; TypeError or DTypeError for anything else."""
         return self.detach()
 
     @data.setter
     def data(self, value: Tensor) -> None:
-        assert isinstance(value, Tensor), f"data: must be a Tensor, got {type(value).__name__}"
-        assert value.dtype == self.dtype, (
-            f"data: the dtype must stay {self.dtype}, got {value.dtype}; cast it first"
-        )
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"data: the new value must be a Tensor, got {type(value).__name__}; make it "
+                f"one with needle.Tensor(value, device=..., dtype={str(self.dtype)!r})"
+            )
+        if value.dtype != self.dtype:
+            raise DTypeError(
+                f"data: the dtype must stay {self.dtype}, got {value.dtype}; cast the new value "
+                f"with astype({str(self.dtype)!r})"
+            )
         self.cached_data = value.realize_cached_data()
 
     def numpy(self) -> np.ndarray[Any, Any]:
@@ -390,7 +398,7 @@ def _array_of(array: Any, device: Any, dtype: Any) -> Any:
     if isinstance(array, Tensor):
         data = array.realize_cached_data()
         same_device = device is None or device == device_of(data)
-        if same_device and (dtype is None or np.dtype(dtype) == data.dtype):
+        if same_device and (dtype is None or numpy_dtype(dtype, "Tensor") == data.dtype):
             return data
         array = data
     if is_array(array):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
+from .dtypes import numpy_dtype
 from .errors import DTypeError, unknown_name
 
 Array = NumpyArray[Any]
@@ -50,31 +51,31 @@ class CPUDevice(Device):
 
     def zeros(self, *shape: Any, dtype: Any = "float32") -> Array:
         """An array of zeros."""
-        return np.zeros(_shape_of(shape), dtype=dtype)
+        return np.zeros(_shape_of(shape), dtype=numpy_dtype(dtype, "zeros"))
 
     def ones(self, *shape: Any, dtype: Any = "float32") -> Array:
         """An array of ones."""
-        return np.ones(_shape_of(shape), dtype=dtype)
+        return np.ones(_shape_of(shape), dtype=numpy_dtype(dtype, "ones"))
 
     def randn(self, *shape: int, dtype: Any = None) -> Array:
         """Standard normal numbers from the global ``np.random`` stream (float64 unless asked)."""
-        return np.asarray(np.random.randn(*shape), dtype=dtype)
+        return from_numpy(np.random.randn(*shape), dtype=dtype)
 
     def rand(self, *shape: int, dtype: Any = None) -> Array:
         """Uniform numbers in [0, 1) from the global ``np.random`` stream (float64 unless asked)."""
-        return np.asarray(np.random.rand(*shape), dtype=dtype)
+        return from_numpy(np.random.rand(*shape), dtype=dtype)
 
     def one_hot(self, n: int, i: Any, dtype: Any = "float32") -> Array:
         """``i``'s shape + (n,): 1 in column ``i``, 0 elsewhere."""
-        return np.eye(n, dtype=dtype)[np.asarray(i).astype(np.int64)]
+        return np.eye(n, dtype=numpy_dtype(dtype, "one_hot"))[np.asarray(i).astype(np.int64)]
 
     def empty(self, shape: Any, dtype: Any = "float32") -> Array:
         """An array with undefined contents."""
-        return np.empty(shape, dtype=dtype)
+        return np.empty(shape, dtype=numpy_dtype(dtype, "empty"))
 
     def full(self, shape: Any, fill_value: Any, dtype: Any = "float32") -> Array:
         """An array of one value."""
-        return np.full(shape, fill_value, dtype=dtype)
+        return np.full(shape, fill_value, dtype=numpy_dtype(dtype, "full"))
 
 
 def cpu() -> CPUDevice:
@@ -111,6 +112,7 @@ def from_numpy(array: Any, device: Any = None, dtype: Any = None) -> Array:
 
     DTypeError for what are no numbers: text, objects, complex values.
     """
+    dtype = None if dtype is None else numpy_dtype(dtype, "array")
     made: Array = np.array(array, dtype=dtype)
     if made.dtype.kind not in "biuf":
         raise DTypeError(

@@ -8,6 +8,7 @@ takes the floating operand's dtype. ``src/core/dtype.h`` holds the same rows for
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,14 +50,28 @@ def as_dtype(dtype: Any, op: str = "dtype") -> DType:
     """
     if dtype is float:
         return default_float
+    resolved = numpy_dtype(dtype, op)
+    if resolved not in KIND:
+        raise _unsupported(op, dtype)
+    return resolved
+
+
+def numpy_dtype(dtype: Any, op: str = "dtype") -> DType:
+    """NumPy's dtype for a name or type, also one that is not in the table (NumPy mode takes those);
+    DTypeError for what NumPy does not know either."""
     try:
         resolved: DType = np.dtype(dtype)
-    except TypeError:
-        resolved = np.dtype(object)
-    if resolved not in KIND:
-        known = ", ".join(BY_NAME)
-        raise DTypeError(f"{op}: {dtype!r} is not a supported dtype; use one of {known}")
+    except (TypeError, ValueError):
+        raise _unsupported(op, dtype) from None
     return resolved
+
+
+def _unsupported(op: str, dtype: Any) -> DTypeError:
+    nearest = difflib.get_close_matches(str(dtype), BY_NAME, n=1)
+    hint = f". Did you mean {nearest[0]!r}?" if nearest else ""
+    return DTypeError(
+        f"{op}: {dtype!r} is not a supported dtype; use one of {', '.join(BY_NAME)}{hint}"
+    )
 
 
 def is_floating(dtype: DType) -> bool:

@@ -42,6 +42,18 @@ def compact_strides(shape: Shape) -> Strides:
     return tuple(reversed(strides))
 
 
+def shape_of(op: str, x: Any) -> Shape:
+    """The shape of an operation's input; TypeError for what has none, such as a list."""
+    try:
+        shape: Shape = tuple(x.shape)
+    except AttributeError:
+        raise TypeError(
+            f"{op}: the input must be a Tensor or an array, got {type(x).__name__}; "
+            "make it one with needle.Tensor(...)"
+        ) from None
+    return shape
+
+
 def as_shape(op: str, shape: Any) -> Shape:
     """A caller's shape (an int or a sequence of ints) as a tuple; ShapeError for a bad one."""
     result = as_int_tuple(op, "shape", shape)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray as NumpyArray
 from ..autograd import Tensor
 from ..backend_selection import BACKEND, Device, cpu
 from ..backend_selection import default_device as tensor_default_device
+from ..dtypes import numpy_dtype
 from ..errors import ShapeError
 from ..shapes import as_shape
 
@@ -39,7 +40,7 @@ def _scaled_draw(
     rounds last (both as the course does)."""
     drawn: NumpyArray[Any] = np.asarray(host)
     if BACKEND == "nd":
-        drawn = drawn.astype(dtype)
+        drawn = drawn.astype(numpy_dtype(dtype, "init"))
     return Tensor(
         drawn * float(scale) + float(shift),
         device=device or default_device(),
@@ -85,7 +86,7 @@ def randb(
     drawn: NumpyArray[Any] = np.asarray(np.random.rand(*as_shape("randb", shape)))
     if BACKEND == "nd":
         drawn = drawn.astype("float32")
-    hits = (drawn <= float(p)).astype(dtype)
+    hits = (drawn <= float(p)).astype(numpy_dtype(dtype, "randb"))
     return Tensor(hits, device=device or default_device(), dtype=dtype, requires_grad=requires_grad)
 
 
@@ -98,7 +99,7 @@ def constant(
 ) -> Tensor:
     """Every element ``c``."""
     return Tensor(
-        np.full(as_shape("constant", shape), c, dtype=dtype),
+        np.full(as_shape("constant", shape), c, dtype=numpy_dtype(dtype, "constant")),
         device=device or default_device(),
         dtype=dtype,
         requires_grad=requires_grad,
@@ -159,6 +160,6 @@ def one_hot(
             f"{host.max()}; raise n or correct the ids"
         )
     ids = host.astype(np.int64)
-    hot: NumpyArray[Any] = np.zeros((*ids.shape, n), dtype=dtype)
+    hot: NumpyArray[Any] = np.zeros((*ids.shape, n), dtype=numpy_dtype(dtype, "one_hot"))
     np.put_along_axis(hot, ids[..., None], 1, axis=-1)
     return Tensor(hot, device=device or default_device(), dtype=dtype, requires_grad=requires_grad)

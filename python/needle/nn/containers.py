@@ -8,6 +8,7 @@ from typing import Any
 from .. import ops
 from ..autograd import Tensor
 from ..errors import ShapeError
+from ..shapes import product, shape_of
 from .module import Module
 
 
@@ -22,12 +23,10 @@ class Flatten(Module):
     """(N, ...) -> (N, product of the rest)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if not x.shape:
+        shape = shape_of("Flatten", x)
+        if not shape:
             raise ShapeError("Flatten: needs a batch axis, got shape (); reshape the input to (N,)")
-        size = 1
-        for n in x.shape[1:]:
-            size *= n
-        return ops.reshape(x, (x.shape[0], size))
+        return ops.reshape(x, (shape[0], product(shape[1:])))
 
 
 class Sequential(Module):

@@ -9,7 +9,7 @@ from .. import init, ops
 from ..autograd import Tensor
 from ..backend_selection import Device
 from ..errors import ShapeError
-from ..shapes import pair
+from ..shapes import pair, shape_of
 from .module import Module, Parameter
 
 Size = int | tuple[int, int]
@@ -73,7 +73,7 @@ class Conv2d(Module):
         return ", ".join([*parts, f"bias={self.bias is not None}"])
 
     def forward(self, x: Tensor) -> Tensor:
-        shape = tuple(x.shape)
+        shape = shape_of(type(self).__name__, x)
         if len(shape) != 4 or shape[1] != self.in_channels:
             raise ShapeError(
                 f"{type(self).__name__}: input must be (N, C, H, W) with C={self.in_channels}, got "

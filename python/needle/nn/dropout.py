@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .. import init
 from ..autograd import Tensor
+from ..shapes import shape_of
 from .module import Module
 
 
@@ -23,7 +24,8 @@ class Dropout(Module):
         return f"p={self.p}"
 
     def forward(self, x: Tensor) -> Tensor:
+        shape = shape_of("Dropout", x)
         if not self.training:
             return x
-        mask = init.randb(*x.shape, p=1 - self.p, device=x.device, dtype=x.dtype)
+        mask = init.randb(*shape, p=1 - self.p, device=x.device, dtype=x.dtype)
         return x * mask / (1 - self.p)

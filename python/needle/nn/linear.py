@@ -8,6 +8,7 @@ from .. import init, ops
 from ..autograd import Tensor
 from ..backend_selection import Device
 from ..errors import ShapeError
+from ..shapes import shape_of
 from .module import Module, Parameter
 
 
@@ -41,12 +42,13 @@ class Linear(Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        if not x.shape or x.shape[-1] != self.in_features:
+        shape = shape_of("Linear", x)
+        if not shape or shape[-1] != self.in_features:
             raise ShapeError(
                 f"Linear: the last axis must have in_features={self.in_features}, got shape "
-                f"{tuple(x.shape)}; flatten or reshape the input"
+                f"{shape}; flatten or reshape the input"
             )
-        lead = tuple(x.shape[:-1])
+        lead = shape[:-1]
         rows = 1
         for n in lead:
             rows *= n

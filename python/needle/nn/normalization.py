@@ -11,6 +11,7 @@ from .. import init, ops
 from ..autograd import Tensor
 from ..backend_selection import Device
 from ..errors import ShapeError
+from ..shapes import shape_of
 from .module import Module, Parameter
 
 
@@ -46,7 +47,7 @@ class _BatchNorm(Module):
         return f"{self.dim}, eps={self.eps}, momentum={self.momentum}"
 
     def forward(self, x: Tensor) -> Tensor:
-        shape = tuple(x.shape)
+        shape = shape_of(type(self).__name__, x)
         if len(shape) not in self.ndims or shape[1] != self.dim:
             raise ShapeError(
                 f"{type(self).__name__}: input must be {self.layout} with C={self.dim}, got shape "
@@ -103,10 +104,11 @@ class LayerNorm(Module):
         return f"{self.dim}, eps={self.eps}"
 
     def forward(self, x: Tensor) -> Tensor:
-        if not x.shape or x.shape[-1] != self.dim:
+        shape = shape_of(type(self).__name__, x)
+        if not shape or shape[-1] != self.dim:
             raise ShapeError(
                 f"{type(self).__name__}: the last axis must have dim={self.dim}, got shape "
-                f"{tuple(x.shape)}; check the layer's dim"
+                f"{shape}; check the layer's dim"
             )
         return ops.layer_norm(x, self.weight, self.bias, eps=self.eps)
 

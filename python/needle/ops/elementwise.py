@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from .. import accelerated
 from ..autograd import Tensor, TensorOp
 from ..backend_selection import array_api as xp
 from ..backend_selection import device as as_device
 from ..backend_selection import device_of, from_numpy, to_numpy
+from ..dtypes import numpy_dtype
 from ..errors import UnknownNameError
 from .registry import op
 
@@ -243,7 +242,7 @@ class AsType(TensorOp):
     """A cast to another dtype."""
 
     def __init__(self, dtype: Any) -> None:
-        self.dtype = np.dtype(dtype)
+        self.dtype = numpy_dtype(dtype, "astype")
 
     def compute(self, a: Array) -> Array:
         return xp.astype(a, self.dtype)

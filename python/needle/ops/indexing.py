@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from .. import accelerated
-from ..autograd import Tensor, TensorOp
+from ..autograd import Tensor, TensorOp, as_operand
 from ..backend_selection import array_api as xp
 from ..backend_selection import device_of, from_numpy, is_array, to_numpy
 from ..errors import DTypeError, ShapeError
-from ..shapes import normalize_axis, product
+from ..shapes import normalize_axis, product, shape_of
 from .registry import op
 
 Array = Any
@@ -142,11 +142,13 @@ def embedding(weight: Tensor, ids: Any) -> Tensor:
     if isinstance(ids, Tensor):
         ids = ids.realize_cached_data()
     host = to_numpy(ids) if is_array(ids) else np.asarray(ids)
-    if len(weight.shape) < 2:
-        raise ShapeError(f"embedding: weight must be (V, E), got shape {weight.shape}; reshape it")
+    shape = shape_of("embedding", weight)
+    weight = weight if isinstance(weight, Tensor) else as_operand(weight, None)
+    if len(shape) < 2:
+        raise ShapeError(f"embedding: weight must be (V, E), got shape {shape}; reshape it")
     if host.dtype.kind not in "iu" and host.size:
         raise DTypeError(f"embedding: ids must be integers, got {host.dtype}; cast them to int64")
-    count = weight.shape[0]
+    count = shape[0]
     if host.size and (host.min() < 0 or host.max() >= count):
         wrong = host[(host < 0) | (host >= count)][0]
         raise ShapeError(f"embedding: ids must be in [0, {count}), got {wrong}; enlarge the table")

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from .. import accelerated
-from ..autograd import Tensor, TensorOp
+from ..autograd import Tensor, TensorOp, as_operand
 from ..backend_selection import array_api as xp
 from ..backend_selection import device_of, from_numpy, is_array, to_numpy
 from ..dtypes import is_floating
 from ..errors import DTypeError, ShapeError
-from ..shapes import normalize_axes, normalize_axis, reduced_shape
+from ..shapes import normalize_axes, normalize_axis, reduced_shape, shape_of
 from .elementwise import exp
 from .reduction import summation
 from .registry import op
@@ -144,7 +144,8 @@ def cross_entropy(
     ``ids`` is a Tensor, NDArray, NumPy array or list. reduction: "mean", "sum" or "none" (then
     (N,)). Label smoothing as Szegedy et al. 2016. ShapeError, DTypeError or ValueError otherwise.
     """
-    shape = tuple(logits.shape)
+    shape = shape_of("cross_entropy", logits)
+    logits = logits if isinstance(logits, Tensor) else as_operand(logits, None)
     if len(shape) != 2:
         raise ShapeError(f"cross_entropy: logits must be (N, C), got shape {shape}; reshape them")
     if reduction not in REDUCTIONS:

@@ -14,7 +14,7 @@ from ..autograd import Tensor, TensorOp
 from ..backend_selection import array_api as xp
 from ..backend_selection import device_of, from_numpy
 from ..errors import ShapeError
-from ..shapes import conv_output_size, pair
+from ..shapes import conv_output_size, pair, shape_of
 from .convolution import TO_FIRST, TO_LAST, Array, Shape, Size
 from .linalg import matmul
 from .registry import op
@@ -169,7 +169,7 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Size) -> Tensor:
     Window i spans [floor(i*H/OH), ceil((i+1)*H/OH)), as in PyTorch. Where OH divides H and OW
     divides W this is avg_pool2d; else two products with the matrices of means.
     """
-    shape = tuple(x.shape)
+    shape = shape_of("adaptive_avg_pool2d", x)
     if len(shape) != 4:
         raise ShapeError(
             f"adaptive_avg_pool2d: input must be (N, C, H, W), got shape {shape}; reshape it"

@@ -12,7 +12,7 @@ from typing import Any
 from ..autograd import Tensor, TensorOp
 from ..backend_selection import array_api as xp
 from ..errors import ShapeError
-from ..shapes import normalize_axes, product, reduced_shape
+from ..shapes import normalize_axes, product, reduced_shape, shape_of
 from .registry import op
 from .shape import broadcast_to, reshape
 
@@ -106,7 +106,7 @@ def min(a: Tensor, axes: Axes = None, keepdims: bool = False) -> Tensor:
 
 def _count(name: str, a: Tensor, axes: Axes) -> int:
     """How many elements are reduced to one; ShapeError for none."""
-    shape = a.shape
+    shape = shape_of(name, a)
     count = product(shape[axis] for axis in normalize_axes(name, axes, len(shape)))
     if count == 0:
         raise ShapeError(

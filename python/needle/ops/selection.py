@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from ..autograd import Tensor, TensorOp
+from ..autograd import Tensor, TensorOp, as_operand
 from ..backend_selection import array_api as xp
 from .broadcasting import check_broadcast, unbroadcast
 from .registry import op
@@ -132,8 +132,10 @@ class Compare(TensorOp):
         return getattr(xp, self.name)(a, b)
 
 
-def _operands(a: Tensor, b: Any) -> tuple[Any, Any]:
+def _operands(a: Any, b: Any) -> tuple[Any, Any]:
     """A number is compared in the tensor's own dtype."""
+    if not isinstance(a, Tensor):
+        a = as_operand(a, b)
     if isinstance(b, Tensor):
         return a, b
     dtype = a.dtype if isinstance(b, (int, float)) else None

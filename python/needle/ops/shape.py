@@ -11,7 +11,14 @@ from typing import Any
 from ..autograd import Tensor, TensorOp, TensorTuple, TensorTupleOp
 from ..backend_selection import array_api as xp
 from ..errors import ShapeError
-from ..shapes import as_shape, broadcast_shapes, distinct_axes, normalize_axis, resolve_reshape
+from ..shapes import (
+    as_shape,
+    broadcast_shapes,
+    distinct_axes,
+    normalize_axis,
+    resolve_reshape,
+    shape_of,
+)
 from .broadcasting import unbroadcast
 from .registry import op
 
@@ -69,7 +76,7 @@ def reshape(a: Tensor, shape: int | Sequence[int], *more: int) -> Tensor:
 @op(Reshape, methods=["expand_dims"])
 def expand_dims(a: Tensor, axis: int = 0) -> Tensor:
     """``a`` with a new axis of size 1 at ``axis``."""
-    shape = list(a.shape)
+    shape = list(shape_of("expand_dims", a))
     shape.insert(normalize_axis("expand_dims", axis, len(shape) + 1), 1)
     return Reshape(tuple(shape))(a)
 
@@ -77,7 +84,7 @@ def expand_dims(a: Tensor, axis: int = 0) -> Tensor:
 @op(Reshape, methods=["squeeze"])
 def squeeze(a: Tensor, axes: Axes = None) -> Tensor:
     """``a`` without its axes of size 1 (``axes``: only those). ShapeError for another size."""
-    shape = a.shape
+    shape = shape_of("squeeze", a)
     if axes is None:
         gone = {axis for axis, size in enumerate(shape) if size == 1}
     else:
