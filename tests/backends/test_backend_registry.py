@@ -75,6 +75,19 @@ def test_a_missing_module_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> N
     assert "pip install ." in (backends.why("cpu") or "")
 
 
+def test_a_disabled_device_says_why_whatever_is_asked_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(native, "MODULE", "needle.backend_ndarray.not_built")
+    backends._loaded.pop("cpu", None)
+    device = needle.cpu()
+    for ask in (lambda: device.memory_stats(), lambda: device.matmul, lambda: device.zeros(2)):
+        with pytest.raises(DeviceError, match=r"cpu: the compiled module .*; build it with"):
+            ask()
+    assert not hasattr(device, "_repr_html_") and not hasattr(device, "colour")
+    assert pickle.loads(pickle.dumps(device)) == device
+
+
 @pytest.mark.parametrize("result", [None, 3, "cpu"])
 def test_a_factory_must_give_a_backend(result: object) -> None:
     backends.register("mine", lambda: result)  # type: ignore[arg-type,return-value]

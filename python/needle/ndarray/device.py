@@ -11,10 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import backends
-from ..backends.base import Backend
+from ..backends.base import OPTIONAL, REQUIRED, SERVICES, Backend
 from ..errors import DeviceError, UnknownNameError
 
 DTypeLike = Any
+
+INTERFACE = frozenset((*REQUIRED, *OPTIONAL, *SERVICES))
+"""What every device has; asking a disabled one for it is told why it is disabled."""
 
 
 class BackendDevice:
@@ -42,10 +45,9 @@ class BackendDevice:
 
     def __getattr__(self, name: str) -> Any:
         # Through __dict__: copy and pickle ask for attributes before ``mod`` exists.
-        mod = self.__dict__.get("mod")
-        if mod is None:
+        if self.__dict__.get("mod") is None and (name not in INTERFACE or "mod" not in vars(self)):
             raise AttributeError(f"device {self.__dict__.get('name')!r} has no attribute {name!r}")
-        return getattr(mod, name)
+        return getattr(self.backend, name)
 
     def __copy__(self) -> BackendDevice:
         return self
