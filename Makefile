@@ -101,7 +101,7 @@ sanitize: $(VENV)/.needle-test build  ## the C++ under address, undefined and th
 	$(UNDER_ADDRESS) $(BIN)/python -m pytest -q -p no:cacheprovider -p no:xdist \
 		-o pythonpath="$(SITE) ." $(KERNEL_TESTS)
 	$(CONFIGURE) -B $(THREAD) -DNEEDLE_SANITIZE=thread -DNEEDLE_BUILD_TESTS=ON \
-		-DNEEDLE_BUILD_PYTHON=OFF --log-level=WARNING
+		-DNEEDLE_BUILD_PYTHON=OFF --log-level=WARNING --no-warn-unused-cli
 	$(CMAKE) --build $(THREAD) -j $(JOBS) -- --quiet
 	$(BIN)/ctest --test-dir $(THREAD) --output-on-failure
 
