@@ -1,0 +1,283 @@
+"""Starting worker processes and learning how they ended; the parent's side.
+
+"forkserver" and "spawn" go through a supervisor (supervisor.py), which reaps them and outlives
+nobody; "fork" copies this process, where that is safe. What a worker does is worker.py's.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import process as multiprocessing_process
+from multiprocessing import spawn as multiprocessing_spawn
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ...config import one_thread_environment
+from ...errors import WorkerError
+from . import supervisor
+
+METHODS = ("forkserver", "spawn", "fork")
+_START_PATIENCE = 120.0  # seconds; a first import from a slow disk is in it
+_PATIENCE = 10.0
+
+
+class Child:
+    """A process: ``pid``, and ``sentinel``, a descriptor readable at its end (None: unknown)."""
+
+    def __init__(self, pid: int, sentinel: int | None, status: Callable[[bool], int | None]):
+        self.pid, self.sentinel, self._ask = pid, sentinel, status
+        self.code: int | None = None
+        self.ended = False
+
+    def poll(self, wait: bool = False) -> bool:
+        """Whether it has ended; ``code`` is then its exit code, -signal, or None for unknown."""
+        if self.ended:
+            return True
+        if self.sentinel is not None and not wait and not _readable(self.sentinel):
+            return False
+        try:
+            self.code = self._ask(wait)
+            self.ended = self.code is not None
+        except (OSError, WorkerError, ChildProcessError):
+            self.ended = True  # whoever knew its status is gone
+        return self.ended
+
+    def kill(self, number: int) -> None:
+        """Sends a signal unless it has ended; its number cannot be another process's by then."""
+        if not self.ended:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def close(self) -> None:
+        """Gives the descriptor back."""
+        if self.sentinel is not None:
+            os.close(self.sentinel)
+            self.sentinel = None
+
+
+class Launcher:
+    """Starts workers by ``method``: "forkserver", "spawn" or "fork"."""
+
+    def __init__(self, method: str, run_forked: Callable[[socket.socket], None]) -> None:
+        self.method, self._run_forked = method, run_forked
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+
+    def prepare(self) -> None:
+        """Starts the supervisor, if there is to be one and none runs; does not wait for it."""
+        if self.method == "fork" or self._process is not None:
+            return
+        ours, theirs = socket.socketpair()
+        script = str(Path(supervisor.__file__).resolve())
+        command = [_executable(), *_flags(), script, str(theirs.fileno())]
+        with theirs:
+            self._channel = ours
+            with interrupts_blocked():
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    env=one_thread_environment(),
+                )
+        settings = {
+            "method": self.method,
+            "path": sys.path,
+            "parent": os.getpid(),
+            "command": command[:-2],
+        }
+        with suppress(OSError):  # it died at once: the first start tells
+            supervisor.send(ours, settings)
+
+    def start(self, channel: socket.socket) -> Child:
+        """A new worker with its end of the socket to the parent."""
+        if self.method == "fork":
+            refuse_fork("DataLoader")
+            return self._fork(channel)
+        self.prepare()
+        answer, fds = self._call({"do": "start"}, (channel.fileno(),), _START_PATIENCE)
+        if "failure" in answer:
+            raise WorkerError(
+                "DataLoader: a worker process cannot start:\n\n" + answer["failure"].rstrip()
+            )
+        pid, reaper = int(answer["pid"]), self._process
+        sentinel = fds[0] if fds else None
+        return Child(pid, sentinel, lambda wait: self._status(reaper, pid, wait))
+
+    def close(self) -> None:
+        """Ends the supervisor; its workers should have ended before."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        process, self._process = self._process, None
+        if process is not None:
+            try:
+                process.wait(1.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def disown(self) -> None:
+        """In a forked copy of the parent: forgets the supervisor, which is not its own."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._process is not None:
+            self._process.returncode = 0
+            self._process = None
+
+    def _status(self, reaper: object, pid: int, wait: bool) -> int | None:
+        if reaper is None or reaper is not self._process:
+            raise ChildProcessError("the supervisor that started it is gone")
+        answer, _ = self._call({"do": "status", "pid": pid, "wait": wait}, (), _PATIENCE)
+        if "unknown" in answer:
+            raise ChildProcessError(answer["unknown"])
+        code = answer["status"]
+        return None if code is None else int(code)
+
+    def _call(
+        self, message: dict[str, Any], fds: tuple[int, ...], patience: float
+    ) -> tuple[dict[str, Any], list[int]]:
+        """Asks the supervisor; one that does not answer is ended, and with it the workers."""
+        answer = None
+        try:
+            if self._channel is not None:
+                self._channel.settimeout(patience)
+                supervisor.send(self._channel, message, fds)
+                answer = supervisor.receive(self._channel)
+        except OSError:
+            pass
+        finally:
+            if answer is None:  # also where Ctrl-C came between question and answer
+                self._abandon()
+        if answer is None:
+            raise WorkerError(
+                "DataLoader: the process that starts the workers has died, or cannot start; look "
+                "for its message above, or take engine='threads'"
+            )
+        return answer
+
+    def _abandon(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+        self.close()
+
+    def _fork(self, channel: socket.socket) -> Child:
+        with interrupts_blocked():
+            parent, pid = os.getpid(), os.fork()
+            if pid == 0:
+                _become_worker(self._run_forked, channel, parent)
+        sentinel = supervisor._pidfd(pid)
+        return Child(pid, sentinel, lambda wait: _wait_for(pid, wait))
+
+
+def default_method() -> str:
+    """forkserver where forking a clean process is safe, else spawn."""
+    return "spawn" if sys.platform == "darwin" else "forkserver"
+
+
+def check_method(op: str, method: str | None) -> str:
+    """``method``, or the system's default; raises where it or this moment does not allow it."""
+    if os.name != "posix":
+        raise WorkerError(
+            f"{op}: engine='processes' needs a POSIX system (Linux, macOS), got {sys.platform}; "
+            f"take engine='threads'"
+        )
+    if getattr(multiprocessing_process.current_process(), "_inheriting", False):
+        raise WorkerError(
+            f"{op}: this process is being started by multiprocessing, which runs the main program "
+            f"again; put what makes the loader under: if __name__ == '__main__':"
+        )
+    if method is None:
+        return default_method()
+    if method not in METHODS:
+        raise ValueError(f"{op}: start_method must be one of {', '.join(METHODS)}, got {method!r}")
+    if method == "fork":
+        refuse_fork(op)
+    return method
+
+
+def refuse_fork(op: str) -> None:
+    """Raises WorkerError, with the reason, where a forked copy would not be sane."""
+    reason = _fork_hazard()
+    if reason is not None:
+        raise WorkerError(
+            f"{op}: start_method='fork' copies a process with one thread and no GPU in use, got "
+            f"one where {reason}; take start_method='forkserver'"
+        )
+
+
+def _fork_hazard() -> str | None:
+    if threading.active_count() > 1:
+        names = ", ".join(thread.name for thread in threading.enumerate())
+        return f"threads run ({names})"
+    with suppress(OSError):
+        if len(os.listdir("/proc/self/task")) > 1:
+            return (
+                "native threads run (of BLAS, OpenMP or needle's kernels; none start with "
+                "OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NEEDLE_NUM_THREADS=1)"
+            )
+    with suppress(OSError):
+        if "/dev/nvidia" in Path("/proc/self/maps").read_text():
+            return "CUDA is in use"
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return "CUDA is in use"
+    return None
+
+
+@contextmanager
+def interrupts_blocked() -> Iterator[None]:
+    """Ctrl-C waits meanwhile; a process started inside begins with it blocked."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _become_worker(
+    run: Callable[[socket.socket], None], channel: socket.socket, parent: int
+) -> NoReturn:
+    code = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        run(channel)
+        code = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _wait_for(pid: int, wait: bool) -> int | None:
+    found, status = os.waitpid(pid, 0 if wait else os.WNOHANG)
+    return None if found == 0 else os.waitstatus_to_exitcode(status)
+
+
+def _readable(fd: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _executable() -> str:
+    found: Any = multiprocessing_spawn.get_executable()
+    return os.fsdecode(found) if found else sys.executable
+
+
+def _flags() -> list[str]:
+    """The interpreter's own options, so that workers warn, optimise and write as the parent."""
+    return list(subprocess._args_from_interpreter_flags())  # type: ignore[attr-defined]

@@ -1,0 +1,130 @@
+"""Slots for batches in shared memory: workers write rows in place, the consumer gets views.
+
+A slot comes back when the last array that looks into it is gone; until then nothing is written
+there. Who may have a slot when is processes.py's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..structure import Field
+from .memory import PAGE, Memory
+
+_ALIGN = 64
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the array leaves of a batch of up to ``rows`` samples lie in a slot; picklable.
+
+    fields: one a leaf of the batch; None for a leaf that is no array of fixed-size rows.
+    """
+
+    fields: tuple[Field | None, ...]
+    rows: int
+    offsets: tuple[int, ...] = field(init=False)
+    slot_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        offsets, at = [], 0
+        for each in self.fields:
+            offsets.append(at)
+            at += -(-_row_bytes(each) * self.rows // _ALIGN) * _ALIGN
+        object.__setattr__(self, "offsets", tuple(offsets))
+        object.__setattr__(self, "slot_bytes", max(PAGE, -(-at // PAGE) * PAGE))
+
+    def views(self, slot: Any, rows: int) -> list[npt.NDArray[Any] | None]:
+        """The first ``rows`` rows of each leaf; ``slot`` is a buffer of ``slot_bytes``."""
+        return [
+            None if each is None else _view(slot, offset, rows, each)
+            for each, offset in zip(self.fields, self.offsets)
+        ]
+
+
+def learn_fields(leaves: Sequence[Any], samples: int) -> tuple[Field | None, ...]:
+    """The fields that batches like this one need; None for each leaf that cannot lie in a slot."""
+    return tuple(
+        Field(leaf.shape[1:], leaf.dtype) if _fits(leaf, samples) else None for leaf in leaves
+    )
+
+
+class Ring:
+    """The consumer's side of ``slots`` slots in one piece of shared memory.
+
+    ``taken`` counts slots that batches under way write into; those lent to the consumer are
+    ``lent``.
+    """
+
+    def __init__(self, layout: Layout, slots: int, generation: int) -> None:
+        self.layout, self.slots, self.generation = layout, slots, generation
+        self.memory = Memory(layout.slot_bytes * slots, f"{slots} batches of {layout.rows} samples")
+        self.free: deque[int] = deque(range(slots))
+        self.taken = 0
+
+    @property
+    def lent(self) -> int:
+        """How many slots the consumer's arrays hold."""
+        return self.slots - len(self.free) - self.taken
+
+    def take(self) -> int | None:
+        """A free slot, for a batch to be written; None where there is none."""
+        try:
+            slot = self.free.popleft()
+        except IndexError:
+            return None
+        self.taken += 1
+        return slot
+
+    def give_back(self, slot: int) -> None:
+        """A slot taken, whose batch nobody wants, is free again."""
+        self.taken -= 1
+        self.free.append(slot)
+
+    def lend(self, slot: int, rows: int) -> list[npt.NDArray[Any] | None]:
+        """The arrays of a slot taken; it is free once they and everything derived are gone."""
+        size, start = self.layout.slot_bytes, slot * self.layout.slot_bytes
+        block = (ctypes.c_char * size).from_buffer(self.memory.buffer, start)
+        free = weakref.finalize(block, self.free.append, slot)  # atomic: may run anywhere
+        free.atexit = False
+        self.taken -= 1
+        return self.layout.views(block, rows)
+
+    def close(self) -> None:
+        """Gives the memory back; lent arrays stay valid."""
+        self.memory.close()
+
+
+def slot_views(memory: Memory, layout: Layout, slot: int) -> list[npt.NDArray[Any] | None]:
+    """The worker's side: the writable arrays of one slot, all rows."""
+    start = slot * layout.slot_bytes
+    view = memoryview(memory.buffer)[start : start + layout.slot_bytes]
+    return layout.views(view, layout.rows)
+
+
+def _view(slot: Any, offset: int, rows: int, each: Field) -> npt.NDArray[Any]:
+    shape = (rows, *each.row_shape)
+    return np.ndarray(shape, dtype=each.dtype, buffer=slot, offset=offset)
+
+
+def _row_bytes(each: Field | None) -> int:
+    if each is None:
+        return 0
+    return int(np.prod(each.row_shape, dtype=np.int64)) * each.dtype.itemsize
+
+
+def _fits(leaf: Any, samples: int) -> bool:
+    return (
+        isinstance(leaf, np.ndarray)
+        and leaf.ndim > 0
+        and len(leaf) == samples
+        and not leaf.dtype.hasobject
+    )
