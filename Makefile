@@ -16,7 +16,8 @@ BIN := $(abspath $(VENV))/bin
 RUN := PYTHONPATH=python:. $(BIN)/python
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 CMAKE := $(if $(CXX),CXX="$(CXX)") $(BIN)/cmake
-CONFIGURE = $(CMAKE) -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja \
+CONFIGURE_CPP = $(CMAKE) -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja
+CONFIGURE = $(CONFIGURE_CPP) \
 	-DPython_EXECUTABLE=$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 
 .DELETE_ON_ERROR:
@@ -100,8 +101,8 @@ sanitize: $(VENV)/.needle-test build  ## the C++ under address, undefined and th
 	rm -f $(SITE)/needle/backend_ndarray/*.so && $(CMAKE) --install $(ADDRESS) --prefix $(SITE)
 	$(UNDER_ADDRESS) $(BIN)/python -m pytest -q -p no:cacheprovider -p no:xdist \
 		-o pythonpath="$(SITE) ." $(KERNEL_TESTS)
-	$(CONFIGURE) -B $(THREAD) -DNEEDLE_SANITIZE=thread -DNEEDLE_BUILD_TESTS=ON \
-		-DNEEDLE_BUILD_PYTHON=OFF --log-level=WARNING --no-warn-unused-cli
+	$(CONFIGURE_CPP) -B $(THREAD) -DNEEDLE_SANITIZE=thread -DNEEDLE_BUILD_TESTS=ON \
+		-DNEEDLE_BUILD_PYTHON=OFF --log-level=WARNING
 	$(CMAKE) --build $(THREAD) -j $(JOBS) -- --quiet
 	$(BIN)/ctest --test-dir $(THREAD) --output-on-failure
 
