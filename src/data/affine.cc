@@ -1,0 +1,267 @@
+// Images seen through an affine map: the output pixel in column X and row Y (whole numbers) takes
+// what is at x = (a * X + b * Y) + c, y = (d * X + e * Y) + f of the input, where pixel centres lie
+// at whole numbers too; float64, each operation rounded by itself. Pixels outside are `fill`.
+//
+// Bilinear, bytes: x and y in units of 2**-11, rounded half to even: q = rint(x * 2048),
+// column = q >> 11, fraction = q & 2047; the weighted sum of the four pixels, in integers, is
+// (sum + 2**21) >> 22. Floats: column = floor(x), u = float32(x - column), the same for y and v,
+// and (p00 * (1 - u) + p01 * u) * (1 - v) + (p10 * (1 - u) + p11 * u) * v in float32. Nearest:
+// floor(x + 0.5), floor(y + 0.5).
+#include <cmath>
+#include <cstring>
+
+#include "steps.h"
+
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
+namespace needle::data::NEEDLE_ISA {
+namespace {
+
+using Index = std::int64_t;
+using Byte = std::uint8_t;
+constexpr int kFractionBits = 11;
+constexpr Index kOne = Index(1) << kFractionBits;
+constexpr Index kPiece = 128;  // pixels of a row whose places are worked out together
+
+template <class T>
+T as_fill(double fill);
+
+template <>
+[[gnu::always_inline]] inline float as_fill<float>(double fill) {
+  return float(fill);
+}
+
+template <>
+[[gnu::always_inline]] inline Byte as_fill<Byte>(double fill) {
+  return Byte(fill <= 0.0 ? 0.0 : fill >= 255.0 ? 255.0 : std::nearbyint(fill));
+}
+
+// ---- places ------------------------------------------------------------------------------------
+
+// Places of the pixels X, X + 1... of row Y along one axis of the input with `size` pixels. What is
+// further outside than two pixels is moved there: nothing is to be had in either place.
+void places(const double* m, Index X, Index Y, Index count, Index size, double* to) {
+  const double a = m[0], b = m[1] * double(Y), c = m[2], most = double(size) + 1.0;
+  for (Index i = 0; i < count; ++i) {
+    const double x = a * double(int(X + i)) + b + c;
+    const double near = -2.0 > x ? -2.0 : x;
+    to[i] = most < near ? most : near;
+  }
+}
+
+// In units of 2**-11, half to even: above 2**52 a double's last bit is 1.
+void fixed_places(const double* m, Index X, Index Y, Index count, Index size, Index* to) {
+  double x[kPiece];
+  places(m, X, Y, count, size, x);
+  const double large = 6755399441055744.0;  // 1.5 * 2**52
+  Index zero;
+  std::memcpy(&zero, &large, sizeof zero);
+  for (Index i = 0; i < count; ++i) {
+    const double moved = x[i] * double(kOne) + large;
+    Index bits;
+    std::memcpy(&bits, &moved, sizeof bits);
+    to[i] = bits - zero;
+  }
+}
+
+template <class T>
+bool has(const Image<T>& in, Index x, Index y) {
+  return x >= 0 && x < in.width && y >= 0 && y < in.height;
+}
+
+template <class T>
+const T* at(const Image<T>& in, Index x, Index y) {
+  return in.data + y * in.row_stride + x * in.column_stride;
+}
+
+// ---- one pixel ---------------------------------------------------------------------------------
+
+// The four pixels around a place; one that is not there is the fill, for every channel.
+template <class T>
+struct Corners {
+  const T* pixel[4];
+  Index channel_stride[4];
+};
+
+template <class T>
+Corners<T> corners(const Image<T>& in, Index x, Index y, const T* fill) {
+  Corners<T> found;
+  for (int k = 0; k < 4; ++k) {
+    const bool inside = has(in, x + k % 2, y + k / 2);
+    found.pixel[k] = inside ? at(in, x + k % 2, y + k / 2) : fill;
+    found.channel_stride[k] = inside ? in.channel_stride : 0;
+  }
+  return found;
+}
+
+void mix(const Image<Byte>& in, const Image<Byte>& out, Index qx, Index qy, const Byte* fill,
+         Byte* to) {
+  const Corners<Byte> p = corners(in, qx >> kFractionBits, qy >> kFractionBits, fill);
+  const int u = int(qx & (kOne - 1)), v = int(qy & (kOne - 1)), one = int(kOne);
+  for (Index c = 0; c < in.channels; ++c) {
+    int x[4];
+    for (int k = 0; k < 4; ++k) x[k] = p.pixel[k][c * p.channel_stride[k]];
+    const int upper = x[0] * (one - u) + x[1] * u, lower = x[2] * (one - u) + x[3] * u;
+    const int sum = upper * (one - v) + lower * v + (1 << (2 * kFractionBits - 1));
+    to[c * out.channel_stride] = Byte(sum >> (2 * kFractionBits));
+  }
+}
+
+void mix(const Image<float>& in, const Image<float>& out, double px, double py, const float* fill,
+         float* to) {
+  const double column = std::floor(px), row = std::floor(py);
+  const Corners<float> p = corners(in, Index(column), Index(row), fill);
+  const float u = float(px - column), v = float(py - row), s = 1.0f - u, t = 1.0f - v;
+  for (Index c = 0; c < in.channels; ++c) {
+    float x[4];
+    for (int k = 0; k < 4; ++k) x[k] = p.pixel[k][c * p.channel_stride[k]];
+    to[c * out.channel_stride] = (x[0] * s + x[1] * u) * t + (x[2] * s + x[3] * u) * v;
+  }
+}
+
+#ifdef __AVX2__
+
+// Three bytes next to each other; eight are read, of three pixels.
+[[gnu::always_inline]] inline __m128i mix_along(const Byte* from, __m128i weights, __m128i mask) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
+  return _mm_madd_epi16(_mm_shuffle_epi8(bytes, mask), weights);
+}
+
+[[gnu::always_inline]] inline void mix_rgb(const Byte* from, Index row_stride, int u, int v,
+                                           __m128i mask, Byte* to) {
+  const int one = int(kOne);
+  const __m128i across = _mm_set1_epi32((one - u) | u << 16);
+  const __m128i upper = mix_along(from, across, mask);
+  const __m128i lower = mix_along(from + row_stride, across, mask);
+  __m128i sum = _mm_add_epi32(_mm_mullo_epi32(upper, _mm_set1_epi32(one - v)),
+                              _mm_mullo_epi32(lower, _mm_set1_epi32(v)));
+  sum = _mm_add_epi32(sum, _mm_set1_epi32(1 << (2 * kFractionBits - 1)));
+  sum = _mm_srli_epi32(sum, 2 * kFractionBits);
+  const __m128i halves = _mm_packus_epi32(sum, sum);
+  const std::uint32_t pixel = std::uint32_t(_mm_cvtsi128_si32(_mm_packus_epi16(halves, halves)));
+  const std::uint16_t first = std::uint16_t(pixel);
+  std::memcpy(to, &first, 2);
+  to[2] = Byte(pixel >> 16);
+}
+
+template <class T>
+bool is_rgb(const Image<T>& image) {
+  return sizeof(T) == 1 && image.channels == 3 && image.channel_stride == 1 &&
+         (image.column_stride == 3 || image.column_stride == -3);
+}
+
+// Places where the four pixels and the one that is read besides are all there.
+struct RgbMixer {
+  explicit RgbMixer(const Image<Byte>& in)
+      : in(in),
+        usable(is_rgb(in)),
+        mirrored(in.column_stride < 0),
+        mask(mirrored ? _mm_setr_epi8(3, -1, 0, -1, 4, -1, 1, -1, 5, -1, 2, -1, -1, -1, -1, -1)
+                      : _mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1)) {}
+
+  bool reaches(Index x, Index y) const {
+    const Index first = mirrored ? x - 1 : x;
+    return usable && first >= 0 && first + 2 < in.width && y >= 0 && y + 1 < in.height;
+  }
+  void run(Index qx, Index qy, Byte* to) const {
+    const Index x = qx >> kFractionBits, y = qy >> kFractionBits;
+    mix_rgb(at(in, mirrored ? x + 1 : x, y), in.row_stride, int(qx & (kOne - 1)),
+            int(qy & (kOne - 1)), mask, to);
+  }
+
+  const Image<Byte>& in;
+  bool usable, mirrored;
+  __m128i mask;
+};
+
+#else
+
+struct RgbMixer {
+  explicit RgbMixer(const Image<Byte>&) {}
+  bool reaches(Index, Index) const { return false; }
+  void run(Index, Index, Byte*) const {}
+};
+
+#endif
+
+// ---- rows --------------------------------------------------------------------------------------
+
+template <class T>
+T* pixel_of(const Image<T>& out, Index j, Index i) {
+  return out.data + i * out.row_stride + j * out.column_stride;
+}
+
+void bilinear_piece(const Image<Byte>& in, const Image<Byte>& out, const double* m, Index j,
+                    Index i, Index count, const Byte* fill) {
+  Index x[kPiece], y[kPiece];
+  fixed_places(m, j, i, count, in.width, x);
+  fixed_places(m + 3, j, i, count, in.height, y);
+  const RgbMixer rgb(in);
+  Byte* to = pixel_of(out, j, i);
+  for (Index k = 0; k < count; ++k, to += out.column_stride) {
+    if (out.channel_stride == 1 && rgb.reaches(x[k] >> kFractionBits, y[k] >> kFractionBits)) {
+      rgb.run(x[k], y[k], to);
+    } else {
+      mix(in, out, x[k], y[k], fill, to);
+    }
+  }
+}
+
+void bilinear_piece(const Image<float>& in, const Image<float>& out, const double* m, Index j,
+                    Index i, Index count, const float* fill) {
+  double x[kPiece], y[kPiece];
+  places(m, j, i, count, in.width, x);
+  places(m + 3, j, i, count, in.height, y);
+  float* to = pixel_of(out, j, i);
+  for (Index k = 0; k < count; ++k, to += out.column_stride) {
+    mix(in, out, x[k], y[k], fill, to);
+  }
+}
+
+template <class T>
+void nearest_piece(const Image<T>& in, const Image<T>& out, const double* m, Index j, Index i,
+                   Index count, const T* fill) {
+  double x[kPiece], y[kPiece];
+  places(m, j, i, count, in.width, x);
+  places(m + 3, j, i, count, in.height, y);
+  T* to = pixel_of(out, j, i);
+  for (Index k = 0; k < count; ++k, to += out.column_stride) {
+    const Index column = Index(std::floor(x[k] + 0.5)), row = Index(std::floor(y[k] + 0.5));
+    const bool inside = has(in, column, row);
+    const T* from = inside ? at(in, column, row) : fill;
+    const Index step = inside ? in.channel_stride : 0;
+    for (Index c = 0; c < in.channels; ++c) to[c * out.channel_stride] = from[c * step];
+  }
+}
+
+template <class T>
+void affine_image(const Image<T>& in, const Image<T>& out, const double* m, bool bilinear,
+                  double fill) {
+  const T filled = as_fill<T>(fill);
+  for (Index i = 0; i < out.height; ++i) {
+    for (Index j = 0; j < out.width; j += kPiece) {
+      const Index count = out.width - j < kPiece ? out.width - j : kPiece;
+      if (bilinear) {
+        bilinear_piece(in, out, m, j, i, count, &filled);
+      } else {
+        nearest_piece(in, out, m, j, i, count, &filled);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void affine(const Image<Byte>& in, const Image<Byte>& out, const double m[6], bool bilinear,
+            double fill) {
+  affine_image(in, out, m, bilinear, fill);
+}
+
+void affine(const Image<float>& in, const Image<float>& out, const double m[6], bool bilinear,
+            double fill) {
+  affine_image(in, out, m, bilinear, fill);
+}
+
+}  // namespace needle::data::NEEDLE_ISA
