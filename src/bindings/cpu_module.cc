@@ -6,6 +6,7 @@
 #include <pybind11/stl.h>
 
 #include "bind_backend.h"
+#include "bind_data.h"
 #include "core/thread_pool.h"
 #include "cpu/allocator.h"
 #include "cpu/select.h"
@@ -232,6 +233,7 @@ PYBIND11_MODULE(ndarray_backend_cpu, m) {
   m.attr("Array") = pybind11::handle(reinterpret_cast<PyObject*>(array_type()));
   bind_transfers(m);
   bind_services(m);
+  bind_data(m);
   try {
     bind_backend<CpuDevice>(m.ptr());
   } catch (const PythonError&) {

@@ -10,9 +10,9 @@ namespace needle::data {
 struct Rectangle {  // rows [top, bottom), columns [left, right)
   std::int64_t top, left, bottom, right;
 
-  bool empty() const { return bottom <= top || right <= left; }
-  std::int64_t height() const { return bottom - top; }
-  std::int64_t width() const { return right - left; }
+  [[gnu::always_inline]] bool empty() const { return bottom <= top || right <= left; }
+  [[gnu::always_inline]] std::int64_t height() const { return bottom - top; }
+  [[gnu::always_inline]] std::int64_t width() const { return right - left; }
 };
 
 enum class Element : std::uint8_t { kByte, kFloat };

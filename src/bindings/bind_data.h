@@ -1,0 +1,10 @@
+// Adds the submodule `data` to the module: what needle.data.native calls.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace needle::bindings {
+
+void bind_data(pybind11::module_& parent);
+
+}  // namespace needle::bindings

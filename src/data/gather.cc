@@ -1,0 +1,106 @@
+// Neighbouring axes merge where both sides' strides allow it, so compact rows are one memcpy; else
+// the axis with the smallest stride in out runs innermost.
+#include "gather.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/thread_pool.h"
+
+namespace needle::data {
+namespace {
+
+constexpr std::int64_t kBytesPerChunk = 1 << 16;
+
+void swap_axes(RowLayout& row, int a, int b) {
+  std::swap(row.shape[a], row.shape[b]);
+  std::swap(row.from[a], row.from[b]);
+  std::swap(row.to[a], row.to[b]);
+}
+
+void keep_axis(RowLayout& row, int to, int from) {
+  row.shape[to] = row.shape[from];
+  row.from[to] = row.from[from];
+  row.to[to] = row.to[from];
+}
+
+// Axes of 1 left out, the others by falling strides of out, merged where they can be.
+void simplify(RowLayout& row) {
+  int kept = 0;
+  for (int i = 0; i < row.ndim; ++i) {
+    if (row.shape[i] != 1) keep_axis(row, kept++, i);
+  }
+  row.ndim = kept;
+  for (int i = 1; i < row.ndim; ++i) {
+    for (int j = i; j > 0 && std::abs(row.to[j - 1]) < std::abs(row.to[j]); --j) {
+      swap_axes(row, j - 1, j);
+    }
+  }
+  int last = 0;
+  for (int i = 1; i < row.ndim; ++i) {
+    const std::int64_t n = row.shape[i];
+    if (row.from[last] == row.from[i] * n && row.to[last] == row.to[i] * n) {
+      row.shape[i] *= row.shape[last];
+      keep_axis(row, last, i);
+    } else {
+      keep_axis(row, ++last, i);
+    }
+  }
+  if (row.ndim > 0) row.ndim = last + 1;
+}
+
+template <class Word>
+void copy_words(const RowLayout& row, const char* from, char* to) {
+  const int axis = row.ndim - 1;
+  for (std::int64_t i = 0; i < row.shape[axis]; ++i) {
+    std::memcpy(to + i * row.to[axis], from + i * row.from[axis], sizeof(Word));
+  }
+}
+
+void copy_innermost(const RowLayout& row, const char* from, char* to) {
+  const int axis = row.ndim - 1;
+  const std::int64_t size = row.itemsize;
+  if (row.from[axis] == size && row.to[axis] == size) {
+    std::memcpy(to, from, row.shape[axis] * size);
+  } else if (size == 1) {
+    copy_words<std::uint8_t>(row, from, to);
+  } else if (size == 4) {
+    copy_words<std::uint32_t>(row, from, to);
+  } else if (size == 8) {
+    copy_words<std::uint64_t>(row, from, to);
+  } else {
+    for (std::int64_t i = 0; i < row.shape[axis]; ++i) {
+      std::memcpy(to + i * row.to[axis], from + i * row.from[axis], size);
+    }
+  }
+}
+
+void copy_row(const RowLayout& row, int axis, const char* from, char* to) {
+  if (row.ndim == 0) {
+    std::memcpy(to, from, row.itemsize);
+  } else if (axis == row.ndim - 1) {
+    copy_innermost(row, from, to);
+  } else {
+    for (std::int64_t i = 0; i < row.shape[axis]; ++i) {
+      copy_row(row, axis + 1, from + i * row.from[axis], to + i * row.to[axis]);
+    }
+  }
+}
+
+}  // namespace
+
+void gather_rows(const char* source, std::int64_t source_stride, const std::int64_t* indices,
+                 std::int64_t count, char* out, std::int64_t out_stride, RowLayout row) {
+  std::int64_t bytes = row.itemsize;
+  for (int i = 0; i < row.ndim; ++i) bytes *= row.shape[i];
+  if (bytes == 0) return;
+  simplify(row);
+  parallel_for(count, std::max<std::int64_t>(1, kBytesPerChunk / bytes),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t i = begin; i < end; ++i) {
+                   copy_row(row, 0, source + indices[i] * source_stride, out + i * out_stride);
+                 }
+               });
+}
+
+}  // namespace needle::data

@@ -1,0 +1,36 @@
+// A step of an augmentation program in the form it runs with, and how a wrong one is refused.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/window.h"
+
+namespace needle::data {
+
+enum class Kind { kCrop, kFlip, kResize, kColour, kAffine, kErase, kToFloat, kNormalize, kPermute };
+
+struct StepRow {  // what a step's name means; constants -1: checked by the step itself
+  const char* name;
+  Kind kind;
+  int constants, parameters;
+  bool geometric;  // means height and width by the axes 0 and 1
+};
+
+struct Instruction {
+  const StepRow* row;
+  const double* parameters;            // row->parameters numbers an image
+  std::int64_t height = 0, width = 0;  // of the output, where the step says them
+  double fill = 0;
+  bool bilinear = false, antialias = false;
+  std::vector<float> numbers = {};  // normalize: means, deviations
+};
+
+inline constexpr std::int64_t kMaxElements = std::int64_t{1} << 31;  // of an image between steps
+
+std::string text(double value);
+bool is_integer(double value);
+[[noreturn]] void refuse(const std::string& step, const std::string& rule);
+
+}  // namespace needle::data

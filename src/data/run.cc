@@ -1,0 +1,312 @@
+// Running: one image's way through the instructions. Crops and flips move the window of a Canvas,
+// pointwise steps wait in it for the pass that writes it out; resize and affine make a new one.
+// Memory between steps is the thread's, taken and given back as the calls nest.
+#include <algorithm>
+#include <cmath>
+
+#include "canvas.h"
+#include "core/check.h"
+#include "core/scratch.h"
+#include "program.h"
+
+namespace needle::data {
+
+// One image's way through the instructions.
+struct Run {
+  const Program& program;
+  std::int64_t sample;
+  void* out;
+
+  std::int64_t channels() const { return program.channels_; }
+
+  [[noreturn]] void refuse_here(const char* step, const std::string& rule) const {
+    refuse(step, rule + " (image " + std::to_string(sample) + ")");
+  }
+
+  std::int64_t integer(const char* step, double value) const {
+    if (!is_integer(value) || std::fabs(value) > static_cast<double>(kMaxElements)) {
+      refuse_here(step, "parameters must be whole numbers below 2**31, got " + text(value));
+    }
+    return static_cast<std::int64_t>(value);
+  }
+
+  // What the stages after the filling make of it, one value a channel.
+  void fill_values(const Canvas& canvas, const Filling& filling, float* values) const {
+    const std::int64_t n = channels();
+    std::fill_n(values, n, static_cast<float>(filling.value));
+    Element type = canvas.source_type;
+    for (int i = 0; i < canvas.stage_count; ++i) {
+      const Stage& stage = canvas.stages[i];
+      const bool applies = i >= filling.stages;
+      if (stage.kind == StageKind::kColour) {
+        if (applies) mix(values, type, stage.numbers);
+        continue;
+      }
+      type = Element::kFloat;
+      if (!applies) continue;
+      for (std::int64_t c = 0; c < n; ++c) {
+        if (stage.kind == StageKind::kScale) values[c] = values[c] / 255.0f;
+        if (stage.kind == StageKind::kNormalize) {
+          values[c] = (values[c] - stage.numbers[c]) / stage.numbers[n + c];
+        }
+      }
+    }
+  }
+
+  void mix(float* values, Element type, const float* m) const {
+    const std::int64_t n = channels();
+    if (type == Element::kFloat) {
+      const Image<float> pixel{values, 1, 1, n, n, n, 1};
+      return program.table_->colour_floats(pixel, pixel, m);
+    }
+    std::uint8_t bytes[3] = {};
+    for (std::int64_t c = 0; c < n && c < 3; ++c) bytes[c] = static_cast<std::uint8_t>(values[c]);
+    const Image<std::uint8_t> pixel{bytes, 1, 1, n, n, n, 1};
+    program.table_->colour_bytes(pixel, pixel, m);
+    for (std::int64_t c = 0; c < n && c < 3; ++c) values[c] = bytes[c];
+  }
+
+  // The canvas as it is now, into memory of the type and strides given.
+  void emit(const Canvas& canvas, void* to, Element type, const std::int64_t strides[3]) const {
+    const ThreadScratch scratch((canvas.erased_count + 1) * channels() * sizeof(float));
+    float* values = scratch.as<float>();
+    if (!canvas.whole()) fill_values(canvas, canvas.outside, values);
+    Erased erased[kMaxPending];
+    int erased_count = 0;
+    for (int i = 0; i < canvas.erased_count; ++i) {
+      if (canvas.erased[i].where.empty()) continue;
+      float* own = values + (i + 1) * channels();
+      fill_values(canvas, canvas.erased[i].filling, own);
+      erased[erased_count++] = {canvas.erased[i].where, own};
+    }
+    Stage stages[kMaxPending + 1];
+    int stage_count = canvas.stage_count;
+    std::copy_n(canvas.stages, stage_count, stages);
+    if (type != canvas.type) stages[stage_count++] = {StageKind::kCast, nullptr};
+    program.table_->emit({canvas.data, canvas.source_type, canvas.row_stride, canvas.column_stride,
+                          canvas.channel_stride, canvas.inside, canvas.height, canvas.width,
+                          channels(), values, stages, stage_count, erased, erased_count, to, type,
+                          strides[0], strides[1], strides[2]});
+  }
+
+  // Calls next with what the canvas shows now, written out into memory.
+  template <class F>
+  void settle(const Canvas& canvas, F&& next) const {
+    const std::int64_t c = channels();
+    if (canvas.height > 0 && canvas.width > 0 && c > 0 &&
+        canvas.height > kMaxElements / c / canvas.width) {
+      refuse_here("image", "between steps it must have at most 2**31 elements");
+    }
+    const ThreadScratch memory(canvas.height * canvas.width * c * size_of(canvas.type));
+    const std::int64_t strides[3] = {canvas.width * c, c, 1};
+    emit(canvas, memory.as<void>(), canvas.type, strides);
+    Canvas settled;
+    start(settled, memory.as<void>(), canvas.type, canvas.height, canvas.width);
+    next(settled);
+  }
+
+  // A compact image as it is.
+  void start(Canvas& canvas, const void* data, Element type, std::int64_t height,
+             std::int64_t width) const {
+    canvas.data = data;
+    canvas.source_type = canvas.type = type;
+    canvas.height = height;
+    canvas.width = width;
+    canvas.inside = {0, 0, height, width};
+    canvas.row_stride = width * channels();
+    canvas.column_stride = channels();
+    canvas.channel_stride = 1;
+  }
+
+  template <class T>
+  Image<T> image_of(const Canvas& canvas) const {
+    return {static_cast<T*>(const_cast<void*>(canvas.data)),
+            canvas.height,
+            canvas.width,
+            channels(),
+            canvas.row_stride,
+            canvas.column_stride,
+            canvas.channel_stride};
+  }
+
+  // ---- the steps: each gives false where the canvas must be settled before it ----
+
+  bool crop(const Instruction& step, const double* p, Canvas& canvas) const {
+    const std::int64_t top = integer("crop", p[0]), left = integer("crop", p[1]);
+    const bool reaches_out = top < 0 || left < 0 || top + step.height > canvas.height ||
+                             left + step.width > canvas.width;
+    if (reaches_out) {
+      const Filling filling{step.fill, canvas.stage_count};
+      const bool same =
+          canvas.outside.value == filling.value && canvas.outside.stages == filling.stages;
+      if (!canvas.whole() && !same) return false;  // two kinds of outside
+      canvas.outside = filling;
+    }
+    take_window(canvas, {top, left, top + step.height, left + step.width});
+    return true;
+  }
+
+  bool flip(const double* p, Canvas& canvas) const {
+    for (int i = 0; i < 2; ++i) {
+      if (p[i] != 0 && p[i] != 1)
+        refuse_here("flip", "parameters must be 0 or 1, got " + text(p[i]));
+      if (p[i] == 1) mirror(canvas, i == 0);
+    }
+    return true;
+  }
+
+  bool erase(const Instruction& step, const double* p, Canvas& canvas) const {
+    std::int64_t box[4];
+    for (int i = 0; i < 4; ++i) box[i] = integer("erase", p[i]);
+    if (box[2] < 0 || box[3] < 0) refuse_here("erase", "height and width must not be negative");
+    const Rectangle where = intersection({0, 0, canvas.height, canvas.width},
+                                         {box[0], box[1], box[0] + box[2], box[1] + box[3]});
+    if (where.empty()) return true;
+    if (canvas.erased_count == kMaxPending) return false;
+    canvas.erased[canvas.erased_count++] = {where, {step.fill, canvas.stage_count}};
+    return true;
+  }
+
+  bool pointwise(const Instruction& step, const double* p, Canvas& canvas) const {
+    if (canvas.stage_count + 2 > kMaxPending) return false;
+    if (step.row->kind == Kind::kColour) {
+      float* m = canvas.colours[canvas.colour_count++];
+      for (int i = 0; i < 12; ++i) {
+        m[i] = static_cast<float>(p[i]);
+        if (!std::isfinite(m[i])) refuse_here("colour", "parameters must be finite float32 values");
+      }
+      canvas.stages[canvas.stage_count++] = {StageKind::kColour, m};
+      return true;
+    }
+    const bool scales = step.row->kind == Kind::kToFloat;
+    if (canvas.type == Element::kByte) {
+      canvas.stages[canvas.stage_count++] = {scales ? StageKind::kScale : StageKind::kCast,
+                                             nullptr};
+    }
+    canvas.type = Element::kFloat;
+    if (!scales) {
+      canvas.stages[canvas.stage_count++] = {StageKind::kNormalize, step.numbers.data()};
+    }
+    return true;
+  }
+
+  // The box of the canvas that a resize takes.
+  Rectangle resized_box(const double* p, const Canvas& canvas) const {
+    std::int64_t b[4];
+    for (int i = 0; i < 4; ++i) b[i] = integer("resize", p[i]);
+    const bool fits = b[0] >= 0 && b[1] >= 0 && b[2] >= 1 && b[3] >= 1 &&
+                      b[0] + b[2] <= canvas.height && b[1] + b[3] <= canvas.width;
+    if (!fits) {
+      refuse_here("resize",
+                  "the box (top, left, height, width) must have pixels and lie inside "
+                  "the image of " +
+                      std::to_string(canvas.height) + "x" + std::to_string(canvas.width) +
+                      ", got (" + text(p[0]) + ", " + text(p[1]) + ", " + text(p[2]) + ", " +
+                      text(p[3]) + ")");
+    }
+    return {b[0], b[1], b[0] + b[2], b[1] + b[3]};
+  }
+
+  // Resize (no m) or affine of a plain canvas, through memory or straight into out.
+  template <class T>
+  void transform(std::size_t at, const Instruction& step, const double* m,
+                 const Canvas& canvas) const {
+    const std::int64_t c = channels();
+    const bool last = at + 1 == program.instructions_.size() && program.axes_[0] == 0 &&
+                      program.axes_[1] == 1 && canvas.type == program.out_type_ &&
+                      step.height == program.out_shape_[0] && step.width == program.out_shape_[1];
+    const ThreadScratch memory(last ? 0 : step.height * step.width * c * sizeof(T));
+    const Image<T> in = image_of<T>(canvas);
+    const Image<T> result{last ? static_cast<T*>(out) : memory.as<T>(),
+                          step.height,
+                          step.width,
+                          c,
+                          step.width * c,
+                          c,
+                          1};
+    if constexpr (sizeof(T) == 1) {
+      m == nullptr ? program.table_->resize_bytes(in, result, step.bilinear, step.antialias)
+                   : program.table_->affine_bytes(in, result, m, step.bilinear, step.fill);
+    } else {
+      m == nullptr ? program.table_->resize_floats(in, result, step.bilinear, step.antialias)
+                   : program.table_->affine_floats(in, result, m, step.bilinear, step.fill);
+    }
+    if (last) return;
+    Canvas next;
+    start(next, result.data, canvas.type, step.height, step.width);
+    go_on(at + 1, next);
+  }
+
+  void transform(std::size_t at, const double* p, const Canvas& canvas) const {
+    const Instruction& step = program.instructions_[at];
+    double m[6];
+    const bool affine = step.row->kind == Kind::kAffine;
+    if (affine) {
+      std::copy_n(p, 6, m);
+      for (const double number : m) {
+        if (!std::isfinite(number)) refuse_here("affine", "parameters must be finite");
+      }
+      if (canvas.height < 1 || canvas.width < 1) refuse_here("affine", "the image has no pixels");
+    }
+    canvas.type == Element::kByte ? transform<std::uint8_t>(at, step, affine ? m : nullptr, canvas)
+                                  : transform<float>(at, step, affine ? m : nullptr, canvas);
+  }
+
+  void resize(std::size_t at, const double* p, Canvas& canvas) const {
+    take_window(canvas, resized_box(p, canvas));
+    if (canvas.plain()) return transform(at, p, canvas);
+    settle(canvas, [&](const Canvas& settled) { transform(at, p, settled); });
+  }
+
+  void go_on(std::size_t at, Canvas& canvas) const {
+    for (; at < program.instructions_.size(); ++at) {
+      const Instruction& step = program.instructions_[at];
+      const double* p = step.parameters + sample * step.row->parameters;
+      bool done = true;
+      switch (step.row->kind) {
+        case Kind::kCrop: done = crop(step, p, canvas); break;
+        case Kind::kFlip: done = flip(p, canvas); break;
+        case Kind::kErase: done = erase(step, p, canvas); break;
+        case Kind::kColour:
+        case Kind::kToFloat:
+        case Kind::kNormalize: done = pointwise(step, p, canvas); break;
+        case Kind::kResize: return resize(at, p, canvas);
+        case Kind::kAffine:
+          if (canvas.plain()) return transform(at, p, canvas);
+          done = false;
+          break;
+        case Kind::kPermute: break;  // in the program's axes
+      }
+      if (!done) return settle(canvas, [&](Canvas& settled) { go_on(at, settled); });
+    }
+    finish(canvas);
+  }
+
+  void finish(const Canvas& canvas) const {
+    const std::int64_t* wanted = program.out_shape_;
+    if (canvas.height != wanted[0] || canvas.width != wanted[1]) {
+      raise_error("run_images: out must take an image of height " + std::to_string(canvas.height) +
+                  " and width " + std::to_string(canvas.width) + ", got " +
+                  std::to_string(wanted[0]) + " and " + std::to_string(wanted[1]) + " (image " +
+                  std::to_string(sample) + ")");
+    }
+    std::int64_t strides[3], stride = 1;
+    for (int i = 2; i >= 0; --i) {
+      strides[program.axes_[i]] = stride;
+      stride *= wanted[program.axes_[i]];
+    }
+    if (stride > 0) emit(canvas, out, program.out_type_, strides);
+  }
+};
+
+void Program::run(const SourceImage& image, std::int64_t sample, void* out) const {
+  const Run run{*this, sample, out};
+  Canvas canvas;
+  run.start(canvas, image.data, source_type_, image.height, image.width);
+  canvas.row_stride = image.row_stride;
+  canvas.column_stride = image.column_stride;
+  canvas.channel_stride = image.channel_stride;
+  run.go_on(0, canvas);
+}
+
+}  // namespace needle::data
