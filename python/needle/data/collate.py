@@ -51,15 +51,16 @@ def default_collate(samples: Sequence[Any]) -> Any:
 
 def collate_slice(
     samples: Sequence[Any],
-    out: Sequence[npt.NDArray[Any]] | None = None,
+    out: Sequence[npt.NDArray[Any] | None] | None = None,
     first: int = 0,
     ragged: int | None = None,
+    ready: npt.NDArray[Any] | None = None,
 ) -> Slice:
     """``default_collate`` of part of a batch, as a Slice.
 
     out: for each leaf rows to write it to, used where shape and dtype fit. first: the number of
     ``samples[0]`` in the batch, for messages. ragged: a leaf that stays a list where its shapes
-    differ.
+    differ. ready: the first leaf, where its rows are the samples' already.
     """
     if not samples:
         raise ShapeError("default_collate: needs at least one sample, got none")
@@ -68,7 +69,10 @@ def collate_slice(
     placed = []
     for i, column in enumerate(columns(samples, structure, first)):
         rows = None if out is None or i >= len(out) else out[i]
-        leaf = stack(column, structure.kinds[i], rows, first, ragged == i)
+        if i == 0 and ready is not None:
+            leaf = ready
+        else:
+            leaf = stack(column, structure.kinds[i], rows, first, ragged == i)
         leaves.append(leaf)
         placed.append(leaf is rows and rows is not None)
     return Slice(structure, leaves, len(samples), tuple(placed))

@@ -14,7 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ShapeError
-from .transforms import ToCHW, contains
+from .plan import Chain, placed, row_fields
+from .segments import Part
+from .structure import Field
+from .transforms import Compose, Normalize, ToCHW, contains
 
 Transform = Callable[[Any], Any]
 Indices = npt.NDArray[np.int64]
@@ -46,10 +49,29 @@ class Dataset:
         raise NotImplementedError(f"{type(self).__name__} must define __len__()")
 
     def apply_transforms(self, x: Any) -> Any:
-        """``x`` after every transform in order."""
-        for transform in self.transforms or ():
-            x = transform(x)
-        return x
+        """``x`` after every transform in order, each with the random streams of its place."""
+        return Compose(self.transforms)(x) if self.transforms else x
+
+    def in_memory(self) -> tuple[npt.NDArray[Any], ...] | None:
+        """Whole arrays, the first of images, whose rows make the samples; None: there are none.
+
+        With them a batch is gathered and transformed in one native call. Sample i is a tuple of
+        the arrays' rows ``rows(i)``, the first of them after ``row_chain()``.
+        """
+        return None
+
+    def rows(self, indices: Indices) -> Indices:
+        """Where in the arrays of ``in_memory`` these samples, int64 ``(n,)`` from 0 on, are."""
+        return indices
+
+    def row_chain(self) -> tuple[Part, ...]:
+        """The transforms from a row of ``in_memory()[0]`` to a sample's first field."""
+        return placed(self.transforms)
+
+    def sample_spec(self) -> list[Field] | None:
+        """Shape and dtype of every array in a sample, where all samples have the same."""
+        arrays = in_memory_of(self)
+        return None if arrays is None else row_fields(arrays, Chain(self.row_chain()))
 
     def fetch(self, indices: Indices) -> Any | None:
         """The whole batch of these samples at once, collated, as NumPy arrays.
@@ -121,18 +143,24 @@ class ArrayDataset(Dataset):
             return None
         return tuple(array[indices] for array in self.arrays)
 
+    def in_memory(self) -> tuple[npt.NDArray[Any], ...]:
+        """The arrays."""
+        return self.arrays
+
 
 NDArrayDataset = ArrayDataset
 """The course's name for ``ArrayDataset``."""
 
 
 class ImageArrays(Dataset):
-    """Images and labels in memory: uint8 pixels, given out as float32 in 0..1.
+    """Images and labels in memory, given out as float32 in 0..1 or as they are.
 
     images: uint8 ``(N, H, W, C)``. labels: ``(N,)``, given out as int64. ``scale`` is the pixel
-    value that becomes 1. ``transforms`` see one float32 ``(H, W, C)`` image; afterwards the item
+    value that becomes 1. ``transforms`` see one ``(H, W, C)`` image; afterwards the item
     is ``(image, label)`` with the image as ``layout`` says: "CHW" for networks, or "HWC" as it is
-    (then end the transforms, here or in the loader, with ``ToCHW()``).
+    (then end the transforms, here or in the loader, with ``ToCHW()``). dtype: "float32", or
+    "uint8" for the bytes themselves, which augmentation is quickest with, best in layout "HWC"
+    and with ``ToFloat()`` or ``Normalize()`` after it.
     """
 
     def __init__(
@@ -143,17 +171,18 @@ class ImageArrays(Dataset):
         *,
         layout: str = "CHW",
         scale: float = 255.0,
+        dtype: str = "float32",
     ) -> None:
         super().__init__(transforms)
         self.images, self.labels = images, labels.astype(np.int64)
         self.layout = check_layout(type(self).__name__, layout, transforms)
-        self.scale = np.float32(scale)
+        self.scale, self.dtype = np.float32(scale), check_pixels(type(self).__name__, dtype)
 
     def __len__(self) -> int:
         return int(self.images.shape[0])
 
     def __getitem__(self, index: Any) -> tuple[Any, Any]:
-        image = self.images[index].astype(np.float32) / self.scale
+        image = self._pixels(self.images[index])
         return map_rows(self._finish, image, index, True), self.labels[index]
 
     def fetch(self, indices: Indices) -> tuple[npt.NDArray[Any], ...] | None:
@@ -163,7 +192,24 @@ class ImageArrays(Dataset):
         images = self.images[indices]
         if self.layout == "CHW":
             images = images.transpose(0, 3, 1, 2)
+        if self.dtype == "uint8":
+            return np.ascontiguousarray(images), self.labels[indices]
         return np.divide(images, self.scale, dtype=np.float32, order="C"), self.labels[indices]
+
+    def in_memory(self) -> tuple[npt.NDArray[Any], ...]:
+        """The images as they are held, and the labels."""
+        return self.images, self.labels
+
+    def row_chain(self) -> tuple[Part, ...]:
+        """To floats, the transforms, to the layout; what surrounds them draws nothing."""
+        before = [] if self.dtype == "uint8" else [Part(Normalize(0.0, float(self.scale)), 0)]
+        after = [Part(ToCHW(), 0)] if self.layout == "CHW" else []
+        return (*before, *placed(self.transforms), *after)
+
+    def _pixels(self, image: Any) -> Any:
+        if self.dtype == "uint8":
+            return image.copy()  # a transform may change what it is given
+        return image.astype(np.float32) / self.scale
 
     def _finish(self, image: Any) -> Any:
         image = self.apply_transforms(image)
@@ -191,6 +237,22 @@ class Subset(Dataset):
         fetch = getattr(self.dataset, "fetch", None)
         return None if fetch is None else fetch(self.indices[indices])
 
+    def in_memory(self) -> tuple[npt.NDArray[Any], ...] | None:
+        """The inner dataset's whole arrays; ``rows`` says which of their rows are chosen."""
+        return in_memory_of(self.dataset)
+
+    def rows(self, indices: Indices) -> Indices:
+        """Those of the chosen samples in the inner dataset's arrays."""
+        return self.dataset.rows(self.indices[indices])  # type: ignore[no-any-return]
+
+    def row_chain(self) -> tuple[Part, ...]:
+        """The inner dataset's."""
+        return self.dataset.row_chain() if isinstance(self.dataset, Dataset) else ()
+
+    def sample_spec(self) -> list[Field] | None:
+        """The inner dataset's."""
+        return sample_spec_of(self.dataset)
+
 
 class ConcatDataset(Dataset):
     """Datasets one after another. Items by int; slices give a list of items."""
@@ -214,6 +276,36 @@ class ConcatDataset(Dataset):
         which = bisect.bisect_right(self.ends, place)
         start = int(self.ends[which - 1]) if which else 0
         return self.datasets[which][place - start]
+
+    def sample_spec(self) -> list[Field] | None:
+        """That of the datasets, if all have the same."""
+        first, *others = (sample_spec_of(dataset) for dataset in self.datasets)
+        return first if all(other == first for other in others) else None
+
+
+def in_memory_of(dataset: Any) -> tuple[npt.NDArray[Any], ...] | None:
+    """``dataset.in_memory()``; None for one that is no Dataset or makes its items otherwise."""
+    if not isinstance(dataset, Dataset):
+        return None
+    replaced = any(
+        is_replaced(dataset, "in_memory", by) for by in ("__getitem__", "apply_transforms")
+    )
+    return None if replaced else dataset.in_memory()
+
+
+def is_replaced(dataset: Any, method: str, by: str) -> bool:
+    """Whether a subclass defines ``by`` anew and leaves ``method`` as its base has it."""
+    for kind in type(dataset).__mro__:
+        if method in vars(kind):
+            return False
+        if by in vars(kind):
+            return True
+    return False
+
+
+def sample_spec_of(dataset: Any) -> list[Field] | None:
+    """``dataset.sample_spec()``; None for one that is no Dataset."""
+    return dataset.sample_spec() if isinstance(dataset, Dataset) else None
 
 
 def map_rows(function: Transform, rows: Any, index: Any, wanted: Any) -> Any:
@@ -240,6 +332,13 @@ def check_layout(owner: str, layout: str, transforms: Sequence[Transform] | None
             f"them; leave it out, or give layout='HWC'"
         )
     return layout
+
+
+def check_pixels(owner: str, dtype: str) -> str:
+    """``dtype`` if it is one that images are given out in."""
+    if dtype not in ("float32", "uint8"):
+        raise ValueError(f"{owner}: dtype must be 'float32' or 'uint8', got {dtype!r}")
+    return dtype
 
 
 def check_index(owner: str, index: SupportsIndex, length: int) -> int:

@@ -2,38 +2,45 @@
 
 ``Pipeline`` is a picklable value. Engines call ``prepare`` with a request and the rows of it that
 they want, and hand over the places to write to; which thread or process that is, and how slices
-are put together (structure.concatenate), is theirs.
+are put together (structure.concatenate), is theirs. The transforms are plan.py's, reading sample
+by sample and from streams reading.py's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from itertools import islice
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import DataError
-from .collate import collate_slice, default_collate, place
+from .collate import collate_slice, default_collate, place, stack
+from .dataset import check_indices, in_memory_of, is_replaced, sample_spec_of
 from .engines.base import Request
-from .random_source import keyed
+from .native import gather_rows
+from .plan import Chain, placed, row_fields, spec_of
+from .random_source import LOADER_STREAM
+from .reading import Progress, Reader, Samples
+from .segments import Keys
 from .stages import Clock
+from .structure import LEAF, Structure, flatten, rebuild
 from .structure import Field as Field
 from .structure import Slice as Slice
-from .structure import flatten, rebuild, tag_sample
 
 Array = npt.NDArray[Any]
-Progress = Callable[[int], None]
+Integers = npt.NDArray[np.int64]
+Out = Sequence[Array | None] | None
 
 
 class Pipeline:
     """How samples of ``dataset`` become (part of) a batch.
 
-    transforms: a Compose for each sample's first field, or for a sample that is no tuple or list.
-    collate: from a list of samples to a batch; None or ``default_collate`` lets a batch be made
-    in slices. on_error: "skip" leaves out and counts the samples whose reading raises DataError.
+    transforms: a Compose or sequence for each sample's first field, or for a sample that is no
+    tuple or list; they draw from streams of their own, beyond the dataset's. collate: from a list
+    of samples to a batch; None or ``default_collate`` lets a batch be made in slices. augment:
+    "worker" runs the transforms in ``prepare``, "main" and "device" leave them to ``finish``, for
+    ``device``. on_error: "skip" leaves out and counts samples whose reading raises DataError.
     """
 
     def __init__(
@@ -44,32 +51,66 @@ class Pipeline:
         *,
         augment: str = "worker",
         on_error: str = "raise",
+        device: str = "cpu",
     ) -> None:
-        self.dataset, self.transforms = dataset, transforms
+        self.dataset = dataset
         self.collate = default_collate if collate is None else collate
         self.augment, self.skip = augment, on_error == "skip"
-        self.stream = not hasattr(dataset, "__getitem__")
-        self._open: dict[int, _OpenShard] = {}
+        self.device = device if augment == "device" else "cpu"
+        after = placed(transforms, LOADER_STREAM)
+        here = after if augment == "worker" else ()
+        self.chain, self.later = Chain(here), Chain(() if here else after)
+        row_chain = getattr(dataset, "row_chain", tuple)
+        self.memory_chain = Chain((*row_chain(), *here))
+        self.reader = Reader(dataset, self.skip)
 
     @property
     def splits(self) -> bool:
         """Whether a batch may be made by slices of it: a map dataset and the default collate."""
         return self.collate is default_collate and not self.stream
 
+    @property
+    def stream(self) -> bool:
+        """Whether the dataset is a stream: requests then name a shard instead of indices."""
+        return self.reader.is_stream
+
     def layout(self) -> list[Field] | None:
-        """The array leaves of a batch, where they are known before one is read."""
-        return None
+        """The array leaves of a slice, where they are known before one is read."""
+        if not self.splits:
+            return None
+        arrays = in_memory_of(self.dataset)
+        if arrays is not None:
+            fields = row_fields(arrays, self.memory_chain)
+        else:
+            declared = sample_spec_of(self.dataset)
+            fields = None if declared is None else self._after_transforms(declared)
+        if fields is None or any(each.dtype.hasobject for each in fields):
+            return None
+        return [*fields, Field((), np.dtype(np.int64))] if self._notes_indices else fields
 
     def explain(self) -> str:
-        """In words, what runs where and why."""
-        return "transforms: Python, sample by sample"
+        """In words, where the transforms run, which natively, and why the others do not."""
+        chain, spec = self.chain, None
+        arrays = in_memory_of(self.dataset) if self.splits else None
+        if arrays is not None:
+            chain, spec = self.memory_chain, spec_of(arrays[0])
+        elif not self.stream and len(self.dataset):
+            sample = self.reader.read(Request(0, 0, 0, np.zeros(1, np.int64)), Clock()).samples
+            spec = spec_of([_first(each) for each in sample])
+        lines = [f"in the {'workers' if self.augment == 'worker' else 'workers, reading only'}:"]
+        lines.append(chain.plan(spec).explain())
+        if self.later.parts:
+            known = spec if not chain.parts else chain.plan(spec).output
+            lines.append(f"in the main process, for {self.device}:")
+            lines.append(self.later.plan(known).explain(self.device))
+        return "\n".join(lines)
 
     def prepare(
         self,
         request: Request,
         rows: slice = slice(None),
         clock: Clock | None = None,
-        out: Sequence[Array] | None = None,
+        out: Out = None,
         threads: int = 0,
         progress: Progress | None = None,
         reseed: bool = False,
@@ -78,166 +119,211 @@ class Pipeline:
 
         out: for each array leaf the rows to write it to; a leaf of another shape or dtype comes
         back as an array of its own. threads: for the native kernels, 0 all, 1 this one alone.
-        progress: called with an index before the sample is read. reseed: the global generators
-        of ``random`` and NumPy are seeded for each sample, which worker processes want. An
-        error of one sample leaves with its index noted (``structure.tagged_sample``).
+        progress: called with an index before the sample is read; for samples that are gathered
+        at once only with the first. reseed: the global generators of ``random`` and NumPy are
+        seeded for each sample, which worker processes want. An error of one sample leaves with
+        its index noted (``structure.tagged_sample``).
         """
         clock = Clock() if clock is None else clock
         with clock.active():
-            return self._prepare(request, rows, clock, out, progress)
+            if request.indices is not None and self.splits:
+                indices = request.indices[rows]
+                keys = Keys(request.seed, request.epoch, indices, reseed)
+                for at_once in (self._from_memory, self._from_fetch):
+                    part = at_once(keys, clock, out, threads, progress, rows.start or 0)
+                    if part is not None:
+                        return self._with_indices(part, indices, out)
+            return self._sample_by_sample(request, rows, clock, out, threads, progress, reseed)
 
-    def _prepare(
+    def finish(
+        self, batch: Any, request: Request, clock: Clock | None = None, threads: int = 0
+    ) -> Any:
+        """The whole batch after the transforms that ``prepare`` has left; it comes as NumPy.
+
+        ``batch`` is what the slices of ``request`` are together; None, of no samples, stays None.
+        """
+        if batch is None or self.augment == "worker":
+            return batch
+        indices = request.indices
+        if self._notes_indices:
+            batch, indices = batch
+        if not self.later.parts:
+            return batch
+        assert indices is not None
+        keys = Keys(request.seed, request.epoch, indices)
+        with (clock or Clock()).measure("augment"):
+            made = self.later.run(_first(batch), None, keys, None, threads, self.device)
+            if isinstance(made, list):
+                made = stack(made, "array")
+        return _with_first(batch, made)
+
+    @property
+    def _notes_indices(self) -> bool:
+        """Whether a slice carries its samples' indices along, since some may have been skipped."""
+        return self.augment != "worker" and (self.skip or self.stream)
+
+    def _after_transforms(self, declared: list[Field]) -> list[Field] | None:
+        if not self.chain.parts or not declared:
+            return declared
+        first = row_fields([declared[0].of(0)], self.chain)
+        return None if first is None else [*first, *declared[1:]]
+
+    def _from_memory(
+        self,
+        keys: Keys,
+        clock: Clock,
+        out: Out,
+        threads: int,
+        progress: Progress | None,
+        first: int,
+    ) -> Slice | None:
+        """Rows of whole arrays, gathered and transformed at once."""
+        arrays = in_memory_of(self.dataset)
+        if arrays is None or (keys.seed is None and self.memory_chain.draws):
+            return None
+        if progress is not None and len(keys.samples):
+            progress(int(keys.samples[0]))
+        where = check_indices("DataLoader", keys.samples, len(self.dataset))
+        where = self.dataset.rows(where)
+        with clock.measure("augment" if self.memory_chain.parts else "read"):
+            made = self.memory_chain.run(arrays[0], where, keys, _row(out, 0), threads)
+        with clock.measure("read"):
+            others = [
+                gather_rows(array, where, _fitting(array, len(where), _row(out, i)))
+                for i, array in enumerate(arrays[1:], 1)
+            ]
+        if isinstance(made, list):
+            return collate_slice(list(zip(made, *others)), out, first)
+        leaves = [made, *others]
+        structure = Structure(("tuple", None, (LEAF,) * len(leaves)), ("array",) * len(leaves))
+        placed_in = tuple(leaf is _row(out, i) for i, leaf in enumerate(leaves))
+        return Slice(structure, leaves, len(where), placed_in)
+
+    def _from_fetch(
+        self,
+        keys: Keys,
+        clock: Clock,
+        out: Out,
+        threads: int,
+        progress: Progress | None,
+        first: int,
+    ) -> Slice | None:
+        """What the dataset fetches at once, its images then transformed."""
+        fetch = getattr(self.dataset, "fetch", None)
+        if fetch is None or is_replaced(self.dataset, "fetch", "__getitem__"):
+            return None
+        if keys.seed is None and self.chain.draws:
+            return None
+        if progress is not None and len(keys.samples):
+            progress(int(keys.samples[0]))
+        try:
+            with clock.measure("read"):
+                batch = fetch(keys.samples)
+        except DataError:
+            if self.skip:
+                return None  # one by one, to find which
+            raise
+        images = _first(batch)
+        if batch is None or (self.chain.parts and not isinstance(images, np.ndarray)):
+            return None
+        if self.chain.parts:
+            with clock.measure("augment"):
+                made = self.chain.run(images, None, keys, _row(out, 0), threads)
+                made = stack(made, "array") if isinstance(made, list) else made
+            batch = _with_first(batch, made)
+        return _as_slice(batch, len(keys.samples), out)
+
+    def _sample_by_sample(
         self,
         request: Request,
         rows: slice,
         clock: Clock,
-        out: Sequence[Array] | None,
+        out: Out,
+        threads: int,
         progress: Progress | None,
+        reseed: bool,
     ) -> Slice:
-        first = rows.start or 0
-        if request.indices is None:
-            samples, skipped = self._read_stream(request, clock, progress)
-            return self._collate(samples, skipped, 0, clock, out)
-        indices = request.indices[rows]
-        batch = self._fetch(indices, clock)
-        if batch is not None:
-            return _placed(batch, len(indices), out)
-        samples, skipped = self._read_samples(request, indices, clock, progress)
-        return self._collate(samples, skipped, first, clock, out)
+        mixed = request.seed is None and self.chain.draws  # the order of draws is the course's
+        between = self._transformed if mixed else None
+        found = self.reader.read(request, clock, rows, progress, reseed, between)
+        if not found.samples:
+            return Slice(None, [], 0, skipped=found.skipped)
+        if out is not None:
+            out = [None if rows is None else rows[: len(found.samples)] for rows in out]
+        made = None
+        if self.chain.parts and not mixed:
+            keys = Keys(request.seed, request.epoch, found.indices, reseed)
+            here = _row(out, 0) if self.collate is default_collate else None
+            with clock.measure("augment"):
+                fields = [_first(sample) for sample in found.samples]
+                made = self.chain.run(fields, None, keys, here, threads)
+                found.samples = [_with_first(s, x) for s, x in zip(found.samples, made)]
+        return self._collated(found, made, rows.start or 0, clock, out)
 
-    def _fetch(self, indices: npt.NDArray[np.int64], clock: Clock) -> Any | None:
-        fetch = getattr(self.dataset, "fetch", None)
-        if fetch is None or not self.splits or self.transforms is not None:
-            return None
-        with clock.measure("read"):
-            return fetch(indices)
+    def _transformed(self, sample: Any) -> Any:
+        """One sample after the transforms, which draw as programs of the course expect."""
+        field = _first(sample)
+        for part in self.chain.parts:
+            field = part.transform(field)
+        return _with_first(sample, field)
 
-    def _read_samples(
+    def _collated(
         self,
-        request: Request,
-        indices: npt.NDArray[np.int64],
-        clock: Clock,
-        progress: Progress | None,
-    ) -> tuple[list[Any], int]:
-        samples, skipped = [], 0
-        for index in indices.tolist():
-            if progress is not None:
-                progress(index)
-            try:
-                with _keyed(request, index):
-                    sample = self._read(index, clock)
-                    if sample is _UNREADABLE:
-                        skipped += 1
-                        continue
-                    samples.append(self._transformed(sample, clock))
-            except Exception as error:
-                tag_sample(error, index)
-                raise
-        return samples, skipped
-
-    def _read(self, index: int, clock: Clock) -> Any:
-        try:
-            with clock.measure("read"):
-                return self.dataset[index]
-        except DataError:
-            if self.skip:
-                return _UNREADABLE
-            raise
-
-    def _transformed(self, sample: Any, clock: Clock) -> Any:
-        if self.transforms is None:
-            return sample
-        with clock.measure("augment"):
-            if isinstance(sample, (tuple, list)):
-                return rebuild(sample, [self.transforms(sample[0]), *sample[1:]])
-            return self.transforms(sample)
-
-    def _collate(
-        self,
-        samples: list[Any],
-        skipped: int,
+        found: Samples,
+        made: Any,
         first: int,
         clock: Clock,
-        out: Sequence[Array] | None,
+        out: Out,
     ) -> Slice:
-        if not samples:
-            return Slice(None, [], 0, skipped=skipped)
         with clock.measure("collate"):
             if self.collate is default_collate:
-                part = collate_slice(samples, out, first)
+                ragged = None if self.augment == "worker" else 0
+                ready = made if isinstance(made, np.ndarray) else None
+                part = collate_slice(found.samples, out, first, ragged, ready)
             else:
-                part = _placed(self.collate(samples), len(samples), out)
-        part.skipped = skipped
-        return part
+                part = _as_slice(self.collate(found.samples), len(found.samples), out)
+        part.skipped = found.skipped
+        return self._with_indices(part, found.indices, out)
 
-    def _read_stream(
-        self, request: Request, clock: Clock, progress: Progress | None
-    ) -> tuple[list[Any], int]:
-        """Up to ``count`` samples of a shard; it stays open, since the next request follows on."""
-        shard = self._open.get(request.shard)
-        if shard is None or (shard.epoch, shard.place) != (request.epoch, request.start):
-            shard = _OpenShard(self.dataset, request.shard, request.epoch, request.start)
-            self._open[request.shard] = shard
-        samples: list[Any] = []
-        while len(samples) < request.count:
-            index = shard.place
-            if progress is not None:
-                progress(index)
-            try:
-                with _keyed(request, (request.shard << 40) + index):
-                    with clock.measure("read"):
-                        sample = shard.next()
-                    if sample is _END:
-                        break
-                    samples.append(self._transformed(sample, clock))
-            except Exception as error:
-                self._open.pop(request.shard, None)
-                tag_sample(error, index)
-                raise
-        return samples, 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_open": {}}
+    def _with_indices(self, part: Slice, indices: Integers, out: Out) -> Slice:
+        if not self._notes_indices or part.structure is None:
+            return part
+        inner = part.structure
+        rows = _row(out, len(part.leaves))
+        column = indices if rows is None else place(indices, rows)
+        structure = Structure(("tuple", None, (inner.tree, LEAF)), (*inner.kinds, "array"))
+        in_place = (*part.placed, column is rows)
+        return Slice(structure, [*part.leaves, column], part.samples, in_place, part.skipped)
 
 
-_UNREADABLE, _END = object(), object()
+def _first(sample: Any) -> Any:
+    """What transforms are for: a tuple's or list's first field, else the sample itself."""
+    return sample[0] if isinstance(sample, (tuple, list)) and len(sample) else sample
 
 
-class _OpenShard:
-    """A shard of a stream, and how far it has been read."""
-
-    def __init__(self, dataset: Any, shard: int, epoch: int, start: int) -> None:
-        self.epoch, self.place = epoch, start
-        self._samples = open_shard(dataset, shard, epoch, start)
-
-    def next(self) -> Any:
-        sample = next(self._samples, _END)
-        if sample is not _END:
-            self.place += 1
-        return sample
+def _with_first(sample: Any, value: Any) -> Any:
+    if isinstance(sample, (tuple, list)) and len(sample):
+        return rebuild(sample, [value, *sample[1:]])
+    return value
 
 
-def open_shard(dataset: Any, shard: int, epoch: int, start: int) -> Iterator[Any]:
-    """The samples of one shard from ``start`` on; a plain iterable is one shard."""
-    read = getattr(dataset, "iter_shard", None)
-    if read is not None:
-        return iter(read(shard, epoch, start))
-    return islice(iter(dataset), start, None)
+def _row(out: Out, leaf: int) -> Array | None:
+    return None if out is None or leaf >= len(out) else out[leaf]
 
 
-def _keyed(request: Request, index: int) -> AbstractContextManager[Any]:
-    if request.seed is None:
-        return nullcontext()
-    return keyed(request.seed, request.epoch, index)
+def _fitting(array: Array, count: int, out: Array | None) -> Array | None:
+    if out is None or out.shape != (count, *array.shape[1:]) or out.dtype != array.dtype:
+        return None
+    return out
 
 
-def _placed(batch: Any, samples: int, out: Sequence[Array] | None) -> Slice:
+def _as_slice(batch: Any, samples: int, out: Out) -> Slice:
     """A finished batch as a Slice, its arrays copied to ``out`` where they fit."""
     structure, leaves = flatten(batch)
-    placed = []
+    in_place = []
     for i, leaf in enumerate(leaves):
-        rows = None if out is None or i >= len(out) else out[i]
-        if rows is not None and isinstance(leaf, np.ndarray):
+        rows = _row(out, i)
+        if rows is not None and isinstance(leaf, np.ndarray) and leaf is not rows:
             leaves[i] = place(leaf, rows)
-        placed.append(rows is not None and leaves[i] is rows)
-    return Slice(structure, leaves, samples, tuple(placed))
+        in_place.append(rows is not None and leaves[i] is rows)
+    return Slice(structure, leaves, samples, tuple(in_place))

@@ -117,7 +117,7 @@ def flatten(batch: Any) -> tuple[Structure, list[Any]]:
     return Structure(tree, tuple(kinds)), leaves
 
 
-def concatenate(slices: Sequence[Slice], out: Sequence[Array] | None = None) -> Slice:
+def concatenate(slices: Sequence[Slice], out: Sequence[Array | None] | None = None) -> Slice:
     """The slices of one batch, in order, as one.
 
     out: the whole arrays whose rows the slices were given, one for each array leaf; a leaf that

@@ -41,8 +41,8 @@ class CIFAR10(ImageArrays):
 
     root: the folder of the batch files, or the one that holds it under its official name; by
     default ``NEEDLE_DATA_DIR``. file_format: "python", "binary" or "auto" (whichever is there).
-    download: fetch and unpack into root if missing. layout, transforms and items: see
-    ``ImageArrays``; an image is ``(3, 32, 32)``.
+    download: fetch and unpack into root if missing. layout, dtype, transforms and
+    items: see ``ImageArrays``; an image is ``(3, 32, 32)``.
     Raises DataError for files missing, cut short, damaged or of another format.
     """
 
@@ -61,6 +61,7 @@ class CIFAR10(ImageArrays):
         *,
         file_format: str = "auto",
         layout: str = "CHW",
+        dtype: str = "float32",
         mirrors: Sequence[str] | None = None,
     ) -> None:
         if file_format not in ("auto", "python", "binary"):
@@ -80,7 +81,7 @@ class CIFAR10(ImageArrays):
                 f"; give another root, or download=True"
             )
         images, labels = read_batches(*found)
-        super().__init__(images, labels, transforms, layout=layout)
+        super().__init__(images, labels, transforms, layout=layout, dtype=dtype)
 
 
 class CIFAR10Dataset(ImageArrays):

@@ -49,8 +49,8 @@ class MNIST(ImageArrays):
 
     root: a folder with the four files, or one that holds them in ``mnist/`` or ``MNIST/raw/``;
     by default ``NEEDLE_DATA_DIR``. download: fetch what is missing into ``root/mnist``. layout,
-    transforms and items: see ``ImageArrays``; an image is ``(1, 28, 28)``. mirrors: addresses to
-    fetch from, instead of the known ones.
+    dtype, transforms and items: see ``ImageArrays``; an image is ``(1, 28, 28)``. mirrors:
+    addresses to fetch from, instead of the known ones.
     Raises DataError for files missing, damaged or of another data set.
     """
 
@@ -85,6 +85,7 @@ class MNIST(ImageArrays):
         transforms: Sequence[Transform] | None = None,
         *,
         layout: str = "CHW",
+        dtype: str = "float32",
         mirrors: Sequence[str] | None = None,
     ) -> None:
         folder = Path(config.DATA_DIR.read() if root is None else root)
@@ -103,7 +104,7 @@ class MNIST(ImageArrays):
         images, labels = read_pair(*found)
         check_labels(found[1], labels, len(self.classes))
         self._check_identity(found[1], labels)
-        super().__init__(images, labels, transforms, layout=layout)
+        super().__init__(images, labels, transforms, layout=layout, dtype=dtype)
 
     @classmethod
     def _places(cls, root: Path) -> list[Path]:

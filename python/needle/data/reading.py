@@ -1,0 +1,143 @@
+"""Reading samples one by one: of a map dataset by index, of a stream in order.
+
+Around each sample its random numbers are keyed, errors are noted with its index, and unreadable
+ones left out where that is asked for. Transforms and collating are pipeline.py's, which calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DataError
+from .engines.base import Request
+from .random_source import keyed
+from .segments import reseed_globals
+from .stages import Clock
+from .structure import tag_sample
+
+Progress = Callable[[int], None]
+
+SHARD_SAMPLES = 2**40
+"""Sample i of shard s of a stream has the random numbers of the index ``s * 2**40 + i``."""
+
+
+@dataclass
+class Samples:
+    """Samples that were read, their indices int64 ``(n,)``, and how many were left out."""
+
+    samples: list[Any]
+    indices: npt.NDArray[np.int64]
+    skipped: int = 0
+
+
+class Reader:
+    """Reads ``dataset``; skip: samples that raise DataError are left out and counted."""
+
+    def __init__(self, dataset: Any, skip: bool) -> None:
+        self.dataset, self.skip = dataset, skip
+        self.is_stream = not hasattr(dataset, "__getitem__")
+        self._open: dict[int, _OpenShard] = {}
+
+    def read(
+        self,
+        request: Request,
+        clock: Clock,
+        rows: slice = slice(None),
+        progress: Progress | None = None,
+        reseed: bool = False,
+        between: Callable[[Any], Any] | None = None,
+    ) -> Samples:
+        """The samples of these rows of the request (of a stream: all of it).
+
+        between: what becomes of a sample before the next one is read.
+        """
+        samples: list[Any] = []
+        kept: list[int] = []
+        skipped = 0
+        for index, read in self._each(request, rows):
+            if progress is not None:
+                progress(index)
+            try:
+                with _keyed(request, index, reseed):
+                    sample = self._one(read, clock)
+                    if sample is _END:
+                        break
+                    if sample is _UNREADABLE:
+                        skipped += 1
+                        continue
+                    if between is not None:
+                        with clock.measure("augment"):
+                            sample = between(sample)
+            except Exception as error:
+                self._open.pop(request.shard, None)
+                tag_sample(error, index)
+                raise
+            samples.append(sample)
+            kept.append(index)
+        return Samples(samples, np.array(kept, np.int64), skipped)
+
+    def _each(self, request: Request, rows: slice) -> Iterator[tuple[int, Callable[[], Any]]]:
+        if request.indices is not None:
+            for index in request.indices[rows].tolist():
+                yield index, partial(self.dataset.__getitem__, index)
+            return
+        shard = self._shard(request)
+        for _ in range(request.count):
+            yield request.shard * SHARD_SAMPLES + shard.place, shard.next
+
+    def _one(self, read: Callable[[], Any], clock: Clock) -> Any:
+        try:
+            with clock.measure("read"):
+                return read()
+        except DataError:
+            if self.skip and not self.is_stream:  # a stream that has raised has ended
+                return _UNREADABLE
+            raise
+
+    def _shard(self, request: Request) -> _OpenShard:
+        """The shard of the request; it stays open, since the next request goes on with it."""
+        shard = self._open.get(request.shard)
+        if shard is None or (shard.epoch, shard.place) != (request.epoch, request.start):
+            shard = _OpenShard(self.dataset, request.shard, request.epoch, request.start)
+            self._open[request.shard] = shard
+        return shard
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_open": {}}
+
+
+class _OpenShard:
+    """A shard of a stream, and how far it has been read."""
+
+    def __init__(self, dataset: Any, shard: int, epoch: int, start: int) -> None:
+        self.epoch, self.place = epoch, start
+        read = getattr(dataset, "iter_shard", None)
+        if read is None:  # any iterable is one shard
+            self._samples: Iterator[Any] = islice(iter(dataset), start, None)
+        else:
+            self._samples = iter(read(shard, epoch, start))
+
+    def next(self) -> Any:
+        sample = next(self._samples, _END)
+        if sample is not _END:
+            self.place += 1
+        return sample
+
+
+_UNREADABLE, _END = object(), object()
+
+
+def _keyed(request: Request, index: int, reseed: bool) -> AbstractContextManager[Any]:
+    if request.seed is None:
+        return nullcontext()
+    if reseed:
+        reseed_globals(request.seed, request.epoch, index, 0)
+    return keyed(request.seed, request.epoch, index)

@@ -1,0 +1,260 @@
+"""Running part of a plan: neighbouring transforms over a batch of images, all in one way.
+
+"native": one call of an executor. "defined": by ``apply`` image by image, with parameters drawn
+for the whole batch; the oracle of the native one. "python": callables, called image by image.
+plan.py decides which it is.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import native
+from .executors import Work, executor_for
+from .random_source import keyed
+from .structure import tag_sample
+from .transforms import ImageSpec, OneOf, Step, output_of
+
+Array = npt.NDArray[Any]
+Integers = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.float64]
+
+RESEED_STREAM = 2**22
+"""Where the words come from that seed the global generators of ``random`` and NumPy."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Whose random numbers a run draws: those of ``samples``, int64 ``(n,)``, in this epoch.
+
+    seed None: of the global stream. reseed: callables in Python find ``random`` and ``np.random``
+    seeded for their sample and place in the list.
+    """
+
+    seed: int | None
+    epoch: int
+    samples: Integers
+    reseed: bool = False
+
+    def part(self, rows: slice) -> Keys:
+        """Those of some rows."""
+        return replace(self, samples=self.samples[rows])
+
+    def words(self, stream: int, count: int) -> npt.NDArray[np.uint32]:
+        """The first words of a stream for every sample, uint32 ``(n, count)``."""
+        if count == 0:
+            return np.empty((len(self.samples), 0), np.uint32)
+        assert self.seed is not None, "drawn for a batch only with a seed"
+        return native.words(self.seed, self.epoch, self.samples, stream, count)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A transform runs for the images for which a OneOf, with its stream, chose ``child``."""
+
+    one_of: OneOf
+    stream: int
+    child: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """One transform at its place: its random stream and what its images are.
+
+    choices: it runs where all of them fell on it. step: its native form. why: there is none.
+    """
+
+    transform: Any
+    stream: int
+    choices: tuple[Choice, ...] = ()
+    spec: ImageSpec | None = None
+    step: Step | None = None
+    why: str = ""
+
+    @property
+    def name(self) -> str:
+        """The transform's, for people."""
+        own = getattr(self.transform, "__name__", None)
+        return own if isinstance(own, str) else type(self.transform).__name__
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Neighbouring parts that run alike, and what comes out of them, if that is known."""
+
+    kind: str
+    parts: tuple[Part, ...]
+    output: ImageSpec | None
+
+
+@dataclass(frozen=True)
+class Images:
+    """A batch on its way: an array ``(N, ...)`` with rows ``indices`` (None: all), or a list."""
+
+    pixels: Array | list[Any]
+    indices: Integers | None = None
+
+    def __len__(self) -> int:
+        return len(self.pixels if self.indices is None else self.indices)
+
+    def each(self) -> Iterator[Any]:
+        """One after another, as views."""
+        if self.indices is None:
+            yield from self.pixels
+        else:
+            for index in self.indices:
+                yield self.pixels[index]
+
+    def sizes(self) -> Integers:
+        """Heights and widths, int64 ``(n, 2)``."""
+        if isinstance(self.pixels, np.ndarray):
+            return np.tile(np.array(self.pixels.shape[1:3], np.int64), (len(self), 1))
+        return np.array([x.shape[:2] for x in self.pixels], np.int64).reshape(-1, 2)
+
+
+def run_segment(
+    segment: Segment, images: Images, keys: Keys, out: Array | None, threads: int, device: str
+) -> Images:
+    """The images after this segment; an array where the shape is known, else a list.
+
+    out: where to write a known shape, if it fits.
+    """
+    if segment.kind == "python":
+        return Images(_call(segment, images, keys))
+    drawn = _draw(segment, images.sizes(), keys)
+    executor = executor_for(device) if segment.kind == "native" else None
+    if executor is None:
+        return Images(_define(segment, images, keys, drawn))
+    assert segment.output is not None and not varies(segment.output)
+    shape = (len(images), *segment.output.shape)
+    if not fits(out, shape, segment.output.dtype):
+        out = np.empty(shape, segment.output.dtype)  # type: ignore[arg-type]
+    assert out is not None
+    steps = [(part.step.name, part.step.constants) for part in segment.parts if part.step]
+    rows = [entry.rows_for_all() for entry in drawn]
+    try:
+        executor(Work(steps, rows, images.pixels, images.indices, out, threads))
+    except (ValueError, IndexError):
+        _define(segment, images, keys, drawn)  # says it of the image, in the transform's words
+        raise
+    return Images(out)
+
+
+def varies(spec: ImageSpec | None) -> bool:
+    """Whether the size of such images is not one, or not known."""
+    return spec is None or spec.height is None or spec.width is None
+
+
+def fits(out: Array | None, shape: tuple[int | None, ...], dtype: np.dtype[Any]) -> bool:
+    """Whether such an array can be written to ``out`` in place, each row in one piece."""
+    if out is None or out.shape != shape or out.dtype != dtype:
+        return False
+    return len(out) == 0 or out[0].flags.c_contiguous
+
+
+def reseed_globals(seed: int, epoch: int, sample: int, stream: int) -> None:
+    """Seeds ``random`` and ``np.random`` for one sample at one place of what is done with it."""
+    words = native.words(seed, epoch, np.array([sample]), RESEED_STREAM + stream, 8)[0]
+    np.random.seed(words[:4])
+    random.seed(int.from_bytes(words[4:].tobytes(), "little"))
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """The parameters of one part, and for which images it runs (None: all)."""
+
+    part: Part
+    rows: Rows
+    chosen: npt.NDArray[np.bool_] | None
+    sizes: Integers
+
+    def rows_for_all(self) -> Rows:
+        """The parameters, with those that change nothing where it was not chosen."""
+        if self.chosen is None:
+            return np.ascontiguousarray(self.rows, np.float64)
+        unchanged = self.part.transform.identity(self.sizes)
+        return np.ascontiguousarray(np.where(self.chosen[:, None], self.rows, unchanged))
+
+
+def _draw(segment: Segment, sizes: Integers, keys: Keys) -> list[_Drawn]:
+    chosen: dict[int, Integers] = {}
+    drawn = []
+    for part in segment.parts:
+        mask = _mask(part.choices, sizes, keys, chosen)
+        words = keys.words(part.stream, part.transform.words)
+        rows = part.transform.parameters(words, sizes, part.spec)
+        drawn.append(_Drawn(part, rows, mask, sizes))
+        sizes = _sizes_after(part, sizes)
+    return drawn
+
+
+def _mask(
+    choices: Sequence[Choice], sizes: Integers, keys: Keys, known: dict[int, Integers]
+) -> npt.NDArray[np.bool_] | None:
+    mask = None
+    for choice in choices:
+        if choice.stream not in known:
+            words = keys.words(choice.stream, choice.one_of.words)
+            known[choice.stream] = choice.one_of.parameters(words, sizes)[:, 0].astype(np.int64)
+        here = known[choice.stream] == choice.child
+        mask = here if mask is None else mask & here
+    return mask
+
+
+def _sizes_after(part: Part, sizes: Integers) -> Integers:
+    """The sizes of the images after a transform, each by its own."""
+    if part.choices or part.spec is None or not len(sizes):  # one of several keeps the size
+        return sizes
+    found, places = np.unique(sizes, axis=0, return_inverse=True)
+    after = []
+    for height, width in found.tolist():
+        made = output_of(part.transform, replace(part.spec, height=height, width=width))
+        after.append((height, width) if made is None else (made.height, made.width))
+    return np.array(after, np.int64)[places.reshape(-1)]
+
+
+def _define(segment: Segment, images: Images, keys: Keys, drawn: Sequence[_Drawn]) -> list[Any]:
+    made = []
+    for i, image in enumerate(images.each()):
+        try:
+            for entry in drawn:
+                if entry.chosen is None or entry.chosen[i]:
+                    image = entry.part.transform.apply(image, entry.rows[i])
+        except Exception as error:
+            tag_sample(error, int(keys.samples[i]))
+            raise
+        made.append(image)
+    return made
+
+
+def _call(segment: Segment, images: Images, keys: Keys) -> list[Any]:
+    made = []
+    for image, sample in zip(images.each(), keys.samples.tolist()):
+        if isinstance(images.pixels, np.ndarray):
+            image = image.copy()  # a callable may change what it is given
+        try:
+            made.append(_call_one(segment.parts, image, keys, sample))
+        except Exception as error:
+            tag_sample(error, sample)
+            raise
+    return made
+
+
+def _call_one(parts: Sequence[Part], image: Any, keys: Keys, sample: int) -> Any:
+    if keys.seed is None:
+        for part in parts:
+            image = part.transform(image)
+        return image
+    with keyed(keys.seed, keys.epoch, sample) as source:
+        for part in parts:
+            source.seek(part.stream)
+            if keys.reseed:
+                reseed_globals(keys.seed, keys.epoch, sample, 1 + part.stream)
+            image = part.transform(image)
+    return image
