@@ -67,12 +67,12 @@ void fixed_places(const double* m, Index X, Index Y, Index count, Index size, In
 }
 
 template <class T>
-bool has(const Image<T>& in, Index x, Index y) {
+[[gnu::always_inline]] inline bool has(const Image<T>& in, Index x, Index y) {
   return x >= 0 && x < in.width && y >= 0 && y < in.height;
 }
 
 template <class T>
-const T* at(const Image<T>& in, Index x, Index y) {
+[[gnu::always_inline]] inline const T* at(const Image<T>& in, Index x, Index y) {
   return in.data + y * in.row_stride + x * in.column_stride;
 }
 
@@ -86,7 +86,8 @@ struct Corners {
 };
 
 template <class T>
-Corners<T> corners(const Image<T>& in, Index x, Index y, const T* fill) {
+[[gnu::always_inline]] inline Corners<T> corners(const Image<T>& in, Index x, Index y,
+                                                 const T* fill) {
   Corners<T> found;
   for (int k = 0; k < 4; ++k) {
     const bool inside = has(in, x + k % 2, y + k / 2);
@@ -96,28 +97,43 @@ Corners<T> corners(const Image<T>& in, Index x, Index y, const T* fill) {
   return found;
 }
 
-void mix(const Image<Byte>& in, const Image<Byte>& out, Index qx, Index qy, const Byte* fill,
-         Byte* to) {
+// A value of each channel; kChannels 0: as many as there are.
+template <int kChannels>
+[[gnu::always_inline]] inline void mix(const Image<Byte>& in, Index channel_stride, Index qx,
+                                       Index qy, const Byte* fill, Byte* to) {
   const Corners<Byte> p = corners(in, qx >> kFractionBits, qy >> kFractionBits, fill);
   const int u = int(qx & (kOne - 1)), v = int(qy & (kOne - 1)), one = int(kOne);
-  for (Index c = 0; c < in.channels; ++c) {
+  for (Index c = 0; c < (kChannels ? kChannels : in.channels); ++c) {
     int x[4];
     for (int k = 0; k < 4; ++k) x[k] = p.pixel[k][c * p.channel_stride[k]];
     const int upper = x[0] * (one - u) + x[1] * u, lower = x[2] * (one - u) + x[3] * u;
     const int sum = upper * (one - v) + lower * v + (1 << (2 * kFractionBits - 1));
-    to[c * out.channel_stride] = Byte(sum >> (2 * kFractionBits));
+    to[c * channel_stride] = Byte(sum >> (2 * kFractionBits));
   }
 }
 
-void mix(const Image<float>& in, const Image<float>& out, double px, double py, const float* fill,
-         float* to) {
+template <int kChannels>
+[[gnu::always_inline]] inline void mix(const Image<float>& in, Index channel_stride, double px,
+                                       double py, const float* fill, float* to) {
   const double column = std::floor(px), row = std::floor(py);
   const Corners<float> p = corners(in, Index(column), Index(row), fill);
   const float u = float(px - column), v = float(py - row), s = 1.0f - u, t = 1.0f - v;
-  for (Index c = 0; c < in.channels; ++c) {
+  for (Index c = 0; c < (kChannels ? kChannels : in.channels); ++c) {
     float x[4];
     for (int k = 0; k < 4; ++k) x[k] = p.pixel[k][c * p.channel_stride[k]];
-    to[c * out.channel_stride] = (x[0] * s + x[1] * u) * t + (x[2] * s + x[3] * u) * v;
+    to[c * channel_stride] = (x[0] * s + x[1] * u) * t + (x[2] * s + x[3] * u) * v;
+  }
+}
+
+template <int kChannels, class T>
+[[gnu::always_inline]] inline void pick(const Image<T>& in, Index channel_stride, double px,
+                                        double py, const T* fill, T* to) {
+  const Index x = Index(std::floor(px + 0.5)), y = Index(std::floor(py + 0.5));
+  const bool inside = has(in, x, y);
+  const T* from = inside ? at(in, x, y) : fill;
+  const Index step = inside ? in.channel_stride : 0;
+  for (Index c = 0; c < (kChannels ? kChannels : in.channels); ++c) {
+    to[c * channel_stride] = from[c * step];
   }
 }
 
@@ -146,40 +162,44 @@ void mix(const Image<float>& in, const Image<float>& out, double px, double py, 
   to[2] = Byte(pixel >> 16);
 }
 
-template <class T>
-bool is_rgb(const Image<T>& image) {
-  return sizeof(T) == 1 && image.channels == 3 && image.channel_stride == 1 &&
+bool is_rgb(const Image<Byte>& image) {
+  return image.channels == 3 && image.channel_stride == 1 &&
          (image.column_stride == 3 || image.column_stride == -3);
 }
 
-// Places where the four pixels and the one that is read besides are all there.
+// Where the four pixels, and the one that is read besides, are all there. Pixels may run backwards.
 struct RgbMixer {
-  explicit RgbMixer(const Image<Byte>& in)
-      : in(in),
-        usable(is_rgb(in)),
-        mirrored(in.column_stride < 0),
-        mask(mirrored ? _mm_setr_epi8(3, -1, 0, -1, 4, -1, 1, -1, 5, -1, 2, -1, -1, -1, -1, -1)
-                      : _mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1)) {}
-
-  bool reaches(Index x, Index y) const {
-    const Index first = mirrored ? x - 1 : x;
-    return usable && first >= 0 && first + 2 < in.width && y >= 0 && y + 1 < in.height;
+  RgbMixer(const Image<Byte>& in, const Image<Byte>& out) {
+    const bool mirrored = in.column_stride < 0;
+    mask = mirrored ? _mm_setr_epi8(3, -1, 0, -1, 4, -1, 1, -1, 5, -1, 2, -1, -1, -1, -1, -1)
+                    : _mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1);
+    first = mirrored ? 1 : 0;
+    columns = is_rgb(in) && out.channel_stride == 1 && in.width > 2 ? in.width - 2 : 0;
+    rows = in.height - 1;
+    data = in.data + first * in.column_stride;
+    row_stride = in.row_stride;
+    column_stride = in.column_stride;
   }
-  void run(Index qx, Index qy, Byte* to) const {
+
+  [[gnu::always_inline]] bool reaches(Index qx, Index qy) const {
+    return std::uint64_t((qx >> kFractionBits) - first) < std::uint64_t(columns) &&
+           std::uint64_t(qy >> kFractionBits) < std::uint64_t(rows);
+  }
+  [[gnu::always_inline]] void run(Index qx, Index qy, Byte* to) const {
     const Index x = qx >> kFractionBits, y = qy >> kFractionBits;
-    mix_rgb(at(in, mirrored ? x + 1 : x, y), in.row_stride, int(qx & (kOne - 1)),
+    mix_rgb(data + y * row_stride + x * column_stride, row_stride, int(qx & (kOne - 1)),
             int(qy & (kOne - 1)), mask, to);
   }
 
-  const Image<Byte>& in;
-  bool usable, mirrored;
+  const Byte* data;
+  Index first, columns, rows, row_stride, column_stride;
   __m128i mask;
 };
 
 #else
 
 struct RgbMixer {
-  explicit RgbMixer(const Image<Byte>&) {}
+  RgbMixer(const Image<Byte>&, const Image<Byte>&) {}
   bool reaches(Index, Index) const { return false; }
   void run(Index, Index, Byte*) const {}
 };
@@ -188,68 +208,70 @@ struct RgbMixer {
 
 // ---- rows --------------------------------------------------------------------------------------
 
-template <class T>
-T* pixel_of(const Image<T>& out, Index j, Index i) {
-  return out.data + i * out.row_stride + j * out.column_stride;
-}
-
-void bilinear_piece(const Image<Byte>& in, const Image<Byte>& out, const double* m, Index j,
-                    Index i, Index count, const Byte* fill) {
+// Some pixels of a row. The images are copies: bytes written cannot change them.
+template <int kChannels>
+void bilinear(const Image<Byte> in, const Image<Byte> out, const double* m, Index j, Index i,
+              Index count, const Byte fill) {
   Index x[kPiece], y[kPiece];
   fixed_places(m, j, i, count, in.width, x);
   fixed_places(m + 3, j, i, count, in.height, y);
-  const RgbMixer rgb(in);
-  Byte* to = pixel_of(out, j, i);
+  const RgbMixer rgb(in, out);
+  Byte* to = out.data + i * out.row_stride + j * out.column_stride;
   for (Index k = 0; k < count; ++k, to += out.column_stride) {
-    if (out.channel_stride == 1 && rgb.reaches(x[k] >> kFractionBits, y[k] >> kFractionBits)) {
+    if (kChannels == 3 && rgb.reaches(x[k], y[k])) {
       rgb.run(x[k], y[k], to);
     } else {
-      mix(in, out, x[k], y[k], fill, to);
+      mix<kChannels>(in, out.channel_stride, x[k], y[k], &fill, to);
     }
   }
 }
 
-void bilinear_piece(const Image<float>& in, const Image<float>& out, const double* m, Index j,
-                    Index i, Index count, const float* fill) {
+template <int kChannels>
+void bilinear(const Image<float> in, const Image<float> out, const double* m, Index j, Index i,
+              Index count, const float fill) {
   double x[kPiece], y[kPiece];
   places(m, j, i, count, in.width, x);
   places(m + 3, j, i, count, in.height, y);
-  float* to = pixel_of(out, j, i);
+  float* to = out.data + i * out.row_stride + j * out.column_stride;
   for (Index k = 0; k < count; ++k, to += out.column_stride) {
-    mix(in, out, x[k], y[k], fill, to);
+    mix<kChannels>(in, out.channel_stride, x[k], y[k], &fill, to);
   }
 }
 
-template <class T>
-void nearest_piece(const Image<T>& in, const Image<T>& out, const double* m, Index j, Index i,
-                   Index count, const T* fill) {
+template <int kChannels, class T>
+void nearest(const Image<T> in, const Image<T> out, const double* m, Index j, Index i, Index count,
+             const T fill) {
   double x[kPiece], y[kPiece];
   places(m, j, i, count, in.width, x);
   places(m + 3, j, i, count, in.height, y);
-  T* to = pixel_of(out, j, i);
+  T* to = out.data + i * out.row_stride + j * out.column_stride;
   for (Index k = 0; k < count; ++k, to += out.column_stride) {
-    const Index column = Index(std::floor(x[k] + 0.5)), row = Index(std::floor(y[k] + 0.5));
-    const bool inside = has(in, column, row);
-    const T* from = inside ? at(in, column, row) : fill;
-    const Index step = inside ? in.channel_stride : 0;
-    for (Index c = 0; c < in.channels; ++c) to[c * out.channel_stride] = from[c * step];
+    pick<kChannels>(in, out.channel_stride, x[k], y[k], &fill, to);
   }
 }
 
-template <class T>
-void affine_image(const Image<T>& in, const Image<T>& out, const double* m, bool bilinear,
-                  double fill) {
-  const T filled = as_fill<T>(fill);
+template <int kChannels, class T>
+void each_piece(const Image<T>& in, const Image<T>& out, const double* m, bool is_bilinear,
+                T fill) {
   for (Index i = 0; i < out.height; ++i) {
     for (Index j = 0; j < out.width; j += kPiece) {
       const Index count = out.width - j < kPiece ? out.width - j : kPiece;
-      if (bilinear) {
-        bilinear_piece(in, out, m, j, i, count, &filled);
+      if (is_bilinear) {
+        bilinear<kChannels>(in, out, m, j, i, count, fill);
       } else {
-        nearest_piece(in, out, m, j, i, count, &filled);
+        nearest<kChannels>(in, out, m, j, i, count, fill);
       }
     }
   }
+}
+
+template <class T>
+void affine_image(const Image<T>& in, const Image<T>& out, const double* m, bool is_bilinear,
+                  double fill) {
+  const T filled = as_fill<T>(fill);
+  if (in.channels == 3) return each_piece<3>(in, out, m, is_bilinear, filled);
+  if (in.channels == 1) return each_piece<1>(in, out, m, is_bilinear, filled);
+  each_piece<0>(in, out, m, is_bilinear, filled);
 }
 
 }  // namespace
