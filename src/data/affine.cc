@@ -2,7 +2,7 @@
 // what is at x = (a * X + b * Y) + c, y = (d * X + e * Y) + f of the input, where pixel centres lie
 // at whole numbers too; float64, each operation rounded by itself. Pixels outside are `fill`.
 //
-// Bilinear, bytes: x and y in units of 2**-11, rounded half to even: q = rint(x * 2048),
+// Bilinear, bytes: x and y in units of 2**-11, halves rounded up: q = floor(x * 2048 + 0.5),
 // column = q >> 11, fraction = q & 2047; the weighted sum of the four pixels, in integers, is
 // (sum + 2**21) >> 22. Floats: column = floor(x), u = float32(x - column), the same for y and v,
 // and (p00 * (1 - u) + p01 * u) * (1 - v) + (p10 * (1 - u) + p11 * u) * v in float32. Nearest:
@@ -40,26 +40,27 @@ template <>
 
 // ---- places ------------------------------------------------------------------------------------
 
-// Places of the pixels X, X + 1... of row Y along one axis of the input with `size` pixels. What is
-// further outside than two pixels is moved there: nothing is to be had in either place.
-void places(const double* m, Index X, Index Y, Index count, Index size, double* to) {
-  const double a = m[0], b = m[1] * double(Y), c = m[2], most = double(size) + 1.0;
+constexpr double kFar = 1099511627776.0;  // 2**40: places beyond are outside of any image
+
+// Places of the pixels X, X + 1... of row Y along one axis of the input.
+void places(const double* m, Index X, Index Y, Index count, double* to) {
+  const double a = m[0], b = m[1] * double(Y), c = m[2];
   for (Index i = 0; i < count; ++i) {
     const double x = a * double(int(X + i)) + b + c;
-    const double near = -2.0 > x ? -2.0 : x;
-    to[i] = most < near ? most : near;
+    const double near = -kFar > x ? -kFar : x;
+    to[i] = kFar < near ? kFar : near;
   }
 }
 
-// In units of 2**-11, half to even: above 2**52 a double's last bit is 1.
-void fixed_places(const double* m, Index X, Index Y, Index count, Index size, Index* to) {
+// In units of 2**-11. Added to 1.5 * 2**52, whole numbers are the lower bits of a double.
+void fixed_places(const double* m, Index X, Index Y, Index count, Index* to) {
   double x[kPiece];
-  places(m, X, Y, count, size, x);
-  const double large = 6755399441055744.0;  // 1.5 * 2**52
+  places(m, X, Y, count, x);
+  const double large = 6755399441055744.0;
   Index zero;
   std::memcpy(&zero, &large, sizeof zero);
   for (Index i = 0; i < count; ++i) {
-    const double moved = x[i] * double(kOne) + large;
+    const double moved = std::floor(x[i] * double(kOne) + 0.5) + large;
     Index bits;
     std::memcpy(&bits, &moved, sizeof bits);
     to[i] = bits - zero;
@@ -213,8 +214,8 @@ template <int kChannels>
 void bilinear(const Image<Byte> in, const Image<Byte> out, const double* m, Index j, Index i,
               Index count, const Byte fill) {
   Index x[kPiece], y[kPiece];
-  fixed_places(m, j, i, count, in.width, x);
-  fixed_places(m + 3, j, i, count, in.height, y);
+  fixed_places(m, j, i, count, x);
+  fixed_places(m + 3, j, i, count, y);
   const RgbMixer rgb(in, out);
   Byte* to = out.data + i * out.row_stride + j * out.column_stride;
   for (Index k = 0; k < count; ++k, to += out.column_stride) {
@@ -230,8 +231,8 @@ template <int kChannels>
 void bilinear(const Image<float> in, const Image<float> out, const double* m, Index j, Index i,
               Index count, const float fill) {
   double x[kPiece], y[kPiece];
-  places(m, j, i, count, in.width, x);
-  places(m + 3, j, i, count, in.height, y);
+  places(m, j, i, count, x);
+  places(m + 3, j, i, count, y);
   float* to = out.data + i * out.row_stride + j * out.column_stride;
   for (Index k = 0; k < count; ++k, to += out.column_stride) {
     mix<kChannels>(in, out.channel_stride, x[k], y[k], &fill, to);
@@ -242,8 +243,8 @@ template <int kChannels, class T>
 void nearest(const Image<T> in, const Image<T> out, const double* m, Index j, Index i, Index count,
              const T fill) {
   double x[kPiece], y[kPiece];
-  places(m, j, i, count, in.width, x);
-  places(m + 3, j, i, count, in.height, y);
+  places(m, j, i, count, x);
+  places(m + 3, j, i, count, y);
   T* to = out.data + i * out.row_stride + j * out.column_stride;
   for (Index k = 0; k < count; ++k, to += out.column_stride) {
     pick<kChannels>(in, out.channel_stride, x[k], y[k], &fill, to);
