@@ -27,11 +27,15 @@ from .idx import read_idx, write_idx
 from .loader import DataLoader
 from .sampler import (
     BatchSampler,
+    DistributedSampler,
+    LengthBucketBatchSampler,
     RandomSampler,
     Sampler,
     SequentialSampler,
     SubsetRandomSampler,
+    WeightedRandomSampler,
 )
+from .stream import IterableDataset
 from .transforms import (
     Compose,
     Normalize,
@@ -54,9 +58,12 @@ __all__ = [
     "DataLoader",
     "Dataset",
     "Digits",
+    "DistributedSampler",
     "FashionMNIST",
     "ImageArrays",
     "ImageFolder",
+    "IterableDataset",
+    "LengthBucketBatchSampler",
     "MNISTDataset",
     "NDArrayDataset",
     "Normalize",
@@ -71,6 +78,7 @@ __all__ = [
     "SubsetRandomSampler",
     "ToCHW",
     "Transform",
+    "WeightedRandomSampler",
     "collate",
     "datasets",
     "default_collate",

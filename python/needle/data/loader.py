@@ -1,48 +1,61 @@
-"""DataLoader: batches of a dataset, in this process, resumable at any step.
+"""DataLoader: batches of a dataset, in this process or by workers, resumable at any step.
 
-The order comes from sampler.py, batches from collate.py, keyed random numbers from
-random_source.py. Worker processes are not here.
+Its options are checked in options.py, the batches of an epoch listed by order.py, prepared by
+pipeline.py in one of engines/, handed out by iteration.py, counted by state.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..backend_selection import default_device
 from ..backend_selection import device as find_device
-from .collate import default_collate, rebuild, to_tensors
-from .random_source import check_seed, keyed
-from .sampler import (
-    BatchSampler,
-    RandomSampler,
-    Sampler,
-    SequentialSampler,
-    batch_count,
-    check_batch_size,
-    set_epoch,
-)
-from .transforms import Compose, Transform
-
-STATE_VERSION = 1
+from . import options
+from .engines import make_engine
+from .engines.base import Engine
+from .iteration import LoaderIterator
+from .order import DrawnOrder, Order, PlacedOrder, StreamOrder, find_order
+from .pipeline import Pipeline
+from .random_source import check_seed
+from .sampler import RandomSampler, Sampler, SequentialSampler, check_batch_size, set_epoch
+from .state import Progress, check_resumable, read_state, write_state
+from .statistics import Stats
 
 
 class DataLoader:
     """Iterates over ``dataset`` in batches; each ``iter()`` is one epoch.
 
-    By default as the course's: shuffling draws one ``np.random.permutation(len)`` an epoch, the
-    short last batch is kept, a batch is a tuple of Tensors on the default device.
+    By default as the course's: everything in this process, shuffling draws one
+    ``np.random.permutation(len)`` an epoch, the short last batch is kept, a batch is a tuple of
+    Tensors on the default device.
 
+    dataset: anything with ``__getitem__`` and ``__len__``, or a stream (``IterableDataset``).
     sampler: indices instead of shuffle. batch_sampler: lists of indices, instead of batch_size,
     shuffle, sampler and drop_last. collate: from a list of samples to a batch (arrays in its
-    result become Tensors). transforms: run on each sample's first field, or on a
-    sample that is not a tuple or list. seed: order and the
-    transforms' random numbers become functions of (seed, epoch, index), and the loader's state
-    can be saved. device: a device or its name, for the batches.
-    Raises ValueError where options contradict each other.
+    result become Tensors). transforms: run on each sample's first field, or on a sample that is
+    not a tuple or list; augment: by the "worker", in this ("main") process for whole batches, or
+    on the "device". batch_transforms: then called with a whole batch's (images, labels).
+    seed: order and the transforms' random numbers become functions of (seed, epoch, index), and
+    the loader's state can be saved. device: a device or its name, for the batches.
+
+    num_workers: 0 prepares in this thread. With workers batches are the same, byte for byte, for
+    any number and engine; where no seed is given one is drawn from ``np.random`` now.
+    engine: "processes" (the default with workers), which get the dataset as it is now, or
+    "threads". start_method: of processes, "forkserver", "spawn" or "fork". prefetch: batches
+    asked for ahead, 2 by default; for each worker where a batch cannot be made in slices.
+    persistent_workers: workers stay for the next epoch. ordered: False hands out what is ready.
+    timeout: seconds to wait for a batch, then LoaderTimeout. restart_workers: replace one that
+    died, else WorkerError. valid_mask: appends bool ``(n,)``, False for samples that only fill up
+    (``DistributedSampler``). on_error: "skip" leaves out samples that raise DataError.
+
+    ``close()``, ``with loader:``, or dropping the loader ends its workers; iterating after
+    ``close`` starts new ones. Raises ValueError where options contradict each other.
     """
 
     def __init__(
@@ -53,220 +66,206 @@ class DataLoader:
         *,
         sampler: Iterable[int] | None = None,
         batch_sampler: Iterable[Sequence[int]] | None = None,
+        num_workers: int = 0,
+        engine: str | None = None,
+        start_method: str | None = None,
+        prefetch: int | None = None,
+        persistent_workers: bool = True,
         collate: Callable[[list[Any]], Any] | None = None,
         transforms: Sequence[Callable[[Any], Any]] | None = None,
+        augment: str = "worker",
+        batch_transforms: Sequence[Callable[..., Any]] | None = None,
         drop_last: bool = False,
         seed: int | None = None,
         device: Any = None,
+        ordered: bool = True,
+        timeout: float | None = None,
+        restart_workers: bool = True,
+        valid_mask: bool = False,
+        on_error: str = "raise",
     ) -> None:
-        self.dataset, self.shuffle = dataset, shuffle
+        self.dataset, self.shuffle, self.collate = dataset, shuffle, collate
+        self.stream = options.is_stream(dataset)
         self.device = None if device is None else find_device(device)
         self.batch_size = check_batch_size("DataLoader", batch_size)
-        self.drop_last, self.collate = drop_last, collate
-        self.transforms = _check_transforms(dataset, transforms)
+        self.drop_last, self.ordered, self.timeout = drop_last, bool(ordered), timeout
+        self.num_workers = options.check_workers(num_workers)
+        self.engine = options.check_engine(engine, self.num_workers, start_method)
+        self.prefetch = options.check_waiting(self.engine, prefetch, timeout)
+        self.start_method, self.restart_workers = start_method, bool(restart_workers)
+        self.persistent_workers = bool(persistent_workers)
+        self.transforms = options.check_transforms(dataset, transforms)
+        self.batch_transforms = options.check_batch_transforms(batch_transforms)
+        self.augment = options.check_choice("augment", augment, options.AUGMENT)
+        self.on_error = options.check_choice("on_error", on_error, options.ON_ERROR)
+        self.valid_mask = options.check_mask(valid_mask, on_error)
         self.seed = None if seed is None else check_seed("DataLoader", seed)
-        _check_options(self, sampler, batch_sampler)
-        self.sampler = self._default_sampler() if sampler is None else sampler
-        self.batch_sampler = batch_sampler
+        options.check_order(self, sampler, batch_sampler)
+        if self.stream:
+            options.check_stream(self, sampler, batch_sampler)
+        if self.seed is None and self.num_workers:
+            self.seed = int(np.random.randint(0, 2**32, dtype=np.uint32))
         self._own_order = sampler is None and batch_sampler is None
-        self.ordering: list[npt.NDArray[np.int64]] | None = None
-        if self._own_order and not shuffle:
-            self.ordering = self._split(SequentialSampler(len(dataset)).order())
-        self._next_epoch, self._start = 0, 0
-        self._current: LoaderIterator | None = None
+        self.batch_sampler = batch_sampler
+        self.sampler = self._default_sampler() if sampler is None else sampler
+        self.order = self._find_order()
+        self.pipeline = self._make_pipeline()
+        self._stats = Stats(workers=self.num_workers)
+        self._next = Progress(0)
+        self._current: Progress | None = None
+        self._engine: Engine | None = None
+        self._engine_user: object = None
+        self._closing: Callable[[], Any] | None = None
+        self._serials = itertools.count()
+        if self.engine != "inline":
+            self._running_engine()  # what cannot reach the workers is told here, not in a loop
 
     def __len__(self) -> int:
-        """The number of batches in an epoch."""
-        if self.batch_sampler is not None:
-            return len(self.batch_sampler)  # type: ignore[arg-type]
-        return batch_count(len(self.sampler), self.batch_size, self.drop_last)  # type: ignore[arg-type]
+        """The number of batches in an epoch; TypeError for a stream, which does not know."""
+        return len(self.order)
 
     def __iter__(self) -> LoaderIterator:
         """Starts the next epoch, or goes on where ``load_state_dict`` put it."""
-        epoch, start = self._next_epoch, self._start
-        self._next_epoch, self._start = epoch + 1, 0
-        self._current = LoaderIterator(self, epoch, start)
-        return self._current
+        progress, self._next = self._next, Progress(self._next.epoch + 1)
+        self._current = progress
+        return LoaderIterator(self, progress)
+
+    # ---- where it is -------------------------------------------------------------------------
 
     @property
     def epoch(self) -> int:
         """The epoch under way, else the one that the next ``iter()`` starts."""
-        current = self._current
-        return self._next_epoch if current is None or current.finished else current.epoch
+        return self._place().epoch
+
+    @property
+    def ordering(self) -> list[npt.NDArray[np.int64]] | None:
+        """The indices of the latest epoch's batches, in order.
+
+        None before a shuffled epoch has begun, and where a user's sampler decides.
+        """
+        order = self.order
+        if isinstance(order, DrawnOrder):
+            return None if order.drawn is None else order.split(order.drawn)
+        if not isinstance(order, PlacedOrder) or (self.shuffle and self._current is None):
+            return None
+        set_epoch(order.sampler, 0 if self._current is None else self._current.epoch)
+        return order.split(order.sampler.positions(0, len(order.sampler)))
 
     def set_epoch(self, epoch: int) -> None:
         """The next ``iter()`` starts this epoch. Optional: epochs advance by themselves."""
         if epoch < 0:
             raise ValueError(f"DataLoader.set_epoch: epoch must not be negative, got {epoch}")
-        self._next_epoch, self._start, self._current = int(epoch), 0, None
+        self._next, self._current = Progress(int(epoch)), None
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader is, as JSON values: seed, epoch, position (batches delivered).
 
         After the last batch but before the end of the ``for`` the position is ``len(loader)``:
-        a resumed loader then gives no more batch in that epoch. Raises ValueError for a loader
-        that shuffles without a seed, whose order nothing can repeat.
+        a resumed loader then gives no more batch in that epoch. With ordered=False, "ahead" has
+        the [start, stop) runs of batches delivered before their turn, which the position counts
+        too. Of a stream the position counts every shard's turn, also of those at their end. A
+        batch that raised is not delivered until the next one was asked for. Raises ValueError
+        for a loader that shuffles without a seed, whose order nothing can repeat.
         """
-        self._check_resumable("state_dict")
-        current = self._current
-        if current is None or current.finished:
-            epoch, position = self._next_epoch, self._start
-        else:
-            epoch, position = current.epoch, current.position
-        return {
-            "version": STATE_VERSION,
-            "seed": self.seed,
-            "epoch": epoch,
-            "position": position,
-            "batch_size": self.batch_size,
-            "length": len(self.dataset),
-        }
+        check_resumable(self, "state_dict")
+        return write_state(self, self._place())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next ``iter()`` gives the batches that were left, reading no skipped sample.
 
-        The seed comes from the state. Raises ValueError if the state is of another kind, or of
-        a loader with another batch size or a dataset of another length.
+        Also with other workers or another engine than the state was saved with. The seed comes
+        from the state. Raises ValueError if the state is of another kind, or of a loader with
+        another batch size or a dataset of another length.
         """
-        self._check_resumable("load_state_dict")
-        mine = {"version": STATE_VERSION, "batch_size": self.batch_size}
-        for name, value in {**mine, "length": len(self.dataset)}.items():
-            if name not in state or state[name] != value:
-                raise ValueError(
-                    f"DataLoader.load_state_dict: the state's {name} must be {value}, got "
-                    f"{state.get(name)!r}; resume with the dataset and options it was saved with"
-                )
-        epoch, position, seed = (state.get(name) for name in ("epoch", "position", "seed"))
-        if not (_is_count(epoch) and _is_count(position)):
-            raise ValueError(
-                f"DataLoader.load_state_dict: epoch and position must be counts, got {epoch!r} "
-                f"and {position!r}; give what state_dict() returned"
-            )
-        if (seed is None) != (self.seed is None):
-            raise ValueError(
-                f"DataLoader.load_state_dict: the state's seed is {seed!r}, this loader's "
-                f"{self.seed!r}; make the loader with a seed exactly if it was saved with one"
-            )
-        self.seed = None if seed is None else check_seed("DataLoader.load_state_dict", seed)
+        check_resumable(self, "load_state_dict")
+        self.seed, self._next = read_state(self, state)
+        self._current = None
         if self._own_order:
             self.sampler = self._default_sampler()
-        self._next_epoch, self._start, self._current = int(epoch), int(position), None  # type: ignore[arg-type]
+            self.order = self._find_order()
 
-    def _default_sampler(self) -> Sampler:
+    def _place(self) -> Progress:
+        current = self._current
+        return self._next if current is None or current.finished else current
+
+    # ---- what it does ------------------------------------------------------------------------
+
+    def stats(self, reset: bool = False) -> Stats:
+        """Seconds and samples by stage since the loader was made, or the last ``reset``."""
+        found = self._stats.copy()
+        if reset:
+            self._stats = Stats(workers=self.num_workers)
+        return found
+
+    def explain(self) -> str:
+        """In words: the engine, and where which transforms run and why."""
+        where = {"inline": "in this thread", "threads": f"in {self.num_workers} threads"}.get(
+            self.engine, f"by {self.num_workers} workers ({self.engine})"
+        )
+        return f"batches of {self.batch_size} are prepared {where}\n{self.pipeline.explain()}"
+
+    def _default_sampler(self) -> Sampler | None:
+        if self.stream:
+            return None
         length = len(self.dataset)
         return RandomSampler(length, self.seed) if self.shuffle else SequentialSampler(length)
 
-    def _check_resumable(self, method: str) -> None:
-        decides = self.sampler if self.batch_sampler is None else self.batch_sampler
-        if not getattr(decides, "repeatable", True):
-            raise ValueError(
-                f"DataLoader.{method}: a shuffled order can be repeated only from a seed, got "
-                f"seed=None; make the {'loader' if self.shuffle else 'sampler'} with seed=0"
-            )
+    def _find_order(self) -> Order:
+        if self.stream:
+            return StreamOrder(self.dataset, self.batch_size, self.drop_last)
+        return find_order(self.sampler, self.batch_sampler, self.batch_size, self.drop_last)
 
-    def _split(self, order: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
-        count = batch_count(len(order), self.batch_size, self.drop_last)
-        return [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(count)]
+    def _make_pipeline(self) -> Pipeline:
+        device = (self.device or default_device()).name if self.augment == "device" else "cpu"
+        return Pipeline(
+            self.dataset,
+            self.transforms,
+            self.collate,
+            augment=self.augment,
+            on_error=self.on_error,
+            device=device,
+        )
 
-    def _begin(self, epoch: int) -> Iterable[Sequence[int] | npt.NDArray[np.int64]]:
-        """The batches of indices of this epoch; draws the permutation."""
-        if self.batch_sampler is not None:
-            set_epoch(self.batch_sampler, epoch)
-            return self.batch_sampler
-        set_epoch(self.sampler, epoch)
-        if isinstance(self.sampler, (SequentialSampler, RandomSampler)):
-            self.ordering = self._split(self.sampler.order())
-            return self.ordering
-        return BatchSampler(self.sampler, self.batch_size, self.drop_last)
+    # ---- the engine --------------------------------------------------------------------------
 
-    def _read(self, indices: npt.NDArray[np.int64], epoch: int) -> Any:
-        """The batch of these samples as Tensors."""
-        batch = None
-        fetch = getattr(self.dataset, "fetch", None)
-        if fetch is not None and self.collate is None and not self.transforms:
-            batch = fetch(indices)
-        if batch is None:
-            samples = [self._sample(int(index), epoch) for index in indices]
-            batch = (self.collate or default_collate)(samples)
-        return to_tensors(batch, self.device)
+    def close(self) -> None:
+        """Ends the workers and frees what they shared; twice is once."""
+        if self._closing is not None:
+            self._closing()
+        self._engine = self._engine_user = self._closing = None
 
-    def _sample(self, index: int, epoch: int) -> Any:
-        if self.seed is None:
-            return self._transformed(self.dataset[index])
-        with keyed(self.seed, epoch, index):
-            return self._transformed(self.dataset[index])
-
-    def _transformed(self, sample: Any) -> Any:
-        if self.transforms is None:
-            return sample
-        if isinstance(sample, (tuple, list)):
-            return rebuild(sample, [self.transforms(sample[0]), *sample[1:]])
-        return self.transforms(sample)
-
-
-class LoaderIterator:
-    """One epoch's batches, by ``next()``."""
-
-    def __init__(self, loader: DataLoader, epoch: int, start: int) -> None:
-        self._loader, self.epoch, self.position = loader, epoch, start
-        self.finished = False
-        self._batches: Iterator[Any] = islice(loader._begin(epoch), start, None)
-
-    def __iter__(self) -> LoaderIterator:
+    def __enter__(self) -> DataLoader:
         return self
 
-    def __next__(self) -> Any:
-        try:
-            indices = next(self._batches)
-        except StopIteration:
-            self.finished = True
-            raise
-        batch = self._loader._read(np.asarray(indices, dtype=np.int64), self.epoch)
-        self.position += 1
-        return batch
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
+    def _running_engine(self) -> Engine:
+        if self._engine is None:
+            engine = make_engine(
+                self.engine,
+                self.pipeline,
+                workers=self.num_workers,
+                prefetch=self.prefetch,
+                start_method=self.start_method,
+                restart_workers=self.restart_workers,
+            )
+            self._closing = weakref.finalize(self, engine.close)  # also at the program's end
+            self._engine = engine
+        return self._engine
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+    def _engine_released(self, user: object) -> None:
+        """An iterator is at its end, or was dropped: nothing of its is prepared any more."""
+        if self._engine is None or self._engine_user is not user:
+            return
+        self._engine_user = None
+        if self.persistent_workers:
+            self._engine.cancel()
+        else:
+            self.close()
 
+    def _new_serial(self) -> int:
+        return next(self._serials)
 
-def _check_options(loader: DataLoader, sampler: Any, batch_sampler: Any) -> None:
-    """ValueError for options that cannot both hold."""
-    if sampler is not None and loader.shuffle:
-        raise ValueError(
-            "DataLoader: sampler decides the order, got shuffle=True beside it; use "
-            "RandomSampler, or leave one of them out"
-        )
-    if batch_sampler is None:
-        return
-    others = {
-        "batch_size": loader.batch_size != 1,
-        "shuffle": loader.shuffle,
-        "sampler": sampler is not None,
-        "drop_last": loader.drop_last,
-    }
-    clash = [name for name, given in others.items() if given]
-    if clash:
-        raise ValueError(
-            f"DataLoader: batch_sampler decides whole batches, got {', '.join(clash)} beside it; "
-            f"leave {'it' if len(clash) == 1 else 'them'} out"
-        )
-
-
-def _check_transforms(
-    dataset: Any, transforms: Sequence[Callable[[Any], Any]] | None
-) -> Compose | None:
-    """The transforms as one, if they fit the axes that the dataset says its images have."""
-    if not transforms:
-        return None
-    compose = transforms if isinstance(transforms, Compose) else Compose(transforms)
-    if getattr(dataset, "layout", None) == "CHW":
-        for transform in compose.transforms:
-            if isinstance(transform, Transform) and transform.needs_hwc:
-                name = type(dataset).__name__
-                raise ValueError(
-                    f"DataLoader: {type(transform).__name__} needs images (H, W, C), got "
-                    f"{name} with layout='CHW'; make it with layout='HWC' and end the "
-                    f"transforms with ToCHW(), or give them to {name} itself"
-                )
-    return compose
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_engine": None, "_engine_user": None, "_closing": None}

@@ -45,11 +45,10 @@ class LengthBucketBatchSampler(Sampler):
         self.seed = None if seed is None else check_seed(op, seed)
         self.repeatable = seed is not None or not shuffle
         sizes = _check_numbers("lengths", lengths)
-        if boundaries is None:
-            boundaries = _equal_parts(sizes, buckets)
-        self.boundaries = _check_numbers("boundaries", boundaries)
+        given = _equal_parts(sizes, buckets) if boundaries is None else boundaries
+        self.boundaries = _check_numbers("boundaries", given)
         if (np.diff(self.boundaries) <= 0).any():
-            raise ValueError(f"{op}: boundaries must rise, got {list(boundaries)}; sort them")
+            raise ValueError(f"{op}: boundaries must rise, got {list(given)}; sort them")
         self.bucket_of = np.searchsorted(self.boundaries, sizes, side="right")
 
     def batches(self) -> list[Indices]:

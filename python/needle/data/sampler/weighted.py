@@ -67,7 +67,8 @@ class WeightedRandomSampler(Sampler):
             return np.empty(0, dtype=np.int64)
         found = np.searchsorted(self._edges, drawn * self._edges[-1], side="right")
         last = np.flatnonzero(self.weights)[-1]  # rounding may carry a draw past the last edge
-        return np.minimum(found, last).astype(np.int64)
+        chosen: Indices = np.minimum(found, last).astype(np.int64)
+        return chosen
 
     def _without_replacement(self, drawn: npt.NDArray[np.float64]) -> Indices:
         """Exponential clocks of rate weight ring in the order of draws without replacement."""
@@ -81,7 +82,8 @@ def _uniform(seed: int, epoch: int, start: int, stop: int) -> npt.NDArray[np.flo
     """53 random bits for each place, in [0, 1)."""
     drawn = words(seed, epoch, np.arange(start, stop), WEIGHT_STREAM, 2).astype(np.float64)
     high, low = np.floor(drawn[:, 0] / 32), np.floor(drawn[:, 1] / 64)
-    return (high * 2.0**26 + low) * 2.0**-53
+    bits: npt.NDArray[np.float64] = (high * 2.0**26 + low) * 2.0**-53
+    return bits
 
 
 def _check_weights(weights: Any) -> npt.NDArray[np.float64]:

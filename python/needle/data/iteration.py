@@ -1,0 +1,218 @@
+"""One epoch of a loader: requests go to the engine, answers leave it in order, or as they come.
+
+Which batches there are is order.py's, how far the epoch is state.py's; how one is prepared is the
+engine's and the pipeline's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import LoaderTimeout, WorkerError
+from .collate import rebuild, to_tensors
+from .engines.base import Completed, Engine, Request
+from .order import Work
+from .random_source import BATCH_STREAM, keyed
+from .stages import Clock
+from .state import Progress
+
+
+class LoaderIterator:
+    """The batches of one epoch, by ``next()``; from one thread at a time.
+
+    A loader has one engine, so a second iterator of it takes the engine over, and the first one
+    takes it back at its next ``next()``: both give their batches, at the price of preparing anew
+    what had been prepared ahead. What an iterator has asked for is cancelled when it is dropped.
+    """
+
+    def __init__(self, loader: Any, progress: Progress) -> None:
+        self._loader, self._progress = loader, progress
+        self._key = object()  # who the engine works for; not self, which it would keep alive
+        self._asked: dict[int, tuple[Work, Request]] = {}
+        self._line: deque[Work] = deque()  # taken from the order, not handed out yet
+        self._ready: dict[int, tuple[Work, Request, Completed]] = {}
+        self._failed: Work | None = None
+        self._next_place = progress.low
+        self._pass = loader.order.epoch(progress.epoch, progress.low)
+
+    @property
+    def epoch(self) -> int:
+        """The number of this epoch."""
+        return self._progress.epoch
+
+    @property
+    def position(self) -> int:
+        """How many batches have been handed out."""
+        return self._progress.position
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last batch has been handed out and the end was told."""
+        return self._progress.finished
+
+    def __iter__(self) -> LoaderIterator:
+        return self
+
+    def __next__(self) -> Any:
+        if self._progress.finished:
+            raise StopIteration
+        engine = self._take_over()
+        self._pass_failed()
+        while True:
+            self._ask(engine)
+            if not self._line:
+                self._finish()
+                raise StopIteration
+            work, request, answer = self._answered(engine)
+            if answer.error is not None:
+                self._failed = work
+                try:
+                    raise answer.error
+                finally:  # the traceback must not keep this iterator alive
+                    del answer, request
+            if not self._pass.answered(work, answer.samples):
+                self._progress.mark(work.place)
+                continue
+            if engine.capacity > 1:
+                self._ask(engine)  # the workers go on while the program uses the batch
+            batch = self._delivered(work, request, answer)
+            self._progress.mark(work.place)
+            return batch
+
+    def _take_over(self) -> Engine:
+        """The engine, with all that this iterator still waits for asked of it."""
+        engine: Engine = self._loader._running_engine()
+        if self._loader._engine_user is not self._key:
+            self._loader._engine_user = self._key
+            engine.cancel()
+            self._asked.clear()
+            for work in self._line:
+                if work.place not in self._ready:
+                    self._submit(engine, work)
+        return engine
+
+    def _ask(self, engine: Engine) -> None:
+        while len(self._line) < engine.capacity:
+            work = self._pass.next()
+            if work is None:
+                return
+            for place in range(self._next_place, work.place):  # a stream's ended shards
+                self._progress.mark(place)
+            self._next_place = work.place + 1
+            if not self._progress.done(work.place):
+                self._line.append(work)
+                self._submit(engine, work)
+
+    def _submit(self, engine: Engine, work: Work) -> None:
+        loader = self._loader
+        request = Request(
+            loader._new_serial(),
+            loader.seed,
+            self._progress.epoch,
+            work.indices,
+            work.shard,
+            work.start,
+            work.count,
+        )
+        self._asked[request.serial] = (work, request)
+        engine.submit(request)
+
+    def _answered(self, engine: Engine) -> tuple[Work, Request, Completed]:
+        """The answer that is to be handed out next; waits for it."""
+        started = time.perf_counter()
+        while (place := self._next_out()) is None:
+            self._collect(engine, started)
+        if engine.capacity > 1:
+            self._loader._stats.add({"wait_data": time.perf_counter() - started})
+        found = self._ready.pop(place)
+        self._line.remove(found[0])
+        return found
+
+    def _next_out(self) -> int | None:
+        if self._loader.ordered:
+            place = self._line[0].place
+            return place if place in self._ready else None
+        return next(iter(self._ready), None)
+
+    def _collect(self, engine: Engine, started: float) -> None:
+        timeout = self._loader.timeout
+        left = None if timeout is None else timeout - (time.perf_counter() - started)
+        try:
+            answer = engine.collect(None if left is None else max(left, 0.0))
+        except LoaderTimeout as error:
+            raise LoaderTimeout(
+                f"DataLoader: batch {self._line[0].place} of epoch {self.epoch} was not ready "
+                f"within timeout={timeout} s; raise it, or see needle.data.doctor(loader)"
+            ) from error
+        except WorkerError:
+            self._loader.close()  # a later next() starts anew
+            raise
+        work, request = self._asked.pop(answer.serial)
+        self._ready[work.place] = (work, request, answer)
+
+    def _delivered(self, work: Work, request: Request, answer: Completed) -> Any:
+        """The batch as the user gets it."""
+        loader, clock = self._loader, Clock()
+        batch = loader.pipeline.finish(answer.batch, request, clock)
+        if loader.batch_transforms:
+            with clock.measure("augment"):
+                batch = self._transformed(batch, work)
+        if loader.valid_mask:
+            batch = with_mask(batch, work)
+        with clock.measure("deliver"):
+            batch = to_tensors(batch, loader.device)
+        stats = loader._stats
+        stats.samples, stats.batches = stats.samples + answer.samples, stats.batches + 1
+        stats.add(answer.seconds)
+        stats.add(clock.seconds)
+        return batch
+
+    def _transformed(self, batch: Any, work: Work) -> Any:
+        if self._loader.seed is None:
+            return apply_batch_transforms(self._loader.batch_transforms, batch)
+        with keyed(self._loader.seed, self._progress.epoch, work.first) as draws:
+            draws.seek(BATCH_STREAM)
+            return apply_batch_transforms(self._loader.batch_transforms, batch)
+
+    def _pass_failed(self) -> None:
+        """Whoever goes on after an error goes on with the batch after it."""
+        if self._failed is not None:
+            self._progress.mark(self._failed.place)
+            self._failed = None
+
+    def _finish(self) -> None:
+        self._progress.finished = True
+        self._loader._engine_released(self._key)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_pass"):
+            self._loader._engine_released(self._key)
+
+
+def apply_batch_transforms(transforms: Any, batch: Any) -> Any:
+    """The batch with (images, labels), its first two fields, transformed together."""
+    if not isinstance(batch, (tuple, list)) or len(batch) < 2:
+        raise TypeError(
+            f"DataLoader: batch_transforms need batches (images, labels, ...), got "
+            f"{type(batch).__name__}; return such samples"
+        )
+    images, labels, *others = batch
+    for transform in transforms:
+        images, labels = transform(images, labels)
+    return rebuild(batch, [images, labels, *others])
+
+
+def with_mask(batch: Any, work: Work) -> Any:
+    """The batch with bool ``(n,)`` after its fields; of a dict as its field "valid"."""
+    assert work.indices is not None
+    valid = np.ones(len(work.indices), bool) if work.valid is None else work.valid
+    if isinstance(batch, Mapping):
+        return {**batch, "valid": valid}
+    if type(batch) in (tuple, list):
+        return type(batch)([*batch, valid])
+    return (batch, valid)
