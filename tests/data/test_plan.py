@@ -1,0 +1,319 @@
+"""Plans give what calling the transforms one by one gives, whatever runs natively."""
+
+import pickle
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from needle.data.executors import Work, register_executor
+from needle.data.plan import Chain, compile_plan, placed, spec_of
+from needle.data.random_source import keyed, random_source
+from needle.data.segments import Keys
+from needle.data.structure import tagged_sample
+from needle.data.transforms import Compose, ImageSpec, OneOf, Step, ToCHW, Transform
+
+
+@dataclass(frozen=True)
+class Add(Transform):
+    """Adds a drawn number below ``most``; bytes wrap around."""
+
+    most: int = 50
+    native: bool = True
+    words = 1
+
+    def parameters(self, words, sizes, spec=None):
+        return (words % self.most).astype(np.float64)
+
+    def identity(self, sizes):
+        return np.zeros((len(sizes), 1))
+
+    def apply(self, image, row):
+        return image + image.dtype.type(row[0])
+
+    def output(self, spec):
+        return spec
+
+    def step(self, spec):
+        return Step("add", ()) if self.native and spec.native else None
+
+
+@dataclass(frozen=True)
+class Halve(Transform):
+    """Every second row and column."""
+
+    def apply(self, image, row):
+        return image[::2, ::2]
+
+    def output(self, spec):
+        half = [None if s is None else (s + 1) // 2 for s in (spec.height, spec.width)]
+        return ImageSpec(*half, spec.channels, spec.dtype)
+
+    def step(self, spec):
+        return Step("halve") if spec.native and spec.height is not None else None
+
+
+@dataclass(frozen=True)
+class Place(Transform):
+    """Adds ten times the height and the width of the image that it is given."""
+
+    def parameters(self, words, sizes, spec=None):
+        return sizes.astype(np.float64) @ np.array([[10.0], [1.0]])
+
+    def apply(self, image, row):
+        return image + image.dtype.type(row[0] % 256)
+
+    def output(self, spec):
+        return spec
+
+
+def jitter(image):
+    """A user's own, with random numbers of its own."""
+    return image + image.dtype.type(random_source().randint(0, 9))
+
+
+calls = []
+
+
+def run_steps(work: Work) -> None:
+    """An executor that does what "add" and "halve" say."""
+    calls.append([name for name, _ in work.steps])
+    rows = range(len(work.out)) if work.indices is None else work.indices
+    for i, row in enumerate(rows):
+        image = work.images[row]
+        for (name, _), parameters in zip(work.steps, work.parameters):
+            assert parameters.dtype == np.float64 and parameters.flags.c_contiguous
+            halve = name == "halve"
+            image = image[::2, ::2] if halve else image + image.dtype.type(parameters[i, 0])
+        work.out[i] = image
+
+
+@pytest.fixture(autouse=True, scope="module")
+def device():
+    register_executor("steps", run_steps)
+
+
+def one_by_one(transforms, images, indices, seed, epoch, samples, first=0):
+    made = []
+    for i, sample in enumerate(samples):
+        image = images[i if indices is None else indices[i]]
+        with keyed(seed, epoch, int(sample)) as source:
+            source.seek(first)
+            made.append(Compose(transforms)(image))
+    return made
+
+
+singles = st.one_of(
+    st.builds(Add, st.sampled_from([3, 50]), st.booleans()),
+    st.just(Halve()),
+    st.just(Place()),
+    st.just(jitter),
+)
+transforms = st.recursive(
+    singles,
+    lambda inner: st.one_of(
+        st.builds(Compose, st.lists(inner, min_size=1, max_size=2)),
+        st.builds(OneOf, st.lists(inner, min_size=1, max_size=3), st.sampled_from([0.5, 1.0])),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(transforms, max_size=4), st.sampled_from(["none", "steps"]), st.data())
+def test_arrays_and_lists_are_transformed_as_one_by_one(chain, device, data):
+    dtype = data.draw(st.sampled_from(["u1", "f4", "f8"]))
+    sizes = data.draw(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1))
+    samples = np.arange(len(sizes)) * 7 + 2
+    rng = np.random.default_rng(0)
+    images = [rng.integers(0, 100, (*size, 2)).astype(dtype) for size in sizes]
+    keys = Keys(3, 1, samples)
+    got = Chain(placed(chain, 5)).run(images, None, keys, None, 1, device)
+    want = one_by_one(chain, images, None, 3, 1, samples, 5)
+    assert len(got) == len(want)
+    for a, b in zip(got, want):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+    array = np.stack([images[0], images[0] + images[0].dtype.type(1)])
+    places = np.array([1, 0, 1, 1])
+    keys = Keys(3, 1, np.array([4, 5, 6, -1]))
+    got = Chain(placed(chain, 5)).run(array, places, keys, None, 1, device)
+    want = one_by_one(chain, array, places, 3, 1, keys.samples, 5)
+    for a, b in zip(got, want):
+        np.testing.assert_array_equal(a, b)
+
+
+def pixels(*shape, dtype="u1"):
+    return np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+
+
+def test_neighbours_with_a_native_form_are_one_call():
+    calls.clear()
+    chain = [Add(), Halve(), jitter, Add(), Place(), Add(), Compose([Add(), Halve()])]
+    plan = compile_plan(chain, ImageSpec(8, 8, 3, "u1"))
+    plan.run(pixels(4, 8, 8, 3), np.array([2, 2]), Keys(0, 0, np.array([2, 2])), device="steps")
+    assert calls == [["add", "halve"], ["add"], ["add", "add", "halve"]]
+
+
+def test_a_choice_among_steps_stays_one_call():
+    calls.clear()
+    chain = [Add(), OneOf([Add(), Compose([Add(), OneOf([Add()], p=0.5)])], p=0.5), Add()]
+    plan = compile_plan(chain, ImageSpec(4, 4, 3, "u1"))
+    assert plan.is_one_call("steps") and not plan.is_one_call("cuda")
+    keys = Keys(9, 2, np.arange(64))
+    images = pixels(64, 4, 4, 3)
+    got = plan.run(images, None, keys, device="steps")
+    assert calls == [["add"] * 5]
+    np.testing.assert_array_equal(got, one_by_one(chain, images, None, 9, 2, keys.samples))
+
+
+def test_images_of_many_sizes_are_grouped():
+    calls.clear()
+    sizes = [(4, 4), (4, 4), (6, 4), (4, 4)]
+    images = [pixels(*size, 1) for size in sizes]
+    got = Chain(placed([Halve()])).run(images, None, Keys(0, 0, np.arange(4)), device="steps")
+    assert isinstance(got, list) and [x.shape[0] for x in got] == [2, 2, 3, 2]
+    assert calls == [["halve"]] * 3
+
+
+def test_out_is_written_in_place():
+    images, keys = pixels(3, 4, 4, 1), Keys(0, 0, np.arange(3))
+    slot = np.zeros((3, 40), "u1")
+    rows = slot[:, :4].reshape(3, 2, 2, 1)  # rows apart from each other, each in one piece
+    assert np.shares_memory(rows, slot)
+    for device in ("none", "steps"):
+        slot[:] = 0
+        got = compile_plan([Halve()], spec_of(images)).run(images, None, keys, rows, 1, device)
+        assert got is rows
+        np.testing.assert_array_equal(slot[:, :4].reshape(3, 2, 2), images[:, ::2, ::2, 0])
+        assert (slot[:, 4:] == 0).all()
+
+
+def test_rows_of_another_shape_or_in_pieces_are_not_written():
+    images, keys = pixels(3, 4, 4, 1), Keys(0, 0, np.arange(3))
+    plan = compile_plan([Halve()], spec_of(images))
+    pieces = np.zeros((3, 2, 2, 2), "u1")[..., :1]
+    for out in (np.zeros((3, 2, 2, 1), "f4"), np.zeros((3, 4), "u1"), pieces):
+        got = plan.run(images, None, keys, out, 1, "steps")
+        assert got is not out and (out == 0).all()
+        np.testing.assert_array_equal(got, images[:, ::2, ::2])
+
+
+def test_what_is_known_of_the_output():
+    spec = ImageSpec(5, 4, 3, "u1")
+    assert compile_plan([Add(), Halve(), Add()], spec).output == ImageSpec(3, 2, 3, "u1")
+    assert compile_plan([], spec).output == spec
+    assert compile_plan([Add(), jitter], spec).output is None
+    assert compile_plan([Add(), jitter, Add()], spec).output is None
+
+
+def test_explain_names_what_runs_in_python_and_why():
+    chain = [Add(), Halve(), jitter, OneOf([Halve(), Add()]), Add(native=False)]
+    text = compile_plan(chain, ImageSpec(8, 8, 3, "u1")).explain("steps")
+    assert "Add, Halve: native (steps), one call" in text
+    assert "jitter: in Python, image by image: it is a callable without a native form" in text
+    assert "OneOf, Add: as the images that come out of that allow" in text
+    text = compile_plan(chain[3:], ImageSpec(8, 8, 3, "u1")).explain("steps")
+    assert "OneOf: in Python, image by image: it chooses among transforms that change" in text
+    text = compile_plan([Add()], ImageSpec(8, 8, 3, "f8")).explain("steps")
+    assert "kernels take uint8 and float32 (H, W, C), not HWC images 8 x 8 x 3 of float64" in text
+    text = compile_plan([Add()], ImageSpec(8, 8, 3, "u1")).explain("nowhere")
+    assert "Add: in Python, by definition: nowhere has no executor" in text
+    assert compile_plan([], None).explain() == "no transforms"
+
+
+def test_an_error_of_one_image_names_its_sample():
+    def fail(image):
+        if image[0, 0, 0] == 32:
+            raise RuntimeError("no")
+        return image
+
+    images = pixels(4, 4, 4, 1)
+    for chain in ([fail], [Add(1), fail]):
+        with pytest.raises(RuntimeError) as caught:
+            Chain(placed(chain)).run(images, None, Keys(0, 0, np.arange(4) + 70), device="none")
+        assert tagged_sample(caught.value) == 72
+
+
+def test_an_error_of_a_kernel_is_told_of_the_image_that_it_is_about():
+    @dataclass(frozen=True)
+    class Small(Transform):
+        def apply(self, image, row):
+            if image.max() > 40:
+                raise ValueError("Small: must be at most 40")
+            return image
+
+        def output(self, spec):
+            return spec
+
+        def step(self, spec):
+            return Step("small")
+
+    def refuse(work):
+        raise ValueError("small: no")
+
+    register_executor("refusing", refuse)
+    with pytest.raises(ValueError, match="Small: must be at most 40") as caught:
+        images = pixels(4, 4, 4, 1)
+        Chain(placed([Small()])).run(images, None, Keys(0, 0, np.arange(4)), device="refusing")
+    assert tagged_sample(caught.value) == 2
+
+
+def test_without_a_seed_random_transforms_draw_from_the_global_stream_in_order():
+    def add(image):
+        return image + np.random.randint(0, 100)
+
+    images = pixels(3, 2, 2, 1, dtype="i8")
+    np.random.seed(0)
+    got = Chain(placed([add, add])).run(images, None, Keys(None, 0, np.arange(3)))
+    np.random.seed(0)
+    want = [add(add(image)) for image in images]
+    np.testing.assert_array_equal(got, want)
+
+
+def test_a_callable_may_change_what_it_is_given():
+    def clear(image):
+        image[...] = 0
+        return image
+
+    images = pixels(2, 2, 2, 1)
+    got = Chain(placed([clear])).run(images, np.array([1, 1]), Keys(0, 0, np.arange(2)))
+    assert (np.asarray(got) == 0).all() and images.max() == 7
+
+
+def test_global_generators_are_seeded_for_sample_epoch_and_place():
+    import random
+
+    def draw(image):
+        return np.array([np.random.rand(), random.random()])
+
+    def run(samples, epoch=0):
+        keys = Keys(4, epoch, np.array(samples), reseed=True)
+        chain = Chain(placed([lambda x: x, draw]))
+        return np.asarray(chain.run(np.zeros((9, 1)), np.zeros(len(samples), int), keys))
+
+    a = run([0, 1, 2, 3])
+    np.testing.assert_array_equal(a[[2, 1]], run([2, 1]))
+    assert len(np.unique(np.concatenate([a, run([0, 1, 2, 3], 1)]))) == 16
+
+
+def test_chains_and_plans_are_picklable():
+    chain = Chain(placed([Add(), OneOf([Add()])]))
+    images, keys = pixels(3, 4, 4, 1), Keys(0, 0, np.arange(3))
+    want = chain.run(images, None, keys, device="steps")
+    again = pickle.loads(pickle.dumps(chain)).run(images, None, keys, device="steps")
+    np.testing.assert_array_equal(again, want)
+
+
+def test_a_chain_keeps_a_bounded_number_of_plans():
+    chain = Chain(placed([Halve()]))
+    for size in range(1, 600):
+        chain.run([np.zeros((size, 1, 1), "u1")], None, Keys(0, 0, np.zeros(1, int)), device="none")
+    assert len(chain._plans) <= 512
+
+
+def test_images_without_channels_are_refused_by_the_transform():
+    with pytest.raises(ValueError, match="ToCHW"):
+        Chain(placed([ToCHW()])).run(np.zeros((2, 4, 4)), None, Keys(0, 0, np.arange(2)))

@@ -1,0 +1,161 @@
+"""Samples and batches taken apart and put together; slices joined to the batch that one makes."""
+
+import pickle
+from collections import namedtuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from needle.data import default_collate
+from needle.data.collate import collate_slice
+from needle.data.structure import (
+    Field,
+    Slice,
+    columns,
+    concatenate,
+    describe,
+    flatten,
+    tag_sample,
+    tagged_sample,
+)
+from needle.errors import ShapeError
+
+Pair = namedtuple("Pair", "image label")
+
+
+def same(a, b):
+    """Equal in values, dtypes and containers."""
+    if isinstance(a, np.ndarray):
+        return isinstance(b, np.ndarray) and a.dtype == b.dtype and np.array_equal(a, b)
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (tuple, list)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+leaves = st.sampled_from(["array", "int", "float", "bool", "text"])
+shapes = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3).map(tuple),
+        st.lists(inner, min_size=1, max_size=3),
+        st.dictionaries(st.sampled_from("abc"), inner, min_size=1),
+        st.tuples(inner, inner).map(lambda pair: Pair(*pair)),
+    ),
+    max_leaves=5,
+)
+
+
+def value_of(shape, number):
+    if isinstance(shape, dict):
+        return {key: value_of(inner, number) for key, inner in shape.items()}
+    if isinstance(shape, Pair):
+        return Pair(*(value_of(inner, number) for inner in shape))
+    if isinstance(shape, (tuple, list)):
+        return type(shape)(value_of(inner, number) for inner in shape)
+    made = {"array": np.full((2, 1), number, "i2"), "int": number, "float": number / 2}
+    return {**made, "bool": number % 2 == 0, "text": f"sample {number}"}[shape]
+
+
+@settings(max_examples=50, deadline=None)
+@given(shapes, st.integers(1, 7), st.lists(st.integers(0, 7), max_size=3))
+def test_slices_join_to_the_batch_made_at_once(shape, count, cuts):
+    samples = [value_of(shape, i) for i in range(count)]
+    ends = [0, *sorted(min(cut, count) for cut in cuts), count]
+    parts = [
+        collate_slice(samples[a:b], None, a) if a < b else Slice(None, [], 0)
+        for a, b in zip(ends, ends[1:])
+    ]
+    whole = concatenate(pickle.loads(pickle.dumps(parts)))
+    assert whole.samples == count
+    assert same(whole.batch(), default_collate(samples))
+
+
+@settings(max_examples=50, deadline=None)
+@given(shapes)
+def test_a_batch_taken_apart_is_put_together_again(shape):
+    batch = default_collate([value_of(shape, i) for i in range(3)])
+    structure, found = flatten(batch)
+    assert same(structure.rebuild(found), batch)
+    assert len(found) == len(structure.kinds)
+
+
+def test_a_batch_of_anything_keeps_its_leaves_as_they_are():
+    thing = object()
+    structure, found = flatten({"a": [thing, None], "b": ["x", "y"], "c": np.ones(2)})
+    assert found[:2] == [thing, None] and found[2] == ["x", "y"]
+    assert structure.kinds == ("other", "other", "text", "array")
+
+
+def test_the_first_slice_decides_the_kind_of_number_as_the_first_sample_does():
+    for samples in ([0.5, 2, True], [True, 3, 0.5]):
+        parts = [collate_slice([sample]) for sample in samples]
+        assert same(concatenate(parts).batch(), default_collate(samples))
+    with pytest.raises(TypeError, match="starts with the int 1 must hold ints, got float32"):
+        concatenate([collate_slice([1]), collate_slice([2.5])])
+
+
+def test_slices_that_do_not_fit_each_other_are_refused():
+    with pytest.raises(ShapeError, match="every sample must have the same fields"):
+        concatenate([collate_slice([(1, 2)]), collate_slice([{"a": 1}])])
+    with pytest.raises(ShapeError, match="samples of a batch must have one shape"):
+        concatenate([collate_slice([np.zeros(2)]), collate_slice([np.zeros(3)])])
+
+
+def test_messages_count_samples_from_the_slices_first():
+    with pytest.raises(ShapeError, match=r"got \(2,\) in sample 10 and \(3,\) in sample 11"):
+        collate_slice([np.zeros(2), np.zeros(3)], None, 10)
+    with pytest.raises(ShapeError, match="must have 2 fields, got 1 in sample 11"):
+        columns([(1, 2), (1,)], describe((1, 2)), 10)
+
+
+def test_rows_are_written_in_place_where_they_fit():
+    rows = [np.zeros((4, 2), "f4"), np.zeros(4, "i8")]
+    samples = [(np.full(2, i, "f4"), i) for i in range(4)]
+    parts = [
+        collate_slice(samples[:3], [r[:3] for r in rows]),
+        collate_slice(samples[3:], [r[3:] for r in rows], 3),
+    ]
+    assert [part.placed for part in parts] == [(True, True)] * 2
+    whole = concatenate(parts, rows)
+    assert whole.leaves[0] is rows[0] and whole.leaves[1] is rows[1]
+    np.testing.assert_array_equal(rows[0], [[i, i] for i in range(4)])
+    assert rows[1].tolist() == [0, 1, 2, 3]
+
+
+def test_rows_that_do_not_fit_are_left_alone():
+    narrow, wrong = np.full((2, 3), 7.0, "f4"), np.full(2, 7, "i4")
+    part = collate_slice([(np.ones(2, "f4"), 1)] * 2, [narrow, wrong])
+    assert part.placed == (False, False)
+    assert (narrow == 7).all() and (wrong == 7).all()
+    assert part.leaves[0].shape == (2, 2) and part.leaves[1].dtype == np.int64
+
+
+def test_samples_left_out_close_the_gap():
+    rows = np.zeros((4, 1), "i8")
+    first = collate_slice([np.array([5])], [rows[:1]])
+    first.skipped = 1
+    whole = concatenate([first, collate_slice([np.array([6]), np.array([7])], [rows[2:]])], [rows])
+    assert whole.leaves[0].tolist() == [[5], [6], [7]]
+    assert (whole.samples, whole.skipped) == (3, 1)
+
+
+def test_nothing_but_samples_left_out_is_no_batch():
+    whole = concatenate([Slice(None, [], 0, skipped=2), Slice(None, [], 0, skipped=1)])
+    assert whole.batch() is None and (whole.samples, whole.skipped) == (0, 3)
+
+
+def test_an_error_remembers_the_first_sample_that_it_is_noted_for():
+    error = KeyError("x")
+    assert tagged_sample(error) is None
+    tag_sample(error, np.int64(5))
+    tag_sample(error, 6)
+    assert tagged_sample(error) == 5 and type(tagged_sample(error)) is int
+
+
+def test_a_field_makes_its_array():
+    array = Field((2, 3), np.dtype("u1")).of(4)
+    assert array.shape == (4, 2, 3) and array.dtype == np.uint8
