@@ -2,6 +2,7 @@
 
 import pickle
 from collections import namedtuple
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -67,7 +68,7 @@ def test_slices_join_to_the_batch_made_at_once(shape, count, cuts):
     ends = [0, *sorted(min(cut, count) for cut in cuts), count]
     parts = [
         collate_slice(samples[a:b], None, a) if a < b else Slice(None, [], 0)
-        for a, b in zip(ends, ends[1:])
+        for a, b in pairwise(ends)
     ]
     whole = concatenate(pickle.loads(pickle.dumps(parts)))
     assert whole.samples == count

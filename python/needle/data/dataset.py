@@ -6,8 +6,7 @@ A dataset has a length and items by index. Readers of particular files are in ``
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -80,35 +79,6 @@ class Dataset:
         transforms draw random numbers must answer None, for those belong to one sample each.
         """
         return None
-
-
-class IterableDataset:
-    """A stream of samples without indices; subclasses define ``__iter__`` or ``iter_shard``.
-
-    shards: into how many pieces the stream is cut. Each is read by one worker at a time, so that
-    workers beyond their number have nothing to do; the batches depend on the shards alone, not on
-    the workers.
-    """
-
-    shards: int = 1
-    layout: str | None = None
-
-    def __iter__(self) -> Iterator[Any]:
-        for shard in range(self.shards):
-            yield from self.iter_shard(shard, 0, 0)
-
-    def iter_shard(self, shard: int, epoch: int, start: int) -> Iterator[Any]:
-        """The samples of one shard in this epoch, from its sample number ``start`` on.
-
-        The default goes over ``__iter__`` and drops what comes before ``start``; define it to
-        seek, and wherever ``shards`` is more than 1.
-        """
-        if type(self).__iter__ is IterableDataset.__iter__ or self.shards != 1:
-            raise NotImplementedError(
-                f"{type(self).__name__} must define __iter__() for one shard, or "
-                f"iter_shard(shard, epoch, start) for {self.shards}"
-            )
-        return islice(iter(self), start, None)
 
 
 class ArrayDataset(Dataset):
@@ -234,7 +204,7 @@ class Subset(Dataset):
 
     def fetch(self, indices: Indices) -> Any | None:
         """The inner dataset's own batched fetch, if it has one."""
-        fetch = getattr(self.dataset, "fetch", None)
+        fetch = fetch_of(self.dataset)
         return None if fetch is None else fetch(self.indices[indices])
 
     def in_memory(self) -> tuple[npt.NDArray[Any], ...] | None:
@@ -293,6 +263,12 @@ def in_memory_of(dataset: Any) -> tuple[npt.NDArray[Any], ...] | None:
     return None if replaced else dataset.in_memory()
 
 
+def fetch_of(dataset: Any) -> Callable[[Indices], Any] | None:
+    """``dataset.fetch``; None where there is none, or it does not know how items are made."""
+    fetch: Callable[[Indices], Any] | None = getattr(dataset, "fetch", None)
+    return None if is_replaced(dataset, "fetch", "__getitem__") else fetch
+
+
 def is_replaced(dataset: Any, method: str, by: str) -> bool:
     """Whether a subclass defines ``by`` anew and leaves ``method`` as its base has it."""
     for kind in type(dataset).__mro__:
@@ -319,7 +295,8 @@ def map_rows(function: Transform, rows: Any, index: Any, wanted: Any) -> Any:
 
 def to_chw(image: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """``(H, W, C)`` as a contiguous ``(C, H, W)``."""
-    return ToCHW()(image)
+    moved: npt.NDArray[Any] = ToCHW()(image)
+    return moved
 
 
 def check_layout(owner: str, layout: str, transforms: Sequence[Transform] | None) -> str:

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from ..errors import DataError
 from .collate import collate_slice, default_collate, place, stack
-from .dataset import check_indices, in_memory_of, is_replaced, sample_spec_of
-from .engines.base import Request
+from .dataset import check_indices, fetch_of, in_memory_of, sample_spec_of
+from .engines.base import AT_ONCE, Request
 from .native import gather_rows
 from .plan import Chain, placed, row_fields, spec_of
 from .random_source import LOADER_STREAM
@@ -120,7 +120,7 @@ class Pipeline:
         out: for each array leaf the rows to write it to; a leaf of another shape or dtype comes
         back as an array of its own. threads: for the native kernels, 0 all, 1 this one alone.
         progress: called with an index before the sample is read; for samples that are gathered
-        at once only with the first. reseed: the global generators of ``random`` and NumPy are
+        at once one time, with ``AT_ONCE``. reseed: the global generators of ``random`` and NumPy are
         seeded for each sample, which worker processes want. An error of one sample leaves with
         its index noted (``structure.tagged_sample``).
         """
@@ -182,7 +182,7 @@ class Pipeline:
         if arrays is None or (keys.seed is None and self.memory_chain.draws):
             return None
         if progress is not None and len(keys.samples):
-            progress(int(keys.samples[0]))
+            progress(AT_ONCE)
         where = check_indices("DataLoader", keys.samples, len(self.dataset))
         where = self.dataset.rows(where)
         with clock.measure("augment" if self.memory_chain.parts else "read"):
@@ -209,13 +209,11 @@ class Pipeline:
         first: int,
     ) -> Slice | None:
         """What the dataset fetches at once, its images then transformed."""
-        fetch = getattr(self.dataset, "fetch", None)
-        if fetch is None or is_replaced(self.dataset, "fetch", "__getitem__"):
-            return None
-        if keys.seed is None and self.chain.draws:
+        fetch = fetch_of(self.dataset)
+        if fetch is None or (keys.seed is None and self.chain.draws):
             return None
         if progress is not None and len(keys.samples):
-            progress(int(keys.samples[0]))
+            progress(AT_ONCE)
         try:
             with clock.measure("read"):
                 batch = fetch(keys.samples)

@@ -91,7 +91,7 @@ class Reader:
             return
         shard = self._shard(request)
         for _ in range(request.count):
-            yield request.shard * SHARD_SAMPLES + shard.place, shard.next
+            yield shard.number * SHARD_SAMPLES + shard.place, shard.next
 
     def _one(self, read: Callable[[], Any], clock: Clock) -> Any:
         try:
@@ -119,6 +119,7 @@ class _OpenShard:
 
     def __init__(self, dataset: Any, shard: int, epoch: int, start: int) -> None:
         self.epoch, self.place = epoch, start
+        self.number = int(getattr(dataset, "shard_number", int)(shard))
         read = getattr(dataset, "iter_shard", None)
         if read is None:  # any iterable is one shard
             self._samples: Iterator[Any] = islice(iter(dataset), start, None)

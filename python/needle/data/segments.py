@@ -136,6 +136,8 @@ def run_segment(
     if not fits(out, shape, segment.output.dtype):
         out = np.empty(shape, segment.output.dtype)  # type: ignore[arg-type]
     assert out is not None
+    if not len(images):
+        return Images(out)
     steps = [(part.step.name, part.step.constants) for part in segment.parts if part.step]
     rows = [entry.rows_for_all() for entry in drawn]
     try:

@@ -45,6 +45,10 @@ class IterableDataset:
             )
         return islice(iter(self), start, None)
 
+    def shard_number(self, shard: int) -> int:
+        """The shard's number in the whole stream, which its random numbers go by."""
+        return shard
+
     def for_rank(self, rank: int, world: int) -> IterableDataset:
         """The shards rank, rank + world, ... as a stream of their own.
 
@@ -68,8 +72,13 @@ class ShardsOfRank(IterableDataset):
 
     def iter_shard(self, shard: int, epoch: int, start: int) -> Iterator[Any]:
         """The shard ``rank + shard * world`` of the whole stream."""
-        found: Iterator[Any] = self.stream.iter_shard(self.rank + shard * self.world, epoch, start)
+        place = self.rank + shard * self.world
+        found: Iterator[Any] = self.stream.iter_shard(place, epoch, start)
         return found
+
+    def shard_number(self, shard: int) -> int:
+        """That of the whole stream, so that ranks draw different numbers."""
+        return int(self.stream.shard_number(self.rank + shard * self.world))
 
 
 def shards_of(dataset: Any) -> int:

@@ -1,0 +1,449 @@
+"""A slice of a batch, whichever way it is made: equal to reading, transforming, collating."""
+
+import pickle
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from needle import data
+from needle.data.engines.base import Request
+from needle.data.pipeline import Pipeline
+from needle.data.random_source import LOADER_STREAM, keyed, random_source
+from needle.data.stages import Clock, measured
+from needle.data.structure import concatenate, tagged_sample
+from needle.errors import DataError
+
+PIXELS = np.random.default_rng(1).integers(0, 256, (9, 6, 5, 3), dtype=np.uint8)
+LABELS = np.arange(9)
+
+
+class OneByOne(data.Dataset):
+    """The same samples as another dataset, without its arrays and fetch."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def __getitem__(self, index):
+        return self.inner[index]
+
+    def __len__(self):
+        return len(self.inner)
+
+
+class Fetching(OneByOne):
+    """... with its fetch."""
+
+    def fetch(self, indices):
+        return self.inner.fetch(indices)
+
+
+def noise(image):
+    return image + image.dtype.type(random_source().randint(0, 9))
+
+
+TRANSFORMS = {
+    "none": None,
+    "described": [data.RandomCrop(2), data.RandomFlipHorizontal(), data.Normalize(0.5, 2.0)],
+    "own": [noise, noise],
+    "mixed": [data.RandomFlipHorizontal(), noise, data.RandomCrop(1), data.ToCHW()],
+}
+DATASETS = {
+    "bytes": lambda: data.ImageArrays(PIXELS, LABELS, layout="HWC", dtype="uint8"),
+    "floats": lambda: data.ImageArrays(PIXELS, LABELS, layout="HWC", scale=16),
+    "own transforms": lambda: data.ImageArrays(
+        PIXELS, LABELS, [data.RandomCrop(1), noise], layout="HWC"
+    ),
+    "arrays": lambda: data.ArrayDataset(PIXELS, LABELS, LABELS.astype("f4")),
+    "subset": lambda: data.Subset(
+        data.ImageArrays(PIXELS, LABELS, layout="HWC"), [3, 3, -1, 0, 8, 7, 6, 5, 4]
+    ),
+}
+
+
+def request(*indices, seed=7, epoch=2):
+    return Request(0, seed, epoch, np.array(indices, np.int64))
+
+
+def definition(dataset, transforms, asked):
+    """What the documentation says, in as few words as it can be said."""
+    samples = []
+    for index in asked.indices.tolist():
+        with keyed(asked.seed, asked.epoch, index) as source:
+            first, *others = dataset[index]
+            source.seek(LOADER_STREAM)
+            if transforms:
+                first = data.Compose(transforms)(first)
+            samples.append((first, *others))
+    return data.default_collate(samples)
+
+
+def assert_same(got, want):
+    assert len(got) == len(want)
+    for a, b in zip(got, want):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("wrap", [lambda d: d, OneByOne, Fetching])
+@pytest.mark.parametrize("chain", TRANSFORMS)
+@pytest.mark.parametrize("kind", DATASETS)
+def test_every_way_of_making_a_batch_gives_the_definition(kind, chain, wrap):
+    dataset, transforms = DATASETS[kind](), TRANSFORMS[chain]
+    pipeline = Pipeline(wrap(dataset), transforms)
+    asked = request(4, 0, 4, 8, 2)
+    want = definition(dataset, transforms, asked)
+    assert_same(pipeline.prepare(asked).batch(), want)
+    layout = pipeline.layout()
+    assert layout is None or [(f.row_shape, f.dtype) for f in layout] == [
+        (leaf.shape[1:], leaf.dtype) for leaf in want
+    ]
+    out = [np.zeros((5, *leaf.shape[1:]), leaf.dtype) for leaf in want]
+    parts = [
+        pipeline.prepare(asked, rows, out=[array[rows] for array in out])
+        for rows in (slice(0, 2), slice(2, 5))
+    ]
+    assert all(all(part.placed) for part in parts)
+    whole = concatenate(parts, out)
+    assert all(leaf is array for leaf, array in zip(whole.leaves, out))
+    assert_same(whole.batch(), want)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(-9, 8), min_size=1, max_size=12), st.data())
+def test_slices_of_any_batch_join_to_it(indices, given_data):
+    cut = given_data.draw(st.integers(0, len(indices)))
+    pipeline = Pipeline(DATASETS["bytes"](), TRANSFORMS["described"])
+    asked = request(*indices)
+    parts = [pipeline.prepare(asked, rows) for rows in (slice(0, cut), slice(cut, None))]
+    assert_same(concatenate(parts).batch(), definition(DATASETS["bytes"](), *asked_for(asked)))
+
+
+def asked_for(asked):
+    return TRANSFORMS["described"], asked
+
+
+def test_a_pipeline_travels():
+    pipeline = Pipeline(DATASETS["bytes"](), TRANSFORMS["mixed"])
+    asked = request(1, 2)
+    want = pipeline.prepare(asked).batch()
+    assert_same(pickle.loads(pickle.dumps(pipeline)).prepare(asked).batch(), want)
+
+
+def test_layouts_are_known_beforehand_where_everything_declares_itself():
+    def shapes(pipeline):
+        return [(field.row_shape, field.dtype.name) for field in pipeline.layout()]
+
+    dataset = DATASETS["bytes"]()
+    assert shapes(Pipeline(dataset)) == [((6, 5, 3), "uint8"), ((), "int64")]
+    assert shapes(Pipeline(data.ImageArrays(PIXELS, LABELS)))[0] == ((3, 6, 5), "float32")
+    assert Pipeline(dataset, [noise]).layout() is None
+    assert Pipeline(OneByOne(dataset)).layout() is None
+    assert Pipeline(dataset, collate=list).layout() is None
+    words = data.ArrayDataset(np.zeros(2), np.array(["a", None], object))
+    assert Pipeline(words).layout() is None
+    joined = data.ConcatDataset(dataset, dataset)
+    assert shapes(Pipeline(joined)) == shapes(Pipeline(dataset))
+    assert Pipeline(data.ConcatDataset(dataset, DATASETS["floats"]())).layout() is None
+
+
+def test_without_a_seed_the_global_stream_is_drawn_from_in_the_course_order():
+    dataset = DATASETS["own transforms"]()
+    chain = [data.RandomFlipHorizontal(), noise]
+    for asked_of in (dataset, OneByOne(dataset)):
+        np.random.seed(3)
+        got = Pipeline(asked_of, chain).prepare(request(1, 5, 1, seed=None)).batch()
+        after = np.random.rand()
+        np.random.seed(3)
+        samples = []
+        for index in (1, 5, 1):
+            image, label = dataset[index]
+            samples.append((data.Compose(chain)(image), label))
+        assert_same(got, data.default_collate(samples))
+        assert np.random.rand() == after
+
+
+def test_samples_of_other_kinds():
+    class Words(data.Dataset):
+        def __getitem__(self, index):
+            return {"text": f"word {index}", "n": index}
+
+        def __len__(self):
+            return 3
+
+    assert Pipeline(Words()).prepare(request(2, 0)).batch()["text"] == ["word 2", "word 0"]
+    lengths = Pipeline(Words(), [lambda sample: len(sample["text"]) + sample["n"]])
+    assert lengths.prepare(request(2, 0)).batch().tolist() == [8, 6]
+    bare = Pipeline(data.Subset([1.5, 2.5, 3.5], [2, 1]), [lambda x: x + 1])
+    assert bare.prepare(request(0, 1)).batch().tolist() == [4.5, 3.5]
+
+
+def test_transforms_of_rows_that_are_no_images():
+    dataset = data.ArrayDataset(np.arange(12.0).reshape(4, 3), np.arange(4))
+    got = Pipeline(dataset, [lambda row: row[:2] * 2]).prepare(request(3, 1)).batch()
+    assert_same(got, (np.array([[18.0, 20], [6, 8]]), np.array([3, 1])))
+    got = Pipeline(dataset, [lambda row: {"sum": row.sum()}]).prepare(request(3, 1)).batch()
+    assert got[0]["sum"].tolist() == [30, 12] and got[1].tolist() == [3, 1]
+    got = Pipeline(dataset, [lambda row: int(row.sum())]).prepare(request(3, 1)).batch()
+    assert_same(got, (np.array([30, 12]), np.array([3, 1])))
+
+
+def test_images_of_many_sizes_become_a_batch_by_resizing():
+    class Photos(data.Dataset):
+        def __getitem__(self, index):
+            return PIXELS[index, : 3 + index % 4, : 2 + index % 3], index
+
+        def __len__(self):
+            return 9
+
+    chain = [data.RandomFlipHorizontal(), data.Resize((4, 4)), data.ToCHW()]
+    asked = request(0, 1, 2, 3, 6, 8)
+    out = [np.zeros((6, 3, 4, 4), "u1"), np.zeros(6, "i8")]
+    part = Pipeline(Photos(), chain).prepare(asked, out=out)
+    assert part.placed == (True, True)
+    assert_same(part.batch(), definition(Photos(), chain, asked))
+    with pytest.raises(ValueError, match="samples of a batch must have one shape"):
+        Pipeline(Photos(), chain[:1]).prepare(asked)
+
+
+def test_a_collate_of_ones_own_sees_transformed_samples():
+    def collate(samples):
+        return [image for image, _ in samples], sum(label for _, label in samples)
+
+    pipeline = Pipeline(DATASETS["bytes"](), TRANSFORMS["described"], collate)
+    assert not pipeline.splits
+    images, total = pipeline.prepare(request(3, 4)).batch()
+    want = definition(DATASETS["bytes"](), TRANSFORMS["described"], request(3, 4))
+    np.testing.assert_array_equal(images, want[0])
+    assert total == 7
+
+
+def test_items_made_anew_by_a_subclass_are_what_is_delivered():
+    class Darker(data.ImageArrays):
+        def __getitem__(self, index):
+            image, label = super().__getitem__(index)
+            return image / 2, label
+
+    class Twice(data.ImageArrays):
+        def apply_transforms(self, x):
+            return x * 2
+
+    plain = data.ImageArrays(PIXELS, LABELS)[3][0]
+    for kind, factor in ((Darker, 0.5), (Twice, 2)):
+        pipeline = Pipeline(kind(PIXELS, LABELS, [lambda x: x]))
+        np.testing.assert_array_equal(pipeline.prepare(request(3)).leaves[0][0], plain * factor)
+    darker = data.Subset(Darker(PIXELS, LABELS), [3])
+    got = Pipeline(darker).prepare(request(0)).leaves[0][0]
+    np.testing.assert_array_equal(got, plain / np.float32(2))
+
+
+class Damaged(data.Dataset):
+    """Samples of which every third is damaged."""
+
+    def __getitem__(self, index):
+        if index % 3 == 0:
+            raise DataError(f"{index}.jpg: damaged")
+        return np.full(2, index, "i2"), index
+
+    def __len__(self):
+        return 9
+
+
+class DamagedFetch(Damaged):
+    def fetch(self, indices):
+        return data.default_collate([self[int(index)] for index in indices])
+
+
+@pytest.mark.parametrize("dataset", [Damaged(), DamagedFetch()])
+def test_unreadable_samples_are_left_out_when_asked(dataset):
+    out = [np.zeros((4, 2), "i2"), np.zeros(4, "i8")]
+    part = Pipeline(dataset, on_error="skip").prepare(request(1, 3, 0, 5), out=out)
+    assert (part.samples, part.skipped) == (2, 2)
+    assert part.batch()[1].tolist() == [1, 5] and part.batch()[0].tolist() == [[1, 1], [5, 5]]
+    nothing = Pipeline(dataset, on_error="skip").prepare(request(3, 0))
+    assert (nothing.samples, nothing.skipped, nothing.batch()) == (0, 2, None)
+    chain = [data.Normalize(0.0, 1.0)]
+    kept = Pipeline(dataset, chain, on_error="skip").prepare(request(3, 1)).batch()
+    assert kept[1].tolist() == [1]
+    with pytest.raises(DataError, match=r"3.jpg: damaged"):
+        Pipeline(dataset).prepare(request(1, 3))
+
+
+def test_errors_name_their_sample():
+    with pytest.raises(DataError) as caught:
+        Pipeline(Damaged()).prepare(request(1, 6, 2))
+    assert tagged_sample(caught.value) == 6
+
+    def fail(image):
+        raise KeyError("pixel")
+
+    for dataset in (DATASETS["bytes"](), OneByOne(DATASETS["bytes"]())):
+        with pytest.raises(KeyError) as caught:
+            Pipeline(dataset, [fail]).prepare(request(5, 6))
+        assert tagged_sample(caught.value) == 5
+
+
+def test_indices_out_of_range_are_refused():
+    with pytest.raises(IndexError, match=r"each index must be in \[-9, 9\), got 9"):
+        Pipeline(DATASETS["bytes"]()).prepare(request(0, 9))
+
+
+def test_progress_is_told_before_each_sample_is_read():
+    seen = []
+
+    class Watched(OneByOne):
+        def __getitem__(self, index):
+            seen.append(("read", index))
+            return self.inner[index]
+
+    watched = Watched(DATASETS["bytes"]())
+    Pipeline(watched).prepare(request(4, 2), progress=lambda index: seen.append(("next", index)))
+    assert seen == [("next", 4), ("read", 4), ("next", 2), ("read", 2)]
+    seen.clear()
+    Pipeline(watched.inner).prepare(request(4, 2), progress=seen.append)
+    assert seen == [4]
+
+
+def test_global_generators_are_seeded_a_sample_where_asked():
+    class Drawing(data.Dataset):
+        def __getitem__(self, index):
+            return np.random.rand(), random.random()
+
+        def __len__(self):
+            return 50
+
+    def draw(*indices, epoch=0):
+        batch = Pipeline(Drawing()).prepare(request(*indices, epoch=epoch), reseed=True).batch()
+        return np.stack(batch, axis=1)
+
+    first = draw(*range(50))
+    np.testing.assert_array_equal(first[[7, 3]], draw(7, 3))
+    assert len(np.unique(np.concatenate([first, draw(*range(50), epoch=1)]))) == 200
+    state = np.random.get_state()[1].tolist()
+    Pipeline(Damaged()).prepare(request(1))
+    assert np.random.get_state()[1].tolist() == state
+
+
+@pytest.mark.parametrize("augment", ["main", "device"])
+@pytest.mark.parametrize("kind", DATASETS)
+def test_transforms_of_the_main_process_give_the_same(kind, augment):
+    dataset, asked = DATASETS[kind](), request(4, 0, 4, 8, 2)
+    for chain in TRANSFORMS.values():
+        pipeline = Pipeline(dataset, chain, augment=augment, device="cpu")
+        want = definition(dataset, chain, asked)
+        assert_same(pipeline.finish(pipeline.prepare(asked).batch(), asked), want)
+
+
+def test_the_main_process_transforms_images_of_many_sizes_and_without_those_left_out():
+    class Photos(Damaged):
+        def __getitem__(self, index):
+            super().__getitem__(index)
+            return PIXELS[index, : 1 + index % 4], index
+
+    chain = [data.RandomFlipHorizontal(), data.Resize((4, 4))]
+    pipeline = Pipeline(Photos(), chain, augment="main", on_error="skip")
+    asked = request(1, 3, 4, 2)
+    batch = concatenate([pipeline.prepare(asked, rows) for rows in (slice(2), slice(2, 4))])
+    assert_same(
+        pipeline.finish(batch.batch(), asked), definition(Photos(), chain, request(1, 4, 2))
+    )
+    assert pipeline.finish(None, asked) is None
+
+
+def test_explain_says_what_runs_where():
+    chain = [data.RandomCrop(2), noise]
+    text = Pipeline(DATASETS["bytes"](), chain).explain()
+    assert text.startswith("in the workers:") and "RandomCrop" in text
+    assert "noise: in Python, image by image: it is a callable without a native form" in text
+    text = Pipeline(OneByOne(DATASETS["bytes"]()), chain, augment="main").explain()
+    assert "reading only:\nno transforms\nin the main process, for cpu:\nRandomCrop" in text
+
+
+def test_the_clock_counts_what_each_stage_took():
+    class Slow(data.Dataset):
+        def __getitem__(self, index):
+            with measured("decode"):
+                return np.zeros((4, 4, 1), "u1")
+
+        def __len__(self):
+            return 3
+
+    clock = Clock()
+    Pipeline(Slow(), [data.ToCHW()]).prepare(request(0, 1), clock=clock)
+    assert set(clock.seconds) == {"read", "decode", "augment", "collate"}
+    assert all(seconds > 0 for seconds in clock.seconds.values())
+
+
+def test_stages_within_stages_are_counted_once(monkeypatch):
+    now = iter([0.0, 1.0, 3.0, 10.0, 20.0, 21.0])
+    monkeypatch.setattr("needle.data.stages.perf_counter", lambda: next(now))
+    clock = Clock()
+    with clock.active(), clock.measure("read"), measured("decode"):
+        pass
+    with clock.measure("read"):
+        pass
+    assert clock.seconds == {"decode": 2.0, "read": 9.0}
+    clock.merge({"read": 1.0, "collate": 5.0})
+    assert clock.seconds == {"decode": 2.0, "read": 10.0, "collate": 5.0}
+    with measured("read"):
+        pass
+
+
+class Counting(data.IterableDataset):
+    """Two shards of five samples; drawn numbers show whose they are."""
+
+    def __init__(self):
+        super().__init__(2)
+
+    opened = 0
+
+    def iter_shard(self, shard, epoch, start):
+        self.opened += 1
+        for i in range(start, 5):
+            yield shard * 10 + i, random_source().randint(0, 10**9), epoch
+
+
+def test_a_stream_is_read_on_from_where_it_was():
+    dataset = Counting()
+    pipeline = Pipeline(dataset)
+    assert pipeline.stream and not pipeline.splits and pipeline.layout() is None
+
+    def ask(shard, start, count, epoch=0):
+        asked = Request(0, 5, epoch, None, shard, start, count)
+        return pipeline.prepare(asked)
+
+    first = ask(0, 0, 3)
+    ask(1, 0, 3)
+    rest = ask(0, 3, 3)
+    assert first.batch()[0].tolist() == [0, 1, 2] and rest.batch()[0].tolist() == [3, 4]
+    assert rest.samples == 2 and dataset.opened == 2
+    assert ask(0, 5, 3).batch() is None
+    again = ask(0, 1, 2)
+    assert dataset.opened == 3
+    np.testing.assert_array_equal(again.batch()[1], first.batch()[1][1:])
+    numbers = [*first.batch()[1], *rest.batch()[1], *ask(1, 0, 5).batch()[1]]
+    assert len({*numbers, *ask(0, 0, 5, epoch=1).batch()[1]}) == 15
+
+
+def test_a_plain_iterable_is_one_shard():
+    got = Pipeline(iter_of(range(10)), [lambda x: x + 1]).prepare(Request(0, 0, 0, None, 0, 4, 3))
+    assert got.batch().tolist() == [5, 6, 7]
+
+
+def iter_of(values):
+    class Plain:
+        def __iter__(self):
+            return iter(values)
+
+    return Plain()
+
+
+def test_ranks_draw_the_numbers_of_the_whole_stream():
+    whole = Pipeline(Counting())
+    for rank in (0, 1):
+        part = Pipeline(Counting().for_rank(rank, 2)).prepare(Request(0, 5, 0, None, 0, 2, 3))
+        want = whole.prepare(Request(0, 5, 0, None, rank, 2, 3))
+        assert_same(part.batch(), want.batch())
