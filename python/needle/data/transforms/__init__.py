@@ -4,6 +4,8 @@ base.py says what a transform is; the others hold them by kind. Plans that run a
 natively for whole batches are in ../plan.py.
 """
 
+from .affine import RandomAffine, RandomRotation
+from .axes import Permute, RandomFlipHorizontal, RandomFlipVertical, ToCHW
 from .base import (
     Compose,
     ImageSpec,
@@ -14,19 +16,38 @@ from .base import (
     output_of,
     streams_of,
 )
-from .geometry import Normalize, Pad, RandomCrop, RandomFlipHorizontal, Resize, ToCHW
+from .colour import ColorJitter, RandomBrightnessContrast
+from .erasing import Cutout, RandomErasing
+from .mixing import BatchTransform, CutMix, MixUp
+from .resize import RandomResizedCrop, Resize
+from .values import Normalize, ToFloat
+from .windows import CenterCrop, Pad, RandomCrop
 
 __all__ = [
+    "BatchTransform",
+    "CenterCrop",
+    "ColorJitter",
     "Compose",
+    "CutMix",
+    "Cutout",
     "ImageSpec",
+    "MixUp",
     "Normalize",
     "OneOf",
     "Pad",
+    "Permute",
+    "RandomAffine",
+    "RandomBrightnessContrast",
     "RandomCrop",
+    "RandomErasing",
     "RandomFlipHorizontal",
+    "RandomFlipVertical",
+    "RandomResizedCrop",
+    "RandomRotation",
     "Resize",
     "Step",
     "ToCHW",
+    "ToFloat",
     "Transform",
     "contains",
     "output_of",

@@ -1,0 +1,106 @@
+"""Checks of what transforms are made with, and of the images they are called on.
+
+Every message names the transform, the rule, the value and what to give instead.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import DTypeError, ShapeError
+from .base import Image
+
+METHODS = {"nearest": 0, "bilinear": 1}
+
+
+def probability(op: str, value: Any) -> float:
+    """``value`` in [0, 1]; ValueError otherwise."""
+    if not _is_number(value) or not 0 <= value <= 1:
+        raise ValueError(f"{op}: p must be in [0, 1], got {value}; it is a probability")
+    return float(value)
+
+
+def size_pair(op: str, name: str, value: Any, least: int = 1) -> tuple[int, int]:
+    """``value`` (an int, or two) as two ints of at least ``least``."""
+    pair = (value, value) if isinstance(value, numbers.Integral) else value
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise ValueError(f"{op}: {name} must be an int or two of them, got {value!r}; give (3, 4)")
+    if not all(isinstance(v, numbers.Integral) and not isinstance(v, bool) for v in pair):
+        raise TypeError(f"{op}: {name} must be ints, got {value!r}; round them")
+    if min(pair) < least:
+        rule = "must not be negative" if least == 0 else f"must be at least {least}"
+        raise ValueError(f"{op}: {name} {rule}, got {value}; it counts pixels")
+    return int(pair[0]), int(pair[1])
+
+
+def interval(
+    op: str, name: str, value: Any, low: float = -math.inf, high: float = math.inf
+) -> tuple[float, float]:
+    """``value`` as (least, most) within [low, high], both finite and in order."""
+    good = isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_number, value))
+    if not good or not low <= value[0] <= value[1] <= high:
+        within = "" if math.isinf(low) and math.isinf(high) else f" within [{low:g}, {high:g}]"
+        raise ValueError(
+            f"{op}: {name} must be (least, most){within}, got {value!r}; give two finite numbers "
+            "in order"
+        )
+    return float(value[0]), float(value[1])
+
+
+def finite(op: str, name: str, value: Any) -> float:
+    """``value`` as a finite float."""
+    if not _is_number(value):
+        raise ValueError(f"{op}: {name} must be a finite number, got {value!r}; give one number")
+    return float(value)
+
+
+def method_number(op: str, method: str) -> int:
+    """0 for "nearest", 1 for "bilinear"; ValueError for others."""
+    if method not in METHODS:
+        known = " or ".join(map(repr, METHODS))
+        raise ValueError(f"{op}: method must be {known}, got {method!r}; choose one of them")
+    return METHODS[method]
+
+
+def height_width(op: str, image: Image, *, pixels: bool = False) -> tuple[int, int]:
+    """Of an image (H, W, C); ShapeError for other arrays, and with ``pixels`` for empty ones."""
+    if image.ndim != 3:
+        raise ShapeError(
+            f"{op}: needs an image (height, width, channels), got shape {image.shape}; "
+            f"add a channel axis to a grey one"
+        )
+    if pixels and min(image.shape[:2]) == 0:
+        raise ShapeError(
+            f"{op}: the image must have pixels, got shape {image.shape}; leave empty ones out"
+        )
+    return int(image.shape[0]), int(image.shape[1])
+
+
+def fill_value(dtype: npt.DTypeLike, fill: float) -> float:
+    """``fill`` as pixels of this dtype hold it: whole and within range for integers."""
+    kind = np.dtype(dtype)
+    if kind.kind not in "iu":
+        return float(np.asarray(fill).astype(kind))
+    limits = np.iinfo(kind)
+    return float(min(max(round(fill), limits.min), limits.max))
+
+
+def colour_range(op: str, dtype: npt.DTypeLike) -> float:
+    """White in images of this dtype: 255 for bytes, 1 for floats; DTypeError for others."""
+    kind = np.dtype(dtype)
+    if kind == np.uint8:
+        return 255.0
+    if kind.kind == "f":
+        return 1.0
+    raise DTypeError(
+        f"{op}: images must be uint8 (0..255) or floating (0..1), got {kind}; convert them first"
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and math.isfinite(value)

@@ -1,0 +1,147 @@
+"""Transforms of whole batches: MixUp and CutMix, which mix samples and their labels.
+
+A loader calls them on a collated batch, keyed by the index of its first sample.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import ShapeError
+from ..random_source import BATCH_STREAM, draws, random_source
+from .arguments import finite, probability
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float32]
+
+
+class BatchTransform:
+    """Base: called on (images, labels, ...), arrays whose first axis is the samples.
+
+    labels: integers (n,), with ``classes``, or soft ones, float (n, classes). The answer has soft
+    labels, float32; further fields stay as they are.
+    """
+
+    alpha: float
+    classes: int | None
+    p: float
+    streams = 1
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        if finite(name, "alpha", self.alpha) <= 0:
+            raise ValueError(f"{name}: alpha must be above 0, got {self.alpha}; try 0.2 or 1")
+        if self.classes is not None and (int(self.classes) != self.classes or self.classes < 1):
+            raise ValueError(f"{name}: classes must be at least 1, got {self.classes}; count them")
+        probability(name, self.p)
+
+    def mix(self, images: Array, other: Array, share: float) -> tuple[Array, float]:
+        """``images`` with ``1 - share`` of ``other``, and the share that it came to."""
+        raise NotImplementedError
+
+    def __call__(self, batch: Any) -> Any:
+        """The batch mixed with itself in another order, by one share drawn from Beta."""
+        images, labels, *rest = batch
+        images = np.asarray(images)
+        soft = self._soft(np.asarray(labels), len(images))
+        source = draws()
+        stream = source.stream
+        source.seek(BATCH_STREAM + stream)  # not the streams of the first sample's transforms
+        random = random_source()
+        applied, share = random.rand() < self.p, float(random.beta(self.alpha, self.alpha))
+        order = random.permutation(len(images))
+        if applied and len(images):
+            images, share = self.mix(images, images[order], share)
+            soft = np.float32(share) * soft + np.float32(1 - share) * soft[order]
+        source.seek(stream + self.streams)
+        return (images, soft, *rest)
+
+    def _soft(self, labels: Array, count: int) -> Floats:
+        name = type(self).__name__
+        if len(labels) != count:
+            raise ShapeError(
+                f"{name}: images and labels must be as many, got {count} and {len(labels)}; give "
+                "one label a sample"
+            )
+        if labels.ndim == 2:
+            return labels.astype(np.float32, copy=False)
+        if self.classes is None or labels.ndim != 1:
+            raise ValueError(
+                f"{name}: labels must be (n, classes) unless classes is given, got shape "
+                f"{labels.shape}; make it {name}(..., classes=10)"
+            )
+        found: list[int] = labels.astype(np.int64).tolist()
+        if found and not (min(found) >= 0 and max(found) < self.classes):
+            raise ValueError(
+                f"{name}: labels must be in [0, {self.classes}), got {min(found)} to "
+                f"{max(found)}; classes counts them all"
+            )
+        return np.eye(self.classes, dtype=np.float32)[found]
+
+
+@dataclass(frozen=True)
+class MixUp(BatchTransform):
+    """``share * x + (1 - share) * x[order]``, share from Beta(alpha, alpha), one a batch.
+
+    Zhang et al. (2018). Floating images; integer ones become float32.
+    """
+
+    alpha: float = 0.2
+    classes: int | None = None
+    p: float = 1.0
+
+    def mix(self, images: Array, other: Array, share: float) -> tuple[Array, float]:
+        """The weighted sum."""
+        if images.dtype.kind != "f":
+            images, other = images.astype(np.float32), other.astype(np.float32)
+        weight = images.dtype.type(share)
+        return weight * images + (1 - weight) * other, share
+
+
+@dataclass(frozen=True)
+class CutMix(BatchTransform):
+    """A rectangle of every image comes from another: ``1 - share`` of the area, one a batch.
+
+    Yun et al. (2019). Its middle is any pixel; labels follow the area that lies in the image.
+    layout: of the images, "CHW" or "HWC", after the samples' axis.
+    """
+
+    alpha: float = 1.0
+    classes: int | None = None
+    p: float = 1.0
+    layout: str = "CHW"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.layout not in ("CHW", "HWC"):
+            raise ValueError(
+                f"CutMix: layout must be 'CHW' or 'HWC', got {self.layout!r}; say how the images "
+                "of a batch lie"
+            )
+
+    def mix(self, images: Array, other: Array, share: float) -> tuple[Array, float]:
+        """A copy with the rectangle."""
+        if images.ndim != 4:
+            raise ShapeError(
+                f"CutMix: images must have four axes, got shape {images.shape}; stack images with "
+                "channels"
+            )
+        height, width = images.shape[2:] if self.layout == "CHW" else images.shape[1:3]
+        rows, columns = (_cut(size, math.sqrt(1 - share)) for size in (height, width))
+        part = (..., rows, columns) if self.layout == "CHW" else (slice(None), rows, columns)
+        out = images.copy()
+        out[part] = other[part]
+        cut = (rows.stop - rows.start) * (columns.stop - columns.start)
+        return out, 1 - cut / max(1, height * width)
+
+
+def _cut(size: int, share: float) -> slice:
+    """That share of an axis about any of its places, as far as it is there."""
+    length = int(size * share)
+    start = int(random_source().randint(max(size, 1))) - length // 2
+    return slice(max(0, start), max(0, min(size, start + length)))

@@ -1,0 +1,94 @@
+"""The definition of scaling: triangle filter with half-pixel centres, or the nearest pixel.
+
+Vertical before horizontal. Bytes are fixed point, so that all backends agree to the bit
+(src/data/resize.cc); floats are summed in float32 in the order of the taps.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .base import Image
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+WEIGHT_BITS, LINE_SHIFT = 14, 7
+OUT_SHIFT = 2 * WEIGHT_BITS - LINE_SHIFT
+
+
+def scaled(image: Image, size: tuple[int, int], antialias: bool, nearest: bool) -> Image:
+    """``image`` (H, W, C), at least one pixel, as ``(*size, C)`` of the same dtype."""
+    if nearest:
+        rows, columns = (nearest_places(*pair) for pair in zip(image.shape, size))
+        return image[rows[:, None], columns]
+    down, across = (axis_taps(*pair, antialias) for pair in zip(image.shape, size))
+    if image.dtype == np.uint8:
+        return _scaled_bytes(image, down, across)
+    work: type[np.floating[Any]] = np.float64 if image.dtype == np.float64 else np.float32
+    (rows, weights), (columns, beside) = down, across
+    line = _summed(image.astype(work), rows, weights.astype(work), 0)
+    out = _summed(line, columns, beside.astype(work), 1)
+    return (out if image.dtype.kind == "f" else np.rint(out)).astype(image.dtype)
+
+
+def _scaled_bytes(
+    image: Image, down: tuple[Integers, Floats], across: tuple[Integers, Floats]
+) -> Image:
+    half = 1 << LINE_SHIFT - 1
+    line = _summed(image.astype(np.int64), down[0], fixed_point(down[1]), 0, half) >> LINE_SHIFT
+    half = 1 << OUT_SHIFT - 1
+    out = _summed(line, across[0], fixed_point(across[1]), 1, half) >> OUT_SHIFT
+    clipped: Image = np.clip(out, 0, 255).astype(np.uint8)
+    return clipped
+
+
+def _summed(x: Image, places: Integers, weights: Image, axis: int, start: int = 0) -> Image:
+    """``start`` + sum over taps of weights * x at the places along ``axis``, tap after tap."""
+    shape = (-1, 1, 1) if axis == 0 else (1, -1, 1)
+    total: Image = np.full((1, 1, 1), start, dtype=x.dtype)
+    for tap in range(weights.shape[1]):
+        taken = np.take(x, places[:, tap], axis=axis)
+        total = total + taken * weights[:, tap].reshape(shape)
+    return total
+
+
+@lru_cache(maxsize=256)
+def axis_taps(size: int, new_size: int, antialias: bool) -> tuple[Integers, Floats]:
+    """For each new place the old places that it reads and their weights: both ``(new_size, t)``.
+
+    Weights are float64 with sum 1; unused taps have weight 0 and some place of the image.
+    """
+    ratio = size / new_size
+    reach = ratio if antialias and ratio > 1 else 1.0
+    centre = (np.arange(new_size) + 0.5) * ratio
+    first = np.maximum(0, np.floor(centre - reach + 0.5)).astype(np.int64)
+    end = np.minimum(size, np.floor(centre + reach + 0.5)).astype(np.int64)
+    places = first[:, None] + np.arange((end - first).max())
+    weights = 1.0 - np.abs((places + 0.5 - centre[:, None]) / reach)
+    weights[(weights < 0) | (places >= end[:, None])] = 0.0
+    total = np.zeros(new_size)
+    for tap in weights.T:  # in order: a sum by NumPy groups them
+        total = total + tap
+    weights = weights / total[:, None]
+    places = np.minimum(places, size - 1)
+    places.setflags(write=False)
+    weights.setflags(write=False)
+    return places, weights
+
+
+def fixed_point(weights: Floats) -> Integers:
+    """Weights of 2**14, halves to even; the largest, first of several, makes the sum exact."""
+    whole = np.rint(weights * (1 << WEIGHT_BITS)).astype(np.int64)
+    largest = whole.argmax(axis=1)
+    whole[np.arange(len(whole)), largest] += (1 << WEIGHT_BITS) - whole.sum(axis=1)
+    return whole
+
+
+def nearest_places(size: int, new_size: int) -> Integers:
+    """floor((i + 1/2) * size / new_size) for each new place i, in integers."""
+    return (2 * np.arange(new_size, dtype=np.int64) + 1) * size // (2 * new_size)
