@@ -105,7 +105,7 @@ class Reader:
     def _shard(self, request: Request) -> _OpenShard:
         """The shard of the request; it stays open, since the next request goes on with it."""
         shard = self._open.get(request.shard)
-        if shard is None or (shard.epoch, shard.place) != (request.epoch, request.start):
+        if shard is None or not shard.goes_on_at(request.epoch, request.start):
             shard = _OpenShard(self.dataset, request.shard, request.epoch, request.start)
             self._open[request.shard] = shard
         return shard
@@ -126,9 +126,17 @@ class _OpenShard:
         else:
             self._samples = iter(read(shard, epoch, start))
 
+        self._ended = False
+
+    def goes_on_at(self, epoch: int, start: int) -> bool:
+        """Whether its next sample is number ``start``, or there is none from there on."""
+        return self.epoch == epoch and (self.place == start or (self._ended and start > self.place))
+
     def next(self) -> Any:
         sample = next(self._samples, _END)
-        if sample is not _END:
+        if sample is _END:
+            self._ended = True
+        else:
             self.place += 1
         return sample
 
