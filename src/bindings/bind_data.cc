@@ -83,9 +83,9 @@ void check_rows_apart(const std::string& op, const py::array& out, std::int64_t 
 }
 
 bool is_compact_row(const py::array& array) {
+  if (array.size() == 0) return true;
   std::int64_t stride = array.itemsize();
   for (int axis = static_cast<int>(array.ndim()) - 1; axis > 0; --axis) {
-    if (array.shape(axis) == 0) return true;
     if (array.shape(axis) != 1 && array.strides(axis) != stride) return false;
     stride *= array.shape(axis);
   }

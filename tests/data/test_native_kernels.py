@@ -1,0 +1,556 @@
+"""The compiled functions of needle.data, one by one, against NumPy: equal to the last bit.
+
+The transforms' own definitions are compared with them in the tests of the transforms; here each
+step has a few lines of NumPy beside it. Wrong calls are errors, never crashes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from needle import backends
+from needle.data import philox
+
+pytestmark = pytest.mark.skipif(not backends.available("cpu"), reason="the module is not built")
+
+Array = npt.NDArray[Any]
+NORMALIZE = ("normalize", (3.0, 0.4914, 0.4822, 0.4465, 0.247, 0.2435, 0.2616))
+NOTHING: tuple[float, ...] = ()
+
+
+def module() -> Any:
+    return backends.get("cpu").module  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def native() -> Any:
+    return module().data
+
+
+@pytest.fixture(params=module().available_isas() if backends.available("cpu") else [])
+def every_isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each instruction set that runs here."""
+    chosen = module().isa
+    module().select_isa(request.param)
+    yield request.param
+    module().select_isa(chosen)
+
+
+# ---- random words and orders ----
+
+
+def test_philox_known_answers(native: Any) -> None:
+    """Random123's vectors of Philox4x32-10 that a (seed, epoch, index, stream) can express."""
+    zero = native.philox_words(0, 0, np.array([0]), 0, 4)
+    assert zero.tolist() == [[0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]]
+    index = np.array([0x243F6A88 | 0x85A308D3 << 32], np.uint64).view(np.int64)
+    counter = philox.philox_block(
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0)
+    )
+    assert counter == (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1)
+    seed = 0xA4093822 | 0x299F31D0 << 32
+    words = native.philox_words(seed, 0x13198A2E, index, 0x037073, 4 * 0x45)
+    assert tuple(words[0, 4 * 0x44 :]) == counter
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 2**40),
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=30),
+    st.integers(0, 2**24 - 1),
+    st.integers(0, 30),
+)
+def test_words_equal_numpys(
+    seed: int, epoch: int, indices: list[int], stream: int, count: int
+) -> None:
+    places = np.array(indices, np.int64)
+    got = module().data.philox_words(seed, epoch, places, stream, count)
+    assert got.dtype == np.uint32 and got.shape == (len(indices), count)
+    assert np.array_equal(got, philox.words(seed, epoch, places, stream, count))
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 1000, 2**17, 2**17 + 1, 2**20 + 7, 10**12])
+def test_orders_equal_numpys(native: Any, length: int) -> None:
+    positions = np.unique(np.linspace(0, length - 1, 500).astype(np.int64))
+    for seed, epoch in ((0, 0), (2**63 + 5, 3)):
+        got = native.permute_indices(positions, length, seed, epoch)
+        assert np.array_equal(got, philox.permutation(positions, length, seed, epoch))
+
+
+@pytest.mark.parametrize("length", [1, 5, 4096, 2**17 + 3])
+def test_an_order_has_every_index_once(native: Any, length: int) -> None:
+    order = native.permute_indices(np.arange(length), length, 7, 1)
+    assert np.array_equal(np.sort(order), np.arange(length))
+    if length > 5:
+        assert not np.array_equal(order, native.permute_indices(np.arange(length), length, 7, 2))
+
+
+def test_wrong_calls_of_words_and_orders(native: Any) -> None:
+    one = np.zeros(1, np.int64)
+    for stream, count in ((-1, 4), (2**24, 4), (0, -1), (0, 1025)):
+        with pytest.raises(ValueError, match="philox_words: stream must be"):
+            native.philox_words(0, 0, one, stream, count)
+    for indices in (one.astype(np.int32), one[None], [0]):
+        with pytest.raises(ValueError, match="indices must be"):
+            native.philox_words(0, 0, indices, 0, 4)
+    with pytest.raises(ValueError, match="seed must be a whole number, got 0.5"):
+        native.philox_words(0.5, 0, one, 0, 4)
+    for positions, length in (([5], 5), ([-1], 5), ([0], 0), ([0], -3)):
+        with pytest.raises(ValueError, match="permute_indices: positions must be in"):
+            native.permute_indices(np.array(positions), length, 0, 0)
+    with pytest.raises(ValueError, match="length must be at most"):
+        native.permute_indices(one, 2**62 + 1, 0, 0)
+
+
+# ---- rows ----
+
+
+@pytest.mark.parametrize("dtype", ["bool", "u1", "i2", "f4", "i8", "c16", "S3", "f4,u1"])
+@pytest.mark.parametrize("layout", ["compact", "turned", "backward", "wide", "flat"])
+def test_gathered_rows_equal_fancy_indexing(native: Any, dtype: str, layout: str) -> None:
+    rng = np.random.default_rng(1)
+    size = np.dtype(dtype).itemsize
+    source = rng.integers(0, 2, (9, 4, 3, 2 * size), dtype=np.uint8).view(dtype)
+    views: dict[str, Callable[[Array], Array]] = {
+        "compact": lambda a: a,
+        "turned": lambda a: a.transpose(0, 3, 1, 2),
+        "backward": lambda a: a[::-1, :, ::-1],
+        "wide": lambda a: a[:, ::2],
+        "flat": lambda a: a[:, 0, 0, 0],
+    }
+    source = views[layout](source)
+    indices = np.array([8, 0, 0, 5, 3])
+    room = np.zeros((10, *source.shape[1:]), dtype)
+    native.gather_rows(source, indices, room[::2])
+    assert room[::2].tobytes() == source[indices].tobytes()
+    assert not room[1::2].tobytes().strip(b"\0")
+
+
+def test_gathering_nothing(native: Any) -> None:
+    out = np.empty((0, 3), np.float32)
+    native.gather_rows(np.empty((0, 3), np.float32), np.empty(0, np.int64), out)
+    native.gather_rows(np.ones((2, 0, 3)), np.array([1, 1]), np.empty((2, 0, 3)))
+
+
+def test_wrong_calls_of_gather(native: Any) -> None:
+    source, out, index = np.ones((4, 3)), np.zeros((2, 3)), np.array([0, 3])
+    for bad in ([0, 4], [-1, 0]):
+        with pytest.raises(IndexError, match="every index must be in"):
+            native.gather_rows(source, np.array(bad), out)
+    fixed = np.zeros((2, 3))
+    fixed.setflags(write=False)
+    calls = [
+        (source, index, np.zeros((2, 4)), "out must be the rows of source"),
+        (source, index, np.zeros((3, 3)), "out must be the rows of source"),
+        (source, index, np.zeros((2, 3), np.float32), "one dtype"),
+        (source, index, np.zeros(2), "the same axes"),
+        (np.float64(1), index, np.zeros(()), "the same axes"),
+        (source.astype(object), index, out.astype(object), "without objects"),
+        (source, index.astype(np.int32), out, "indices must be int64"),
+        (source, index, fixed, "must be writeable"),
+        (source, index, np.lib.stride_tricks.as_strided(out, (2, 3), (0, 8)), "must not overlap"),
+    ]
+    for rows, indices, target, message in calls:
+        with pytest.raises(ValueError, match=message):
+            native.gather_rows(np.asarray(rows), indices, target)
+    assert not out.any()
+
+
+# ---- programs: each step beside its NumPy ----
+
+
+def crop(image: Array, row: Array, height: int, width: int, fill: float) -> Array:
+    top, left = (int(v) for v in row)
+    out = np.full((height, width, image.shape[2]), fill, image.dtype)
+    for y in range(height):
+        for x in range(width):
+            if 0 <= y + top < image.shape[0] and 0 <= x + left < image.shape[1]:
+                out[y, x] = image[y + top, x + left]
+    return out
+
+
+def flip(image: Array, row: Array) -> Array:
+    return image[:: -1 if row[1] else 1, :: -1 if row[0] else 1]
+
+
+def erase(image: Array, row: Array, fill: float) -> Array:
+    top, left, height, width = (int(v) for v in row)
+    out = image.copy()
+    out[max(top, 0) : max(top + height, 0), max(left, 0) : max(left + width, 0)] = fill
+    return out
+
+
+def colour(image: Array, row: Array) -> Array:
+    m = row.astype(np.float32).reshape(3, 4)
+    x = image.astype(np.float32)
+    if image.shape[2] == 1:
+        mixed = m[0, 0] * x + m[0, 3]
+    else:
+        mixed = np.stack(
+            [m[c, 0] * x[..., 0] + m[c, 1] * x[..., 1] + m[c, 2] * x[..., 2] + m[c, 3]
+             for c in range(3)],
+            axis=-1,
+        )  # fmt: skip
+    if image.dtype == np.uint8:
+        return np.clip(np.rint(mixed), 0, 255).astype(np.uint8)
+    return np.clip(mixed, np.float32(0), np.float32(1))
+
+
+def to_float(image: Array, row: Array) -> Array:
+    return image if image.dtype == np.float32 else image.astype(np.float32) / np.float32(255)
+
+
+def normalize(image: Array, row: Array, channels: float, *numbers: float) -> Array:
+    c = int(channels)
+    mean, std = np.array(numbers[:c], np.float32), np.array(numbers[c:], np.float32)
+    return (image.astype(np.float32) - mean) / std
+
+
+def permute(image: Array, row: Array, *axes: float) -> Array:
+    return image.transpose([int(a) for a in axes] or [2, 0, 1])
+
+
+ORACLES: dict[str, Callable[..., Array]] = {
+    "crop": lambda image, row, h, w, fill: crop(image, row, int(h), int(w), fill),
+    "flip": flip,
+    "erase": erase,
+    "colour": colour,
+    "to_float": to_float,
+    "normalize": normalize,
+    "to_chw": permute,
+    "permute": permute,
+}
+Steps = list[tuple[str, tuple[float, ...]]]
+
+
+def expected(steps: Steps, parameters: list[Array], images: Any, indices: Any) -> Array:
+    order = range(len(images)) if indices is None else indices
+    made = []
+    for i, place in enumerate(order):
+        image = images[place]
+        for (name, constants), rows in zip(steps, parameters, strict=True):
+            image = ORACLES[name](image, rows[i], *constants)
+        made.append(image)
+    return np.stack(made)
+
+
+def check(steps: Steps, parameters: list[Array], images: Any, indices: Any = None) -> Array:
+    want = expected(steps, parameters, images, indices)
+    for threads in (0, 1):
+        out = np.full(want.shape, 7, want.dtype)
+        module().data.run_images(steps, parameters, images, indices, out, threads)
+        assert out.tobytes() == want.tobytes(), (steps, np.argwhere(out != want)[:3])
+    return want
+
+
+def no_parameters(n: int) -> Array:
+    return np.empty((n, 0))
+
+
+def pixels(shape: tuple[int, ...], dtype: str = "u1", seed: int = 0) -> Array:
+    rng = np.random.default_rng(seed)
+    if dtype == "u1":
+        return rng.integers(0, 256, shape, dtype=np.uint8)
+    return rng.random(shape, dtype=np.float32) * 1.5 - 0.2
+
+
+def layouts(images: Array) -> list[Array]:
+    """The same images laid out channels last, channel-major, transposed, and backwards."""
+    major = np.ascontiguousarray(images.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
+    turned = np.ascontiguousarray(images.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
+    backward = np.ascontiguousarray(images[:, ::-1, ::-1])[:, ::-1, ::-1]
+    return [images, major, turned, backward]
+
+
+@pytest.mark.usefixtures("every_isa")
+def test_every_byte_is_scaled_and_normalised_as_numpy_does() -> None:
+    images = np.arange(256, dtype=np.uint8).reshape(1, 1, 256, 1).repeat(3, axis=3)
+    one = no_parameters(1)
+    for steps in ([("to_float", NOTHING)], [NORMALIZE], [("to_float", NOTHING), NORMALIZE]):
+        for tail in ([], [("to_chw", NOTHING)]):
+            check([*steps, *tail], [one] * (len(steps) + len(tail)), images)
+
+
+@pytest.mark.usefixtures("every_isa")
+@pytest.mark.parametrize("size", [(1, 1), (1, 7), (5, 6), (3, 16), (4, 37), (2, 2051)])
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize("dtype", ["u1", "f4"])
+def test_the_common_chain(size: tuple[int, int], channels: int, dtype: str) -> None:
+    n, (height, width) = 5, size
+    rng = np.random.default_rng(width)
+    images = pixels((n, height, width, channels), dtype)
+    indices = rng.integers(0, n, n)
+    steps: Steps = [
+        ("crop", (height, width, 0.0)),
+        ("flip", NOTHING),
+        ("to_float", NOTHING),
+        ("normalize", (channels, *rng.random(channels), *(rng.random(channels) + 0.1))),
+        ("to_chw", NOTHING),
+    ]
+    parameters = [
+        rng.integers(-3, 4, (n, 2)).astype(float),
+        rng.integers(0, 2, (n, 2)).astype(float),
+        *[no_parameters(n)] * 3,
+    ]
+    for laid in layouts(images):
+        check(steps, parameters, laid, indices)
+        for kept in (4, 3, 2):  # the last steps left out: other types and layouts of out
+            check(steps[:kept], parameters[:kept], laid, indices)
+        check([*steps[:2], steps[4]], [*parameters[:2], parameters[4]], laid, indices)
+
+
+def step_strategy(draw: Any, n: int, channels: int, size: list[int], bytes_now: bool) -> Any:
+    name = draw(st.sampled_from(["crop", "flip", "erase", "colour", "to_float", "normalize"]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    fill = draw(st.sampled_from([0, 9, 255])) if bytes_now else draw(st.floats(-1, 1, width=32))
+    if name == "crop":
+        size[:] = draw(st.integers(1, 20)), draw(st.integers(1, 20))
+        return (name, (*map(float, size), fill)), rng.integers(-25, 25, (n, 2)).astype(float)
+    if name == "flip":
+        return (name, NOTHING), rng.integers(0, 2, (n, 2)).astype(float)
+    if name == "erase":
+        box = np.concatenate([rng.integers(-5, 15, (n, 2)), rng.integers(0, 9, (n, 2))], axis=1)
+        return (name, (float(fill),)), box.astype(float)
+    if name == "colour" and channels in (1, 3):
+        m = rng.normal(0.3, 0.5, (n, 3, 4))
+        m[..., 3] *= 100 if bytes_now else 1
+        return (name, NOTHING), m.reshape(n, 12)
+    if name == "normalize":
+        numbers = (*rng.normal(0, 1, channels), *(rng.random(channels) + 0.2))
+        return (name, (float(channels), *map(float, numbers))), no_parameters(n)
+    return ("to_float", NOTHING), no_parameters(n)
+
+
+@st.composite
+def programs(draw: Any) -> Any:
+    n, channels = 2, draw(st.sampled_from([1, 3, 3, 4]))
+    size = [draw(st.integers(1, 20)), draw(st.integers(1, 20))]
+    dtype = draw(st.sampled_from(["u1", "u1", "f4"]))
+    images = pixels((3, *size, channels), dtype, draw(st.integers(0, 1000)))
+    images = layouts(images)[draw(st.integers(0, 3))]
+    steps, parameters = [], []
+    is_bytes = dtype == "u1"
+    for _ in range(draw(st.integers(0, 9))):
+        step, rows = step_strategy(draw, n, channels, size, is_bytes)
+        is_bytes = is_bytes and step[0] not in ("to_float", "normalize")
+        steps.append(step)
+        parameters.append(rows)
+    axes = draw(st.one_of(st.none(), st.permutations([0.0, 1.0, 2.0])))
+    if axes is not None:
+        steps.append(("permute", tuple(axes)))
+        parameters.append(no_parameters(n))
+    return steps, parameters, images, np.array(draw(st.sampled_from([[0, 2], [1, 1]])))
+
+
+@settings(max_examples=50, deadline=None)
+@given(programs())
+def test_any_program(program: Any) -> None:
+    check(*program)
+
+
+@pytest.mark.usefixtures("every_isa")
+def test_long_programs_settle_on_the_way() -> None:
+    """More waiting stages and rectangles than one pass takes."""
+    rng = np.random.default_rng(3)
+    images, steps, parameters = pixels((2, 9, 17, 3)), [], []
+    for i in range(40):
+        steps.append(("erase", (float(i),)))
+        box = np.concatenate([rng.integers(0, 9, (2, 2)), rng.integers(0, 4, (2, 2))], axis=1)
+        parameters.append(box.astype(float))
+        steps.append(("colour", NOTHING))
+        m = np.zeros((2, 3, 4))
+        m[:, [0, 1, 2], [1, 2, 0]] = rng.random((2, 3)) / 4 + 0.8
+        m[:, :, 3] = 9
+        parameters.append(m.reshape(2, 12))
+    check(steps, parameters, images)
+
+
+def test_windows_wholly_outside_and_two_kinds_of_outside() -> None:
+    images = pixels((1, 4, 4, 3))
+    for top, left in ((10, 0), (-10, 2), (0, -4), (4, 4)):
+        check([("crop", (4.0, 4.0, 5.0))], [np.array([[top, left]], float)], images)
+    corner = np.array([[-2.0, -2.0]])
+    steps: Steps = [("crop", (6.0, 6.0, 5.0)), ("crop", (8.0, 8.0, 9.0))]
+    check(steps, [corner, corner], images)
+    check([steps[0], ("to_float", NOTHING), ("crop", (8.0, 8.0, 0.5))],
+          [corner, no_parameters(1), corner], images)  # fmt: skip
+
+
+def test_bytes_are_cast_where_out_is_float(native: Any) -> None:
+    images = pixels((2, 3, 5, 3))
+    out = np.empty((2, 3, 5, 3), np.float32)
+    native.run_images([], [], images, None, out, 1)
+    assert np.array_equal(out, images)
+
+
+def test_a_list_of_images_of_several_sizes() -> None:
+    images = [pixels((h, w, 3), seed=h) for h, w in ((5, 9), (8, 3), (1, 1))]
+    images[1] = images[1][::-1, ::-1]
+    corners = np.array([[0, 2], [3, -1], [-1, -1]], float)
+    check([("crop", (3.0, 4.0, 8.0))], [corners], images)
+
+
+def test_resizing_through_windows_equals_resizing_a_copy(native: Any) -> None:
+    """A box, a crop, a flip and colours before a resize, and the same on images prepared so."""
+    n = 2
+    images = pixels((n, 30, 41, 3))
+    corner = np.array([[-2, 3], [5, 6]], float)
+    flips = np.array([[1, 0], [1, 1]], float)
+    m = np.tile(np.array([[1.2, 0, 0, 4, 0, 0.7, 0, 9, 0, 0, 1.1, -7]]), (n, 1))
+    box = np.array([[0, 0, 20, 25], [3, 2, 10, 20]], float)
+    before: Steps = [("crop", (24.0, 28.0, 3.0)), ("flip", NOTHING), ("colour", NOTHING)]
+    chain = [corner, flips, m]
+    resize = ("resize", (11.0, 13.0, 1.0, 1.0))
+    prepared = expected(before, chain, images, None)
+    for count in range(4):
+        source = expected(before[count:], chain[count:], prepared, None) if count == 3 else None
+        got, want = (np.empty((n, 3, 11, 13), np.uint8) for _ in range(2))
+        tail: Steps = [resize, ("to_chw", NOTHING)]
+        start = prepared if source is not None else images
+        skipped = before if source is None else []
+        native.run_images(
+            [*skipped, *tail], [*(chain if skipped else []), box, no_parameters(n)], start, None,
+            got, 0,
+        )  # fmt: skip
+        cut = [p[int(t) : int(t + h), int(x) : int(x + w)].copy()
+               for p, (t, x, h, w) in zip(prepared, box, strict=True)]  # fmt: skip
+        whole = np.array([[0, 0, c.shape[0], c.shape[1]] for c in cut], float)
+        native.run_images(tail, [whole, no_parameters(n)], cut, None, want, 1)
+        assert np.array_equal(got, want)
+        assert len(np.unique(got)) > 50
+
+
+def test_an_identity_affine_is_a_copy(native: Any) -> None:
+    images = pixels((2, 9, 12, 3))
+    out = np.empty_like(images)
+    row = np.tile(np.array([[1.0, 0, 0, 0, 1, 0]]), (2, 1))
+    steps: Steps = [("affine", (9.0, 12.0, 1.0, 0.0)), ("flip", NOTHING)]
+    native.run_images(steps, [row, np.array([[1.0, 0.0]] * 2)], images, None, out, 0)
+    assert np.array_equal(out, images[:, :, ::-1])
+
+
+def test_degenerate_batches(native: Any) -> None:
+    out = np.empty((0, 4, 4, 3), np.uint8)
+    native.run_images([], [], [], None, out, 0)
+    native.run_images([], [], np.empty((0, 4, 4, 3), np.uint8), None, out, 0)
+    native.run_images([], [], pixels((3, 4, 4, 3)), np.empty(0, np.int64), out, 0)
+    empty = np.empty((2, 0, 5, 3), np.uint8)
+    check([("crop", (2.0, 2.0, 4.0))], [np.zeros((2, 2))], empty)
+    native.run_images([], [], empty, None, np.empty((2, 0, 5, 3), np.uint8), 0)
+    native.run_images([], [], np.empty((2, 4, 5, 0), np.uint8), None,
+                      np.empty((2, 4, 5, 0), np.uint8), 0)  # fmt: skip
+
+
+E1 = np.empty((1, 0))
+IMAGE = np.zeros((1, 4, 5, 3), np.uint8)
+OUT = np.zeros((1, 4, 5, 3), np.uint8)
+FLOAT_OUT = OUT.astype(np.float32)
+Z2, Z4 = np.zeros((1, 2)), np.zeros((1, 4))
+INF = float("inf")
+WRONG: list[tuple[Any, Any, Any, Any, Any, str]] = [
+    ([("twist", ())], [E1], IMAGE, None, OUT, "'twist' is not a step; the steps are crop"),
+    ([("crop", (4, 5))], [Z2], IMAGE, None, OUT, "crop: takes 3 constants, got 2"),
+    ([("crop", (4, 5, 0))], [E1], IMAGE, None, OUT, "crop: takes 2 parameters an image, got 0"),
+    ([("crop", (0, 5, 0))], [Z2], IMAGE, None, OUT, "crop: output sizes must be whole"),
+    ([("crop", (4.5, 5, 0))], [Z2], IMAGE, None, OUT, "crop: output sizes must be whole"),
+    ([("crop", (2**24, 2**24, 0))], [Z2], IMAGE, None, OUT, "at most 2\\*\\*31 elements"),
+    ([("crop", (INF, 5, 0))], [Z2], IMAGE, None, OUT, "crop: constants must be finite"),
+    ([("crop", (4, 5, 256))], [Z2], IMAGE, None, OUT, "crop: fill must be a whole number"),
+    ([("crop", (4, 5, 0))], [Z2 + 0.5], IMAGE, None, OUT, "crop: parameters must be whole"),
+    ([("crop", (4, 5, 0))], [Z2 + INF], IMAGE, None, OUT, "crop: parameters must be whole"),
+    ([("crop", (4, 5, 0))], [Z2 + 1e18], IMAGE, None, OUT, "below 2\\*\\*31"),
+    ([("crop", (3, 5, 0))], [Z2], IMAGE, None, OUT, "height 3 and width 5, got 4 and 5"),
+    ([("flip", ())], [Z2 + 2], IMAGE, None, OUT, "flip: parameters must be 0 or 1"),
+    ([("resize", (4, 5, 1, 0))], [Z4], IMAGE, None, OUT, "resize: the box"),
+    ([("resize", (4, 5, 1, 0))], [Z4 + 3], IMAGE, None, OUT, "inside the image of 4x5"),
+    ([("resize", (4, 5, 2, 0))], [Z4 + 1], IMAGE, None, OUT, "resize: method must be 0 or 1"),
+    ([("affine", (4, 5, 1, 0))], [np.full((1, 6), np.nan)], IMAGE, None, OUT, "affine: .*finite"),
+    ([("colour", ())], [np.full((1, 12), 1e300)], IMAGE, None, OUT, "colour: parameters must be"),
+    ([("erase", (0,))], [Z4 - 1], IMAGE, None, OUT, "erase: height and width must not"),
+    ([("normalize", (3, 0, 0, 0, 1, 1, 0))], [E1], IMAGE, None, FLOAT_OUT, "deviations not zero"),
+    ([("normalize", (1, 0, 1))], [E1], IMAGE, None, FLOAT_OUT, "the count of channels \\(3\\)"),
+    ([("to_float", ())], [E1], IMAGE, None, OUT, "got an out of uint8"),
+    ([("to_chw", ()), ("flip", ())], [E1, Z2], IMAGE, None, OUT, "put it before to_chw"),
+    ([("permute", (0, 0, 1))], [E1], IMAGE, None, OUT, "axes must be an order"),
+    ([("to_chw", ())], [E1], IMAGE, None, OUT, "out must have 3 channels on axis 0"),
+    ([("flip", ())], [], IMAGE, None, OUT, "one array of parameters a step"),
+    ([("flip", ())], [Z2.astype(np.float32)], IMAGE, None, OUT, "compact float64"),
+    ([("flip", ())], [np.zeros((2, 2))], IMAGE, None, OUT, "compact float64 \\(1, k\\)"),
+    ([("flip", ())], [np.zeros((1, 4))[:, ::2]], np.zeros((1, 4, 5, 3), "u1"), [0], OUT, "int64"),
+    (["flip"], [Z2], IMAGE, None, OUT, "a step must be"),
+    ([], [], IMAGE, np.array([1]), OUT, "every index must be in \\[0, 1\\), got 1"),
+    ([], [], IMAGE, np.array([-1]), OUT, "every index must be in"),
+    ([], [], [IMAGE[0]], np.array([0]), OUT, "takes no indices"),
+    ([], [], [IMAGE], None, OUT, "must be an array \\(H, W, C\\)"),
+    ([], [], [[1, 2]], None, OUT, "must be an array \\(H, W, C\\)"),
+    ([], [], 5, None, OUT, "an array or a list"),
+    ([], [], IMAGE[0], None, OUT, "images must be \\(N, H, W, C\\)"),
+    ([], [], IMAGE.astype(np.float64), None, OUT, "must be uint8 or float32, got float64"),
+    ([], [], IMAGE.astype(">f4"), None, FLOAT_OUT, "must be uint8 or float32, got >f4"),
+    ([], [], IMAGE, None, OUT.astype(np.int8), "out must be uint8 or float32"),
+    ([], [], IMAGE, None, OUT[0], "out must have 4 axes"),
+    ([], [], IMAGE, None, OUT.repeat(2, 0), "and 1 rows"),
+    ([], [], IMAGE, None, np.zeros((1, 4, 10, 3), "u1")[:, :, ::2], "C-contiguous"),
+    ([("colour", ())], [np.zeros((1, 12))], np.zeros((1, 4, 5, 2), "u1"), None,
+     np.zeros((1, 4, 5, 2), "u1"), "colour: images must have 1 or 3 channels"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", WRONG, ids=[w[-1][:40] for w in WRONG])
+def test_wrong_calls_of_run_images(native: Any, call: Any) -> None:
+    *arguments, message = call
+    for threads in (0, 1):
+        with pytest.raises(ValueError, match=message):
+            native.run_images(*arguments, threads)
+
+
+def test_wrong_outs_and_threads(native: Any) -> None:
+    fixed = OUT.copy()
+    fixed.setflags(write=False)
+    with pytest.raises(ValueError, match="must be writeable"):
+        native.run_images([], [], IMAGE, None, fixed, 0)
+    overlapping = np.lib.stride_tricks.as_strided(OUT.copy(), (2, 4, 5, 3), (0, 15, 3, 1))
+    with pytest.raises(ValueError, match="rows of out must not overlap"):
+        native.run_images([], [], IMAGE, np.array([0, 0]), overlapping, 0)
+    unaligned = np.zeros(4 * 60 + 1, np.uint8)[1:].view(np.float32).reshape(1, 4, 5, 3)
+    with pytest.raises(ValueError, match="aligned"):
+        native.run_images([], [], unaligned, None, FLOAT_OUT, 0)
+    for threads in (-1, 2):
+        with pytest.raises(ValueError, match="threads must be 0"):
+            native.run_images([], [], IMAGE, None, OUT, threads)
+    with pytest.raises(TypeError):
+        native.run_images([], [], IMAGE, None, [[1]], 0)
+
+
+def test_several_threads_call_at_once(native: Any) -> None:
+    """The pool serves one caller, the others run their own; nobody sees another's memory."""
+    images = pixels((16, 40, 50, 3))
+    steps: Steps = [("crop", (48.0, 48.0, 3.0)), ("flip", NOTHING), ("crop", (52.0, 52.0, 7.0))]
+    wants, outs, parameters = [], [], []
+    for i in range(4):
+        rng = np.random.default_rng(i)
+        limits = ((-6, 6), (0, 2), (-3, 3))
+        rows = [rng.integers(low, high, (16, 2)).astype(float) for low, high in limits]
+        parameters.append(rows)
+        wants.append(expected(steps, rows, images, None))
+        outs.append(np.empty_like(wants[-1]))
+
+    def work(i: int) -> None:
+        for _ in range(20):
+            native.run_images(steps, parameters[i], images, None, outs[i], 0)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(np.array_equal(o, w) for o, w in zip(outs, wants, strict=True))
