@@ -120,9 +120,9 @@ class Pipeline:
         out: for each array leaf the rows to write it to; a leaf of another shape or dtype comes
         back as an array of its own. threads: for the native kernels, 0 all, 1 this one alone.
         progress: called with an index before the sample is read; for samples that are gathered
-        at once one time, with ``AT_ONCE``. reseed: the global generators of ``random`` and NumPy are
-        seeded for each sample, which worker processes want. An error of one sample leaves with
-        its index noted (``structure.tagged_sample``).
+        together one time, with ``AT_ONCE``. reseed: the global generators of ``random`` and NumPy
+        are seeded for each sample, which worker processes want. An error of one sample leaves
+        with its index noted (``structure.tagged_sample``).
         """
         clock = Clock() if clock is None else clock
         with clock.active():

@@ -16,6 +16,9 @@ import numpy.typing as npt
 STAGES = ("read", "decode", "augment", "collate", "wait_slot", "wait_data")
 """The stages whose time and samples a loader counts."""
 
+AT_ONCE = -(1 << 63)
+"""What ``Pipeline.prepare`` calls ``progress`` with where it reads a slice's samples together."""
+
 
 @dataclass(frozen=True)
 class Request:

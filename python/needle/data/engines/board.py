@@ -16,11 +16,12 @@ from dataclasses import astuple, dataclass, fields
 import numpy as np
 
 from ...errors import WorkerError
+from .base import AT_ONCE
 from .memory import Memory
 
 FREE, OPEN, CLAIMED, WITHDRAWN = range(4)
 NOBODY = -1
-NO_SAMPLE = -1
+NO_SAMPLE = AT_ONCE  # no sample in particular
 _STATE, _OWNER = 0, 1
 _PATIENCE = 10.0  # seconds that the parent waits for the lock; workers hold it for microseconds
 _SIGN = 1 << 63

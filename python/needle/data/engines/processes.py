@@ -106,6 +106,8 @@ class ProcessEngine(Engine):
         self._fields: tuple[Field | None, ...] | None = None if layout is None else tuple(layout)
         self._pipeline = pipeline if self.start_method == "fork" else None
         self._packed = None if self.start_method == "fork" else _packed(pipeline)
+        if self._packed is not None:
+            weakref.finalize(self, self._packed.close)
         self._closed, self._pid = False, os.getpid()
         self._open()
 
@@ -374,7 +376,7 @@ class ProcessEngine(Engine):
             batch.ring = None
             for part in batch.parts:
                 _point(part, rows)
-        whole = concatenate(slices, rows)  # type: ignore[arg-type]
+        whole = concatenate(slices, rows)
         if ring is not None and ring.lent > self.held_slots:
             whole.leaves = [_copied(leaf) for leaf in whole.leaves]
         for part in batch.parts:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..stages import Clock
-from ..structure import Slice, Structure
+from ..structure import Slice, Structure, tag_sample
 from .base import Request
 from .board import NO_SAMPLE, Board, Unit, unsigned
 from .memory import Memory
@@ -135,12 +135,15 @@ class Worker:
 
         kind, payload = DONE, []
         try:
-            payload = self._packed(self._prepare(unit, clock, progress))
+            part = self._prepare(unit, clock, progress)
+            payload = self._packed(part, unit.last - unit.first)
         except Withdrawn:
             kind = DROPPED
         except Ended:
             raise
         except BaseException as error:
+            if not isinstance(error, Exception):  # a data set that calls sys.exit
+                tag_sample(error, board.current(self.number))
             kind, payload = FAILED, pack_error(error)
         board.note(self.number, NO_SAMPLE)
         send_up(self.channel, kind, record, unit.ticket, clock.seconds, payload)
@@ -180,11 +183,11 @@ class Worker:
         whole = self._slots[key]
         return [None if each is None else each[unit.first : unit.last] for each in whole]
 
-    def _packed(self, part: Slice) -> list[Any]:
+    def _packed(self, part: Slice, rows: int) -> list[Any]:
         """The slice without what lies in the slot; nothing where that is all as last time."""
         placed = part.placed or (False,) * len(part.leaves)
         same = part.structure, placed
-        if part.samples and not part.skipped and all(placed) and same == self._sent:
+        if part.samples == rows and not part.skipped and all(placed) and same == self._sent:
             return []
         leaves = [None if there else leaf for leaf, there in zip(part.leaves, placed)]
         self._sent = same

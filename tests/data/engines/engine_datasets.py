@@ -1,0 +1,162 @@
+"""Data sets and exceptions for the tests of engines; a module of its own, so that workers import
+little.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+class Numbers:
+    """Sample i is an array full of i, and i."""
+
+    def __init__(self, length: int = 1000, shape: tuple[int, ...] = (3, 4)) -> None:
+        self.length, self.shape = length, shape
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full(self.shape, index, np.float32), index
+
+
+class Fetched(Numbers):
+    """The same, a whole slice at once."""
+
+    def fetch(self, indices: Any) -> Any:
+        images = np.empty((len(indices), *self.shape), np.float32)
+        images[:] = np.reshape(indices, (-1,) + (1,) * len(self.shape))
+        return images, indices.copy()
+
+
+class Mixed(Numbers):
+    """A dict with text in it, a number and a scalar array."""
+
+    def __getitem__(self, index: int) -> Any:
+        return {"name": f"sample {index}", "x": np.float32(index), "n": (index, index / 2)}
+
+
+class Ragged(Numbers):
+    """Arrays that are as long as their index says."""
+
+    def __getitem__(self, index: int) -> Any:
+        return np.arange(index % 7, dtype=np.int64)
+
+
+def listed(samples: list[Any]) -> Any:
+    """A collate that keeps ragged samples apart."""
+    return [np.asarray(sample) for sample in samples]
+
+
+class Sleepy(Numbers):
+    """Sample ``slow`` takes ``seconds``."""
+
+    def __init__(self, length: int, slow: int, seconds: float) -> None:
+        super().__init__(length)
+        self.slow, self.seconds = slow, seconds
+
+    def __getitem__(self, index: int) -> Any:
+        if index == self.slow:
+            time.sleep(self.seconds)
+        return super().__getitem__(index)
+
+
+class Deadly(Numbers):
+    """Sample ``victim`` kills its process, as often as ``folder`` has room: ``times`` times."""
+
+    def __init__(
+        self, length: int, victim: int, times: int, folder: str, how: int = signal.SIGKILL
+    ) -> None:
+        super().__init__(length)
+        self.victim, self.times, self.folder, self.how = victim, times, folder, how
+
+    def __getitem__(self, index: int) -> Any:
+        if index == self.victim:
+            for turn in range(self.times):
+                try:
+                    (Path(self.folder) / str(turn)).touch(exist_ok=False)
+                except FileExistsError:
+                    continue
+                if self.how < 0:
+                    os._exit(-self.how)
+                os.kill(os.getpid(), self.how)
+                time.sleep(10)
+        return super().__getitem__(index)
+
+
+class DeadlyFetch(Deadly):
+    """The same for a whole slice."""
+
+    def fetch(self, indices: Any) -> Any:
+        rows = [self[index] for index in indices.tolist()]
+        return np.stack([row[0] for row in rows]), np.array([row[1] for row in rows])
+
+
+class Raising(Numbers):
+    """Sample 5 raises what ``make`` makes."""
+
+    def __init__(self, make: Any) -> None:
+        super().__init__(100)
+        self.make = make
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 5:
+            raise self.make()
+        return super().__getitem__(index)
+
+
+class TwoArguments(Exception):
+    """Its ``args`` are not what its constructor takes."""
+
+    def __init__(self, path: str, place: int) -> None:
+        super().__init__(f"{path} is bad at {place}")
+        self.path, self.place = path, place
+
+
+class Unpicklable(Exception):
+    """Says how it travels, and does not."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("cannot travel")
+
+
+class Held:
+    """Whether the worker's copy of a large array is a view of shared memory, for each sample."""
+
+    def __init__(self) -> None:
+        self.plain = np.arange(1 << 16, dtype=np.int64)
+        self.turned = np.arange(1 << 16, dtype=np.float32).reshape(16, 64, 64).transpose(2, 0, 1)
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        shared = [
+            int(not (array.flags.writeable or array.flags.owndata))
+            for array in (self.plain, self.turned)
+        ]
+        return np.array([*shared, *self.turned.strides, self.plain[-1], int(self.turned.sum() > 0)])
+
+
+class Threads:
+    """How many threads and descriptors the worker has, and the limits of its libraries."""
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> Any:
+        return np.array([os.getpid(), len(os.listdir("/proc/self/task"))])
+
+
+class Countdown:
+    """A stream: shard s gives s * 1000 + 0, 1, 2 ... 24, and which process read it."""
+
+    def iter_shard(self, shard: int, epoch: int, start: int) -> Any:
+        for i in range(start, 25):
+            yield np.int64(shard * 1000 + i), np.int64(os.getpid())
