@@ -156,7 +156,8 @@ def _of_colours(
     grey = np.tile(np.array(LUMA), (3, 1))
     chroma = np.eye(3) - grey
     turned: npt.NDArray[np.float64] = aside[:, None, None] * np.array(QUARTER_TURN)
-    return grey + straight[:, None, None] * chroma + turned
+    turned += grey + straight[:, None, None] * chroma
+    return turned
 
 
 def _matrices(linear: npt.NDArray[np.float64], offset: npt.NDArray[np.float64]) -> Rows:

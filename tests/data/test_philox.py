@@ -1,0 +1,149 @@
+"""Philox: the published answers, words as pure functions of their place, shuffled orders."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from needle.data import philox
+
+KNOWN = [  # Random123's kat_vectors, philox4x32 10
+    ((0,) * 4, (0, 0), "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+    ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xA4093822, 0x299F31D0),
+        "d16cfe09 94fdcceb 5001e420 24126ea1",
+    ),
+]
+
+
+def chi_square(counts):
+    expected = counts.sum() / counts.size
+    return float(((counts - expected) ** 2 / expected).sum())
+
+
+@pytest.mark.parametrize("counter, key, want", KNOWN)
+def test_known_answers(counter, key, want):
+    assert philox.philox_block(counter, key) == tuple(int(w, 16) for w in want.split())
+
+
+@pytest.mark.parametrize("many", [1, 100])
+def test_words_are_the_known_answers_at_their_place(many):
+    (c0, c1, c2, c3), key, want = KNOWN[2]
+    index = np.array([c0 | c1 << 32] * many, dtype=np.uint64).view(np.int64)
+    block = c3 & 0xFF
+    got = philox.words(key[0] | key[1] << 32, c2, index, c3 >> 8, 4 * block + 4)
+    assert got.shape == (many, 4 * block + 4) and got.dtype == np.uint32
+    for row in got[:, -4:]:
+        assert [f"{w:08x}" for w in row] == want.split()
+
+
+def test_words_do_not_depend_on_how_they_are_asked_for():
+    indices = np.array([-5, -1, 0, 1, 2**31, 2**32, 2**63 - 1, *range(60)])
+    whole = philox.words(2**64 - 1, 2**32 + 5, indices, 77, 11)
+    for i, index in enumerate(indices):
+        one = philox.words(2**64 - 1, 5, np.array([index]), 77, 6)
+        np.testing.assert_array_equal(one[0], whole[i, :6])
+    assert philox.words(0, 0, np.arange(3), 0, 0).shape == (3, 0)
+    assert philox.words(0, 0, np.arange(0), 0, 5).shape == (0, 5)
+
+
+@pytest.mark.parametrize("stream, count", [(2**24, 1), (-1, 1), (0, 1025), (0, -1)])
+def test_streams_and_counts_have_limits(stream, count):
+    with pytest.raises(ValueError, match="philox.words: stream must be in"):
+        philox.words(0, 0, np.arange(1), stream, count)
+
+
+def test_words_are_uniform_and_independent_along_every_part_of_the_key():
+    base = philox.uniform(philox.words(3, 1, np.arange(20000), 5, 1)[:, 0])
+    assert chi_square(np.histogram(base, 64, (0, 1))[0]) < 103.4  # 63 degrees, 0.1 %
+    others = {
+        "seed": philox.words(4, 1, np.arange(20000), 5, 1)[:, 0],
+        "high seed": philox.words(3 + 2**32, 1, np.arange(20000), 5, 1)[:, 0],
+        "epoch": philox.words(3, 2, np.arange(20000), 5, 1)[:, 0],
+        "stream": philox.words(3, 1, np.arange(20000), 6, 1)[:, 0],
+        "word": philox.words(3, 1, np.arange(20000), 5, 2)[:, 1],
+        "block": philox.words(3, 1, np.arange(20000), 5, 5)[:, 4],
+        "index": philox.words(3, 1, np.arange(1, 20001), 5, 1)[:, 0],
+        "high index": philox.words(3, 1, np.arange(20000) + 2**32, 5, 1)[:, 0],
+    }
+    for name, other in others.items():
+        table = np.histogram2d(base, philox.uniform(other), 8, ((0, 1), (0, 1)))[0]
+        assert chi_square(table) < 103.4, name
+        assert abs(np.corrcoef(base, other)[0, 1]) < 0.0235, name  # 3.3 sigma
+
+
+def test_numbers_made_of_words():
+    ends = np.array([0, 2**31, 2**32 - 1], dtype=np.uint32)
+    assert philox.uniform(ends).tolist() == [0.0, 0.5, 1 - 2**-32]
+    assert philox.below(ends, 10).tolist() == [0, 5, 9]
+    assert philox.below(ends, 2**32).tolist() == [0, 2**31, 2**32 - 1]
+    assert philox.below(ends, np.array([1, 2, 3])).tolist() == [0, 1, 2]
+    for p, want in ((0.0, [False] * 3), (0.5, [True, False, False]), (1.0, [True] * 3)):
+        assert philox.happens(ends, p).tolist() == want
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 7, 1000, 2**17, 2**17 + 1, 300_001])
+def test_an_order_is_a_bijection(length):
+    order = philox.permutation(np.arange(length), length, 5, 2)
+    assert order.dtype == np.int64
+    np.testing.assert_array_equal(np.sort(order), np.arange(length))
+    if length > 100:
+        assert (order == np.arange(length)).mean() < 0.05
+        assert (order != philox.permutation(np.arange(length), length, 5, 3)).mean() > 0.9
+        assert (order != philox.permutation(np.arange(length), length, 6, 2)).mean() > 0.9
+        some = np.array([length - 1, 3, 3, 50])
+        np.testing.assert_array_equal(philox.permutation(some, length, 5, 2), order[some])
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 5, 16, 17, 100, 1025])
+def test_the_computed_order_is_a_bijection_of_small_ranges_too(length):
+    order = philox._computed_order(np.arange(length), length, 9, 1)
+    assert sorted(order.tolist()) == list(range(length))
+
+
+def test_very_long_orders_are_computed_place_by_place():
+    length = 2**63 - 1
+    places = np.array([0, 1, 2**40, length - 1])
+    order = philox.permutation(places, length, 1, 1)
+    assert len(set(order.tolist())) == 4 and order.min() >= 0
+    assert order.max() > 2**61  # spread over the whole range
+
+
+def test_all_orders_of_four_are_equally_likely():
+    ranks = {p: i for i, p in enumerate(permutations(range(4)))}
+    found = [
+        ranks[tuple(philox.permutation(np.arange(4), 4, seed, epoch).tolist())]
+        for seed in range(40)
+        for epoch in range(60)
+    ]
+    assert chi_square(np.bincount(found, minlength=24)) < 49.7  # 23 degrees, 0.1 %
+
+
+def test_computed_orders_put_any_index_anywhere():
+    length = 2**17 + 7
+    first = np.array([philox.permutation(np.array([0, 1]), length, 4, e) for e in range(2000)])
+    for column in first.T:
+        assert chi_square(np.histogram(column, 16, (0, length))[0]) < 37.7  # 15 degrees
+    table = np.histogram2d(*first.T, 4, ((0, length), (0, length)))[0]
+    assert chi_square(table) < 37.7
+    whole = philox.permutation(np.arange(length), length, 4, 0)
+    assert abs(np.corrcoef(whole, np.arange(length))[0, 1]) < 0.01
+    assert abs(np.corrcoef(whole[1:], whole[:-1])[0, 1]) < 0.01
+
+
+def test_orders_stay_the_same_for_ever():
+    """Golden values: saved loader positions mean nothing if these change."""
+    assert philox.permutation(np.arange(8), 8, 0, 0).tolist() == GOLDEN_SHORT
+    assert philox.permutation(np.arange(4), 10**6, 3, 7).tolist() == GOLDEN_LONG
+
+
+GOLDEN_SHORT = [6, 5, 0, 2, 4, 1, 7, 3]
+GOLDEN_LONG = [7435, 990753, 13396, 189873]
+
+
+@pytest.mark.parametrize("place", [-1, 5])
+def test_places_outside_are_refused(place):
+    with pytest.raises(ValueError, match=r"permutation: positions must be in \[0, 5\)"):
+        philox.permutation(np.array([0, place]), 5, 0, 0)
