@@ -64,7 +64,7 @@ train: $(VENV)/.needle-train build  ## LeNet-5 on real handwritten digits; more 
 
 # The tests of kernels run on every instruction set that this machine has (the main run takes the
 # best one), those that need no compiled code in plain NumPy mode too. The main run comes last.
-KERNEL_TESTS := tests/conformance tests/backends tests/native
+KERNEL_TESTS := tests/conformance tests/backends tests/native tests/data/test_native_kernels.py
 NUMPY_TESTS := tests/course tests/test_refusals.py tests/test_autograd.py tests/test_course_autograd.py \
 	tests/test_draw.py tests/accelerated tests/init tests/nn tests/ops tests/optim tests/apps tests/test_io.py
 EXTENSION := needle.backend_ndarray.ndarray_backend_cpu

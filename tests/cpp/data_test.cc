@@ -1,0 +1,133 @@
+// The native side of the data module below the bindings: random words, orders, memory that a
+// thread keeps, and programs on every instruction set. Values against NumPy: tests/data.
+#include <algorithm>
+#include <cstdint>
+#include <thread>
+
+#include "core/scratch.h"
+#include "core/thread_pool.h"
+#include "data/gather.h"
+#include "data/permutation.h"
+#include "data/philox.h"
+#include "data/program.h"
+#include "data/select.h"
+#include "expect.h"
+
+using namespace needle;
+using namespace needle::data;
+using namespace needle::testing;
+
+TEST(philox_gives_the_published_words) {
+  const PhiloxBlock ones = philox_block({{~0u, ~0u, ~0u, ~0u}}, {~0u, ~0u});
+  EXPECT(ones.word[0] == 0x408f276d && ones.word[1] == 0x41c83b0e);
+  EXPECT(ones.word[2] == 0xa20bc7c6 && ones.word[3] == 0x6d5451fd);
+}
+
+TEST(orders_are_permutations) {
+  for (const std::int64_t length : {1, 2, 1000, (1 << 17) + 5}) {
+    std::vector<std::int64_t> order(length);
+    for (std::int64_t i = 0; i < length; ++i) order[i] = i;
+    permute_indices(order.data(), length, length, 11, 2, order.data());
+    std::sort(order.begin(), order.end());
+    bool same = true;
+    for (std::int64_t i = 0; i < length; ++i) same = same && order[i] == i;
+    EXPECT(same);
+  }
+  std::int64_t outside = 3;
+  EXPECT_THROWS(permute_indices(&outside, 1, 3, 0, 0, &outside));
+}
+
+TEST(pieces_of_thread_scratch_do_not_overlap) {
+  for (int round = 0; round < 3; ++round) {
+    const ThreadScratch a(1000);
+    std::fill_n(a.as<char>(), 1000, char(1));
+    void* inner = nullptr;
+    {
+      const ThreadScratch b(std::size_t{1} << 20), none(0);
+      std::fill_n(b.as<char>(), 1 << 20, char(2));
+      inner = b.as<void>();
+      EXPECT(none.as<char>() != b.as<char>());
+      EXPECT(reinterpret_cast<std::uintptr_t>(inner) % 64 == 0);
+    }
+    const ThreadScratch c(500);
+    std::fill_n(c.as<char>(), 500, char(3));
+    EXPECT(std::all_of(a.as<char>(), a.as<char>() + 1000, [](char x) { return x == 1; }));
+  }
+  const void* first = nullptr;
+  for (int round = 0; round < 4; ++round) {  // once it has grown it stays where it is
+    const ThreadScratch kept((std::size_t{1} << 20) + 4096);
+    if (round == 1) first = kept.as<void>();
+    EXPECT(round < 1 || kept.as<void>() == first);
+  }
+  EXPECT_THROWS(ThreadScratch(~std::size_t{0}));
+}
+
+namespace {
+
+// Crop, mirror, scale and normalise 64 images of 7x19, channels first, on several threads.
+std::vector<float> augmented(const std::vector<std::uint8_t>& pixels, const StepTable& table) {
+  constexpr std::int64_t n = 64, height = 7, width = 19;
+  std::vector<double> corners, flips;
+  for (std::int64_t i = 0; i < n; ++i) {
+    corners.push_back(double(i % 5 - 2)), corners.push_back(double(i % 9 - 4));
+    flips.push_back(double(i % 2)), flips.push_back(double(i / 2 % 2));
+  }
+  const std::vector<StepCall> calls = {
+      {"crop", {height, width, 3}, corners.data(), 2},
+      {"flip", {}, flips.data(), 2},
+      {"to_float", {}, nullptr, 0},
+      {"normalize", {3, 0.5, 0.4, 0.3, 0.2, 0.3, 0.4}, nullptr, 0},
+      {"to_chw", {}, nullptr, 0},
+  };
+  const Program program(calls, 3, Element::kByte, {{3, height, width}, Element::kFloat}, table);
+  std::vector<float> out(n * 3 * height * width);
+  parallel_for(n, 3, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const SourceImage image{
+          pixels.data() + i * height * width * 3, height, width, 3, width * 3, 3, 1};
+      program.run(image, i, out.data() + i * 3 * height * width);
+    }
+  });
+  return out;
+}
+
+}  // namespace
+
+TEST(programs_give_the_same_bits_on_every_instruction_set) {
+  std::vector<std::uint8_t> pixels(64 * 7 * 19 * 3);
+  for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = std::uint8_t(i * 37 + i / 255);
+  set_num_threads(4);
+  std::vector<float> first;
+  for (const std::string& isa : cpu::available_isas()) {
+    const std::vector<float> out = augmented(pixels, step_table(isa.c_str()));
+    if (first.empty()) first = out;
+    EXPECT(out == first);
+  }
+  // Image 2: corner (0, -2), not mirrored left to right, upside down; its last row comes first.
+  const std::size_t at = 2 * 3 * 7 * 19;
+  EXPECT(first[at] == (3.0f / 255.0f - 0.5f) / 0.2f);
+  const float pixel = pixels[2 * 7 * 19 * 3 + 6 * 19 * 3];
+  EXPECT(first[at + 2] == (pixel / 255.0f - 0.5f) / 0.2f);
+}
+
+TEST(programs_refuse_what_does_not_fit) {
+  const StepTable& table = step_table(cpu::selected_table().isa);
+  const OutputRow bytes{{4, 4, 3}, Element::kByte};
+  EXPECT_THROWS(Program({{"twist", {}, nullptr, 0}}, 3, Element::kByte, bytes, table));
+  EXPECT_THROWS(Program({{"to_float", {}, nullptr, 0}}, 3, Element::kByte, bytes, table));
+  EXPECT_THROWS(Program({}, 1, Element::kByte, bytes, table));
+  EXPECT_THROWS(step_table("sse9"));
+  std::uint8_t pixels[5 * 5 * 3] = {}, out[4 * 4 * 3];
+  const Program none({}, 3, Element::kByte, bytes, table);
+  EXPECT_THROWS(none.run({pixels, 5, 5, 3, 15, 3, 1}, 0, out));
+}
+
+TEST(rows_are_gathered_through_any_strides) {
+  const std::uint16_t source[3][2][2] = {{{1, 2}, {3, 4}}, {{5, 6}, {7, 8}}, {{9, 10}, {11, 12}}};
+  std::uint16_t out[2][2][2];
+  const std::int64_t indices[] = {2, 0};
+  const RowLayout turned{2, 2, {2, 2}, {2, 4}, {4, 2}};  // rows transposed
+  gather_rows(reinterpret_cast<const char*>(source), 8, indices, 2, reinterpret_cast<char*>(out), 8,
+              turned);
+  EXPECT(out[0][0][0] == 9 && out[0][0][1] == 11 && out[0][1][0] == 10 && out[1][0][1] == 3);
+}
