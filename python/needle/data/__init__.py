@@ -25,6 +25,8 @@ from .datasets import (
 )
 from .idx import read_idx, write_idx
 from .loader import DataLoader
+from .npy_files import NpyDataset
+from .packed import PackedDataset, pack
 from .sampler import (
     BatchSampler,
     DistributedSampler,
@@ -36,6 +38,7 @@ from .sampler import (
     WeightedRandomSampler,
 )
 from .stream import IterableDataset
+from .tar_shards import TarShards
 from .transforms import (
     CenterCrop,
     ColorJitter,
@@ -85,6 +88,9 @@ __all__ = [
     "MNISTDataset",
     "MixUp",
     "NDArrayDataset",
+    "NpyDataset",
+    "PackedDataset",
+    "TarShards",
     "Normalize",
     "OneOf",
     "Pad",
@@ -112,6 +118,7 @@ __all__ = [
     "default_collate",
     "download",
     "idx",
+    "pack",
     "pickle_reading",
     "random_source",
     "read_idx",

@@ -69,7 +69,10 @@ def decode_float(
     """As ``decode``, as float32 in 0..1; greys of 16 bits keep all of them."""
     pixels = _decode(source, mode, at_least, name, max_pixels)
     full = np.float32(np.iinfo(pixels.dtype).max)
-    return np.divide(_channels(pixels, CHANNELS[mode]), full, dtype=np.float32)
+    image: npt.NDArray[np.float32] = np.divide(
+        _channels(pixels, CHANNELS[mode]), full, dtype=np.float32
+    )
+    return image
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
