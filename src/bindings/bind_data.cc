@@ -219,6 +219,7 @@ struct Sources {
   std::int64_t row_bytes = 0;
   Integers indices;
   std::vector<data::SourceImage> images;
+  std::vector<py::array> owners;  // a list can lose its items while the GIL is released
 
   data::SourceImage image(std::int64_t i) const {
     if (!rows) return images[i];
@@ -274,13 +275,15 @@ Sources list_of(const py::sequence& list, const py::object& indices) {
       raise_error("run_images: images must have one dtype and one count of channels");
     }
     from.images.push_back(image_of(array, 0));
+    from.owners.push_back(array);
   }
   from.count = static_cast<std::int64_t>(from.images.size());
   return from;
 }
 
+// `owners` keeps the arrays of parameters.
 std::vector<data::StepCall> calls_of(const py::sequence& steps, const py::sequence& parameters,
-                                     std::int64_t count) {
+                                     std::int64_t count, std::vector<py::array>& owners) {
   if (steps.size() != parameters.size()) {
     raise_error("run_images: one array of parameters a step is needed, got " +
                 std::to_string(parameters.size()) + " for " + std::to_string(steps.size()));
@@ -310,6 +313,7 @@ std::vector<data::StepCall> calls_of(const py::sequence& steps, const py::sequen
     }
     call.parameters = static_cast<const double*>(array.data());
     call.parameter_count = array.shape(1);
+    owners.push_back(array);
     calls.push_back(std::move(call));
   }
   return calls;
@@ -342,10 +346,10 @@ void run_images(const py::sequence& steps, const py::sequence& parameters, const
   if (!py::isinstance<py::array>(images) && !PySequence_Check(images.ptr())) {
     raise_error("run_images: images must be an array or a list of arrays");
   }
-  const Sources from = py::isinstance<py::array>(images)
-                           ? rows_of(py::reinterpret_borrow<py::array>(images), indices)
-                           : list_of(py::reinterpret_borrow<py::sequence>(images), indices);
-  const std::vector<data::StepCall> calls = calls_of(steps, parameters, from.count);
+  Sources from = py::isinstance<py::array>(images)
+                     ? rows_of(py::reinterpret_borrow<py::array>(images), indices)
+                     : list_of(py::reinterpret_borrow<py::sequence>(images), indices);
+  const std::vector<data::StepCall> calls = calls_of(steps, parameters, from.count, from.owners);
   const data::OutputRow row = output_of(out, from.count);
   if (from.count == 0) return;  // a list without images says neither dtype nor channels
   const data::Program program(calls, from.channels, from.type, row,
