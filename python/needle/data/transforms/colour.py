@@ -127,7 +127,9 @@ class ColorJitter(_Colour):
                     )
                 value = (max(0.0, 1.0 - value), 1.0 + value)
             object.__setattr__(self, name, interval("ColorJitter", name, value, 0.0))
-        hue = self.hue if isinstance(self.hue, (tuple, list)) else (-self.hue, self.hue)
+        hue = self.hue
+        if not isinstance(hue, (tuple, list)):
+            hue = (-finite("ColorJitter", "hue", hue), hue)
         object.__setattr__(self, "hue", interval("ColorJitter", "hue", hue, -0.5, 0.5))
         probability("ColorJitter", self.p)
 

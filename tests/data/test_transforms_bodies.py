@@ -1,0 +1,283 @@
+"""The definitions of the augmentations against plain loops in float64, Pillow and torch."""
+
+import colorsys
+import math
+
+import numpy as np
+import pytest
+
+from needle import data
+from needle.data.transforms import ImageSpec
+from needle.data.transforms.resampling import axis_taps, fixed_point, nearest_places
+
+DTYPES = ["uint8", "float32"]
+
+
+def image(height=7, width=5, channels=3, dtype="uint8", seed=0):
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, channels))
+    return pixels.astype(dtype) if dtype == "uint8" else (pixels / 255).astype(dtype)
+
+
+def row(*numbers):
+    return np.array(numbers, dtype=np.float64)
+
+
+def loop_window(x, top, left, height, width, fill):
+    out = np.empty((height, width, x.shape[2]), x.dtype)
+    for i in range(height):
+        for j in range(width):
+            inside = 0 <= top + i < x.shape[0] and 0 <= left + j < x.shape[1]
+            out[i, j] = x[top + i, left + j] if inside else fill
+    return out
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [(1, 1), (3, 4), (7, 5), (9, 12)])
+@pytest.mark.parametrize("place", [(0, 0), (2, 1), (-3, -2), (5, 4), (-20, 3), (7, 30)])
+def test_windows(dtype, size, place):
+    x, fill = image(dtype=dtype), 1
+    got = data.RandomCrop(size=size, fill=fill).apply(x, row(*place))
+    np.testing.assert_array_equal(got, loop_window(x, *place, *size, fill))
+    assert got.dtype == x.dtype and got.flags.owndata
+
+
+def test_where_the_middle_is_and_how_fill_is_rounded():
+    x = image()
+    np.testing.assert_array_equal(data.CenterCrop((3, 2))(x), x[2:5, 1:3])
+    np.testing.assert_array_equal(data.CenterCrop(9)(x), loop_window(x, -1, -2, 9, 9, 0))
+    for fill, want in ((2.5, 2), (3.5, 4), (-7, 0), (300, 255)):
+        assert (data.Pad(1, fill)(x)[0] == want).all()
+
+
+@pytest.mark.parametrize("axes", [(0, 1, 2), (2, 0, 1), (1, 0, 2), (2, 1, 0)])
+def test_permute(axes):
+    x, permute = image(), data.Permute(axes)
+    got = permute(x)
+    np.testing.assert_array_equal(got, np.einsum(x, [0, 1, 2], list(axes)))
+    assert got.flags.c_contiguous
+    assert permute.output(ImageSpec(7, 5, 3, "uint8")).shape == got.shape
+
+
+def test_flips():
+    x = image()
+    np.testing.assert_array_equal(data.RandomFlipVertical(1.0)(x), x[::-1])
+    np.testing.assert_array_equal(data.RandomFlipHorizontal().apply(x, row(1, 1)), x[::-1, ::-1])
+
+
+def test_to_float_and_normalize_are_float32_arithmetic():
+    x = np.arange(256, dtype=np.uint8).reshape(16, 16, 1)
+    want = x.astype(np.float32) / np.float32(255)
+    np.testing.assert_array_equal(data.ToFloat()(x), want)
+    assert data.ToFloat()(want) is want
+    got = data.Normalize((0.5,), (0.25,))(x)
+    np.testing.assert_array_equal(got, (x.astype(np.float32) - np.float32(0.5)) / np.float32(0.25))
+
+
+def exact_weights(size, new_size, antialias, i):
+    """The triangle filter at new place i as a dict, by its formula."""
+    ratio = size / new_size
+    reach = max(ratio, 1.0) if antialias else 1.0
+    raw = {j: 1 - abs(j + 0.5 - (i + 0.5) * ratio) / reach for j in range(size)}
+    raw = {j: w for j, w in raw.items() if w > 0}
+    return {j: w / sum(raw.values()) for j, w in raw.items()}
+
+
+@pytest.mark.parametrize("antialias", [True, False])
+@pytest.mark.parametrize("sizes", [(1, 1), (1, 9), (9, 1), (7, 7), (50, 13), (13, 50), (1000, 3)])
+def test_weights_of_an_axis(sizes, antialias):
+    places, weights = axis_taps(*sizes, antialias)
+    whole = fixed_point(weights)
+    assert (whole.sum(axis=1) == 2**14).all()
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-14)
+    for i in range(sizes[1]):
+        dense = np.zeros(sizes[0])
+        np.add.at(dense, places[i], weights[i])
+        want = exact_weights(*sizes, antialias, i)
+        np.testing.assert_allclose(dense[list(want)], list(want.values()), atol=1e-12)
+        np.testing.assert_allclose(dense.sum(), 1, atol=1e-12)
+    off = np.abs(whole - np.rint(weights * 2**14))
+    assert ((off > 0).sum(axis=1) <= 1).all()  # the largest alone is corrected
+
+
+@pytest.mark.parametrize("antialias", [True, False])
+@pytest.mark.parametrize("size", [(1, 1), (7, 5), (3, 11), (20, 2), (14, 10)])
+def test_resize_of_bytes_is_fixed_point(size, antialias):
+    x = image()
+    got = data.Resize(size, antialias=antialias)(x)
+    (rows, down), (columns, across) = (
+        (p, fixed_point(w)) for p, w in (axis_taps(*s, antialias) for s in zip((7, 5), size))
+    )
+    for i, j, c in np.ndindex(*size, 3):
+        line = [
+            (sum(int(w) * int(x[r, k, c]) for w, r in zip(down[i], rows[i])) + 64) >> 7
+            for k in range(5)
+        ]
+        total = sum(int(w) * line[k] for w, k in zip(across[j], columns[j]))
+        assert got[i, j, c] == min(255, max(0, (total + (1 << 20)) >> 21))
+    exact = data.Resize(size, antialias=antialias)(x.astype(np.float64))
+    assert np.abs(got - exact).max() < 0.55
+
+
+def test_a_flat_image_stays_flat_whatever_the_size():
+    for value in (0, 1, 127, 255):
+        flat = np.full((9, 31, 3), value, np.uint8)
+        for size in ((1, 1), (4, 7), (200, 33)):
+            assert (data.Resize(size)(flat) == value).all()
+
+
+@pytest.mark.parametrize("size", [(1, 1), (7, 5), (3, 11), (14, 10)])
+def test_nearest_takes_the_pixel_under_the_new_centre(size):
+    x = image()
+    got = data.Resize(size, method="nearest")(x)
+    for i, j in np.ndindex(*size):
+        assert (got[i, j] == x[int((i + 0.5) * 7 / size[0]), int((j + 0.5) * 5 / size[1])]).all()
+    assert nearest_places(3, 7).tolist() == [0, 0, 1, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_resized_crop_is_a_window_resized(dtype):
+    x = image(20, 30, dtype=dtype)
+    got = data.RandomResizedCrop((6, 9)).apply(x, row(3, 4, 11, 15))
+    np.testing.assert_array_equal(got, data.Resize((6, 9))(x[3:14, 4:19]))
+
+
+def loop_affine(x, m, fill, nearest):
+    """Bilinear (or nearest) by its formula in float64."""
+    out = np.empty(x.shape)
+
+    def at(i, j):
+        inside = 0 <= i < x.shape[0] and 0 <= j < x.shape[1]
+        return x[i, j].astype(np.float64) if inside else np.full(x.shape[2], float(fill))
+
+    for i, j in np.ndindex(*x.shape[:2]):
+        u, v = m[0] * j + m[1] * i + m[2], m[3] * j + m[4] * i + m[5]
+        if nearest:
+            out[i, j] = at(math.floor(v + 0.5), math.floor(u + 0.5))
+            continue
+        j0, i0 = math.floor(u), math.floor(v)
+        f, g = u - j0, v - i0
+        top = (1 - f) * at(i0, j0) + f * at(i0, j0 + 1)
+        out[i, j] = (1 - g) * top + g * ((1 - f) * at(i0 + 1, j0) + f * at(i0 + 1, j0 + 1))
+    return out
+
+
+@pytest.mark.parametrize("method", ["bilinear", "nearest"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("seed", range(4))
+def test_affine(dtype, method, seed):
+    x = image(9, 8, dtype=dtype, seed=seed)
+    m = np.random.default_rng(seed).normal((0.9, 0.1, 0.4, 0, 0.8, 1), 0.3)
+    fill = 100 if dtype == "uint8" else 0.25
+    turned = data.RandomAffine(10, fill=fill, method=method)
+    want = loop_affine(x, m, fill, method == "nearest")
+    # half a step of rounding, and places rounded to 2**-12 of a pixel in a picture of 255 steps
+    atol = 0 if method == "nearest" else 0.5 + 2 * 255 / 4096 if dtype == "uint8" else 1e-6
+    got = turned.apply(x, m)
+    assert got.dtype == x.dtype
+    np.testing.assert_allclose(got, want, atol=atol)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("quarter", [0, 1, 2, 3, -1])
+def test_quarter_turns_are_exact_and_counter_clockwise(dtype, quarter):
+    x = image(6, 6, dtype=dtype)
+    got = data.RandomRotation((90 * quarter, 90 * quarter))(x)
+    np.testing.assert_allclose(got, np.rot90(x, quarter), atol=0 if dtype == "uint8" else 1e-6)
+
+
+def test_affine_scales_moves_and_shears_about_the_middle():
+    def matrix(**options):
+        sizes, words = np.array([[5, 7]]), np.zeros((1, 7), np.uint32)
+        found = data.RandomAffine(**options).parameters(words, sizes)[0]
+        return np.vstack((found.reshape(2, 3), (0, 0, 1)))
+
+    middle = np.array([3, 2, 1.0])
+    np.testing.assert_allclose(matrix(scale=(2, 2)) @ (middle + [2, 2, 0]), middle + [1, 1, 0])
+    np.testing.assert_allclose(matrix(translate=(0.2, 0)) @ middle, middle + [0, 1, 0])
+    np.testing.assert_allclose(matrix(translate=(0, 0.2)) @ middle, middle + [1.4, 0, 0])
+    forward = np.linalg.inv(matrix(shear=(30, 30)))
+    t = math.tan(math.pi / 6)
+    np.testing.assert_allclose(forward[:2, :2], [[1, t], [t, 1]], atol=1e-12)
+    forward = np.linalg.inv(matrix(degrees=(40, 40), scale=(1.5, 1.5)))[:2, :2]
+    c, s = math.cos(math.radians(40)), math.sin(math.radians(40))
+    np.testing.assert_allclose(forward, [[1.5 * c, 1.5 * s], [-1.5 * s, 1.5 * c]], atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_colour_through_a_matrix(dtype, channels):
+    x = image(9, 8, channels, dtype=dtype)
+    white = 255 if dtype == "uint8" else 1
+    m = np.random.default_rng(1).normal(0.3, 0.5, (3, 4)) * [1, 1, 1, white / 3]
+    m[0, 0], m[0, 3] = 1.9, -0.3 * white  # reaches both ends
+    got = data.ColorJitter().apply(x, m.ravel())
+    linear = m[:channels, :channels]
+    want = np.clip(x.astype(np.float64) @ linear.T + m[:channels, 3], 0, white)
+    np.testing.assert_allclose(got, want, atol=0.5001 if dtype == "uint8" else 2e-6)
+    assert got.dtype == x.dtype and (got == 0).any() and (got == white).any()
+
+
+def jitter_row(words=(0, 0, 0, 0, 0), dtype="uint8", channels=3, **options):
+    spec = ImageSpec(4, 4, channels, dtype)
+    drawn = np.array([words], dtype=np.uint32)
+    made = data.ColorJitter(**options).parameters(drawn, np.array([[4, 4]]), spec)
+    return made.reshape(3, 4)
+
+
+def test_jitter_is_brightness_contrast_saturation_and_hue():
+    np.testing.assert_allclose(jitter_row(brightness=(1.5, 1.5)), np.eye(3, 4) * 1.5)
+    want = np.eye(3, 4) * 0.5 + np.eye(4)[3] * 63.75
+    np.testing.assert_allclose(jitter_row(contrast=(0.5, 0.5)), want)
+    want = np.eye(3, 4) * 0.5 + np.eye(4)[3] * 0.25
+    np.testing.assert_allclose(jitter_row(contrast=(0.5, 0.5), dtype="float32"), want)
+    grey = jitter_row(saturation=(0, 0))
+    np.testing.assert_allclose(grey, [[0.299, 0.587, 0.114, 0]] * 3, atol=1e-15)
+    every = jitter_row(brightness=(2, 2), contrast=(3, 3), saturation=(0.5, 0.5), hue=(0.1, 0.1))
+    np.testing.assert_allclose(every[:, :3].sum(axis=1), 6)  # greys stay grey
+    np.testing.assert_allclose(every[:, 3], -2 * 127.5)
+    alone = jitter_row(brightness=(2, 2), contrast=(3, 3), hue=(0.1, 0.1), channels=1)
+    np.testing.assert_allclose(alone[:, :3], np.eye(3) * 6)
+
+
+def test_hue_is_a_turn_in_yiq():
+    from_rgb = np.array(
+        [[0.299, 0.587, 0.114], [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]]
+    )
+    for part in (-0.5, -0.2, 0.0, 0.1, 0.25):
+        c, s = math.cos(2 * math.pi * part), math.sin(2 * math.pi * part)
+        turn = np.array([[1, 0, 0], [0, c, -s], [0, s, c]])
+        want = np.linalg.inv(from_rgb) @ turn @ from_rgb
+        np.testing.assert_allclose(jitter_row(hue=(part, part))[:, :3], want, atol=1e-11)
+    red = colorsys.rgb_to_yiq(0.6, 0.4, 0.4)
+    third = jitter_row(hue=(0.5, 0.5))[:, :3] @ [0.6, 0.4, 0.4]
+    opposite = colorsys.rgb_to_yiq(*third)
+    np.testing.assert_allclose(opposite, [red[0], -red[1], -red[2]], atol=2e-3)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_brightness_and_contrast(dtype):
+    x, white = image(dtype=dtype), 255 if dtype == "uint8" else 1
+    t = data.RandomBrightnessContrast((0.1, 0.1), (0.5, 0.5), p=1)
+    want = np.clip((x.astype(np.float64) - white / 2) * 1.5 + white / 2 + 0.1 * white, 0, white)
+    np.testing.assert_allclose(t(x), want, atol=0.5001 if dtype == "uint8" else 1e-6)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_erasing(dtype):
+    x = image(dtype=dtype)
+    got = data.RandomErasing(fill=1).apply(x, row(2, 1, 3, 4))
+    want = x.copy()
+    want[2:5, 1:5] = 1
+    np.testing.assert_array_equal(got, want)
+    assert data.Cutout(3).apply(x, row(0, 0, 0, 5)) is x
+    assert not (x == got).all()
+
+
+def test_crop_and_resize_chain_agrees_with_torch_on_a_photograph_like_image():
+    torch = pytest.importorskip("torch")
+    ramp = np.add.outer(np.arange(64), 2 * np.arange(96))[..., None] * [1, 0.5, 0.9]
+    x = np.clip(ramp, 0, 255).astype(np.uint8)
+    got = data.Compose([data.CenterCrop((60, 90)), data.Resize((20, 31)), data.ToFloat()])(x)
+    cut = torch.from_numpy(x[2:62, 3:93].transpose(2, 0, 1).astype(np.float64))[None] / 255
+    want = torch.nn.functional.interpolate(cut, (20, 31), mode="bilinear", antialias=True)[0]
+    np.testing.assert_allclose(got, want.numpy().transpose(1, 2, 0), atol=0.55 / 255)
