@@ -23,6 +23,7 @@ from .datasets import (
     ImageFolder,
     MNISTDataset,
 )
+from .doctor import doctor
 from .idx import read_idx, write_idx
 from .loader import DataLoader
 from .npy_files import NpyDataset
@@ -116,6 +117,7 @@ __all__ = [
     "collate",
     "datasets",
     "default_collate",
+    "doctor",
     "download",
     "idx",
     "pack",

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import LoaderTimeout, WorkerError
-from .collate import rebuild, to_tensors
+from .collate import to_tensors
 from .engines.base import Completed, Engine, Request
 from .order import Work
 from .random_source import BATCH_STREAM, keyed
@@ -173,11 +173,12 @@ class LoaderIterator:
         return batch
 
     def _transformed(self, batch: Any, work: Work) -> Any:
-        if self._loader.seed is None:
-            return apply_batch_transforms(self._loader.batch_transforms, batch)
-        with keyed(self._loader.seed, self._progress.epoch, work.first) as draws:
-            draws.seek(BATCH_STREAM)
-            return apply_batch_transforms(self._loader.batch_transforms, batch)
+        loader = self._loader
+        if loader.seed is None:
+            return _in_turn(loader.batch_transforms, batch)
+        with keyed(loader.seed, self._progress.epoch, work.first) as draws:
+            draws.seek(BATCH_STREAM // 2)  # not the numbers of the first sample
+            return _in_turn(loader.batch_transforms, batch)
 
     def _pass_failed(self) -> None:
         """Whoever goes on after an error goes on with the batch after it."""
@@ -194,17 +195,10 @@ class LoaderIterator:
             self._loader._engine_released(self._key)
 
 
-def apply_batch_transforms(transforms: Any, batch: Any) -> Any:
-    """The batch with (images, labels), its first two fields, transformed together."""
-    if not isinstance(batch, (tuple, list)) or len(batch) < 2:
-        raise TypeError(
-            f"DataLoader: batch_transforms need batches (images, labels, ...), got "
-            f"{type(batch).__name__}; return such samples"
-        )
-    images, labels, *others = batch
+def _in_turn(transforms: Any, batch: Any) -> Any:
     for transform in transforms:
-        images, labels = transform(images, labels)
-    return rebuild(batch, [images, labels, *others])
+        batch = transform(batch)
+    return batch
 
 
 def with_mask(batch: Any, work: Work) -> Any:

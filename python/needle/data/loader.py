@@ -40,7 +40,7 @@ class DataLoader:
     shuffle, sampler and drop_last. collate: from a list of samples to a batch (arrays in its
     result become Tensors). transforms: run on each sample's first field, or on a sample that is
     not a tuple or list; augment: by the "worker", in this ("main") process for whole batches, or
-    on the "device". batch_transforms: then called with a whole batch's (images, labels).
+    on the "device". batch_transforms: then called with a whole batch, as NumPy arrays.
     seed: order and the transforms' random numbers become functions of (seed, epoch, index), and
     the loader's state can be saved. device: a device or its name, for the batches.
 
