@@ -111,8 +111,9 @@ def arrow_fields(pa: ModuleType, columns: tuple[Column, ...]) -> list[Any]:
 def _arrow_type(pa: ModuleType, column: Column) -> Any:
     if column.kind == "number":
         dtype = np.dtype(column.dtype)
-        # Arrow packs booleans into bits and has no complex numbers: those stay bytes.
-        return pa.binary(dtype.itemsize) if dtype.kind in "bc" else pa.from_numpy_dtype(dtype)
+        # Arrow packs booleans into bits, and has no complex or long numbers: those stay bytes.
+        as_bytes = dtype.kind in "bc" or dtype.itemsize > 8
+        return pa.binary(dtype.itemsize) if as_bytes else pa.from_numpy_dtype(dtype)
     if column.kind == "array":
         return pa.binary(column.width)
     return pa.large_string() if column.kind == "text" else pa.large_binary()

@@ -40,8 +40,8 @@ def pack(
     A sample is a tuple, list or dict (or a single one) of arrays, numbers, text and bytes, taken
     as the dataset gives it, transforms included; so pack uint8 pixels, and augment on reading.
     encode: "raw" keeps arrays as they are; "jpeg" makes JPEGs of ``quality`` 1..100 of uint8
-    ``(H, W, 1 | 3)``; "keep" copies the files of an ``ImageFolder`` undecoded. progress: a bar
-    where tqdm is installed.
+    ``(H, W, 1 | 3)``; "keep" copies the files of an ``ImageFolder`` undecoded, without its
+    transforms. progress: a bar where tqdm is installed. Named tuples come back as tuples.
 
     The file appears whole or not at all, and replaces an older one at once. It needs its own
     size a second time, for a while, in a hidden folder beside it; what a killed run left there
@@ -184,7 +184,9 @@ def _samples(
 
 def _taken_apart(sample: Any) -> tuple[str, list[str], list[Any]]:
     if isinstance(sample, dict):
-        return "dict", [str(key) for key in sample], list(sample.values())
+        if not all(isinstance(key, str) for key in sample):
+            raise TypeError(f"pack: the keys of a dict must be text, got {list(sample)}")
+        return "dict", list(sample), list(sample.values())
     if isinstance(sample, (tuple, list)):
         kind = "tuple" if isinstance(sample, tuple) else "list"
         return kind, [str(i) for i in range(len(sample))], list(sample)
@@ -267,11 +269,11 @@ def _bar(name: str, total: int, progress: bool) -> Any:
 @contextmanager
 def _scratch_beside(target: Path) -> Iterator[Path]:
     """A hidden folder next to ``target`` that is gone afterwards, whatever happens."""
-    start = f".{target.name}.packing-{socket.gethostname()}-"
+    start = f".{target.name}.packing~{socket.gethostname()}~"
     for left in target.parent.glob(f"{_literal(start)}*"):
-        if not _lives(left.name[len(start) :].split("-")[0]):
+        if not _lives(left.name[len(start) :].split("~")[0]):
             shutil.rmtree(left, ignore_errors=True)
-    folder = target.parent / f"{start}{os.getpid()}-{os.urandom(4).hex()}"
+    folder = target.parent / f"{start}{os.getpid()}~{os.urandom(4).hex()}"
     folder.mkdir()
     try:
         yield folder
@@ -286,6 +288,8 @@ def _literal(name: str) -> str:
 
 def _lives(process: str) -> bool:
     """Whether the process of this number runs (or belongs to somebody else)."""
+    if os.name == "nt":  # where asking would end it
+        return True
     try:
         os.kill(int(process), 0)
     except (ValueError, ProcessLookupError):
