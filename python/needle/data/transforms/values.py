@@ -35,8 +35,8 @@ class ToFloat(Transform):
         return replace(spec, dtype=FLOAT32)
 
     def step(self, spec: ImageSpec) -> Step | None:
-        """``to_float``, for bytes."""
-        return Step("to_float") if spec.native and spec.dtype == np.uint8 else None
+        """``to_float``, which leaves float32 as it is."""
+        return Step("to_float") if spec.native else None
 
 
 @dataclass(frozen=True)
