@@ -41,7 +41,7 @@ std::int64_t side(const char* step, double value) {
 }
 
 double checked_fill(const char* step, double value, Element type) {
-  const bool fits = type == Element::kFloat ? std::isfinite(value)
+  const bool fits = type == Element::kFloat ? std::isfinite(static_cast<float>(value))
                                             : is_integer(value) && value >= 0 && value <= 255;
   if (!fits) {
     refuse(step, std::string("fill must be ") +

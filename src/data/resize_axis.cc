@@ -12,6 +12,7 @@ namespace {
 using Index = std::int64_t;
 
 struct Table : ResizeAxis {
+  std::uint64_t used = 0;  // when it was last asked for
   std::vector<std::int32_t> first_, count_, pairs_;
   std::vector<std::int16_t> weight_;
   std::vector<float> real_;
@@ -114,15 +115,18 @@ void build(Table& table) {
 
 const ResizeAxis& resize_axis(Index in, Index out, bool antialias, bool mirrored) {
   thread_local std::array<Table, 16> tables;
-  thread_local std::size_t next = 0;
-  for (const Table& table : tables) {
+  thread_local std::uint64_t clock = 0;
+  for (Table& table : tables) {
     if (table.in == in && table.out == out && table.antialias == antialias &&
         table.mirrored == mirrored && table.taps > 0) {
+      table.used = ++clock;
       return table;
     }
   }
-  Table& table = tables[next];
-  next = (next + 1) % tables.size();
+  // The one not asked for longest: a resize holds two at once, and the first may have been found.
+  Table& table = *std::min_element(tables.begin(), tables.end(),
+                                   [](const auto& a, const auto& b) { return a.used < b.used; });
+  table.used = ++clock;
   table.in = in;
   table.out = out;
   table.antialias = antialias;
