@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -427,6 +428,24 @@ def test_resizing_through_windows_equals_resizing_a_copy(native: Any) -> None:
         native.run_images(tail, [whole, no_parameters(n)], cut, None, want, 1)
         assert np.array_equal(got, want)
         assert len(np.unique(got)) > 50
+
+
+def test_weights_kept_for_other_sizes_do_not_matter(native: Any) -> None:
+    """A thread keeps the weights of some sizes: a new one must not displace its partner's."""
+    images = pixels((1, 60, 60, 1))
+
+    def resized(height: int, width: int) -> Array:
+        out = np.empty((1, 7, 9, 1), np.uint8)
+        box = np.array([[0, 0, height, width]], float)
+        native.run_images([("resize", (7.0, 9.0, 1.0, 1.0))], [box], images, None, out, 1)
+        return out
+
+    for i in range(40):
+        sizes = [(10 + i, 20 + i), (10, 21 + i), (10 + i % 3, 60 - i)]
+        for size in sizes:
+            with ThreadPoolExecutor(1) as fresh:  # a new thread has kept nothing
+                alone = fresh.submit(resized, *size).result()
+            assert np.array_equal(resized(*size), alone), (i, size)
 
 
 def test_an_identity_affine_is_a_copy(native: Any) -> None:
