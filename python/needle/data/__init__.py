@@ -40,6 +40,7 @@ from .sampler import (
 )
 from .stream import IterableDataset
 from .tar_shards import TarShards
+from .tar_writing import write_tar_shards
 from .transforms import (
     CenterCrop,
     ColorJitter,
@@ -127,4 +128,5 @@ __all__ = [
     "sampler",
     "transforms",
     "write_idx",
+    "write_tar_shards",
 ]
