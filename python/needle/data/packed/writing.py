@@ -7,12 +7,10 @@ have one shape; then the columns are written one after another, from maps, witho
 from __future__ import annotations
 
 import os
-import shutil
-import socket
 import zlib
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -21,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
-from ..decoding import simplejpeg
 from .columns import MAX_WIDTH, Column, Description, arrow_fields, pyarrow
+from .samples import columns_and_bytes, words
+from .scratch import scratch_beside, sync
 
 ENCODINGS = ("raw", "jpeg", "keep")
 
@@ -49,12 +48,12 @@ def pack(
     """
     pa = pyarrow("pack")
     target = Path(path)
-    samples = _samples(dataset, encode, quality)
+    samples = columns_and_bytes(dataset, encode, quality)
     if encode not in ENCODINGS:
         raise ValueError(f"pack: encode must be one of {', '.join(ENCODINGS)}, got {encode!r}")
     if len(dataset) == 0:
         raise DataError("pack: the dataset must have a sample, got none; nothing was written")
-    with _scratch_beside(target) as scratch:
+    with scratch_beside(target) as scratch:
         with _bar(target.name, len(dataset), progress) as bar:
             spools, checksums, structure = _spool(samples, scratch, bar)
         columns = tuple(spool.finish() for spool in spools)
@@ -63,7 +62,7 @@ def pack(
         )
         _write(pa, scratch / "packed", description, spools, checksums)
         os.replace(scratch / "packed", target)
-        _sync(target.parent)
+        sync(target.parent)
     return target
 
 
@@ -83,8 +82,8 @@ class _Spool:
             len(column.shape) != len(mine.shape)
         ):
             raise TypeError(
-                f"expected {_words(mine)} in field {mine.name!r} as in sample 0, got "
-                f"{_words(column)}; give all samples the same fields"
+                f"expected {words(mine)} in field {mine.name!r} as in sample 0, got "
+                f"{words(column)}; give all samples the same fields"
             )
         if column.kind == "array":
             self.fixed &= column.shape == mine.shape
@@ -159,93 +158,6 @@ def _write(
         os.fsync(file.fileno())
 
 
-def _samples(
-    dataset: Any, encode: str, quality: int
-) -> Iterator[tuple[str, list[tuple[Column, Any]]]]:
-    """Each sample as its structure and, for each field, the column and the bytes to write."""
-    if encode == "keep" and not hasattr(dataset, "encoded"):
-        raise TypeError(
-            f"pack: encode='keep' needs a dataset of image files with encoded(index), got "
-            f"{type(dataset).__name__}; use 'raw' or 'jpeg'"
-        )
-    for i in range(len(dataset)):
-        sample = dataset.encoded(i) if encode == "keep" else dataset[i]
-        structure, names, fields = _taken_apart(sample)
-        try:
-            values = [_value(name, field) for name, field in zip(names, fields)]
-        except (TypeError, OverflowError) as error:
-            raise TypeError(f"pack: sample {i}: {error}") from None
-        if encode == "jpeg":
-            values = _as_jpeg(values, quality, i)
-        elif encode == "keep":
-            values[0] = (Column(names[0], "image"), values[0][1])
-        yield structure, values
-
-
-def _taken_apart(sample: Any) -> tuple[str, list[str], list[Any]]:
-    if isinstance(sample, dict):
-        if not all(isinstance(key, str) for key in sample):
-            raise TypeError(f"pack: the keys of a dict must be text, got {list(sample)}")
-        return "dict", list(sample), list(sample.values())
-    if isinstance(sample, (tuple, list)):
-        kind = "tuple" if isinstance(sample, tuple) else "list"
-        return kind, [str(i) for i in range(len(sample))], list(sample)
-    return "single", ["0"], [sample]
-
-
-def _value(name: str, field: Any) -> tuple[Column, Any]:
-    """The column that a value calls for, and its bytes."""
-    if isinstance(field, str):
-        return Column(name, "text"), field.encode()
-    if isinstance(field, bytes):
-        return Column(name, "bytes"), field
-    if isinstance(field, (bool, int, float)) and not isinstance(field, np.generic):
-        kind = type(field).__name__
-        dtype = {"bool": "bool", "float": "float64"}.get(kind, "int64")
-        return Column(name, "number", dtype, python=kind), np.array(field, dtype).tobytes()
-    found = np.asarray(field)
-    if found.dtype.kind not in "biufc":
-        raise TypeError(
-            f"field {name!r} must be an array of numbers, a number, text or bytes, got "
-            f"{type(field).__name__}; turn it into one of them"
-        )
-    found = found.astype(found.dtype.newbyteorder("<"), order="C", copy=False)
-    kind = "array" if found.ndim else "number"
-    return Column(name, kind, found.dtype.name, found.shape), found.tobytes()
-
-
-def _as_jpeg(values: list[tuple[Column, Any]], quality: int, index: int) -> list[Any]:
-    """``values`` with every uint8 ``(H, W, 1 | 3)`` compressed."""
-    library = simplejpeg()
-    if library is None:
-        raise ImportError(
-            "pack: writing JPEG needs simplejpeg, which is not installed; "
-            "pip install 'needle[images]' or pip install simplejpeg"
-        )
-    found, images = [], 0
-    for column, content in values:
-        pixels = column.kind == "array" and column.dtype == "uint8" and len(column.shape) == 3
-        if pixels and column.shape[2] in (1, 3) and 0 not in column.shape:
-            mode, space = ("RGB", "RGB") if column.shape[2] == 3 else ("L", "GRAY")
-            image = np.frombuffer(content, np.uint8).reshape(column.shape)
-            content = library.encode_jpeg(image, quality=quality, colorspace=space)
-            column, images = Column(column.name, "image", mode=mode), images + 1
-        found.append((column, content))
-    if not images:
-        raise TypeError(
-            f"pack: sample {index}: encode='jpeg' needs an image as uint8 (H, W, 3) or (H, W, 1), "
-            f"got {', '.join(_words(column) for column, _ in values)}; open the dataset with "
-            f"dtype='uint8', layout='HWC'"
-        )
-    return found
-
-
-def _words(column: Column) -> str:
-    if column.kind in ("number", "array"):
-        return f"{column.dtype} {column.shape}"
-    return f"{column.kind} ({column.mode})" if column.kind == "image" else column.kind
-
-
 def _layout(dataset: Any, encode: str) -> str | None:
     return getattr(dataset, "layout", None) if encode == "raw" else "HWC"
 
@@ -264,48 +176,3 @@ def _bar(name: str, total: int, progress: bool) -> Any:
     except ImportError:
         return nullcontext()
     return tqdm(desc=f"packing {name}", total=total, unit=" samples", leave=False)
-
-
-@contextmanager
-def _scratch_beside(target: Path) -> Iterator[Path]:
-    """A hidden folder next to ``target`` that is gone afterwards, whatever happens."""
-    start = f".{target.name}.packing~{socket.gethostname()}~"
-    for left in target.parent.glob(f"{_literal(start)}*"):
-        if not _lives(left.name[len(start) :].split("~")[0]):
-            shutil.rmtree(left, ignore_errors=True)
-    folder = target.parent / f"{start}{os.getpid()}~{os.urandom(4).hex()}"
-    folder.mkdir()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _literal(name: str) -> str:
-    """``name`` for glob, with nothing in it a pattern."""
-    return "".join(f"[{letter}]" if letter in "[*?" else letter for letter in name)
-
-
-def _lives(process: str) -> bool:
-    """Whether the process of this number runs (or belongs to somebody else)."""
-    if os.name == "nt":  # where asking would end it
-        return True
-    try:
-        os.kill(int(process), 0)
-    except (ValueError, ProcessLookupError):
-        return False
-    except OSError:
-        return True
-    return True
-
-
-def _sync(folder: Path) -> None:
-    """Makes a new name in ``folder`` last; systems that cannot open folders do it themselves."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
