@@ -107,3 +107,21 @@ def test_without_the_hook_batches_are_numpy(no_tensors):
     assert collate.to_tensors(batch) is batch
     got = next(iter(needle.data.DataLoader(needle.data.ArrayDataset(np.arange(4)), 2)))
     assert isinstance(got[0], np.ndarray) and got[0].tolist() == [0, 1]
+
+
+def test_a_leaf_may_stay_a_list_where_its_shapes_differ():
+    samples = [(np.zeros(2), 1), (np.zeros(3), 2)]
+    part = collate.collate_slice(samples, ragged=0)
+    images, labels = part.batch()
+    assert isinstance(images, list) and [x.shape for x in images] == [(2,), (3,)]
+    assert labels.tolist() == [1, 2]
+    with pytest.raises(ShapeError, match="one shape"):
+        collate.collate_slice(samples, ragged=1)
+
+
+def test_a_leaf_that_is_ready_is_not_stacked_again():
+    ready = np.arange(6).reshape(2, 3)
+    part = collate.collate_slice([(row, i) for i, row in enumerate(ready)], ready=ready)
+    assert part.leaves[0] is ready and part.placed == (False, False)
+    again = collate.collate_slice([(row, 0) for row in ready], [ready], ready=ready)
+    assert again.placed == (True, False)

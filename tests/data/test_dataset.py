@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from needle import data
+from needle.data.random_source import keyed
 from needle.errors import ShapeError
 
 
@@ -135,3 +136,63 @@ def test_a_concatenation_counts_through():
         both[10]
     with pytest.raises(ValueError, match="at least one dataset"):
         data.ConcatDataset()
+
+
+@pytest.mark.parametrize("layout", ["CHW", "HWC"])
+def test_images_as_bytes(layout):
+    images, dataset = image_arrays(layout=layout, dtype="uint8")
+    want = images.transpose(0, 3, 1, 2) if layout == "CHW" else images
+    item, label = dataset[2]
+    assert item.dtype == np.uint8 and item.flags.c_contiguous and label == 2
+    np.testing.assert_array_equal(item, want[2])
+    for batch in (dataset[1:4], dataset.fetch(np.array([1, 2, 3]))):
+        np.testing.assert_array_equal(batch[0], want[1:4])
+        assert batch[0].dtype == np.uint8 and batch[1].dtype == np.int64
+    item[:] = 0
+    assert images[2].max() > 0  # an item is the caller's own
+    with pytest.raises(ValueError, match="dtype must be 'float32' or 'uint8', got 'int8'"):
+        image_arrays(dtype="int8")
+
+
+def test_arrays_in_memory_and_where_their_rows_are():
+    images, dataset = image_arrays()
+    assert dataset.in_memory()[0] is images
+    subset = data.Subset(data.Subset(dataset, [5, 4, 3]), [2, 0])
+    assert subset.in_memory()[0] is images
+    assert subset.rows(np.array([1, 0, 1])).tolist() == [5, 3, 5]
+    assert data.ConcatDataset(dataset, dataset).in_memory() is None
+    assert Squares().in_memory() is None and data.Subset([1, 2], [0]).in_memory() is None
+
+
+def test_what_samples_are_is_known_beforehand():
+    def spec(dataset):
+        fields = dataset.sample_spec()
+        return fields and [(field.row_shape, field.dtype.name) for field in fields]
+
+    dataset = image_arrays()[1]
+    assert spec(dataset) == [((2, 4, 3), "float32"), ((), "int64")]
+    assert spec(image_arrays(layout="HWC", dtype="uint8")[1])[0] == ((4, 3, 2), "uint8")
+    cropped = image_arrays(transforms=[data.RandomCrop(size=2)])[1]
+    assert spec(cropped)[0] == ((2, 2, 2), "float32")
+    for whole in (data.Subset(dataset, [0]), data.ConcatDataset(dataset, data.Subset(dataset, []))):
+        assert spec(whole) == spec(dataset)
+    assert spec(data.ConcatDataset(dataset, cropped)) is None
+    assert spec(image_arrays(transforms=[lambda x: x])[1]) is None
+    assert spec(data.ArrayDataset(np.zeros((3, 2)), np.zeros(3, "i4"))) == [
+        ((2,), "float64"),
+        ((), "int32"),
+    ]
+
+
+def test_random_transforms_of_a_dataset_count_their_streams_in_order():
+    flip = data.RandomFlipHorizontal()
+    images, dataset = image_arrays(60, transforms=[flip, flip], layout="HWC", dtype="uint8")
+    flips = []
+    for index in range(60):
+        with keyed(0, 0, index):
+            image = dataset[index][0]
+        with keyed(0, 0, index):
+            twice = flip(flip(images[index]))
+        np.testing.assert_array_equal(image, twice)
+        flips.append(np.array_equal(image, images[index]))
+    assert 10 < sum(flips) < 50  # two draws of one stream would always cancel out

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from needle import data
-from needle.data.engines.base import Request
+from needle.data.engines.base import AT_ONCE, Request
 from needle.data.pipeline import Pipeline
 from needle.data.random_source import LOADER_STREAM, keyed, random_source
 from needle.data.stages import Clock, measured
@@ -304,7 +304,7 @@ def test_progress_is_told_before_each_sample_is_read():
     assert seen == [("next", 4), ("read", 4), ("next", 2), ("read", 2)]
     seen.clear()
     Pipeline(watched.inner).prepare(request(4, 2), progress=seen.append)
-    assert seen == [4]
+    assert seen == [AT_ONCE]
 
 
 def test_global_generators_are_seeded_a_sample_where_asked():

@@ -13,7 +13,16 @@ from needle.data.plan import Chain, compile_plan, placed, spec_of
 from needle.data.random_source import keyed, random_source
 from needle.data.segments import Keys
 from needle.data.structure import tagged_sample
-from needle.data.transforms import Compose, ImageSpec, OneOf, Step, ToCHW, Transform
+from needle.data.transforms import (
+    ColorJitter,
+    Compose,
+    ImageSpec,
+    OneOf,
+    RandomFlipVertical,
+    Step,
+    ToCHW,
+    Transform,
+)
 
 
 @dataclass(frozen=True)
@@ -209,6 +218,16 @@ def test_what_is_known_of_the_output():
     assert compile_plan([Add(), jitter, Add()], spec).output is None
 
 
+def test_a_choice_that_would_touch_other_images_is_made_in_python():
+    chain = [OneOf([ColorJitter(0.5), RandomFlipVertical()], p=0.5)]
+    assert compile_plan(chain, ImageSpec(4, 4, 3, "u1")).segments[0].kind == "native"
+    plan = compile_plan(chain, ImageSpec(4, 4, 3, "f4"))  # colour clips to 0..1
+    assert plan.segments[0].kind == "python"
+    images = (pixels(16, 4, 4, 3, dtype="f4") - 300) / 100
+    got = plan.run(images, None, Keys(1, 0, np.arange(16)))
+    np.testing.assert_array_equal(got, one_by_one(chain, images, None, 1, 0, np.arange(16)))
+
+
 def test_explain_names_what_runs_in_python_and_why():
     chain = [Add(), Halve(), jitter, OneOf([Halve(), Add()]), Add(native=False)]
     text = compile_plan(chain, ImageSpec(8, 8, 3, "u1")).explain("steps")
@@ -216,7 +235,9 @@ def test_explain_names_what_runs_in_python_and_why():
     assert "jitter: in Python, image by image: it is a callable without a native form" in text
     assert "OneOf, Add: as the images that come out of that allow" in text
     text = compile_plan(chain[3:], ImageSpec(8, 8, 3, "u1")).explain("steps")
-    assert "OneOf: in Python, image by image: it chooses among transforms that change" in text
+    assert (
+        "OneOf: in Python, image by image: it chooses among transforms of which some change" in text
+    )
     text = compile_plan([Add()], ImageSpec(8, 8, 3, "f8")).explain("steps")
     assert "kernels take uint8 and float32 (H, W, C), not HWC images 8 x 8 x 3 of float64" in text
     text = compile_plan([Add()], ImageSpec(8, 8, 3, "u1")).explain("nowhere")

@@ -16,7 +16,7 @@ from ..errors import ShapeError
 from .plan import Chain, placed, row_fields
 from .segments import Part
 from .structure import Field
-from .transforms import Compose, Normalize, ToCHW, contains
+from .transforms import Compose, Normalize, ToCHW, ToFloat, contains
 
 Transform = Callable[[Any], Any]
 Indices = npt.NDArray[np.int64]
@@ -172,7 +172,8 @@ class ImageArrays(Dataset):
 
     def row_chain(self) -> tuple[Part, ...]:
         """To floats, the transforms, to the layout; what surrounds them draws nothing."""
-        before = [] if self.dtype == "uint8" else [Part(Normalize(0.0, float(self.scale)), 0)]
+        to_float = ToFloat() if self.scale == 255 else Normalize(0.0, float(self.scale))
+        before = [] if self.dtype == "uint8" else [Part(to_float, 0)]
         after = [Part(ToCHW(), 0)] if self.layout == "CHW" else []
         return (*before, *placed(self.transforms), *after)
 

@@ -8,7 +8,7 @@ segments.py's. pipeline.py makes and runs chains.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -34,6 +34,8 @@ from .transforms import Compose, ImageSpec, OneOf, Transform, output_of, streams
 Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
 
+LAST_STEPS = ("to_chw", "permute")
+"""After them the axes are others, which the kernels take as the order to write in."""
 MOST_PLANS = 512
 """How many kinds of images a chain keeps plans for."""
 
@@ -240,10 +242,22 @@ def _compile(chain: Chain, spec: ImageSpec | None) -> Plan:
 
 def _segments(parts: Sequence[Part]) -> Iterator[Segment]:
     for kind, group in groupby(parts, key=_kind):
-        alike = tuple(group)
-        last = alike[-1]
-        output = None if last.spec is None else output_of(last.transform, last.spec)
-        yield Segment(kind, alike, last.spec if last.choices else output)
+        for alike in _runs(group):
+            last = alike[-1]
+            output = None if last.spec is None else output_of(last.transform, last.spec)
+            yield Segment(kind, alike, last.spec if last.choices else output)
+
+
+def _runs(parts: Iterable[Part]) -> Iterator[tuple[Part, ...]]:
+    """Cut after every step that a call ends with."""
+    run: list[Part] = []
+    for part in parts:
+        run.append(part)
+        if part.step is not None and part.step.name in LAST_STEPS:
+            yield tuple(run)
+            run = []
+    if run:
+        yield tuple(run)
 
 
 def _kind(part: Part) -> str:
@@ -266,7 +280,10 @@ def _settled(part: Part) -> Part:
     """The part with its native step, or the reason why there is none."""
     transform, spec = part.transform, part.spec
     if isinstance(transform, OneOf):
-        return replace(part, why="it chooses among transforms that change the image's shape")
+        return replace(
+            part,
+            why="it chooses among transforms of which some change images not meant",
+        )
     if not _is_described(transform):
         return replace(part, why="it is a callable without a native form")
     if spec is None:
@@ -283,7 +300,12 @@ def _is_masked(part: Part, spec: ImageSpec) -> bool:
     """Whether a child of a OneOf can run as a step that leaves the other images alone."""
     if not _is_described(part.transform) or output_of(part.transform, spec) != spec:
         return False
-    return part.step is None or part.transform.identity(np.full((1, 2), 8)) is not None
+    if part.step is None:
+        return True
+    if part.step.name == "colour" and spec.dtype != np.uint8:
+        return False  # it clips floats to 0..1 whatever its matrix
+    sizes = np.array([[8 if size is None else size for size in (spec.height, spec.width)]])
+    return part.transform.identity(sizes) is not None
 
 
 def _children(one_of: OneOf, stream: int, choices: tuple[Choice, ...]) -> Iterator[Part]:

@@ -210,15 +210,24 @@ def _mask(
 
 
 def _sizes_after(part: Part, sizes: Integers) -> Integers:
-    """The sizes of the images after a transform, each by its own."""
+    """The first two sizes of the images after a transform, each image by its own."""
     if part.choices or part.spec is None or not len(sizes):  # one of several keeps the size
         return sizes
+    if not varies(part.spec):
+        return _first_sizes(output_of(part.transform, part.spec), sizes)
     found, places = np.unique(sizes, axis=0, return_inverse=True)
     after = []
-    for height, width in found.tolist():
+    for row in found:
+        height, width = row.tolist()
         made = output_of(part.transform, replace(part.spec, height=height, width=width))
-        after.append((height, width) if made is None else (made.height, made.width))
+        after.append(_first_sizes(made, row[None])[0])
     return np.array(after, np.int64)[places.reshape(-1)]
+
+
+def _first_sizes(made: ImageSpec | None, sizes: Integers) -> Integers:
+    if made is None:
+        return sizes
+    return np.tile(np.array(made.shape[:2], np.int64), (len(sizes), 1))
 
 
 def _define(segment: Segment, images: Images, keys: Keys, drawn: Sequence[_Drawn]) -> list[Any]:

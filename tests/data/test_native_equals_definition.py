@@ -1,0 +1,192 @@
+"""Chains of transforms run natively are equal to calling them one by one, to the last bit.
+
+One exception: floating images that are resized are sums of many products, which are pinned in
+order but not in the instructions of every machine, so they may differ by the rounding of a sum
+(1e-6 of 0..1), and so may what is made of them.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from needle.data import native
+from needle.data import transforms as T
+from needle.data.plan import Chain, compile_plan, placed, spec_of
+from needle.data.random_source import keyed
+from needle.data.segments import Keys
+from needle.data.transforms import Compose, ImageSpec, OneOf, output_of
+
+pytestmark = pytest.mark.skipif(not native.has("run_images"), reason="the kernels are not built")
+
+SIZES = st.integers(1, 40)
+UNIT = st.sampled_from([0.0, 0.3, 1.0])
+
+
+def chance():
+    return st.sampled_from([0.5, 1.0])
+
+
+def geometry(spec):
+    """Transforms that keep size and type."""
+    fill = st.sampled_from([0.0, 1.0] if spec.dtype != np.uint8 else [0.0, 7.0, 255.0])
+    method = st.sampled_from(["nearest", "bilinear"])
+    return [
+        st.builds(T.RandomFlipHorizontal, chance()),
+        st.builds(T.RandomFlipVertical, chance()),
+        st.builds(T.RandomCrop, st.integers(0, 50), fill=fill, p=chance()),
+        st.builds(T.RandomRotation, st.sampled_from([10.0, 180.0]), chance(), fill, method),
+        st.builds(
+            T.RandomAffine,
+            st.just(20.0),
+            st.sampled_from([0.0, 0.3]),
+            st.just((0.5, 2.0)),
+            st.sampled_from([0.0, 15.0]),
+            chance(),
+            fill,
+            method,
+        ),
+        st.builds(T.RandomErasing, chance(), fill=fill),
+        st.builds(T.Cutout, st.integers(1, 20), p=chance(), fill=fill),
+    ]
+
+
+def colours():
+    return [
+        st.builds(T.RandomBrightnessContrast, UNIT, UNIT, p=chance()),
+        st.builds(T.ColorJitter, UNIT, UNIT, UNIT, st.sampled_from([0.0, 0.2]), p=chance()),
+    ]
+
+
+def sizing():
+    methods = st.sampled_from(["nearest", "bilinear"])
+    return [
+        st.builds(T.RandomCrop, st.integers(0, 4), st.tuples(SIZES, SIZES)),
+        st.builds(T.CenterCrop, st.tuples(SIZES, SIZES)),
+        st.builds(T.Pad, st.tuples(st.integers(0, 5), st.integers(0, 5)), UNIT),
+        st.builds(T.Resize, st.tuples(SIZES, SIZES), st.booleans(), methods),
+        st.builds(T.Resize, SIZES, st.booleans(), methods),
+        st.builds(T.RandomResizedCrop, st.tuples(SIZES, SIZES), method=methods),
+        st.just(T.Permute((1, 0, 2))),
+    ]
+
+
+@st.composite
+def chains(draw, spec):
+    """A list of transforms that images of this kind can go through."""
+    found = []
+    for _ in range(draw(st.integers(0, 5))):
+        kinds = geometry(spec)
+        if spec.channels in (1, 3):
+            kinds += colours()
+        if draw(st.integers(0, 4)) == 0:
+            made = draw(st.lists(st.one_of(kinds), min_size=1, max_size=3))
+            found.append(OneOf(made, draw(chance())))
+            continue
+        kinds += sizing() + [st.just(T.ToFloat())]
+        if draw(st.integers(0, 5)) == 0:
+            kinds = [st.just(T.Normalize(0.4, 0.25))]
+        found.append(draw(st.one_of(kinds)))
+        spec = output_of(found[-1], spec)
+    ends = [
+        [],
+        [T.ToCHW()],
+        [T.Permute((2, 1, 0))],
+        [T.ToFloat(), T.Normalize(0.5, 0.2), T.ToCHW()],
+    ]
+    return found + draw(st.sampled_from(ends))
+
+
+def pixels(shape, dtype, seed):
+    image = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+    return image if dtype == "uint8" else (image / np.float32(255)).astype(dtype)
+
+
+def one_by_one(chain, images, indices, seed, samples):
+    made = []
+    for i, sample in enumerate(samples.tolist()):
+        with keyed(seed, 1, sample):
+            made.append(Compose(chain)(images[i if indices is None else indices[i]]))
+    return made
+
+
+def assert_equal(got, want, chain, dtype):
+    assert len(got) == len(want)
+    sums = any(isinstance(t, (T.Resize, T.RandomResizedCrop)) for t in chain) and any(
+        x.dtype != np.uint8 for x in want
+    )
+    for a, b in zip(got, want):
+        assert a.shape == b.shape and a.dtype == b.dtype
+        if sums:
+            scale = max(1.0, float(np.abs(b).max(initial=0)))
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-6 * 8 * scale)
+        else:
+            np.testing.assert_array_equal(a, b)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data(), st.sampled_from(["uint8", "float32"]), st.sampled_from([1, 3, 4]))
+def test_arrays(data, dtype, channels):
+    height, width, seed = data.draw(SIZES), data.draw(SIZES), data.draw(st.integers(0, 2**64 - 1))
+    images = pixels((4, height, width, channels), dtype, seed)
+    if data.draw(st.booleans(), "channels first in memory"):
+        images = np.ascontiguousarray(images.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
+    chain = data.draw(chains(ImageSpec(height, width, channels, np.dtype(dtype))))
+    indices = np.array(data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=6)))
+    samples = indices + data.draw(st.integers(-5, 2**40))
+    want = one_by_one(chain, images, indices, seed, samples)
+    threads = data.draw(st.sampled_from([0, 1]))
+    keys = Keys(seed, 1, samples)
+    got = Chain(placed(chain)).run(images, indices, keys, None, threads)
+    assert_equal(got, want, chain, dtype)
+    row = want[0]
+    slots = np.full((len(indices), row.size + 3), 77, row.dtype)
+    out = slots[:, : row.size].reshape(len(indices), *row.shape)
+    again = Chain(placed(chain)).run(images, indices, keys, out, threads)
+    assert again is out or not len(chain)
+    assert_equal(out if again is out else again, got, [], dtype)
+    assert (slots[:, row.size :] == 77).all()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data(), st.sampled_from(["uint8", "float32"]), st.sampled_from([1, 3, 4]))
+def test_lists_of_images_of_many_sizes(data, dtype, channels):
+    sizes = data.draw(st.lists(st.tuples(SIZES, SIZES), min_size=1, max_size=5))
+    seed = data.draw(st.integers(0, 2**64 - 1))
+    images = [pixels((*size, channels), dtype, i) for i, size in enumerate(sizes)]
+    if data.draw(st.booleans(), "mirrored views"):
+        images = [image[::-1, ::-1] for image in images]
+    chain = data.draw(chains(ImageSpec(None, None, channels, np.dtype(dtype))))
+    samples = np.arange(len(images)) * 3
+    want = one_by_one(chain, images, None, seed, samples)
+    got = Chain(placed(chain)).run(images, None, Keys(seed, 1, samples), None, 1)
+    assert_equal(got, want, chain, dtype)
+
+
+def test_the_chains_above_do_run_natively():
+    """Else the comparisons would be of the definitions with themselves."""
+    spec = ImageSpec(32, 32, 3, np.dtype(np.uint8))
+    every = [
+        T.RandomFlipHorizontal(), T.RandomFlipVertical(), T.RandomCrop(4), T.RandomRotation(10.0),
+        T.RandomAffine(10.0), T.RandomErasing(), T.Cutout(4), T.ColorJitter(0.2),
+        T.RandomBrightnessContrast(), T.CenterCrop(20), T.Pad(2), T.Resize(16),
+        T.RandomResizedCrop(12), OneOf([T.RandomFlipVertical(), T.ColorJitter(0.1)]),
+        T.Permute((1, 0, 2)), T.ToFloat(), T.Normalize(0.5, 0.5), T.ToCHW(),
+    ]  # fmt: skip
+    assert compile_plan(every, spec).is_one_call()
+
+
+def test_bytes_of_cifars_layout_become_normalised_floats():
+    images = pixels((5, 3, 32, 32), "uint8", 0).transpose(0, 2, 3, 1)
+    chain = [
+        T.RandomCrop(4),
+        T.RandomFlipHorizontal(),
+        T.ToFloat(),
+        T.Normalize((0.49, 0.48, 0.44), (0.24, 0.24, 0.26)),
+        T.ToCHW(),
+    ]
+    indices = np.array([4, 0, 4, 2])
+    plan = compile_plan(chain, spec_of(images))
+    assert plan.is_one_call()
+    got = plan.run(images, indices, Keys(1, 1, indices))
+    assert_equal(got, one_by_one(chain, images, indices, 1, indices), [], "float32")
