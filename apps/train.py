@@ -8,6 +8,7 @@ stopped by Ctrl-C (saved).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import math
 import os
@@ -33,7 +34,7 @@ from apps.training.interruption import Interrupted, StopRequest
 from apps.training.report import write_metrics, write_report
 from apps.training.run import Progress, Run
 from apps.training.settings import OPTIMIZERS, SCHEDULES, Settings, resumed
-from apps.training.sources import SOURCES, find_source
+from apps.training.sources import SOURCES, Workers, find_source
 from needle import config
 from needle.errors import CheckpointError, DataError, NeedleError
 
@@ -60,6 +61,13 @@ def parser() -> argparse.ArgumentParser:
     add("--weight-decay", type=_number(float, "0 or more", lambda x: 0 <= x < math.inf))
     in_range = _number(int, "0 to 2**32 - 1", lambda x: 0 <= x < 2**32)
     add("--seed", type=in_range, help="of weights, order and augmentation (default: 0)")
+    add(
+        "--workers",
+        type=_number(int, "0 or more", lambda x: x >= 0),
+        default=0,
+        help="that prepare batches (default: 0, the program itself); the batches are the same",
+    )
+    add("--engine", help="what the workers are: processes (the default) or threads")
     add("--out", type=Path, help="folder for what comes out (default: runs/MODEL-DATA)")
     add("--resume", action="store_true", help="go on with the run in --out")
     return result
@@ -86,24 +94,33 @@ def train(options: dict[str, Any]) -> int:
         raise ImportError(f"training needs {', '.join(missing)}; pip install 'needle[train]'")
     data_dir = options.pop("data_dir") or Path(config.DATA_DIR.read())
     download, resume, out = (options.pop(name) for name in ("download", "resume", "out"))
+    workers = _workers(options.pop("workers"), options.pop("engine"))
     out = out or Path("runs", f"{options['model'] or 'lenet5'}-{options['data'] or 'digits'}")
     checkpoint = out / CHECKPOINT
     settings = _saved_settings(checkpoint, options) if resume else new_settings(options)
     try:
-        run = Run(settings, data_dir, download)
+        run = Run(settings, data_dir, download, workers)
     except DataError as error:
         raise DataError(f"{error} (on this command line: --data-dir DIR, --download)") from error
-    _make_folder(out)
-    if resume:
-        run.resume(checkpoint)
-    else:
-        _keep_unfinished(checkpoint)
-    _say_start(run, resume)
+    with contextlib.closing(run):
+        _make_folder(out)
+        if resume:
+            run.resume(checkpoint)
+        else:
+            _keep_unfinished(checkpoint)
+        _say_start(run, resume)
+        seconds = _train(run, out, checkpoint)
+    _finish(run, out, seconds)
+    return 0
+
+
+def _train(run: Run, out: Path, checkpoint: Path) -> float:
+    """All epochs that are left; the seconds they took."""
     started = time.perf_counter()
 
     def after_epoch(progress: Progress) -> None:
         write_metrics(out / "metrics.csv", progress.history)
-        print(_epoch_line(progress.history[-1], settings.epochs), flush=True)
+        print(_epoch_line(progress.history[-1], run.settings.epochs), flush=True)
 
     with StopRequest() as stop:
         try:
@@ -112,8 +129,15 @@ def train(options: dict[str, Any]) -> int:
             again = command(f"--out {out} --resume")
             print(f"stopped; saved in {checkpoint}; go on with: {again}")
             raise
-    _finish(run, out, time.perf_counter() - started)
-    return 0
+    return time.perf_counter() - started
+
+
+def _workers(count: int, engine: str | None) -> Workers:
+    if engine is not None and not count:
+        raise NeedleError(
+            f"--engine: {engine} has to have workers, got --workers 0; give --workers 2"
+        )
+    return Workers(count, engine)
 
 
 def _make_folder(out: Path) -> None:

@@ -23,7 +23,7 @@ from needle.errors import NeedleError
 from .evaluation import Evaluation, evaluate
 from .interruption import Interrupted, StopRequest
 from .settings import Settings, build_optimizer, build_schedule
-from .sources import evaluation_loader, find_source, open_split, training_loader
+from .sources import Workers, evaluation_loader, find_source, open_split, training_loader
 
 EVALUATION_BATCH = 500
 
@@ -50,14 +50,19 @@ class Progress:
 class Run:
     """A model in training on one data set. Building it reads the data and draws the weights."""
 
-    def __init__(self, settings: Settings, data_dir: Path, download: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        data_dir: Path,
+        download: bool = False,
+        workers: Workers | None = None,
+    ) -> None:
         self.settings = settings
         image_size = find_model(settings.model).image_size  # type: ignore[attr-defined]
         source = find_source(settings.data)
         device = needle.device(settings.device)
         training = source.open(data_dir, True, download)
         self.classes: tuple[str, ...] = training.classes
-        train = open_split(source, training, image_size)
         self.test = open_split(source, source.open(data_dir, False, download), image_size)
         np.random.seed(settings.seed)
         self.model = build_model(
@@ -66,15 +71,21 @@ class Run:
             num_classes=len(self.classes),
             device=device,
         )
-        self.loader = training_loader(source, train, settings.batch_size, settings.seed, device)
+        self.loader = training_loader(
+            source, training, image_size, settings.batch_size, settings.seed, device, workers
+        )
         self.test_loader = evaluation_loader(self.test, EVALUATION_BATCH, device)
-        self.samples = len(train)
+        self.samples = len(training)
         self.loss_function = nn.CrossEntropyLoss()
         self.optimizer = build_optimizer(settings, self.model.parameters())
         total_steps = settings.epochs * len(self.loader)
         self.schedule = build_schedule(settings, self.optimizer, total_steps)
         self.progress = Progress()
         self.evaluation: Evaluation | None = None
+
+    def close(self) -> None:
+        """Ends the loader's workers."""
+        self.loader.close()
 
     # ---- checkpoints -------------------------------------------------------------------------
 

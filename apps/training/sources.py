@@ -1,7 +1,7 @@
 """Data sets by name, each with the recipe that trains small CNNs well on it.
 
-A source gives prepared arrays: resized or padded to the model's image size and normalised once,
-not in every epoch. Reading files is needle.data's. A new source is one row of SOURCES.
+Training images are prepared anew in every epoch, by the loader; those to test on once, as arrays.
+Reading files is needle.data's. A new source is one row of SOURCES.
 """
 
 from __future__ import annotations
@@ -124,21 +124,45 @@ def fitting(size: tuple[int, int], wanted: tuple[int, int]) -> data.Transform | 
     return data.Resize(wanted)
 
 
+@dataclass(frozen=True)
+class Workers:
+    """Who prepares the training batches; they are the same whoever does.
+
+    count: 0 is the program itself. engine: "processes" or "threads", None for the loader's choice.
+    """
+
+    count: int = 0
+    engine: str | None = None
+
+
 def training_loader(
-    source: Source, split: Split, batch_size: int, seed: int, device: Any
+    source: Source,
+    dataset: Any,
+    image_size: tuple[int, int],
+    batch_size: int,
+    seed: int,
+    device: Any,
+    workers: Workers | None = None,
 ) -> data.DataLoader:
-    """Shuffled, augmented batches whose order and random numbers depend on (seed, epoch) alone."""
-    if source.augment:
-        return data.DataLoader(
-            data.ArrayDataset(split.images, split.labels),
-            batch_size,
-            shuffle=True,
-            transforms=[*source.augment, data.ToCHW()],
-            seed=seed,
-            device=device,
-        )
-    plain = data.ArrayDataset(_channels_first(split.images), split.labels)
-    return data.DataLoader(plain, batch_size, shuffle=True, seed=seed, device=device)
+    """Shuffled, augmented batches whose order and random numbers depend on (seed, epoch) alone.
+
+    The pixels stay bytes in memory; one pass over them makes a batch, fitted, normalised,
+    augmented and channels first.
+    """
+    fit = fitting(tuple(dataset[0][0].shape[:2]), image_size)
+    before = () if fit is None else (fit,)
+    normalize = data.Normalize(source.mean, source.std)
+    workers = workers or Workers()
+    return data.DataLoader(
+        dataset,
+        batch_size,
+        shuffle=True,
+        transforms=[*before, normalize, *source.augment, data.ToCHW()],
+        seed=seed,
+        device=device,
+        num_workers=workers.count,
+        engine=workers.engine,
+    )
 
 
 def evaluation_loader(split: Split, batch_size: int, device: Any) -> data.DataLoader:

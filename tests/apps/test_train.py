@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,16 @@ def test_the_same_seed_gives_the_same_run_another_one_not(tmp_path: Path) -> Non
         assert program.main([*SMALL, "--seed", seed, "--out", str(tmp_path / name)]) == 0
     assert metrics(tmp_path / "a") == metrics(tmp_path / "b") != metrics(tmp_path / "c")
     assert weights(tmp_path / "a") == weights(tmp_path / "b") != weights(tmp_path / "c")
+
+
+@quick
+@pytest.mark.parametrize("engine", [["--engine", "threads"], []])
+def test_workers_change_nothing_but_who_prepares(tmp_path: Path, engine: list[str]) -> None:
+    assert program.main([*SMALL, "--out", str(tmp_path / "alone")]) == 0
+    threads = threading.active_count()
+    assert program.main([*SMALL, "--workers", "2", *engine, "--out", str(tmp_path / "two")]) == 0
+    assert weights(tmp_path / "two") == weights(tmp_path / "alone")
+    assert threading.active_count() == threads
 
 
 @quick
@@ -279,6 +290,7 @@ def test_mistakes_are_one_line(
         ["--seed", str(2**32)],
         ["--weight-decay", "-1"],
         ["--weight-decay", "inf"],
+        ["--workers", "-1"],
     ],
 )
 def test_numbers_out_of_range(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

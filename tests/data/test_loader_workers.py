@@ -1,0 +1,280 @@
+"""The loader with workers: options that contradict, iterators broken off, two at once, closing."""
+
+import gc
+import json
+import pickle
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+from needle import data
+from needle.errors import LoaderTimeout, UnknownNameError
+
+
+class Slow(data.Dataset):
+    """Sample i is i; ``slow`` wait for ``gate``. ``reads`` are the indices that were read."""
+
+    def __init__(self, n=20, slow=()):
+        super().__init__()
+        self.n, self.slow = n, set(slow)
+        self.gate, self.reads = threading.Event(), []
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, index):
+        self.reads.append(index)
+        if index in self.slow:
+            self.gate.wait(20)
+        return index
+
+
+def threaded(dataset, *arguments, **options):
+    return data.DataLoader(
+        dataset, *arguments, **{"num_workers": 2, "engine": "threads", **options}
+    )
+
+
+def ids(batch):
+    return batch.numpy().tolist()
+
+
+def stays_one(count):
+    """Whether only the threads of before are left, after a while."""
+    end = time.monotonic() + 10
+    while threading.active_count() > count and time.monotonic() < end:
+        time.sleep(0.01)
+    return threading.active_count() <= count
+
+
+@pytest.mark.parametrize(
+    "options, error, message",
+    [
+        ({"num_workers": -1}, ValueError, "must not be negative, got -1; 0 is this process"),
+        ({"num_workers": 1.5}, TypeError, "num_workers must be an int, got 1.5"),
+        ({"num_workers": True}, TypeError, "num_workers must be an int, got True"),
+        ({"engine": "thread"}, UnknownNameError, "unknown engine 'thread'.*Did you mean 'threads'"),
+        ({"engine": "inline", "num_workers": 2}, ValueError, "no workers, got num_workers=2; take"),
+        ({"engine": "threads"}, ValueError, "needs workers, got num_workers=0; give"),
+        ({"num_workers": 1, "start_method": "frok"}, UnknownNameError, "Did you mean 'fork'"),
+        ({"start_method": "spawn"}, ValueError, "is for worker processes, got 'spawn' with engine"),
+        ({"prefetch": 3}, ValueError, "nothing is prepared ahead .* got prefetch=3; leave it out"),
+        (
+            {"timeout": 3},
+            ValueError,
+            "waited for, got timeout=3; leave it out, or give num_workers",
+        ),
+        (
+            {"num_workers": 1, "engine": "threads", "prefetch": 0},
+            ValueError,
+            "prefetch must be positive, got 0",
+        ),
+        ({"augment": "wroker"}, UnknownNameError, "unknown augment 'wroker'.*mean 'worker'"),
+        ({"on_error": "ignore"}, UnknownNameError, "unknown on_error 'ignore'; known: raise, skip"),
+        ({"on_error": "skip", "valid_mask": True}, ValueError, "valid_mask .* use one of them"),
+        ({"batch_transforms": len}, TypeError, "batch_transforms must be a list, got builtin"),
+    ],
+)
+def test_options_that_contradict(options, error, message):
+    with pytest.raises(error, match=message):
+        data.DataLoader([1, 2, 3], **options)
+
+
+def test_without_a_seed_one_is_drawn_once_from_the_global_stream():
+    np.random.seed(3)
+    want = int(np.random.randint(0, 2**32, dtype=np.uint32))
+    after = np.random.rand()
+    np.random.seed(3)
+    with threaded(Slow(), 4, True) as loader:
+        assert loader.seed == want
+        batches = [ids(batch) for batch in loader]
+    assert np.random.rand() == after
+    assert batches == [ids(b) for b in data.DataLoader(Slow(), 4, True, seed=want)]
+
+
+def test_breaking_off_cancels_what_was_asked_for_and_the_next_epoch_is_whole():
+    dataset = Slow(1000)
+    with threaded(dataset, 2) as loader:
+        for _ in range(200):
+            assert ids(next(iter(loader))) == [0, 1]
+        assert loader.epoch == 199
+        assert [i for batch in loader for i in ids(batch)] == list(range(1000))
+    assert len(dataset.reads) < 1000 + 200 * 2 * 8  # what was under way, not whole epochs
+
+
+def test_dropping_an_iterator_stops_its_reading():
+    dataset = Slow(1000, slow=[0])
+    with threaded(dataset, 1, ordered=False, prefetch=8) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        del iterator
+        dataset.gate.set()
+        time.sleep(0.05)
+        count = len(dataset.reads)
+        time.sleep(0.1)
+        assert len(dataset.reads) == count < 100
+
+
+def test_two_iterators_of_one_loader_each_give_all_their_batches():
+    with threaded(Slow(12), 2) as loader:
+        pairs = [(ids(a), ids(b)) for a, b in zip(loader, loader)]
+        assert pairs == [([i, i + 1], [i, i + 1]) for i in range(0, 12, 2)]
+        outer = []
+        for batch in loader:
+            outer.append(ids(batch))
+            assert len(list(loader)) == 6
+        assert outer == [[i, i + 1] for i in range(0, 12, 2)]
+
+
+@pytest.mark.parametrize("end", ["close", "with", "drop", "drop while reading"])
+def test_no_thread_is_left(end):
+    before = threading.active_count()
+    dataset = Slow(50, slow=[3] if end == "drop while reading" else [])
+    loader = threaded(dataset, 2)
+    iterator = iter(loader)
+    next(iterator)
+    gone = weakref.ref(loader)
+    assert threading.active_count() == before + 2
+    if end == "close":
+        loader.close()
+        loader.close()
+    elif end == "with":
+        with loader:
+            pass
+    else:
+        dataset.gate.set()
+        del loader, iterator
+        gc.collect()
+        assert gone() is None
+    assert stays_one(before)
+
+
+def test_a_closed_loader_starts_anew_and_an_iterator_goes_on():
+    with threaded(Slow(12), 2) as loader:
+        iterator = iter(loader)
+        assert ids(next(iterator)) == [0, 1]
+        loader.close()
+        assert [ids(batch) for batch in iterator] == [[i, i + 1] for i in range(2, 12, 2)]
+        assert len(list(loader)) == 6
+
+
+def test_workers_that_do_not_persist():
+    before = threading.active_count()
+    loader = threaded(Slow(12), 2, persistent_workers=False)
+    for _ in range(2):
+        assert len(list(loader)) == 6
+        assert stays_one(before)
+    loader = threaded(Slow(12), 2)
+    list(loader)
+    assert threading.active_count() == before + 2
+    loader.close()
+
+
+def test_a_slow_sample_holds_its_batch_alone():
+    dataset = Slow(12, slow=[0])
+    with threaded(dataset, 2, ordered=False, prefetch=6) as loader:
+        iterator = iter(loader)
+        early = [ids(next(iterator)) for _ in range(5)]
+        assert sorted(early) == [[i, i + 1] for i in range(2, 12, 2)]
+        state = json.loads(json.dumps(loader.state_dict()))
+        assert state["position"] == 5 and state["ahead"] == [[1, 6]]
+        dataset.gate.set()
+        assert [ids(batch) for batch in iterator] == [[0, 1]]
+        assert loader.state_dict()["position"] == 0 and loader.epoch == 1
+    other = data.DataLoader(Slow(12), 2, seed=0)
+    other.load_state_dict(state)
+    assert [ids(batch) for batch in other] == [[0, 1]] and other.dataset.reads == [0, 1]
+
+
+def test_runs_ahead_that_cannot_be():
+    loader = data.DataLoader(Slow(12), 2, seed=0)
+    state = loader.state_dict()
+    for ahead in (3, [[1]], [[5, 4]], [[2, 3], [1, 2]], [[0, 1]], [[1, 2.5]], [[1, 9]]):
+        with pytest.raises(ValueError, match="ahead must be rising"):
+            loader.load_state_dict({**state, "position": 1, "ahead": ahead})
+
+
+def test_waiting_ends_after_timeout_and_can_be_taken_up_again():
+    dataset = Slow(4, slow=[2])
+    with threaded(dataset, 2, timeout=0.2) as loader:
+        iterator = iter(loader)
+        assert ids(next(iterator)) == [0, 1]
+        with pytest.raises(LoaderTimeout, match="batch 1 of epoch 0 .* timeout=0.2 s; raise it"):
+            next(iterator)
+        dataset.gate.set()
+        assert ids(next(iterator)) == [2, 3]
+
+
+def test_resuming_far_into_a_large_set_is_quick_and_reads_nothing_before():
+    million = data.DataLoader(range(10**6), 1, shuffle=True, seed=1)
+    want = million.order.sampler.positions(990_000, 990_003).tolist()
+    started = time.perf_counter()
+    loader = threaded(range(10**6), 1, shuffle=True, seed=1)
+    loader.load_state_dict({**loader.state_dict(), "position": 990_000})
+    iterator = iter(loader)
+    got = [ids(next(iterator))[0] for _ in range(3)]
+    assert time.perf_counter() - started < 0.5  # ten times the rule of 50 ms, for busy machines
+    assert got == want
+    loader.close()
+
+
+def test_the_mask_marks_what_only_fills_up():
+    seen = []
+    for rank in range(3):
+        sampler = data.DistributedSampler(10, rank, 3)
+        loader = data.DataLoader(Slow(10), 3, sampler=sampler, valid_mask=True)
+        for batch, valid in loader:
+            assert valid.dtype == "bool"
+            seen += [i for i, ok in zip(ids(batch), valid.numpy().tolist()) if ok]
+        assert len(loader) == 2
+    assert sorted(seen) == list(range(10))
+    loader = data.DataLoader([{"x": 1}, {"x": 2}], 2, valid_mask=True)
+    assert next(iter(loader))["valid"].numpy().tolist() == [True, True]
+    loader = data.DataLoader([(1, 2)], valid_mask=True, sampler=data.RandomSampler(1))
+    assert [f.numpy().tolist() for f in next(iter(loader))] == [[1], [2], [True]]
+
+
+def test_transforms_of_batches_draw_by_seed_epoch_and_first_sample():
+    def noisy(batch):
+        return [batch, np.full(1, data.random_source.random_source().rand())]
+
+    def draws(**options):
+        loader = data.DataLoader(Slow(12), 4, seed=5, batch_transforms=[noisy], **options)
+        with loader:
+            return [float(b[1].numpy()[0]) for _ in range(2) for b in loader]
+
+    want = draws()
+    assert len(set(want)) == 6 and draws(num_workers=2, engine="threads") == want
+
+
+def test_a_sampler_that_redefines_iter_decides():
+    class Backwards(data.SequentialSampler):
+        def __iter__(self):
+            return iter(range(self.length - 1, -1, -1))
+
+    loader = data.DataLoader(Slow(5), 2, sampler=Backwards(5))
+    assert [ids(batch) for batch in loader] == [[4, 3], [2, 1], [0]]
+
+
+def test_a_loader_with_workers_can_be_pickled():
+    with threaded(range(6), 2, True, seed=1) as loader:
+        want = [ids(batch) for batch in loader]
+        other = pickle.loads(pickle.dumps(loader))
+        other.set_epoch(0)
+        assert [ids(batch) for batch in other] == want
+        other.close()
+
+
+def test_progress_bars_know_the_length():
+    tqdm = pytest.importorskip("tqdm")
+    with threaded(range(6), 2) as loader:
+        bar = tqdm.tqdm(loader, disable=None, leave=False)
+        assert bar.total == 3 and len(list(bar)) == 3
+
+
+def test_explaining():
+    text = threaded(range(6), 2).explain()
+    assert "batches of 2 are prepared in 2 threads" in text and "no transforms" in text
