@@ -11,7 +11,7 @@ import fcntl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,15 +27,14 @@ _PATIENCE = 10.0  # seconds that the parent waits for the lock; workers hold it 
 _SIGN = 1 << 63
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(NamedTuple):
     """A slice of a batch, as it stands on the board; every number an int64.
 
-    ticket: order and attempt; smaller is older. serial, epoch, shard, start, count: the request's.
-    seed: its two's complement, with ``seeded`` 0 for none. area, place: which memory of indices and
-    where in it the batch's begin; area -1 for a stream. rows: the batch's samples; first, last:
-    the slice of them. ring, slot: where to write; ring -1 for nowhere. preferred: the only worker
-    that may claim it, or -1.
+    ticket: order and attempt; smaller is older. serial, epoch, shard, start: the
+    request's, length its count. seed: its two's complement, with ``seeded`` 0 for none. area,
+    place: which memory of indices and where in it the batch's begin; area -1 for a stream. rows:
+    the batch's samples; first, last: the slice of them. ring, slot: where to write; ring -1 for
+    nowhere. preferred: the only worker that may claim it, or -1.
     """
 
     ticket: int
@@ -53,12 +52,11 @@ class Unit:
     preferred: int = NOBODY
     shard: int = 0
     start: int = 0
-    count: int = 0
+    length: int = 0
 
 
-_NAMES = [each.name for each in fields(Unit)]
-_TICKET, _PREFERRED = 2 + _NAMES.index("ticket"), 2 + _NAMES.index("preferred")
-_WIDTH = 2 + len(_NAMES)
+_TICKET, _PREFERRED = (2 + Unit._fields.index(name) for name in ("ticket", "preferred"))
+_WIDTH = 2 + len(Unit._fields)
 
 
 class Board:
@@ -70,11 +68,13 @@ class Board:
         self._table = table.reshape(records, _WIDTH)
         self._flat = memoryview(memory.buffer).cast("q")
         self._current = records * _WIDTH
+        self._sleeping = self._current + workers
 
     @classmethod
     def create(cls, records: int, workers: int) -> Board:
         """A new board with nothing on it."""
-        board = cls(Memory(8 * (records * _WIDTH + workers), "the table of work"), records, workers)
+        size = 8 * (records * _WIDTH + 2 * workers)
+        board = cls(Memory(size, "the table of work"), records, workers)
         for worker in range(workers):
             board.note(worker, NO_SAMPLE)
         return board
@@ -91,7 +91,7 @@ class Board:
         """Opens ``unit`` to the workers, as ``record``."""
         with self._locked(_PATIENCE):
             row = self._table[record]
-            row[2:] = astuple(unit)
+            row[2:] = unit
             row[_OWNER], row[_STATE] = NOBODY, OPEN
 
     def withdraw(self, record: int) -> bool:
@@ -122,12 +122,14 @@ class Board:
         """How many units nobody has claimed."""
         return int(np.count_nonzero(self._table[:, _STATE] == OPEN))
 
+    def sleepers(self) -> int:
+        """How many workers wait to be roused, or are about to."""
+        return sum(self._flat[self._sleeping : self._sleeping + self.workers])
+
     # ---- a worker's side
 
     def claim(self, worker: int) -> tuple[int, Unit] | None:
         """The oldest unit open to this worker, now its own, and its record; None for none."""
-        if not (self._table[:, _STATE] == OPEN).any():
-            return None
         with self._locked(None):
             choices = np.flatnonzero(self._table[:, _STATE] == OPEN)
             preferred = self._table[choices, _PREFERRED]
@@ -139,6 +141,10 @@ class Board:
             row[_OWNER] = worker
             row[_STATE] = CLAIMED
             return record, Unit(*row[2:].tolist())
+
+    def sleep(self, worker: int, asleep: bool) -> None:
+        """Whether this worker wants to be roused; it looks for work once more after saying so."""
+        self._flat[self._sleeping + worker] = int(asleep)
 
     def wanted(self, record: int) -> bool:
         """Whether a unit that was claimed has not been withdrawn since."""

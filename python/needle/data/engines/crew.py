@@ -62,6 +62,9 @@ class Crew:
         os.set_blocking(self._wake, False)
         os.set_blocking(self._ring_bell, False)
         _ALIVE.add(self)
+
+    def prepare(self) -> None:
+        """Starts the process that will start the workers, which takes a while."""
         self._launcher.prepare()
 
     def introduce(self, role: str, number: int, memory: Memory, detail: Any = None) -> None:
@@ -84,8 +87,9 @@ class Crew:
 
     def wake(self, units: int) -> None:
         """Rouses about as many idle workers; those who find nothing sleep again."""
-        with suppress(BlockingIOError):  # the pipe is full: everybody is awake
-            os.write(self._ring_bell, b"!" * units)
+        if units:
+            with suppress(BlockingIOError):  # the pipe is full: everybody is awake
+                os.write(self._ring_bell, b"!" * units)
 
     def nudge(self, number: int) -> None:
         """Rouses one worker, if there is one at this place."""

@@ -87,14 +87,17 @@ class Worker:
                 self._receive()
             claimed = self.board.claim(self.number)
             if claimed is None:
-                waiting.poll()
-                self._take_token()
-            else:
-                self._take_token()
+                self.board.sleep(self.number, True)
+                claimed = self.board.claim(self.number)
+                if claimed is None:
+                    waiting.poll()
+                    self._take_token()
+                self.board.sleep(self.number, False)
+            if claimed is not None:
                 self._work(*claimed)
 
     def _take_token(self) -> None:
-        """One byte of the shared pipe, if there is one: about one lies there a unit open."""
+        """One byte of the shared pipe, if another worker has not been faster."""
         with contextlib.suppress(BlockingIOError):
             if not os.read(self.wake, 1):
                 raise Ended
@@ -169,7 +172,7 @@ class Worker:
                 self._receive()
             memory = self.indices[unit.area].buffer
             indices = np.frombuffer(memory, np.int64, unit.rows, unit.place).copy()
-        return Request(unit.serial, seed, unit.epoch, indices, unit.shard, unit.start, unit.count)
+        return Request(unit.serial, seed, unit.epoch, indices, unit.shard, unit.start, unit.length)
 
     def _rows(self, unit: Unit) -> list[Any] | None:
         """Where the unit's rows of each array leaf are to be written."""
