@@ -173,7 +173,8 @@ def test_the_chains_above_do_run_natively():
         T.RandomResizedCrop(12), OneOf([T.RandomFlipVertical(), T.ColorJitter(0.1)]),
         T.Permute((1, 0, 2)), T.ToFloat(), T.Normalize(0.5, 0.5), T.ToCHW(),
     ]  # fmt: skip
-    assert compile_plan(every, spec).is_one_call()
+    plan = compile_plan(every, spec)
+    assert {segment.kind for segment in plan.segments} == {"native"} and plan.rest is None
 
 
 def test_bytes_of_cifars_layout_become_normalised_floats():

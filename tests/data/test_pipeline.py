@@ -221,6 +221,21 @@ def test_a_collate_of_ones_own_sees_transformed_samples():
     assert total == 7
 
 
+def test_arrays_in_memory_are_gathered_once_a_batch(monkeypatch):
+    gathered = []
+
+    def gather_rows(source, indices, out=None):
+        gathered.append(len(indices))
+        return source[indices]
+
+    monkeypatch.setattr("needle.data.pipeline.gather_rows", gather_rows)
+    monkeypatch.setattr(data.ArrayDataset, "__getitem__", None)
+    x, y = np.arange(300.0).reshape(100, 3), np.arange(100)
+    got = Pipeline(data.ArrayDataset(x, y)).prepare(request(*range(50, 90), seed=None)).batch()
+    assert gathered == [40, 40]
+    assert_same(got, (x[50:90], y[50:90]))
+
+
 def test_items_made_anew_by_a_subclass_are_what_is_delivered():
     class Darker(data.ImageArrays):
         def __getitem__(self, index):

@@ -193,7 +193,7 @@ class Subset(Dataset):
     def __init__(self, dataset: Any, indices: Any) -> None:
         super().__init__()
         self.dataset = dataset
-        self.indices = check_indices("Subset", np.asarray(indices), len(dataset))
+        self.indices = check_indices("Subset", np.array(indices), len(dataset))
         self.layout = getattr(dataset, "layout", None)
 
     def __len__(self) -> int:
@@ -334,6 +334,8 @@ def check_indices(owner: str, indices: npt.NDArray[Any], length: int) -> Indices
             f"{owner}: indices must be a flat list of ints, got shape {indices.shape} of "
             f"{indices.dtype}; for a mask give np.flatnonzero(mask)"
         )
+    if indices.dtype == np.int64 and indices.size and 0 <= indices.min() <= indices.max() < length:
+        return indices
     outside = (indices < -length) | (indices >= length)
     if outside.any():
         raise IndexError(

@@ -6,6 +6,7 @@ datasets call them through here.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
@@ -21,6 +22,9 @@ from . import philox
 
 Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
+
+NUMPYS_ROW = 16
+"""Rows of fewer bytes, labels for instance, are gathered by NumPy: nothing to be shared out."""
 
 
 @lru_cache(maxsize=1)
@@ -62,7 +66,8 @@ def gather_rows(source: Array, indices: Integers, out: Array | None = None) -> A
     """
     if out is None:
         out = np.empty((len(indices), *source.shape[1:]), dtype=source.dtype)
-    if has("gather_rows") and source.dtype.kind in "biuf":
+    row = source.dtype.itemsize * math.prod(source.shape[1:])
+    if row >= NUMPYS_ROW and source.dtype.kind in "biuf" and has("gather_rows"):
         kernels().gather_rows(source, indices, out)  # type: ignore[union-attr]
     elif len(indices):
         out[...] = source[indices]  # np.take would first copy a source that is not contiguous

@@ -185,16 +185,15 @@ class Pipeline:
             progress(AT_ONCE)
         where = check_indices("DataLoader", keys.samples, len(self.dataset))
         where = self.dataset.rows(where)
-        with clock.measure("augment" if self.memory_chain.parts else "read"):
-            made = self.memory_chain.run(arrays[0], where, keys, _row(out, 0), threads)
+        leaves: list[Any] = []
+        if self.memory_chain.parts:
+            with clock.measure("augment"):
+                leaves += [self.memory_chain.run(arrays[0], where, keys, _row(out, 0), threads)]
         with clock.measure("read"):
-            others = [
-                gather_rows(array, where, _fitting(array, len(where), _row(out, i)))
-                for i, array in enumerate(arrays[1:], 1)
-            ]
-        if isinstance(made, list):
-            return collate_slice(list(zip(made, *others)), out, first)
-        leaves = [made, *others]
+            for i, array in enumerate(arrays[len(leaves) :], len(leaves)):
+                leaves.append(gather_rows(array, where, _fitting(array, len(where), _row(out, i))))
+        if isinstance(leaves[0], list):
+            return collate_slice(list(zip(*leaves)), out, first)
         structure = Structure(("tuple", None, (LEAF,) * len(leaves)), ("array",) * len(leaves))
         placed_in = tuple(leaf is _row(out, i) for i, leaf in enumerate(leaves))
         return Slice(structure, leaves, len(where), placed_in)
