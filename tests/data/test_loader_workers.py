@@ -95,6 +95,17 @@ def test_without_a_seed_one_is_drawn_once_from_the_global_stream():
     assert batches == [ids(b) for b in data.DataLoader(Slow(), 4, True, seed=want)]
 
 
+def test_a_state_without_a_seed_goes_on_with_workers():
+    loader = data.DataLoader(Slow(6), 2)
+    next(iter(loader))
+    with threaded(Slow(6), 2) as resumed:
+        seed = resumed.seed
+        resumed.load_state_dict(loader.state_dict())
+        assert [ids(batch) for batch in resumed] == [[2, 3], [4, 5]] and resumed.seed == seed
+    with threaded(Slow(6), 2, seed=1) as seeded, pytest.raises(ValueError, match="seed is None"):
+        seeded.load_state_dict(loader.state_dict())
+
+
 def test_breaking_off_cancels_what_was_asked_for_and_the_next_epoch_is_whole():
     dataset = Slow(1000)
     with threaded(dataset, 2) as loader:

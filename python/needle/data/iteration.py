@@ -20,6 +20,7 @@ from .order import Work
 from .random_source import BATCH_STREAM, keyed
 from .stages import Clock
 from .state import Progress
+from .structure import tagged_sample
 
 
 class LoaderIterator:
@@ -71,6 +72,7 @@ class LoaderIterator:
             work, request, answer = self._answered(engine)
             if answer.error is not None:
                 self._failed = work
+                name_sample(answer.error, self._loader.dataset)
                 try:
                     raise answer.error
                 finally:  # the traceback must not keep this iterator alive
@@ -199,6 +201,13 @@ def _in_turn(transforms: Any, batch: Any) -> Any:
     for transform in transforms:
         batch = transform(batch)
     return batch
+
+
+def name_sample(error: BaseException, dataset: Any) -> None:
+    """Adds to the traceback (from Python 3.11 on) which sample the error came up at."""
+    index = tagged_sample(error)
+    if index is not None and hasattr(error, "add_note") and not hasattr(error, "__notes__"):
+        error.add_note(f"(at sample {index} of {type(dataset).__name__})")
 
 
 def with_mask(batch: Any, work: Work) -> Any:

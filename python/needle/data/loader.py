@@ -103,7 +103,8 @@ class DataLoader:
         options.check_order(self, sampler, batch_sampler)
         if self.stream:
             options.check_stream(self, sampler, batch_sampler)
-        if self.seed is None and self.num_workers:
+        self.seed_drawn = self.seed is None and self.num_workers > 0
+        if self.seed_drawn:
             self.seed = int(np.random.randint(0, 2**32, dtype=np.uint32))
         self._own_order = sampler is None and batch_sampler is None
         self.batch_sampler = batch_sampler

@@ -63,7 +63,10 @@ def write_state(loader: Any, progress: Progress) -> dict[str, Any]:
 
 
 def read_state(loader: Any, state: dict[str, Any]) -> tuple[int | None, Progress]:
-    """The seed and progress of a state; ValueError if it is none of such a loader."""
+    """The seed and progress of a state; ValueError if it is none of such a loader.
+
+    A seed that the loader drew for its workers goes with a state that has none.
+    """
     for name, value in {"version": STATE_VERSION, **_fixed(loader)}.items():
         if name not in state or state[name] != value:
             raise ValueError(
@@ -72,6 +75,8 @@ def read_state(loader: Any, state: dict[str, Any]) -> tuple[int | None, Progress
             )
     seed = state.get("seed")
     progress = _read_progress(state)
+    if seed is None and loader.seed_drawn:
+        return loader.seed, progress
     if (seed is None) != (loader.seed is None):
         raise ValueError(
             f"DataLoader.load_state_dict: the state's seed is {seed!r}, this loader's "

@@ -1,0 +1,190 @@
+"""Weighted, distributed and bucketed samplers; places of an order computed instead of walked."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from needle import data
+from needle.data.philox import SORTED_LENGTH, permutation
+from needle.errors import ShapeError
+
+quick = settings(max_examples=50, deadline=None)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: data.SequentialSampler(37),
+        lambda: data.RandomSampler(37, seed=3),
+        lambda: data.RandomSampler(SORTED_LENGTH + 5, seed=3),
+        lambda: data.SubsetRandomSampler([5, 3, 30, 8, 9, 11], seed=3),
+        lambda: data.WeightedRandomSampler(np.arange(1, 38), seed=3),
+        lambda: data.DistributedSampler(37, 1, 3, shuffle=True, seed=3),
+        lambda: data.DistributedSampler(37, 2, 3),
+    ],
+)
+def test_places_are_those_of_the_walk(make):
+    sampler = make()
+    for epoch in (0, 4):
+        sampler.set_epoch(epoch)
+        walk = list(sampler)
+        assert len(walk) == len(sampler)
+        sampler.set_epoch(epoch)
+        cuts = [0, 1, 4, len(walk) - 1, len(walk)]
+        parts = [sampler.positions(a, b) for a, b in pairwise(cuts)]
+        assert np.concatenate(parts).tolist() == walk
+        assert len(sampler.positions(2, 2)) == 0
+
+
+def test_long_orders_are_computed_and_short_ones_as_ever():
+    long = data.RandomSampler(SORTED_LENGTH + 1, seed=9)
+    long.set_epoch(2)
+    places = np.arange(100, 200)
+    want = permutation(places, SORTED_LENGTH + 1, 9, 2)
+    assert long.positions(100, 200).tolist() == want.tolist()
+    assert np.array_equal(np.sort(long.order()), np.arange(SORTED_LENGTH + 1))
+
+
+def test_without_a_seed_there_are_no_places():
+    for sampler in (
+        data.RandomSampler(5),
+        data.SubsetRandomSampler([1, 2]),
+        data.WeightedRandomSampler([1, 2]),
+        data.WeightedRandomSampler([1, 2], replacement=False, seed=0),
+        data.Sampler(),
+    ):
+        assert sampler.positions(0, 0) is None
+
+
+@quick
+@given(
+    st.integers(0, 40),
+    st.integers(1, 7),
+    st.integers(1, 6),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 3),
+)
+def test_each_sample_is_valid_once_among_the_ranks(n, world, batch_size, shuffle, drop_last, epoch):
+    seen, batches, orders = [], set(), []
+    for rank in range(world):
+        sampler = data.DistributedSampler(n, rank, world, shuffle, seed=1, drop_last=drop_last)
+        sampler.set_epoch(epoch)
+        indices, valid = list(sampler), sampler.validity(0, len(sampler))
+        assert all(0 <= i < n for i in indices)
+        seen += [i for i, ok in zip(indices, valid.tolist()) if ok]
+        batches.add(len(data.BatchSampler(sampler, batch_size)))
+        orders.append(len(indices))
+    assert len(set(orders)) == len(batches) == 1
+    if drop_last:
+        assert len(seen) == len(set(seen)) == n // world * world
+    else:
+        assert sorted(seen) == list(range(n))
+
+
+def test_the_shuffle_of_all_ranks_is_one_order():
+    ranks = [data.DistributedSampler(12, rank, 3, shuffle=True, seed=5) for rank in range(3)]
+    got = np.stack([list(rank) for rank in ranks], axis=1).reshape(-1)
+    assert got.tolist() == list(data.RandomSampler(12, seed=5))
+
+
+def test_draws_by_weight_have_these_shares():
+    weights = np.array([0.0, 1, 2, 5, 0])
+    for seed in (None, 4):
+        np.random.seed(0)
+        sampler = data.WeightedRandomSampler(weights, 8000, seed=seed)
+        counts = np.bincount(list(sampler), minlength=5)
+        assert counts[0] == counts[4] == 0 and counts.sum() == 8000
+        want = 8000 * weights[1:4] / 8
+        assert ((counts[1:4] - want) ** 2 / want).sum() < 13.8  # 2 degrees of freedom, 0.1 %
+
+
+def test_draws_without_replacement_are_one_after_another():
+    """First and second draws of weights 1, 2, 3 against their exact chances."""
+    weights = np.array([1.0, 2, 3])
+    pairs = np.zeros((3, 3))
+    for epoch in range(3000):
+        sampler = data.WeightedRandomSampler(weights, 2, replacement=False, seed=6)
+        sampler.set_epoch(epoch)
+        first, second = sampler
+        pairs[first, second] += 1
+    want = 3000 * np.outer(weights / 6, weights) / (6 - weights)[:, None]
+    off = ~np.eye(3, dtype=bool)
+    assert pairs.diagonal().sum() == 0
+    assert ((pairs - want)[off] ** 2 / want[off]).sum() < 20.5  # 5 degrees of freedom, 0.1 %
+
+
+def test_weighted_passes_repeat_from_seed_and_epoch():
+    one, other = (data.WeightedRandomSampler([1, 2, 3] * 9, seed=2) for _ in range(2))
+    first, second = list(one), list(one)
+    other.set_epoch(1)
+    assert first != second == list(other)
+    whole = data.WeightedRandomSampler([1, 0, 3], 2, replacement=False, seed=2)
+    assert sorted(whole) == [0, 2]
+
+
+@quick
+@given(
+    st.lists(st.integers(0, 30), max_size=60),
+    st.integers(1, 7),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([None, [5], [3, 10, 20]]),
+)
+def test_buckets(lengths, batch_size, shuffle, drop_last, boundaries):
+    sampler = data.LengthBucketBatchSampler(
+        lengths, batch_size, boundaries, buckets=3, shuffle=shuffle, seed=1, drop_last=drop_last
+    )
+    batches = list(sampler)
+    assert len(batches) == len(sampler) and all(1 <= len(b) <= batch_size for b in batches)
+    flat = [i for batch in batches for i in batch]
+    assert len(flat) == len(set(flat)) and set(flat) <= set(range(len(lengths)))
+    if not drop_last:
+        assert len(flat) == len(lengths)
+    for batch in batches:
+        if boundaries is not None:
+            assert len({np.digitize(lengths[i], boundaries) for i in batch}) == 1
+        if drop_last:
+            assert len(batch) == batch_size
+
+
+def test_buckets_keep_padding_small_and_change_with_the_epoch():
+    lengths = np.random.default_rng(0).integers(1, 1000, 2000)
+    sampler = data.LengthBucketBatchSampler(lengths, 20, buckets=20, seed=0)
+    first, second = list(sampler), list(sampler)
+    spread = [np.ptp(lengths[batch]) for batch in first]
+    assert max(spread) < 80 and first != second
+    assert np.diff([lengths[b[0]] for b in first]).min() < -500  # batches are in random order
+    sampler.set_epoch(0)
+    assert list(sampler) == first
+    np.random.seed(1)
+    unseeded = data.LengthBucketBatchSampler(lengths, 20)
+    assert list(unseeded) != list(unseeded) and not unseeded.repeatable
+
+
+@pytest.mark.parametrize(
+    "make, error, message",
+    [
+        (lambda: data.DistributedSampler(5, 3, 3), ValueError, r"rank must be in \[0, world\), go"),
+        (lambda: data.DistributedSampler(5, 0.5, 3), TypeError, "must be ints, got 0.5 and 3"),
+        (lambda: data.WeightedRandomSampler([[1]]), ShapeError, r"one number a sample, got shape"),
+        (lambda: data.WeightedRandomSampler([1, -2]), ValueError, "not negative, got -2"),
+        (lambda: data.WeightedRandomSampler([1, np.inf]), ValueError, "finite .* got inf"),
+        (lambda: data.WeightedRandomSampler([0, 0]), ValueError, "must be positive, got none"),
+        (
+            lambda: data.WeightedRandomSampler([1, 0, 2], 3, replacement=False),
+            ValueError,
+            "as many positive weights, got 2; take fewer, or replacement=True",
+        ),
+        (lambda: data.LengthBucketBatchSampler([1], 2, [3, 3]), ValueError, "must rise, got .3, 3"),
+        (lambda: data.LengthBucketBatchSampler([1], 0), ValueError, "batch_size must be at least"),
+        (lambda: data.LengthBucketBatchSampler([[1]], 2), ShapeError, "lengths must be a flat"),
+        (lambda: data.LengthBucketBatchSampler([1], 2, buckets=0), ValueError, "at least 1, got 0"),
+    ],
+)
+def test_mistakes(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
