@@ -2,7 +2,10 @@
 
 import gc
 import json
+import os
 import pickle
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -289,3 +292,36 @@ def test_progress_bars_know_the_length():
 def test_explaining():
     text = threaded(range(6), 2).explain()
     assert "batches of 2 are prepared in 2 threads" in text and "no transforms" in text
+
+
+ENDING = """
+from needle import data
+iterator = iter(data.DataLoader(list(range(100)), 4, num_workers=2, engine={engine!r}))
+print(next(iterator).numpy())
+"""
+
+
+@pytest.mark.parametrize("engine", ["threads", "processes"])
+def test_a_program_that_ends_within_an_epoch_ends_without_a_word(engine):
+    program = [sys.executable, "-c", ENDING.format(engine=engine)]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "") and ended.stdout == "[0 1 2 3]\n"
+
+
+FORKING = """
+import os, signal
+from needle import data
+loader = data.DataLoader(list(range(20)), 4, num_workers=2, engine="threads")
+next(iterator := iter(loader))
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    os._exit(len(list(iterator)) + len(list(loader)))
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+assert len(list(iterator)) == 4
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_copy_of_the_program_has_threads_of_its_own():
+    subprocess.run([sys.executable, "-c", FORKING], check=True, timeout=60)

@@ -7,6 +7,7 @@ pipeline.py in one of engines/, handed out by iteration.py, counted by state.py.
 from __future__ import annotations
 
 import itertools
+import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -116,7 +117,8 @@ class DataLoader:
         self._current: Progress | None = None
         self._engine: Engine | None = None
         self._engine_user: object = None
-        self._closing: Callable[[], Any] | None = None
+        self._closing: Any = None  # the finalizer that closes the engine
+        self._process = os.getpid()
         self._serials = itertools.count()
         if self.engine != "inline":
             self._running_engine()  # what cannot reach the workers is told here, not in a loop
@@ -242,6 +244,9 @@ class DataLoader:
         self.close()
 
     def _running_engine(self) -> Engine:
+        if self._engine is not None and self._process != os.getpid():
+            self._closing.detach()  # its workers are those of the program that we are a fork of
+            self._engine = self._engine_user = None
         if self._engine is None:
             engine = make_engine(
                 self.engine,
@@ -252,7 +257,7 @@ class DataLoader:
                 restart_workers=self.restart_workers,
             )
             self._closing = weakref.finalize(self, engine.close)  # also at the program's end
-            self._engine = engine
+            self._engine, self._process = engine, os.getpid()
         return self._engine
 
     def _engine_released(self, user: object) -> None:
@@ -260,6 +265,8 @@ class DataLoader:
         if self._engine is None or self._engine_user is not user:
             return
         self._engine_user = None
+        if self._process != os.getpid() or not self._closing.alive:
+            return  # the program is at its end, or this is a forked copy of it
         if self.persistent_workers:
             self._engine.cancel()
         else:
