@@ -21,7 +21,7 @@ CONFIGURE = $(CONFIGURE_CPP) \
 	-DPython_EXECUTABLE=$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 
 .DELETE_ON_ERROR:
-.PHONY: help train test test-torch lint bench sanitize clean distclean build
+.PHONY: help train test test-torch lint bench bench-data sanitize clean distclean build
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | expand -t 16
@@ -108,6 +108,9 @@ sanitize: $(VENV)/.needle-test build  ## the C++ under address, undefined and th
 
 bench: $(VENV)/.needle-train build  ## times our kernels; apps/bench/RESULTS.md
 	$(RUN) -m apps.bench $(ARGS)
+
+bench-data: $(VENV)/.needle-train $(VENV)/.needle-images build  ## times the data module beside others; apps/bench/data/
+	$(RUN) -m apps.bench.data $(ARGS)
 
 lint: $(VENV)/.needle-dev  ## ruff, mypy and clang-format
 	$(BIN)/ruff check .

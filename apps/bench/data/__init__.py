@@ -1,0 +1,1 @@
+"""The data module's benchmark: python -m apps.bench.data, or make bench-data."""

@@ -1,0 +1,281 @@
+"""Runs the cases of a study in turns and gathers their numbers.
+
+Each case has a process of its own. The cases of a group are opened, looked at once as witnesses
+(every byte checked, memory watched, nothing timed) and then run round by round in shuffled order,
+so that a slow moment of the machine meets all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import select
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .case import Case, Numbers
+from .process_tree import PeakMemory
+from .settings import Settings
+
+PATIENCE = 240.0  # seconds that one answer may take
+SAME_MEAN = 0.03
+
+Log = Callable[[str], None]
+
+
+@dataclass
+class Outcome:
+    """All numbers of one case, by name; ``error`` says why there are none, or no more."""
+
+    case: str
+    values: dict[str, list[float]] = field(default_factory=dict)
+    error: str | None = None
+
+    def add(self, numbers: Numbers) -> None:
+        """One more measurement."""
+        for key, value in numbers.items():
+            self.values.setdefault(key, []).append(float(value))
+
+    def median(self, key: str) -> float:
+        """Over the rounds; nan where nothing was measured."""
+        values = self.values.get(key)
+        return statistics.median(values) if values else float("nan")
+
+    def span(self, key: str) -> tuple[float, float]:
+        """The least and the most; nan where nothing was measured."""
+        values = self.values.get(key) or [float("nan")]
+        return min(values), max(values)
+
+
+@dataclass
+class Result:
+    """What a study has found: an outcome a case, and what readers must know."""
+
+    study: str
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    failed_checks: list[str] = field(default_factory=list)
+
+    def median(self, case: str, key: str) -> float:
+        """Of one case; nan for a case that did not run."""
+        outcome = self.outcomes.get(case)
+        return float("nan") if outcome is None else outcome.median(key)
+
+    def ratio(self, case: str, other: str, key: str) -> float:
+        """The median of one case over that of another."""
+        return self.median(case, key) / self.median(other, key)
+
+    def best(self, cases: Iterable[str], key: str) -> tuple[str, float]:
+        """The case with the largest median, and it; ("", nan) if none ran."""
+        found = [(self.median(case, key), case) for case in cases]
+        known = [pair for pair in found if pair[0] == pair[0]]
+        return (max(known)[1], max(known)[0]) if known else ("", float("nan"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(record: dict[str, Any]) -> Result:
+        """What ``to_dict`` gave."""
+        outcomes = {name: Outcome(**each) for name, each in record["outcomes"].items()}
+        return Result(record["study"], outcomes, record["notes"], record["failed_checks"])
+
+
+class ContestantError(Exception):
+    """A contestant that failed, died or did not answer."""
+
+
+class Contestant:
+    """The harness's end of a case's process; ``numbers`` are those of opening it."""
+
+    def __init__(self, study: str, case: Case, settings: Settings) -> None:
+        self.case = case
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "apps.bench.data.contestant"),
+                *(study, case.name, settings.to_json()),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            env={**os.environ, **case.environment},
+            start_new_session=True,
+        )
+        self.numbers = self._answer()
+
+    def run(self) -> Numbers:
+        """One timed run."""
+        return self._ask("run")
+
+    def witness(self) -> tuple[Numbers, int]:
+        """What every byte of a run says, and the most memory of its processes meanwhile."""
+        with PeakMemory(self.process.pid) as memory:
+            numbers = self._ask("witness")
+        return numbers, memory.peak
+
+    def close(self) -> None:
+        """Asks it to end, and sees to it that nothing of it is left."""
+        try:
+            if self.process.poll() is None and self.process.stdin is not None:
+                self.process.stdin.write(b"close\n")
+                self.process.stdin.close()
+                self.process.wait(10)
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+        self.kill()
+
+    def kill(self) -> None:
+        """Ends its processes at once."""
+        with contextlib.suppress(OSError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.errors):
+            with contextlib.suppress(OSError):
+                pipe.close()  # type: ignore[union-attr]
+
+    def _ask(self, command: str) -> Numbers:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(command.encode() + b"\n")
+            self.process.stdin.flush()
+        except OSError:
+            raise ContestantError(self._last_words()) from None
+        return self._answer()
+
+    def _answer(self) -> Numbers:
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
+        line = self.process.stdout.readline() if ready else b""
+        if not line:
+            words = self._last_words() if ready else f"no answer within {PATIENCE:.0f} s"
+            self.kill()
+            raise ContestantError(words)
+        reply = json.loads(line)
+        if "error" in reply:
+            raise ContestantError(reply["error"])
+        numbers: Numbers = reply["numbers"]
+        return numbers
+
+    def _last_words(self) -> str:
+        self.errors.seek(0)
+        lines = self.errors.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else f"ended with status {self.process.poll()}"
+
+
+def run_study(name: str, cases: list[Case], settings: Settings, log: Log = print) -> Result:
+    """Every case of the study, group by group."""
+    result = Result(name)
+    for group in dict.fromkeys(case.group for case in cases):
+        members = [case for case in cases if case.group == group]
+        log(f"{name}{': ' + group if group else ''} ({len(members)} cases)")
+        _run_group(result, members, settings, log)
+    return result
+
+
+def _run_group(result: Result, cases: list[Case], settings: Settings, log: Log) -> None:
+    running: dict[str, Contestant] = {}
+    witnesses: dict[str, Numbers] = {}
+    try:
+        for case in cases:
+            outcome = result.outcomes[case.name] = Outcome(case.name)
+            missing = case.missing()
+            if missing:
+                outcome.error = f"needs {', '.join(missing)}, not installed"
+            else:
+                _open(result.study, case, settings, outcome, running, witnesses)
+            if outcome.error:
+                log(f"  {case.name}: left out, {outcome.error}")
+                result.notes.append(f"{case.name}: left out, {outcome.error}")
+        result.failed_checks += compare(cases, witnesses)
+        _take_turns(result, running, witnesses, settings, log)
+    finally:
+        for contestant in running.values():
+            contestant.close()
+
+
+def _open(
+    study: str,
+    case: Case,
+    settings: Settings,
+    outcome: Outcome,
+    running: dict[str, Contestant],
+    witnesses: dict[str, Numbers],
+) -> None:
+    contestant = None
+    try:
+        contestant = Contestant(study, case, settings)
+        outcome.add(contestant.numbers)
+        witnesses[case.name], peak = contestant.witness()
+        if peak:
+            outcome.add({"pss": peak})
+        running[case.name] = contestant
+    except ContestantError as error:
+        outcome.error = str(error)
+        if contestant is not None:
+            contestant.kill()
+
+
+def _take_turns(
+    result: Result,
+    running: dict[str, Contestant],
+    witnesses: dict[str, Numbers],
+    settings: Settings,
+    log: Log,
+) -> None:
+    order = random.Random(settings.rounds)
+    for number in range(settings.rounds):
+        for name in order.sample(sorted(running), len(running)):
+            contestant, outcome = running[name], result.outcomes[name]
+            if number >= (contestant.case.rounds or settings.rounds):
+                continue
+            try:
+                numbers = contestant.run()
+            except ContestantError as error:
+                outcome.error = f"failed in round {number + 1}: {error}"
+                result.notes.append(f"{name}: {outcome.error}")
+                log(f"  {name}: {outcome.error}")
+                running.pop(name).kill()
+                continue
+            result.failed_checks += recheck(name, numbers, witnesses[name])
+            outcome.add(numbers)
+
+
+def compare(cases: Iterable[Case], witnesses: dict[str, Numbers]) -> list[str]:
+    """Which witnesses contradict each other: twins in bytes, cases alike in their mean."""
+    failed: list[str] = []
+    first: dict[str, tuple[str, Numbers]] = {}
+    for case in cases:
+        seen = witnesses.get(case.name)
+        for kind, tag in (("twin", case.twin), ("alike", case.alike)):
+            if not tag or not seen:
+                continue
+            name, other = first.setdefault(f"{kind} {tag}", (case.name, seen))
+            if not _agree(kind, seen, other):
+                failed.append(f"{case.name} and {name} do not give the same ({tag})")
+    return failed
+
+
+def _agree(kind: str, one: Numbers, other: Numbers) -> bool:
+    if kind == "twin":
+        return all(one[key] == other[key] for key in ("samples", "labels", "bytes"))
+    scale = max(abs(other["mean"]), other.get("deviation", 0.0))
+    return abs(one["mean"] - other["mean"]) <= SAME_MEAN * scale
+
+
+def recheck(name: str, numbers: Numbers, witness: Numbers) -> list[str]:
+    """A timed run must have given each sample as often as the witness saw it."""
+    if "samples" not in numbers or "samples" not in witness:
+        return []
+    times = numbers["samples"] / witness["samples"]
+    good = times == int(times) and numbers["labels"] == witness["labels"] * times
+    return [] if good else [f"{name}: a timed run did not give every sample once"]

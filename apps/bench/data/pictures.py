@@ -1,0 +1,90 @@
+"""The data that studies read: folders of JPEG files, and 32 x 32 pictures in memory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import needle.data as data
+
+from .settings import Settings
+
+CLASSES = 4
+SIZE = (375, 500)  # of a made-up photograph
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+
+
+def photo_folder(settings: Settings, count: int) -> str:
+    """A folder of ``count`` JPEG files in class folders, made if it is not there yet.
+
+    Copies of the given photographs, each with disk space of its own; else made-up ones.
+    """
+    root = Path(settings.folder) / f"photos-{count}"
+    if root.is_dir():
+        return str(root)
+    partial = root.with_suffix(".partial")
+    for i in range(CLASSES):
+        (partial / f"class{i}").mkdir(parents=True, exist_ok=True)
+    sources = photographs(settings)
+    for i in range(count):
+        target = partial / f"class{i % CLASSES}" / f"{i:05d}.jpg"
+        if sources:
+            shutil.copyfile(sources[i % len(sources)], target)
+        else:
+            target.write_bytes(made_up_photo(i, SIZE if not settings.quick else (60, 80)))
+    os.sync()  # what is not on the disk yet cannot be dropped from the cache
+    partial.rename(root)
+    return str(root)
+
+
+def photographs(settings: Settings) -> list[Path]:
+    """The given photographs, in order; none where no folder was given."""
+    return sorted(Path(settings.photos).rglob("*.jpg")) if settings.photos else []
+
+
+def files(root: str) -> list[str]:
+    """All JPEG files below a folder, in ImageFolder's order."""
+    return sorted(map(str, Path(root).rglob("*.jpg")))
+
+
+def drop_from_cache(paths: list[str]) -> None:
+    """Asks the system to forget the files' pages, so that the next reading is a cold one."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def made_up_photo(seed: int, size: tuple[int, int]) -> bytes:
+    """A JPEG of smooth shapes and grain, about as large as a photograph's."""
+    import simplejpeg
+
+    height, width = size
+    generator = np.random.default_rng(seed)
+    y, x = np.mgrid[0:height, 0:width].astype(np.float32)
+    waves = [
+        np.sin(x * generator.uniform(0.005, 0.1) + y * generator.uniform(0.005, 0.1) + phase)
+        for phase in (0.0, 2.0, 4.0)
+    ]
+    grain = generator.normal(0, 12, (height, width, 1))
+    pixels = np.stack(waves, axis=-1) * 90 + 128 + grain
+    encoded: bytes = simplejpeg.encode_jpeg(pixels.clip(0, 255).astype(np.uint8), quality=90)
+    return encoded
+
+
+def small_pictures(settings: Settings) -> tuple[Any, Any]:
+    """uint8 (N, 32, 32, 3), contiguous, and int64 labels: CIFAR-10's, or random ones."""
+    count = settings.pick(50_000, 256)
+    if settings.cifar:
+        train = data.CIFAR10(settings.cifar, dtype="uint8", layout="HWC")
+        return np.ascontiguousarray(train.images[:count]), train.labels[:count]
+    generator = np.random.default_rng(0)
+    images = generator.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+    return images, generator.integers(0, 10, count)

@@ -1,0 +1,89 @@
+"""What a process and all below it use: CPU seconds and memory, from /proc.
+
+Where there is no /proc (macOS) CPU time is that of the process and its ended children, and memory
+is not known.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+PROC = Path("/proc")
+TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+
+
+def descendants(root: int) -> list[int]:
+    """``root`` and every process below it, that are alive now."""
+    below: dict[int, list[int]] = {}
+    for entry in PROC.iterdir():
+        if entry.name.isdigit():
+            fields = stat_fields(int(entry.name))
+            if fields:
+                below.setdefault(int(fields[1]), []).append(int(entry.name))
+    found = [root]
+    for pid in found:
+        found += below.get(pid, [])
+    return found
+
+
+def stat_fields(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat behind the name: state, parent, ...; empty if it is gone."""
+    try:
+        text = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
+
+
+def cpu_seconds(root: int) -> float:
+    """User and system time of the tree, with that of children already waited for."""
+    if not PROC.is_dir():
+        return sum(os.times()[:4])
+    ticks = 0
+    for pid in descendants(root):
+        fields = stat_fields(pid)
+        ticks += sum(map(int, fields[11:15])) if fields else 0
+    return ticks / TICKS
+
+
+def own_cpu_seconds() -> float:
+    """Of this process alone."""
+    return sum(os.times()[:2])
+
+
+def pss_bytes(root: int) -> int:
+    """Proportional memory of the tree: shared pages are counted once, over all who map them."""
+    return sum(_pss(pid) for pid in descendants(root)) if PROC.is_dir() else 0
+
+
+def _pss(pid: int) -> int:
+    try:
+        lines = (PROC / str(pid) / "smaps_rollup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+
+
+class PeakMemory:
+    """The largest ``pss_bytes`` of a tree while the ``with`` block runs, looked at now and then."""
+
+    def __init__(self, root: int, interval: float = 0.05) -> None:
+        self.root, self.interval, self.peak = root, interval, 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> PeakMemory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            self.peak = max(self.peak, pss_bytes(self.root))
+            if self._stop.wait(self.interval):
+                return

@@ -1,0 +1,29 @@
+"""The studies by the names of the command line, in the order of the report."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from . import (
+    study_arrays,
+    study_batches,
+    study_faults,
+    study_jpeg,
+    study_kernels,
+    study_loader,
+    study_small,
+    study_startup,
+    study_transport,
+)
+
+STUDIES: dict[str, ModuleType] = {
+    "loader": study_loader,
+    "batches": study_batches,
+    "jpeg": study_jpeg,
+    "small": study_small,
+    "arrays": study_arrays,
+    "kernels": study_kernels,
+    "transport": study_transport,
+    "startup": study_startup,
+    "faults": study_faults,
+}

@@ -1,0 +1,120 @@
+"""Arrays in memory without transforms: what a loader costs beside slicing by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import needle.data as data
+
+from . import ours, peers
+from .case import Case, Subject
+from .epochs import Epochs
+from .harness import Result
+from .loader_tables import rate_table
+from .settings import Settings
+from .target import Target, short
+
+TITLE = "Arrays in memory without transforms, 200 000 x 100 float32, batches of 1000"
+BATCH = 1000
+
+
+def cases(settings: Settings) -> list[Case]:
+    """In order and shuffled."""
+    found = []
+    for order in ("in order", "shuffled"):
+        shuffle = order == "shuffled"
+        torch_case = partial(open_torch, shuffle=shuffle)
+        found += [
+            Case(f"slicing by hand, {order}", partial(open_slices, shuffle=shuffle)),
+            Case(f"needle, {order}", partial(open_ours, shuffle=shuffle), twin=order),
+            Case(
+                f"needle, {order}, NumPy batches",
+                partial(open_ours, shuffle=shuffle, plain=True),
+                twin=order,
+            ),
+            Case(f"torch, {order}", torch_case, {}, ("torch",), rounds=3),
+        ]
+    found.append(Case("slicing by hand, in order, copied", partial(open_slices, copied=True)))
+    return found
+
+
+def both(settings: Settings) -> tuple[Any, Any]:
+    """Rows of float32 and a label each."""
+    count = settings.pick(200_000, 2000)
+    rows = np.random.default_rng(0).standard_normal((count, 100), dtype=np.float32)
+    return rows, np.arange(count) % 10
+
+
+class Slices:
+    """Batches as one would write them by hand: views, copies, or rows by shuffled indices."""
+
+    def __init__(self, rows: Any, labels: Any, shuffle: bool, copied: bool) -> None:
+        self.rows, self.labels, self.shuffle, self.copied = rows, labels, shuffle, copied
+
+    def __iter__(self) -> Iterator[Any]:
+        count = len(self.rows)
+        order = np.random.permutation(count) if self.shuffle else None
+        for start in range(0, count, BATCH):
+            chosen = slice(start, start + BATCH) if order is None else order[start : start + BATCH]
+            batch = self.rows[chosen], self.labels[chosen]
+            yield (batch[0].copy(), batch[1].copy()) if self.copied else batch
+
+
+def open_slices(settings: Settings, shuffle: bool = False, copied: bool = False) -> Subject:
+    """By hand."""
+    build = partial(Slices, *both(settings), shuffle, copied)
+    return Epochs(build, ours.arrays, least=settings.pick(0.3, 0.01))
+
+
+def open_ours(settings: Settings, shuffle: bool, plain: bool = False) -> Subject:
+    """needle's loader in this process."""
+    if plain:
+        ours.numpy_batches()
+    dataset = data.ArrayDataset(*both(settings))
+    build = partial(data.DataLoader, dataset, BATCH, shuffle, seed=ours.SEED)
+    parts = ours.arrays if plain else ours.tensors
+    return Epochs(build, parts, least=settings.pick(0.3, 0.01))
+
+
+def open_torch(settings: Settings, shuffle: bool) -> Subject:
+    """PyTorch's TensorDataset and DataLoader in this process."""
+    import torch
+
+    dataset = torch.utils.data.TensorDataset(*map(torch.from_numpy, both(settings)))
+    build = partial(torch.utils.data.DataLoader, dataset, BATCH, shuffle)
+    return Epochs(build, peers.torch_arrays, least=settings.pick(0.3, 0.01))
+
+
+def targets(result: Result) -> list[Target]:
+    """At most three times of slicing."""
+    found = []
+    for order in ("in order", "shuffled"):
+        own, by_hand = result.median(f"needle, {order}", "rate"), f"slicing by hand, {order}"
+        rate = result.median(by_hand, "rate")
+        found.append(
+            Target(
+                f"arrays without transforms, {order}: time over slicing by hand",
+                rate / own,
+                3.0,
+                f"{short(own)} rows/s",
+                f"{short(rate)}; torch {short(result.median(f'torch, {order}', 'rate'))}",
+                at_most=True,
+            )
+        )
+    return found
+
+
+def tables(result: Result) -> list[str]:
+    """All numbers."""
+    note = (
+        "A slice in order is a view: nothing is moved, so its rate is that of making views. "
+        "A loader's batches are its user's to keep, hence copies; *copied* is the slice so."
+    )
+    return [note, "", *rate_table(result, result.outcomes)]
+
+
+draw = None

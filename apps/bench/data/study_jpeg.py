@@ -1,0 +1,140 @@
+"""A folder of photographs to normalised float32 batches: decoding is most of the work.
+
+The bar is the decoder itself (with the resize that everybody needs) on one thread, times cores.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from . import ours, peers, pictures
+from .case import Calls, Case, Numbers, Subject
+from .epochs import Epochs
+from .harness import Result
+from .loader_tables import rate_table
+from .settings import Settings
+from .target import Target, short
+
+TITLE = "JPEG folder: resize 256, crop 224, flip, normalise, float32 NCHW, batches of 64"
+BATCH = 64
+WORKERS = (0, 1, 2, 4)
+DECODER = "simplejpeg alone, 1 thread"
+WITH_RESIZE = "simplejpeg and cv2.resize alone, 1 thread"
+JPEG_LIBRARIES = ("cv2", "simplejpeg")
+
+
+def prepare(settings: Settings) -> None:
+    """Lays the files out."""
+    pictures.photo_folder(settings, settings.pick(1000, 16))
+
+
+def cases(settings: Settings) -> list[Case]:
+    """Ours by processes and threads, PyTorch's, and the decoder."""
+    found = []
+    for engine in ("processes", "threads"):
+        for workers in settings.pick(WORKERS, (0, 2)):
+            if workers or engine == "processes":
+                opening = partial(open_ours, workers=workers, engine=engine if workers else None)
+                threads = ours.TWO_THREADS if workers else ours.ONE_THREAD
+                found.append(Case(our_name(workers, engine), opening, threads, twin="jpeg"))
+    opening = partial(open_ours, workers=2, engine="processes", antialias=False)
+    found.append(Case("needle, 2 processes, not antialiased", opening, ours.TWO_THREADS))
+    for workers in settings.pick((0, 2, 4), (2,)):
+        opening = partial(open_torch, workers=workers)
+        needs = ("torch", *JPEG_LIBRARIES)
+        found.append(Case(f"torch, {workers} workers", opening, ours.ONE_THREAD, needs))
+    for name, resize in ((DECODER, False), (WITH_RESIZE, True)):
+        opening = partial(Decoding, resize=resize)
+        found.append(Case(name, opening, ours.ONE_THREAD, JPEG_LIBRARIES))
+    return found
+
+
+def our_name(workers: int, engine: str) -> str:
+    """The case's name."""
+    return f"needle, {workers} {engine}" if workers else "needle, sequential, 1 thread"
+
+
+def open_ours(
+    settings: Settings, workers: int, engine: str | None, antialias: bool = True
+) -> Subject:
+    """needle's loader."""
+    import needle.data as data
+
+    root = pictures.photo_folder(settings, settings.pick(1000, 16))
+    resize = data.Resize((256, 256), antialias=antialias)
+    transforms = [resize, *ours.JPEG_TO_FLOATS[1:]]
+    batch = settings.pick(BATCH, 8)
+    build = partial(ours.photo_loader, root, transforms, batch, workers, engine=engine)
+    return Epochs(build, ours.tensors, least=settings.pick(0.5, 0.01))
+
+
+def open_torch(settings: Settings, workers: int) -> Subject:
+    """PyTorch's loader, simplejpeg and OpenCV."""
+    root = pictures.photo_folder(settings, settings.pick(1000, 16))
+
+    def build() -> Any:
+        photos = peers.Photos(root, peers.photo_to_floats)
+        return peers.torch_loader(photos, settings.pick(BATCH, 8), workers)
+
+    return Epochs(build, peers.torch_arrays, least=settings.pick(0.5, 0.01))
+
+
+class Decoding(Subject):
+    """Every file read and decoded, and resized where asked."""
+
+    def __init__(self, settings: Settings, resize: bool) -> None:
+        super().__init__()
+        root = pictures.photo_folder(settings, settings.pick(1000, 16))
+        self.paths, self.resize = pictures.files(root)[: settings.pick(300, 16)], resize
+        self.calls = Calls(self.all_files, len(self.paths), 0.01)
+
+    def all_files(self) -> None:
+        """Once."""
+        for path in self.paths:
+            image = peers.read_photo(path)
+            if self.resize:
+                image = peers.resized(image, 256)
+            np.asarray(image[0, 0]).sum()
+
+    def run(self, witness: bool) -> Numbers:
+        """Files a second."""
+        return {"rate": 1e6 / self.calls.run(witness)["us"]}
+
+
+def targets(result: Result) -> list[Target]:
+    """At least 90 % of the decoder's rate times cores."""
+    cores = os.cpu_count() or 1
+    names = [our_name(w, e) for e in ("processes", "threads") for w in WORKERS]
+    name, best = result.best(names, "rate")
+    limit = result.median(WITH_RESIZE, "rate") * cores
+    decoding = result.median(DECODER, "rate") * cores
+    peer, rate = result.best([f"torch, {w} workers" for w in (0, 2, 4)], "rate")
+    return [
+        Target(
+            f"JPEG folder, over decoder and resize on one thread x {cores} cores",
+            best / limit,
+            0.9,
+            f"{short(best)} images/s ({name})",
+            f"{short(limit)}; decoding alone {short(decoding)}; {short(rate)} ({peer})",
+        )
+    ]
+
+
+def tables(result: Result) -> list[str]:
+    """All numbers."""
+    note = "needle's resize is antialiased unless said otherwise (it reads more), OpenCV's is not."
+    return [note, "", *rate_table(result, result.outcomes)]
+
+
+def draw(axes: Any, result: Result) -> None:
+    """Bars of the rates."""
+    known = [name for name, outcome in result.outcomes.items() if "rate" in outcome.values]
+    rates = [result.median(name, "rate") for name in known]
+    colours = ["C0" if name.startswith("needle") else "C1" for name in known]
+    axes.barh(known[::-1], rates[::-1], color=colours[::-1])
+    axes.tick_params(axis="y", labelsize=6)
+    axes.set(xlabel="images a second", title="JPEG folder to float32 batches")

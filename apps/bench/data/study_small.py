@@ -1,0 +1,177 @@
+"""Small pictures in memory (CIFAR-10's 50 000), cropped, flipped and normalised to float32 NCHW.
+
+The machine's limit is a plain copy of the same bytes: 3 072 read and 12 288 written a sample, so
+15 360 are copied, batch by batch as a loader would.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from . import ours, peers, pictures
+from .case import Calls, Case, Numbers, Subject
+from .epochs import Epochs
+from .harness import Result
+from .loader_tables import rate_table
+from .settings import Settings
+from .target import Target, short
+
+TITLE = "CIFAR-10 in memory: crop, flip, normalise, float32 NCHW, batches of 256"
+BATCH = 256
+BYTES = 3072 + 12288
+
+OURS = {
+    "needle, inline, 1 kernel thread": (0, None, ours.ONE_THREAD),
+    "needle, inline, 2 kernel threads": (0, None, ours.TWO_THREADS),
+    "needle, 1 thread": (1, "threads", ours.TWO_THREADS),
+    "needle, 2 threads": (2, "threads", ours.TWO_THREADS),
+    "needle, 4 threads": (4, "threads", ours.TWO_THREADS),
+    "needle, 1 process": (1, "processes", ours.TWO_THREADS),
+    "needle, 2 processes": (2, "processes", ours.TWO_THREADS),
+    "needle, 4 processes": (4, "processes", ours.TWO_THREADS),
+}
+PER_SAMPLE = tuple(f"torch, per sample, {workers} workers" for workers in (0, 2, 4))
+BATCHED = tuple(f"torch, batched operations, {threads} threads" for threads in (1, 2))
+GRAIN = tuple(f"grain, per sample, {workers} workers" for workers in (0, 2))
+COPIES = tuple(f"memory copy of 15 360 B, {threads} threads" for threads in (1, 2))
+
+
+def cases(settings: Settings) -> list[Case]:
+    """Ours, PyTorch's, grain's, and the copy."""
+    found = [
+        Case(name, partial(open_ours, workers=w, engine=e), env, twin="small", alike="small")
+        for name, (w, e, env) in OURS.items()
+    ]
+    for name in ("needle, inline, 2 kernel threads", "needle, 2 processes"):
+        workers, engine, threads = OURS[name]
+        opening = partial(open_ours, workers=workers, engine=engine, plain=True)
+        found.append(Case(name + ", NumPy batches", opening, threads, twin="small"))
+    one = ours.ONE_THREAD
+    for name, workers in zip(PER_SAMPLE, (0, 2, 4)):
+        opening = partial(open_torch, workers=workers)
+        found.append(Case(name, opening, one, ("torch",), alike="small", rounds=3))
+    for name, threads in zip(BATCHED, (1, 2)):
+        opening = partial(open_batched, threads=threads)
+        found.append(Case(name, opening, {}, ("torch",), alike="small"))
+    for name, workers in zip(GRAIN, (0, 2)):
+        opening = partial(open_grain, workers=workers)
+        found.append(Case(name, opening, one, ("grain",), alike="small", rounds=3))
+    for name, threads in zip(COPIES, (1, 2)):
+        found.append(Case(name, partial(Copies, threads=threads)))
+    return found
+
+
+def open_ours(settings: Settings, workers: int, engine: str | None, plain: bool = False) -> Subject:
+    """needle's loader; its batches are Tensors, or NumPy arrays where ``plain``."""
+    if plain:
+        ours.numpy_batches()
+    build = partial(ours.small_loader, settings, BATCH, workers, engine)
+    parts = ours.arrays if plain else ours.tensors
+    return Epochs(build, parts, least=settings.pick(0.7, 0.01))
+
+
+def few(settings: Settings) -> Any:
+    """Pictures for loaders that go sample by sample: fewer, for time's sake."""
+    images, labels = pictures.small_pictures(settings)
+    return images[:10_000], labels[:10_000]
+
+
+def open_torch(settings: Settings, workers: int) -> Subject:
+    """PyTorch's loader, a NumPy transform a sample."""
+
+    def build() -> Any:
+        return peers.torch_loader(peers.SmallPictures(*few(settings)), BATCH, workers)
+
+    return Epochs(build, peers.torch_arrays, least=settings.pick(0.7, 0.01))
+
+
+def open_batched(settings: Settings, threads: int) -> Subject:
+    """torch's operations on whole batches, in the main process, without a loader."""
+    import torch
+
+    torch.set_num_threads(threads)
+    images, labels = pictures.small_pictures(settings)
+    build = partial(peers.BatchedSmallPictures, images, labels, BATCH)
+    return Epochs(build, peers.torch_arrays, least=settings.pick(0.7, 0.01))
+
+
+def open_grain(settings: Settings, workers: int) -> Subject:
+    """grain's loader, the same transform a sample."""
+
+    def build() -> Any:
+        return peers.grain_loader(peers.SmallPictures(*few(settings)), BATCH, workers)
+
+    return Epochs(build, ours.arrays, least=settings.pick(0.7, 0.01))
+
+
+class Copies(Subject):
+    """Copies of a batch's bytes from a large array into four buffers by turns."""
+
+    def __init__(self, settings: Settings, threads: int) -> None:
+        super().__init__()
+        batches = settings.pick(50, 2)
+        self.source = np.ones((batches, BATCH, BYTES), np.uint8)
+        self.buffers = np.ones((4, BATCH, BYTES), np.uint8)
+        self.pool = ThreadPoolExecutor(threads)
+        self.parts = [
+            slice(i * BATCH // threads, (i + 1) * BATCH // threads) for i in range(threads)
+        ]
+        self.calls = Calls(self.epoch, batches * BATCH, settings.pick(0.5, 0.01))
+
+    def epoch(self) -> None:
+        """All batches once; each thread copies its rows of all of them."""
+        list(self.pool.map(self._rows, self.parts))
+
+    def run(self, witness: bool) -> Numbers:
+        """Samples a second."""
+        return {"rate": 1e6 / self.calls.run(witness)["us"]}
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self.pool.shutdown()
+
+    def _rows(self, rows: slice) -> None:
+        for i, batch in enumerate(self.source):
+            np.copyto(self.buffers[i % 4, rows], batch[rows])
+
+
+def targets(result: Result) -> list[Target]:
+    """Against torch sample by sample, torch by batches, and the copy."""
+    name, best = result.best(OURS, "rate")
+    found = []
+    for what, against, goal in (
+        ("torch's DataLoader, per sample", PER_SAMPLE, 10.0),
+        ("torch, batched operations", BATCHED, 3.0),
+        ("memory copy of the same bytes", COPIES, 0.5),
+    ):
+        peer, rate = result.best(against, "rate")
+        found.append(
+            Target(
+                f"CIFAR-10 in memory, over {what}",
+                best / rate,
+                goal,
+                f"{short(best)} samples/s ({name})",
+                f"{short(rate)} ({peer})",
+            )
+        )
+    return found
+
+
+def tables(result: Result) -> list[str]:
+    """All numbers."""
+    return rate_table(result, result.outcomes)
+
+
+def draw(axes: Any, result: Result) -> None:
+    """Bars of the rates, on a logarithmic scale."""
+    known = [name for name, outcome in result.outcomes.items() if "rate" in outcome.values]
+    rates = [result.median(name, "rate") for name in known]
+    colours = ["C0" if name.startswith("needle") else "C1" for name in known]
+    axes.barh(known[::-1], rates[::-1], color=colours[::-1])
+    axes.set_xscale("log")
+    axes.tick_params(axis="y", labelsize=6)
+    axes.set(xlabel="samples a second", title="CIFAR-10 in memory, augmented")

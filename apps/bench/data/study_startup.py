@@ -1,0 +1,117 @@
+"""Start-up: seconds to the first batch with 1.2 million paths, more than with none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import needle.data as data
+from needle.data.text_table import TextTable
+
+from . import ours, peers
+from .case import Case, Numbers, Once, Subject
+from .harness import Result
+from .settings import Settings
+from .target import Target, short, spread, table
+
+TITLE = "Start-up with 1.2 million paths, 2 workers: seconds to the first batch"
+WORKERS = 2
+METHODS = ("spawn", "forkserver")
+
+
+def cases(settings: Settings) -> list[Case]:
+    """By start method; paths as a list of str, and for needle as its table of text too."""
+    found = []
+    for method in METHODS:
+        for kind in ("list", "table"):
+            opening = partial(open_ours, method=method, kind=kind)
+            found.append(Case(f"needle, {method}, {kind}", opening, rounds=3))
+        if method == "spawn" or not settings.quick:
+            opening = partial(open_torch, method=method)
+            found.append(Case(f"torch, {method}, list", opening, {}, ("torch",), rounds=2))
+    return found
+
+
+def paths(settings: Settings) -> list[str]:
+    """As of a large data set of photographs."""
+    count = settings.pick(1_200_000, 12_000)
+    return [f"train/n{i // 1300:08d}/n{i // 1300:08d}_{i}.JPEG" for i in range(count)]
+
+
+def open_ours(settings: Settings, method: str, kind: str) -> Subject:
+    """needle's loader; ``kind`` of the data set's paths."""
+    names: Any = paths(settings)
+    if kind == "table":
+        names = TextTable(names)
+
+    def build(dataset: Any) -> Any:
+        return data.DataLoader(dataset, 16, num_workers=WORKERS, start_method=method)
+
+    return Once(partial(both, build, names))
+
+
+def open_torch(settings: Settings, method: str) -> Subject:
+    """PyTorch's."""
+    names = paths(settings)
+
+    def build(dataset: Any) -> Any:
+        return peers.torch_loader(dataset, 16, WORKERS, multiprocessing_context=method)
+
+    return Once(partial(both, build, names))
+
+
+def both(build: Callable[[Any], Any], names: Any) -> Numbers:
+    """Seconds with no path and with all of them, and the difference."""
+    empty, full = to_first_batch(build, []), to_first_batch(build, names)
+    return {"empty": empty, "full": full, "more": full - empty}
+
+
+def to_first_batch(build: Callable[[Any], Any], names: Any) -> float:
+    """From before the loader is made."""
+    started = time.perf_counter()
+    loader = build(ours.Paths(names))
+    batches = iter(loader)
+    next(batches)
+    seconds = time.perf_counter() - started
+    del batches
+    close = getattr(loader, "close", None)
+    if close is not None:
+        close()
+    return seconds
+
+
+def targets(result: Result) -> list[Target]:
+    """Under a second more than with none."""
+    found = []
+    for method in METHODS:
+        own = result.median(f"needle, {method}, list", "more")
+        peer = result.median(f"torch, {method}, list", "more")
+        first = short(result.median(f"needle, {method}, list", "full"))
+        found.append(
+            Target(
+                f"start-up with 1.2 M paths in a list, {method}: more than with none",
+                own,
+                1.0,
+                f"{short(own)} s (first batch after {first} s)",
+                f"torch {short(peer)} s "
+                f"(first batch after {short(result.median(f'torch, {method}, list', 'full'))} s)",
+                at_most=True,
+                unit="s",
+            )
+        )
+    return found
+
+
+def tables(result: Result) -> list[str]:
+    """Seconds."""
+    rows = [
+        [name, *(spread(o.median(key), o.span(key)) for key in ("empty", "full", "more"))]
+        for name, o in result.outcomes.items()
+        if "more" in o.values
+    ]
+    return table(("", "no path, s", "1.2 M paths, s", "more, s"), rows)
+
+
+draw = None

@@ -1,0 +1,192 @@
+"""From a worker process to the main one: payloads of 1, 8 and 32 MiB, nothing else to do.
+
+Every way writes a payload once into what travels; the question is what it costs beside that copy.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import needle.data as data
+
+from . import ours, peers
+from .case import Calls, Case, Numbers, Subject
+from .harness import Result
+from .process_tree import cpu_seconds, own_cpu_seconds
+from .settings import Settings
+from .target import Target, short, spread, table
+
+TITLE = "Transport from one worker process"
+MIB = 2**20
+SIZES = (1, 8, 32)
+WAYS = ("needle, NumPy batches", "needle, Tensors", "torch", "multiprocessing pipe")
+
+
+def cases(settings: Settings) -> list[Case]:
+    """Each way with each size."""
+    found = []
+    for size in settings.pick(SIZES, (1,)):
+        for way in WAYS:
+            needs = ("torch",) if way == "torch" else ()
+            opening = partial(Transport, way=way, size=size)
+            found.append(Case(f"{way}, {size} MiB", opening, {}, needs, group=f"{size} MiB"))
+        opening = partial(open_copy, size=size)
+        found.append(Case(f"memory copy, {size} MiB", opening, group=f"{size} MiB"))
+    return found
+
+
+class Transport(Subject):
+    """Epochs over payloads: GB/s, and CPU seconds a GiB of all processes and of this one."""
+
+    def __init__(self, settings: Settings, way: str, size: int) -> None:
+        super().__init__()
+        count = settings.pick(512, 4) // size
+        self.total = count * size * MIB
+        payloads = ours.Payloads(size * MIB, count)
+        self.loader = self.made(way, payloads)
+        self.run(False)
+
+    def made(self, way: str, payloads: ours.Payloads) -> Any:
+        """What iterates over payloads from one worker."""
+        if way == "torch":
+            return peers.torch_loader(payloads, 1, 1)
+        if way == "multiprocessing pipe":
+            return Pipe(payloads)
+        if way == "needle, NumPy batches":
+            ours.numpy_batches()
+        return data.DataLoader(payloads, 1, num_workers=1)
+
+    def run(self, witness: bool) -> Numbers:
+        """One epoch."""
+        everyone, own = cpu_seconds(os.getpid()), own_cpu_seconds()
+        started = time.perf_counter()
+        seen = 0
+        for batch in self.loader:
+            seen += int(np.prod(batch.shape)) * 4
+        seconds = time.perf_counter() - started
+        assert seen == self.total, f"{seen} bytes came of {self.total}"
+        gib = self.total / 2**30
+        return {
+            "rate": self.total / seconds / 1e9,
+            "cpu": (cpu_seconds(os.getpid()) - everyone) / gib,
+            "main": (own_cpu_seconds() - own) / gib,
+        }
+
+    def close(self) -> None:
+        """Ends the worker."""
+        if hasattr(self.loader, "close"):
+            self.loader.close()
+
+
+class Pipe:
+    """A worker process that pickles payloads into a pipe when asked for an epoch."""
+
+    def __init__(self, payloads: ours.Payloads) -> None:
+        self.here, there = multiprocessing.get_context("spawn").Pipe()
+        self.count = len(payloads)
+        context = multiprocessing.get_context("spawn")
+        self.process = context.Process(target=serve, args=(there, payloads), daemon=True)
+        self.process.start()
+
+    def __iter__(self) -> Iterator[Any]:
+        self.here.send(True)
+        for _ in range(self.count):
+            yield self.here.recv()
+
+    def close(self) -> None:
+        """Ends the worker."""
+        self.here.send(False)
+        self.process.join()
+
+
+def serve(pipe: Any, payloads: ours.Payloads) -> None:
+    """The worker's side of ``Pipe``."""
+    while pipe.recv():
+        for i in range(len(payloads)):
+            pipe.send(payloads[i])
+
+
+class Copy(Subject):
+    """A plain copy of a payload to another place, GB/s and CPU seconds a GiB."""
+
+    def __init__(self, size: int, least: float) -> None:
+        super().__init__()
+        count = 256 // size
+        self.source = np.ones(size * MIB, np.uint8)
+        self.targets = np.ones((max(count, 2), size * MIB), np.uint8)
+        self.bytes = self.targets.nbytes
+        self.calls = Calls(self.copies, least=least)
+
+    def copies(self) -> None:
+        """To all places."""
+        for place in self.targets:
+            np.copyto(place, self.source)
+
+    def run(self, witness: bool) -> Numbers:
+        """As a loader's."""
+        seconds = self.calls.run(witness)["us"] / 1e6
+        return {"rate": self.bytes / seconds / 1e9, "cpu": seconds / (self.bytes / 2**30)}
+
+
+def open_copy(settings: Settings, size: int) -> Subject:
+    """The machine's own rate, one thread."""
+    return Copy(size, settings.pick(0.2, 0.01))
+
+
+def targets(result: Result) -> list[Target]:
+    """As quick as one copy; next to nothing in the main process."""
+    found = []
+    for size in SIZES:
+        way = f"needle, NumPy batches, {size} MiB"
+        rate, copy = result.median(way, "rate"), result.median(f"memory copy, {size} MiB", "rate")
+        found.append(
+            Target(
+                f"transport of {size} MiB, over one memory copy",
+                rate / copy,
+                1.0,
+                f"{short(rate)} GB/s",
+                f"copy {short(copy)}, torch {short(result.median(f'torch, {size} MiB', 'rate'))}, "
+                f"pipe {short(result.median(f'multiprocessing pipe, {size} MiB', 'rate'))}",
+            )
+        )
+    main = result.median("needle, NumPy batches, 32 MiB", "main")
+    copy = result.median("memory copy, 32 MiB", "cpu")
+    found.append(
+        Target(
+            "transport of 32 MiB: the main process's CPU time a GiB, over that of one copy",
+            main / copy,
+            0.1,
+            f"{short(main)} s a GiB",
+            f"copy {short(copy)}, torch {short(result.median('torch, 32 MiB', 'main'))}",
+            at_most=True,
+        )
+    )
+    return found
+
+
+def tables(result: Result) -> list[str]:
+    """All numbers."""
+    rows = [
+        [name, *(spread(o.median(k), o.span(k)) for k in ("rate", "cpu", "main"))]
+        for name, o in result.outcomes.items()
+        if "rate" in o.values
+    ]
+    head = ("", "GB/s", "CPU s a GiB, all processes", "of it in the main process")
+    return table(head, rows)
+
+
+def draw(axes: Any, result: Result) -> None:
+    """GB/s over the payload."""
+    for way in (*WAYS, "memory copy"):
+        rates = [result.median(f"{way}, {size} MiB", "rate") for size in SIZES]
+        axes.semilogx(SIZES, rates, marker="o", label=way)
+    axes.set_xticks(SIZES, [str(size) for size in SIZES])
+    axes.set(xlabel="MiB a payload", ylabel="GB/s", title="Worker process to main process")
+    axes.legend(fontsize=6)

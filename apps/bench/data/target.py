@@ -1,0 +1,70 @@
+"""A target and what came out: a line of the report's first table. Also how numbers are written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Target:
+    """``value`` is compared with ``goal``: at least it, or at most it.
+
+    ours, peer: what was compared, in words with units; peer may be empty.
+    """
+
+    what: str
+    value: float
+    goal: float
+    ours: str
+    peer: str = ""
+    at_most: bool = False
+    unit: str = "×"
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a value."""
+        return not math.isnan(self.value)
+
+    @property
+    def reached(self) -> bool:
+        """Whether the goal is; False where nothing was measured."""
+        return self.value <= self.goal if self.at_most else self.value >= self.goal
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if not self.measured:
+            return "not measured"
+        return "reached" if self.reached else "**not reached**"
+
+    def row(self) -> str:
+        """A line of the table."""
+        sign = "≤" if self.at_most else "≥"
+        value = f"{short(self.value)} {self.unit}" if self.measured else "–"
+        goal = f"{sign} {short(self.goal)} {self.unit}"
+        return f"| {self.what} | {self.ours} | {self.peer} | {value} | {goal} | {self.verdict} |"
+
+
+def short(value: float) -> str:
+    """Three figures, thousands apart; a dash for nan."""
+    if math.isnan(value):
+        return "–"
+    if abs(value) >= 1000:
+        return f"{float(f'{value:.3g}'):,.0f}".replace(",", " ")
+    return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def spread(value: float, span: tuple[float, float]) -> str:
+    """A median and its range."""
+    if math.isnan(value):
+        return "–"
+    low, high = span
+    return short(value) if low == high else f"{short(value)} ({short(low)}–{short(high)})"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table, and an empty line."""
+    lines = [f"| {' | '.join(head)} |", "|---" + "|---:" * (len(head) - 1) + "|"]
+    return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
