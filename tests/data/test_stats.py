@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from needle import data
+from needle.errors import DataError
 
 
 class Slow(data.Dataset):
@@ -44,6 +45,31 @@ def test_seconds_and_samples_by_stage(options):
         assert "48 samples in 12 batches" in str(stats) and "transforms" in str(stats)
         assert loader.stats().samples == 0 and stats.samples == 48
         assert loader.stats().samples_per_second("read") == float("inf")
+
+
+class Torn(data.Dataset):
+    """Samples 1 to 5 cannot be read."""
+
+    def __len__(self):
+        return 9
+
+    def __getitem__(self, index):
+        if 1 <= index <= 5:
+            raise DataError(f"{index}: cut short")
+        return index
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2, "engine": "threads"}])
+def test_what_was_left_out_is_counted(options):
+    with data.DataLoader(Torn(), 3, on_error="skip", **options) as loader:
+        assert [batch.numpy().tolist() for batch in loader] == [[0], [6, 7, 8]]
+        assert loader.stats().skipped == 5 and "5 left out" in str(loader.stats())
+        assert loader.stats().samples == 4 and loader.epoch == 1
+    with (
+        data.DataLoader(Torn(), 3, **options) as loader,
+        pytest.raises(DataError, match="1: cut short"),
+    ):
+        list(loader)
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,8 @@ class LoaderIterator:
                     raise answer.error
                 finally:  # the traceback must not keep this iterator alive
                     del answer, request
+            if work.indices is not None:
+                self._loader._stats.skipped += len(work.indices) - answer.samples
             if not self._pass.answered(work, answer.samples):
                 self._progress.mark(work.place)
                 continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .engines.base import STAGES
 
@@ -23,11 +23,13 @@ class Stats:
     """What ``DataLoader.stats()`` gives.
 
     seconds: by stage, summed over all workers (so a stage may have more than the clock on the
-    wall). samples, batches: how many were handed out.
+    wall). samples, batches: how many were handed out. skipped: samples left out as unreadable
+    (``on_error="skip"``).
     """
 
     samples: int = 0
     batches: int = 0
+    skipped: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     workers: int = 0
 
@@ -50,10 +52,11 @@ class Stats:
 
     def copy(self) -> Stats:
         """One that does not change any more."""
-        return Stats(self.samples, self.batches, dict(self.seconds), self.workers)
+        return replace(self, seconds=dict(self.seconds))
 
     def __str__(self) -> str:
         head = f"{self.samples:,} samples in {self.batches:,} batches".replace(",", " ")
+        head += f", {self.skipped} left out as unreadable" if self.skipped else ""
         rows = [
             f"  {stage:<10} {value:>9.3f} s {self.samples_per_second(stage):>12,.0f} samples/s"
             f"  {_WHAT.get(stage, '')}".replace(",", " ")
