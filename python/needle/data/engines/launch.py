@@ -156,18 +156,13 @@ class Launcher:
             pass
         finally:
             if answer is None:  # also where Ctrl-C came between question and answer
-                self._abandon()
+                self.close()
         if answer is None:
             raise WorkerError(
                 "DataLoader: the process that starts the workers has died, or cannot start; look "
                 "for its message above, or take engine='threads'"
             )
         return answer
-
-    def _abandon(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-        self.close()
 
     def _fork(self, channel: socket.socket) -> Child:
         with interrupts_blocked():

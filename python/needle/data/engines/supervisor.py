@@ -91,6 +91,8 @@ class Supervisor:
         """Ends every worker that is left, and this process."""
         for pid in self.running:
             os.kill(pid, signal.SIGKILL)
+        for pid in self.running:
+            os.waitpid(pid, 0)  # a container may have nobody else who does
         os._exit(0)
 
     def _await(self) -> None:
