@@ -146,8 +146,8 @@ def training_loader(
 ) -> data.DataLoader:
     """Shuffled, augmented batches whose order and random numbers depend on (seed, epoch) alone.
 
-    The pixels stay bytes in memory; one pass over them makes a batch, fitted, normalised,
-    augmented and channels first.
+    The pixels stay bytes in memory; one pass over them makes a batch, fitted, augmented,
+    normalised and channels first.
     """
     fit = fitting(tuple(dataset[0][0].shape[:2]), image_size)
     before = () if fit is None else (fit,)
@@ -157,7 +157,7 @@ def training_loader(
         dataset,
         batch_size,
         shuffle=True,
-        transforms=[*before, normalize, *source.augment, data.ToCHW()],
+        transforms=[*before, *source.augment, normalize, data.ToCHW()],
         seed=seed,
         device=device,
         num_workers=workers.count,
