@@ -294,6 +294,22 @@ def test_explaining():
     assert "batches of 2 are prepared in 2 threads" in text and "no transforms" in text
 
 
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2, "engine": "threads"}])
+def test_threads_that_share_an_iterator_get_each_batch_once(options):
+    with data.DataLoader(Slow(400), 2, **options) as loader:
+        iterator, got = iter(loader), []
+
+        def take():
+            got.extend(ids(batch)[0] for batch in iterator)
+
+        threads = [threading.Thread(target=take) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+    assert sorted(got) == list(range(0, 400, 2))
+
+
 ENDING = """
 from needle import data
 iterator = iter(data.DataLoader(list(range(100)), 4, num_workers=2, engine={engine!r}))

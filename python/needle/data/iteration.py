@@ -24,7 +24,7 @@ from .structure import tagged_sample
 
 
 class LoaderIterator:
-    """The batches of one epoch, by ``next()``; from one thread at a time.
+    """The batches of one epoch, by ``next()``; threads that share it get different ones.
 
     A loader has one engine, so a second iterator of it takes the engine over, and the first one
     takes it back at its next ``next()``: both give their batches, at the price of preparing anew
@@ -60,6 +60,10 @@ class LoaderIterator:
         return self
 
     def __next__(self) -> Any:
+        with self._loader._lock:
+            return self._next()
+
+    def _next(self) -> Any:
         if self._progress.finished:
             raise StopIteration
         engine = self._take_over()

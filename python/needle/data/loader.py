@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -119,6 +120,7 @@ class DataLoader:
         self._engine_user: object = None
         self._closing: Any = None  # the finalizer that closes the engine
         self._process = os.getpid()
+        self._lock = threading.RLock()  # an engine has one consumer at a time
         self._serials = itertools.count()
         if self.engine != "inline":
             self._running_engine()  # what cannot reach the workers is told here, not in a loop
@@ -276,4 +278,9 @@ class DataLoader:
         return next(self._serials)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_engine": None, "_engine_user": None, "_closing": None}
+        own = {"_engine": None, "_engine_user": None, "_closing": None, "_lock": None}
+        return {**self.__dict__, **own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
