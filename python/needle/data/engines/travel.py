@@ -1,12 +1,15 @@
 """How a data set and its pipeline reach the workers: pickled once, into one shared mapping.
 
-Arrays lie in it as they are and every worker sees them in place, read-only. Classes and functions
-of the main program and of notebooks travel whole where cloudpickle is installed.
+Arrays lie in it as they are and every worker sees them in place, read-only; those that are mapped
+from a file are mapped again. Classes and functions of the main program and of notebooks travel
+whole where cloudpickle is installed.
 """
 
 from __future__ import annotations
 
 import io
+import mmap
+import os
 import pickle
 import struct
 import types
@@ -30,9 +33,11 @@ _Base: Any = pickle.Pickler if cloudpickle is None else cloudpickle.Pickler
 
 
 class _Pickler(_Base):  # type: ignore[misc]
-    """Lets arrays whose axes are permuted travel as they lie instead of being copied apart."""
+    """Lets arrays of files travel as their place in the file, permuted ones as they lie."""
 
     def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray) and (place := _place_in_file(value)) is not None:
+            return _mapped, place
         if type(value) is np.ndarray and not value.dtype.hasobject and not _dense(value):
             order = sorted(range(value.ndim), key=lambda axis: -abs(value.strides[axis]))
             inverse = tuple(int(axis) for axis in np.argsort(order))
@@ -159,6 +164,25 @@ def _dense(array: npt.NDArray[Any]) -> bool:
 
 def _transposed(array: npt.NDArray[Any], axes: tuple[int, ...]) -> npt.NDArray[Any]:
     return array.transpose(axes)
+
+
+def _place_in_file(array: npt.NDArray[Any]) -> tuple[Any, ...] | None:
+    """Path, offset, shape, strides and dtype of a view of a ``np.memmap``; None for others."""
+    root: Any = array
+    while isinstance(root, np.ndarray) and not isinstance(root.base, mmap.mmap):
+        root = root.base
+    if not isinstance(root, np.memmap) or root.mode == "c" or root.filename is None:
+        return None  # "c": changes of this process are not in the file
+    start = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+    path = os.path.abspath(root.filename)
+    return path, root.offset + start, array.shape, array.strides, array.dtype
+
+
+def _mapped(
+    path: str, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
+) -> npt.NDArray[Any]:
+    whole = np.memmap(path, np.uint8, "r")
+    return np.ndarray(shape, dtype, whole, offset, strides)
 
 
 def _aligned(offset: int) -> int:
