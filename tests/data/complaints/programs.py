@@ -1,0 +1,143 @@
+"""Programs of their own, and what the system knows about processes: for tests that kill and count.
+
+Linux's /proc is read; tests that need it are skipped elsewhere (``linux``).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDERS = (ROOT / "python", ROOT / "tests" / "data")
+PATIENCE = 80  # seconds that a program may take
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+def start(folder: Path, text: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """A program of this text, in a session of its own; ``wrapper``: a command to run it under."""
+    file = folder / "program.py"
+    file.write_text(text)
+    wrapper = options.pop("wrapper", [])
+    return subprocess.Popen(
+        [*wrapper, sys.executable, str(file), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=environment(**options.pop("variables", {})),
+        **options,
+    )
+
+
+def run(
+    folder: Path, text: str, *arguments: str, patience: float = PATIENCE, **options: Any
+) -> str:
+    """What such a program prints; AssertionError with its errors if it fails or takes too long."""
+    program = start(folder, text, *arguments, **options)
+    try:
+        out, err = program.communicate(timeout=patience)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        out, err = program.communicate()
+        raise AssertionError(f"still running after {patience} s:\n{out}\n{err}") from None
+    assert program.returncode == 0, f"exit status {program.returncode}:\n{out}\n{err}"
+    return out
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """This process's environment, in which needle and these tests can be imported."""
+    path = os.pathsep.join(map(str, FOLDERS))
+    return {**os.environ, "PYTHONPATH": path, **variables}
+
+
+def own_shared_memory(megabytes: int) -> list[str]:
+    """The command that gives a program a /dev/shm of its own; skips where that is not allowed."""
+    mount = f'mount -t tmpfs -o size={megabytes}m tmpfs /dev/shm && exec "$@"'
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
+    try:
+        done = subprocess.run([*command, "true"], capture_output=True, timeout=30)
+    except OSError:
+        pytest.skip("there is no unshare")
+    if done.returncode:
+        pytest.skip(f"mounting is not allowed: {done.stderr.decode().strip()}")
+    return command
+
+
+def children(pid: int | None = None) -> set[int]:
+    """Every process below ``pid`` (this one), zombies included."""
+    below: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            parent = _stat(int(name), 1)
+            if parent is not None:
+                below.setdefault(int(parent), []).append(int(name))
+    found: set[int] = set()
+    left = [os.getpid() if pid is None else pid]
+    while left:
+        here = below.get(left.pop(), [])
+        found.update(here)
+        left += here
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs (a zombie does not)."""
+    state = _stat(pid, 0)
+    return state is not None and state not in "ZX"
+
+
+def threads(pid: int) -> int:
+    """How many threads a process has."""
+    return len(os.listdir(f"/proc/{pid}/task"))
+
+
+def proportional_bytes(pids: set[int]) -> int:
+    """The memory that these processes take together, pages they share counted once (PSS)."""
+    total = 0
+    for pid in pids:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                total += int(line.split()[1]) * 1024
+    return total
+
+
+def resident_bytes() -> int:
+    """What this process has in memory now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def holdings() -> dict[str, Any]:
+    """What loaders could leave behind here: processes, descriptors, threads, shared mappings."""
+    return {
+        "children": children(),
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "threads": threading.active_count(),
+        "mappings": Path("/proc/self/maps").read_text().count("memfd:needle"),
+    }
+
+
+def becomes(condition: Callable[[], bool], seconds: float = 15.0) -> bool:
+    """Whether the condition came true in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def _stat(pid: int, field: int) -> str | None:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[field]
+    except (OSError, IndexError):
+        return None

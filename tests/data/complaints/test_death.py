@@ -1,0 +1,281 @@
+"""Workers and parents that die, Ctrl-C, and what must not be forked: complaints 4, 9, 19 and 24."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from needle import data
+from needle.errors import WorkerError
+
+from .programs import alive, becomes, children, linux, run, start, threads
+from .sets import Numbers, Pausing, Slow, Workers
+
+pytestmark = linux
+
+BATCHES = 60
+
+
+class Killer:
+    """Kills one of the loader's workers with SIGKILL after a while; ``when`` says when."""
+
+    def __init__(self, loader: data.DataLoader, delay: float, rng: random.Random) -> None:
+        pids = loader._running_engine().process_ids()
+        self.pid, self.when = rng.choice(pids), 0.0
+        self._timer = threading.Timer(delay, self._kill)
+        self._timer.start()
+
+    def _kill(self) -> None:
+        self.when = time.monotonic()
+        if alive(self.pid):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def join(self) -> None:
+        self._timer.join()
+
+
+@contextmanager
+def paused(restart: bool) -> Iterator[data.DataLoader]:
+    """A loader of 60 batches that take some 5 ms each, its workers at work."""
+    dataset = Pausing(8 * BATCHES, 1e-3)
+    with data.DataLoader(
+        dataset, 8, True, seed=2, num_workers=2, prefetch=4, restart_workers=restart
+    ) as loader:
+        next(iter(loader))
+        yield loader
+
+
+def kill_and_replace(kills: int) -> float:
+    """Epochs with a kill each give every sample once; the longest time without a batch."""
+    rng, longest = random.Random(1), 0.0
+    with paused(restart=True) as loader:
+        for _ in range(kills):
+            batches = iter(loader)
+            killer = Killer(loader, rng.random() * 0.25, rng)
+            seen: list[int] = []
+            before = time.monotonic()
+            for images, labels in batches:
+                longest = max(longest, time.monotonic() - before)
+                rows = images.numpy()
+                assert (rows == labels.numpy()[:, None, None]).all()
+                seen += labels.numpy().tolist()
+                before = time.monotonic()
+            killer.join()
+            assert seen == np.concatenate(loader.ordering).tolist()
+            assert sorted(seen) == list(range(8 * BATCHES))
+    return longest
+
+
+def kill_and_raise(kills: int) -> float:
+    """Each kill is a WorkerError that says who died of what and where; the latest it came."""
+    rng, latest, told = random.Random(2), 0.0, 0
+    with paused(restart=False) as loader:
+        while told < kills:
+            batches = iter(loader)
+            next(batches)
+            killer = Killer(loader, rng.random() * 0.1, rng)
+            try:
+                for _ in batches:
+                    pass
+            except WorkerError as error:
+                latest = max(latest, time.monotonic() - killer.when)
+                check_message(str(error), killer.pid)
+                told += 1
+            killer.join()
+        assert sum(len(labels.numpy()) for _, labels in loader) == 8 * BATCHES
+    return latest
+
+
+def check_message(message: str, pid: int) -> None:
+    assert f"(pid {pid}) was killed by SIGKILL at " in message
+    assert "restart_workers=True" in message
+    where = re.search(r"at (sample (\d+)|no sample);", message)
+    assert where, message
+    assert where[2] is None or 0 <= int(where[2]) < 8 * BATCHES
+
+
+def test_4_an_epoch_whose_workers_are_killed_is_whole():
+    """kill -9 at 20 random moments: every sample once, in order."""
+    assert kill_and_replace(20) < 10
+
+
+def test_4_a_death_is_an_error_where_that_is_asked_for():
+    """kill -9 at random moments, restart_workers=False: pid, signal and sample are named."""
+    assert kill_and_raise(6) < 5
+
+
+@pytest.mark.soak
+def test_4_two_hundred_kills_are_made_good_in_half_a_second():
+    """kill -9 200 times: no batch takes longer than 0.5 s."""
+    assert kill_and_replace(200) < 0.5
+
+
+@pytest.mark.soak
+def test_4_two_hundred_kills_are_told_in_half_a_second():
+    """kill -9 200 times, restart_workers=False: the error comes within 0.5 s."""
+    assert kill_and_raise(200) < 0.5
+
+
+def test_4_a_sample_that_always_kills_is_named():
+    """A sample that uses up all memory becomes an error of its batch; the others are given."""
+
+    def collate(samples):
+        return np.array([label for _, label in samples])
+
+    class Deadly(Numbers):
+        def __getitem__(self, index):
+            if index == 13:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().__getitem__(index)
+
+    with data.DataLoader(Deadly(40), 4, num_workers=2, collate=collate) as loader:
+        batches, seen = iter(loader), []
+        with pytest.raises(WorkerError, match=r"died 3 times at sample 13.*SIGKILL"):
+            for batch in batches:
+                seen += batch.numpy().tolist()
+        for batch in batches:
+            seen += batch.numpy().tolist()
+    assert seen == [i for i in range(40) if i // 4 != 3]
+
+
+BUSY = """
+import sys, time
+from complaints.programs import children
+from complaints.sets import Pausing, Slow
+from needle import data
+if __name__ == "__main__":
+    engine, waiting = sys.argv[1], sys.argv[2] == "waiting"
+    dataset = Slow(1000, 40, 60.0) if waiting else Pausing(10**6, 1e-4)
+    method = {} if engine == "threads" else {"start_method": engine}
+    name = "threads" if engine == "threads" else "processes"
+    loader = data.DataLoader(dataset, 4, num_workers=2, engine=name, **method)
+    for number, batch in enumerate(loader):
+        if number == 5:
+            print(*children(), flush=True)
+"""
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NEEDLE_NUM_THREADS": "1"}
+STATES = [
+    (engine, state)
+    for engine in ("forkserver", "spawn", "fork", "threads")
+    for state in ("waiting", "busy")
+]
+
+
+def busy(folder: Path, engine: str, state: str) -> tuple[subprocess.Popen[str], list[int]]:
+    program = start(folder, BUSY, engine, state, variables=ONE_THREAD)
+    assert program.stdout is not None
+    pids = [int(word) for word in program.stdout.readline().split()]
+    if len(pids) != {"threads": 0, "fork": 2}.get(engine, 3):
+        program.kill()
+        raise AssertionError(program.communicate())
+    return program, pids
+
+
+def interrupt(folder: Path, engine: str, state: str, delay: float) -> float:
+    """Ctrl-C as a terminal sends it, to everybody; how long until nobody was left."""
+    program, pids = busy(folder, engine, state)
+    time.sleep(delay)
+    began = time.monotonic()
+    os.killpg(program.pid, signal.SIGINT)
+    try:
+        _, err = program.communicate(timeout=30)
+    except subprocess.TimeoutExpired:
+        os.killpg(program.pid, signal.SIGKILL)
+        raise
+    taken = time.monotonic() - began
+    assert err.count("Traceback (most") == 1, err
+    assert err.rstrip().endswith("KeyboardInterrupt"), err
+    assert not any(alive(pid) for pid in pids)
+    return taken
+
+
+@pytest.mark.parametrize(("engine", "state"), STATES)
+def test_9_control_c_is_one_traceback_and_no_process_is_left(engine, state, tmp_path: Path):
+    """SIGINT to the whole group, while the program waits and while it works."""
+    delay = 0.3 if state == "waiting" else 0.05
+    assert interrupt(tmp_path, engine, state, delay) < 10
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("engine", ["forkserver", "spawn", "threads"])
+def test_9_control_c_at_forty_moments_takes_less_than_a_second(engine, tmp_path: Path):
+    """The same at random moments, timed."""
+    rng = random.Random(3)
+    times = [interrupt(tmp_path, engine, "busy", rng.random() * 0.2) for _ in range(40)]
+    assert max(times) < 1
+
+
+@pytest.mark.parametrize(("engine", "state"), [s for s in STATES if s[0] != "threads"])
+def test_9_a_parent_killed_leaves_no_orphan(engine, state, tmp_path: Path):
+    """kill -9 of the program: its workers end by themselves and say nothing."""
+    program, pids = busy(tmp_path, engine, state)
+    program.kill()
+    _, err = program.communicate(timeout=30)
+    assert err == ""
+    assert becomes(lambda: not any(alive(pid) for pid in pids), 10)
+
+
+def test_19_workers_have_one_thread_each():
+    """BLAS and kernels are at work in 2 workers: no more than workers + 2 threads in all."""
+    with data.DataLoader(Workers(400), 10, num_workers=2) as loader:
+        mine = threads(os.getpid())
+        most = 0
+        for pids, counts in loader:
+            assert set(pids.numpy().tolist()) <= children()
+            assert (counts.numpy() == 1).all()
+            below = sum(threads(pid) for pid in children() if alive(pid))
+            most = max(most, below + threads(os.getpid()) - mine)
+    assert most <= 2 + 2
+
+
+FORKED = """
+import sys, types, _thread, time
+from needle import data
+from needle.errors import WorkerError
+{before}
+try:
+    with data.DataLoader(range(10), 2, num_workers=2, start_method="fork") as loader:
+        print(sum(len(batch.numpy()) for batch in loader))
+except WorkerError as error:
+    print(error)
+"""
+CUDA = """
+sys.modules["torch"] = types.ModuleType("torch")
+sys.modules["torch"].cuda = types.SimpleNamespace(is_initialized=lambda: True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "answer"),
+    [
+        ("", "10\n"),
+        ("_thread.start_new_thread(time.sleep, (60,)); time.sleep(0.1)", "native threads run"),
+        ("import threading; threading.Timer(60, print, daemon=True).start()", "threads run ("),
+        (CUDA, "CUDA is in use"),
+    ],
+)
+def test_19_24_fork_is_refused_where_threads_or_cuda_would_be_copied(before, answer, tmp_path):
+    """fork is done for a program with one thread; else the reason and the remedy are said."""
+    before = before.replace("60, print, daemon=True).start()", "2, print).start()")
+    out = run(tmp_path, FORKED.format(before=before), variables=ONE_THREAD)
+    assert answer in out
+    assert ("start_method='forkserver'" in out) == bool(before)
+
+
+def test_24_what_is_on_a_device_is_not_the_workers_business():
+    """Workers hold NumPy arrays alone; the program makes Tensors of them on the device."""
+    with data.DataLoader(Slow(8, -1, 0.0), 4, num_workers=1, device="cpu") as loader:
+        assert [len(batch) for batch in loader] == [2, 2]
+        (pid,) = loader._running_engine().process_ids()
+        assert "/dev/nvidia" not in Path(f"/proc/{pid}/maps").read_text()

@@ -1,0 +1,225 @@
+"""Memory, descriptors, threads: complaints 1, 2, 3, 10 and 18."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from needle import data
+from needle.errors import WorkerError
+
+from .programs import (
+    alive,
+    becomes,
+    children,
+    holdings,
+    linux,
+    own_shared_memory,
+    proportional_bytes,
+    resident_bytes,
+    run,
+    start,
+)
+from .sets import Enormous, Numbers, Paths
+
+pytestmark = linux
+
+MIB = 1 << 20
+
+
+def memory_by_epoch(count: int, batch_size: int, epochs: int = 3) -> list[int]:
+    """The bytes of this process and 4 workers after each epoch over ``count`` paths."""
+    found = []
+    with data.DataLoader(Paths(count), batch_size, True, num_workers=4, seed=1) as loader:
+        for _ in range(epochs):
+            assert sum(len(batch.numpy()) for batch in loader) == count
+            gc.collect()
+            found.append(proportional_bytes({os.getpid(), *children()}))
+    return found
+
+
+def test_1_memory_does_not_grow_with_epochs():
+    """A table of very many paths is read by 4 workers; 12 000 here."""
+    first, *later = memory_by_epoch(12_000, 300)
+    assert max(later) < first * 1.05
+
+
+@pytest.mark.soak
+def test_1_memory_does_not_grow_with_epochs_over_a_million_paths():
+    """1e6 paths, 4 workers, 3 epochs: the sum of PSS grows by less than 5 % after the first."""
+    first, *later = memory_by_epoch(1_000_000, 1000)
+    assert max(later) < first * 1.05
+
+
+KEEP = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+import numpy as np
+from needle import data
+rows = np.arange(40_000, dtype=np.int64)
+with data.DataLoader(data.ArrayDataset(rows), 4, num_workers=2) as loader:
+    kept = [batch for (batch,) in loader]
+assert len(kept) == 10_000
+assert all((batch.numpy() == np.arange(4 * i, 4 * i + 4)).all() for i, batch in enumerate(kept))
+print("all there")
+"""
+
+
+def test_2_ten_thousand_batches_are_kept_with_64_descriptors(tmp_path: Path):
+    """`ulimit -n 64`, every batch kept in a list: none is overwritten, no descriptor is missing."""
+    assert run(tmp_path, KEEP) == "all there\n"
+
+
+TIGHT = """
+import os, sys
+import numpy as np
+{before}
+from needle import data
+from needle.errors import WorkerError
+rows = np.zeros((64, {row}), np.uint8)
+class Large:
+    def __len__(self): return 64
+    def __getitem__(self, index): return np.zeros({row}, np.uint8)
+for made in (lambda: data.ArrayDataset(rows), Large):
+    try:
+        with data.DataLoader(made(), 16, num_workers=2) as loader:
+            for batch in loader: pass
+    except (WorkerError, MemoryError) as error:
+        print(error)
+    else:
+        print("it fits")
+with data.DataLoader(data.ArrayDataset(np.arange(8)), 2, num_workers=2) as loader:
+    print(sum(len(batch[0].numpy()) for batch in loader))
+"""
+
+
+def test_3_shared_memory_of_16_megabytes_is_an_error_that_says_so(tmp_path: Path):
+    """/dev/shm of 16 MB and no memory files: no bus error; what fits goes on afterwards."""
+    before = "del os.memfd_create"
+    text = TIGHT.format(before=before, row=1 << 20)
+    out = run(tmp_path, text, wrapper=own_shared_memory(16)).splitlines()
+    assert len(out) == 3 and out[2] == "8"
+    for line in out[:2]:
+        assert "shared memory for" in line and "needs" in line and "engine='threads'" in line
+
+
+def test_3_a_limit_on_files_or_address_space_is_an_error_too(tmp_path: Path):
+    """A memory file that may not grow so far, or cannot be mapped."""
+    for name, size in (("RLIMIT_FSIZE", 8 * MIB), ("RLIMIT_AS", 1 << 30)):
+        limit = f"import resource; resource.setrlimit(resource.{name}, ({size}, {size}))"
+        row = (1 << 20) if name == "RLIMIT_FSIZE" else (1 << 23)
+        text = TIGHT.format(before=limit, row=row).replace("np.zeros((64,", "np.zeros((16,")
+        text = text.replace("lambda: data.ArrayDataset(rows), Large", "Large,")
+        variables = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        out = run(tmp_path, text, variables=variables).splitlines()
+        assert re.match(r"DataLoader: shared memory for .* needs|Unable to allocate", out[0]), name
+        assert out[1:] == ["8"], name
+
+
+def test_3_what_the_machine_does_not_have_is_refused_before_it_is_touched():
+    """Need and have are both in the message."""
+    before = resident_bytes()
+    with (
+        data.DataLoader(Enormous(), 16, num_workers=1) as loader,
+        pytest.raises(WorkerError, match=r"needs .*TiB, have .*iB; take a smaller batch_size"),
+    ):
+        next(iter(loader))
+    assert resident_bytes() - before < 256 * MIB
+
+
+KILLED = """
+import os, sys, time
+import numpy as np
+from complaints.programs import children
+from complaints.sets import Numbers
+from needle import data
+loader = data.DataLoader(Numbers(1000), 8, num_workers=2, start_method=sys.argv[1])
+batches = iter(loader)
+kept = [next(batches) for _ in range(3)]
+print(*children(), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_10_nothing_named_is_left_when_everything_is_killed(method: str, tmp_path: Path):
+    """/dev/shm, System V's segments and the folder of temporary files are as before."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    wrapper = own_shared_memory(64)
+    program = start(tmp_path, KILLED, method, wrapper=wrapper, variables={"TMPDIR": str(temporary)})
+    assert program.stdout is not None
+    pids = [int(word) for word in program.stdout.readline().split()]
+    try:
+        assert len(pids) == 3, program.communicate(timeout=10)
+        shared = Path(f"/proc/{program.pid}/root/dev/shm")  # this program's own
+        segments = Path("/proc/sysvipc/shm").read_text()
+        assert os.listdir(shared) == []
+        keeper = os.open(shared, os.O_RDONLY)
+    finally:
+        os.killpg(program.pid, signal.SIGKILL)
+        program.communicate(timeout=10)
+    assert becomes(lambda: not any(alive(pid) for pid in pids))
+    assert os.listdir(keeper) == [] and os.listdir(temporary) == []
+    os.close(keeper)
+    assert Path("/proc/sysvipc/shm").read_text() == segments
+
+
+def break_early(engine: str, times: int) -> None:
+    """``next(iter(loader))`` very often: what is held stays the same, old work never comes."""
+    options: dict[str, Any] = {"num_workers": 2, "engine": engine, "seed": 3}
+    with data.DataLoader(Numbers(10_000), 4, True, **options) as loader:
+        first_rows = []
+        for turn in range(times):
+            images, labels = next(iter(loader))
+            assert (images.numpy()[:, 0, 0] == labels.numpy()).all()
+            first_rows.append(labels.numpy()[0])
+            assert labels.numpy()[0] == loader.ordering[0][0]
+            if turn == times // 3:
+                gc.collect()
+                held, memory = holdings(), resident_bytes()
+        gc.collect()
+        assert holdings() == held
+        assert resident_bytes() - memory < 16 * MIB
+        assert len(set(first_rows)) > times // 2  # other epochs, other orders
+
+
+@pytest.mark.parametrize("engine", ["threads", "processes"])
+def test_18_early_breaks_leave_nothing(engine: str):
+    """300 early breaks: constant threads, descriptors, processes, mappings and memory."""
+    break_early(engine, 300)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("engine", ["threads", "processes"])
+def test_18_ten_thousand_early_breaks_leave_nothing(engine: str):
+    """The same at full length."""
+    break_early(engine, 10_000)
+
+
+@pytest.mark.parametrize("engine", ["threads", "processes"])
+@pytest.mark.parametrize("end", ["close", "drop", "drop the iterator too"])
+def test_18_loaders_made_and_dropped_leave_nothing(engine: str, end: str):
+    """An abandoned loader or iterator gives threads, processes and descriptors back."""
+    with data.DataLoader(Numbers(), 4, num_workers=1, engine=engine) as loader:
+        next(iter(loader))
+    gc.collect()
+    before = holdings()
+    loader = data.DataLoader(Numbers(), 4, num_workers=2, engine=engine)
+    batches = iter(loader)
+    next(batches)
+    if end == "close":
+        loader.close()
+    elif end == "drop":
+        next(iter(loader))
+        del batches, loader
+    else:
+        del loader, batches
+    gc.collect()
+    assert becomes(lambda: holdings() == before)

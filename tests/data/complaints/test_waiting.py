@@ -1,0 +1,147 @@
+"""Who waits for whom, and what a batch costs: complaints 11 and 12, prefetch, spinning."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle
+from needle import data
+
+from .programs import becomes
+from .sets import Counted, Numbers, Slow, reads
+
+ENGINES = ("threads", "processes")
+
+
+def best(action: Any, times: int = 5) -> float:
+    """The shortest of several times, in seconds."""
+    found = []
+    for _ in range(times):
+        began = time.perf_counter()
+        action()
+        found.append(time.perf_counter() - began)
+    return min(found)
+
+
+def overhead() -> float:
+    """An epoch of arrays in memory by the loader, over one of plain indexing into tensors."""
+    rows, labels = np.random.rand(60_000, 128).astype(np.float32), np.arange(60_000)
+
+    def plain() -> None:
+        order = np.random.permutation(60_000)
+        for start in range(0, 60_000, 1000):
+            chosen = order[start : start + 1000]
+            needle.Tensor(rows[chosen]), needle.Tensor(labels[chosen])
+
+    loader = data.DataLoader(data.ArrayDataset(rows, labels), 1000, shuffle=True)
+
+    def loaded() -> None:
+        for _ in loader:
+            pass
+
+    return best(loaded) / best(plain)
+
+
+def test_11_arrays_in_memory_cost_a_gather_a_batch():
+    """Not more than a few times plain indexing; sample by sample would be 50 times."""
+    assert overhead() < 10
+
+
+@pytest.mark.soak
+def test_11_arrays_in_memory_cost_at_most_three_times_plain_indexing():
+    """Batches of 1000 rows."""
+    assert overhead() < 3
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_12_the_other_workers_go_on_while_a_sample_is_slow(engine):
+    """A sample takes 1 s: the rest of its batch and the next batches are read meanwhile."""
+    dataset = Slow(64, 0, 1.0)
+    with data.DataLoader(dataset, 8, num_workers=2, engine=engine, prefetch=4) as loader:
+        rows = [[x.numpy() for x in batch] for batch in loader]
+    index, read = (np.concatenate(column) for column in zip(*rows))
+    assert index.tolist() == list(range(64))  # in order nevertheless
+    meanwhile = set(index[read < read[0]].tolist())
+    assert {4, 5, 6, 7} <= meanwhile  # the other half of the slow batch
+    assert set(range(8, 24)) <= meanwhile
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_12_unordered_batches_do_not_wait(engine):
+    """ordered=False: what is ready is handed out before the slow sample's batch."""
+    options: dict[str, Any] = {"num_workers": 2, "engine": engine, "prefetch": 4}
+    with data.DataLoader(Slow(64, 0, 1.5), 8, ordered=False, **options) as loader:
+        handed = [
+            (first, time.monotonic_ns(), read.numpy()[0])
+            for numbers, read in loader
+            for first in [numbers.numpy()[0]]
+        ]
+    order = [first for first, _, _ in handed]
+    assert sorted(order) == list(range(0, 64, 8))
+    place = order.index(0)
+    assert place >= 4
+    assert handed[3][1] < handed[place][2]  # handed out before the slow one had been read
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_12_waiting_costs_no_processor_time(engine):
+    """The program waits for a sample of 1 s without turning in circles."""
+    with data.DataLoader(Slow(64, 60, 1.0), 4, num_workers=2, engine=engine) as loader:
+        batches = iter(loader)
+        next(batches)
+        began, used = time.monotonic(), time.process_time()
+        assert len(list(batches)) == 15
+        assert time.monotonic() - began > 0.9
+        assert time.process_time() - used < 0.6
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_prefetch_is_how_far_workers_read_ahead(engine, tmp_path: Path):
+    """A program that takes one batch and waits: more is read for a larger prefetch, not all."""
+    ahead = []
+    for prefetch in (1, 6):
+        dataset = Counted(1000, tmp_path / f"{engine}-{prefetch}")
+        options: dict[str, Any] = {"num_workers": 2, "engine": engine, "prefetch": prefetch}
+        with data.DataLoader(dataset, 4, **options) as loader:
+            batches = iter(loader)
+            next(batches)
+            assert becomes(partial(stands_still, dataset))
+            ahead.append(len(set(reads(dataset))) // 4)
+    assert 2 <= ahead[0] < 6 <= ahead[1] <= 14
+
+
+def stands_still(dataset: Counted) -> bool:
+    before = len(reads(dataset))
+    time.sleep(0.25)
+    return len(reads(dataset)) == before
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_shuffling_goes_over_the_whole_set(engine):
+    """Batches are not made of neighbours: a batch's samples come from everywhere."""
+    with data.DataLoader(Numbers(1000), 50, True, seed=1, num_workers=2, engine=engine) as loader:
+        batches = [labels.numpy() for _, labels in loader]
+    spread = [int(batch.max() - batch.min()) for batch in batches]
+    assert min(spread) > 500
+    assert sorted(np.concatenate(batches).tolist()) == list(range(1000))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_nothing_of_a_loop_broken_off_comes_later(engine):
+    """Break at every step: the next epoch has its own batches only."""
+    with data.DataLoader(
+        Numbers(40), 4, True, seed=1, num_workers=2, engine=engine, prefetch=3
+    ) as loader:
+        for steps in range(10):
+            for step, (_, labels) in enumerate(loader):
+                assert labels.numpy().tolist() == loader.ordering[step].tolist()
+                if step == steps:
+                    break
+        seen = [labels.numpy().tolist() for _, labels in loader]
+        assert seen == [part.tolist() for part in loader.ordering]
