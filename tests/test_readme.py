@@ -16,6 +16,9 @@ ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
 def run(code: str, folder: Path) -> str:
     """Runs a program in ``folder`` as a reader would; its output."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "MPLBACKEND": "Agg"}
@@ -29,10 +32,16 @@ def run(code: str, folder: Path) -> str:
 def test_the_example_trains_saves_loads_predicts_and_plots(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
     pytest.importorskip("matplotlib")
-    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    example = EXAMPLES[0]
     found = re.search(r"test accuracy ([\d.]+)%", run(example, tmp_path))
     assert found and float(found[1]) >= 95
     assert {path.name for path in tmp_path.iterdir()} == {"digits.safetensors", "losses.png"}
+
+
+def test_the_example_of_loading_says_where_transforms_run_and_what_limits(tmp_path: Path) -> None:
+    assert len(EXAMPLES) == 2
+    output = run(EXAMPLES[1], tmp_path)
+    assert "RandomCrop" in output and "limit:" in output, output
 
 
 def test_every_environment_variable_is_listed_as_the_code_means_it() -> None:

@@ -64,7 +64,7 @@ def run(script: str, tree: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", ["op", "override", "backend"])
+@pytest.mark.parametrize("name", ["op", "override", "backend", "transform"])
 def test_a_recipe_that_needs_no_build(name: str) -> None:
     found = recipe(name)
     assert not found.edits
