@@ -1,0 +1,126 @@
+"""Stopping and going on elsewhere: complaint 16."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from needle import data
+
+from .sets import Counted, Shards, reads
+from .test_same_batches import augmented, plain
+
+OTHERS: list[dict[str, Any]] = [
+    {},
+    {"num_workers": 3, "engine": "threads"},
+    {"num_workers": 2, "engine": "processes"},
+]
+
+
+def stream(**options: Any) -> data.DataLoader:
+    return data.DataLoader(Shards((9, 2, 14)), 4, seed=6, **options)
+
+
+def stopped(loader: data.DataLoader, batches: int) -> tuple[list[Any], dict[str, Any]]:
+    """The next batches, broken off, and the state as it is read from a file."""
+    under_way = iter(loader)
+    found = [plain(next(under_way)) for _ in range(batches)]
+    state = json.dumps(loader.state_dict())
+    assert len(state) < 200
+    return found, json.loads(state)
+
+
+def rest(loader: data.DataLoader, epochs: int = 1) -> list[Any]:
+    """The rest of the epoch, and as many whole ones as make ``epochs``."""
+    return [plain(batch) for _ in range(epochs) for batch in loader]
+
+
+@pytest.mark.parametrize("make", [augmented, stream], ids=lambda make: make.__name__)
+def test_16_at_every_step_the_rest_is_the_same_elsewhere(make):
+    """Stop after each batch by each engine, go on by another: the remaining bytes are the same."""
+    alone = make()
+    whole, length = rest(alone, 2), len(rest(make()))
+    with ExitStack() as stack:
+        loaders = [stack.enter_context(make(**options)) for options in OTHERS]
+        for step in range(length + 1):
+            start, other = loaders[step % 3], loaders[(step + 1 + step // 3) % 3]
+            start.load_state_dict(alone.state_dict() | {"epoch": 0, "position": 0})
+            before, state = stopped(start, step)
+            assert before == whole[:step]
+            other.load_state_dict(state)
+            assert rest(other, 2) == whole[step:], (step, start.engine, other.engine)
+
+
+def test_16_going_on_twice_in_one_epoch():
+    """Stop, go on elsewhere, stop again, go on once more."""
+    whole = rest(augmented())
+    with augmented(num_workers=2) as first, augmented(num_workers=3, engine="threads") as second:
+        before, state = stopped(first, 2)
+        second.load_state_dict(state)
+        between, state = stopped(second, 3)
+        last = augmented()
+        last.load_state_dict(state)
+        assert before + between + rest(last) == whole
+
+
+@pytest.mark.parametrize("options", OTHERS[1:], ids=["threads", "processes"])
+def test_16_batches_out_of_order_are_given_once(options):
+    """ordered=False: what was handed out before the stop never comes again, the rest does."""
+    whole, alone = rest(augmented()), augmented()
+    with augmented(ordered=False, **options) as loader:
+        beginning = loader.state_dict()
+        for step in range(len(whole)):
+            loader.load_state_dict(beginning)
+            before, state = stopped(loader, step)
+            other = loader if step % 2 else alone
+            other.load_state_dict(state)
+            assert sorted(before + rest(other)) == sorted(whole)
+
+
+@pytest.mark.parametrize("options", OTHERS, ids=["inline", "threads", "processes"])
+def test_16_no_skipped_sample_is_read(options, tmp_path: Path):
+    """Counted at the source: the samples of batches that were handed out are not touched."""
+    first = data.DataLoader(Counted(60, tmp_path / "first"), 4, True, seed=2)
+    before, state = stopped(first, 11)
+    assert len(reads(first.dataset)) == 44 and len(before) == 11
+    second = data.DataLoader(Counted(60, tmp_path / "second"), 4, True, seed=2, **options)
+    second.load_state_dict(state)
+    with second:
+        assert len(list(second)) == 4
+    assert sorted(reads(first.dataset) + reads(second.dataset)) == list(range(60))
+
+
+def seconds_to_go_on(options: dict[str, Any]) -> float:
+    """From a state at 99 % of a million shuffled samples to the next batch; workers run."""
+    loader = data.DataLoader(range(10**6), 100, shuffle=True, seed=1, **options)
+    with loader:
+        next(iter(loader))
+        times = []
+        for epoch in range(5):
+            state = {**loader.state_dict(), "epoch": epoch, "position": 9_900}
+            began = time.perf_counter()
+            loader.load_state_dict(state)
+            batch = next(iter(loader))
+            times.append(time.perf_counter() - began)
+            wanted = loader.order.sampler.positions(990_000, 990_100)
+            np.testing.assert_array_equal(batch.numpy(), wanted)
+    return min(times)
+
+
+@pytest.mark.parametrize("options", OTHERS, ids=["inline", "threads", "processes"])
+def test_16_going_on_at_99_percent_of_a_million_is_quick(options):
+    """Nothing is walked past: no order of a million is made, no batch is counted off."""
+    assert seconds_to_go_on(options) < 0.5
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("options", OTHERS, ids=["inline", "threads", "processes"])
+def test_16_going_on_at_99_percent_of_a_million_takes_less_than_50_milliseconds(options):
+    """The same, with the rule's bound."""
+    assert seconds_to_go_on(options) < 0.05
