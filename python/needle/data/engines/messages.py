@@ -200,9 +200,9 @@ def _whole(error: BaseException) -> bytes:
 def _in_parts(error: BaseException) -> bytes:
     """For a class whose ``__init__`` does not take ``args``, or that holds what cannot travel."""
     args = tuple(value if _travels(value) else repr(value) for value in error.args)
-    if isinstance(error, OSError) and error.filename is not None:
-        args = (*args, error.filename)
     state = {name: value for name, value in vars(error).items() if _travels(value)}
+    if isinstance(error, OSError) and error.filename is not None:  # in none of the two
+        state["filename"] = error.filename
     kinds = type(error).__mro__
     at = next(i for i, kind in enumerate(kinds) if kind.__module__ == "builtins")
     if any("__reduce__" in vars(kind) or "__reduce_ex__" in vars(kind) for kind in kinds[:at]):
@@ -225,7 +225,8 @@ def _rebuilt(body: bytes) -> BaseException:
     built_in, args, state = rest
     error = first.__new__(first, *args)
     built_in.__init__(error, *args)  # not the class's own, whose arguments nobody knows
-    vars(error).update(state)
+    for name, value in state.items():
+        object.__setattr__(error, name, value)  # not the class's own, which may refuse
     return error
 
 
