@@ -1,0 +1,74 @@
+"""What a loader says about itself: stats, doctor, explain, progress bars."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from needle import data
+
+from .sets import Numbers, Pausing
+
+ENGINES: list[dict[str, Any]] = [
+    {},
+    {"num_workers": 2, "engine": "threads"},
+    {"num_workers": 2, "engine": "processes"},
+]
+IDS = ["inline", "threads", "processes"]
+
+
+@pytest.mark.parametrize("options", ENGINES, ids=IDS)
+def test_statistics_say_where_the_time_went(options):
+    """Reading takes a millisecond a sample, whoever reads; waiting is told where there is any."""
+    with data.DataLoader(Pausing(60, 1e-3), 6, **options) as loader:
+        for _ in loader:
+            pass
+        stats = loader.stats()
+    assert (stats.samples, stats.batches, stats.skipped) == (60, 10, 0)
+    assert stats.seconds["read"] >= 0.06
+    assert max(stats.seconds, key=stats.seconds.get) in ("read", "wait_data")
+    assert ("wait_data" in stats.seconds) == bool(options)
+    assert "60 samples in 10 batches" in str(stats)
+
+
+@pytest.mark.parametrize("options", ENGINES, ids=IDS)
+def test_the_doctor_finds_slow_reading_and_says_what_to_do(options):
+    """Three figures, the limiting stage, advice; the loader stays where it was."""
+    with data.DataLoader(Pausing(60, 2e-3), 6, True, seed=1, **options) as loader:
+        next(iter(loader))
+        before = loader.state_dict()
+        found = data.doctor(loader, 6)
+        assert loader.state_dict() == before
+        assert found.limit == "read" and found.advice
+        assert set(found.rates) == {"fetch only", "prepare only", "full"}
+        assert all(0 < rate < 1500 for rate in found.rates.values())
+        assert "limit: read" in str(found)
+
+
+@pytest.mark.parametrize("options", ENGINES, ids=IDS)
+def test_explain_says_who_prepares_and_what_is_native(options):
+    """A transform without a native form is named."""
+
+    def mine(image: Any) -> Any:
+        return image
+
+    images = data.ArrayDataset(np.zeros((8, 6, 6, 3), np.uint8))
+    made = [data.RandomCrop(1), mine, data.ToFloat()]
+    with data.DataLoader(images, 4, transforms=made, seed=1, **options) as loader:
+        text = loader.explain()
+    assert {"inline": "in this thread", "threads": "2 threads"}.get(
+        loader.engine, "2 workers (processes)"
+    ) in text
+    assert "RandomCrop" in text and "mine" in text and "ToFloat" in text
+
+
+@pytest.mark.parametrize("options", ENGINES, ids=IDS)
+def test_progress_bars_know_the_length(options):
+    """``tqdm(loader)`` has a total and counts to it."""
+    tqdm = pytest.importorskip("tqdm")
+    with data.DataLoader(Numbers(10), 4, **options) as loader:
+        bar = tqdm.tqdm(loader, disable=None, leave=False)
+        assert bar.total == 3
+        assert sum(len(labels.numpy()) for _, labels in bar) == 10

@@ -1,0 +1,251 @@
+"""Starting workers, what travels to them, what need not be installed: complaints 7, 8, 21, 22."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from needle import data
+
+from .programs import PATIENCE, children, environment, linux, run
+from .sets import Numbers, Paths
+
+MANY = 1_200_000
+
+
+def first_batch(dataset: Any) -> float:
+    """Seconds from the construction of a loader with 4 spawned workers to its first batch."""
+    began = time.perf_counter()
+    with data.DataLoader(dataset, 8, True, seed=1, num_workers=4, start_method="spawn") as loader:
+        next(iter(loader))
+        return time.perf_counter() - began
+
+
+def next_epochs(loader: data.DataLoader, epochs: int = 9) -> float:
+    """The middle time from the beginning of an epoch to its first batch, workers running."""
+    times = []
+    for _ in range(epochs):
+        began = time.perf_counter()
+        next(iter(loader))
+        times.append(time.perf_counter() - began)
+    return sorted(times)[epochs // 2]
+
+
+def test_7_a_large_data_set_travels_once_and_epochs_begin_at_once():
+    """1.2 M entries, spawn, 4 workers: pickled once; epoch 2 begins without starting anything."""
+    dataset = Paths(MANY)
+    before = Paths.pickled
+    with data.DataLoader(dataset, 8, True, seed=1, num_workers=4, start_method="spawn") as loader:
+        assert len(next(iter(loader)).numpy()) == 8
+        pids = loader._running_engine().process_ids()
+        assert next_epochs(loader) < 0.25
+        assert loader._running_engine().process_ids() == pids
+    assert Paths.pickled == before + 1
+
+
+@pytest.mark.soak
+def test_7_a_large_data_set_starts_within_a_second_of_an_empty_one():
+    """1.2 M entries, spawn, 4 workers: < 1 s above an empty set; epoch 2 in < 5 ms."""
+    large, small = Paths(MANY), Paths(8)
+    extra = [first_batch(large) - first_batch(small) for _ in range(5)]
+    assert sorted(extra)[2] < 1
+    with data.DataLoader(large, 8, True, seed=1, num_workers=4, start_method="spawn") as loader:
+        next(iter(loader))
+        assert next_epochs(loader) < 5e-3
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_8_lambdas_and_local_classes_travel(method):
+    """Functions without a name, closures, classes of a function: all reach the workers."""
+    scale = 3
+
+    class Local:
+        def __len__(self) -> int:
+            return 12
+
+        def __getitem__(self, index: int) -> Any:
+            return np.float32(index * scale), index
+
+    with data.DataLoader(
+        Local(),
+        4,
+        num_workers=2,
+        start_method=method,
+        transforms=[lambda x: x + 1],
+        collate=lambda samples: [np.array(column) for column in zip(*samples)],
+    ) as loader:
+        rows = np.concatenate([first.numpy() for first, _ in loader])
+    np.testing.assert_array_equal(rows, np.arange(12) * 3 + 1)
+
+
+@linux
+def test_8_what_cannot_travel_is_named_before_a_process_starts():
+    """The path to the attribute, why, and the remedy; nothing has been started."""
+    before = children()
+    dataset, lock = Numbers(), threading.Lock()
+    dataset.cache = {"open": [lock]}  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match=r"dataset\.cache\['open'\]\[0\] -> .*lock.*threads"):
+        data.DataLoader(dataset, 4, num_workers=2)
+
+    def collate(samples: list[Any]) -> Any:
+        return lock
+
+    with pytest.raises(TypeError, match=r"collate \(its variable lock\) -> .*lock"):
+        data.DataLoader(Numbers(), 4, num_workers=2, collate=collate)
+    assert children() == before
+    with data.DataLoader(dataset, 4, num_workers=2, engine="threads") as loader:
+        assert len(list(loader)) == 25  # the remedy is one
+
+
+GUARDLESS = """
+import sys
+import numpy as np
+from needle import data
+print("once")
+class Mine:
+    def __len__(self): return 10
+    def __getitem__(self, index): return index * 2
+with data.DataLoader(Mine(), 5, num_workers=2, start_method=sys.argv[1]) as loader:
+    print(*[batch.numpy().sum() for batch in loader])
+"""
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_a_forgotten_guard_does_no_harm(method, tmp_path: Path):
+    """Without ``if __name__ == "__main__"`` the program runs once, and its classes travel."""
+    assert run(tmp_path, GUARDLESS, method) == "once\n20 70\n"
+
+
+INSIDE = """
+import multiprocessing, sys
+from needle import data
+try:
+    loader = data.DataLoader(range(10), 5, num_workers=2)
+except Exception as error:
+    print(error, flush=True)
+    raise SystemExit
+loader.close()
+process = multiprocessing.get_context(sys.argv[1]).Process(target=print)
+process.start()
+process.join()
+"""
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_a_forgotten_guard_under_multiprocessing_is_told(method, tmp_path: Path):
+    """The program's own multiprocessing runs it again in its child: said, not done for ever."""
+    out = run(tmp_path, INSIDE, method)
+    assert out.count("\n") == 1 and "if __name__ == '__main__':" in out
+
+
+NOTEBOOK = """
+import numpy as np
+from needle import data
+class Cell(data.Dataset):
+    def __len__(self):
+        return 10
+    def __getitem__(self, index):
+        return helper(index)
+
+def helper(index):
+    return index * factor
+
+factor = 2
+loader = data.DataLoader(Cell(), 5, num_workers=2)
+print("sums", *[int(batch.numpy().sum()) for batch in loader])
+
+factor = 3
+print("sums", *[int(batch.numpy().sum()) for batch in data.DataLoader(Cell(), 5, num_workers=2)])
+
+loader.close()
+exit()
+"""
+
+
+def test_classes_of_a_notebook_travel():
+    """Typed at the prompt: there is no file to import from; a loader has things as they were."""
+    done = subprocess.run(
+        [sys.executable, "-i", "-q"],
+        input=NOTEBOOK,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=environment(),
+    )
+    assert done.stdout.splitlines() == ["sums 20 70", "sums 30 105"], done.stderr
+    assert "Traceback" not in done.stderr
+
+
+BARE = """
+import sys
+class Missing:
+    names = {"cv2", "simplejpeg", "pyarrow", "PIL", "tqdm", "torch", "cloudpickle", "safetensors"}
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in self.names:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+import numpy as np
+from needle import data
+from complaints.sets import Numbers
+images = np.zeros((20, 8, 8, 3), np.uint8)
+made = [data.RandomCrop(1), data.Resize(6), data.Normalize(0.0, 1.0), data.ToCHW()]
+for options in ({}, {"num_workers": 2}, {"num_workers": 2, "engine": "threads"}):
+    with data.DataLoader(data.ArrayDataset(images), 5, True, seed=1, transforms=made,
+                         **options) as loader:
+        assert [batch.shape for (batch,) in loader] == [(5, 3, 6, 6)] * 4
+    with data.DataLoader(Numbers(10), 5, **options) as loader:
+        assert len(list(loader)) == 2
+for action in (
+    lambda: data.pack(data.ArrayDataset(images), "a.arrow", progress=False),
+    lambda: data.PackedDataset(sys.argv[1]),
+    lambda: data.ImageFolder(sys.argv[2]),
+):
+    try:
+        action()
+    except ImportError as error:
+        print(error)
+try:
+    data.DataLoader(Numbers(10), 5, num_workers=1, collate=lambda samples: samples)
+except TypeError as error:
+    print(error)
+"""
+
+
+def test_21_nothing_but_numpy_is_needed(tmp_path: Path):
+    """Without OpenCV, simplejpeg, pyarrow, Pillow ...: loads, augments; says what to install."""
+    pytest.importorskip("pyarrow")
+    packed = tmp_path / "numbers.arrow"
+    data.pack(data.ArrayDataset(np.arange(4)), packed, progress=False)
+    folder = tmp_path / "images" / "cat"
+    folder.mkdir(parents=True)
+    (folder / "a.jpg").write_bytes(b"no image")
+    out = run(tmp_path, BARE, str(packed), str(folder.parent)).splitlines()
+    assert len(out) == 4, out
+    assert "needle[packed]" in out[0] and "needle[packed]" in out[1]
+    assert "needle[images]" in out[2]
+    assert "pip install cloudpickle" in out[3]
+
+
+@linux
+def test_22_opening_a_packed_file_reads_no_sample(tmp_path: Path):
+    """However many samples there are: what is read does not grow with the file."""
+    pytest.importorskip("pyarrow")
+    taken = []
+    for count in (200, 20_000):
+        path = tmp_path / f"{count}.arrow"
+        data.pack(data.ArrayDataset(np.zeros((count, 256), np.uint8)), path, progress=False)
+        times = []
+        for _ in range(5):
+            began = time.perf_counter()
+            dataset = data.PackedDataset(path)
+            times.append(time.perf_counter() - began)
+            assert len(dataset) == count
+        taken.append(min(times))
+    assert taken[1] < 10 * taken[0] + 0.02
