@@ -170,11 +170,15 @@ struct Run {
   bool pointwise(const Instruction& step, const double* p, Canvas& canvas) const {
     if (canvas.stage_count + 2 > kMaxPending) return false;
     if (step.row->kind == Kind::kColour) {
-      float* m = canvas.colours[canvas.colour_count++];
+      float* m = canvas.colours[canvas.colour_count];
+      bool changes = false;
       for (int i = 0; i < 12; ++i) {
         m[i] = static_cast<float>(p[i]);
         if (!std::isfinite(m[i])) refuse_here("colour", "parameters must be finite float32 values");
+        changes = changes || m[i] != (i % 5 == 0 ? 1.0f : 0.0f);  // 3x4: the diagonal
       }
+      if (!changes) return true;
+      ++canvas.colour_count;
       canvas.stages[canvas.stage_count++] = {StageKind::kColour, m};
       return true;
     }

@@ -14,6 +14,9 @@ def test_sizes_ranges_and_classes():
     assert train[:][0].min() == 0 and train[:][0].max() == 1
     assert np.bincount(test.labels).tolist() == [30] * 10
     assert data.Digits(layout="HWC")[0][0].shape == (8, 8, 1)
+    raw = data.Digits(dtype="uint8")[:][0]
+    assert raw.dtype == np.uint8 and raw.max() == 16
+    np.testing.assert_array_equal(raw / np.float32(16), train[:][0])
 
 
 def test_they_are_scikit_learns():

@@ -19,6 +19,7 @@ from needle.data.transforms import (
     ImageSpec,
     OneOf,
     RandomFlipVertical,
+    Resize,
     Step,
     ToCHW,
     Transform,
@@ -219,11 +220,17 @@ def test_what_is_known_of_the_output():
 
 
 def test_a_choice_that_would_touch_other_images_is_made_in_python():
-    chain = [OneOf([ColorJitter(0.5), RandomFlipVertical()], p=0.5)]
+    chain = [OneOf([Resize((4, 4)), RandomFlipVertical()], p=0.5)]
     assert compile_plan(chain, ImageSpec(4, 4, 3, "u1")).segments[0].kind == "native"
-    plan = compile_plan(chain, ImageSpec(4, 4, 3, "f4"))  # colour clips to 0..1
+    plan = compile_plan(chain, ImageSpec(8, 4, 3, "f4"))  # an image not meant keeps its size
     assert plan.segments[0].kind == "python"
-    images = (pixels(16, 4, 4, 3, dtype="f4") - 300) / 100
+
+
+def test_a_choice_of_colours_leaves_other_floats_as_they_are():
+    chain = [OneOf([ColorJitter(0.5), RandomFlipVertical()], p=0.5)]
+    plan = compile_plan(chain, ImageSpec(4, 4, 3, "f4"))
+    assert plan.segments[0].kind == "native"
+    images = (pixels(16, 4, 4, 3, dtype="f4") - 300) / 100  # beyond 0..1, which colours clip
     got = plan.run(images, None, Keys(1, 0, np.arange(16)))
     np.testing.assert_array_equal(got, one_by_one(chain, images, None, 1, 0, np.arange(16)))
 

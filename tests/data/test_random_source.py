@@ -107,3 +107,13 @@ def test_blocks_nest_and_end():
     with pytest.raises(RuntimeError), keyed(1, 2, 3):
         raise RuntimeError
     assert not draws().keyed
+
+
+def test_numpy_integers_are_as_good_as_pythons():
+    found = []
+    for kind in (int, np.int64, np.uint32):
+        with keyed(kind(7), kind(3), kind(2**31 + 1)) as own:
+            found.append((own.words(5, 3).tolist(), random_source().rand()))
+    with keyed(7, 3, np.int64(-1)):
+        assert 0 <= random_source().rand() < 1
+    assert found[0] == found[1] == found[2]

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ShapeError
+from .decode_size import decoded_at
 from .plan import Chain, placed, row_fields
 from .segments import Part
 from .structure import Field
@@ -224,6 +225,11 @@ class Subset(Dataset):
         """The inner dataset's."""
         return sample_spec_of(self.dataset)
 
+    def set_decode_size(self, height: int, width: int) -> bool:
+        """Says that so many pixels of each image suffice; whether the inner dataset uses that."""
+        inner, self.dataset = self.dataset, decoded_at(self.dataset, (height, width))
+        return self.dataset is not inner
+
 
 class ConcatDataset(Dataset):
     """Datasets one after another. Items by int; slices give a list of items."""
@@ -252,6 +258,12 @@ class ConcatDataset(Dataset):
         """That of the datasets, if all have the same."""
         first, *others = (sample_spec_of(dataset) for dataset in self.datasets)
         return first if all(other == first for other in others) else None
+
+    def set_decode_size(self, height: int, width: int) -> bool:
+        """Says that so many pixels of each image suffice; whether any of the datasets uses that."""
+        inner, size = self.datasets, (height, width)
+        self.datasets = tuple(decoded_at(dataset, size) for dataset in inner)
+        return any(new is not old for new, old in zip(self.datasets, inner))
 
 
 def in_memory_of(dataset: Any) -> tuple[npt.NDArray[Any], ...] | None:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ..errors import DataError
 from .collate import collate_slice, default_collate, place, stack
 from .dataset import check_indices, fetch_of, in_memory_of, sample_spec_of
+from .decode_size import decode_size, decode_sizes, decoded_at
 from .engines.base import AT_ONCE, Request
 from .native import gather_rows
 from .plan import Chain, placed, row_fields, spec_of
@@ -53,11 +54,12 @@ class Pipeline:
         on_error: str = "raise",
         device: str = "cpu",
     ) -> None:
+        after = placed(transforms, LOADER_STREAM)
+        dataset = decoded_at(dataset, decode_size(part.transform for part in after))
         self.dataset = dataset
         self.collate = default_collate if collate is None else collate
         self.augment, self.skip = augment, on_error == "skip"
         self.device = device if augment == "device" else "cpu"
-        after = placed(transforms, LOADER_STREAM)
         here = after if augment == "worker" else ()
         self.chain, self.later = Chain(here), Chain(() if here else after)
         row_chain = getattr(dataset, "row_chain", tuple)
@@ -103,6 +105,10 @@ class Pipeline:
             known = spec if not chain.parts else chain.plan(spec).output
             lines.append(f"in the main process, for {self.device}:")
             lines.append(self.later.plan(known).explain(self.device))
+        for height, width in sorted(decode_sizes(self.dataset)):
+            lines.append(
+                f"JPEGs are decoded at half their size or less where {height} x {width} are left"
+            )
         return "\n".join(lines)
 
     def prepare(

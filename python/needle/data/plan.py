@@ -302,8 +302,6 @@ def _is_masked(part: Part, spec: ImageSpec) -> bool:
         return False
     if part.step is None:
         return True
-    if part.step.name == "colour" and spec.dtype != np.uint8:
-        return False  # it clips floats to 0..1 whatever its matrix
     sizes = np.array([[8 if size is None else size for size in (spec.height, spec.width)]])
     return part.transform.identity(sizes) is not None
 

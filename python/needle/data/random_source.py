@@ -34,7 +34,8 @@ class Draws:
     """
 
     def __init__(self, seed: int, epoch: int, index: int) -> None:
-        self.seed, self.epoch, self.index = seed, epoch, index
+        self.seed, self.epoch = operator.index(seed), operator.index(epoch)
+        self.index = operator.index(index)  # a NumPy integer would overflow
         self.stream = 0
         self._source: np.random.RandomState | None = None
         self._source_stream = SAMPLE_STREAM

@@ -23,8 +23,8 @@ MAX_PIXEL = 16
 class Digits(ImageArrays):
     """Digits of 13 writers (E. Alpaydin, C. Kaynak 1998): 1 497 for training, 300 for testing.
 
-    An image is float32 ``(1, 8, 8)`` in 0..1; layout and transforms: see ``ImageArrays``. The
-    split is fixed: of each class, 30 evenly spaced ones in the published order are for testing.
+    An image is float32 ``(1, 8, 8)`` in 0..1, or uint8 in 0..16; layout, dtype and transforms: see
+    ``ImageArrays``. The split is fixed: of each class, 30 evenly spaced ones in the published order are for testing.
     """
 
     classes = tuple("0123456789")
@@ -35,10 +35,18 @@ class Digits(ImageArrays):
         transforms: Sequence[Transform] | None = None,
         *,
         layout: str = "CHW",
+        dtype: str = "float32",
     ) -> None:
         images, labels = read_pair(IMAGES, LABELS)
         chosen = is_test(labels) != train
-        super().__init__(images[chosen], labels[chosen], transforms, layout=layout, scale=MAX_PIXEL)
+        super().__init__(
+            images[chosen],
+            labels[chosen],
+            transforms,
+            layout=layout,
+            scale=MAX_PIXEL,
+            dtype=dtype,
+        )
 
 
 def is_test(labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:

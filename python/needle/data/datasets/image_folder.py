@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ...errors import DataError
 from ..dataset import Dataset, Transform, check_index, check_layout, to_chw
+from ..decode_size import decode_size
 from ..decoding import MAX_PIXELS, decode, decode_float, pillow, read_file
 from ..text_table import TextTable
 
@@ -25,8 +26,8 @@ class ImageFolder(Dataset):
     they are; ``transforms`` see ``(H, W, 3)``, then ``layout`` "CHW" or "HWC"; label an int, the
     place of the class in ``classes``. extensions: endings, of any case, that count as images.
     scaled_decode: a JPEG may be decoded at half its size or less where ``decode_at_least`` allows
-    it, which a loader whose transforms begin by resizing sets (``set_decode_size``); faster, and
-    the pixels differ a little. max_pixels: larger images are refused. Slices give a list of items.
+    it, which is set where the transforms, or a loader's, begin by resizing; faster, and the pixels
+    differ a little (as may the longer side of ``Resize(int)``, by one). max_pixels: larger images are refused. Slices give a list of items.
 
     Pickles as a few arrays (paths, labels), which protocol 5 moves without copying.
     Raises DataError for no class, no image or (naming it) a file that does not decode, and
@@ -52,7 +53,7 @@ class ImageFolder(Dataset):
             raise ValueError(f"ImageFolder: dtype must be 'float32' or 'uint8', got {dtype!r}")
         self.dtype, self.max_pixels = dtype, max_pixels
         self.scaled_decode = scaled_decode
-        self.decode_at_least: tuple[int, int] | None = None
+        self.decode_at_least = decode_size(transforms or ()) if scaled_decode else None
         self.classes = _class_names(self.root)
         endings = tuple(extension.lower() for extension in extensions)
         self.paths, self.labels = _scan(self.root, self.classes, endings)

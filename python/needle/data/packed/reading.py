@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ...errors import DataError
 from ..dataset import Dataset, Indices, Transform, check_index
+from ..decode_size import decode_size
 from ..decoding import decode
 from .columns import Column, Description, arrow_fields, pyarrow
 
@@ -47,7 +48,7 @@ class PackedDataset(Dataset):
     ) -> None:
         super().__init__(transforms)
         self.path, self.checked, self.scaled_decode = Path(path).absolute(), checked, scaled_decode
-        self.decode_at_least: tuple[int, int] | None = None
+        self.decode_at_least = decode_size(transforms or ()) if scaled_decode else None
         self._open: _Map | None = _Map(self.path)
         self._identity = self._open.identity
         self.layout = self._open.description.layout

@@ -29,6 +29,7 @@ QUARTER_TURN = (
     (-0.328130813958, 0.035520928869, 0.292609885089),
     (1.249732605646, -1.046508430123, -0.203224175523),
 )
+IDENTITY = np.eye(3, 4, dtype=np.float32)
 
 
 class _Colour(Transform):
@@ -39,15 +40,22 @@ class _Colour(Transform):
         return np.tile(np.eye(3, 4).ravel(), (len(sizes), 1))
 
     def apply(self, image: Image, row: Rows) -> Image:
-        """``image`` through the matrix, in float32; bytes rounded half to even."""
+        """``image`` through the matrix, in float32; bytes rounded half to even.
+
+        The identity leaves floats beyond 0..1 as they are.
+        """
         height_width(type(self).__name__, image)
         most = np.float32(colour_range(type(self).__name__, image.dtype))
         m = np.asarray(row, dtype=np.float32).reshape(3, 4)
+        grey = image.shape[2] == 1
+        channels = 1 if grey else _three(type(self).__name__, image)
+        if np.array_equal(m, IDENTITY):
+            return image.copy()
         x = image.astype(np.float32)
-        if image.shape[2] == 1:
+        if grey:
             out = m[0, 0] * x + m[0, 3]
         else:
-            r, g, b = (x[..., c] for c in range(_three(type(self).__name__, image)))
+            r, g, b = (x[..., c] for c in range(channels))
             out = np.stack([((k[0] * r + k[1] * g) + k[2] * b) + k[3] for k in m], axis=-1)
         whole = np.rint(out) if image.dtype == np.uint8 else out
         clipped: Image = np.clip(whole, np.float32(0), most).astype(image.dtype)

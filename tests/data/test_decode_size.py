@@ -1,0 +1,110 @@
+"""How far transforms let a decoder shrink, and who is told."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from needle import data
+from needle.data.decode_size import decode_size
+from needle.data.engines.base import Request
+from needle.data.pipeline import Pipeline
+
+Image = pytest.importorskip("PIL.Image")
+LATE = [data.ToFloat(), data.RandomFlipHorizontal(), data.ColorJitter(0.2), data.Resize((9, 7))]
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "a").mkdir()
+    noise = np.random.default_rng(0).integers(0, 256, (64, 48, 3), dtype=np.uint8)
+    for name in "xyz":
+        Image.fromarray(noise).resize((48, 64)).save(tmp_path / "a" / f"{name}.jpg")
+    return tmp_path
+
+
+def folder(root, transforms=None, **options):
+    return data.ImageFolder(
+        root,
+        transforms=transforms,
+        layout="HWC",
+        dtype="uint8",
+        **{"scaled_decode": True} | options,
+    )
+
+
+def first(pipeline):
+    indices = np.array([1])
+    return pipeline.prepare(Request(0, 5, 0, indices)).batch()[0][0]
+
+
+@pytest.mark.parametrize(
+    ("transforms", "size"),
+    [
+        ([data.Resize((20, 30))], (20, 30)),
+        ([data.Resize(20)], (20, 20)),
+        (LATE, (9, 7)),
+        ([data.Compose(LATE)], (9, 7)),
+        ([], None),
+        ([data.ToFloat()], None),
+        ([data.RandomCrop(2), data.Resize((20, 30))], None),
+        ([data.Resize((20, 30), antialias=False)], None),
+        ([data.Resize((20, 30), method="nearest")], None),
+        ([data.OneOf([data.Resize((20, 30))])], None),
+        ([np.copy, data.Resize((20, 30))], None),
+    ],
+)
+def test_what_suffices(transforms, size):
+    assert decode_size(transforms) == size
+
+
+@pytest.mark.parametrize("ratio", [(3 / 4, 4 / 3), (1.5, 3.0), (0.2, 0.3)])
+def test_a_random_crop_is_not_enlarged_by_decoding_less(ratio):
+    crop = data.RandomResizedCrop((24, 16), scale=(0.1, 1.0), ratio=ratio)
+    side = decode_size([crop])[0]
+    words = np.random.default_rng(0).integers(0, 2**32, (4000, crop.words), dtype=np.uint32)
+    for size in ((side, side), (side, 3 * side), (7 * side, side)):
+        boxes = crop.parameters(words, np.tile(size, (4000, 1)))
+        assert boxes[:, 2].min() >= 24 and boxes[:, 3].min() >= 16
+
+
+def test_a_loader_that_resizes_decodes_less_and_says_so(root):
+    dataset = folder(root)
+    pipeline = Pipeline(dataset, [data.Resize((16, 12))])
+    half = folder(root)
+    assert half.set_decode_size(16, 12) and half[1][0].shape == (16, 12, 3)
+    np.testing.assert_array_equal(first(pipeline), half[1][0])
+    np.testing.assert_array_equal(first(pickle.loads(pickle.dumps(pipeline))), half[1][0])
+    assert "half their size or less where 16 x 12 are left" in pipeline.explain()
+    assert dataset[1][0].shape == (64, 48, 3)  # another loader of it has other transforms
+    later = Pipeline(dataset, [data.Resize((16, 12))], augment="main")
+    assert first(later).shape == (16, 12, 3)
+
+
+def test_subsets_and_concatenations_pass_it_on(root):
+    for dataset in (
+        data.Subset(folder(root), [2, 0, 1]),
+        data.ConcatDataset(folder(root), folder(root, scaled_decode=False)),
+    ):
+        pipeline = Pipeline(dataset, [data.Resize((16, 12))], augment="main")
+        assert first(pipeline).shape == (16, 12, 3)
+        assert dataset[1][0].shape == (64, 48, 3)
+        assert "16 x 12 are left" in pipeline.explain()
+    assert not data.Subset(folder(root, scaled_decode=False), [0]).set_decode_size(16, 12)
+
+
+def test_not_where_it_was_not_allowed_or_the_datasets_own_transforms_come_first(root):
+    plain = Pipeline(folder(root, scaled_decode=False), [data.Resize((16, 12))], augment="main")
+    assert first(plain).shape == (64, 48, 3) and "half" not in plain.explain()
+    cropping = folder(root, [data.CenterCrop((40, 40))])
+    pipeline = Pipeline(cropping, [data.Resize((16, 12))], augment="main")
+    np.testing.assert_array_equal(first(pipeline), cropping[1][0])
+    full = folder(root, [data.CenterCrop((40, 40))], scaled_decode=False)
+    np.testing.assert_array_equal(first(pipeline), full[1][0])
+
+
+def test_the_datasets_own_resize_counts_by_itself(root):
+    dataset = folder(root, [data.Resize((16, 12))])
+    assert dataset.decode_at_least == (16, 12)
+    assert folder(root, [data.Resize((16, 12))], scaled_decode=False).decode_at_least is None
+    assert "16 x 12 are left" in Pipeline(dataset, [data.Resize((4, 4))]).explain()
