@@ -18,6 +18,7 @@ from .case import Numbers, Subject
 from .process_tree import cpu_seconds
 
 LEAST_SECONDS = 0.5  # of a timed run; short epochs are repeated until it takes this long
+STRIDE = 7  # one of so many pixels counts for the mean
 
 
 class Epochs(Subject):
@@ -89,16 +90,16 @@ class Epochs(Subject):
         return samples, labels
 
     def _witness(self) -> Numbers:
-        """One epoch: how many, the labels' sum, the pixels' sum of checks, mean and deviation."""
+        """One epoch: how many, the labels' sum, a checksum of all bytes, mean and deviation."""
         samples = labels = code = values = 0
         total = squares = 0.0
         for batch in self.loader:
             images, their_labels = self.parts(batch)
             pixels = np.ascontiguousarray(whole(images))
             code = zlib.crc32(pixels.view(np.uint8).reshape(-1), code)
-            exact = pixels.astype(np.float64)
-            total, squares = total + float(exact.sum()), squares + float((exact * exact).sum())
-            values += pixels.size
+            some = pixels.reshape(-1)[::STRIDE].astype(np.float64)
+            total, squares = total + float(some.sum()), squares + float(some @ some)
+            values += some.size
             samples, labels = samples + len(their_labels), labels + int(np.sum(their_labels))
         mean = total / values
         spread = max(squares / values - mean * mean, 0.0) ** 0.5

@@ -9,8 +9,7 @@ import numpy as np
 
 import needle.data as data
 
-from .pictures import CIFAR_MEAN, CIFAR_STD, MEAN, STD, small_pictures
-from .settings import Settings
+from .pictures import CIFAR_MEAN, CIFAR_STD, MEAN, STD
 
 ONE_THREAD = {"NEEDLE_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 TWO_THREADS = {"NEEDLE_NUM_THREADS": "2", "OMP_NUM_THREADS": "1"}
@@ -59,9 +58,8 @@ def photo_loader(
     )
 
 
-def small_loader(settings: Settings, batch: int, workers: int, engine: str | None) -> Any:
-    """Batches of the small pictures, cropped, flipped and normalised, as float32 NCHW."""
-    images, labels = small_pictures(settings)
+def small_loader(images: Any, labels: Any, batch: int, workers: int, engine: str | None) -> Any:
+    """Batches of small pictures, cropped, flipped and normalised, as float32 NCHW."""
     pictures = data.ImageArrays(images, labels, dtype="uint8", layout="HWC")
     return data.DataLoader(
         pictures,

@@ -20,7 +20,7 @@ from .settings import Settings
 from .target import Target, short
 
 TITLE = "JPEG folder: resize 256, crop 224, flip, normalise, float32 NCHW, batches of 64"
-BATCH = 64
+BATCH, COUNT = 64, 640
 WORKERS = (0, 1, 2, 4)
 DECODER = "simplejpeg alone, 1 thread"
 WITH_RESIZE = "simplejpeg and cv2.resize alone, 1 thread"
@@ -29,7 +29,7 @@ JPEG_LIBRARIES = ("cv2", "simplejpeg")
 
 def prepare(settings: Settings) -> None:
     """Lays the files out."""
-    pictures.photo_folder(settings, settings.pick(1000, 16))
+    pictures.photo_folder(settings, settings.pick(COUNT, 16))
 
 
 def cases(settings: Settings) -> list[Case]:
@@ -64,7 +64,7 @@ def open_ours(
     """needle's loader."""
     import needle.data as data
 
-    root = pictures.photo_folder(settings, settings.pick(1000, 16))
+    root = pictures.photo_folder(settings, settings.pick(COUNT, 16))
     resize = data.Resize((256, 256), antialias=antialias)
     transforms = [resize, *ours.JPEG_TO_FLOATS[1:]]
     batch = settings.pick(BATCH, 8)
@@ -74,7 +74,7 @@ def open_ours(
 
 def open_torch(settings: Settings, workers: int) -> Subject:
     """PyTorch's loader, simplejpeg and OpenCV."""
-    root = pictures.photo_folder(settings, settings.pick(1000, 16))
+    root = pictures.photo_folder(settings, settings.pick(COUNT, 16))
 
     def build() -> Any:
         photos = peers.Photos(root, peers.photo_to_floats)
@@ -88,7 +88,7 @@ class Decoding(Subject):
 
     def __init__(self, settings: Settings, resize: bool) -> None:
         super().__init__()
-        root = pictures.photo_folder(settings, settings.pick(1000, 16))
+        root = pictures.photo_folder(settings, settings.pick(COUNT, 16))
         self.paths, self.resize = pictures.files(root)[: settings.pick(300, 16)], resize
         self.calls = Calls(self.all_files, len(self.paths), 0.01)
 

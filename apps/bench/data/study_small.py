@@ -69,24 +69,22 @@ def open_ours(settings: Settings, workers: int, engine: str | None, plain: bool 
     """needle's loader; its batches are Tensors, or NumPy arrays where ``plain``."""
     if plain:
         ours.numpy_batches()
-    build = partial(ours.small_loader, settings, BATCH, workers, engine)
+    images, labels = pictures.small_pictures(settings)
+    build = partial(ours.small_loader, images, labels, BATCH, workers, engine)
     parts = ours.arrays if plain else ours.tensors
-    return Epochs(build, parts, least=settings.pick(0.7, 0.01))
+    return Epochs(build, parts, least=settings.pick(0.5, 0.01))
 
 
-def few(settings: Settings) -> Any:
+def few(settings: Settings, count: int) -> peers.SmallPictures:
     """Pictures for loaders that go sample by sample: fewer, for time's sake."""
     images, labels = pictures.small_pictures(settings)
-    return images[:10_000], labels[:10_000]
+    return peers.SmallPictures(images[:count], labels[:count])
 
 
 def open_torch(settings: Settings, workers: int) -> Subject:
     """PyTorch's loader, a NumPy transform a sample."""
-
-    def build() -> Any:
-        return peers.torch_loader(peers.SmallPictures(*few(settings)), BATCH, workers)
-
-    return Epochs(build, peers.torch_arrays, least=settings.pick(0.7, 0.01))
+    build = partial(peers.torch_loader, few(settings, 10_000), BATCH, workers)
+    return Epochs(build, peers.torch_arrays, least=settings.pick(0.5, 0.01))
 
 
 def open_batched(settings: Settings, threads: int) -> Subject:
@@ -96,16 +94,13 @@ def open_batched(settings: Settings, threads: int) -> Subject:
     torch.set_num_threads(threads)
     images, labels = pictures.small_pictures(settings)
     build = partial(peers.BatchedSmallPictures, images, labels, BATCH)
-    return Epochs(build, peers.torch_arrays, least=settings.pick(0.7, 0.01))
+    return Epochs(build, peers.torch_arrays, least=settings.pick(0.5, 0.01))
 
 
 def open_grain(settings: Settings, workers: int) -> Subject:
     """grain's loader, the same transform a sample."""
-
-    def build() -> Any:
-        return peers.grain_loader(peers.SmallPictures(*few(settings)), BATCH, workers)
-
-    return Epochs(build, ours.arrays, least=settings.pick(0.7, 0.01))
+    build = partial(peers.grain_loader, few(settings, 5_000), BATCH, workers)
+    return Epochs(build, ours.arrays, least=settings.pick(0.5, 0.01))
 
 
 class Copies(Subject):
