@@ -101,8 +101,7 @@ class Launcher:
         if self.method == "fork":
             refuse_fork("DataLoader")
             return self._fork(channel)
-        self.prepare()
-        answer, fds = self._call({"do": "start"}, (channel.fileno(),), _START_PATIENCE)
+        answer, fds = self._ask_for_worker(channel.fileno())
         if "failure" in answer:
             raise WorkerError(
                 "DataLoader: a worker process cannot start:\n\n" + answer["failure"].rstrip()
@@ -132,6 +131,18 @@ class Launcher:
         if self._process is not None:
             self._process.returncode = 0
             self._process = None
+
+    def _ask_for_worker(self, fd: int) -> tuple[dict[str, Any], list[int]]:
+        """Asks twice where the supervisor was killed: nobody has looked after it while idle."""
+        self.prepare()
+        process = self._process
+        try:
+            return self._call({"do": "start"}, (fd,), _START_PATIENCE)
+        except WorkerError:
+            if process is None or (process.returncode or 0) >= 0:
+                raise  # it ended by itself, and would again
+        self.prepare()
+        return self._call({"do": "start"}, (fd,), _START_PATIENCE)
 
     def _status(self, reaper: object, pid: int, wait: bool) -> int | None:
         if reaper is None or reaper is not self._process:

@@ -25,7 +25,7 @@ from ..structure import Field, Slice, concatenate
 from .base import Completed, Engine, Request
 
 Array = npt.NDArray[Any]
-JOIN_SECONDS = 5.0
+JOIN_SECONDS = 0.5
 
 
 class _Withdrawn(BaseException):
@@ -99,15 +99,19 @@ class ThreadsEngine(Engine):
         self._jobs.clear()
 
     def close(self) -> None:
-        """Ends the threads, each before its next sample, and waits for them a while."""
+        """Ends the threads, each before its next sample, and waits a while for them all.
+
+        One that hangs in a sample is left behind; it ends with the program.
+        """
         self.cancel()
         threads, self._threads = self._threads, []
         queues, self._queues = self._queues, []
         for i in range(len(threads)):
             queues[i % len(queues)].put(None)
+        end = time.monotonic() + JOIN_SECONDS
         for thread in threads:
             if thread is not threading.current_thread():  # a collector may run in any of them
-                thread.join(JOIN_SECONDS)
+                thread.join(max(0.0, end - time.monotonic()))
 
     def _start(self) -> None:
         count = self.workers if self.pipeline.stream else 1
