@@ -127,6 +127,16 @@ def test_4_two_hundred_kills_are_told_in_half_a_second():
     assert kill_and_raise(200) < 0.5
 
 
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_4_the_process_that_starts_workers_may_be_killed_before_it_does(method: str):
+    """Between construction and the first loop, and between two loops."""
+    with data.DataLoader(Numbers(8), 4, num_workers=2, start_method=method) as loader:
+        for _ in range(2):
+            for pid in children():
+                os.kill(pid, signal.SIGKILL)
+            assert len(list(loader)) == 2
+
+
 def test_4_a_sample_that_always_kills_is_named():
     """A sample that uses up all memory becomes an error of its batch; the others are given."""
 
@@ -204,7 +214,7 @@ def interrupt(folder: Path, engine: str, state: str, delay: float) -> float:
 def test_9_control_c_is_one_traceback_and_no_process_is_left(engine, state, tmp_path: Path):
     """SIGINT to the whole group, while the program waits and while it works."""
     delay = 0.3 if state == "waiting" else 0.05
-    assert interrupt(tmp_path, engine, state, delay) < 10
+    assert interrupt(tmp_path, engine, state, delay) < 5
 
 
 @pytest.mark.soak

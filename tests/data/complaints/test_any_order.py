@@ -1,0 +1,155 @@
+"""Batches taken, workers killed, loops broken off, states carried elsewhere, in any order.
+
+The loaders live through all examples, so that what one leaves behind would show in the next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+
+from needle import data
+
+from .programs import children, linux
+from .sets import Numbers
+from .test_same_batches import plain
+
+pytestmark = linux
+
+LENGTH, SIZE = 50, 3
+BATCHES = -(-LENGTH // SIZE)
+
+
+def make(**options: Any) -> data.DataLoader:
+    transforms = [lambda x: x + data.random_source.random_source().randint(1000)]
+    return data.DataLoader(Numbers(LENGTH), SIZE, True, seed=9, transforms=transforms, **options)
+
+
+class Epochs(RuleBasedStateMachine):
+    """One epoch is under way; ``seen`` are the places of the batches handed out in it."""
+
+    loaders: ClassVar[list[data.DataLoader]]
+    whole: ClassVar[dict[int, list[Any]]] = {}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loader = self.loaders[0]
+        self.loader.set_epoch(0)
+        self.epoch, self.seen = 0, set()
+        self.batches = iter(self.loader)
+
+    @rule(count=st.integers(1, 7))
+    def deliver(self, count: int) -> None:
+        for _ in range(count):
+            batch = next(self.batches, None)
+            if batch is None:
+                assert len(self.seen) == BATCHES, "the epoch has ended early"
+                self.begin(self.epoch + 1)
+                return
+            place = self.expected().index(plain(batch))
+            assert place not in self.seen
+            self.seen.add(place)
+
+    @rule(which=st.integers(0, 9), number=st.sampled_from([signal.SIGKILL, signal.SIGSEGV]))
+    def kill(self, which: int, number: int) -> None:
+        pids = self.pids()
+        if pids:
+            os.kill(pids[which % len(pids)], number)
+
+    @rule()
+    def kill_all(self) -> None:
+        """The supervisor too."""
+        for pid in children():
+            if self.pids():
+                os.kill(pid, signal.SIGKILL)
+
+    @rule()
+    def break_off(self) -> None:
+        self.begin(self.epoch + 1)
+
+    @rule(which=st.integers(0, 9))
+    def go_on_with(self, which: int) -> None:
+        state = json.loads(json.dumps(self.loader.state_dict()))
+        self.loader = self.loaders[which % len(self.loaders)]
+        self.loader.load_state_dict(state)
+        self.batches = iter(self.loader)
+
+    @precondition(lambda self: len(self.seen) < BATCHES)
+    @rule()
+    def another_iterator(self) -> None:
+        """A second loop takes the workers over; the first one then goes on."""
+        other = iter(self.loader)
+        place = self.expected(self.epoch + 1).index(plain(next(other)))
+        assert place == 0 or not self.loader.ordered
+        del other
+        self.deliver(1)
+        self.begin(self.epoch + 2)
+
+    @rule()
+    def close(self) -> None:
+        self.loader.close()
+
+    def begin(self, epoch: int) -> None:
+        self.epoch, self.seen = epoch, set()
+        self.loader.set_epoch(epoch)
+        self.batches = iter(self.loader)
+
+    def expected(self, epoch: int | None = None) -> list[Any]:
+        number = self.epoch if epoch is None else epoch
+        if number not in self.whole:
+            alone = make()
+            alone.set_epoch(number)
+            self.whole[number] = [plain(batch) for batch in alone]
+        return self.whole[number]
+
+    def pids(self) -> list[int]:
+        engine = self.loader._engine
+        return engine.process_ids() if engine is not None and self.loader.num_workers else []
+
+
+@pytest.fixture(scope="module")
+def loaders() -> Iterator[None]:
+    """With processes, in order and not; one that prepares for itself."""
+    with ExitStack() as stack:
+        Epochs.loaders = [
+            stack.enter_context(loader)
+            for loader in (
+                make(num_workers=3),
+                make(num_workers=2, ordered=False, start_method="spawn"),
+                make(),
+            )
+        ]
+        yield
+
+
+def check(examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        Epochs,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_every_batch_comes_once_whatever_happens(loaders):
+    """Exactly once an epoch, with the right bytes."""
+    check(8, 12)
+
+
+@pytest.mark.soak
+def test_every_batch_comes_once_whatever_happens_for_long(loaders):
+    """The same for 300 long stories."""
+    check(300, 40)
