@@ -58,24 +58,57 @@ constexpr SplitMasks make_split_masks() {
 template <bool kMirrored>
 constexpr SplitMasks kSplitMasks = make_split_masks<kMirrored>();
 
+// 16 pixels from `pixels` on (48 bytes) to three planes.
+template <bool kMirrored>
+[[gnu::always_inline]] inline void split_sixteen(const std::uint8_t* pixels, std::uint8_t* planes,
+                                                 Index plane_stride) {
+  const SplitMasks& masks = kSplitMasks<kMirrored>;
+  const auto* from = reinterpret_cast<const __m128i*>(pixels);
+  const __m128i x = _mm_loadu_si128(from), y = _mm_loadu_si128(from + 1),
+                z = _mm_loadu_si128(from + 2);
+  for (int c = 0; c < 3; ++c) {
+    const auto* mask = reinterpret_cast<const __m128i*>(masks.byte[c]);
+    const __m128i plane =
+        _mm_or_si128(_mm_or_si128(_mm_shuffle_epi8(x, mask[0]), _mm_shuffle_epi8(y, mask[1])),
+                     _mm_shuffle_epi8(z, mask[2]));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(planes + c * plane_stride), plane);
+  }
+}
+
+#elif defined(__ARM_NEON)
+
+template <bool kMirrored>
+[[gnu::always_inline]] inline void split_sixteen(const std::uint8_t* pixels, std::uint8_t* planes,
+                                                 Index plane_stride) {
+  const uint8x16x3_t three = vld3q_u8(pixels);
+  for (int c = 0; c < 3; ++c) {
+    uint8x16_t plane = three.val[c];
+    if constexpr (kMirrored) {
+      plane = vrev64q_u8(plane);
+      plane = vcombine_u8(vget_high_u8(plane), vget_low_u8(plane));
+    }
+    vst1q_u8(planes + c * plane_stride, plane);
+  }
+}
+
+#endif
+
 template <bool kMirrored>
 void split_three(const std::uint8_t* pixels, Index n, std::uint8_t* planes, Index plane_stride) {
-  const SplitMasks& masks = kSplitMasks<kMirrored>;
-  Index i = 0;
-  for (; i + 16 <= n; i += 16) {
-    const auto* from = reinterpret_cast<const __m128i*>(pixels + 3 * (kMirrored ? n - 16 - i : i));
-    const __m128i x = _mm_loadu_si128(from), y = _mm_loadu_si128(from + 1),
-                  z = _mm_loadu_si128(from + 2);
-    for (int c = 0; c < 3; ++c) {
-      const auto* mask = reinterpret_cast<const __m128i*>(masks.byte[c]);
-      const __m128i plane =
-          _mm_or_si128(_mm_or_si128(_mm_shuffle_epi8(x, mask[0]), _mm_shuffle_epi8(y, mask[1])),
-                       _mm_shuffle_epi8(z, mask[2]));
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(planes + c * plane_stride + i), plane);
+#if defined(__SSSE3__) || defined(__ARM_NEON)
+  if (n >= 16) {  // the last vector overlaps the one before: rows of any length have no rest
+    for (Index i = 0; i < n; i += 16) {
+      const Index to = i + 16 <= n ? i : n - 16;
+      split_sixteen<kMirrored>(pixels + 3 * (kMirrored ? n - 16 - to : to), planes + to,
+                               plane_stride);
     }
+    return;
   }
-  split_three_plainly<kMirrored>(pixels, i, n, planes, plane_stride);
+#endif
+  split_three_plainly<kMirrored>(pixels, 0, n, planes, plane_stride);
 }
+
+#if defined(__SSSE3__)
 
 // out pixel i = pixels of n - 1 - i, 5 pixels a vector; its last byte is written again.
 Index mirror_three(const std::uint8_t* pixels, Index n, std::uint8_t* out) {
@@ -127,25 +160,6 @@ Index join_three(const std::uint8_t* planes, Index plane_stride, Index n, std::u
 }
 
 #else
-
-template <bool kMirrored>
-void split_three(const std::uint8_t* pixels, Index n, std::uint8_t* planes, Index plane_stride) {
-  Index i = 0;
-#if defined(__ARM_NEON)
-  for (; i + 16 <= n; i += 16) {
-    const uint8x16x3_t three = vld3q_u8(pixels + 3 * (kMirrored ? n - 16 - i : i));
-    for (int c = 0; c < 3; ++c) {
-      uint8x16_t plane = three.val[c];
-      if constexpr (kMirrored) {
-        plane = vrev64q_u8(plane);
-        plane = vcombine_u8(vget_high_u8(plane), vget_low_u8(plane));
-      }
-      vst1q_u8(planes + c * plane_stride + i, plane);
-    }
-  }
-#endif
-  split_three_plainly<kMirrored>(pixels, i, n, planes, plane_stride);
-}
 
 Index mirror_three(const std::uint8_t*, Index, std::uint8_t*) { return 0; }
 

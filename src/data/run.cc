@@ -70,6 +70,7 @@ struct Run {
   void emit(const Canvas& canvas, void* to, Element type, const std::int64_t strides[3]) const {
     const ThreadScratch scratch((canvas.erased_count + 1) * channels() * sizeof(float));
     float* values = scratch.as<float>();
+    std::fill_n(values, channels(), 0.0f);
     if (!canvas.whole()) fill_values(canvas, canvas.outside, values);
     Erased erased[kMaxPending];
     int erased_count = 0;

@@ -3,99 +3,33 @@
 // Whatever needs no such pass (copies, mirrors, one layout) goes straight from source to out.
 #include "window.h"
 
+#include "convert.h"
 #include "core/scratch.h"
-#include "core/simd.h"
+#include "emit_planes.h"
 #include "planes.h"
 #include "steps.h"
-
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
 
 namespace needle::data::NEEDLE_ISA {
 namespace {
 
 constexpr Index kPiece = 1024;  // pixels of a row that go through the buffers at once
 
-// x / 255 of a byte without a division: kHigh has 16 bits, so x * kHigh is exact, and the sum with
-// the rest rounds as the quotient does, for each of the 256 values.
-constexpr float kHigh = 0x8081p-23f;
-constexpr float kLow = static_cast<float>(1.0 / 255.0 - static_cast<double>(kHigh));
-
-template <class T>  // a float or a vector of them
-[[gnu::always_inline]] inline T scaled(T x) {
-  return x * kHigh + x * kLow;
-}
-
-constexpr bool all_scaled_are_quotients() {
-  for (int x = 0; x < 256; ++x) {
-    const float value = static_cast<float>(x);
-    const float high = value * kHigh, low = value * kLow;
-    if (high + low != value / 255.0f) return false;
-  }
-  return true;
-}
-static_assert(all_scaled_are_quotients());
-
 // ---- one run of one channel ----
 
-constexpr Index kLanes = simd::kLanes<float>;
-using Floats = simd::Vector<float>;
-
-// kLanes bytes as floats. Spelt out: __builtin_convertvector takes bytes apart in gcc 12.
-[[gnu::always_inline]] inline Floats widened(const std::uint8_t* bytes) {
-  typedef std::int32_t Words __attribute__((vector_size(simd::kVectorBytes)));
-#if defined(__AVX512F__)
-  const __m128i sixteen = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
-  const Words words = (Words)_mm512_maskz_cvtepu8_epi32(0xFFFF, sixteen);
-#elif defined(__AVX2__)
-  const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes));
-  const Words words = (Words)_mm256_cvtepu8_epi32(eight);
-#elif defined(__SSE2__)
-  std::int32_t four;
-  std::memcpy(&four, bytes, sizeof four);
-  const __m128i zero = _mm_setzero_si128();
-  const __m128i halves = _mm_unpacklo_epi8(_mm_cvtsi32_si128(four), zero);
-  const Words words = (Words)_mm_unpacklo_epi16(halves, zero);
-#else
-  typedef std::uint8_t Bytes __attribute__((vector_size(kLanes)));
-  Bytes packed;
-  std::memcpy(&packed, bytes, sizeof packed);
-  const Words words = __builtin_convertvector(packed, Words);
-#endif
-  return __builtin_convertvector(words, Floats);
-}
-
-// out[i] = f(in[i] as a float), a vector at a time; the last one overlaps the one before, so that
-// rows of any length (a crop's) have no scalar rest.
-template <class F>
-[[gnu::always_inline]] inline void convert_run(const std::uint8_t* in, float* out, Index n, F f) {
-  const auto convert_at = [&](Index i) __attribute__((always_inline)) {
-    const Floats values = f(widened(in + i));
-    std::memcpy(out + i, &values, sizeof values);
-  };
-  if (n < kLanes) {
-    for (Index i = 0; i < n; ++i) out[i] = f(static_cast<float>(in[i]));
-    return;
-  }
-  for (Index i = 0; i + kLanes <= n; i += kLanes) convert_at(i);
-  if (n % kLanes != 0) convert_at(n - kLanes);
-}
-
 void scale(const std::uint8_t* in, float* out, Index n) {
-  convert_run(in, out, n, [](auto x) { return scaled(x); });
+  convert_run<false>(in, out, n, [](auto x) { return scaled(x); });
 }
 
 void cast(const std::uint8_t* in, float* out, Index n) {
-  convert_run(in, out, n, [](auto x) { return x; });
+  convert_run<false>(in, out, n, [](auto x) { return x; });
 }
 
 void scale_normalize(const std::uint8_t* in, float* out, Index n, float mean, float std) {
-  convert_run(in, out, n, [=](auto x) { return (scaled(x) - mean) / std; });
+  convert_run<false>(in, out, n, [=](auto x) { return (scaled(x) - mean) / std; });
 }
 
 void cast_normalize(const std::uint8_t* in, float* out, Index n, float mean, float std) {
-  convert_run(in, out, n, [=](auto x) { return (x - mean) / std; });
+  convert_run<false>(in, out, n, [=](auto x) { return (x - mean) / std; });
 }
 
 void normalize(const float* in, float* out, Index n, float mean, float std) {
@@ -284,6 +218,8 @@ void emit_as(const Emission& e) {
   const Rectangle& in = e.inside;
   if (in.empty()) {
     fill<U>(e, {0, 0, e.height, e.width}, e.fill);
+  } else if (sizeof(U) == 4 && are_planes_of_bytes(e)) {
+    emit_planes(e);
   } else {
     fill<U>(e, {0, 0, in.top, e.width}, e.fill);
     fill<U>(e, {in.top, 0, in.bottom, in.left}, e.fill);

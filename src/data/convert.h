@@ -1,0 +1,96 @@
+// Runs of bytes to floats: cast, or divided by 255. Included by the steps of an instruction set.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "core/simd.h"
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+namespace needle::data::NEEDLE_ISA {
+namespace {
+
+using Index = std::int64_t;
+
+// x / 255 of a byte without a division: kHigh has 16 bits, so x * kHigh is exact, and the sum with
+// the rest rounds as the quotient does, for each of the 256 values.
+constexpr float kHigh = 0x8081p-23f;
+constexpr float kLow = static_cast<float>(1.0 / 255.0 - static_cast<double>(kHigh));
+
+template <class T>  // a float or a vector of them
+[[gnu::always_inline]] inline T scaled(T x) {
+  return x * kHigh + x * kLow;
+}
+
+constexpr bool all_scaled_are_quotients() {
+  for (int x = 0; x < 256; ++x) {
+    const float value = static_cast<float>(x);
+    const float high = value * kHigh, low = value * kLow;
+    if (high + low != value / 255.0f) return false;
+  }
+  return true;
+}
+static_assert(all_scaled_are_quotients());
+
+constexpr Index kLanes = simd::kLanes<float>;
+using Floats = simd::Vector<float>;
+
+// kLanes bytes as floats, the last first where mirrored. Spelt out: __builtin_convertvector takes
+// bytes apart in gcc 12.
+template <bool kMirrored>
+[[gnu::always_inline]] inline Floats widened(const std::uint8_t* bytes) {
+  typedef std::int32_t Words __attribute__((vector_size(simd::kVectorBytes)));
+#if defined(__AVX512F__)
+  __m128i sixteen = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
+  if constexpr (kMirrored) {
+    const __m128i order = _mm_setr_epi8(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    sixteen = _mm_shuffle_epi8(sixteen, order);
+  }
+  const Words words = (Words)_mm512_maskz_cvtepu8_epi32(0xFFFF, sixteen);
+#elif defined(__AVX2__)
+  __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes));
+  if constexpr (kMirrored) {
+    eight = _mm_shuffle_epi8(eight, _mm_setr_epi8(7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+  }
+  const Words words = (Words)_mm256_cvtepu8_epi32(eight);
+#elif defined(__SSE2__)
+  std::int32_t four;
+  std::memcpy(&four, bytes, sizeof four);
+  if constexpr (kMirrored) four = static_cast<std::int32_t>(__builtin_bswap32(four));
+  const __m128i zero = _mm_setzero_si128();
+  const __m128i halves = _mm_unpacklo_epi8(_mm_cvtsi32_si128(four), zero);
+  const Words words = (Words)_mm_unpacklo_epi16(halves, zero);
+#else
+  typedef std::uint8_t Bytes __attribute__((vector_size(kLanes)));
+  Bytes packed;
+  if constexpr (kMirrored) {
+    for (int i = 0; i < kLanes; ++i) packed[i] = bytes[kLanes - 1 - i];
+  } else {
+    std::memcpy(&packed, bytes, sizeof packed);
+  }
+  const Words words = __builtin_convertvector(packed, Words);
+#endif
+  return __builtin_convertvector(words, Floats);
+}
+
+// out[i] = f(in[i] as a float), of in[-i] where mirrored; a vector at a time, the last one overlaps
+// the one before, so that rows of any length (a crop's) have no scalar rest.
+template <bool kMirrored, class F>
+[[gnu::always_inline]] inline void convert_run(const std::uint8_t* in, float* out, Index n, F f) {
+  const auto convert_at = [&](Index i) __attribute__((always_inline)) {
+    const Floats values = f(widened<kMirrored>(kMirrored ? in - i - (kLanes - 1) : in + i));
+    std::memcpy(out + i, &values, sizeof values);
+  };
+  if (n < kLanes) {
+    for (Index i = 0; i < n; ++i) out[i] = f(static_cast<float>(in[kMirrored ? -i : i]));
+    return;
+  }
+  for (Index i = 0; i + kLanes <= n; i += kLanes) convert_at(i);
+  if (n % kLanes != 0) convert_at(n - kLanes);
+}
+
+}  // namespace
+}  // namespace needle::data::NEEDLE_ISA
