@@ -48,11 +48,6 @@ def cpu_seconds(root: int) -> float:
     return ticks / TICKS
 
 
-def own_cpu_seconds() -> float:
-    """Of this process alone."""
-    return sum(os.times()[:2])
-
-
 def pss_bytes(root: int) -> int:
     """Proportional memory of the tree: shared pages are counted once, over all who map them."""
     return sum(_pss(pid) for pid in descendants(root)) if PROC.is_dir() else 0

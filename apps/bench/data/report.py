@@ -87,28 +87,30 @@ def draw(path: Path, results: dict[str, Result]) -> bool:
     except ImportError:
         return False
     drawn = [(name, result) for name, result in results.items() if STUDIES[name].draw is not None]
-    rows = (len(drawn) + 2) // 2
-    figure = Figure(figsize=(11, 3.6 * rows), layout="constrained")
-    places = figure.subplots(rows, 2, squeeze=False).ravel()
-    draw_targets(places[0], results)
-    for axes, (name, result) in zip(places[1:], drawn):
-        STUDIES[name].draw(axes, result)
-    for axes in places[1 + len(drawn) :]:
-        axes.set_axis_off()
+    rows = (len(drawn) + 1) // 2
+    figure = Figure(figsize=(11, 5 + 3.4 * rows), layout="constrained")
+    top, rest = figure.subfigures(2, 1, height_ratios=[5, max(3.4 * rows, 0.1)])
+    draw_targets(top.subplots(), results)
+    grid = rest.add_gridspec(max(rows, 1), 2)
+    for place, (name, result) in enumerate(drawn):
+        STUDIES[name].draw(rest.add_subplot(grid[place // 2, place % 2]), result)
     figure.savefig(path, dpi=100)
     return True
 
 
 def draw_targets(axes: Any, results: dict[str, Result]) -> None:
-    """How far each target is over or under: 1 is the target itself."""
+    """How many times each target is reached: 1 is the target itself."""
     found = [target for name, result in results.items() for target in STUDIES[name].targets(result)]
     known = [target for target in found if target.measured][::-1]
     scores = [max(score(target), 1e-3) for target in known]
     colours = ["C2" if target.reached else "C3" for target in known]
     axes.barh(range(len(known)), scores, color=colours)
-    axes.set_yticks(range(len(known)), [target.what for target in known], fontsize=4.5)
-    for place, target in enumerate(known):
-        axes.text(1, place, f" {short(target.value)} {target.unit}", fontsize=4.5, va="center")
+    axes.set_yticks(range(len(known)), [target.what for target in known], fontsize=7)
+    for place, (value, target) in enumerate(zip(scores, known)):
+        goal = f"{'≤' if target.at_most else '≥'} {short(target.goal)} {target.unit}"
+        words = f" {short(target.value)} {target.unit} ({goal})"
+        axes.text(max(value, 1), place, words, fontsize=6, va="center")
+    axes.set_xlim(min([0.5, *scores]) / 1.2, max([2.0, *scores]) * 4)
     axes.axvline(1, color="black", linewidth=1)
     axes.set_xscale("log")
     axes.set(xlabel="times the target (right of the line: reached)", title="Targets")

@@ -319,5 +319,7 @@ def draw(axes: Any, result: Result) -> None:
     axes.set_yticks(np.arange(len(names))[::-1], names, fontsize=6)
     axes.axvline(1, color="grey", linestyle=":", linewidth=1)
     axes.set_xscale("log")
+    axes.set_xticks([], minor=True)
+    axes.set_xticks([0.5, 1, 2, 5, 10, 20], ["½", "1", "2", "5", "10", "20"])
     axes.set(xlabel="times as quick as OpenCV", title="Transforms on one thread")
     axes.legend(fontsize=7)

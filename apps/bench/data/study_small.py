@@ -167,6 +167,7 @@ def draw(axes: Any, result: Result) -> None:
     rates = [result.median(name, "rate") for name in known]
     colours = ["C0" if name.startswith("needle") else "C1" for name in known]
     axes.barh(known[::-1], rates[::-1], color=colours[::-1])
+    axes.margins(y=0.01)
     axes.set_xscale("log")
     axes.tick_params(axis="y", labelsize=6)
     axes.set(xlabel="samples a second", title="CIFAR-10 in memory, augmented")

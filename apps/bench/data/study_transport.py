@@ -19,7 +19,7 @@ import needle.data as data
 from . import ours, peers
 from .case import Calls, Case, Numbers, Subject
 from .harness import Result
-from .process_tree import cpu_seconds, own_cpu_seconds
+from .process_tree import cpu_seconds
 from .settings import Settings
 from .target import Target, short, spread, table
 
@@ -65,7 +65,7 @@ class Transport(Subject):
 
     def run(self, witness: bool) -> Numbers:
         """One epoch."""
-        everyone, own = cpu_seconds(os.getpid()), own_cpu_seconds()
+        everyone, own = cpu_seconds(os.getpid()), time.process_time()
         started = time.perf_counter()
         seen = 0
         for batch in self.loader:
@@ -76,7 +76,7 @@ class Transport(Subject):
         return {
             "rate": self.total / seconds / 1e9,
             "cpu": (cpu_seconds(os.getpid()) - everyone) / gib,
-            "main": (own_cpu_seconds() - own) / gib,
+            "main": (time.process_time() - own) / gib,
         }
 
     def close(self) -> None:
