@@ -21,7 +21,8 @@ from needle.data.decoding import decode
 from .pictures import made_up_photo
 
 SIDE, LABEL, GAP = 96, 13, 3
-COLUMNS, EPOCHS, COLOURS = 3, 3, 160
+COLUMNS, EPOCHS, COLOURS = 3, 3, 256
+MIXED = 6  # photographs in a batch that is mixed
 
 AUGMENTATIONS: dict[str, list[Any]] = {
     "RandomCrop(padding=16)": [data.RandomCrop(padding=16)],
@@ -47,8 +48,8 @@ AUGMENTATIONS: dict[str, list[Any]] = {
     "Normalize, shown / 4 + 1/2": [data.ToFloat(), data.Normalize(0.45, 0.25)],
 }
 MIXING: dict[str, Any] = {
-    "MixUp(alpha=2)": data.MixUp(alpha=2.0, classes=2),
-    "CutMix(alpha=1)": data.CutMix(alpha=1.0, classes=2, layout="HWC"),
+    "MixUp(alpha=2)": data.MixUp(alpha=2.0, classes=MIXED),
+    "CutMix(alpha=1)": data.CutMix(alpha=1.0, classes=MIXED, layout="HWC"),
 }
 
 
@@ -64,13 +65,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def photographs(folder: Path | None) -> list[Any]:
-    """Two square pictures, uint8 (SIDE, SIDE, 3)."""
+    """Square pictures, the most colourful first, uint8 (SIDE, SIDE, 3)."""
     if folder is None:
-        found = [decode(made_up_photo(seed, (150, 200))) for seed in (1, 2)]
+        found = [decode(made_up_photo(seed, (150, 200))) for seed in range(MIXED)]
     else:
         paths = sorted(folder.rglob("*.jpg"))
         colourful = sorted(paths[:60], key=lambda path: -colourfulness(decode(path)))
-        found = [decode(path) for path in colourful[:2]]
+        found = [decode(path) for path in colourful[:MIXED]]
     return [square(image) for image in found]
 
 
@@ -109,10 +110,10 @@ def augmented(photo: Any, steps: list[Any]) -> list[Any]:
 
 
 def mixed(photos: list[Any], step: Any) -> list[Any]:
-    """A batch of both photographs, mixed."""
-    pictures = data.ImageArrays(np.stack(photos), np.arange(2), dtype="uint8", layout="HWC")
+    """The first photograph of a batch of all, mixed."""
+    pictures = data.ImageArrays(np.stack(photos), np.arange(MIXED), dtype="uint8", layout="HWC")
     loader = data.DataLoader(
-        pictures, 2, seed=8, transforms=[data.ToFloat()], batch_transforms=[step]
+        pictures, MIXED, seed=8, transforms=[data.ToFloat()], batch_transforms=[step]
     )
     batches = [batch[0].numpy()[0] for _ in range(EPOCHS) for batch in loader]
     return [(image * 255).round().astype(np.uint8) for image in batches]
