@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -60,42 +60,49 @@ def learn_fields(leaves: Sequence[Any], samples: int) -> tuple[Field | None, ...
 class Ring:
     """The consumer's side of ``slots`` slots in one piece of shared memory.
 
-    ``taken`` counts slots that batches under way write into; those lent to the consumer are
-    ``lent``.
+    A slot is free, taken by a batch under way that is written there, or lent to the consumer.
     """
 
     def __init__(self, layout: Layout, slots: int, generation: int) -> None:
         self.layout, self.slots, self.generation = layout, slots, generation
         self.memory = Memory(layout.slot_bytes * slots, f"{slots} batches of {layout.rows} samples")
-        self.free: deque[int] = deque(range(slots))
-        self.taken = 0
+        self._taken: set[int] = set()
+        self._lent: dict[int, weakref.ref[Any]] = {}
+
+    @property
+    def free(self) -> list[int]:
+        """The slots that are free."""
+        return [i for i in range(self.slots) if i not in self._taken and i not in self._lent]
+
+    @property
+    def taken(self) -> int:
+        """How many slots batches under way write into."""
+        return len(self._taken)
 
     @property
     def lent(self) -> int:
         """How many slots the consumer's arrays hold."""
-        return self.slots - len(self.free) - self.taken
+        return len(self._lent)
 
     def take(self) -> int | None:
         """A free slot, for a batch to be written; None where there is none."""
-        try:
-            slot = self.free.popleft()
-        except IndexError:
+        free = self.free
+        if not free:
             return None
-        self.taken += 1
-        return slot
+        self._taken.add(free[0])
+        return free[0]
 
     def give_back(self, slot: int) -> None:
         """A slot taken, whose batch nobody wants, is free again."""
-        self.taken -= 1
-        self.free.append(slot)
+        self._taken.discard(slot)
 
     def lend(self, slot: int, rows: int) -> list[npt.NDArray[Any] | None]:
         """The arrays of a slot taken; it is free once they and everything derived are gone."""
         size, start = self.layout.slot_bytes, slot * self.layout.slot_bytes
         block = (ctypes.c_char * size).from_buffer(self.memory.buffer, start)
-        free = weakref.finalize(block, self.free.append, slot)  # atomic: may run anywhere
-        free.atexit = False
-        self.taken -= 1
+        # Called anywhere, by any thread: no Python code, in which Ctrl-C would come up and be lost.
+        self._lent[slot] = weakref.ref(block, partial(self._lent.pop, slot))
+        self._taken.discard(slot)
         return self.layout.views(block, rows)
 
     def close(self) -> None:
