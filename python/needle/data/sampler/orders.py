@@ -11,7 +11,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..philox import SORTED_LENGTH, permutation
+from ..native import permutation
+from ..philox import SORTED_LENGTH
 from ..random_source import check_seed, keyed_permutation
 from .base import Indices, Sampler, length_of
 
