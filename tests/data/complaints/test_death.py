@@ -100,7 +100,7 @@ def kill_and_raise(kills: int) -> float:
 def check_message(message: str, pid: int) -> None:
     assert f"(pid {pid}) was killed by SIGKILL at " in message
     assert "restart_workers=True" in message
-    where = re.search(r"at (sample (\d+)|no sample);", message)
+    where = re.search(r"at (sample (\d+)|samples \[\d+.*\]|no sample);", message)
     assert where, message
     assert where[2] is None or 0 <= int(where[2]) < 8 * BATCHES
 
