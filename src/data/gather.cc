@@ -11,6 +11,8 @@ namespace needle::data {
 namespace {
 
 constexpr std::int64_t kBytesPerChunk = 1 << 16;
+constexpr std::int64_t kBytesAlone = 1 << 20;  // fewer are copied sooner than a thread wakes up
+constexpr std::int64_t kAhead = 4;             // rows that are fetched ahead, their first line
 
 void swap_axes(RowLayout& row, int a, int b) {
   std::swap(row.shape[a], row.shape[b]);
@@ -95,12 +97,24 @@ void gather_rows(const char* source, std::int64_t source_stride, const std::int6
   for (int i = 0; i < row.ndim; ++i) bytes *= row.shape[i];
   if (bytes == 0) return;
   simplify(row);
-  parallel_for(count, std::max<std::int64_t>(1, kBytesPerChunk / bytes),
-               [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t i = begin; i < end; ++i) {
-                   copy_row(row, 0, source + indices[i] * source_stride, out + i * out_stride);
-                 }
-               });
+  const bool one_piece =
+      row.ndim == 0 || (row.ndim == 1 && row.from[0] == row.itemsize && row.to[0] == row.itemsize);
+  const bool compact = one_piece && source_stride == bytes && out_stride == bytes;
+  const auto copy = [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin, next; i < end; i = next) {
+      next = i + 1;
+      const char* from = source + indices[i] * source_stride;
+      if (!one_piece) {
+        copy_row(row, 0, from, out + i * out_stride);
+        continue;
+      }
+      while (compact && next < end && indices[next] == indices[next - 1] + 1) ++next;
+      if (i + kAhead < end) __builtin_prefetch(source + indices[i + kAhead] * source_stride);
+      std::memcpy(out + i * out_stride, from, (next - i) * bytes);
+    }
+  };
+  const std::int64_t together = std::max<std::int64_t>(1, kBytesPerChunk / bytes);
+  parallel_for(count, count * bytes <= kBytesAlone ? count : together, copy);
 }
 
 }  // namespace needle::data

@@ -7,6 +7,7 @@ over once through ``set_tensor_type``; until then batches are NumPy arrays.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -130,13 +131,19 @@ def to_tensors(batch: Any, device: Any = None) -> Any:
 def _to_tensor(tensor_type: TensorType, array: npt.NDArray[Any], device: Any) -> Any:
     if array.dtype.kind not in "biuf":
         return array
-    dtype = None if array.dtype.kind == "f" else _WIDER.get(array.dtype.name, array.dtype)
-    if dtype is not None and dtype not in dtypes.KIND:
+    dtype = None if array.dtype.kind == "f" else _tensor_dtype(array.dtype)
+    return tensor_type(array, device=device, dtype=dtype, requires_grad=False)
+
+
+@lru_cache(maxsize=64)  # a dtype's name takes NumPy microseconds to find
+def _tensor_dtype(dtype: np.dtype[Any]) -> Any:
+    found = _WIDER.get(dtype.name, dtype)
+    if found not in dtypes.KIND:
         raise DTypeError(
-            f"DataLoader: a batch has dtype {array.dtype}, which tensors do not have; "
+            f"DataLoader: a batch has dtype {dtype}, which tensors do not have; "
             f"convert it in the dataset or in collate"
         )
-    return tensor_type(array, device=device, dtype=dtype, requires_grad=False)
+    return found
 
 
 def _ints(samples: Sequence[Any]) -> npt.NDArray[np.int64]:

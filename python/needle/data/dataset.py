@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -284,7 +285,12 @@ def fetch_of(dataset: Any) -> Callable[[Indices], Any] | None:
 
 def is_replaced(dataset: Any, method: str, by: str) -> bool:
     """Whether a subclass defines ``by`` anew and leaves ``method`` as its base has it."""
-    for kind in type(dataset).__mro__:
+    return _is_replaced(type(dataset).__mro__, method, by)
+
+
+@lru_cache(maxsize=256)
+def _is_replaced(kinds: tuple[type, ...], method: str, by: str) -> bool:
+    for kind in kinds:
         if method in vars(kind):
             return False
         if by in vars(kind):
@@ -346,8 +352,8 @@ def check_indices(owner: str, indices: npt.NDArray[Any], length: int) -> Indices
             f"{owner}: indices must be a flat list of ints, got shape {indices.shape} of "
             f"{indices.dtype}; for a mask give np.flatnonzero(mask)"
         )
-    if indices.dtype == np.int64 and indices.size and 0 <= indices.min() <= indices.max() < length:
-        return indices
+    if indices.dtype == np.int64 and indices.size and indices.view(np.uint64).max() < length:
+        return indices  # negative ones would be very large
     outside = (indices < -length) | (indices >= length)
     if outside.any():
         raise IndexError(

@@ -65,6 +65,8 @@ def gather_rows(source: Array, indices: Integers, out: Array | None = None) -> A
     the source's dtype.
     """
     if out is None:
+        if source.ndim == 1:
+            return source[indices]
         out = np.empty((len(indices), *source.shape[1:]), dtype=source.dtype)
     row = source.dtype.itemsize * math.prod(source.shape[1:])
     if row >= NUMPYS_ROW and source.dtype.kind in "biuf" and has("gather_rows"):

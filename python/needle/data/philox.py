@@ -95,8 +95,12 @@ def uniform(drawn: Words) -> npt.NDArray[np.float64]:
 
 def below(drawn: Words, limit: int | Integers) -> Integers:
     """Each word as an int64 in [0, limit), ``limit`` in [1, 2**32]: ``word * limit >> 32``."""
-    product = np.asarray(drawn).astype(np.uint64) * np.asarray(limit).astype(np.uint64)
-    return (product >> np.uint64(32)).astype(np.int64)
+    product = np.asarray(drawn).astype(np.uint64)
+    if isinstance(limit, int):
+        product *= np.uint64(limit)
+    else:
+        product = product * np.asarray(limit).astype(np.uint64)
+    return np.asarray(product >> np.uint64(32)).view(np.int64)
 
 
 def happens(drawn: Words, probability: float) -> npt.NDArray[np.bool_]:

@@ -9,6 +9,7 @@ by sample and from streams reading.py's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -200,7 +201,7 @@ class Pipeline:
                 leaves.append(gather_rows(array, where, _fitting(array, len(where), _row(out, i))))
         if isinstance(leaves[0], list):
             return collate_slice(list(zip(*leaves)), out, first)
-        structure = Structure(("tuple", None, (LEAF,) * len(leaves)), ("array",) * len(leaves))
+        structure = _rows_structure(len(leaves))
         placed_in = tuple(leaf is _row(out, i) for i, leaf in enumerate(leaves))
         return Slice(structure, leaves, len(where), placed_in)
 
@@ -308,6 +309,11 @@ def _with_first(sample: Any, value: Any) -> Any:
     if isinstance(sample, (tuple, list)) and len(sample):
         return rebuild(sample, [value, *sample[1:]])
     return value
+
+
+@lru_cache(maxsize=8)
+def _rows_structure(leaves: int) -> Structure:
+    return Structure(("tuple", None, (LEAF,) * leaves), ("array",) * leaves)
 
 
 def _row(out: Out, leaf: int) -> Array | None:

@@ -278,6 +278,20 @@ def _expanded(part: Part, spec: ImageSpec | None) -> list[Part]:
 
 def _settled(part: Part) -> Part:
     """The part with its native step, or the reason why there is none."""
+    return _with_step(replace(part, after=_size_after(part)))
+
+
+def _size_after(part: Part) -> tuple[int, int] | None:
+    """The first two sizes of the images after it, where all have the same."""
+    made = None if part.spec is None else output_of(part.transform, part.spec)
+    if made is None or varies(made):
+        return None
+    height, width = made.shape[:2]
+    assert height is not None and width is not None
+    return height, width
+
+
+def _with_step(part: Part) -> Part:
     transform, spec = part.transform, part.spec
     if isinstance(transform, OneOf):
         return replace(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,7 @@ class Part:
     """One transform at its place: its random stream and what its images are.
 
     choices: it runs where all of them fell on it. step: its native form. why: there is none.
+    after: the first two sizes of its images once it has run, where all have the same.
     """
 
     transform: Any
@@ -76,6 +78,7 @@ class Part:
     spec: ImageSpec | None = None
     step: Step | None = None
     why: str = ""
+    after: tuple[int, int] | None = None
 
     @property
     def name(self) -> str:
@@ -91,6 +94,11 @@ class Segment:
     kind: str
     parts: tuple[Part, ...]
     output: ImageSpec | None
+
+    @cached_property
+    def steps(self) -> list[tuple[str, tuple[float, ...]]]:
+        """The native form of all."""
+        return [(part.step.name, part.step.constants) for part in self.parts if part.step]
 
 
 @dataclass(frozen=True)
@@ -114,7 +122,8 @@ class Images:
     def sizes(self) -> Integers:
         """Heights and widths, int64 ``(n, 2)``."""
         if isinstance(self.pixels, np.ndarray):
-            return np.tile(np.array(self.pixels.shape[1:3], np.int64), (len(self), 1))
+            height, width = (*self.pixels.shape[1:3], 0, 0)[:2]
+            return same_sizes(height, width, len(self))
         return np.array([x.shape[:2] for x in self.pixels], np.int64).reshape(-1, 2)
 
 
@@ -138,14 +147,21 @@ def run_segment(
     assert out is not None
     if not len(images):
         return Images(out)
-    steps = [(part.step.name, part.step.constants) for part in segment.parts if part.step]
     rows = [entry.rows_for_all() for entry in drawn]
     try:
-        executor(Work(steps, rows, images.pixels, images.indices, out, threads))
+        executor(Work(segment.steps, rows, images.pixels, images.indices, out, threads))
     except (ValueError, IndexError):
         _define(segment, images, keys, drawn)  # says it of the image, in the transform's words
         raise
     return Images(out)
+
+
+@lru_cache(maxsize=64)
+def same_sizes(height: int, width: int, count: int) -> Integers:
+    """Those of ``count`` images of one size, int64 ``(count, 2)``, not to be written."""
+    sizes = np.full((count, 2), (height, width), np.int64)
+    sizes.setflags(write=False)
+    return sizes
 
 
 def varies(spec: ImageSpec | None) -> bool:
@@ -213,21 +229,17 @@ def _sizes_after(part: Part, sizes: Integers) -> Integers:
     """The first two sizes of the images after a transform, each image by its own."""
     if part.choices or part.spec is None or not len(sizes):  # one of several keeps the size
         return sizes
+    if part.after is not None:
+        return same_sizes(*part.after, len(sizes))
     if not varies(part.spec):
-        return _first_sizes(output_of(part.transform, part.spec), sizes)
+        return sizes  # nothing is known of what it makes
     found, places = np.unique(sizes, axis=0, return_inverse=True)
     after = []
     for row in found:
         height, width = row.tolist()
         made = output_of(part.transform, replace(part.spec, height=height, width=width))
-        after.append(_first_sizes(made, row[None])[0])
+        after.append(row if made is None else np.array(made.shape[:2], np.int64))
     return np.array(after, np.int64)[places.reshape(-1)]
-
-
-def _first_sizes(made: ImageSpec | None, sizes: Integers) -> Integers:
-    if made is None:
-        return sizes
-    return np.tile(np.array(made.shape[:2], np.int64), (len(sizes), 1))
 
 
 def _define(segment: Segment, images: Images, keys: Keys, drawn: Sequence[_Drawn]) -> list[Any]:

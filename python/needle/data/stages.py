@@ -7,8 +7,8 @@ loader's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from time import perf_counter
 
@@ -29,37 +29,50 @@ class Clock:
         for stage, value in seconds.items():
             self.add(stage, value)
 
-    @contextmanager
-    def measure(self, stage: str) -> Iterator[None]:
+    def measure(self, stage: str) -> AbstractContextManager[None]:
         """Counts the time of the block to ``stage``, less that of stages measured inside it."""
-        before, self._inner = self._inner, 0.0
-        start = perf_counter()
-        try:
-            yield
-        finally:
-            elapsed = perf_counter() - start
-            self.add(stage, elapsed - self._inner)
-            self._inner = before + elapsed
+        return _Measured(self, stage)
 
-    @contextmanager
-    def active(self) -> Iterator[None]:
+    def active(self) -> AbstractContextManager[None]:
         """Within the block ``measured`` counts on this clock."""
-        token = _active.set(self)
-        try:
-            yield
-        finally:
-            _active.reset(token)
+        return _Active(self)
+
+
+class _Measured:
+    """A block under way; a class, since generators would cost as much as a small batch."""
+
+    __slots__ = ("before", "clock", "stage", "start")
+
+    def __init__(self, clock: Clock, stage: str) -> None:
+        self.clock, self.stage = clock, stage
+
+    def __enter__(self) -> None:
+        self.before, self.clock._inner = self.clock._inner, 0.0
+        self.start = perf_counter()
+
+    def __exit__(self, *exception: object) -> None:
+        clock, elapsed = self.clock, perf_counter() - self.start
+        clock.add(self.stage, elapsed - clock._inner)
+        clock._inner = self.before + elapsed
+
+
+class _Active:
+    __slots__ = ("clock", "token")
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def __enter__(self) -> None:
+        self.token = _active.set(self.clock)
+
+    def __exit__(self, *exception: object) -> None:
+        _active.reset(self.token)
 
 
 _active: ContextVar[Clock | None] = ContextVar("needle_stage_clock", default=None)
 
 
-@contextmanager
-def measured(stage: str) -> Iterator[None]:
+def measured(stage: str) -> AbstractContextManager[None]:
     """Counts the block to ``stage`` of the loader that runs it; nothing outside one."""
     clock = _active.get()
-    if clock is None:
-        yield
-    else:
-        with clock.measure(stage):
-            yield
+    return nullcontext() if clock is None else clock.measure(stage)

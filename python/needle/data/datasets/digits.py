@@ -24,7 +24,8 @@ class Digits(ImageArrays):
     """Digits of 13 writers (E. Alpaydin, C. Kaynak 1998): 1 497 for training, 300 for testing.
 
     An image is float32 ``(1, 8, 8)`` in 0..1, or uint8 in 0..16; layout, dtype and transforms: see
-    ``ImageArrays``. The split is fixed: of each class, 30 evenly spaced ones in the published order are for testing.
+    ``ImageArrays``. The split is fixed: of each class, 30 evenly spaced ones in the published
+    order are for testing.
     """
 
     classes = tuple("0123456789")

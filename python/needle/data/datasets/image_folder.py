@@ -27,7 +27,8 @@ class ImageFolder(Dataset):
     place of the class in ``classes``. extensions: endings, of any case, that count as images.
     scaled_decode: a JPEG may be decoded at half its size or less where ``decode_at_least`` allows
     it, which is set where the transforms, or a loader's, begin by resizing; faster, and the pixels
-    differ a little (as may the longer side of ``Resize(int)``, by one). max_pixels: larger images are refused. Slices give a list of items.
+    differ a little (as may the longer side of ``Resize(int)``, by one). max_pixels: larger images
+    are refused. Slices give a list of items.
 
     Pickles as a few arrays (paths, labels), which protocol 5 moves without copying.
     Raises DataError for no class, no image or (naming it) a file that does not decode, and

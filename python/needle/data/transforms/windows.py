@@ -98,11 +98,14 @@ class RandomCrop(_Window):
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
         """Every place of the window alike."""
-        wanted = sizes if self.size is None else np.array([self.size], dtype=np.int64)
         padding = int(self.padding or 0)
-        room = sizes - wanted + padding
-        low, high = np.minimum(-padding, room), np.maximum(-padding, room)
-        rows: Rows = (low + philox.below(words[:, :2], high - low + 1)).astype(np.float64)
+        if self.size is None:
+            places = philox.below(words[:, :2], 2 * padding + 1) - padding
+        else:
+            room = sizes - np.array([self.size], dtype=np.int64) + padding
+            low, high = np.minimum(-padding, room), np.maximum(-padding, room)
+            places = low + philox.below(words[:, :2], high - low + 1)
+        rows: Rows = places.astype(np.float64)
         if self.p == 1:
             return rows
         return np.where(philox.happens(words[:, 2:], self.p), rows, 0.0)
