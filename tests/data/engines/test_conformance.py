@@ -129,7 +129,9 @@ assert forked == epochs(CASES["by sample"](seed=11))
 def test_forked_processes():
     """In a program of its own, for fork is refused where native threads have run."""
     source = FORKING.format(folder=str(Path(__file__).parent))
-    subprocess.run([sys.executable, "-c", source], check=True, timeout=60)
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NEEDLE_NUM_THREADS")
+    alone = {**os.environ, **dict.fromkeys(names, "1")}
+    subprocess.run([sys.executable, "-c", source], check=True, timeout=60, env=alone)
 
 
 @pytest.mark.parametrize("engine", ["threads", "processes"])
