@@ -19,6 +19,7 @@ from .. import backends
 from ..backends import native as compiled
 from ..errors import DeviceError
 from . import philox
+from .recycling import empty
 
 Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
@@ -67,7 +68,7 @@ def gather_rows(source: Array, indices: Integers, out: Array | None = None) -> A
     if out is None:
         if source.ndim == 1:
             return source[indices]
-        out = np.empty((len(indices), *source.shape[1:]), dtype=source.dtype)
+        out = empty((len(indices), *source.shape[1:]), source.dtype)
     row = source.dtype.itemsize * math.prod(source.shape[1:])
     if row >= NUMPYS_ROW and source.dtype.kind in "biuf" and has("gather_rows"):
         kernels().gather_rows(source, indices, out)  # type: ignore[union-attr]

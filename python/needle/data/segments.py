@@ -19,6 +19,7 @@ import numpy.typing as npt
 from . import native
 from .executors import Work, executor_for
 from .random_source import keyed
+from .recycling import empty
 from .structure import tag_sample
 from .transforms import ImageSpec, OneOf, Step, output_of
 
@@ -143,7 +144,7 @@ def run_segment(
     assert segment.output is not None and not varies(segment.output)
     shape = (len(images), *segment.output.shape)
     if not fits(out, shape, segment.output.dtype):
-        out = np.empty(shape, segment.output.dtype)  # type: ignore[arg-type]
+        out = empty(shape, segment.output.dtype)  # type: ignore[arg-type]
     assert out is not None
     if not len(images):
         return Images(out)

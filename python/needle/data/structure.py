@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ShapeError
+from .recycling import empty
 
 Array = npt.NDArray[Any]
 
@@ -30,7 +31,7 @@ class Field:
 
     def of(self, rows: int) -> Array:
         """An uninitialised array ``(rows, *row_shape)``."""
-        return np.empty((rows, *self.row_shape), dtype=self.dtype)
+        return empty((rows, *self.row_shape), self.dtype)
 
 
 @dataclass(frozen=True)
