@@ -183,14 +183,18 @@ def unsigned(value: int) -> int:
 
 def _lock_patiently(fd: int, patience: float) -> None:
     end = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except (BlockingIOError, PermissionError):
-            if time.monotonic() > end:
-                raise WorkerError(
-                    "DataLoader: a worker process stopped while it took work, and holds the table "
-                    "of work; continue it (SIGCONT), or close the loader"
-                ) from None
-            time.sleep(50e-6)
+    while not _lock_at_once(fd):
+        if time.monotonic() > end:
+            raise WorkerError(
+                "DataLoader: a worker process stopped while it took work, and holds the table "
+                "of work; continue it (SIGCONT), or close the loader"
+            )
+        time.sleep(50e-6)
+
+
+def _lock_at_once(fd: int) -> bool:
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
