@@ -7,6 +7,7 @@ output; whatever libraries print goes to standard error.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -38,6 +39,8 @@ def main(arguments: list[str]) -> int:
     opened = []
 
     def opening() -> Numbers:
+        for module in case.needs:  # before any clock starts
+            importlib.import_module(module)
         opened.append(case.open(settings))
         return opened[0].first
 

@@ -18,6 +18,7 @@ from .settings import Settings
 from .target import Target, short, table
 
 TITLE = "JPEG files, four levels of transforms in the workers, batches of 300"
+COUNT = 600
 WORKERS = (0, 1, 2, 4, 6, 8)
 HEADLINE = (0, 2, 8)
 TORCH_WORKERS = (0, 2, 8)
@@ -31,7 +32,7 @@ PUBLISHED = {
 
 def prepare(settings: Settings) -> None:
     """Lays the files out."""
-    pictures.photo_folder(settings, settings.pick(600, 16))
+    pictures.photo_folder(settings, settings.pick(COUNT, 16))
 
 
 def cases(settings: Settings) -> list[Case]:
@@ -66,7 +67,7 @@ def name_of(level: str, workers: int) -> str:
 
 def open_ours(settings: Settings, level: str, workers: int, cold: bool = False) -> Subject:
     """needle's loader; with ``cold`` the files are dropped from the cache before each epoch."""
-    root = pictures.photo_folder(settings, settings.pick(600, 16))
+    root = pictures.photo_folder(settings, settings.pick(COUNT, 16))
     transforms, batch = ours.LEVELS[level], settings.pick(300, 8)
     before = partial(pictures.drop_from_cache, pictures.files(root)) if cold else None
     build = partial(ours.photo_loader, root, transforms, batch, workers)
@@ -75,7 +76,7 @@ def open_ours(settings: Settings, level: str, workers: int, cold: bool = False) 
 
 def open_torch(settings: Settings, workers: int) -> Subject:
     """The same by PyTorch's loader, OpenCV and simplejpeg."""
-    root = pictures.photo_folder(settings, settings.pick(600, 16))
+    root = pictures.photo_folder(settings, settings.pick(COUNT, 16))
 
     def build() -> Any:
         photos = peers.Photos(root, peers.level_two)
