@@ -176,9 +176,12 @@ if __name__ == "__main__":
 """
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NEEDLE_NUM_THREADS": "1"}
 STATES = [
-    (engine, state)
-    for engine in ("forkserver", "spawn", "fork", "threads")
-    for state in ("waiting", "busy")
+    ("forkserver", "waiting"),
+    ("forkserver", "busy"),
+    ("spawn", "waiting"),
+    ("fork", "busy"),
+    ("threads", "waiting"),
+    ("threads", "busy"),
 ]
 
 
