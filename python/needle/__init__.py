@@ -14,7 +14,7 @@ from .dtypes import bool_, float32, float64, int32, int64, uint8
 from .init import ones, ones_like, zeros, zeros_like
 
 globals().update(ops.PUBLIC)  # needle.exp, needle.Exp, ...
-data.collate.set_tensor_type(Tensor)
+data.collate.set_tensor_type(Tensor, Tensor.make_const)
 
 __version__ = "0.1.0"
 __all__ = [

@@ -122,6 +122,11 @@ def from_numpy(array: Any, device: Any = None, dtype: Any = None) -> Array:
     return made
 
 
+def adopt(host: Array, place: Device) -> Array | None:
+    """The host array itself, if it can be written to: it is an array of this mode."""
+    return host if host.flags.writeable else None
+
+
 def device_of(array: Any) -> Device:
     """The device that holds ``array``: always ``cpu()``."""
     return cpu()

@@ -1,7 +1,7 @@
 """Chooses the array namespace once, at import, by ``NEEDLE_BACKEND``: nd (default) or np.
 
 Everything above arrays writes ``from ..backend_selection import array_api as xp``. The few
-functions where the modes differ (to_numpy, from_numpy, device_of, is_array) are here too.
+functions where the modes differ (to_numpy, from_numpy, adopt, device_of, is_array) are here too.
 """
 
 from __future__ import annotations
@@ -38,5 +38,6 @@ all_devices: Any = _mode.all_devices
 device: Any = _mode.device
 to_numpy: Any = _mode.to_numpy
 from_numpy: Any = _mode.from_numpy
+adopt: Any = _mode.adopt
 device_of: Any = _mode.device_of
 is_array: Any = _mode.is_array

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import needle
+from needle.backend_selection import BACKEND
 from needle.data import collate, default_collate
+from needle.data.collate import to_tensors
 from needle.errors import DTypeError, ShapeError
 
 Pair = namedtuple("Pair", "image label")
@@ -16,7 +18,7 @@ Pair = namedtuple("Pair", "image label")
 def no_tensors():
     collate.set_tensor_type(None)
     yield
-    collate.set_tensor_type(needle.Tensor)
+    collate.set_tensor_type(needle.Tensor, needle.Tensor.make_const)
 
 
 @pytest.mark.parametrize(
@@ -125,3 +127,25 @@ def test_a_leaf_that_is_ready_is_not_stacked_again():
     assert part.leaves[0] is ready and part.placed == (False, False)
     again = collate.collate_slice([(row, 0) for row in ready], [ready], ready=ready)
     assert again.placed == (True, False)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cpu_numpy"])
+@pytest.mark.parametrize("dtype", ["float32", "int64", "uint8", "bool"])
+def test_a_tensor_takes_the_memory_of_an_array_that_nobody_else_has(device, dtype):
+    if BACKEND == "np" or not needle.device(device).enabled():
+        pytest.skip(f"no device {device} here")
+    array = np.arange(12).reshape(3, 4).astype(dtype)
+    (taken,) = to_tensors((array,), needle.device(device), owned=True)
+    (copied,) = to_tensors((array,), needle.device(device))
+    array[1, 2] = 0
+    assert taken.numpy()[1, 2] == 0 and copied.numpy()[1, 2] != 0
+    assert taken.dtype == dtype and not taken.requires_grad and str(taken.device) == f"{device}()"
+    np.testing.assert_array_equal(taken.numpy(), array)
+
+
+def test_tensors_of_float64_and_narrow_ints_are_converted_owned_or_not():
+    batch = (np.ones((2, 2)), np.ones(2, np.int16), np.ones((2, 2), np.float32)[:, ::-1])
+    made = to_tensors(batch, owned=True)
+    for tensor, plain in zip(made, to_tensors(batch)):
+        assert tensor.dtype == plain.dtype
+        np.testing.assert_array_equal(tensor.numpy(), plain.numpy())

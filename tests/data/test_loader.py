@@ -300,3 +300,35 @@ def test_epochs_must_not_be_negative():
 def test_an_index_that_the_dataset_does_not_have():
     with pytest.raises(IndexError):
         list(data.DataLoader(rows(), sampler=[10]))
+
+
+class Fetching(data.Dataset):
+    """Gives its own memory out when fetched from."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = np.arange(8, dtype=np.float32)
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return self.rows[index]
+
+    def fetch(self, indices):
+        return self.rows[indices[0] : indices[-1] + 1]
+
+
+@pytest.mark.parametrize("engine", ["inline", "threads"])
+def test_tensors_never_share_the_memory_of_what_the_user_still_has(engine):
+    dataset, kept = Fetching(), []
+
+    def collate(samples):
+        kept.append(np.stack(samples))
+        return kept[-1]
+
+    workers = {"num_workers": 0 if engine == "inline" else 1, "engine": engine}
+    for options in ({}, {"collate": collate}):
+        batch = next(iter(data.DataLoader(dataset, 8, **workers, **options)))
+        batch.cached_data[0] = 7.0
+        assert dataset.rows[0] == 0.0 and all(each[0] == 0.0 for each in kept)

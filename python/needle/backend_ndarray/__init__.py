@@ -36,6 +36,7 @@ from .composed import (
     where,
 )
 from .creation import (
+    adopt,
     arange,
     array,
     asarray,
@@ -185,6 +186,7 @@ __all__ = [
     "acos",
     "acosh",
     "add",
+    "adopt",
     "advanced_indexing",
     "all",
     "all_devices",

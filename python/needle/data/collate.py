@@ -14,13 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import dtypes
+from ..backend_selection import adopt, default_device
 from ..errors import DTypeError, ShapeError
 from .structure import Slice, columns, describe, one_shape
 from .structure import rebuild as rebuild
 
 TensorType = Callable[..., Any]
 
+_AS_THEY_ARE = frozenset(dtypes.KIND) - {dtypes.float64}
+"""The dtypes that a Tensor of such an array has without being told."""
+
 _tensor_type: TensorType | None = None
+_constant: Callable[[Any], Any] | None = None
 
 _WIDER = {
     "int8": dtypes.int32,
@@ -31,13 +36,16 @@ _WIDER = {
 }
 
 
-def set_tensor_type(tensor_type: TensorType | None) -> None:
+def set_tensor_type(
+    tensor_type: TensorType | None, constant: Callable[[Any], Any] | None = None
+) -> None:
     """Batches become ``tensor_type(array, device=, dtype=, requires_grad=False)`` from now on.
 
-    None takes the hook out again: batches are NumPy arrays.
+    constant: makes a Tensor of an array that is on its device already, sharing its memory. None
+    takes the hook out again: batches are NumPy arrays.
     """
-    global _tensor_type
-    _tensor_type = tensor_type
+    global _tensor_type, _constant
+    _tensor_type, _constant = tensor_type, constant
 
 
 def default_collate(samples: Sequence[Any]) -> Any:
@@ -111,26 +119,31 @@ def place(array: npt.NDArray[Any], out: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return out
 
 
-def to_tensors(batch: Any, device: Any = None) -> Any:
+def to_tensors(batch: Any, device: Any = None, owned: bool = False) -> Any:
     """``batch`` with every array in its tuples, lists and dicts made a Tensor on ``device``.
 
     Integer and bool arrays keep their dtype (labels stay ids); floating ones take Tensor's
-    default. Arrays of text or objects and everything else stay as they are.
+    default. Arrays of text or objects and everything else stay as they are. owned: nobody else
+    refers to these arrays, so a Tensor may take the memory of one instead of a copy.
     """
     if _tensor_type is None:
         return batch
     if isinstance(batch, np.ndarray):
-        return _to_tensor(_tensor_type, batch, device)
+        return _to_tensor(_tensor_type, batch, device, owned)
     if isinstance(batch, Mapping):
-        return {key: to_tensors(value, device) for key, value in batch.items()}
+        return {key: to_tensors(value, device, owned) for key, value in batch.items()}
     if isinstance(batch, (tuple, list)):
-        return rebuild(batch, [to_tensors(value, device) for value in batch])
+        return rebuild(batch, [to_tensors(value, device, owned) for value in batch])
     return batch
 
 
-def _to_tensor(tensor_type: TensorType, array: npt.NDArray[Any], device: Any) -> Any:
+def _to_tensor(tensor_type: TensorType, array: npt.NDArray[Any], device: Any, owned: bool) -> Any:
     if array.dtype.kind not in "biuf":
         return array
+    if owned and _constant is not None and array.dtype in _AS_THEY_ARE:
+        shared = adopt(array, default_device() if device is None else device)
+        if shared is not None:
+            return _constant(shared)
     dtype = None if array.dtype.kind == "f" else _tensor_dtype(array.dtype)
     return tensor_type(array, device=device, dtype=dtype, requires_grad=False)
 

@@ -173,7 +173,7 @@ class LoaderIterator:
         if loader.valid_mask:
             batch = with_mask(batch, work)
         with clock.measure("deliver"):
-            batch = to_tensors(batch, loader.device)
+            batch = to_tensors(batch, loader.device, loader.owns_batches)
         stats = loader._stats
         stats.samples, stats.batches = stats.samples + answer.samples, stats.batches + 1
         stats.add(answer.seconds)

@@ -19,6 +19,8 @@ import numpy.typing as npt
 from ..backend_selection import default_device
 from ..backend_selection import device as find_device
 from . import options
+from .collate import default_collate
+from .dataset import Dataset, in_memory_of
 from .engines import make_engine
 from .engines.base import Engine
 from .iteration import LoaderIterator
@@ -134,6 +136,18 @@ class DataLoader:
         progress, self._next = self._next, Progress(self._next.epoch + 1)
         self._current = progress
         return LoaderIterator(self, progress)
+
+    @property
+    def owns_batches(self) -> bool:
+        """Whether nobody else refers to a batch's arrays, so that Tensors may take their memory.
+
+        What a user's collate, fetch or batch transform returns may be held elsewhere.
+        """
+        if self.batch_transforms or self.valid_mask or self.pipeline.collate is not default_collate:
+            return False
+        if self.engine == "processes" or in_memory_of(self.dataset) is not None:
+            return True
+        return getattr(type(self.dataset), "fetch", None) in (None, Dataset.fetch)
 
     # ---- where it is -------------------------------------------------------------------------
 
