@@ -65,14 +65,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def photographs(folder: Path | None) -> list[Any]:
-    """Square pictures, the most colourful first, uint8 (SIDE, SIDE, 3)."""
+    """Square pictures, the most colourful first, uint8 (SIDE, SIDE, 3).
+
+    Without a folder: the public-domain portrait that comes with matplotlib, then made-up ones.
+    """
     if folder is None:
         found = [decode(made_up_photo(seed, (150, 200))) for seed in range(MIXED)]
+        portrait = sample_photograph()
+        found = [portrait, *found[1:]] if portrait is not None else found
     else:
         paths = sorted(folder.rglob("*.jpg"))
         colourful = sorted(paths[:60], key=lambda path: -colourfulness(decode(path)))
         found = [decode(path) for path in colourful[:MIXED]]
     return [square(image) for image in found]
+
+
+def sample_photograph() -> Any | None:
+    """Grace Hopper, photographed for the US Navy (public domain); None without matplotlib."""
+    try:
+        from matplotlib.cbook import get_sample_data
+    except ImportError:
+        return None
+    with get_sample_data("grace_hopper.jpg", asfileobj=True) as file:
+        return decode(file.read())
 
 
 def colourfulness(image: Any) -> float:

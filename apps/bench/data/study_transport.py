@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -89,11 +92,15 @@ class Pipe:
     """A worker process that pickles payloads into a pipe when asked for an epoch."""
 
     def __init__(self, payloads: ours.Payloads) -> None:
-        self.here, there = multiprocessing.get_context("spawn").Pipe()
+        self.here, there = multiprocessing.Pipe()
         self.count = len(payloads)
-        context = multiprocessing.get_context("spawn")
-        self.process = context.Process(target=serve, args=(there, payloads), daemon=True)
-        self.process.start()
+        with there:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", SERVE, str(there.fileno())],
+                pass_fds=[there.fileno()],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            )
+        self.here.send(payloads)
 
     def __iter__(self) -> Iterator[Any]:
         self.here.send(True)
@@ -103,11 +110,16 @@ class Pipe:
     def close(self) -> None:
         """Ends the worker."""
         self.here.send(False)
-        self.process.join()
+        self.process.wait()
 
 
-def serve(pipe: Any, payloads: ours.Payloads) -> None:
+SERVE = "import sys; from apps.bench.data.study_transport import serve; serve(int(sys.argv[1]))"
+
+
+def serve(descriptor: int) -> None:
     """The worker's side of ``Pipe``."""
+    pipe: Any = Connection(descriptor)
+    payloads = pipe.recv()
     while pipe.recv():
         for i in range(len(payloads)):
             pipe.send(payloads[i])

@@ -9,12 +9,11 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from proc import children
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = (ROOT / "python", ROOT / "tests" / "data")
@@ -73,29 +72,6 @@ def own_shared_memory(megabytes: int) -> list[str]:
     return command
 
 
-def children(pid: int | None = None) -> set[int]:
-    """Every process below ``pid`` (this one), zombies included."""
-    below: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            parent = _stat(int(name), 1)
-            if parent is not None:
-                below.setdefault(int(parent), []).append(int(name))
-    found: set[int] = set()
-    left = [os.getpid() if pid is None else pid]
-    while left:
-        here = below.get(left.pop(), [])
-        found.update(here)
-        left += here
-    return found
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs (a zombie does not)."""
-    state = _stat(pid, 0)
-    return state is not None and state not in "ZX"
-
-
 def threads(pid: int) -> int:
     """How many threads a process has."""
     return len(os.listdir(f"/proc/{pid}/task"))
@@ -124,20 +100,3 @@ def holdings() -> dict[str, Any]:
         "threads": threading.active_count(),
         "mappings": Path("/proc/self/maps").read_text().count("memfd:needle"),
     }
-
-
-def becomes(condition: Callable[[], bool], seconds: float = 15.0) -> bool:
-    """Whether the condition came true in time."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.005)
-    return True
-
-
-def _stat(pid: int, field: int) -> str | None:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[field]
-    except (OSError, IndexError):
-        return None

@@ -16,10 +16,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from proc import children
 
 from needle import data
 
-from .programs import children, linux
+from .programs import linux
 from .sets import Numbers
 from .test_same_batches import plain
 

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from proc import alive, becomes, children
 
 from needle import data
 from needle.errors import WorkerError
 
-from .programs import alive, becomes, children, linux, run, start, threads
+from .programs import linux, run, start, threads
 from .sets import Numbers, Pausing, Slow, Workers
 
 pytestmark = linux
@@ -161,7 +162,7 @@ def test_4_a_sample_that_always_kills_is_named():
 
 BUSY = """
 import sys, time
-from complaints.programs import children
+from proc import children
 from complaints.sets import Pausing, Slow
 from needle import data
 if __name__ == "__main__":

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from proc import children
 
 from needle import data
 
-from .programs import PATIENCE, children, environment, linux, run
+from .programs import PATIENCE, environment, linux, run
 from .sets import Numbers, Paths
 
 MANY = 1_200_000

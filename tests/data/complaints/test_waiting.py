@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from proc import becomes
 
 import needle
 from needle import data
 
-from .programs import becomes
 from .sets import Counted, Numbers, Slow, reads
 
 ENGINES = ("threads", "processes")

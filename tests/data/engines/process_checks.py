@@ -6,19 +6,20 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from proc import children
 
 from needle.data.engines.base import Completed, Request
 from needle.data.engines.processes import ProcessEngine
 from needle.data.pipeline import Pipeline
 
-ROOT = Path(__file__).resolve().parents[3]
+HERE = Path(__file__).resolve()
+ROOT = HERE.parents[3]
 
 
 @contextmanager
@@ -72,25 +73,6 @@ def numbers_are(done: Completed, indices: Any) -> None:
     np.testing.assert_array_equal(images.max((1, 2)), indices)
 
 
-def children(pid: int | None = None) -> set[int]:
-    """Every process below ``pid`` (this one), zombies included."""
-    parents: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                stat = Path(f"/proc/{name}/stat").read_text()
-            except OSError:
-                continue
-            parents.setdefault(int(stat.rsplit(")", 1)[1].split()[1]), []).append(int(name))
-    found: set[int] = set()
-    left = [os.getpid() if pid is None else pid]
-    while left:
-        here = parents.get(left.pop(), [])
-        found.update(here)
-        left += here
-    return found
-
-
 def left_over() -> dict[str, Any]:
     """What an engine could leave behind: processes, descriptors, threads, named memory."""
     return {
@@ -102,31 +84,13 @@ def left_over() -> dict[str, Any]:
     }
 
 
-def alive(pid: int) -> bool:
-    """Whether the process runs (a zombie does not)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    """Whether the condition came true in time."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.005)
-    return True
-
-
 def script(
     folder: Path, text: str, *, one_thread: bool = False, **options: Any
 ) -> subprocess.Popen[str]:
     """Runs a program of its own that can import needle and the data sets of these tests."""
     file = folder / "program.py"
     file.write_text(text)
-    path = os.pathsep.join([str(ROOT / "python"), str(Path(__file__).parent)])
+    path = os.pathsep.join([str(ROOT / "python"), *map(str, HERE.parents[:2])])
     environment = {**os.environ, "PYTHONPATH": path}
     if one_thread:
         environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")

@@ -18,16 +18,14 @@ from typing import Any
 import engine_datasets as datasets
 import numpy as np
 import pytest
+from proc import alive, becomes, children
 from process_checks import (
-    alive,
     ask,
-    children,
     numbers_are,
     one,
     running,
     script,
     stream,
-    wait_until,
 )
 
 from needle.data.engines.base import Request
@@ -164,7 +162,7 @@ def test_the_supervisor_killed_is_started_again() -> None:
         workers = set(engine.process_ids())
         (supervisor,) = children() - workers
         os.kill(supervisor, signal.SIGKILL)
-        assert wait_until(lambda: not any(alive(pid) for pid in workers))
+        assert becomes(lambda: not any(alive(pid) for pid in workers))
         for serial in range(1, 5):
             numbers_are(one(engine, serial, range(9)), range(9))
         assert not workers & set(engine.process_ids())
@@ -255,7 +253,8 @@ from needle.data.engines.base import Request
 from needle.data.engines.processes import ProcessEngine
 from needle.data.engines.base import Request
 from needle.data.pipeline import Pipeline
-from process_checks import children, one
+from proc import children
+from process_checks import one
 from engine_datasets import Sleepy
 engine = ProcessEngine(Pipeline(Sleepy(100, 3, 60.0)), workers=2, start_method=sys.argv[1]
                        if len(sys.argv) > 1 else METHOD)
@@ -282,7 +281,7 @@ def test_a_parent_killed_leaves_no_orphan(method: str, tmp_path: Path) -> None:
     program, pids = busy_parent(tmp_path, method)
     program.kill()
     program.wait()
-    assert wait_until(lambda: not any(alive(pid) for pid in pids), 3)
+    assert becomes(lambda: not any(alive(pid) for pid in pids), 3)
     assert sorted(os.listdir("/dev/shm")) == before
     assert program.stderr is not None and program.stderr.read() == ""
 
@@ -337,4 +336,4 @@ def test_interrupted_at_any_moment_it_stays_usable() -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert wait_until(lambda: not children())
+    assert becomes(lambda: not children())

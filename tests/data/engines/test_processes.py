@@ -12,16 +12,15 @@ from typing import Any
 import engine_datasets as datasets
 import numpy as np
 import pytest
+from proc import becomes, children
 from process_checks import (
     ask,
-    children,
     left_over,
     numbers_are,
     one,
     running,
     script,
     stream,
-    wait_until,
 )
 
 from needle.data.engines.base import Request
@@ -210,7 +209,8 @@ def test_an_engine_left_open_ends_with_the_program(tmp_path: Path) -> None:
         """
 from needle.data.engines.processes import ProcessEngine
 from needle.data.pipeline import Pipeline
-from process_checks import children, one
+from proc import children
+from process_checks import one
 from engine_datasets import Numbers
 engine = ProcessEngine(Pipeline(Numbers()), workers=2)
 one(engine, 0, [1])
@@ -441,4 +441,4 @@ def test_closed_engines_say_so() -> None:
         pass
     with pytest.raises(ValueError, match="closed"):
         ask(engine, 0, [1])
-    assert wait_until(lambda: not children())
+    assert becomes(lambda: not children())

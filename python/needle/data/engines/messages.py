@@ -18,6 +18,7 @@ from typing import Any
 from ...errors import WorkerError
 from ..structure import tagged_sample
 from .base import STAGES
+from .memory import readable_bytes
 from .travel import dumps
 
 READY, DONE, FAILED, DROPPED, BROKEN = range(5)  # from a worker
@@ -118,11 +119,21 @@ class Inbox:
                 self._filled += count
             self._filled = 0
             if self._body is None:
-                self._body = bytearray(_UP.unpack(self._head)[3])
+                self._body = self._room(_UP.unpack(self._head)[3])
             else:
                 body, self._body = self._body, None
                 kind, record, ticket, _, *seconds = _UP.unpack(self._head)
                 yield Answer(kind, record, ticket, dict(zip(STAGES, seconds)), body)
+
+    def _room(self, size: int) -> bytearray:
+        try:
+            return bytearray(size)
+        except (MemoryError, OverflowError):
+            self.ended = True  # what follows cannot be told from a head
+            raise MemoryError(
+                f"DataLoader: there is no memory for a worker's message of {readable_bytes(size)}; "
+                f"take a smaller batch_size or prefetch"
+            ) from None
 
     def _read(self, view: memoryview) -> int:
         """Bytes read; 0 at the end, -1 for nothing there yet."""

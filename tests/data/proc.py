@@ -1,0 +1,53 @@
+"""What Linux's /proc says about processes: for tests that kill, count and wait."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from multiprocessing import resource_tracker
+from pathlib import Path
+
+
+def children(pid: int | None = None) -> set[int]:
+    """Every process below ``pid`` (this one), zombies included.
+
+    Python's own resource tracker is left out: once anything here used multiprocessing it stays.
+    """
+    below: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        parent = stat(int(name), 1) if name.isdigit() else None
+        if parent is not None:
+            below.setdefault(int(parent), []).append(int(name))
+    found: set[int] = set()
+    left = [os.getpid() if pid is None else pid]
+    while left:
+        here = below.get(left.pop(), [])
+        found.update(here)
+        left += here
+    tracker = getattr(resource_tracker, "_resource_tracker", None)
+    return found - {getattr(tracker, "_pid", None)}
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs (a zombie does not)."""
+    state = stat(pid, 0)
+    return state is not None and state not in "ZX"
+
+
+def becomes(condition: Callable[[], bool], seconds: float = 15.0) -> bool:
+    """Whether the condition came true in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def stat(pid: int, field: int) -> str | None:
+    """A field of /proc/PID/stat behind the name: 0 the state, 1 the parent; None: no such one."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[field]
+    except (OSError, IndexError):
+        return None
