@@ -1,10 +1,13 @@
-// Workers wait on a condition variable; a job is one parallel_chunks call, whose chunks the caller
-// and the workers take from an atomic counter. One job runs at a time: a caller that finds the pool
-// busy (another Python thread) runs its chunks itself.
+// A job is one parallel_chunks call, whose chunks the caller and the workers take from an atomic
+// counter. Who waits (a worker for a job, the caller for the last chunk) spins for some
+// microseconds, since kernels follow each other closely, and then sleeps on a condition variable.
+// One job runs at a time: a caller that finds the pool busy (another Python thread) runs its chunks
+// itself.
 #include "thread_pool.h"
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <fstream>
@@ -45,28 +48,78 @@ struct Job {
 
 thread_local bool inside_job = false;
 
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+
+constexpr microseconds kLongestSpin{50};
+constexpr microseconds kShortestSpin{2};
+constexpr microseconds kCoreWasTaken{10};  // a yield that took so long let somebody else run
+
+inline void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Whether `ready` came true within `patience`; gives up as soon as another thread wants this core.
+template <class Ready>
+bool spin(Ready&& ready, Clock::duration patience) {
+  const Clock::time_point end = Clock::now() + patience;
+  for (;;) {
+    for (int i = 0; i < 16; ++i) {
+      if (ready()) return true;
+      relax();
+    }
+    const Clock::time_point before = Clock::now();
+    if (before >= end) return false;
+    std::this_thread::yield();
+    if (Clock::now() - before > kCoreWasTaken) return ready();
+  }
+}
+
 struct Pool {
   std::mutex busy;   // held by the caller whose job runs
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards what follows; atomics are also looked at by those who spin
   std::condition_variable wake, done;
   Job* job = nullptr;
-  int vacancies = 0;  // workers that may still join the job
-  int working = 0;    // workers inside the job
-  int workers = 0;    // started so far; they are detached and live as long as the process
+  std::atomic<int> vacancies{0};  // workers that may still join the job
+  std::atomic<int> working{0};    // workers inside the job
+  int workers = 0;             // started so far; they are detached and live as long as the process
+  int asleep = 0;              // of them, on `wake`
+  bool caller_asleep = false;  // on `done`
 
   void work() {
     inside_job = true;
-    std::unique_lock lock(mutex);
+    Clock::duration patience = kLongestSpin;
+    std::unique_lock lock(mutex, std::defer_lock);
     for (;;) {
-      wake.wait(lock, [this] { return vacancies > 0; });
+      const Clock::time_point idle_since = Clock::now();
+      spin([this] { return vacancies.load(std::memory_order_relaxed) > 0; }, patience);
+      lock.lock();
+      if (vacancies == 0) {
+        sleep(lock);
+        // Spinning on would have paid if the next job came soon; else it is a waste.
+        patience = Clock::now() - idle_since < kLongestSpin
+                       ? Clock::duration(kLongestSpin)
+                       : std::max<Clock::duration>(patience / 2, kShortestSpin);
+      }
       --vacancies;
       ++working;
       Job* mine = job;
       lock.unlock();
       mine->run_chunks();
       lock.lock();
-      if (--working == 0) done.notify_one();
+      if (--working == 0 && caller_asleep) done.notify_one();
+      lock.unlock();
     }
+  }
+
+  void sleep(std::unique_lock<std::mutex>& lock) {
+    ++asleep;
+    wake.wait(lock, [this] { return vacancies > 0; });
+    --asleep;
   }
 
   void start_workers(int wanted) {
@@ -78,23 +131,37 @@ struct Pool {
   }
 
   void run(Job& next_job, int helpers) {
-    {
-      std::lock_guard lock(mutex);
-      start_workers(helpers);
-      job = &next_job;
-      vacancies = std::min(helpers, workers);
-    }
-    if (helpers == 1) {
+    const int sleepers = publish(next_job, helpers);
+    if (sleepers == 1) {
       wake.notify_one();
-    } else {
+    } else if (sleepers > 1) {
       wake.notify_all();
     }
     inside_job = true;
     next_job.run_chunks();
     inside_job = false;
+    wait_for_workers();
+  }
+
+  // Offers the job; returns how many that sleep are needed for it.
+  int publish(Job& next_job, int helpers) {
+    std::lock_guard lock(mutex);
+    start_workers(helpers);
+    job = &next_job;
+    vacancies = std::min(helpers, workers);
+    return std::min(asleep, vacancies.load());
+  }
+
+  void wait_for_workers() {
+    {
+      std::lock_guard lock(mutex);
+      vacancies = 0;  // whoever did not join in time need not
+    }
+    spin([this] { return working.load(std::memory_order_relaxed) == 0; }, kLongestSpin);
     std::unique_lock lock(mutex);
-    vacancies = 0;  // whoever did not join in time need not
+    caller_asleep = true;
     done.wait(lock, [this] { return working == 0; });
+    caller_asleep = false;
     job = nullptr;
   }
 };

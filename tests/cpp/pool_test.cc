@@ -1,6 +1,7 @@
 // The thread pool: every index once, chunks that depend on n and grain alone, nesting, exceptions,
-// several callers, fork. Runs under the thread sanitizer too.
+// several callers, pauses, fork. Runs under the thread sanitizer too.
 #include <atomic>
+#include <chrono>
 #include <numeric>
 #include <thread>
 
@@ -77,6 +78,33 @@ TEST(several_callers_at_once) {
   }
   for (std::thread& caller : callers) caller.join();
   EXPECT(total == 4 * 100 * 64);
+}
+
+// Workers are met while they spin, as they fall asleep and asleep; the last chunk keeps the caller
+// waiting as long as the pause before the job was.
+TEST(jobs_arrive_after_pauses_of_any_length) {
+  using std::chrono::microseconds;
+  for (int threads : {2, 5}) {
+    set_num_threads(threads);
+    for (int i = 0; i < 600; ++i) {
+      const microseconds pause(i % 3 == 0 ? 0 : i % 120);
+      std::this_thread::sleep_for(pause);
+      std::atomic<std::int64_t> total{0};
+      parallel_for(8, 1, [&](std::int64_t begin, std::int64_t) {
+        if (begin == 7) std::this_thread::sleep_for(pause);
+        total += begin;
+      });
+      EXPECT(total == 28);
+    }
+  }
+}
+
+// As a training step beside a busy neighbour: nobody may spin for ever where cores are few.
+TEST(more_threads_than_cores) {
+  set_num_threads(static_cast<int>(3 * std::thread::hardware_concurrency() + 1));
+  for (int repeat = 0; repeat < 300; ++repeat) EXPECT(chunk_starts(64, 1).back() == 63);
+  set_num_threads(2);
+  for (int repeat = 0; repeat < 300; ++repeat) EXPECT(chunk_starts(64, 1).back() == 63);
 }
 
 TEST(a_count_below_one_is_an_error) { EXPECT_THROWS(set_num_threads(0)); }
