@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from . import ours, peers
@@ -12,6 +13,7 @@ from . import ours, peers
 
 def main(library: str) -> None:
     """Iterates for a minute, four workers."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job may ignore it
     dataset = ours.SlowProcessIds(24_000)
     if library == "torch":
         loader = peers.torch_loader(dataset, 4, 4)

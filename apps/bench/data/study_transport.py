@@ -153,24 +153,10 @@ def open_copy(settings: Settings, size: int) -> Subject:
 
 
 def targets(result: Result) -> list[Target]:
-    """As quick as one copy; next to nothing in the main process."""
-    found = []
-    for size in SIZES:
-        way = f"needle, NumPy batches, {size} MiB"
-        rate, copy = result.median(way, "rate"), result.median(f"memory copy, {size} MiB", "rate")
-        found.append(
-            Target(
-                f"transport of {size} MiB, over one memory copy",
-                rate / copy,
-                1.0,
-                f"{short(rate)} GB/s",
-                f"copy {short(copy)}, torch {short(result.median(f'torch, {size} MiB', 'rate'))}, "
-                f"pipe {short(result.median(f'multiprocessing pipe, {size} MiB', 'rate'))}",
-            )
-        )
+    """Next to nothing in the main process."""
     main = result.median("needle, NumPy batches, 32 MiB", "main")
     copy = result.median("memory copy, 32 MiB", "cpu")
-    found.append(
+    return [
         Target(
             "transport of 32 MiB: the main process's CPU time a GiB, over that of one copy",
             main / copy,
@@ -179,8 +165,7 @@ def targets(result: Result) -> list[Target]:
             f"copy {short(copy)}, torch {short(result.median('torch, 32 MiB', 'main'))}",
             at_most=True,
         )
-    )
-    return found
+    ]
 
 
 def tables(result: Result) -> list[str]:

@@ -83,7 +83,14 @@ def adopt(host: Any, place: BackendDevice) -> NDArray | None:
 
     The memory must be writable and dense in some order of the axes.
     """
-    if any(step < 0 for step in host.strides) or not host.dtype.isnative:
+    if not host.dtype.isnative:
+        return None
+    if host.flags.c_contiguous:
+        handle = place.backend.adopt(host)
+        if handle is None:
+            return None
+        return wrap(_dense_view(handle, host), place)
+    if any(step < 0 for step in host.strides):
         return None
     order = sorted(range(host.ndim), key=lambda axis: -host.strides[axis])
     dense = host.transpose(order)
@@ -91,9 +98,12 @@ def adopt(host: Any, place: BackendDevice) -> NDArray | None:
     if handle is None:
         return None
     inverse = np.argsort(order).tolist()
-    shape = dense.shape
-    view = View(handle, shape, compact_strides(shape), 0, as_dtype(host.dtype, "asarray"))
-    return wrap(view, place).permute(inverse)
+    return wrap(_dense_view(handle, dense), place).permute(inverse)
+
+
+def _dense_view(handle: Any, host: Any) -> View:
+    shape = host.shape
+    return View(handle, shape, compact_strides(shape), 0, as_dtype(host.dtype, "asarray"))
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> NDArray:
