@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 import needle
-from apps.models import MODELS, MLPResNet, ResNet9, build_model, find_model
+from apps.models import MODELS, MLPResNet, ResNet, ResNet9, build_model, find_model
+from apps.models.resnet import ZeroPadShortcut
 from needle import nn
 from needle.errors import UnknownNameError
+from needle.nn import torch_mapping
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,6 +31,16 @@ def size(model: nn.Module) -> int:
         ("lenet5", {}, 61_706),
         ("lenet5", {"in_channels": 3, "num_classes": 100}, 61_706 + 2 * 150 + 90 * 85),
         ("resnet9", {}, 431_946),
+        ("resnet20", {}, 269_722),
+        ("resnet32", {}, 464_154),
+        ("resnet56", {}, 853_018),
+        ("resnet110", {}, 1_727_962),
+        ("resnet18", {}, 11_173_962),
+        ("resnet34", {}, 21_282_122),
+        ("resnet50", {}, 23_520_842),
+        ("resnet18_imagenet", {"num_classes": 1000}, 11_689_512),
+        ("resnet34_imagenet", {"num_classes": 1000}, 21_797_672),
+        ("resnet50_imagenet", {"num_classes": 1000}, 25_557_032),
         ("mlp_resnet", {}, 78_500 + 3 * (5_050 + 100 + 5_100 + 200) + 1_010),
     ],
 )
@@ -37,9 +49,13 @@ def test_sizes(name: str, options: dict[str, int], parameters: int) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-def test_a_step_lowers_the_loss(name: str, device: Any) -> None:
+def test_a_step_lowers_the_loss(name: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     np.random.seed(0)
     channels, (height, width) = 2, find_model(name).image_size
+    if issubclass(find_model(name), ResNet):  # the same, but shallow and on small images
+        height = width = {32: 8, 224: 48}[height]
+        stages = len(find_model(name).depths)
+        monkeypatch.setattr(find_model(name), "depths", (2, *[1] * (stages - 1)))
     model = build_model(name, in_channels=channels, num_classes=4, device=device)
     images = needle.Tensor(
         np.random.randn(6, channels, height, width), device=device, dtype="float32"
@@ -57,6 +73,64 @@ def test_a_step_lowers_the_loss(name: str, device: Any) -> None:
         optimizer.step()
         losses.append(loss.numpy().item())
     assert losses[2] < losses[0]
+
+
+def test_resnets_have_the_names_of_torchvision() -> None:
+    names = list(build_model("resnet50_imagenet").state_dict())
+    norm = ["weight", "bias", "running_mean", "running_var"]
+    stem = ["conv1.weight", *(f"bn1.{n}" for n in norm)]
+    block = [name for i in (1, 2, 3) for name in (f"conv{i}.weight", *(f"bn{i}.{n}" for n in norm))]
+    shortcut = ["downsample.0.weight", *(f"downsample.1.{n}" for n in norm)]
+    expected = [*stem]
+    for layer, depth in enumerate((3, 4, 6, 3), start=1):
+        for i in range(depth):
+            expected += [f"layer{layer}.{i}.{n}" for n in (*block, *(shortcut if i == 0 else []))]
+    assert sorted(names) == sorted([*expected, "fc.weight", "fc.bias"])
+
+
+def test_stems_and_strides_give_the_sizes_of_the_paper(device: Any) -> None:
+    small = build_model("resnet18", device=device)
+    large = build_model("resnet18_imagenet", device=device)
+    x = needle.Tensor(np.ones((1, 3, 32, 32)), device=device, dtype="float32")
+    assert tuple(small.maxpool(small.conv1(x)).shape) == (1, 64, 32, 32)
+    assert tuple(large.maxpool(large.conv1(x)).shape) == (1, 64, 8, 8)
+    assert tuple(small.layer4(small.layer3(small.layer2(small.conv1(x)))).shape) == (1, 512, 4, 4)
+
+
+def test_the_shortcut_of_option_a(device: Any) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 5, 4)).astype(np.float32)
+    shortcut = ZeroPadShortcut(2, 2)
+    y = shortcut(needle.Tensor(x, device=device)).numpy()
+    assert y.shape == (2, 5, 3, 2)
+    np.testing.assert_array_equal(y[:, :3], x[:, :, ::2, ::2])
+    assert not y[:, 3:].any()
+    assert shortcut.parameters() == []
+
+
+@pytest.mark.parametrize("name", ["lenet5", "resnet9", "resnet20", "resnet18", "resnet50"])
+def test_models_are_those_of_the_comparison_with_pytorch(name: str, device: Any) -> None:
+    """Its states load into ours, and logits and gradients agree."""
+    torch = pytest.importorskip("torch")
+    from apps.bench.against.torch_models import MODELS as TORCH_MODELS
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    theirs = TORCH_MODELS[name]().double()
+    channels = 1 if name == "lenet5" else 3
+    ours = build_model(name, in_channels=channels, device=device, dtype="float64")
+    state = {key: value.numpy() for key, value in theirs.state_dict().items()}
+    torch_mapping.from_torch_state_dict(ours, state)
+    assert size(ours) == sum(p.numel() for p in theirs.parameters())
+    side = 8 if issubclass(find_model(name), ResNet) else 32
+    x = np.random.default_rng(0).standard_normal((3, channels, side, side))
+    expected = theirs(torch.from_numpy(x))
+    logits = ours(needle.Tensor(x, device=device, dtype="float64"))
+    np.testing.assert_allclose(logits.numpy(), expected.detach().numpy(), rtol=1e-7, atol=1e-9)
+    expected.square().sum().backward()
+    (logits**2).sum().backward()
+    first = ours.parameters()[0].grad.numpy().transpose(3, 2, 0, 1)
+    wanted = next(theirs.parameters()).grad.numpy()
+    np.testing.assert_allclose(first, wanted, rtol=1e-6, atol=1e-7 * np.abs(wanted).max())
 
 
 def test_resnet9_is_made_in_forward_order() -> None:

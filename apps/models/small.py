@@ -1,45 +1,14 @@
-"""Models by name: LeNet-5, the course's ResNet9 and its MLP with residual blocks.
-
-Imported as ``apps.models`` or, with apps/ on the path, as ``models``. Training is in train.py.
-A new model is one class with ``@model("name")``.
-"""
+"""LeNet-5, the course's ResNet9 and its MLP with residual blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import needle
 from needle import nn
-from needle.errors import unknown_name
 
-M = TypeVar("M", bound=Callable[..., nn.Module])
-
-MODELS: dict[str, Callable[..., nn.Module]] = {}
-"""Name -> class; each is called with in_channels, num_classes, device and dtype by keyword, and
-has ``image_size``, the (height, width) of the images it takes."""
-
-
-def model(name: str) -> Callable[[M], M]:
-    """Registers a model class under ``name``."""
-
-    def register(build: M) -> M:
-        MODELS[name] = build
-        return build
-
-    return register
-
-
-def find_model(name: str) -> Callable[..., nn.Module]:
-    """The class registered as ``name``; UnknownNameError lists the names and the nearest."""
-    if name not in MODELS:
-        raise unknown_name("model", name, MODELS)
-    return MODELS[name]
-
-
-def build_model(name: str, **options: Any) -> nn.Module:
-    """A new model: ``build_model("lenet5", in_channels=1, num_classes=10)``."""
-    return find_model(name)(**options)
+from .registry import model
 
 
 @model("lenet5")

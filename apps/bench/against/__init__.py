@@ -1,0 +1,1 @@
+"""needle beside PyTorch: python -m apps.bench.against."""
