@@ -99,8 +99,9 @@ void split_three(const std::uint8_t* pixels, Index n, std::uint8_t* planes, Inde
   if (n >= 16) {  // the last vector overlaps the one before: rows of any length have no rest
     for (Index i = 0; i < n; i += 16) {
       const Index to = i + 16 <= n ? i : n - 16;
-      split_sixteen<kMirrored>(pixels + 3 * (kMirrored ? n - 16 - to : to), planes + to,
-                               plane_stride);
+      const std::uint8_t* from = pixels + 3 * (kMirrored ? n - 16 - to : to);
+      if constexpr (kMirrored) __builtin_prefetch(from + 3 * n);  // the next row, as below
+      split_sixteen<kMirrored>(from, planes + to, plane_stride);
     }
     return;
   }
@@ -110,16 +111,49 @@ void split_three(const std::uint8_t* pixels, Index n, std::uint8_t* planes, Inde
 
 #if defined(__SSSE3__)
 
-// out pixel i = pixels of n - 1 - i, 5 pixels a vector; its last byte is written again.
-Index mirror_three(const std::uint8_t* pixels, Index n, std::uint8_t* out) {
-  const __m128i mask = _mm_setr_epi8(13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, 0);
-  Index i = 0;
-  for (; i + 6 <= n; i += 5) {
-    const auto* from = reinterpret_cast<const __m128i*>(pixels + 3 * (n - 5 - i) - 1);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 3 * i),
-                     _mm_shuffle_epi8(_mm_loadu_si128(from), mask));
+struct MirrorMasks {  // of the `part`-th 16 of 48 bytes: which byte of the `from`-th goes where
+  alignas(16) std::uint8_t byte[3][3][16];
+};
+
+constexpr MirrorMasks make_mirror_masks() {
+  MirrorMasks masks{};
+  for (int part = 0; part < 3; ++part) {
+    for (int from = 0; from < 3; ++from) {
+      for (int i = 0; i < 16; ++i) {
+        const int to = 16 * part + i, at = 3 * (15 - to / 3) + to % 3 - 16 * from;
+        masks.byte[part][from][i] = at >= 0 && at < 16 ? std::uint8_t(at) : std::uint8_t(0x80);
+      }
+    }
   }
-  return i;
+  return masks;
+}
+
+constexpr MirrorMasks kMirrorMasks = make_mirror_masks();
+
+// 16 pixels (48 bytes), the last first.
+[[gnu::always_inline]] inline void mirror_sixteen(const std::uint8_t* pixels, std::uint8_t* out) {
+  const auto* from = reinterpret_cast<const __m128i*>(pixels);
+  const __m128i x = _mm_loadu_si128(from), y = _mm_loadu_si128(from + 1),
+                z = _mm_loadu_si128(from + 2);
+  for (int part = 0; part < 3; ++part) {
+    const auto* mask = reinterpret_cast<const __m128i*>(kMirrorMasks.byte[part]);
+    const __m128i mirrored =
+        _mm_or_si128(_mm_or_si128(_mm_shuffle_epi8(x, mask[0]), _mm_shuffle_epi8(y, mask[1])),
+                     _mm_shuffle_epi8(z, mask[2]));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out) + part, mirrored);
+  }
+}
+
+// out pixel i = pixels of n - 1 - i, as many as there are vectors for.
+Index mirror_three(const std::uint8_t* pixels, Index n, std::uint8_t* out) {
+  if (n < 16) return 0;
+  for (Index i = 0; i < n; i += 16) {  // the last vector overlaps the one before
+    const Index to = i + 16 <= n ? i : n - 16;
+    const std::uint8_t* from = pixels + 3 * (n - 16 - to);
+    __builtin_prefetch(from + 3 * n);  // the next row: the processor cannot guess the way back
+    mirror_sixteen(from, out + 3 * to);
+  }
+  return n;
 }
 
 struct JoinMasks {  // of the `part`-th 16 of 48 bytes: which byte of plane c goes where

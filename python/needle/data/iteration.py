@@ -7,6 +7,7 @@ engine's and the pipeline's.
 from __future__ import annotations
 
 import time
+import weakref
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
@@ -40,6 +41,7 @@ class LoaderIterator:
         self._failed: Work | None = None
         self._next_place = progress.low
         self._pass = loader.order.epoch(progress.epoch, progress.low)
+        weakref.finalize(self, loader._engine_released, self._key).atexit = False
 
     @property
     def epoch(self) -> int:
@@ -197,10 +199,6 @@ class LoaderIterator:
     def _finish(self) -> None:
         self._progress.finished = True
         self._loader._engine_released(self._key)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_pass"):
-            self._loader._engine_released(self._key)
 
 
 def _in_turn(transforms: Any, batch: Any) -> Any:

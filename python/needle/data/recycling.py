@@ -6,6 +6,7 @@ was written a moment ago is in the cache as well. Kernels that return new arrays
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from typing import Any
 
@@ -29,7 +30,9 @@ def empty(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
         count *= size
     if count < LEAST_BYTES or dtype.hasobject:
         return np.empty(shape, dtype)
-    owner = _Owner(_taken(count), shape, dtype)
+    memory = _taken(count)
+    owner = _Owner(memory, shape, dtype)
+    weakref.finalize(owner, _given_back, memory).atexit = False
     return np.asarray(owner)
 
 
@@ -39,7 +42,6 @@ class _Owner:
     def __init__(
         self, memory: npt.NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> None:
-        self.memory = memory
         start = memory.ctypes.data
         self.__array_interface__ = {
             "version": 3,
@@ -48,10 +50,10 @@ class _Owner:
             "data": (start + -start % LINE, False),
         }
 
-    def __del__(self) -> None:
-        memory = self.memory
-        if sum(len(each) for each in tuple(_free)) + len(memory) <= MOST_BYTES:
-            _free.append(memory)
+
+def _given_back(memory: npt.NDArray[np.uint8]) -> None:
+    if sum(len(each) for each in tuple(_free)) + len(memory) <= MOST_BYTES:
+        _free.append(memory)
 
 
 def _taken(count: int) -> npt.NDArray[np.uint8]:
