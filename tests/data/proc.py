@@ -8,6 +8,9 @@ from collections.abc import Callable
 from multiprocessing import resource_tracker
 from pathlib import Path
 
+INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+"""The first line of a program that is sent Ctrl-C: a job in the background may ignore it."""
+
 
 def children(pid: int | None = None) -> set[int]:
     """Every process below ``pid`` (this one), zombies included.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from proc import children
+from proc import INTERRUPTIBLE, children
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = (ROOT / "python", ROOT / "tests" / "data")
@@ -25,7 +25,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def start(folder: Path, text: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
     """A program of this text, in a session of its own; ``wrapper``: a command to run it under."""
     file = folder / "program.py"
-    file.write_text(text)
+    file.write_text(INTERRUPTIBLE + text)
     wrapper = options.pop("wrapper", [])
     return subprocess.Popen(
         [*wrapper, sys.executable, str(file), *arguments],

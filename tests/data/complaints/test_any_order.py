@@ -9,7 +9,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, ClassVar
 
 import pytest
@@ -64,14 +64,16 @@ class Epochs(RuleBasedStateMachine):
     def kill(self, which: int, number: int) -> None:
         pids = self.pids()
         if pids:
-            os.kill(pids[which % len(pids)], number)
+            with suppress(ProcessLookupError):  # killed before, and reaped a moment ago
+                os.kill(pids[which % len(pids)], number)
 
     @rule()
     def kill_all(self) -> None:
         """The supervisor too."""
         for pid in children():
             if self.pids():
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     @rule()
     def break_off(self) -> None:

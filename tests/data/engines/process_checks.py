@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from proc import children
+from proc import INTERRUPTIBLE, children
 
 from needle.data.engines.base import Completed, Request
 from needle.data.engines.processes import ProcessEngine
@@ -89,7 +89,7 @@ def script(
 ) -> subprocess.Popen[str]:
     """Runs a program of its own that can import needle and the data sets of these tests."""
     file = folder / "program.py"
-    file.write_text(text)
+    file.write_text(INTERRUPTIBLE + text)
     path = os.pathsep.join([str(ROOT / "python"), *map(str, HERE.parents[:2])])
     environment = {**os.environ, "PYTHONPATH": path}
     if one_thread:
