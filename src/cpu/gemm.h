@@ -35,8 +35,8 @@ struct Blocking {
   static constexpr int MR = kTileRows;
   static constexpr Index NR = 2 * W;
   static constexpr Index KC = 1024 / Index{sizeof(T)};  // a panel of B (KC x NR) fits half of L1
-  static constexpr Index MC = 96 / MR * MR;             // a block of A (MC x KC) fits a part of L2
-  static constexpr Index NC = 256;                      // columns of one task
+  static constexpr Index MC = 192 / MR * MR;            // a block of A (MC x KC) fits a part of L2
+  static constexpr Index NC = 1024;                     // columns of B packed at a time
 };
 
 using simd::load;
@@ -62,63 +62,102 @@ struct TileOut {
   bool add;  // to what is there, else overwrite
 };
 
+// The first lines of the tile, fetched while the products are computed.
 template <class T, int R>
-[[gnu::always_inline]] inline void store_tile(const Vector<T> (&acc)[R][2], const TileOut<T>& out) {
+[[gnu::always_inline]] inline void prefetch_tile(const TileOut<T>& out) {
+  if (out.column_stride != 1) return;
+  const T* c = out.data;
+  for (Index i = 0; i < out.rows; ++i, c += out.row_stride) {
+    __builtin_prefetch(c, 1);
+    __builtin_prefetch(c + out.columns - 1, 1);
+  }
+}
+
+// n < 2 * Lanes elements: runs of fixed lengths, each a load and a store.
+template <class T, Index Lanes>
+[[gnu::always_inline]] inline void put_columns(T* to, const T* from, Index n, bool add) {
+  if (n & Lanes) {
+    for (Index e = 0; e < Lanes; ++e) to[e] = add ? T(to[e] + from[e]) : from[e];
+    to += Lanes, from += Lanes;
+  }
+  if constexpr (Lanes > 1) put_columns<T, Lanes / 2>(to, from, n, add);
+}
+
+// The part of a tile (rows of `width` elements) that is real.
+template <class T>
+[[gnu::noinline]] void store_edge(const T* tile, Index width, const TileOut<T>& out) {
+  for (Index i = 0; i < out.rows; ++i, tile += width) {
+    T* c = out.data + i * out.row_stride;
+    if (out.column_stride == 1) {
+      put_columns<T, Blocking<T>::NR>(c, tile, out.columns, out.add);
+    } else {
+      for (Index j = 0; j < out.columns; ++j, c += out.column_stride) {
+        *c = out.add ? T(*c + tile[j]) : tile[j];
+      }
+    }
+  }
+}
+
+template <class T, int R, int V>
+[[gnu::always_inline]] inline void store_tile(const Vector<T> (&acc)[R][V], const TileOut<T>& out) {
   constexpr Index W = Blocking<T>::W;
-  if (out.rows == R && out.columns == 2 * W && out.column_stride == 1) {
+  if (out.rows == R && out.columns == V * W && out.column_stride == 1) {
     T* c = out.data;
+    const Index stride = out.row_stride;
+    const bool add = out.add;
 #pragma GCC unroll 16
-    for (int i = 0; i < R; ++i, c += out.row_stride) {
-      store<T>(c, out.add ? load(c) + acc[i][0] : acc[i][0]);
-      store<T>(c + W, out.add ? load(c + W) + acc[i][1] : acc[i][1]);
+    for (int i = 0; i < R; ++i, c += stride) {
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) {
+        store<T>(c + v * W, add ? load(c + v * W) + acc[i][v] : acc[i][v]);
+      }
     }
     return;
   }
-  T tile[R * 2 * W];
+  T tile[R * V * W];
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) {
-    store<T>(tile + i * 2 * W, acc[i][0]);
-    store<T>(tile + i * 2 * W + W, acc[i][1]);
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) store<T>(tile + (i * V + v) * W, acc[i][v]);
   }
-  for (Index i = 0; i < out.rows; ++i) {
-    T* c = out.data + i * out.row_stride;
-    for (Index j = 0; j < out.columns; ++j, c += out.column_stride) {
-      *c = out.add ? T(*c + tile[i * 2 * W + j]) : tile[i * 2 * W + j];
-    }
-  }
+  store_edge<T>(tile, V * W, out);
 }
 
-// One step along k: acc += (R scalars of A) outer (two vectors of B).
-template <class T, int R, class ScalarOfA>
-[[gnu::always_inline]] inline void outer_product(Vector<T> (&acc)[R][2], const T* b, ScalarOfA a) {
-  const Vector<T> b0 = load(b), b1 = load(b + Blocking<T>::W);
+// One step along k: acc += (R scalars of A) outer (V vectors of B).
+template <class T, int R, int V, class ScalarOfA>
+[[gnu::always_inline]] inline void outer_product(Vector<T> (&acc)[R][V], const T* b, ScalarOfA a) {
+  Vector<T> row[V];
+#pragma GCC unroll 2
+  for (int v = 0; v < V; ++v) row[v] = load(b + v * Blocking<T>::W);
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) {
     const T scalar = a(i);
-    acc[i][0] += scalar * b0;
-    acc[i][1] += scalar * b1;
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) acc[i][v] += scalar * row[v];
   }
 }
 
-// a packed as k x MR; b as k rows of NR elements, `b_stride` apart.
-template <class T>
+// a packed as k x MR, of which the first R rows count; b as k rows of V vectors, `b_stride` apart.
+template <class T, int R = Blocking<T>::MR, int V = 2>
 [[gnu::noinline]] void packed_tile(Index k, const T* a, const T* b, Index b_stride,
                                    const TileOut<T>& out) {
   constexpr int MR = Blocking<T>::MR;
-  Vector<T> acc[MR][2] = {};
+  prefetch_tile<T, R>(out);
+  Vector<T> acc[R][V] = {};
   for (Index p = 0; p < k; ++p, a += MR, b += b_stride) {
-    outer_product<T, MR>(acc, b, [a](int i) { return a[i]; });
+    outer_product<T, R>(acc, b, [a](int i) { return a[i]; });
   }
-  store_tile<T, MR>(acc, out);
+  store_tile<T, R>(acc, out);
 }
 
 // A unpacked: `runs` times R pointers, each to `length` elements `step` apart, follow one another
 // along k. A row of matmul is one run; a patch of conv2d is a run of channels for each tap.
-// Rows of b (NR elements) lie `b_stride` apart.
-template <class T, int R>
+// Rows of b (V vectors) lie `b_stride` apart.
+template <class T, int R, int V = 2>
 [[gnu::noinline]] void rows_tile(Index runs, Index length, const T* const* a, Index step,
                                  const T* b, Index b_stride, const TileOut<T>& out) {
-  Vector<T> acc[R][2] = {};
+  prefetch_tile<T, R>(out);
+  Vector<T> acc[R][V] = {};
   for (Index run = 0; run < runs; ++run, a += R) {
     const T* rows[R];
 #pragma GCC unroll 16
@@ -177,21 +216,6 @@ void pack_b(const T* b, Index k_stride, Index column_stride, Index k, Index n, T
           packed[p * NR + c] = c < columns ? panel[c * column_stride + p * k_stride] : T(0);
         }
       }
-    }
-  }
-}
-
-// (m x k packed by pack_a) @ (k x n packed by pack_b) into c, tile by tile: the panel of B stays in
-// L1 while the panels of A pass by from L2.
-template <class T>
-void packed_block(Index m, Index n, Index k, const T* a, const T* b, T* c, Index row_stride,
-                  Index column_stride, bool add) {
-  constexpr Index MR = Blocking<T>::MR, NR = Blocking<T>::NR;
-  for (Index j = 0; j < n; j += NR) {
-    for (Index i = 0; i < m; i += MR) {
-      packed_tile<T>(k, a + i * k, b + j * k, NR,
-                     {c + i * row_stride + j * column_stride, row_stride, column_stride,
-                      smaller(MR, m - i), smaller(NR, n - j), add});
     }
   }
 }

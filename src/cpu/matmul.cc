@@ -1,10 +1,11 @@
 // matmul: out (..., m, n) = a (..., m, k) @ b (..., k, n), any strides.
 //
-// Large products follow BLIS: k is cut into slices of KC; of each slice a part of A and of B is
-// packed once, in parallel, into panels that the micro-kernel of gemm.h reads front to back; tasks
-// are blocks of MC x NC of the result. Any transposition ends in packing. Small and thin products
-// read their operands in place, and a single column is a row of dot products. How the work is cut
-// depends on the shape alone, so the result does not depend on the number of threads.
+// Large products follow BLIS: k is cut into slices, of which a part of B is packed into panels, all
+// threads at it, that the micro-kernel of gemm.h reads front to back. Then each task multiplies a
+// block of rows with all that is packed; it packs the rows too, unless they lie well as they are
+// and the columns are too few to repay it. Any transposition ends in packing. Small and thin
+// products read their operands in place, and a single column is a row of dot products. How the work
+// is cut depends on the shape alone, so the result does not depend on the number of threads.
 #include "core/scratch.h"
 #include "core/thread_pool.h"
 #include "gemm.h"
@@ -23,7 +24,10 @@ struct Matrix {
 };
 
 constexpr Index kSmallWork = 32 * 32 * 32;  // multiply-adds that do not repay packing
-constexpr Index kTaskWork = 1 << 16;        // multiply-adds worth handing to a thread
+constexpr Index kTaskWork = 1 << 18;        // multiply-adds worth handing to a thread
+constexpr Index kTaskElements = 1 << 15;    // elements to pack that are
+constexpr Index kTasks = 16;                // of a large product, at least
+constexpr Index kInPlaceColumns = 768;      // columns that do not repay packing the rows of A
 
 template <class T>
 void set_zero(const Matrix<T>& c) {
@@ -34,96 +38,148 @@ void set_zero(const Matrix<T>& c) {
 
 // ---- packed ------------------------------------------------------------------------------------
 
-// How much of A and of B is packed at a time: bounds the scratch at a few MiB.
+// What is packed at a time of B: `slices` slices of k of `depth` (the last may be shorter), each as
+// panels of `columns` columns. Bounds the scratch at kPacked elements.
 template <class T>
-struct Slice {
-  static constexpr Index rows = 16 * Blocking<T>::MC;
-  static constexpr Index columns = 16 * Blocking<T>::NC;
+struct PackedB {
+  static constexpr Index kPacked = (Index{4} << 20) / Index{sizeof(T)};
+  static constexpr Index kDepth = 3 * Blocking<T>::KC / 2;  // a panel fills three quarters of L1
+  Index depth, slices, columns;
+
+  PackedB(Index k, Index n)
+      : depth(ceil_div(k, ceil_div(k, kDepth))),
+        columns(round_up(smaller(n, Blocking<T>::NC), Blocking<T>::NR)) {
+    slices = larger(1, smaller(ceil_div(k, depth), kPacked / (depth * columns)));
+  }
+  Index k() const { return depth * slices; }
+  Index size() const { return k() * columns; }
 };
 
-// c += or = a @ b for operands of at most Slice rows and columns and KC along k.
+// Calls tile.operator()<R, V>() for the smallest tile of R rows and V vectors that holds the shape.
+template <class T, class F>
+[[gnu::always_inline]] inline void with_tile(Index rows, Index columns, F&& tile) {
+  constexpr int MR = Blocking<T>::MR;
+  const bool wide = columns > Blocking<T>::W;
+  if (rows > 4) {
+    wide ? tile.template operator()<MR, 2>() : tile.template operator()<MR, 1>();
+  } else if (rows > 2) {
+    wide ? tile.template operator()<4, 2>() : tile.template operator()<4, 1>();
+  } else if (rows == 2) {
+    wide ? tile.template operator()<2, 2>() : tile.template operator()<2, 1>();
+  } else {
+    wide ? tile.template operator()<1, 2>() : tile.template operator()<1, 1>();
+  }
+}
+
+// Columns [j, j + NR) of c += or = rows of a, in place, @ a panel of b with rows `b_stride` apart.
 template <class T>
-void multiply_slice(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c,
-                    bool add, T* packed_a, T* packed_b) {
-  using B = Blocking<T>;
-  const Index k = a.columns, m_blocks = ceil_div(a.rows, B::MC),
-              n_blocks = ceil_div(b.columns, B::NC);
-  parallel_for(m_blocks + n_blocks, 1, [&](Index begin, Index end) {
-    for (Index task = begin; task < end; ++task) {
-      if (task < m_blocks) {
-        const Index i = task * B::MC;
-        pack_a(a.at(i, 0), a.row_stride, a.column_stride, smaller(B::MC, a.rows - i), k,
-               packed_a + i * k);
+void multiply_panel(const Matrix<const T>& a, const T* b, Index b_stride, const Matrix<T>& c,
+                    Index j, bool add) {
+  constexpr Index MR = Blocking<T>::MR;
+  const Index columns = smaller(Blocking<T>::NR, c.columns - j);
+  for (Index i = 0; i < c.rows; i += MR) {
+    const TileOut<T> out{c.at(i, j), c.row_stride, c.column_stride, smaller(MR, c.rows - i),
+                         columns,    add};
+    with_tile<T>(out.rows, columns, [&]<int R, int V>() {
+      const T* rows[R];  // those beyond the last repeat it
+      for (Index r = 0; r < R; ++r) rows[r] = a.at(i + smaller(r, out.rows - 1), 0);
+      rows_tile<T, R, V>(1, a.columns, rows, a.column_stride, b, b_stride, out);
+    });
+  }
+}
+
+// The same with the rows packed.
+template <class T>
+void multiply_packed_panel(Index k, const T* a, const T* b, const Matrix<T>& c, Index j, bool add) {
+  constexpr Index MR = Blocking<T>::MR, NR = Blocking<T>::NR;
+  const Index columns = smaller(NR, c.columns - j);
+  for (Index i = 0; i < c.rows; i += MR) {
+    const TileOut<T> out{c.at(i, j), c.row_stride, c.column_stride, smaller(MR, c.rows - i),
+                         columns,    add};
+    with_tile<T>(out.rows, columns,
+                 [&]<int R, int V>() { packed_tile<T, R, V>(k, a + i * k, b, NR, out); });
+  }
+}
+
+// One task: c += or = a @ columns of b from `first` on, for all slices that are packed.
+template <class T>
+void multiply_block(const Matrix<const T>& a, const T* b, Index first, const PackedB<T>& cut,
+                    const Matrix<T>& c, bool add) {
+  constexpr Index NR = Blocking<T>::NR;
+  const bool in_place = a.column_stride == 1 && c.columns <= kInPlaceColumns;
+  const ThreadScratch packed(
+      in_place
+          ? 0
+          : static_cast<std::size_t>(round_up(c.rows, Blocking<T>::MR) * cut.depth) * sizeof(T));
+  for (Index p = 0; p < a.columns; p += cut.depth, add = true) {
+    const Index k = smaller(cut.depth, a.columns - p);
+    const T* slice = b + p * cut.columns + first * k;
+    const Matrix<const T> part{a.at(0, p), a.rows, k, a.row_stride, a.column_stride};
+    if (!in_place) pack_a(part.data, a.row_stride, a.column_stride, a.rows, k, packed.as<T>());
+    for (Index j = 0; j < c.columns; j += NR) {
+      if (in_place) {
+        multiply_panel<T>(part, slice + j * k, NR, c, j, add);
       } else {
-        const Index j = (task - m_blocks) * B::NC;
-        pack_b(b.at(0, j), b.row_stride, b.column_stride, k, smaller(B::NC, b.columns - j),
-               packed_b + j * k);
+        multiply_packed_panel<T>(k, packed.as<T>(), slice + j * k, c, j, add);
       }
     }
-  });
-  parallel_for(m_blocks * n_blocks, 1, [&](Index begin, Index end) {
+  }
+}
+
+// b (at most cut.k() x cut.columns), slice by slice, panel by panel.
+template <class T>
+void pack_slices(const Matrix<const T>& b, const PackedB<T>& cut, T* packed) {
+  constexpr Index NR = Blocking<T>::NR;
+  const Index panels = ceil_div(b.columns, NR);
+  const auto pack = [&](Index begin, Index end) {
     for (Index task = begin; task < end; ++task) {
-      const Index i = task % m_blocks * B::MC, j = task / m_blocks * B::NC;
-      packed_block<T>(smaller(B::MC, a.rows - i), smaller(B::NC, b.columns - j), k,
-                      packed_a + i * k, packed_b + j * k, c.at(i, j), c.row_stride, c.column_stride,
-                      add);
+      const Index p = task / panels * cut.depth, j = task % panels * NR;
+      const Index k = smaller(cut.depth, b.rows - p);
+      pack_b(b.at(p, j), b.row_stride, b.column_stride, k, smaller(NR, b.columns - j),
+             packed + p * cut.columns + j * k);
     }
-  });
+  };
+  parallel_for(panels * ceil_div(b.rows, cut.depth), ceil_div(kTaskElements, cut.depth * NR), pack);
+}
+
+// c += or = a @ b, where all of b is packed at once.
+template <class T>
+void multiply_slices(const Matrix<const T>& a, const Matrix<const T>& b, const PackedB<T>& cut,
+                     const Matrix<T>& c, bool add, T* packed) {
+  using B = Blocking<T>;
+  pack_slices<T>(b, cut, packed);
+  const Index rows = larger(B::MR, smaller(B::MC, round_up(ceil_div(c.rows, kTasks), B::MR)));
+  const Index row_tasks = ceil_div(c.rows, rows);
+  const Index columns = round_up(ceil_div(c.columns, ceil_div(kTasks, row_tasks)), B::NR);
+  const auto multiply = [&](Index begin, Index end) {
+    for (Index task = begin; task < end; ++task) {
+      const Index i = task % row_tasks * rows, j = task / row_tasks * columns;
+      const Index m = smaller(rows, c.rows - i), n = smaller(columns, c.columns - j);
+      multiply_block<T>({a.at(i, 0), m, a.columns, a.row_stride, a.column_stride}, packed, j, cut,
+                        {c.at(i, j), m, n, c.row_stride, c.column_stride}, add);
+    }
+  };
+  parallel_for(row_tasks * ceil_div(c.columns, columns),
+               ceil_div(kTaskWork, rows * columns * a.columns), multiply);
 }
 
 template <class T>
 void multiply_packed(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
-  using B = Blocking<T>;
-  const Index rows = smaller(c.rows, Slice<T>::rows),
-              columns = smaller(c.columns, Slice<T>::columns);
-  const Index depth = smaller(a.columns, B::KC);
-  const Scratch scratch_a(static_cast<std::size_t>(round_up(rows, B::MR) * depth) * sizeof(T));
-  const Scratch scratch_b(static_cast<std::size_t>(round_up(columns, B::NR) * depth) * sizeof(T));
-  for (Index j = 0; j < c.columns; j += columns) {
-    const Index n = smaller(columns, c.columns - j);
-    for (Index i = 0; i < c.rows; i += rows) {
-      const Index m = smaller(rows, c.rows - i);
-      for (Index p = 0; p < a.columns; p += depth) {
-        const Index k = smaller(depth, a.columns - p);
-        multiply_slice<T>({a.at(i, p), m, k, a.row_stride, a.column_stride},
-                          {b.at(p, j), k, n, b.row_stride, b.column_stride},
-                          {c.at(i, j), m, n, c.row_stride, c.column_stride}, p > 0,
-                          scratch_a.as<T>(), scratch_b.as<T>());
-      }
+  const PackedB<T> cut(a.columns, c.columns);
+  const ThreadScratch packed(static_cast<std::size_t>(cut.size()) * sizeof(T));
+  for (Index j = 0; j < c.columns; j += cut.columns) {
+    const Index n = smaller(cut.columns, c.columns - j);
+    for (Index p = 0; p < a.columns; p += cut.k()) {
+      const Index k = smaller(cut.k(), a.columns - p);
+      multiply_slices<T>({a.at(0, p), c.rows, k, a.row_stride, a.column_stride},
+                         {b.at(p, j), k, n, b.row_stride, b.column_stride}, cut,
+                         {c.at(0, j), c.rows, n, c.row_stride, c.column_stride}, p > 0,
+                         packed.as<T>());
     }
   }
 }
 
 // ---- in place ----------------------------------------------------------------------------------
-
-// A tile of `R` or fewer rows from row i; the pointers of missing rows repeat the last one.
-template <class T, int R>
-void rows_of(const Matrix<const T>& a, Index i, const T* b, Index b_stride, TileOut<T> out) {
-  const T* rows[R];
-  for (int r = 0; r < R; ++r) rows[r] = a.at(i + smaller(r, out.rows - 1), 0);
-  rows_tile<T, R>(1, a.columns, rows, a.column_stride, b, b_stride, out);
-}
-
-// Columns [j, j + NR) of c, from a panel of b whose rows are `b_stride` apart.
-template <class T>
-void multiply_panel(const Matrix<const T>& a, const T* b, Index b_stride, const Matrix<T>& c,
-                    Index j) {
-  constexpr int MR = Blocking<T>::MR;
-  const Index columns = smaller(Blocking<T>::NR, c.columns - j);
-  for (Index i = 0; i < c.rows; i += MR) {
-    const Index rows = smaller(MR, c.rows - i);
-    const TileOut<T> out{c.at(i, j), c.row_stride, c.column_stride, rows, columns, false};
-    if (rows == 1) {
-      rows_of<T, 1>(a, i, b, b_stride, out);
-    } else if (rows == 2) {
-      rows_of<T, 2>(a, i, b, b_stride, out);
-    } else if (rows <= 4) {
-      rows_of<T, 4>(a, i, b, b_stride, out);
-    } else {
-      rows_of<T, MR>(a, i, b, b_stride, out);
-    }
-  }
-}
 
 // b's columns lie next to each other; only a last, narrow panel is copied.
 template <class T>
@@ -135,11 +191,11 @@ void multiply_in_place(const Matrix<const T>& a, const Matrix<const T>& b, const
                  for (Index panel = begin; panel < end; ++panel) {
                    const Index j = panel * NR;
                    if (j + NR <= c.columns) {
-                     multiply_panel<T>(a, b.at(0, j), b.row_stride, c, j);
+                     multiply_panel<T>(a, b.at(0, j), b.row_stride, c, j, false);
                    } else {
-                     const Scratch narrow(static_cast<std::size_t>(NR * b.rows) * sizeof(T));
+                     const ThreadScratch narrow(static_cast<std::size_t>(NR * b.rows) * sizeof(T));
                      pack_b(b.at(0, j), b.row_stride, 1, b.rows, c.columns - j, narrow.as<T>());
-                     multiply_panel<T>(a, narrow.as<T>(), NR, c, j);
+                     multiply_panel<T>(a, narrow.as<T>(), NR, c, j, false);
                    }
                  }
                });
@@ -216,7 +272,7 @@ void matmul_typed(const View& a, const View& b, const View& out) {
       out.shape[out.ndim - 2] * out.shape[out.ndim - 1] * larger(1, a.shape[a.ndim - 1]);
   if (batch == 0 || work == 0) return;
   // Products large enough for the pool by themselves come one after the other.
-  const Index grain = work > 64 * kTaskWork ? batch : ceil_div(kTaskWork, work);
+  const Index grain = work > 16 * kTaskWork ? batch : ceil_div(kTaskWork, work);
   parallel_for(batch, grain, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {
       multiply<T>(matrix_of<const T>(a, data_of<const T>(a) + batch_offset(a, i)),
