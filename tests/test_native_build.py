@@ -72,6 +72,7 @@ def test_isa_of_the_environment_is_used() -> None:
         ("NEEDLE_CPU_ISA", "sse9", "names no instruction set that runs here; use one of"),
         ("NEEDLE_NUM_THREADS", "many", "must be a whole number from 1 to 4096, got 'many'"),
         ("NEEDLE_NUM_THREADS", "0", "must be a whole number from 1 to 4096"),
+        ("NEEDLE_CONV2D", "fft", "must be auto, direct or winograd, got 'fft'"),
     ],
 )
 def test_a_meaningless_variable_is_a_clear_error(variable: str, value: str, message: str) -> None:

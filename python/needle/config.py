@@ -26,9 +26,14 @@ CPU_ISA = Variable(
 NUM_THREADS = Variable(
     "NEEDLE_NUM_THREADS", "", "threads of the CPU backend (empty: the cores this process may use)"
 )
+CONV2D = Variable(
+    "NEEDLE_CONV2D",
+    "auto",
+    "algorithm of 3x3 convolutions of step 1 on the CPU: auto, direct or winograd",
+)
 DATA_DIR = Variable("NEEDLE_DATA_DIR", "data", "where datasets are looked for and downloaded to")
 
-VARIABLES = (BACKEND, CPU_ISA, NUM_THREADS, DATA_DIR)
+VARIABLES = (BACKEND, CPU_ISA, NUM_THREADS, CONV2D, DATA_DIR)
 
 _ONE_THREAD = (
     NUM_THREADS.name,

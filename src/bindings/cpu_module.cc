@@ -7,6 +7,7 @@
 
 #include "bind_backend.h"
 #include "bind_data.h"
+#include "core/conv2d_algorithm.h"
 #include "core/thread_pool.h"
 #include "cpu/allocator.h"
 #include "cpu/select.h"
@@ -194,6 +195,18 @@ void bind_transfers(py::module_& m) {
       "out = a @ b on compact float32 buffers of __tile_size__ square tiles.");
 }
 
+// Names in the order of Conv2dAlgorithm.
+constexpr const char* kConv2dAlgorithms[] = {"auto", "direct", "winograd"};
+
+void select_algorithm(const std::string& name) {
+  for (int i = 0; i < 3; ++i) {
+    if (name == kConv2dAlgorithms[i]) {
+      return select_conv2d_algorithm(static_cast<Conv2dAlgorithm>(i));
+    }
+  }
+  raise_error("select_conv2d: '" + name + "' is no algorithm; use auto, direct or winograd");
+}
+
 void bind_services(py::module_& m) {
   m.def("memory_stats", &memory_stats, "Bytes in_use, cached, peak; counts allocations, reuses.");
   m.def("empty_cache", &cpu::empty_cache, "Gives cached buffers back to the system.");
@@ -219,6 +232,20 @@ void bind_services(py::module_& m) {
         m.attr("isa") = name;
       },
       py::arg("name"), "Uses the kernels of one of available_isas() from now on.");
+  m.def(
+      "conv2d_algorithm", [] { return kConv2dAlgorithms[static_cast<int>(conv2d_algorithm())]; },
+      "What select_conv2d chose: auto, direct or winograd.");
+  m.def(
+      "select_conv2d",
+      [](const std::string& name) {
+        translated([&] {
+          select_algorithm(name);
+          return 0;
+        });
+      },
+      py::arg("name"),
+      "The algorithm of float32 3x3 convolutions of step 1 from now on: auto (by shape), direct or "
+      "winograd.");
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "core/thread_pool.h"
 #include "depthwise.h"
 #include "kernels.h"
+#include "winograd.h"
 
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
@@ -158,6 +159,9 @@ void run_product(const TapProduct<T>& p) {
   constexpr Index NR = Blocking<T>::NR;
   const Index pixels = p.grid.size(), outputs = p.out.channels;
   if (pixels == 0 || outputs == 0) return;
+  if constexpr (sizeof(T) == 4) {
+    if (uses_winograd(p)) return run_winograd(p);
+  }
   if (planes_are_better(p)) return run_planes(p);
   const Scratch packed(bytes_for<T>(round_up(outputs, NR) * p.depth()));
   pack_weights(p, packed.as<T>());

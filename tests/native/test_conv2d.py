@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,7 +57,19 @@ CASES = [
     Case((2, 40, 30, 2), (5, 5), 6, padding=(2, 2)),  # several ranges of pixels
     Case((2, 70, 48, 3), (3, 5), 7, padding=(1, 2), dilation=(2, 1)),  # planes in uneven bands
     Case((1, 3, 40, 24), (2, 3), 2, padding=(1, 0)),  # few outputs
+    Case((2, 18, 21, 24), (3, 3), 40, padding=(1, 1)),  # tiles of Winograd's that stick out
 ]
+
+
+ALGORITHMS = ("auto", "direct", "winograd")  # the last two are equal but for 3x3 of step 1
+
+
+@pytest.fixture(params=ALGORITHMS)
+def algorithm(kernels: Any, request: pytest.FixtureRequest) -> Iterator[str]:
+    before = kernels.module.conv2d_algorithm()
+    kernels.module.select_conv2d(request.param)
+    yield request.param
+    kernels.module.select_conv2d(before)
 
 
 def patches(case: Case, x: np.ndarray) -> np.ndarray:
@@ -100,6 +113,7 @@ def operands(case: Case, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.usefixtures("algorithm")
 def test_forward(kernels: Any, case: Case, dtype: str) -> None:
     x, weight, _ = operands(case, dtype)
     seen, filters = split(patches(case, x), case.groups), split(weight, case.groups)
@@ -111,6 +125,7 @@ def test_forward(kernels: Any, case: Case, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.usefixtures("algorithm")
 def test_input_gradient(kernels: Any, case: Case, dtype: str) -> None:
     _, weight, grad = operands(case, dtype)
     pairs = zip(split(grad, case.groups), split(weight, case.groups), strict=True)

@@ -10,7 +10,7 @@ import importlib
 from types import ModuleType
 from typing import Any
 
-from ..config import CPU_ISA, NUM_THREADS
+from ..config import CONV2D, CPU_ISA, NUM_THREADS
 from ..errors import DeviceError
 from .base import OPTIONAL, REQUIRED, SERVICES, Backend
 
@@ -35,8 +35,8 @@ def load() -> Backend:
 
 
 def configure(module: ModuleType) -> None:
-    """Applies NEEDLE_CPU_ISA and NEEDLE_NUM_THREADS; DeviceError where a value means nothing."""
-    isa, threads = CPU_ISA.read(), NUM_THREADS.read()
+    """Applies the variables of ``config``; DeviceError where a value means nothing."""
+    isa, threads, algorithm = CPU_ISA.read(), NUM_THREADS.read(), CONV2D.read()
     if isa and isa not in (available := module.available_isas()):
         raise DeviceError(
             f"cpu: {CPU_ISA.name}={isa!r} names no instruction set that runs here; "
@@ -51,6 +51,13 @@ def configure(module: ModuleType) -> None:
                 "unset it to use every core"
             )
         module.set_num_threads(int(threads))
+    try:
+        module.select_conv2d(algorithm)
+    except ValueError as reason:
+        raise DeviceError(
+            f"cpu: {CONV2D.name} must be auto, direct or winograd, got {algorithm!r}; unset it to "
+            "choose by shape"
+        ) from reason
 
 
 def backend_of(module: ModuleType) -> Backend:

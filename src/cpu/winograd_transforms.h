@@ -1,0 +1,100 @@
+// Winograd's F(4x4, 3x3): 4 x 4 outputs of a 3 x 3 convolution from 36 products instead of 144,
+//   Y = A^T ((G g G^T) * (B^T d B)) A,   d: 6 x 6 pixels, g: 3 x 3 weights.
+// (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016.) Here the one-
+// dimensional steps, on vectors of channels. They interpolate polynomials at 0, a, -a, b, -b and
+// infinity. With the usual a = 1, b = 2 the error of float32 sums is 4 to 7 times the direct sum's;
+// with these, among fractions that floats hold exactly, it is the smallest: about twice.
+#pragma once
+
+#include "gemm.h"
+
+namespace needle::cpu::NEEDLE_ISA {
+namespace {
+
+constexpr int kTileSide = 4;              // of the output
+constexpr int kSeenSide = kTileSide + 2;  // of the input
+constexpr int kFrequencies = kSeenSide * kSeenSide;
+
+constexpr double kA = 0.625, kB = 1.5, kA2 = kA * kA, kB2 = kB * kB;
+
+// B^T d
+template <class T>
+[[gnu::always_inline]] inline void input_step(const Vector<T> (&d)[6], Vector<T> (&v)[6]) {
+  const Vector<T> even_a = d[4] - T(kB2) * d[2], odd_a = T(kA) * d[3] - T(kA * kB2) * d[1];
+  const Vector<T> even_b = d[4] - T(kA2) * d[2], odd_b = T(kB) * d[3] - T(kA2 * kB) * d[1];
+  v[0] = T(kA2 * kB2) * d[0] + (d[4] - T(kA2 + kB2) * d[2]);
+  v[1] = even_a + odd_a;
+  v[2] = even_a - odd_a;
+  v[3] = even_b + odd_b;
+  v[4] = even_b - odd_b;
+  v[5] = T(kA2 * kB2) * d[1] + (d[5] - T(kA2 + kB2) * d[3]);
+}
+
+// G g
+template <class T>
+[[gnu::always_inline]] inline void weight_step(const Vector<T> (&g)[3], Vector<T> (&u)[6]) {
+  constexpr double scale_a = 1 / (2 * kA2 * (kA2 - kB2)), scale_b = 1 / (2 * kB2 * (kB2 - kA2));
+  const Vector<T> even_a = T(scale_a) * g[0] + T(scale_a * kA2) * g[2];
+  const Vector<T> even_b = T(scale_b) * g[0] + T(scale_b * kB2) * g[2];
+  u[0] = T(1 / (kA2 * kB2)) * g[0];
+  u[1] = even_a + T(scale_a * kA) * g[1];
+  u[2] = even_a - T(scale_a * kA) * g[1];
+  u[3] = even_b + T(scale_b * kB) * g[1];
+  u[4] = even_b - T(scale_b * kB) * g[1];
+  u[5] = g[2];
+}
+
+// A^T m
+template <class T>
+[[gnu::always_inline]] inline void output_step(const Vector<T> (&m)[6], Vector<T> (&y)[4]) {
+  const Vector<T> even_a = m[1] + m[2], odd_a = m[1] - m[2];
+  const Vector<T> even_b = m[3] + m[4], odd_b = m[3] - m[4];
+  y[0] = m[0] + even_a + even_b;
+  y[1] = T(kA) * odd_a + T(kB) * odd_b;
+  y[2] = T(kA2) * even_a + T(kB2) * even_b;
+  y[3] = T(kA * kA2) * odd_a + T(kB * kB2) * odd_b + m[5];
+}
+
+// Both dimensions: column by column, then row by row. `from(i, j)` gives element (i, j),
+// `to(i, j, value)` takes one.
+template <class T, int kIn, int kOut, void (*kStep)(const Vector<T> (&)[kIn], Vector<T> (&)[kOut]),
+          class From, class To>
+[[gnu::always_inline]] inline void both_ways(From from, To to) {
+  Vector<T> half[kOut][kIn];
+#pragma GCC unroll 6
+  for (int j = 0; j < kIn; ++j) {
+    Vector<T> column[kIn], result[kOut];
+#pragma GCC unroll 6
+    for (int i = 0; i < kIn; ++i) column[i] = from(i, j);
+    kStep(column, result);
+#pragma GCC unroll 6
+    for (int i = 0; i < kOut; ++i) half[i][j] = result[i];
+  }
+#pragma GCC unroll 6
+  for (int i = 0; i < kOut; ++i) {
+    Vector<T> result[kOut];
+    kStep(half[i], result);
+#pragma GCC unroll 6
+    for (int j = 0; j < kOut; ++j) to(i, j, result[j]);
+  }
+}
+
+// Elements [0, n) of a vector, `stride` apart in memory, zeros behind them.
+template <class T>
+[[gnu::always_inline]] inline Vector<T> load_part(const T* from, Index stride, Index n) {
+  if (stride == 1 && n >= Blocking<T>::W) return load(from);
+  T lanes[Blocking<T>::W] = {};
+  for (Index e = 0; e < n && e < Blocking<T>::W; ++e) lanes[e] = from[e * stride];
+  return load(lanes);
+}
+
+template <class T>
+[[gnu::always_inline]] inline void store_part(const Vector<T>& v, T* to, Index stride, Index n) {
+  if (stride == 1 && n >= Blocking<T>::W) return store<T>(to, v);
+  T lanes[Blocking<T>::W];
+  store<T>(lanes, v);
+  for (Index e = 0; e < n && e < Blocking<T>::W; ++e) to[e * stride] = lanes[e];
+}
+
+}  // namespace
+}  // namespace needle::cpu::NEEDLE_ISA

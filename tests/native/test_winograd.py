@@ -1,0 +1,123 @@
+"""Winograd's form of conv2d and of its input gradient: how large its error may be, and when it is
+chosen. What it computes is tested with the other forms in test_conv2d.
+
+The error of its float32 results, as the root of their mean square against float64, is at most five
+times the direct sum's own (two to three as a rule), for images of a few pixels a side ten times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_views import empty_view, numpy_of, view_of
+from layout_runs import same_for_any_threads
+from test_conv2d import Case, add_patches, operands, patches
+
+FACTOR, FACTOR_OF_TINY, TINY = 5.0, 10.0, 6
+
+
+@pytest.fixture
+def choose(kernels: Any) -> Iterator[Callable[[str], None]]:
+    before = kernels.module.conv2d_algorithm()
+    yield kernels.module.select_conv2d
+    kernels.module.select_conv2d(before)
+
+
+def random_case(seed: int) -> Case:
+    rng = np.random.default_rng(seed)
+    n, c, o = (int(v) for v in rng.integers(1, (5, 90, 90)))
+    h, w = (int(v) for v in rng.integers(3, 21, 2))
+    return Case((n, h, w, 300 if seed == 0 else c), (3, 3), o, padding=tuple(rng.integers(0, 4, 2)))
+
+
+def both(kernels: Any, case: Case) -> tuple[np.ndarray, np.ndarray]:
+    """float32 results: the output and the gradient of the input."""
+    x, weight, grad = (view_of(a) for a in operands(case, "float32"))
+    out, dx = (empty_view(s, "float32") for s in (case.out, case.x))
+    kernels.conv2d(x, weight, out, *case.settings)
+    kernels.conv2d_input_grad(grad, weight, dx, *case.settings)
+    return numpy_of(out), numpy_of(dx)
+
+
+def both_in_float64(case: Case) -> tuple[np.ndarray, np.ndarray]:
+    x, weight, grad = (a.astype(np.float64) for a in operands(case, "float32"))
+    out = np.einsum("nhwijc,ijco->nhwo", patches(case, x), weight, optimize=True)
+    return out, add_patches(case, np.einsum("nhwo,ijco->nhwijc", grad, weight, optimize=True))
+
+
+def error(got: np.ndarray, want: np.ndarray) -> float:
+    return float(np.sqrt(np.mean((got - want) ** 2)))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_error_is_a_small_factor_of_the_direct_sums(
+    kernels: Any, choose: Callable[[str], None], seed: int
+) -> None:
+    case = random_case(seed)
+    want = both_in_float64(case)
+    choose("direct")
+    direct = both(kernels, case)
+    choose("winograd")
+    fast = both(kernels, case)
+    factor = FACTOR_OF_TINY if min(*case.x[1:3], *case.out[1:3]) < TINY else FACTOR
+    for exact, slow, quick in zip(want, direct, fast, strict=True):
+        assert not np.array_equal(slow, quick), "the algorithm was not used"
+        assert error(quick, exact) <= factor * error(slow, exact)
+
+
+# Whether it pays: enough channels, enough tiles, and tiles that do not stick out too far.
+@pytest.mark.parametrize(
+    "case, expected",
+    [
+        (Case((2, 32, 32, 16), (3, 3), 16, padding=(1, 1)), "winograd"),
+        (Case((8, 14, 14, 64), (3, 3), 64, padding=(1, 1)), "winograd"),
+        (Case((24, 4, 4, 64), (3, 3), 64, padding=(1, 1)), "winograd"),
+        (Case((2, 32, 32, 3), (3, 3), 16, padding=(1, 1)), "direct"),
+        (Case((24, 2, 2, 64), (3, 3), 64, padding=(1, 1)), "direct"),
+        (Case((1, 4, 4, 64), (3, 3), 64, padding=(1, 1)), "direct"),
+    ],
+    ids=str,
+)
+def test_choice_by_shape(
+    kernels: Any, choose: Callable[[str], None], case: Case, expected: str
+) -> None:
+    results = {}
+    for name in ("auto", "direct", "winograd"):
+        choose(name)
+        results[name] = both(kernels, case)[0]
+    assert not np.array_equal(results["direct"], results["winograd"])
+    np.testing.assert_array_equal(results["auto"], results[expected])
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case((1, 9, 9, 8), (3, 3), 8, padding=(1, 1), stride=(2, 2)),
+        Case((1, 9, 9, 8), (3, 3), 8, padding=(1, 1), dilation=(2, 1)),
+        Case((1, 9, 9, 8), (3, 2), 8, padding=(1, 1)),
+    ],
+    ids=str,
+)
+def test_other_geometry_is_never_winograds(
+    kernels: Any, choose: Callable[[str], None], case: Case
+) -> None:
+    choose("direct")
+    want = both(kernels, case)
+    choose("winograd")
+    for got, plain in zip(both(kernels, case), want, strict=True):
+        np.testing.assert_array_equal(got, plain)
+
+
+@pytest.mark.parametrize("channels", [24, 300])  # transformed weights at once, and in parts
+def test_threads_change_no_bit(kernels: Any, choose: Callable[[str], None], channels: int) -> None:
+    choose("winograd")
+    case = Case((3, 30, 21, channels), (3, 3), channels, padding=(1, 1))
+    same_for_any_threads(kernels.module, lambda: both(kernels, case))
+
+
+def test_unknown_algorithms_are_refused(kernels: Any) -> None:
+    with pytest.raises(ValueError, match="'fft' is no algorithm; use auto, direct or winograd"):
+        kernels.module.select_conv2d("fft")
