@@ -20,13 +20,13 @@ PACKAGE = ROOT / "python" / "needle"
 SOURCES = ROOT / "src"
 
 FLOORS = {
-    0: ("errors", "config", "dtypes", "shapes"),
+    0: ("errors", "config", "dtypes", "shapes", "host_steps"),
     1: ("backends",),
     2: ("ndarray", "backend_ndarray", "accelerated", "backend_numpy", "backend_selection"),
     3: ("graph", "replay", "autograd", "derivative", "tensor_methods"),
     4: ("ops",),
     5: ("init", "optim"),
-    6: ("nn", "testing", "io", "draw"),
+    6: ("nn", "testing", "io", "draw", "capture"),
 }
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 DATA_MAY_SEE = {0, 1, 2}

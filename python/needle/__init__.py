@@ -8,6 +8,7 @@ checkers and is written by ``python -m needle.ops.stubs``.
 from . import autograd, backend_selection, data, errors, init, io, nn, ops, optim, testing
 from .autograd import Tensor, TensorTuple, enable_grad, no_grad
 from .backend_selection import Device, all_devices, cpu, default_device, device
+from .capture import CaptureWarning, capture
 from .derivative import grad
 from .draw import draw_graph
 from .dtypes import bool_, float32, float64, int32, int64, uint8
@@ -18,6 +19,7 @@ data.collate.set_tensor_type(Tensor, Tensor.make_const)
 
 __version__ = "0.1.0"
 __all__ = [
+    "CaptureWarning",
     "Device",
     "Tensor",
     "TensorTuple",
@@ -25,6 +27,7 @@ __all__ = [
     "autograd",
     "backend_selection",
     "bool_",
+    "capture",
     "cpu",
     "data",
     "default_device",

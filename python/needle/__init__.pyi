@@ -21,6 +21,8 @@ from .backend_selection import cpu_numpy as cpu_numpy
 from .backend_selection import cuda as cuda
 from .backend_selection import default_device as default_device
 from .backend_selection import device as device
+from .capture import CaptureWarning as CaptureWarning
+from .capture import capture as capture
 from .derivative import grad as grad
 from .draw import draw_graph as draw_graph
 from .dtypes import bool_ as bool_

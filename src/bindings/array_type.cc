@@ -1,5 +1,8 @@
 #include "array_type.h"
 
+#include <structmember.h>
+
+#include <cstddef>
 #include <cstring>
 #include <limits>
 
@@ -20,6 +23,7 @@ ArrayObject* bare_array(std::int64_t size, DType dtype) {
   a->size = size;
   a->dtype = dtype;
   a->borrowed = nullptr;
+  a->weakrefs = nullptr;
   return a;
 }
 
@@ -43,6 +47,7 @@ PyObject* array_new(PyTypeObject*, PyObject* args, PyObject* kwargs) {
 
 void array_dealloc(PyObject* self) {
   ArrayObject* a = cast(self);
+  if (a->weakrefs != nullptr) PyObject_ClearWeakRefs(self);
   if (a->borrowed != nullptr) {
     PyBuffer_Release(a->borrowed);
     delete a->borrowed;
@@ -89,6 +94,10 @@ PyGetSetDef properties[] = {
     {"nbytes", get_nbytes, nullptr, "size in bytes", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
+PyMemberDef members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(ArrayObject, weakrefs), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
 PyMethodDef methods[] = {
     {"ptr", ptr, METH_NOARGS, "The address of the first element."},
     {nullptr, nullptr, 0, nullptr},
@@ -109,6 +118,7 @@ PyTypeObject* array_type() {
         {Py_tp_repr, reinterpret_cast<void*>(repr)},
         {Py_tp_getset, properties},
         {Py_tp_methods, methods},
+        {Py_tp_members, members},
         {Py_bf_getbuffer, reinterpret_cast<void*>(array_getbuffer)},
         {Py_tp_doc, const_cast<char*>("Array(size, dtype='float32'): a buffer of the CPU device; "
                                       "its contents start undefined.")},

@@ -17,6 +17,7 @@ struct ArrayObject {
   DType dtype;
   Py_ssize_t exports;   // for the buffer protocol: the shape of a buffer lives here
   Py_buffer* borrowed;  // non-null: the memory is another object's
+  PyObject* weakrefs;   // so that a recording (needle.capture) sees when a buffer ends
 };
 
 // Thrown where a Python exception is already set.

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..backends.base import Backend
 from ..errors import ShapeError
+from ..host_steps import host_step
 from .indexing import one_hot
 from .registry import Array, accelerated, as_int64, empty
 from .softmax import log_softmax, softmax
@@ -21,6 +22,7 @@ def _targets(logits: Array, labels: Array, smoothing: float) -> Array:
     return hot * (1.0 - smoothing) + smoothing / classes
 
 
+@host_step
 def _check_labels(op: str, logits: Array, labels: Array) -> None:
     """Kernels trust the labels to index memory, so a wrong one must not reach them."""
     ids, classes = np.asarray(labels), logits.shape[1]

@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import DeviceError, unknown_name
 from .base import Backend, View, provides
 
-__all__ = ["Backend", "View", "available", "get", "names", "provides", "register", "why"]
+__all__ = ["Backend", "View", "available", "get", "loaded", "names", "provides", "register", "why"]
 
 GROUP = "needle.backends"
 
@@ -59,6 +59,11 @@ def get(name: str) -> Backend:
         if name not in _loaded:
             _loaded[name] = _load(name)
         return _loaded[name]
+
+
+def loaded() -> list[Backend]:
+    """The backends that are in use, those of arrays under a replaced name not among them."""
+    return list(_loaded.values())
 
 
 def names() -> list[str]:

@@ -16,6 +16,7 @@ from ..backend_selection import BACKEND, Device, cpu
 from ..backend_selection import default_device as tensor_default_device
 from ..dtypes import numpy_dtype
 from ..errors import ShapeError
+from ..host_steps import host_step
 from ..shapes import as_shape
 
 DTypeLike = Any
@@ -49,6 +50,7 @@ def _scaled_draw(
     )
 
 
+@host_step
 def rand(
     *shape: int,
     low: float = 0.0,
@@ -62,6 +64,7 @@ def rand(
     return _scaled_draw(host, high - low, low, device, dtype, requires_grad)
 
 
+@host_step
 def randn(
     *shape: int,
     mean: float = 0.0,
@@ -75,6 +78,7 @@ def randn(
     return _scaled_draw(host, std, mean, device, dtype, requires_grad)
 
 
+@host_step
 def randb(
     *shape: int,
     p: float = 0.5,
@@ -90,6 +94,7 @@ def randb(
     return Tensor(hits, device=device or default_device(), dtype=dtype, requires_grad=requires_grad)
 
 
+@host_step
 def constant(
     *shape: int,
     c: float = 1.0,
@@ -142,6 +147,7 @@ def ones_like(
     return ones(*array.shape, device=target, dtype=array.dtype, requires_grad=requires_grad)
 
 
+@host_step
 def one_hot(
     n: int,
     i: Tensor,

@@ -10,6 +10,7 @@ from .. import shapes
 from ..backends.base import View
 from ..dtypes import DType
 from ..errors import DTypeError, ShapeError
+from ..host_steps import host_step
 from . import kernels
 from .device import BackendDevice, default_device, device
 from .interchange import HostArray
@@ -37,6 +38,7 @@ def host_array(op: str, source: Any) -> HostArray:
     return host
 
 
+@host_step
 def upload(host: HostArray, place: BackendDevice, dtype: DType) -> View:
     """A row-major view on the device with the host array's elements, cast to ``dtype``."""
     out = kernels.empty(place.backend, host.shape, dtype)

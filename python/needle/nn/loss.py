@@ -9,6 +9,7 @@ import numpy as np
 from .. import ops
 from ..autograd import Tensor
 from ..errors import DTypeError
+from ..host_steps import host_step
 from .module import Module
 
 
@@ -39,6 +40,7 @@ class CrossEntropyLoss(Module):
         )
 
 
+@host_step
 def _whole(y: Any) -> np.ndarray[Any, np.dtype[Any]]:
     """The ids with whole floats as int64; DTypeError if one is NaN or has a fraction."""
     host = np.asarray(y)

@@ -16,6 +16,7 @@ from ..backend_selection import array_api as xp
 from ..backend_selection import device_of, from_numpy, is_array, to_numpy
 from ..dtypes import is_floating
 from ..errors import DTypeError, ShapeError
+from ..host_steps import host_step
 from ..shapes import normalize_axes, normalize_axis, reduced_shape, shape_of
 from .elementwise import exp
 from .reduction import summation
@@ -155,12 +156,18 @@ def cross_entropy(
     if reduction == "mean" and shape[0] == 0:
         raise ShapeError("cross_entropy: no mean of an empty batch, got (0, C); skip it")
     data = logits.realize_cached_data()
-    labels = from_numpy(_class_ids(ids, shape), device_of(data), np.int64)
+    labels = _labels(ids, shape, device_of(data))
     losses = CrossEntropy(labels, float(label_smoothing))(logits)
     if reduction == "none":
         return losses
     total = summation(losses)
     return total / shape[0] if reduction == "mean" else total
+
+
+@host_step
+def _labels(ids: Any, shape: tuple[int, int], device: Any) -> Array:
+    """The ids, checked, as an int64 array."""
+    return from_numpy(_class_ids(ids, shape), device, np.int64)
 
 
 def _class_ids(ids: Any, shape: tuple[int, int]) -> Array:

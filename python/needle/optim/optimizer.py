@@ -16,6 +16,7 @@ from ..autograd import Tensor
 from ..backend_selection import array_api as xp
 from ..backend_selection import from_numpy, is_array, to_numpy
 from ..errors import CheckpointError, ShapeError
+from ..host_steps import host_step
 from .options import COUNT, Rule, broken_rule
 
 Array = Any
@@ -67,6 +68,12 @@ class Optimizer:
         """All parameters of all groups, in order."""
         return [p for group in self.param_groups for p in group["params"]]
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A step written anew is a host step too: it counts steps and reads options."""
+        super().__init_subclass__(**options)
+        if "step" in vars(cls):
+            cls.step = host_step(changes_state=True)(cls.step)  # type: ignore[method-assign]
+
     def add_param_group(self, group: Mapping[str, Any]) -> None:
         """Adds ``{"params": [...], option: value, ...}``; options left out take the defaults."""
         if not isinstance(group, Mapping) or "params" not in group:
@@ -98,6 +105,7 @@ class Optimizer:
         if wrong := broken_rule(self.rules, options):
             raise ValueError(f"{type(self).__name__}: {wrong}; give one that is")
 
+    @host_step(changes_state=True)
     def step(self) -> None:
         """Updates every parameter that has a gradient."""
         self.steps += 1
@@ -190,6 +198,7 @@ class Optimizer:
         }
 
 
+@host_step(changes_state=True)
 def clip_grad_norm(params: Iterable[Tensor], max_norm: float) -> float:
     """Scales all gradients so that their joint Euclidean norm is at most ``max_norm``.
 

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..errors import CheckpointError
+from ..host_steps import host_step
 from .optimizer import Optimizer
 
 
@@ -30,6 +31,7 @@ class Schedule:
         """The learning rate after ``step`` steps, from the group's base rate."""
         raise NotImplementedError
 
+    @host_step
     def step(self) -> None:
         """One step on: sets the new rates."""
         self.steps += 1

@@ -1,0 +1,265 @@
+"""A recorded step: kernel calls of one backend, the buffers they use, and how it runs again.
+
+The same list is what a CUDA graph would hold: (kernel, views, scalars). It is cut into segments
+where the host has to do something (``host_steps``). Made by ``recorder``, run by ``Captured``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..autograd import Tensor
+from ..backends.base import Backend, View
+from ..ndarray.array import wrap
+from ..ndarray.device import BackendDevice
+from .places import Place, array_in, describe_view
+
+Kernel = Callable[..., Any]
+Leaves = Sequence[Any]
+_new_view = tuple.__new__
+
+
+class StaleRecordingError(Exception):
+    """What the step finds is no longer what was recorded; the message says what."""
+
+
+@dataclass(eq=False)
+class Slot:
+    """A buffer of the recording. ``uses`` are the places in argument lists that show it.
+
+    A *temporary* has a buffer of the recording's own; a *fresh* one gets a new buffer at each
+    replay, since somebody may keep it; any other is bound to what a place or a host step holds.
+    """
+
+    number: int
+    size: int
+    dtype: Any
+    offset: int = 0
+    own: bool = True
+    fresh: bool = False
+    first: int = 0
+    last: int = 0
+    handle: Any = None
+    shift: int = 0
+    uses: list[tuple[list[Any], int, View]] = field(default_factory=list)
+
+    def bind(self, handle: Any, offset: int = 0) -> None:
+        """Lets every use show ``handle`` from now on; ``offset`` is where its view begins."""
+        self.handle, self.shift = handle, offset - self.offset
+        shift = self.shift
+        for args, place, view in self.uses:
+            _, shape, strides, start, dtype = view
+            args[place] = _new_view(View, (handle, shape, strides, start + shift, dtype))
+
+    def release(self) -> None:
+        """Forgets the buffer, which belongs to others."""
+        self.handle = None
+        for args, place, _ in self.uses:
+            args[place] = None
+
+    def view(self, like: View) -> View:
+        """The buffer as ``like`` showed it in the recording."""
+        _, shape, strides, start, dtype = like
+        return View(self.handle, shape, strides, start + self.shift, dtype)
+
+
+@dataclass(eq=False)
+class Bind:
+    """Read the array at ``place``; it must look as it did."""
+
+    slot: Slot
+    place: Place
+    like: View
+
+    def run(self, leaves: Leaves) -> None:
+        """Binds the slot; StaleRecordingError if the array is missing or of another layout."""
+        array = array_in(self.place.get(leaves))
+        if array is None or array._view[1:3] != self.like[1:3] or array.dtype != self.like.dtype:
+            found = "nothing" if array is None else describe_view(array._view)
+            raise StaleRecordingError(
+                f"{self.place.label} was {describe_view(self.like)} and is {found}"
+            )
+        self.slot.bind(array._view.handle, array._view.offset)
+
+
+@dataclass(eq=False)
+class Made:
+    """A Tensor (of class ``kind``) or, without ``kind``, an NDArray on a slot."""
+
+    slot: Slot
+    like: View
+    device: BackendDevice
+    kind: type[Tensor] | None = None
+    requires_grad: bool = False
+
+    def make(self) -> Any:
+        """A new object; the slot must have its buffer."""
+        array = wrap(self.slot.view(self.like), self.device)
+        return array if self.kind is None else self.kind.make_const(array, self.requires_grad)
+
+
+@dataclass(eq=False)
+class HostCall:
+    """A host step: its arguments are constants or ``Source``s, its result may fill a slot."""
+
+    function: Kernel
+    args: tuple[Any, ...]
+    options: dict[str, Any]
+    result: Slot | None = None
+    like: View | None = None
+
+    def run(self, leaves: Leaves, values: list[Any]) -> None:
+        """Calls the function; its value is appended to ``values``."""
+
+        def now(given: Any) -> Any:
+            return given.value(leaves, values) if isinstance(given, Source) else given
+
+        value = self.function(
+            *map(now, self.args), **{name: now(given) for name, given in self.options.items()}
+        )
+        values.append(value)
+        if self.result is not None:
+            assert self.like is not None
+            array = array_in(value)
+            view = value if array is None else array._view
+            if view[1:3] != self.like[1:3] or view.dtype != self.like.dtype:
+                raise RuntimeError(
+                    f"capture: {self.function.__name__} gave {describe_view(self.like)} when it "
+                    f"was recorded, now {describe_view(view)}; call the function itself"
+                )
+            self.result.bind(view.handle, view.offset)
+
+
+@dataclass(eq=False)
+class Source:
+    """Where a value that differs from call to call comes from."""
+
+    leaf: int | None = None
+    step: int | None = None
+    made: Made | None = None
+
+    def value(self, leaves: Leaves, values: Sequence[Any]) -> Any:
+        """An argument of this call, the value of an earlier host step, or an array of a slot."""
+        if self.leaf is not None:
+            return leaves[self.leaf]
+        if self.step is not None:
+            return values[self.step]
+        assert self.made is not None
+        return self.made.make()
+
+
+@dataclass(eq=False)
+class Segment:
+    """Kernel calls without a look at the host in between, what they read, what is set after."""
+
+    binds: list[Bind] = field(default_factory=list)
+    calls: list[tuple[Kernel, str, list[Any]]] = field(default_factory=list)
+    writes: list[tuple[Place, Any]] = field(default_factory=list)
+    host: HostCall | None = None
+
+
+@dataclass(eq=False)
+class Program:
+    """One recording, ready to run."""
+
+    backend: Backend
+    segments: list[Segment]
+    slots: list[Slot]
+    rebuild: Callable[[Leaves, Sequence[Any]], Any]
+    guards: list[tuple[Place, Any]]
+    replays: int = 0
+    planned: int = 0
+    _lock: Any = field(default_factory=threading.RLock)
+
+    def __post_init__(self) -> None:
+        self._fresh = [slot for slot in self.slots if slot.own and slot.fresh]
+        self._borrowed = [slot for slot in self.slots if slot.fresh or not slot.own]
+        self.planned = _plan([s for s in self.slots if s.own and not s.fresh], self.backend)
+        # What is run: without the texts, which are for people.
+        self._runs = [
+            (part.binds, [(kernel, args) for kernel, _, args in part.calls], part.writes, part.host)
+            for part in self.segments
+        ]
+
+    def run(self, leaves: Leaves) -> Any:
+        """The step's outcome for these arguments. StaleRecordingError before anything is done."""
+        with self._lock:
+            try:
+                return self._run(leaves)
+            finally:
+                for slot in self._borrowed:
+                    slot.release()
+
+    def _run(self, leaves: Leaves) -> Any:
+        for bind in self._runs[0][0]:
+            bind.run(leaves)
+        allocate = self.backend.allocate
+        for slot in self._fresh:
+            slot.bind(allocate(slot.size, slot.dtype))
+        values: list[Any] = []
+        for number, (binds, calls, writes, host) in enumerate(self._runs):
+            if number:
+                _rebind(binds, leaves)
+            for kernel, args in calls:
+                kernel(*args)
+            for place, made in writes:
+                place.put(leaves, made.make() if isinstance(made, Made) else made)
+            if host is not None:
+                host.run(leaves, values)
+        self.replays += 1
+        return self.rebuild(leaves, values)
+
+    def __str__(self) -> str:
+        """The list of calls, as a compiler would see it."""
+        return "\n".join(line for part in self.segments for line in _lines(part))
+
+
+def _rebind(binds: Sequence[Bind], leaves: Leaves) -> None:
+    """Binds in the middle of a step, where it is too late to record anew."""
+    try:
+        for bind in binds:
+            bind.run(leaves)
+    except StaleRecordingError as reason:
+        raise RuntimeError(
+            f"capture: {reason} in the middle of a replay; call the function itself"
+        ) from None
+
+
+def _plan(slots: list[Slot], backend: Backend) -> int:
+    """Gives temporaries buffers, which they share where their lives do not overlap; the bytes.
+
+    A buffer is taken again for up to twice its need, the latest released one first: it is the
+    one most likely to be in the cache.
+    """
+    free: list[tuple[int, Any, Any]] = []
+    living: list[tuple[int, tuple[int, Any, Any]]] = []
+    total = 0
+    for slot in sorted(slots, key=lambda s: s.first):
+        free += [buffer for last, buffer in living if last < slot.first]
+        living = [(last, buffer) for last, buffer in living if last >= slot.first]
+        fits = [b for b in free if b[1] == slot.dtype and slot.size <= b[0] <= 2 * slot.size]
+        if fits:
+            buffer = fits[-1]
+            free.remove(buffer)
+        else:
+            buffer = (slot.size, slot.dtype, backend.allocate(slot.size, slot.dtype))
+            total += slot.size * slot.dtype.itemsize
+        living.append((slot.last, buffer))
+        slot.bind(buffer[2])
+    return total
+
+
+def _lines(part: Segment) -> list[str]:
+    lines = [f"%{bind.slot.number} = {bind.place.label}" for bind in part.binds]
+    lines += [text for _, text, _ in part.calls]
+    for place, made in part.writes:
+        lines.append(
+            f"{place.label} = {f'%{made.slot.number}' if isinstance(made, Made) else made}"
+        )
+    if part.host is not None:
+        called = f"host: {part.host.function.__qualname__}"
+        lines.append(f"%{part.host.result.number} = {called}" if part.host.result else called)
+    return lines

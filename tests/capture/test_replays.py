@@ -1,0 +1,353 @@
+"""Replays against the eager step, bit for bit: models, optimisers, schedules, shapes, modes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle
+from apps.models import build_model
+from needle import nn, optim
+from needle.capture import Captured
+
+Step = Callable[[needle.Tensor, needle.Tensor], needle.Tensor]
+pytestmark = pytest.mark.skipif(
+    needle.backend_selection.BACKEND != "nd" or not needle.cpu().enabled(),
+    reason="needs the compiled backend",
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_warnings() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", needle.CaptureWarning)
+        yield
+
+
+def batch(size: int, channels: int, seed: int) -> tuple[needle.Tensor, needle.Tensor]:
+    rng = np.random.default_rng(seed)
+    images = rng.standard_normal((size, channels, 32, 32)).astype("float32")
+    place: dict[str, Any] = {"device": needle.cpu(), "requires_grad": False}
+    labels = needle.Tensor(rng.integers(0, 10, size), dtype="int64", **place)
+    return needle.Tensor(images, **place), labels
+
+
+class Run:
+    """A model with its step, eager or captured."""
+
+    def __init__(self, name: str, make: Callable[[Any], Any], captured: bool) -> None:
+        np.random.seed(0)
+        self.channels = 3 if name == "resnet9" else 1
+        options = {"in_channels": self.channels, "num_classes": 10, "device": needle.cpu()}
+        self.model = build_model(name, **options)
+        self.optimizer = make(self.model.parameters())
+        self.loss = nn.CrossEntropyLoss()
+        self.step: Any = needle.capture(self.train) if captured else self.train
+
+    def train(self, x: needle.Tensor, y: needle.Tensor) -> needle.Tensor:
+        self.optimizer.reset_grad()
+        loss = self.loss(self.model(x), y)
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def state(self) -> dict[str, Any]:
+        """All that a step leaves behind, as NumPy arrays."""
+        found = {name: value.numpy() for name, value in self.model.state_dict().items()}
+        for name, p in self.model.named_parameters():
+            found[f"{name}.grad"] = None if p.grad is None else p.grad.numpy()
+        saved = self.optimizer.state_dict()
+        found["steps"] = saved["steps"]
+        for position, arrays in saved["state"].items():
+            found.update({f"{position}.{key}": array for key, array in arrays.items()})
+        return found
+
+
+def assert_same(left: dict[str, Any], right: dict[str, Any]) -> None:
+    assert left.keys() == right.keys()
+    for name in left:
+        np.testing.assert_array_equal(left[name], right[name], err_msg=name)
+
+
+OPTIMIZERS = {
+    "momentum": lambda p: optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-3),
+    "adam": lambda p: optim.Adam(p, lr=0.01),
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("name", ["lenet5", "resnet9"])
+def test_many_steps_are_bit_identical(name: str, optimizer: str) -> None:
+    eager, captured = (Run(name, OPTIMIZERS[optimizer], c) for c in (False, True))
+    for i in range(6):
+        x, y = batch(4, eager.channels, i)
+        expected, found = eager.step(x, y), captured.step(x, y)
+        np.testing.assert_array_equal(found.numpy(), expected.numpy())
+        assert_same(eager.state(), captured.state())
+    assert (captured.step.recordings, captured.step.replays) == (1, 5)
+
+
+def test_another_shape_is_recorded_anew_and_the_first_stays_known() -> None:
+    eager, captured = (Run("lenet5", OPTIMIZERS["momentum"], c) for c in (False, True))
+    for i, size in enumerate([4, 4, 3, 3, 4, 3]):
+        x, y = batch(size, 1, i)
+        np.testing.assert_array_equal(captured.step(x, y).numpy(), eager.step(x, y).numpy())
+    assert_same(eager.state(), captured.state())
+    assert (captured.step.recordings, captured.step.replays) == (2, 4)
+
+
+def test_only_so_many_recordings_are_kept() -> None:
+    double = needle.capture(lambda x: x * 2.0, recordings=2)
+    for size in (1, 2, 3, 1):
+        ones = needle.ones(size, device=needle.cpu())
+        assert double(ones).numpy().tolist() == [2.0] * size
+    assert (double.recordings, len(double.programs)) == (4, 2)
+
+
+def test_rates_of_a_schedule_count() -> None:
+    eager, captured = (Run("lenet5", OPTIMIZERS["adam"], c) for c in (False, True))
+    schedules = [optim.CosineLR(run.optimizer, 5) for run in (eager, captured)]
+    for i in range(5):
+        x, y = batch(4, 1, i)
+        eager.step(x, y)
+        captured.step(x, y)
+        for schedule in schedules:
+            schedule.step()
+    assert_same(eager.state(), captured.state())
+    assert captured.step.replays == 4
+
+
+def test_a_schedule_may_step_inside() -> None:
+    finals = []
+    for captured in (False, True):
+        run = Run("lenet5", OPTIMIZERS["momentum"], False)
+        schedule = optim.StepLR(run.optimizer, step_size=1, gamma=0.5)
+
+        def train(x: Any, y: Any, run: Run = run, schedule: Any = schedule) -> Any:
+            loss = run.train(x, y)
+            schedule.step()
+            return loss
+
+        step: Any = needle.capture(train) if captured else train
+        for i in range(4):
+            step(*batch(4, 1, i))
+        assert run.optimizer.lr == 0.05 * 0.5**4
+        finals.append(run.state())
+    assert step.replays == 3
+    assert_same(*finals)
+
+
+def test_dropout_draws_again() -> None:
+    layer = nn.Dropout(0.5)
+    weight = nn.Parameter(needle.ones(64, device=needle.cpu()))
+
+    def train(x: Any) -> Any:
+        y = layer(x * weight)
+        y.sum().backward()
+        return y
+
+    captured = needle.capture(train)
+    x = needle.ones(64, device=needle.cpu())
+    for step in (train, captured):
+        np.random.seed(3)
+        found = [(step(x).numpy(), weight.grad.numpy()) for _ in range(4)]
+        if step is train:
+            expected = found
+    np.testing.assert_array_equal(found, expected)
+    assert captured.replays == 3
+    assert not np.array_equal(found[1], found[2])
+
+
+def test_eval_in_between_and_both_modes_of_one_step() -> None:
+    eager, captured = (Run("resnet9", OPTIMIZERS["momentum"], c) for c in (False, True))
+    forwards = [eager.model, needle.capture(captured.model.forward)]
+    for i in range(4):
+        x, y = batch(2, 3, i)
+        outs = []
+        for run, forward in zip((eager, captured), forwards, strict=True):
+            run.step(x, y)
+            run.model.eval()
+            with needle.no_grad():
+                outs.append(forward(x).numpy())
+            run.model.train()
+            with needle.no_grad():
+                outs.append(forward(x).numpy())
+        np.testing.assert_array_equal(outs[0], outs[2])
+        np.testing.assert_array_equal(outs[1], outs[3])
+    assert_same(eager.state(), captured.state())
+    assert captured.step.replays == 3
+    assert isinstance(forwards[1], Captured)
+    assert (forwards[1].recordings, forwards[1].replays) == (2, 6)
+
+
+def test_loaded_weights_are_noticed() -> None:
+    eager, captured = (Run("lenet5", OPTIMIZERS["momentum"], c) for c in (False, True))
+    other = Run("lenet5", OPTIMIZERS["momentum"], False)
+    other.step(*batch(4, 1, 9))
+    for i in range(4):
+        if i == 2:
+            for run in (eager, captured):
+                run.model.load_state_dict(other.model.state_dict())
+        x, y = batch(4, 1, i)
+        np.testing.assert_array_equal(captured.step(x, y).numpy(), eager.step(x, y).numpy())
+    assert_same(eager.state(), captured.state())
+    assert captured.step.replays == 3
+
+
+def test_a_replaced_parameter_is_noticed() -> None:
+    layer = nn.Linear(3, 2, device=needle.cpu())
+    forward = needle.capture(lambda x: layer(x))
+    x = needle.ones(1, 3, device=needle.cpu())
+    forward(x)
+    layer.weight = nn.Parameter(needle.ones(3, 2, device=needle.cpu()))
+    layer.bias = nn.Parameter(needle.zeros(1, 2, device=needle.cpu()))
+    assert forward(x).numpy().tolist() == [[3.0, 3.0]]
+    assert forward(x).numpy().tolist() == [[3.0, 3.0]]
+    assert forward.recordings == 2
+
+
+def test_what_is_kept_stays() -> None:
+    run = Run("lenet5", OPTIMIZERS["momentum"], True)
+    kept = []
+    for i in range(4):
+        loss = run.step(*batch(4, 1, i))
+        arrays = [loss, *(p.grad for p in run.model.parameters())]
+        arrays += [p.data for p in run.model.parameters()]
+        kept.append((arrays, [a.numpy() for a in arrays]))
+    for arrays, values in kept:
+        for array, value in zip(arrays, values, strict=True):
+            np.testing.assert_array_equal(array.numpy(), value)
+
+
+def test_gradients_of_the_input_belong_to_each_call() -> None:
+    def square(x: Any) -> None:
+        (x * x).sum().backward()
+
+    step = needle.capture(square)
+    for i in range(1, 4):
+        x = needle.Tensor(np.full(3, i), device=needle.cpu())
+        step(x)
+        assert x.grad.numpy().tolist() == [2.0 * i] * 3
+    assert step.replays == 2
+
+
+def test_arrays_of_numpy_and_nested_arguments() -> None:
+    def step(pair: Any, scale: float, *, shift: Any) -> Any:
+        x = needle.Tensor(pair[0], device=needle.cpu(), requires_grad=False)
+        return {"sum": x * scale + pair[1] + shift.sum(), "n": len(pair)}
+
+    captured = needle.capture(step)
+    for i in range(3):
+        x = np.arange(4, dtype="float32") * i
+        y = needle.Tensor(x + 1, device=needle.cpu(), requires_grad=False)
+        for scale in (2.0, 3.0):
+            found = captured((x, y), scale, shift=y)
+            expected = step((x, y), scale, shift=y)
+            np.testing.assert_array_equal(found["sum"].numpy(), expected["sum"].numpy())
+            assert found["n"] == 2
+    assert (captured.recordings, captured.replays) == (2, 4)
+
+
+def test_slices_of_another_offset_fit_the_recording() -> None:
+    rows = needle.Tensor(np.arange(12.0).reshape(4, 3), device=needle.cpu(), requires_grad=False)
+    double = needle.capture(lambda row: row * 2.0)
+    for i in range(4):
+        assert double(rows[i]).numpy().tolist() == [2.0 * v for v in range(3 * i, 3 * i + 3)]
+    assert double.replays == 3
+
+
+def test_a_gradient_is_clipped_on_the_host() -> None:
+    finals = []
+    for captured in (False, True):
+        run = Run("lenet5", OPTIMIZERS["momentum"], False)
+
+        def train(x: Any, y: Any, run: Run = run) -> Any:
+            run.optimizer.reset_grad()
+            loss = run.loss(run.model(x), y)
+            loss.backward()
+            norm = run.optimizer.clip_grad_norm(0.5)
+            run.optimizer.step()
+            return loss, norm
+
+        step: Any = needle.capture(train) if captured else train
+        norms = [step(*batch(4, 1, i))[1] for i in range(4)]
+        assert all(type(norm) is float for norm in norms)
+        finals.append(run.state() | {"norms": np.array(norms)})
+    assert step.replays == 3
+    assert_same(*finals)
+
+
+def test_a_wrong_label_is_refused_as_in_eager_mode() -> None:
+    run = Run("lenet5", OPTIMIZERS["momentum"], True)
+    x, y = batch(4, 1, 0)
+    run.step(x, y)
+    before = run.state()
+    wrong = needle.Tensor(np.array([0, 1, 2, 10]), device=needle.cpu(), dtype="int64")
+    wrong.requires_grad = False
+    with pytest.raises(needle.errors.ShapeError, match="must be in"):
+        run.step(x, wrong)
+    after = run.state()
+    assert_same(
+        {k: v for k, v in before.items() if "grad" not in k},
+        {k: v for k, v in after.items() if "grad" not in k},
+    )
+    assert np.isfinite(run.step(x, y).item())
+
+
+def test_an_exception_leaves_nothing_behind() -> None:
+    calls = []
+
+    def step(x: Any) -> Any:
+        calls.append(1)
+        y = x + 1.0
+        if len(calls) == 1:
+            raise KeyError("mine")
+        return y
+
+    captured = needle.capture(step)
+    x = needle.ones(2, device=needle.cpu())
+    with pytest.raises(KeyError, match="mine"):
+        captured(x)
+    assert not {"binary", "allocate"} & vars(needle.cpu().mod).keys()
+    with pytest.warns(needle.CaptureWarning, match="length of the list calls"):
+        assert captured(x).numpy().tolist() == [2.0, 2.0]
+
+
+def test_temporaries_share_memory() -> None:
+    run = Run("resnet9", OPTIMIZERS["momentum"], True)
+    run.step(*batch(8, 3, 0))
+    program = run.step.programs[0]
+    sizes = [s.size * s.dtype.itemsize for s in program.slots if s.own and not s.fresh]
+    assert 0 < program.planned < 0.6 * sum(sizes)
+    in_use = needle.cpu().memory_stats()["in_use"]
+    for i in range(3):
+        run.step(*batch(8, 3, i))
+    assert needle.cpu().memory_stats()["in_use"] - in_use < 1 << 20
+
+
+def test_methods_can_be_captured() -> None:
+    class Doubler:
+        factor = 2.0
+
+        @needle.capture
+        def apply(self, x: Any) -> Any:
+            return x * self.factor
+
+    one, x = Doubler(), needle.ones(2, device=needle.cpu())
+    assert [one.apply(x).numpy()[0] for _ in range(3)] == [2.0] * 3
+    one.factor = 3.0
+    assert [one.apply(x).numpy()[0] for _ in range(3)] == [3.0] * 3
+    assert Doubler.apply.recordings == 2
+
+
+def test_a_recording_can_be_read() -> None:
+    weight = nn.Parameter(needle.ones(2, 2, device=needle.cpu()))
+    product = needle.capture(lambda x: (x @ weight).relu())
+    product(needle.ones(3, 2, device=needle.cpu()))
+    lines = str(product.programs[0]).splitlines()
+    assert [line.split("(")[0] for line in lines if "(" in line] == ["matmul", "binary"]
+    assert any(line.endswith("= weight") for line in lines)
