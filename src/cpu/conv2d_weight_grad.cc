@@ -7,6 +7,7 @@
 #include "core/thread_pool.h"
 #include "depthwise.h"
 #include "kernels.h"
+#include "winograd_weight_grad.h"
 
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
@@ -204,6 +205,12 @@ void depthwise_gradient(const WeightGradient<T>& w, const View& weight_grad) {
 
 template <class T>
 void one_group(WeightGradient<T>& w, const View& weight_grad, T* to) {
+  if constexpr (sizeof(T) == 4) {
+    if (uses_winograd(w.grad, w.x, w.grid, w.taps, w.tap_count)) {
+      return run_winograd_gradient(winograd_gradient(w.grad, w.x, w.grid, w.taps), to,
+                                   weight_grad.strides[2], weight_grad.strides[3]);
+    }
+  }
   if (w.grid.step.h == 1 && w.grid.step.w == 1 && w.tap_count > 0 && w.grid.size() > 0) {
     const PlaneSums<T> p = plane_sums(w.grad, w.x, w.grid, w.taps, w.tap_count);
     if (planes_are_better(w, p)) return planes_gradient(w, p, weight_grad, to);

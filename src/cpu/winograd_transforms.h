@@ -55,6 +55,32 @@ template <class T>
   y[3] = T(kA * kA2) * odd_a + T(kB * kB2) * odd_b + m[5];
 }
 
+// The weight gradient is F(3x3, 4x4) of the same points: 3 x 3 outputs, the gradient's 4 x 4 pixels
+// in place of the weights. G e:
+template <class T>
+[[gnu::always_inline]] inline void gradient_step(const Vector<T> (&e)[4], Vector<T> (&u)[6]) {
+  constexpr double scale_a = 1 / (2 * kA2 * (kA2 - kB2)), scale_b = 1 / (2 * kB2 * (kB2 - kA2));
+  const Vector<T> even_a = T(scale_a) * e[0] + T(scale_a * kA2) * e[2];
+  const Vector<T> odd_a = T(scale_a * kA) * e[1] + T(scale_a * kA * kA2) * e[3];
+  const Vector<T> even_b = T(scale_b) * e[0] + T(scale_b * kB2) * e[2];
+  const Vector<T> odd_b = T(scale_b * kB) * e[1] + T(scale_b * kB * kB2) * e[3];
+  u[0] = T(1 / (kA2 * kB2)) * e[0];
+  u[1] = even_a + odd_a;
+  u[2] = even_a - odd_a;
+  u[3] = even_b + odd_b;
+  u[4] = even_b - odd_b;
+  u[5] = e[3];
+}
+
+// ... and A^T m
+template <class T>
+[[gnu::always_inline]] inline void weight_grad_step(const Vector<T> (&m)[6], Vector<T> (&y)[3]) {
+  const Vector<T> even_a = m[1] + m[2], even_b = m[3] + m[4];
+  y[0] = m[0] + even_a + even_b;
+  y[1] = T(kA) * (m[1] - m[2]) + T(kB) * (m[3] - m[4]);
+  y[2] = T(kA2) * even_a + T(kB2) * even_b + m[5];
+}
+
 // Both dimensions: column by column, then row by row. `from(i, j)` gives element (i, j),
 // `to(i, j, value)` takes one.
 template <class T, int kIn, int kOut, void (*kStep)(const Vector<T> (&)[kIn], Vector<T> (&)[kOut]),

@@ -138,6 +138,7 @@ def test_input_gradient(kernels: Any, case: Case, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.usefixtures("algorithm")
 def test_weight_gradient(kernels: Any, case: Case, dtype: str) -> None:
     x, _, grad = operands(case, dtype)
     pairs = zip(split(patches(case, x), case.groups), split(grad, case.groups), strict=True)

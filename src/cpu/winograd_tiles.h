@@ -1,0 +1,150 @@
+// The tiles of an image that Winograd's algorithm works on, and their transformation; shared by the
+// convolution (winograd.h) and its weight gradient (winograd_weight_grad.h).
+#pragma once
+
+#include "conv_taps.h"
+#include "winograd_transforms.h"
+
+namespace needle::cpu::NEEDLE_ISA {
+namespace {
+
+// What transforming an element of a tile, or a weight to all frequencies or back, takes as long as,
+// in multiply-adds at full speed: measured, to choose between this and the direct sum.
+constexpr Index kTransformCost = 8, kWeightCost = 864, kFewestChannels = 8;
+
+// Whether the taps are those of a 3 x 3 kernel without gaps and of step 1, in any order.
+[[maybe_unused]] bool is_three_by_three(const Tap* taps, Index count, const Grid& grid) {
+  if (count != 9 || grid.step.h != 1 || grid.step.w != 1) return false;
+  Index top = taps[0].dy, left = taps[0].dx, seen = 0;
+  for (Index t = 1; t < 9; ++t) top = smaller(top, taps[t].dy), left = smaller(left, taps[t].dx);
+  for (Index t = 0; t < 9; ++t) {
+    const Index dy = taps[t].dy - top, dx = taps[t].dx - left;
+    if (dy > 2 || dx > 2) return false;
+    seen |= Index{1} << (dy * 3 + dx);
+  }
+  return seen == 0x1ff;
+}
+
+// The topmost and leftmost tap of the nine.
+[[maybe_unused]] Pair corner_of(const Tap* taps) {
+  Pair corner{taps[0].dy, taps[0].dx};
+  for (Index t = 1; t < 9; ++t) {
+    corner = {smaller(corner.h, taps[t].dy), smaller(corner.w, taps[t].dx)};
+  }
+  return corner;
+}
+
+// At least as many elements as asked for, in an odd number of cache lines: rows that far apart do
+// not meet in a few sets of the cache.
+constexpr Index odd_lines(Index elements) { return round_up(elements, 32) + 16; }
+
+// For what lies outside an image: as many as it has channels, and a vector more.
+template <class T>
+class Zeros {
+ public:
+  explicit Zeros(Index channels) : memory_(bytes_for<T>(channels + Blocking<T>::W)) {
+    for (Index c = 0; c < channels + Blocking<T>::W; ++c) memory_.template as<T>()[c] = T(0);
+  }
+  const T* data() const { return memory_.template as<const T>(); }
+
+ private:
+  Scratch memory_;
+};
+
+template <class T>
+struct TileSource {
+  Image<const T> image;
+  Index top, left;  // of what a tile sees, from its first pixel in the grid
+  Index images, tile_rows, tile_columns;
+  Index filled;  // channels of a transformed tile; those that the image lacks are zeros
+  Index size;    // from one transformed tile to the next
+  Index step;    // from one frequency to the next
+  const T* zeros;
+
+  Index tiles() const { return images * tile_rows * tile_columns; }
+};
+
+// `block` tiles are transformed at a time, their channels filled up to a multiple of `width`.
+template <class T>
+TileSource<T> tile_source(const Image<const T>& image, const Grid& grid, const Pair& corner,
+                          Index block, Index width, const T* zeros) {
+  const Index filled = round_up(image.channels, width);
+  const Index size = filled < 128 ? filled : odd_lines(filled);
+  return {image,
+          corner.h,
+          corner.w,
+          grid.images,
+          ceil_div(grid.rows, kTileSide),
+          ceil_div(grid.columns, kTileSide),
+          filled,
+          size,
+          odd_lines(block * size),
+          zeros};
+}
+
+struct TileAt {
+  Index n, row, column;  // of its first pixel in the grid
+};
+
+template <class T>
+TileAt tile_at(const TileSource<T>& source, Index tile) {
+  const Index row = tile / source.tile_columns;
+  return {row / source.tile_rows, row % source.tile_rows * kTileSide,
+          tile % source.tile_columns * kTileSide};
+}
+
+// The pixels that a tile sees; outside the image, the zeros.
+template <class T, int kSide>
+void point_at_pixels(const TileSource<T>& source, const TileAt& tile, const T** pixels) {
+  const Image<const T>& image = source.image;
+  for (Index i = 0; i < kSide; ++i) {
+    for (Index j = 0; j < kSide; ++j) {
+      const Index y = tile.row + source.top + i, x = tile.column + source.left + j;
+      const bool inside = y >= 0 && y < image.height && x >= 0 && x < image.width;
+      *pixels++ = inside ? image.at(tile.n, y, x) : source.zeros;
+    }
+  }
+}
+
+// Channels [c, c + W) of a tile that are fewer, or no neighbours.
+template <class T, int kPixels>
+void copy_pixels(const TileSource<T>& source, const T* const* pixels, Index c, T* copies) {
+  const Index stride = source.image.channel_stride, n = larger(0, source.image.channels - c);
+  for (int p = 0; p < kPixels; ++p) {
+    const bool copied = pixels[p] != source.zeros && n > 0;
+    store<T>(copies + p * Blocking<T>::W,
+             load_part(pixels[p] + (copied ? c * stride : 0), copied ? stride : 1, n));
+  }
+}
+
+template <class T, int kSide, void (*kStep)(const Vector<T> (&)[kSide], Vector<T> (&)[6])>
+[[gnu::noinline]] void transform_tile(const T* const* pixels, Index offset, Index step, T* to) {
+  both_ways<T, kSide, 6, kStep>(
+      [&](int i, int j) { return load(pixels[i * kSide + j] + offset); },
+      [&](int i, int j, const Vector<T>& v) { store<T>(to + (i * kSeenSide + j) * step, v); });
+}
+
+// Tiles [begin, end), kSide pixels high and wide, to all frequencies.
+template <class T, int kSide, void (*kStep)(const Vector<T> (&)[kSide], Vector<T> (&)[6])>
+void transform_tiles(const TileSource<T>& source, Index begin, Index end, T* to) {
+  constexpr Index W = Blocking<T>::W;
+  constexpr int kPixels = kSide * kSide;
+  const T* pixels[kPixels];
+  T copies[kPixels * W];
+  const T* copied[kPixels];
+  for (int p = 0; p < kPixels; ++p) copied[p] = copies + p * W;
+  for (Index tile = begin; tile < end; ++tile, to += source.size) {
+    point_at_pixels<T, kSide>(source, tile_at(source, tile), pixels);
+    for (Index c = 0; c < source.filled; c += W) {
+      if (source.image.channel_stride == 1 && c + W <= source.image.channels) {
+        transform_tile<T, kSide, kStep>(pixels, c, source.step, to + c);
+      } else {
+        copy_pixels<T, kPixels>(source, pixels, c, copies);
+        transform_tile<T, kSide, kStep>(copied, 0, source.step, to + c);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace needle::cpu::NEEDLE_ISA

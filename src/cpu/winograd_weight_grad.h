@@ -1,0 +1,163 @@
+// The weight gradient of a 3 x 3 convolution of step 1 by Winograd's F(3x3, 4x4), for
+// conv2d_weight_grad.cc: tiles of the image and of the gradient are transformed, at each of 36
+// frequencies their products (input channel, output channel) are summed over the tiles, and the
+// sums transformed to the nine taps. A task takes a block of channels and a range of tiles; the
+// ranges' results are added in their order. float32 alone.
+#pragma once
+
+#include "core/conv2d_algorithm.h"
+#include "core/thread_pool.h"
+#include "winograd_tiles.h"
+
+namespace needle::cpu::NEEDLE_ISA {
+namespace {
+
+constexpr Index kSummedTiles = 48;      // transformed at a time
+constexpr Index kChannelsAtOnce = 128;  // of the image and of the gradient, in a task
+constexpr Index kGradientTasks = 16;
+
+template <class T>
+struct WinogradGradient {
+  Image<const T> grad, x;
+  Grid grid;
+  const Tap* taps;
+  Index tiles, ranges, range;  // how the tiles are cut
+  Index inputs, outputs;       // channels of a task
+  Index input_blocks, output_blocks;
+
+  Index elements() const { return 9 * x.channels * grad.channels; }
+};
+
+template <class T>
+WinogradGradient<T> winograd_gradient(const Image<const T>& grad, const Image<const T>& x,
+                                      const Grid& grid, const Tap* taps) {
+  WinogradGradient<T> g{grad, x, grid, taps, 0, 0, 0, 0, 0, 0, 0};
+  g.input_blocks = ceil_div(x.channels, kChannelsAtOnce);
+  g.output_blocks = ceil_div(grad.channels, kChannelsAtOnce);
+  g.inputs = round_up(ceil_div(x.channels, g.input_blocks), Blocking<T>::W);
+  g.outputs = round_up(ceil_div(grad.channels, g.output_blocks), Blocking<T>::NR);
+  g.tiles = grid.images * ceil_div(grid.rows, kTileSide) * ceil_div(grid.columns, kTileSide);
+  const Index wanted = ceil_div(kGradientTasks, g.input_blocks * g.output_blocks);
+  const Index ranges = larger(1, smaller(wanted, g.tiles / (2 * kSummedTiles)));
+  g.range = round_up(ceil_div(g.tiles, ranges), kSummedTiles);
+  g.ranges = ceil_div(g.tiles, g.range);
+  return g;
+}
+
+// sums[frequency] (inputs, outputs) = or += seen[frequency]^T @ grads[frequency] over `tiles`.
+template <class T>
+void multiply_tiles(const TileSource<T>& x, const TileSource<T>& grad, Index tiles, const T* seen,
+                    const T* grads, T* sums, Index sums_step, bool add) {
+  using B = Blocking<T>;
+  const Index inputs = x.image.channels, outputs = grad.filled;
+  for (int f = 0; f < kFrequencies; ++f, seen += x.step, grads += grad.step, sums += sums_step) {
+    for (Index o = 0; o < outputs; o += B::NR) {
+      for (Index c = 0; c < inputs; c += B::MR) {
+        const T* rows[B::MR];
+        for (Index r = 0; r < B::MR; ++r) rows[r] = seen + smaller(c + r, inputs - 1);
+        rows_tile<T, B::MR>(1, tiles, rows, x.size, grads + o, grad.size,
+                            {sums + c * outputs + o, outputs, 1, B::MR, B::NR, add});
+      }
+    }
+  }
+}
+
+// To the nine taps: result (9, C, O), from its first element of this block.
+template <class T>
+void transform_sums(const T* sums, Index sums_step, Index inputs, Index outputs, Index row_size,
+                    T* result, Index tap_step, Index input_step) {
+  for (Index c = 0; c < inputs; ++c, sums += row_size, result += input_step) {
+    for (Index o = 0; o < outputs; o += Blocking<T>::W) {
+      both_ways<T, 6, 3, weight_grad_step<T>>(
+          [&](int i, int j) { return load(sums + o + (i * kSeenSide + j) * sums_step); },
+          [&](int i, int j, const Vector<T>& y) {
+            store_part(y, result + o + (i * 3 + j) * tap_step, 1, outputs - o);
+          });
+    }
+  }
+}
+
+// Input channels from c, output channels from o, tiles [begin, end); partial (9, C, O).
+template <class T>
+void sum_tiles(const WinogradGradient<T>& g, Index c, Index o, Index begin, Index end,
+               const T* zeros, T* partial) {
+  using B = Blocking<T>;
+  const TileSource<T> x = tile_source<T>(g.x.group(c, smaller(g.inputs, g.x.channels - c)), g.grid,
+                                         corner_of(g.taps), kSummedTiles, B::W, zeros);
+  const TileSource<T> grad =
+      tile_source<T>(g.grad.group(o, smaller(g.outputs, g.grad.channels - o)), g.grid, {0, 0},
+                     kSummedTiles, B::NR, zeros);
+  const Index sums_step = odd_lines(round_up(x.image.channels, B::MR) * grad.filled);
+  const ThreadScratch sums(bytes_for<T>(kFrequencies * sums_step));
+  const ThreadScratch seen(bytes_for<T>(kFrequencies * x.step));
+  const ThreadScratch grads(bytes_for<T>(kFrequencies * grad.step));
+  for (Index tile = begin; tile < end; tile += kSummedTiles) {
+    const Index last = smaller(tile + kSummedTiles, end);
+    transform_tiles<T, kSeenSide, input_step<T>>(x, tile, last, seen.as<T>());
+    transform_tiles<T, kTileSide, gradient_step<T>>(grad, tile, last, grads.as<T>());
+    multiply_tiles(x, grad, last - tile, seen.as<const T>(), grads.as<const T>(), sums.as<T>(),
+                   sums_step, tile > begin);
+  }
+  transform_sums(sums.as<const T>(), sums_step, x.image.channels, grad.image.channels, grad.filled,
+                 partial + c * g.grad.channels + o, g.x.channels * g.grad.channels,
+                 g.grad.channels);
+}
+
+// Element (tap, c, o) of the gradient stands at tap.weight + c * input_stride + o * output_stride.
+template <class T>
+void add_ranges(const WinogradGradient<T>& g, const T* partials, T* to, Index input_stride,
+                Index output_stride) {
+  const Index outputs = g.grad.channels, inputs = g.x.channels;
+  parallel_for(9 * inputs, 64, [&](Index begin, Index end) {
+    for (Index row = begin; row < end; ++row) {
+      T* target = to + g.taps[row / inputs].weight + row % inputs * input_stride;
+      for (Index o = 0; o < outputs; ++o) {
+        T sum = partials[row * outputs + o];
+        for (Index r = 1; r < g.ranges; ++r) sum += partials[r * g.elements() + row * outputs + o];
+        target[o * output_stride] = sum;
+      }
+    }
+  });
+}
+
+template <class T>
+void run_winograd_gradient(const WinogradGradient<T>& g, T* to, Index input_stride,
+                           Index output_stride) {
+  const Zeros<T> zeros(larger(g.x.channels, g.grad.channels) + Blocking<T>::NR);
+  const Scratch partials(bytes_for<T>(g.ranges * g.elements()));
+  const Index blocks = g.input_blocks * g.output_blocks;
+  parallel_for(blocks * g.ranges, 1, [&](Index first, Index last) {
+    for (Index task = first; task < last; ++task) {
+      const Index block = task / g.ranges, begin = task % g.ranges * g.range;
+      const Index c = block % g.input_blocks * g.inputs, o = block / g.input_blocks * g.outputs;
+      if (c >= g.x.channels || o >= g.grad.channels) continue;
+      sum_tiles(g, c, o, begin, smaller(begin + g.range, g.tiles), zeros.data(),
+                partials.as<T>() + task % g.ranges * g.elements());
+    }
+  });
+  add_ranges(g, partials.as<const T>(), to, input_stride, output_stride);
+}
+
+// As in winograd.h: two thirds of the direct sum's time or less.
+template <class T>
+bool winograd_pays(const WinogradGradient<T>& g) {
+  const Index inputs = g.x.channels, outputs = round_up(g.grad.channels, Blocking<T>::NR);
+  if (smaller(inputs, g.grad.channels) < kFewestChannels) return false;
+  const Index transforms = kTransformCost * (inputs * g.output_blocks + outputs * g.input_blocks);
+  const Index work = g.tiles * kFrequencies * (inputs * outputs + transforms) +
+                     g.ranges * kWeightCost * inputs * outputs;
+  return 3 * work < 2 * 9 * g.grid.size() * inputs * outputs;
+}
+
+template <class T>
+bool uses_winograd(const Image<const T>& grad, const Image<const T>& x, const Grid& grid,
+                   const Tap* taps, Index count) {
+  const Conv2dAlgorithm algorithm = conv2d_algorithm();
+  if (algorithm == Conv2dAlgorithm::kDirect || grid.size() == 0) return false;
+  if (!is_three_by_three(taps, count, grid)) return false;
+  return algorithm == Conv2dAlgorithm::kWinograd ||
+         winograd_pays(winograd_gradient(grad, x, grid, taps));
+}
+
+}  // namespace
+}  // namespace needle::cpu::NEEDLE_ISA
