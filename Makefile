@@ -21,7 +21,7 @@ CONFIGURE = $(CONFIGURE_CPP) \
 	-DPython_EXECUTABLE=$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 
 .DELETE_ON_ERROR:
-.PHONY: help train test test-torch soak lint bench bench-data sanitize clean distclean build
+.PHONY: help train test test-torch soak lint bench bench-against bench-smoke bench-data sanitize clean distclean build
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | expand -t 16
@@ -110,8 +110,16 @@ sanitize: $(VENV)/.needle-test build  ## the C++ under address, undefined and th
 	$(CMAKE) --build $(THREAD) -j $(JOBS) -- --quiet
 	$(BIN)/ctest --test-dir $(THREAD) --output-on-failure
 
-bench: $(VENV)/.needle-train build  ## times our kernels; apps/bench/RESULTS.md
+bench: $(VENV)/.needle-train build  ## a first impression of speed, on the screen
 	$(RUN) -m apps.bench $(ARGS)
+
+bench-against: $(VENV)/.needle-train build  ## the comparison with PyTorch; apps/bench/RESULTS.md
+	$(RUN) -m apps.bench.against $(ARGS)
+
+# Numbers of this run mean nothing; it fails where something of ours does.
+bench-smoke: $(VENV)/.needle-train build  ## every benchmark on tiny work: does it run?
+	$(RUN) -m apps.bench --rounds 1
+	$(RUN) -m apps.bench.against --quick --threads 1 --out $(BUILD)/bench-smoke
 
 bench-data: $(VENV)/.needle-train $(VENV)/.needle-images build  ## times the data module beside others; apps/bench/data/
 	$(RUN) -m apps.bench.data $(ARGS)

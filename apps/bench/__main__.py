@@ -1,8 +1,9 @@
-"""Times needle's devices, and PyTorch where it is installed, side by side; writes RESULTS.md.
+"""Times needle's devices, and PyTorch where it is installed, side by side: a first impression.
 
 Rounds go through all contestants in turn, so that a slow moment of the machine meets each of them;
 the median over rounds is given, and the median of the ratios of one round to PyTorch's. The work is
-in work.py. Run as ``python -m apps.bench [--rounds N] [--out FILE]``.
+in work.py. Run as ``python -m apps.bench [--rounds N] [--out FILE]``. The careful comparison is
+``python -m apps.bench.against``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from .work import WORK, Step, contestants
 
@@ -26,17 +28,19 @@ def main(arguments: list[str] | None = None) -> int:
     """Measures all rows of WORK and writes the table."""
     parser = argparse.ArgumentParser(prog="python -m apps.bench", description="times needle")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("RESULTS.md"))
+    parser.add_argument("--out", type=Path, help="a file for the table too")
     options = parser.parse_args(arguments)
     names = contestants()
     lines = [*heading(options.rounds), *table_head(names)]
+    print("\n".join(lines), flush=True)
     for title, build in WORK.items():
         steps = {name: build(name) for name in names}
         times = measure(steps, options.rounds)
         lines.append(row(title, names, times))
         print(lines[-1], flush=True)
-    options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(f"written to {options.out}")
+    if options.out:
+        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        print(f"written to {options.out}")
     return 0
 
 
@@ -69,20 +73,32 @@ def calls_for(step: Step, now: Callable[[], float]) -> int:
 
 def heading(rounds: int) -> list[str]:
     """What was measured, where and how."""
-    try:
-        native = importlib.import_module("needle.backend_ndarray.ndarray_backend_cpu")
-        kernels = f"{native.isa} kernels on {native.num_threads()} threads"
-    except ImportError:
-        kernels = "C++ kernels not built"
     return [
         "# Benchmark",
         "",
         f"`python -m apps.bench --rounds {rounds}`: milliseconds a call, median of {rounds} rounds "
         "in which all take turns; smaller is better.",
         f"In brackets: this time over PyTorch's, median over the rounds. {processor()}, "
-        f"{kernels}, Python {platform.python_version()}.",
+        f"{kernels()} on {threads()} threads, Python {platform.python_version()}.",
         "",
     ]
+
+
+def kernels() -> str:
+    """Which of our kernels run here."""
+    return f"{native.isa} kernels" if (native := _native()) else "C++ kernels not built"
+
+
+def threads() -> int:
+    """Of our kernels."""
+    return native.num_threads() if (native := _native()) else 1
+
+
+def _native() -> Any:
+    try:
+        return importlib.import_module("needle.backend_ndarray.ndarray_backend_cpu")
+    except ImportError:
+        return None
 
 
 def processor() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Callable
 from typing import Any
@@ -62,7 +63,8 @@ def lenet_step(contestant: str) -> Step:
     labels = tensor(contestant, np.arange(64) % 10)
     np.random.seed(0)
     if contestant == "torch":
-        model, optimizer = torch_lenet()
+        model = importlib.import_module("apps.bench.against.torch_models").lenet5()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
         loss_function, reset = torch.nn.CrossEntropyLoss(), optimizer.zero_grad
     else:
         model = LeNet5(device=needle.device(contestant))
@@ -76,26 +78,6 @@ def lenet_step(contestant: str) -> Step:
         optimizer.step()
 
     return step
-
-
-def torch_lenet() -> tuple[Any, Any]:
-    """The same layers in PyTorch."""
-    layers = torch.nn
-    model = layers.Sequential(
-        layers.Conv2d(1, 6, 5),
-        layers.ReLU(),
-        layers.MaxPool2d(2),
-        layers.Conv2d(6, 16, 5),
-        layers.ReLU(),
-        layers.MaxPool2d(2),
-        layers.Flatten(),
-        layers.Linear(400, 120),
-        layers.ReLU(),
-        layers.Linear(120, 84),
-        layers.ReLU(),
-        layers.Linear(84, 10),
-    )
-    return model, torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
 
 
 def random(*shape: int, seed: int = 0) -> Any:

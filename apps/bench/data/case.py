@@ -9,8 +9,7 @@ import importlib.util
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-
-from .settings import Settings
+from typing import Any
 
 Numbers = dict[str, float]
 
@@ -33,20 +32,22 @@ class Subject:
 class Case:
     """One contestant at one piece of work.
 
-    name: unique in the study. open: called in the contestant's process. environment: that
-    process's, beside ours. needs: modules without which it is left out, and the report says so.
-    group: cases of one group take turns. twin: cases with one twin must give the same bytes;
-    alike: the same mean of all pixels, within 3 %. rounds: instead of the run's.
+    name: unique in the study. open: called with the settings, in the contestant's process.
+    environment: that process's, beside ours. needs: modules without which it is left out, and the
+    report says so. group: cases of one group take turns. twin: cases with one twin must give the
+    same bytes; alike: the same mean of all pixels, within 3 %. rounds: instead of the run's.
+    patience: seconds that one answer may take.
     """
 
     name: str
-    open: Callable[[Settings], Subject]
+    open: Callable[[Any], Subject]
     environment: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     group: str = ""
     twin: str = ""
     alike: str = ""
     rounds: int | None = None
+    patience: float = 240.0
 
     def missing(self) -> list[str]:
         """Of the modules that it needs, those not installed."""

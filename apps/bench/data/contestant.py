@@ -1,8 +1,9 @@
 """The process in which one case runs: opens it, then runs it when told to.
 
-Started by harness.py as ``python -m apps.bench.data.contestant STUDY CASE SETTINGS``. Lines come
-in on standard input ("run", "witness", "close"), each is answered by a line of JSON on standard
-output; whatever libraries print goes to standard error.
+Started by harness.py as ``python -m apps.bench.data.contestant MODULE STUDY CASE SETTINGS``, where
+MODULE holds the benchmark's ``STUDIES`` and ``Settings``. Lines come in on standard input ("run",
+"witness", "close"), each is answered by a line of JSON on standard output; whatever libraries print
+goes to standard error.
 """
 
 from __future__ import annotations
@@ -14,17 +15,16 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from . import studies
 from .case import Numbers
-from .settings import Settings
 
 
 def main(arguments: list[str]) -> int:
     """Serves one case until told to close, or until the harness is gone."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    study, name, text = arguments
-    settings = Settings.from_json(text)
+    module, study, name, text = arguments
+    studies = importlib.import_module(module)
+    settings = studies.Settings.from_json(text)
 
     def answer(measure: Callable[[], Numbers]) -> bool:
         try:

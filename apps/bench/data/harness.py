@@ -23,9 +23,8 @@ from typing import Any
 
 from .case import Case, Numbers
 from .process_tree import PeakMemory
-from .settings import Settings
+from .settings import RunSettings
 
-PATIENCE = 240.0  # seconds that one answer may take
 SAME_MEAN = 0.03
 
 Log = Callable[[str], None]
@@ -97,13 +96,13 @@ class ContestantError(Exception):
 class Contestant:
     """The harness's end of a case's process; ``numbers`` are those of opening it."""
 
-    def __init__(self, study: str, case: Case, settings: Settings) -> None:
+    def __init__(self, study: str, case: Case, settings: RunSettings) -> None:
         self.case = case
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "apps.bench.data.contestant"),
-                *(study, case.name, settings.to_json()),
+                *(settings.STUDIES, study, case.name, settings.to_json()),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -154,10 +153,10 @@ class Contestant:
 
     def _answer(self) -> Numbers:
         assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
+        ready, _, _ = select.select([self.process.stdout], [], [], self.case.patience)
         line = self.process.stdout.readline() if ready else b""
         if not line:
-            words = self._last_words() if ready else f"no answer within {PATIENCE:.0f} s"
+            words = self._last_words() if ready else f"no answer within {self.case.patience:.0f} s"
             self.kill()
             raise ContestantError(words)
         reply = json.loads(line)
@@ -172,7 +171,7 @@ class Contestant:
         return lines[-1] if lines else f"ended with status {self.process.poll()}"
 
 
-def run_study(name: str, cases: list[Case], settings: Settings, log: Log = print) -> Result:
+def run_study(name: str, cases: list[Case], settings: RunSettings, log: Log = print) -> Result:
     """Every case of the study, group by group."""
     result = Result(name)
     for group in dict.fromkeys(case.group for case in cases):
@@ -182,7 +181,7 @@ def run_study(name: str, cases: list[Case], settings: Settings, log: Log = print
     return result
 
 
-def _run_group(result: Result, cases: list[Case], settings: Settings, log: Log) -> None:
+def _run_group(result: Result, cases: list[Case], settings: RunSettings, log: Log) -> None:
     running: dict[str, Contestant] = {}
     witnesses: dict[str, Numbers] = {}
     try:
@@ -206,7 +205,7 @@ def _run_group(result: Result, cases: list[Case], settings: Settings, log: Log) 
 def _open(
     study: str,
     case: Case,
-    settings: Settings,
+    settings: RunSettings,
     outcome: Outcome,
     running: dict[str, Contestant],
     witnesses: dict[str, Numbers],
@@ -229,7 +228,7 @@ def _take_turns(
     result: Result,
     running: dict[str, Contestant],
     witnesses: dict[str, Numbers],
-    settings: Settings,
+    settings: RunSettings,
     log: Log,
 ) -> None:
     order = random.Random(settings.rounds)

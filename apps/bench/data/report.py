@@ -6,6 +6,7 @@ import datetime
 import importlib.metadata
 import os
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def write(folder: Path, results: dict[str, Result], settings: Settings) -> None:
 
 def page(results: dict[str, Result], settings: Settings, drawn: bool) -> list[str]:
     """The Markdown."""
-    found = [target for name, result in results.items() for target in STUDIES[name].targets(result)]
+    found = targets_of(results)
     lines = ["# The data module, measured", "", *circumstances(settings), ""]
     lines += ["![the same as a picture](results.png)", ""] if drawn else []
     lines += [summary(found), "", *HEAD, *(target.row() for target in found), ""]
@@ -57,20 +58,25 @@ def page(results: dict[str, Result], settings: Settings, drawn: bool) -> list[st
 
 def circumstances(settings: Settings) -> list[str]:
     """Where, when, with what."""
-    versions = []
-    for name in PEERS:
-        try:
-            versions.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            versions.append(f"no {name}")
     pictures = "real photographs" if settings.photos else "made-up photographs"
     small = "CIFAR-10" if settings.cifar else "random pixels in place of CIFAR-10"
     quick = " **A quick run on tiny data: its numbers mean nothing.**" if settings.quick else ""
     return [
         f"{processor()}, {os.cpu_count()} cores, {platform.system()}, Python "
-        f"{platform.python_version()}; {', '.join(versions)}. {datetime.date.today()}, {pictures}, "
+        f"{platform.python_version()}; {versions(PEERS)}. {datetime.date.today()}, {pictures}, "
         f"{small}.{quick}",
     ]
+
+
+def versions(packages: Sequence[str]) -> str:
+    """Of those that are installed, and which are not."""
+    found = []
+    for name in packages:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            found.append(f"no {name}")
+    return ", ".join(found)
 
 
 def summary(targets: list[Target]) -> str:
@@ -90,7 +96,7 @@ def draw(path: Path, results: dict[str, Result]) -> bool:
     rows = (len(drawn) + 1) // 2
     figure = Figure(figsize=(11, 5 + 3.4 * rows), layout="constrained")
     top, rest = figure.subfigures(2, 1, height_ratios=[5, max(3.4 * rows, 0.1)])
-    draw_targets(top.subplots(), results)
+    draw_targets(top.subplots(), targets_of(results))
     grid = rest.add_gridspec(max(rows, 1), 2)
     for place, (name, result) in enumerate(drawn):
         STUDIES[name].draw(rest.add_subplot(grid[place // 2, place % 2]), result)
@@ -98,9 +104,13 @@ def draw(path: Path, results: dict[str, Result]) -> bool:
     return True
 
 
-def draw_targets(axes: Any, results: dict[str, Result]) -> None:
+def targets_of(results: dict[str, Result]) -> list[Target]:
+    """Of all studies."""
+    return [target for name, result in results.items() for target in STUDIES[name].targets(result)]
+
+
+def draw_targets(axes: Any, found: list[Target]) -> None:
     """How many times each target is reached: 1 is the target itself."""
-    found = [target for name, result in results.items() for target in STUDIES[name].targets(result)]
     known = [target for target in found if target.measured][::-1]
     scores = [max(score(target), 1e-3) for target in known]
     colours = ["C2" if target.reached else "C3" for target in known]

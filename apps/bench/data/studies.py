@@ -15,6 +15,9 @@ from . import (
     study_startup,
     study_transport,
 )
+from .settings import Settings
+
+__all__ = ["STUDIES", "Settings"]
 
 STUDIES: dict[str, ModuleType] = {
     "loader": study_loader,

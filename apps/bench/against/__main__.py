@@ -1,0 +1,114 @@
+"""Measures needle beside PyTorch; writes RESULTS.md and results.png into apps/bench.
+
+``python -m apps.bench.against [--work NAMES] [--threads 1,2] [--batch N,...] [--quick]``. Numbers
+go to results.json too, from which the page is drawn: what is left out keeps its earlier numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from apps.bench.data.__main__ import read_results, write_results
+from apps.bench.data.harness import Outcome, Result, run_study
+
+from . import report
+from .settings import Settings
+from .sides import is_peer
+from .studies import STUDIES
+
+HERE = Path(__file__).parents[1]
+PEERS = ("torch",)
+BUSY = 0.5  # of a processor, by others, from which the page says so
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """1 where needle itself failed; a peer that fails or is missing is a message."""
+    options, failed = parse(arguments), False
+    if importlib.util.find_spec(options.peer) is None:
+        _say(f"{options.peer} is not installed: needle alone is measured")
+    results = read_results(options.out / "results.json")
+    for threads in options.threads:
+        for work in options.work:
+            settings = Settings(threads, options.batch, options.quick, options.rounds, options.peer)
+            result = measured(work, settings)
+            failed = failed or any(ours_failed(outcome) for outcome in result.outcomes.values())
+            results[result.study] = result
+            results = {name: results[name] for name in sorted(results, key=report.place)}
+            write_results(options.out / "results.json", results)
+    report.write(options.out, results)
+    print(f"written to {options.out / 'RESULTS.md'}")
+    return 1 if failed else 0
+
+
+def ours_failed(outcome: Outcome) -> bool:
+    """Whether it is an error of needle's."""
+    return outcome.error is not None and not is_peer(outcome.case)
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m apps.bench.against", description=__doc__)
+    add = parser.add_argument
+    add("--peer", choices=PEERS, default=PEERS[0], help="the library beside ours")
+    add("--work", type=_names, default=list(STUDIES), help=", ".join(STUDIES))
+    add("--threads", type=_counts, default=(1, os.cpu_count() or 1), help="1,2: each in turn")
+    add("--batch", type=_counts, help="of the training steps (default: each model's own)")
+    add("--rounds", type=int, help="5 by default")
+    add("--quick", action="store_true", help="everything tiny: does it run?")
+    add("--out", type=Path, default=HERE, help="where the page is written")
+    options = parser.parse_args(arguments)
+    options.rounds = options.rounds or (1 if options.quick else 5)
+    options.threads = tuple(dict.fromkeys(options.threads))
+    return options
+
+
+def measured(work: str, settings: Settings) -> Result:
+    """One piece of work; its notes say when and how it was measured."""
+    started, load = time.perf_counter(), others()
+    result = run_study(work, STUDIES[work].cases(settings), settings, _say)
+    count = settings.threads
+    result.study = f"{work}, {count} thread{'s' if count > 1 else ''}"
+    result.notes.append(f"Measured {datetime.date.today()}, {settings.rounds} rounds.")
+    if load > BUSY:
+        result.notes.append(f"**The machine was shared**: load {load:.1f} before it began.")
+    if settings.quick:
+        result.notes.append("**A quick run on tiny work: its numbers mean nothing.**")
+    _say(f"{result.study}: {time.perf_counter() - started:.0f} s")
+    return result
+
+
+def others() -> float:
+    """How many processors were in use over the last minute; nan where that is not known."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _names(text: str) -> list[str]:
+    names = text.split(",")
+    unknown = [name for name in names if name not in STUDIES]
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"no work {', '.join(unknown)}; there is {', '.join(STUDIES)}"
+        )
+    return names
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    counts = tuple(int(each) for each in text.split(","))
+    if min(counts) < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, got {text}")
+    return counts
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""How pieces of work become cases: one process for each contestant, which holds all pieces."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from apps.bench.data.case import Case, Numbers, Subject
+
+from .settings import Settings
+from .sides import CONTESTANTS, NUMPY, Side, Step, is_peer
+
+Build = Callable[[Side], Step]
+
+
+class Pieces(Subject):
+    """Milliseconds of a call of each piece, repeated until a sample lasts ``least`` seconds.
+
+    Every sample begins with a call that is not timed: its process has slept meanwhile.
+    """
+
+    def __init__(self, side: Side, builds: dict[str, Build], least: float) -> None:
+        super().__init__()
+        self.side, self.steps = side, {name: build(side) for name, build in builds.items()}
+        self.calls = {}
+        for name, step in self.steps.items():
+            step()
+            step()
+            self.calls[name] = max(1, int(least / max(_seconds(step, 1), 1e-7)))
+
+    def run(self, witness: bool) -> Numbers:
+        """One sample of each piece; nothing as a witness."""
+        if witness:
+            return {}
+        numbers = {}
+        for name, step in self.steps.items():
+            step()
+            numbers[name] = _seconds(step, self.calls[name]) / self.calls[name] * 1e3
+            self.side.release()
+        return numbers
+
+
+def _seconds(step: Step, calls: int) -> float:
+    started = time.perf_counter()
+    for _ in range(calls):
+        step()
+    return time.perf_counter() - started
+
+
+def cases_of(
+    names: Sequence[str], builds: Callable[[Settings], dict[str, Build]], settings: Settings
+) -> list[Case]:
+    """A case for each contestant; the slow NumPy backend has two rounds at the most."""
+
+    def opener(name: str) -> Callable[[Settings], Subject]:
+        def open_it(given: Settings) -> Subject:
+            side = CONTESTANTS[name](given.threads)
+            return Pieces(side, builds(given), given.pick(0.1, 1e-4))
+
+        return open_it
+
+    slow = min(2, settings.rounds)
+    return [
+        case_of(name, name, opener(name), settings, rounds=slow if name == NUMPY else None)
+        for name in names
+    ]
+
+
+def case_of(
+    name: str,
+    contestant: str,
+    open_it: Callable[[Settings], Subject],
+    settings: Settings,
+    **options: Any,
+) -> Case:
+    """A case that is left out where the contestant's library is missing."""
+    return Case(
+        name,
+        open_it,
+        environment=settings.environment(),
+        needs=(settings.peer,) if is_peer(contestant) else (),
+        patience=1200.0,  # torch.compile takes its time
+        **options,
+    )

@@ -1,0 +1,249 @@
+"""The two libraries behind one face: what a piece of work needs of needle and of PyTorch.
+
+Each imports its library when it is made, so that a process pays for one alone.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+Step = Callable[[], Any]
+Host = Any  # a NumPy array
+
+
+class Side(Protocol):
+    """Tensors of NumPy arrays and operations on them; images are (N, C, H, W)."""
+
+    def tensor(self, array: Host, gradient: bool = False) -> Any: ...
+    def images(self, array: Host, gradient: bool = False) -> Any:
+        """In the memory order that this side likes best."""
+
+    def weight(self, array: Host) -> Any:
+        """Of a convolution, from (O, C/groups, KH, KW)."""
+
+    def relu(self, x: Any) -> Any: ...
+    def max_pool(self, x: Any) -> Any:
+        """2 x 2."""
+
+    def norm(self, channels: int) -> Any:
+        """A batch norm layer in training."""
+
+    def cross_entropy(self, logits: Any, labels: Any) -> Any:
+        """The mean over a batch."""
+
+    def conv2d(self, what: str, x: Any, weight: Any, grad: Any, **geometry: int) -> Step:
+        """A call of one of "forward", "input gradient", "weight gradient"."""
+
+    def there_and_back(
+        self, function: Callable[..., Any], inputs: Sequence[Any], grad: Any
+    ) -> Step:
+        """A call of the function and of its gradient."""
+
+    def model(self, name: str) -> Any: ...
+    def parameters(self, model: Any) -> list[Any]: ...
+    def optimizer(self, name: str, parameters: Sequence[Any]) -> Any:
+        """ "sgd" (with momentum) or "adam"."""
+
+    def training_step(self, model: Any, images: Any, labels: Any) -> Step:
+        """Forward, backward and SGD with momentum."""
+
+    def ready(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Compiled, where this side does so."""
+
+    def release(self) -> None:
+        """Gives memory that is only kept for later back."""
+
+
+class Needle:
+    """needle on one of its devices; ``captured`` replays recorded training steps."""
+
+    def __init__(self, device: str = "cpu", captured: bool = False) -> None:
+        self.needle: Any = importlib.import_module("needle")
+        self.models: Any = importlib.import_module("apps.models")
+        self.device = self.needle.device(device)
+        self.captured = captured
+        np.random.seed(0)
+
+    def tensor(self, array: Host, gradient: bool = False) -> Any:
+        return self.needle.Tensor(
+            array, device=self.device, dtype=array.dtype.name, requires_grad=gradient
+        )
+
+    def images(self, array: Host, gradient: bool = False) -> Any:
+        """Channels last, as every layer before would have left them."""
+        held = self.tensor(np.ascontiguousarray(array.transpose(0, 2, 3, 1)))
+        view = self.needle.ops.permute(held, (0, 3, 1, 2)).realize_cached_data()
+        return self.needle.Tensor.make_const(view, requires_grad=gradient)
+
+    def weight(self, array: Host) -> Any:
+        held = self.tensor(np.ascontiguousarray(array.transpose(2, 3, 1, 0)))
+        return self.needle.ops.permute(held, (3, 2, 0, 1))
+
+    def relu(self, x: Any) -> Any:
+        return self.needle.relu(x)
+
+    def max_pool(self, x: Any) -> Any:
+        return self.needle.ops.max_pool2d(x, 2)
+
+    def norm(self, channels: int) -> Any:
+        return self.needle.nn.BatchNorm2d(channels, device=self.device)
+
+    def cross_entropy(self, logits: Any, labels: Any) -> Any:
+        return self.needle.nn.CrossEntropyLoss()(logits, labels)
+
+    def conv2d(self, what: str, x: Any, weight: Any, grad: Any, **geometry: int) -> Step:
+        ops = self.needle.ops
+        return {
+            "forward": lambda: ops.conv2d(x, weight, **geometry),
+            "input gradient": lambda: ops.conv2d_input_grad(grad, weight, x.shape, **geometry),
+            "weight gradient": lambda: ops.conv2d_weight_grad(grad, x, weight.shape, **geometry),
+        }[what]
+
+    def there_and_back(
+        self, function: Callable[..., Any], inputs: Sequence[Any], grad: Any
+    ) -> Step:
+        return lambda: function(*inputs).backward(grad)
+
+    def model(self, name: str) -> Any:
+        return self.models.build_model(name, device=self.device)
+
+    def parameters(self, model: Any) -> list[Any]:
+        return list(model.parameters())
+
+    def optimizer(self, name: str, parameters: Sequence[Any]) -> Any:
+        if name == "adam":
+            return self.needle.optim.Adam(parameters, lr=1e-3)
+        return self.needle.optim.SGD(parameters, lr=1e-3, momentum=0.9, dampening=0.0)
+
+    def training_step(self, model: Any, images: Any, labels: Any) -> Step:
+        optimizer = self.optimizer("sgd", model.parameters())
+        loss_function = self.needle.nn.CrossEntropyLoss()
+
+        def step(x: Any, y: Any) -> Any:
+            loss = loss_function(model(x), y)
+            optimizer.reset_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        taken = self.needle.capture(step) if self.captured else step
+        return lambda: taken(images, labels)
+
+    def ready(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return function
+
+    def release(self) -> None:
+        gc.collect()
+        if self.device.name == "cpu":
+            native = importlib.import_module("needle.backend_ndarray.ndarray_backend_cpu")
+            native.empty_cache()
+
+
+class Torch:
+    """PyTorch: "eager", "channels last" or "compiled"; its optimisers are the fused ones."""
+
+    def __init__(self, mode: str, threads: int) -> None:
+        self.torch: Any = importlib.import_module("torch")
+        self.torch.set_num_threads(threads)
+        self.torch.manual_seed(0)
+        self.mode = mode
+        last = mode == "channels last"
+        self.order = {"memory_format": self.torch.channels_last} if last else {}
+
+    def tensor(self, array: Host, gradient: bool = False) -> Any:
+        return self.torch.from_numpy(np.array(array)).requires_grad_(gradient)
+
+    def images(self, array: Host, gradient: bool = False) -> Any:
+        return self.tensor(array).contiguous(**self.order).requires_grad_(gradient)
+
+    def weight(self, array: Host) -> Any:
+        return self.images(array)
+
+    def relu(self, x: Any) -> Any:
+        return self.torch.relu(x)
+
+    def max_pool(self, x: Any) -> Any:
+        return self.torch.nn.functional.max_pool2d(x, 2)
+
+    def norm(self, channels: int) -> Any:
+        return self.torch.nn.BatchNorm2d(channels)
+
+    def cross_entropy(self, logits: Any, labels: Any) -> Any:
+        return self.torch.nn.functional.cross_entropy(logits, labels)
+
+    def conv2d(self, what: str, x: Any, weight: Any, grad: Any, **geometry: int) -> Step:
+        stride, padding, groups = (geometry[key] for key in ("stride", "padding", "groups"))
+        if what == "forward":
+            convolve = self.torch.nn.functional.conv2d
+            return lambda: convolve(x, weight, None, stride, padding, 1, groups)
+        wanted = [what == "input gradient", what == "weight gradient", False]
+        places = ([stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups, wanted)
+        backward = self.torch.ops.aten.convolution_backward
+        return lambda: backward(grad, x, weight, None, *places)
+
+    def there_and_back(
+        self, function: Callable[..., Any], inputs: Sequence[Any], grad: Any
+    ) -> Step:
+        wanted = [x for x in inputs if x.requires_grad]
+        if isinstance(function, self.torch.nn.Module):
+            wanted += list(function.parameters())
+        taken = self.ready(function)
+        return lambda: self.torch.autograd.grad(taken(*inputs), wanted, grad)
+
+    def model(self, name: str) -> Any:
+        build = importlib.import_module("apps.bench.against.torch_models").MODELS[name]
+        return build().to(**self.order)
+
+    def parameters(self, model: Any) -> list[Any]:
+        return list(model.parameters())
+
+    def optimizer(self, name: str, parameters: Sequence[Any]) -> Any:
+        optim = self.torch.optim
+        if name == "adam":
+            return optim.Adam(parameters, lr=1e-3, fused=True)
+        return optim.SGD(parameters, lr=1e-3, momentum=0.9, fused=True)
+
+    def training_step(self, model: Any, images: Any, labels: Any) -> Step:
+        optimizer = self.optimizer("sgd", list(model.parameters()))
+        loss_function = self.torch.nn.CrossEntropyLoss()
+        forward = self.ready(model)
+
+        def step() -> Any:
+            loss = loss_function(forward(images), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step
+
+    def ready(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return self.torch.compile(function) if self.mode == "compiled" else function
+
+    def release(self) -> None:
+        gc.collect()
+
+
+CONTESTANTS: dict[str, Callable[[int], Side]] = {
+    "needle": lambda threads: Needle(),
+    "needle, captured": lambda threads: Needle(captured=True),
+    "needle, NumPy backend": lambda threads: Needle("cpu_numpy"),
+    "PyTorch, eager": lambda threads: Torch("eager", threads),
+    "PyTorch, channels last": lambda threads: Torch("channels last", threads),
+    "PyTorch, compiled": lambda threads: Torch("compiled", threads),
+}
+"""Name -> the side, made with a number of threads."""
+
+OURS = ("needle", "needle, captured")
+NUMPY = "needle, NumPy backend"
+"""Ours, but no candidate for our best."""
+
+
+def is_peer(contestant: str) -> bool:
+    """Whether it is not needle."""
+    return not contestant.startswith("needle")

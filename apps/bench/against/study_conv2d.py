@@ -1,0 +1,120 @@
+"""Convolutions and both of their gradients, float32, one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from apps.bench.data.case import Case
+from apps.bench.data.harness import Result
+from apps.bench.data.target import Target
+
+from . import tables as t
+from .pieces import Build, cases_of
+from .settings import Settings
+from .sides import Side, Step
+
+TITLE = "Convolutions, float32, batches of 128 images"
+WAYS = ("forward", "input gradient", "weight gradient")
+BATCH = 128
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A convolution of (batch, inputs, side, side) with square filters."""
+
+    inputs: int
+    outputs: int
+    side: int
+    size: int = 3
+    stride: int = 1
+    groups: int = 1
+    padding: int = 1
+
+    @property
+    def name(self) -> str:
+        depthwise = " depthwise" if self.groups > 1 else ""
+        stride = f" stride {self.stride}" if self.stride > 1 else ""
+        channels = f"{self.inputs} → {self.outputs}"
+        return f"{self.size}×{self.size}{stride}{depthwise}, {channels} at {self.side}×{self.side}"
+
+    @property
+    def out_side(self) -> int:
+        return (self.side + 2 * self.padding - self.size) // self.stride + 1
+
+    def flops(self, batch: int) -> float:
+        """Of the direct way; each gradient needs as many."""
+        area = batch * self.out_side**2 * self.size**2
+        return 2.0 * area * self.outputs * self.inputs / self.groups
+
+
+PLAIN = (
+    Shape(16, 16, 32),
+    Shape(64, 64, 32),
+    Shape(128, 128, 16),
+    Shape(256, 256, 8),
+    Shape(512, 512, 4),
+)
+OTHERS = (
+    Shape(256, 64, 16, size=1, padding=0),
+    Shape(64, 128, 32, stride=2),
+    Shape(6, 16, 14, size=5, padding=0),
+    Shape(3, 16, 32, size=7, stride=4, padding=3),
+    Shape(128, 128, 16, groups=128),
+)
+
+
+def shapes(settings: Settings) -> tuple[Shape, ...]:
+    return settings.pick((*PLAIN, *OTHERS), (Shape(4, 8, 6), Shape(4, 4, 5, groups=4)))
+
+
+def builds(settings: Settings) -> dict[str, Build]:
+    batch = settings.pick(BATCH, 2)
+    return {
+        f"{shape.name}: {way}": partial(convolution, shape=shape, way=way, batch=batch)
+        for shape in shapes(settings)
+        for way in WAYS
+    }
+
+
+def convolution(side: Side, shape: Shape, way: str, batch: int) -> Step:
+    random = np.random.default_rng(0)
+    x = side.images(
+        random.standard_normal((batch, shape.inputs, shape.side, shape.side), np.float32)
+    )
+    filters = (shape.outputs, shape.inputs // shape.groups, shape.size, shape.size)
+    weight = side.weight(random.standard_normal(filters, np.float32) * np.float32(0.1))
+    out = (batch, shape.outputs, shape.out_side, shape.out_side)
+    grad = side.images(random.standard_normal(out, np.float32))
+    geometry = {"stride": shape.stride, "padding": shape.padding, "groups": shape.groups}
+    return side.conv2d(way, x, weight, grad, **geometry)
+
+
+def cases(settings: Settings) -> list[Case]:
+    names = ["needle", "PyTorch, eager", "PyTorch, channels last"]
+    return cases_of(names, builds, settings)
+
+
+def work(piece: str) -> float:
+    """Floating-point operations of the direct way."""
+    name = piece.partition(":")[0]
+    known = {shape.name: shape.flops(BATCH) for shape in (*PLAIN, *OTHERS)}
+    return known.get(name, float("nan"))
+
+
+def tables(result: Result, limits: Result | None) -> list[str]:
+    note = "Rates count the operations of the direct way; Winograd's does fewer, so a share of the "
+    lines = t.pieces_table("convolution", result, limits, flops=work)
+    return [*lines, note + "peak above 100 % is possible.", ""]
+
+
+def targets(result: Result, limits: Result | None) -> list[Target]:
+    found = []
+    for what, group, goal in (("3×3", PLAIN, 1.5), ("other", OTHERS, 1.1)):
+        for way in WAYS:
+            pieces = [f"{shape.name}: {way}" for shape in group]
+            name = f"{what} convolutions, {way}, {t.threads_of(result)}, the least of all shapes"
+            found.append(t.least(name, result, goal, pieces))
+    return found

@@ -1,0 +1,41 @@
+"""What the machine can do at most; the other studies' shares are of these."""
+
+from __future__ import annotations
+
+from apps.bench.data.case import Case, Once
+from apps.bench.data.harness import Result
+from apps.bench.data.target import Target, short, spread, table
+from apps.bench.limits import measure
+
+from .settings import Settings
+
+TITLE = "The machine's limits"
+KEYS = {
+    "gflops": "fused multiply-adds, float32, GFLOP/s",
+    "gbs large": "a[i] = b[i] + s c[i], arrays of 34 MB, GB/s",
+    "gbs small": "the same, arrays of 1 MB, GB/s",
+}
+
+
+def cases(settings: Settings) -> list[Case]:
+    def open_it(given: Settings) -> Once:
+        return Once(lambda: measure(given.threads, given.pick(0.1, 1e-3)))
+
+    return [Case("machine", open_it)]
+
+
+def tables(result: Result, limits: Result | None) -> list[str]:
+    machine = result.outcomes["machine"]
+    rows = [
+        (
+            words,
+            short(max(machine.values.get(key, [float("nan")]))),
+            spread(machine.median(key), machine.span(key)),
+        )
+        for key, words in KEYS.items()
+    ]
+    return table(("", "best", "median and range"), rows)
+
+
+def targets(result: Result, limits: Result | None) -> list[Target]:
+    return []

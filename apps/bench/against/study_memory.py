@@ -1,0 +1,150 @@
+"""Operations that memory limits: each reads and writes far more than it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from apps.bench.data.case import Case
+from apps.bench.data.harness import Result
+from apps.bench.data.target import Target
+
+from . import tables as t
+from .pieces import Build, cases_of
+from .settings import Settings
+from .sides import Side, Step
+
+TITLE = "Operations that memory limits, float32"
+GOAL = 1.2
+CHANNELS, SIDE = 64, 32
+BATCHES = {"large": 128, "small": 4}  # arrays of 34 MB and of 1 MB
+PARAMETERS = (("large", 21), ("small", 1))  # 512 x 512 x 3 x 3 that many times: 198 MB and 9 MB
+
+
+@dataclass(frozen=True)
+class Operation:
+    """``passes``: how many times the large array is read or written at the least."""
+
+    build: Callable[[Side, Any], Step]
+    passes: float
+
+
+def host(batch: int, seed: int = 0) -> Any:
+    shape = (batch, CHANNELS, SIDE, SIDE)
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+def relu(side: Side, batch: int) -> Step:
+    x, function = side.images(host(batch)), side.ready(side.relu)
+    return lambda: function(x)
+
+
+def add(side: Side, batch: int) -> Step:
+    x, y = side.images(host(batch)), side.images(host(batch, 1))
+    function = side.ready(lambda a, b: a + b)
+    return lambda: function(x, y)
+
+
+def bias(side: Side, batch: int) -> Step:
+    x, b = side.images(host(batch)), side.images(host(1)[:, :, :1, :1])
+    function = side.ready(lambda a, b: a + b)
+    return lambda: function(x, b)
+
+
+def relu_both(side: Side, batch: int) -> Step:
+    x, grad = side.images(host(batch), gradient=True), side.images(host(batch, 1))
+    return side.there_and_back(side.relu, [x], grad)
+
+
+def norm(side: Side, batch: int) -> Step:
+    x, function = side.images(host(batch)), side.ready(side.norm(CHANNELS))
+    return lambda: function(x)
+
+
+def norm_both(side: Side, batch: int) -> Step:
+    x, grad = side.images(host(batch), gradient=True), side.images(host(batch, 1))
+    return side.there_and_back(side.norm(CHANNELS), [x], grad)
+
+
+def pool_both(side: Side, batch: int) -> Step:
+    x = side.images(host(batch), gradient=True)
+    grad = side.images(host(batch, 1)[:, :, : SIDE // 2, : SIDE // 2])
+    return side.there_and_back(side.max_pool, [x], grad)
+
+
+def loss_both(side: Side, batch: int) -> Step:
+    logits = host(batch).reshape(-1, 1024)
+    labels = side.tensor(np.arange(len(logits)) % 1024)
+    x = side.tensor(logits, gradient=True)
+    return side.there_and_back(lambda a: side.cross_entropy(a, labels), [x], None)
+
+
+OPERATIONS = {
+    "relu": Operation(relu, 2),
+    "add": Operation(add, 3),
+    "bias": Operation(bias, 2),
+    "relu, there and back": Operation(relu_both, 5),
+    "batch norm, training": Operation(norm, 3),
+    "batch norm, there and back": Operation(norm_both, 8),
+    "max pool 2×2, there and back": Operation(pool_both, 3.5),
+    "softmax cross entropy, there and back": Operation(loss_both, 3),
+}
+OPTIMIZERS = {"sgd": 5.0, "adam": 7.0}
+
+
+def optimizer_step(side: Side, name: str, count: int, edge: int) -> Step:
+    """One step over ``count`` parameters of (edge, edge, 3, 3)."""
+    random = np.random.default_rng(0)
+    shape = (edge, edge, 3, 3)
+    parameters = [
+        side.tensor(random.standard_normal(shape, np.float32), True) for _ in range(count)
+    ]
+    for parameter in parameters:
+        parameter.grad = side.tensor(random.standard_normal(shape, np.float32))
+    return side.optimizer(name, parameters).step  # type: ignore[no-any-return]
+
+
+def builds(settings: Settings) -> dict[str, Build]:
+    found: dict[str, Build] = {}
+    batches = settings.pick(BATCHES, {"small": 1})
+    for size, batch in batches.items():
+        for name, operation in OPERATIONS.items():
+            found[f"{name}, {size}"] = partial(operation.build, batch=batch)
+    for size, count in settings.pick(PARAMETERS, (("small", 1),)):
+        for name in OPTIMIZERS:
+            edge = settings.pick(512, 4)
+            found[f"{name} step, {size}"] = partial(
+                optimizer_step, name=name, count=count, edge=edge
+            )
+    return found
+
+
+def cases(settings: Settings) -> list[Case]:
+    names = ["needle", "PyTorch, eager", "PyTorch, channels last", "PyTorch, compiled"]
+    return cases_of(names[: settings.pick(4, 2)], builds, settings)
+
+
+def traffic(piece: str) -> float:
+    """Bytes that must move."""
+    name, _, size = piece.rpartition(", ")
+    if name.endswith(" step"):
+        return OPTIMIZERS[name.removesuffix(" step")] * dict(PARAMETERS)[size] * 512 * 512 * 9 * 4
+    return OPERATIONS[name].passes * BATCHES[size] * CHANNELS * SIDE * SIDE * 4
+
+
+def tables(result: Result, limits: Result | None) -> list[str]:
+    words = (
+        "Large: arrays of 34 MB (parameters of 198 MB); small: of 1 MB (9 MB). Rates count each "
+        "pass over the arrays that cannot be saved; the limit is that of a[i] = b[i] + s c[i] on "
+        "arrays of that size."
+    )
+    return [words, "", *t.pieces_table("operation", result, limits, moved=traffic)]
+
+
+def targets(result: Result, limits: Result | None) -> list[Target]:
+    name = f"memory-bound operations, {t.threads_of(result)}, the least of all"
+    return [t.least(name, result, GOAL)]

@@ -1,0 +1,145 @@
+"""Whole training steps: forward, backward and SGD with momentum; and their peak of memory."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+import needle
+from apps.bench.data.case import Case, Subject
+from apps.bench.data.harness import Result
+from apps.bench.data.target import Target, short, table
+
+from . import tables as t
+from .flops import training_flops
+from .pieces import Build, case_of, cases_of
+from .settings import Settings
+from .sides import CONTESTANTS, NUMPY, OURS, Side, Step
+
+MEMORY_GOAL = 0.8
+PEERS = ("PyTorch, eager", "PyTorch, channels last", "PyTorch, compiled")
+MEGA = 1e6
+
+
+@dataclass(frozen=True)
+class ModelStudy:
+    """One model. goal: of the ratio of speeds. batches: where the command line says nothing."""
+
+    model: str
+    title: str
+    goal: float
+    batches: tuple[int, ...] = (128,)
+    channels: int = 3
+    numpy: bool = False
+
+    @property
+    def TITLE(self) -> str:  # as the modules of other studies have it
+        return f"Training step of {self.title}, float32"
+
+    def cases(self, settings: Settings) -> list[Case]:
+        """Steps in turns, then memory in processes that do nothing else."""
+        capturing = OURS if hasattr(needle, "capture") else OURS[:1]
+        ours = [*capturing, *([NUMPY] if self.numpy else [])]
+        names = [*ours, *PEERS[: settings.pick(3, 1)]]
+        memory = [
+            self._memory_case(name, batch, settings)
+            for batch in self._batches(settings)
+            for name in (OURS[0], *PEERS[: settings.pick(2, 0)])
+        ]
+        return cases_of(names, self._builds, settings) + memory
+
+    def tables(self, result: Result, limits: Result | None) -> list[str]:
+        """Times, then memory."""
+        lines = t.pieces_table("images", result, limits, flops=self._flops)
+        rows = []
+        for name, outcome in result.outcomes.items():
+            if "peak" in outcome.values:
+                cells = [short(outcome.median(key) / MEGA) for key in ("loaded", "peak")]
+                rows.append((name, *cells))
+        head = ("memory of a process, MB", "library and data", "peak of three steps")
+        return [*lines, *(table(head, rows) if rows else [])]
+
+    def targets(self, result: Result, limits: Result | None) -> list[Target]:
+        """Speed and memory at each batch size."""
+        found = []
+        for piece in t.pieces_of(result):
+            name = f"{self.title}, batch {piece}, {t.threads_of(result)}"
+            found.append(t.least(name, result, self.goal, [piece]))
+            mine = result.median(memory_name(OURS[0], piece), "peak")
+            peers = [result.median(memory_name(peer, piece), "peak") for peer in PEERS[:2]]
+            other = min((peak for peak in peers if peak == peak), default=float("nan"))
+            words = [f"{short(peak / MEGA)} MB" for peak in (mine, other)]
+            found.append(
+                Target(f"peak memory, {name}", mine / other, MEMORY_GOAL, *words, at_most=True)
+            )
+        return found
+
+    def _batches(self, settings: Settings) -> tuple[int, ...]:
+        return settings.batches or settings.pick(self.batches, (2,))
+
+    def _builds(self, settings: Settings) -> dict[str, Build]:
+        return {str(n): partial(self._step, batch=n) for n in self._batches(settings)}
+
+    def _step(self, side: Side, batch: int) -> Step:
+        random = np.random.default_rng(0)
+        images = random.standard_normal((batch, self.channels, 32, 32), np.float32)
+        labels = random.integers(0, 10, batch)
+        model = side.model(self.model)
+        return side.training_step(model, side.images(images), side.tensor(labels))
+
+    def _memory_case(self, name: str, batch: int, settings: Settings) -> Case:
+        def open_it(given: Settings) -> Subject:
+            side = CONTESTANTS[name](given.threads)
+            subject = Idle()
+            subject.first = {"loaded": peak_memory()}
+            step = self._step(side, batch)
+            for _ in range(3):
+                step()
+            subject.first["peak"] = peak_memory()
+            return subject
+
+        title = memory_name(name, str(batch))
+        return case_of(title, name, open_it, settings, group=f"memory, {batch}", rounds=1)
+
+    def _flops(self, piece: str) -> float:
+        return training_flops(self.model, self.channels) * int(piece)
+
+
+class Idle(Subject):
+    """All that it says was measured as it opened."""
+
+    def run(self, witness: bool) -> dict[str, float]:
+        return {}
+
+
+def memory_name(contestant: str, batch: str) -> str:
+    """The case's name."""
+    return f"{contestant}, batch {batch}"
+
+
+def peak_memory() -> float:
+    """The most bytes that this process has held so far."""
+    status = Path("/proc/self/status")
+    if status.is_file():
+        lines = status.read_text(encoding="utf-8").splitlines()
+        return next(float(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+    import resource  # macOS, where it counts bytes
+
+    scale = 1 if sys.platform == "darwin" else 1024
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale)
+
+
+STUDIES: dict[str, ModelStudy] = {
+    study.model: study
+    for study in (
+        ModelStudy("lenet5", "LeNet-5", 3.0, (64, 128), channels=1, numpy=True),
+        ModelStudy("resnet9", "ResNet9", 2.0, numpy=True),
+        ModelStudy("resnet20", "ResNet-20", 1.5, numpy=True),
+        ModelStudy("resnet18", "ResNet-18 (CIFAR stem)", 1.5),
+        ModelStudy("resnet50", "ResNet-50 (CIFAR stem)", 1.3),
+    )
+}

@@ -1,0 +1,90 @@
+"""What a user waits for: the import, the first training step of a program, one small operation."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from apps.bench.data.case import Calls, Case, Numbers, Subject
+from apps.bench.data.harness import Result
+from apps.bench.data.target import Target, short, spread, table
+
+from . import tables as t
+from .pieces import case_of
+from .settings import Settings
+from .sides import CONTESTANTS, is_peer
+
+TITLE = "Starting, and one small operation"
+CONTESTED = ("needle", "PyTorch, eager")
+KEYS = {
+    "import": "`import`, s",
+    "first step": "process start to the end of the first training step, s",
+    "small op": "a * b of ten numbers, gradient recorded, µs",
+}
+
+
+class Start(Subject):
+    """Programs of one library, run anew each time."""
+
+    def __init__(self, contestant: str, settings: Settings) -> None:
+        super().__init__()
+        self.contestant, self.settings = contestant, settings
+        self.module = "torch" if is_peer(contestant) else "needle"
+        side = CONTESTANTS[contestant](settings.threads)
+        a, b = (side.tensor(np.ones(10, np.float32), gradient=True) for _ in range(2))
+        self.small = Calls(lambda: a * b, least=settings.pick(0.05, 1e-3))
+
+    def run(self, witness: bool) -> Numbers:
+        if witness:
+            return {}
+        code = f"import time; t = time.perf_counter(); import {self.module}; "
+        importing = program("-c", code + "print(time.perf_counter() - t)")
+        started = time.perf_counter()
+        threads = str(self.settings.threads)
+        program("-m", "apps.bench.against.first_step", self.contestant, threads)
+        return {
+            "import": float(importing),
+            "first step": time.perf_counter() - started,
+            "small op": self.small.run(witness)["us"],
+        }
+
+
+def program(*arguments: str) -> str:
+    """What a Python program prints; bytecode may be cached, as it is for users."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return subprocess.check_output([sys.executable, *arguments], env=environment, text=True)
+
+
+def cases(settings: Settings) -> list[Case]:
+    def opener(name: str) -> Callable[[Settings], Subject]:
+        return lambda given: Start(name, given)
+
+    return [case_of(name, name, opener(name), settings) for name in CONTESTED]
+
+
+def tables(result: Result, limits: Result | None) -> list[str]:
+    rows = []
+    for key, words in KEYS.items():
+        found = [result.outcomes[name] for name in CONTESTED if name in result.outcomes]
+        rows.append((words, *(spread(each.median(key), each.span(key)) for each in found)))
+    return table(("", *CONTESTED), rows)
+
+
+def targets(result: Result, limits: Result | None) -> list[Target]:
+    threads, (ours, theirs) = t.threads_of(result), CONTESTED
+    found = []
+    for key, goal, unit in (("import", 0.25, "s"), ("small op", 5.0, "µs")):
+        values = [result.median(name, key) for name in CONTESTED]
+        words = [f"{short(value)} {unit}" if not math.isnan(value) else "–" for value in values]
+        name = f"{KEYS[key].partition(',')[0]}, {threads}"
+        found.append(Target(name, values[0], goal, *words, at_most=True, unit=unit))
+    ratio = result.ratio(ours, theirs, "first step")
+    words = [f"{short(result.median(name, 'first step'))} s" for name in CONTESTED]
+    name = f"first training step of a process, {threads}"
+    return [*found, Target(name, ratio, 0.2, *words, at_most=True)]

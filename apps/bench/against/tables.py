@@ -1,0 +1,146 @@
+"""From measured pieces to table rows and targets: the best of ours over the best of theirs."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+
+from apps.bench.data.harness import Result
+from apps.bench.data.target import Target, short, spread, table
+
+from .sides import NUMPY, OURS, is_peer
+
+Count = Callable[[str], float]
+
+
+def threads_of(result: Result) -> str:
+    """ "1 thread", from the study's full name."""
+    return result.study.rpartition(", ")[2]
+
+
+def pieces_of(result: Result) -> list[str]:
+    """In the order in which they were measured."""
+    outcome = result.outcomes.get(OURS[0])
+    return [name for name in (outcome.values if outcome else ()) if name != "pss"]
+
+
+def fastest(result: Result, names: Iterable[str], piece: str) -> str:
+    """The contestant with the least median; "" if none was measured."""
+    found = [(result.median(name, piece), name) for name in names]
+    return min(((value, name) for value, name in found if value == value), default=(0, ""))[1]
+
+
+def duel(result: Result, piece: str) -> tuple[str, str]:
+    """Our fastest and theirs."""
+    peers = [name for name in result.outcomes if is_peer(name)]
+    return fastest(result, OURS, piece), fastest(result, peers, piece)
+
+
+def ratios(result: Result, ours: str, theirs: str, piece: str) -> list[float]:
+    """Their time over ours, a round each: how many times as fast we are."""
+    if not ours or not theirs:
+        return []
+    mine, other = (result.outcomes[name].values.get(piece, []) for name in (ours, theirs))
+    return [b / a for a, b in zip(mine, other)]
+
+
+def median(values: Sequence[float]) -> float:
+    """nan where there are none."""
+    return statistics.median(values) if values else math.nan
+
+
+def pieces_table(
+    what: str,
+    result: Result,
+    limits: Result | None,
+    flops: Count | None = None,
+    moved: Count | None = None,
+) -> list[str]:
+    """A row a piece: each contestant's milliseconds, the ratio, the rate and its share."""
+    names = [
+        name
+        for name in result.outcomes
+        if any(p in result.outcomes[name].values for p in pieces_of(result))
+    ]
+    unit = "GFLOP/s" if flops else "GB/s"
+    head = [what, *(f"{name}, ms" for name in names), "times as fast", unit, "of the limit"]
+    rows = []
+    for piece in pieces_of(result):
+        ours, theirs = duel(result, piece)
+        found = ratios(result, ours, theirs, piece)
+        ratio = spread(median(found), (min(found), max(found))) if found else "–"
+        speed, share = rate(result, limits, piece, flops, moved)
+        times = [short(result.median(name, piece)) for name in names]
+        rows.append((piece, *times, ratio, short(speed), percent(share)))
+    return table(head, rows)
+
+
+def rate(
+    result: Result, limits: Result | None, piece: str, flops: Count | None, moved: Count | None
+) -> tuple[float, float]:
+    """Our best in units of 10^9 a second, and its share of the machine's limit."""
+    count = flops or moved
+    seconds = result.median(duel(result, piece)[0], piece) / 1e3
+    if count is None or not seconds > 0:
+        return math.nan, math.nan
+    key = "gflops" if flops else f"gbs {piece.rpartition(', ')[2]}"
+    speed = count(piece) / seconds / 1e9
+    return speed, speed / limit(limits, key)
+
+
+def limit(limits: Result | None, key: str) -> float:
+    """The best of all measurements of the machine's own limit."""
+    outcome = limits.outcomes.get("machine") if limits else None
+    values = outcome.values.get(key) if outcome else None
+    return max(values) if values else math.nan
+
+
+def percent(share: float) -> str:
+    """A dash for nan."""
+    return "–" if math.isnan(share) else f"{share:.0%}"
+
+
+def least(name: str, result: Result, goal: float, pieces: Sequence[str] | None = None) -> Target:
+    """The piece with the smallest ratio, as a target."""
+    found = []
+    for piece in pieces or pieces_of(result):
+        ours, theirs = duel(result, piece)
+        value = median(ratios(result, ours, theirs, piece))
+        if value == value:
+            words = [
+                f"{who.removeprefix('PyTorch, ')}: {short(result.median(who, piece))} ms"
+                for who in (ours, theirs)
+            ]
+            found.append((value, piece if len(pieces or "ab") > 1 else "", words))
+    if not found:
+        return Target(name, math.nan, goal, "–")
+    value, piece, (mine, other) = min(found)
+    return Target(name, value, goal, f"{piece}: {mine}" if piece else mine, other)
+
+
+def share_targets(
+    name: str, result: Result, limits: Result | None, flops: Count, goal: float
+) -> list[Target]:
+    """The smallest share of the arithmetic peak."""
+    shares = [
+        (share, piece)
+        for piece in pieces_of(result)
+        if not math.isnan(share := rate(result, limits, piece, flops, None)[1])
+    ]
+    title = f"{name}, {threads_of(result)}, share of the FMA peak, the least"
+    if not shares:
+        return [Target(title, math.nan, goal, "–")]
+    share, piece = min(shares)
+    return [Target(title, share, goal, piece, f"peak {short(limit(limits, 'gflops'))} GFLOP/s")]
+
+
+def backend_notes(result: Result) -> list[str]:
+    """How many times as fast as our NumPy backend."""
+    words = []
+    for piece in pieces_of(result):
+        ours = fastest(result, OURS, piece)
+        found = ratios(result, ours, NUMPY if NUMPY in result.outcomes else "", piece)
+        if found:
+            words.append(f"{piece}: {short(median(found))} ×")
+    return [f"Beside our NumPy backend: {'; '.join(words)}."] if words else []

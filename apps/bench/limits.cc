@@ -1,0 +1,107 @@
+// What this machine can do at most: fused multiply-adds a second, and bytes a second of
+// a[i] = b[i] + s * c[i] on large and on small arrays. Usage: limits THREADS [SECONDS a part].
+// Compiled for the machine itself by limits.py; prints one line of JSON.
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kBytes = 64;
+#elif defined(__AVX__)
+constexpr int kBytes = 32;
+#else
+constexpr int kBytes = 16;
+#endif
+constexpr int kLanes = kBytes / 4;
+constexpr int kChains = 12;  // enough to hide the latency of two units, and few enough registers
+typedef float Vector __attribute__((vector_size(kBytes)));
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Runs work(thread, repeat) on every thread, longer and longer until it takes `least` seconds;
+// the best seconds of one repeat out of a few tries.
+template <class Work>
+double best_seconds(int threads, double least, Work work) {
+  double best = 1e30;
+  for (long repeats = 1, tries = 0; tries < 5;) {
+    std::atomic<int> waiting{threads};
+    std::vector<double> seconds(threads);
+    std::vector<std::thread> team;
+    for (int t = 0; t < threads; ++t) {
+      team.emplace_back([&, t] {
+        --waiting;
+        while (waiting > 0) std::this_thread::yield();
+        const Clock::time_point start = Clock::now();
+        work(t, repeats);
+        seconds[t] = seconds_since(start);
+      });
+    }
+    for (std::thread& member : team) member.join();
+    double slowest = 0;
+    for (double each : seconds) slowest = each > slowest ? each : slowest;
+    if (slowest < least) {
+      repeats *= 2;
+      continue;
+    }
+    ++tries;
+    if (slowest / repeats < best) best = slowest / repeats;
+  }
+  return best;
+}
+
+volatile float sink;
+
+void multiply_add(long repeats) {
+  Vector sums[kChains], factor, term;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    factor[lane] = 0.9999f + sink * 0;
+    term[lane] = 1e-4f;
+  }
+  for (int i = 0; i < kChains; ++i) sums[i] = term;
+  for (long r = 0; r < repeats * 1000; ++r) {
+    for (int i = 0; i < kChains; ++i) sums[i] = sums[i] * factor + term;
+  }
+  float total = 0;
+  for (int i = 0; i < kChains; ++i) total += sums[i][0];
+  sink = total;
+}
+
+double gflops(int threads, double least) {
+  const double seconds = best_seconds(threads, least, [](int, long n) { multiply_add(n); });
+  return 2.0 * kLanes * kChains * 1000 * threads / seconds / 1e9;
+}
+
+// `bytes`: of each of the three arrays, over all threads.
+double gbs(int threads, double least, long bytes) {
+  const long n = bytes / 4 / threads;
+  std::vector<std::vector<float>> arrays(3 * threads, std::vector<float>(n, 1.0f));
+  const double seconds = best_seconds(threads, least, [&](int t, long repeats) {
+    float* a = arrays[3 * t].data();
+    const float *b = arrays[3 * t + 1].data(), *c = arrays[3 * t + 2].data();
+    for (long r = 0; r < repeats; ++r) {
+      const float s = 0.5f + sink * 0;
+      for (long i = 0; i < n; ++i) a[i] = b[i] + s * c[i];
+    }
+  });
+  return 3.0 * n * 4 * threads / seconds / 1e9;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const int threads = count > 1 ? std::atoi(arguments[1]) : 1;
+  const double least = count > 2 ? std::atof(arguments[2]) : 0.1;
+  std::printf("{\"gflops\": %.4g, \"gbs large\": %.4g, \"gbs small\": %.4g}\n",
+              gflops(threads, least), gbs(threads, least, 34L << 20),
+              gbs(threads, least, 1L << 20));
+  return 0;
+}

@@ -1,0 +1,39 @@
+"""The machine's measured limits: arithmetic and memory. Compiles and runs limits.cc."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("limits.cc")
+FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-pthread")
+
+
+def compiler() -> str | None:
+    """CXX, or the first of the usual names that is there."""
+    names = (os.environ.get("CXX"), "c++", "g++", "clang++")
+    return next((name for name in names if name and shutil.which(name)), None)
+
+
+def measure(threads: int, seconds: float = 0.1) -> dict[str, float]:
+    """gflops, "gbs large" and "gbs small" (GB/s of 34 MB and 1 MB arrays) on so many threads.
+
+    seconds: how long each of the samples takes at the least. RuntimeError without a compiler.
+    """
+    found = compiler()
+    if found is None:
+        raise RuntimeError("limits: needs a C++ compiler to measure the machine, found none")
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder, "limits")
+        built = subprocess.run(
+            [found, *FLAGS, str(SOURCE), "-o", str(program)], capture_output=True, text=True
+        )
+        if built.returncode:
+            raise RuntimeError(f"limits: {found} could not compile {SOURCE}: {built.stderr}")
+        run = [str(program), str(threads), str(seconds)]
+        limits: dict[str, float] = json.loads(subprocess.check_output(run, text=True))
+    return limits

@@ -1,0 +1,193 @@
+"""The comparison with PyTorch: its arithmetic, that every piece of work runs, that the page is
+drawn, and that a missing peer is a message."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from apps.bench import limits
+from apps.bench.against import __main__ as against
+from apps.bench.against import report, tables
+from apps.bench.against.flops import training_flops
+from apps.bench.against.pieces import Pieces
+from apps.bench.against.settings import Settings
+from apps.bench.against.sides import CONTESTANTS, Needle, is_peer
+from apps.bench.against.studies import STUDIES
+from apps.bench.data.case import Case
+from apps.bench.data.harness import Outcome, Result
+from needle.backend_selection import BACKEND
+
+ROOT = Path(__file__).parents[2]
+QUICK = Settings(quick=True, rounds=1)
+
+
+@pytest.fixture(autouse=True)
+def programs_find_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "python"), str(ROOT)]))
+
+
+def measured() -> Result:
+    """Made-up numbers: three rounds of one product and one that a peer did not finish."""
+    outcomes = {
+        "needle": {"64 × 64 × 64": [1.0, 2.0, 4.0], "8 × 8 × 8": [1.0] * 3, "pss": [9.0]},
+        "needle, NumPy backend": {"64 × 64 × 64": [3.0, 8.0]},
+        "PyTorch, eager": {"64 × 64 × 64": [2.0, 2.0, 2.0]},
+        "PyTorch, channels last": {"64 × 64 × 64": [3.0, 3.0, 3.0]},
+    }
+    found = {name: Outcome(name, values) for name, values in outcomes.items()}
+    return Result("matmul, 2 threads", found)
+
+
+def machine() -> Result:
+    return Result("limits, 2 threads", {"machine": Outcome("machine", {"gflops": [1.0, 2.0]})})
+
+
+def test_ratios_are_paired_and_against_the_fastest() -> None:
+    result = measured()
+    assert tables.pieces_of(result) == ["64 × 64 × 64", "8 × 8 × 8"]
+    assert tables.duel(result, "64 × 64 × 64") == ("needle", "PyTorch, eager")
+    assert tables.ratios(result, *tables.duel(result, "64 × 64 × 64"), "64 × 64 × 64") == [
+        2.0,
+        1.0,
+        0.5,
+    ]
+    assert tables.ratios(result, *tables.duel(result, "8 × 8 × 8"), "8 × 8 × 8") == []
+    assert tables.backend_notes(result) == ["Beside our NumPy backend: 64 × 64 × 64: 3.5 ×."]
+
+
+def test_rates_are_shares_of_the_best_measured_limit() -> None:
+    flops = STUDIES["matmul"].work
+    speed, share = tables.rate(measured(), machine(), "64 × 64 × 64", flops, None)
+    assert speed == pytest.approx(2 * 64**3 / 2e-3 / 1e9)
+    assert share == pytest.approx(speed / 2)
+    targets = STUDIES["matmul"].targets(measured(), machine())
+    assert (targets[0].value, targets[0].reached) == (1.0, True)
+    assert targets[1].value == pytest.approx(2 * 8**3 / 1e-3 / 1e9 / 2)
+
+
+def test_the_table_has_a_dash_where_nothing_was_measured() -> None:
+    lines = STUDIES["matmul"].tables(measured(), None)
+    assert lines[2].startswith("| 64 × 64 × 64 | 2 | 5.5 | 2 | 3 | 1 (0.5–2) |")
+    assert lines[3].startswith("| 8 × 8 × 8 | 1 | – | – | – | – |")
+
+
+def test_a_sample_is_milliseconds_of_a_call() -> None:
+    class Nothing:
+        def release(self) -> None:
+            pass
+
+    calls = []
+    pieces = Pieces(Nothing(), {"one": lambda side: lambda: calls.append(1)}, 1e-5)
+    assert pieces.run(True) == {}
+    numbers = pieces.run(False)
+    assert list(numbers) == ["one"] and 0 < numbers["one"] < 1e3
+
+
+def test_arithmetic_of_the_models_is_the_known_one() -> None:
+    assert training_flops("resnet20", 3) / 6 == pytest.approx(40.55e6, rel=0.01)
+    assert training_flops("lenet5", 1) == 6 * (117_600 + 240_000 + 48_000 + 10_080 + 840)
+
+
+def runs_here(case: Case) -> bool:
+    return not case.missing() and (BACKEND == "nd" or is_peer(case.name))
+
+
+@pytest.mark.parametrize("work", sorted(set(STUDIES) - {"start", "resnet50"}))
+def test_every_work_runs_for_each_contestant(work: str) -> None:
+    if work == "limits" and limits.compiler() is None:
+        pytest.skip("no C++ compiler")
+    cases = STUDIES[work].cases(QUICK)
+    result = Result(f"{work}, 1 thread")
+    for case in filter(runs_here, cases):
+        subject = case.open(QUICK)
+        outcome = result.outcomes[case.name] = Outcome(case.name)
+        outcome.add(subject.first)
+        outcome.add(subject.run(False))
+        assert all(value > 0 for values in outcome.values.values() for value in values)
+    if result.outcomes:
+        assert any("|" in line for line in STUDIES[work].tables(result, None))
+        assert all(t.row().count("|") == 7 for t in STUDIES[work].targets(result, None))
+
+
+@pytest.mark.skipif(BACKEND != "nd", reason="needs needle's own arrays")
+def test_both_sides_compute_the_same() -> None:
+    pytest.importorskip("torch")
+    random = np.random.default_rng(0)
+    x, weight, grad = (
+        random.standard_normal(shape).astype(np.float32)
+        for shape in ((2, 4, 6, 6), (8, 2, 3, 3), (2, 8, 3, 3))
+    )
+    geometry = {"stride": 2, "padding": 1, "groups": 2}
+    ours = Needle("cpu_numpy")
+    for name in ("PyTorch, eager", "PyTorch, channels last"):
+        theirs = CONTESTANTS[name](1)
+        for i, way in enumerate(("forward", "input gradient", "weight gradient")):
+            made: list[Any] = []
+            for side in (ours, theirs):
+                arguments = side.images(x), side.weight(weight), side.images(grad)
+                made.append(side.conv2d(way, *arguments, **geometry)())
+            theirs_alone = made[1] if i == 0 else made[1][i - 1]
+            np.testing.assert_allclose(made[0].numpy(), theirs_alone.numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(BACKEND != "nd", reason="needs needle's own arrays")
+def test_the_page_is_written_and_earlier_work_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "torch" else find(name)
+    )
+    earlier = measured()
+    against.write_results(tmp_path / "results.json", {earlier.study: earlier})
+    arguments = ["--quick", "--work", "matmul", "--threads", "1", "--out", str(tmp_path)]
+    assert against.main(arguments) == 0
+    said = capsys.readouterr().out
+    assert "torch is not installed: needle alone is measured" in said
+    page = (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
+    assert "## Matrix products, float32, 1 thread" in page
+    assert "## Matrix products, float32, 2 threads" in page
+    assert "PyTorch, eager: left out, needs torch, not installed" in page
+    assert "its numbers mean nothing" in page
+    assert "| matmul, 2 threads, the least of all sizes |" in page
+    if find("matplotlib"):
+        assert (tmp_path / "results.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_an_error_of_ours_fails_the_run_and_one_of_a_peer_does_not() -> None:
+    assert against.ours_failed(Outcome("needle", error="broken"))
+    assert not against.ours_failed(Outcome("PyTorch, compiled", error="no compiler"))
+    assert not against.ours_failed(Outcome("needle"))
+
+
+def test_works_stand_in_the_order_of_the_studies() -> None:
+    names = ["matmul, 2 threads", "lenet5, 2 threads", "matmul, 1 thread", "unknown, 1 thread"]
+    assert sorted(names, key=report.place) == [names[1], names[2], names[0], names[3]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--work", "resnet19"], "no work resnet19; there is lenet5"),
+        (["--threads", "0"], "must be 1 or more, got 0"),
+        (["--peer", "tensorflow"], "invalid choice: 'tensorflow'"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        against.parse(arguments)
+    assert words in capsys.readouterr().err
+
+
+def test_a_machine_without_compiler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "compiler", lambda: None)
+    with pytest.raises(RuntimeError, match="needs a C\\+\\+ compiler"):
+        limits.measure(1)
