@@ -5,7 +5,7 @@
 
 #include "core/kernel_table.h"
 #include "core/scratch.h"
-#include "gemm.h"
+#include "gemm_pack.h"
 
 namespace needle::cpu::NEEDLE_ISA {
 namespace {

@@ -1,6 +1,6 @@
-// The register-blocked product that matmul and conv2d share: packing and micro-kernels, as
-// templates on the element type. One source serves every instruction set through the compiler's
-// vector types; an instruction set is one row of Blocking below.
+// The register-blocked product that matmul and conv2d share: micro-kernels (here) and packing
+// (gemm_pack.h), as templates on the element type. One source serves every instruction set through
+// the compiler's vector types; an instruction set is one row of Blocking below.
 //
 // A micro-kernel keeps an MR x NR tile of the result in registers and walks along k: a row of NR
 // elements of B (two vectors) and MR scalars of A give MR*NR multiply-adds. Everything is in an
@@ -168,56 +168,6 @@ template <class T, int R, int V = 2>
     }
   }
   store_tile<T, R>(acc, out);
-}
-
-// An m x k block of A as panels of MR rows, each k x MR; missing rows are zeros.
-template <class T>
-void pack_a(const T* a, Index row_stride, Index k_stride, Index m, Index k, T* packed) {
-  constexpr int MR = Blocking<T>::MR;
-  for (Index i = 0; i < m; i += MR, packed += MR * k) {
-    const T* panel = a + i * row_stride;
-    const Index rows = smaller(MR, m - i);
-    if (rows == MR && row_stride == 1) {
-      for (Index p = 0; p < k; ++p)
-        std::memcpy(packed + p * MR, panel + p * k_stride, MR * sizeof(T));
-    } else if (rows == MR && k_stride == 1) {
-      for (Index p = 0; p < k; ++p) {
-#pragma GCC unroll 16
-        for (int r = 0; r < MR; ++r) packed[p * MR + r] = panel[r * row_stride + p];
-      }
-    } else {
-      for (Index p = 0; p < k; ++p) {
-        for (Index r = 0; r < MR; ++r) {
-          packed[p * MR + r] = r < rows ? panel[r * row_stride + p * k_stride] : T(0);
-        }
-      }
-    }
-  }
-}
-
-// A k x n block of B as panels of NR columns, each k x NR; missing columns are zeros.
-template <class T>
-void pack_b(const T* b, Index k_stride, Index column_stride, Index k, Index n, T* packed) {
-  constexpr Index NR = Blocking<T>::NR;
-  for (Index j = 0; j < n; j += NR, packed += NR * k) {
-    const T* panel = b + j * column_stride;
-    const Index columns = smaller(NR, n - j);
-    if (columns == NR && column_stride == 1) {
-      for (Index p = 0; p < k; ++p)
-        std::memcpy(packed + p * NR, panel + p * k_stride, NR * sizeof(T));
-    } else if (columns == NR) {
-      for (Index p = 0; p < k; ++p) {
-#pragma GCC unroll 8
-        for (Index c = 0; c < NR; ++c) packed[p * NR + c] = panel[c * column_stride + p * k_stride];
-      }
-    } else {
-      for (Index p = 0; p < k; ++p) {
-        for (Index c = 0; c < NR; ++c) {
-          packed[p * NR + c] = c < columns ? panel[c * column_stride + p * k_stride] : T(0);
-        }
-      }
-    }
-  }
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 // is cut depends on the shape alone, so the result does not depend on the number of threads.
 #include "core/scratch.h"
 #include "core/thread_pool.h"
-#include "gemm.h"
+#include "gemm_pack.h"
 #include "kernels.h"
 
 namespace needle::cpu::NEEDLE_ISA {

@@ -1,0 +1,123 @@
+// Packing for the micro-kernels of gemm.h: blocks of A and B as panels that are read front to back.
+// Any transposition or stride of an operand ends here.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "gemm.h"
+
+namespace needle::cpu::NEEDLE_ISA {
+namespace {
+
+// An m x k block of A as panels of MR rows, each k x MR; missing rows are zeros.
+template <class T>
+void pack_a(const T* a, Index row_stride, Index k_stride, Index m, Index k, T* packed) {
+  constexpr int MR = Blocking<T>::MR;
+  for (Index i = 0; i < m; i += MR, packed += MR * k) {
+    const T* panel = a + i * row_stride;
+    const Index rows = smaller(MR, m - i);
+    if (rows == MR && row_stride == 1) {
+      for (Index p = 0; p < k; ++p)
+        std::memcpy(packed + p * MR, panel + p * k_stride, MR * sizeof(T));
+    } else if (rows == MR && k_stride == 1) {
+      for (Index p = 0; p < k; ++p) {
+#pragma GCC unroll 16
+        for (int r = 0; r < MR; ++r) packed[p * MR + r] = panel[r * row_stride + p];
+      }
+    } else {
+      for (Index p = 0; p < k; ++p) {
+        for (Index r = 0; r < MR; ++r) {
+          packed[p * MR + r] = r < rows ? panel[r * row_stride + p * k_stride] : T(0);
+        }
+      }
+    }
+  }
+}
+
+// Lane l of the result is lane `Lane(l)` of a, or of b where Lane(l) >= W.
+template <class T, class Lane, int... L>
+[[gnu::always_inline]] inline Vector<T> shuffle(const Vector<T>& a, const Vector<T>& b, Lane lane,
+                                                std::integer_sequence<int, L...>) {
+#if __has_builtin(__builtin_shufflevector)
+  return __builtin_shufflevector(a, b, lane(L)...);
+#else  // gcc 11
+  using Lanes = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
+  return __builtin_shuffle(a, b, Vector<Lanes>{lane(L)...});
+#endif
+}
+
+// Exchanges the lanes of a whose number has bit S with those of b that have not: a move within each
+// vector and a blend, both of which are one instruction everywhere.
+template <class T, int S>
+[[gnu::always_inline]] inline void exchange(Vector<T>& a, Vector<T>& b) {
+  constexpr int W = Blocking<T>::W;
+  constexpr std::make_integer_sequence<int, W> lanes;
+  const Vector<T> up = shuffle<T>(b, b, [](int l) { return l ^ S; }, lanes);
+  const Vector<T> down = shuffle<T>(a, a, [](int l) { return l ^ S; }, lanes);
+  a = shuffle<T>(a, up, [](int l) { return l & S ? l + W : l; }, lanes);
+  b = shuffle<T>(down, b, [](int l) { return l & S ? l + W : l; }, lanes);
+}
+
+// W vectors of W lanes: rows become columns by exchanging blocks of W/2 lanes, of W/4, ... of 1.
+template <class T, int S = Blocking<T>::W / 2>
+[[gnu::always_inline]] inline void transpose(Vector<T> (&v)[Blocking<T>::W]) {
+  if constexpr (S > 0) {
+#pragma GCC unroll 16
+    for (Index i = 0; i < Blocking<T>::W; ++i) {
+      if ((i & S) == 0) exchange<T, S>(v[i], v[i + S]);
+    }
+    transpose<T, S / 2>(v);
+  }
+}
+
+// One panel whose columns lie along k: blocks of W x W are transposed in registers.
+template <class T>
+void pack_b_across(const T* b, Index column_stride, Index k, Index columns, T* packed) {
+  constexpr Index W = Blocking<T>::W, NR = Blocking<T>::NR;
+  for (Index half = 0; half < NR; half += W) {
+    Index p = 0;
+    for (; p + W <= k; p += W) {
+      Vector<T> block[W];
+#pragma GCC unroll 16
+      for (Index c = 0; c < W; ++c) {
+        block[c] = half + c < columns ? load(b + (half + c) * column_stride + p) : Vector<T>{};
+      }
+      transpose<T>(block);
+#pragma GCC unroll 16
+      for (Index r = 0; r < W; ++r) store<T>(packed + (p + r) * NR + half, block[r]);
+    }
+    for (; p < k; ++p) {
+      for (Index c = half; c < half + W; ++c) {
+        packed[p * NR + c] = c < columns ? b[c * column_stride + p] : T(0);
+      }
+    }
+  }
+}
+
+// A k x n block of B as panels of NR columns, each k x NR; missing columns are zeros.
+template <class T>
+void pack_b(const T* b, Index k_stride, Index column_stride, Index k, Index n, T* packed) {
+  constexpr Index NR = Blocking<T>::NR;
+  for (Index j = 0; j < n; j += NR, packed += NR * k) {
+    const T* panel = b + j * column_stride;
+    const Index columns = smaller(NR, n - j);
+    if (columns == NR && column_stride == 1) {
+      for (Index p = 0; p < k; ++p)
+        std::memcpy(packed + p * NR, panel + p * k_stride, NR * sizeof(T));
+    } else if (k_stride == 1) {
+      pack_b_across(panel, column_stride, k, columns, packed);
+    } else {
+      for (Index p = 0; p < k; ++p) {
+        for (Index c = 0; c < NR; ++c) {
+          packed[p * NR + c] = c < columns ? panel[c * column_stride + p * k_stride] : T(0);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace needle::cpu::NEEDLE_ISA
