@@ -6,5 +6,6 @@
 namespace needle::bindings {
 
 void bind_data(pybind11::module_& parent);
+void bind_images(pybind11::module_& data);  // its run_images
 
 }  // namespace needle::bindings

@@ -1,0 +1,45 @@
+// What the functions of the submodule `data` ask of their arguments. Errors are needle's;
+// translated makes them Python's.
+#pragma once
+
+#include <pybind11/numpy.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/check.h"
+
+namespace needle::bindings {
+
+using Integers = std::vector<std::int64_t>;
+
+template <class F>
+auto translated(F&& f) {
+  try {
+    return f();
+  } catch (const Error& error) {
+    throw pybind11::value_error(error.what());
+  }
+}
+
+// As Python writes it.
+std::string shape_of(const pybind11::array& array);
+
+// A Python integer modulo 2**64.
+std::uint64_t masked(const char* name, const pybind11::handle& value);
+
+// An int64 array of one axis, copied.
+Integers integers(const std::string& name, const pybind11::handle& value);
+
+void check_writeable(const std::string& op, const pybind11::array& out);
+
+// Rows of out are written by several threads: no two may share memory.
+void check_rows_apart(const std::string& op, const pybind11::array& out, std::int64_t row_bytes);
+
+// Whether each row, by the first axis, is C-contiguous.
+bool is_compact_row(const pybind11::array& array);
+
+std::int64_t row_bytes(const pybind11::array& array);
+
+}  // namespace needle::bindings
