@@ -1,5 +1,6 @@
 // run_images of the submodule `data`: a program of augmentation steps over a batch of images.
 #include <pybind11/numpy.h>
+#include <pybind11/stl.h>
 
 #include <cstring>
 #include <optional>
