@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-import needle
 from apps.bench.data.case import Case, Subject
 from apps.bench.data.harness import Result
 from apps.bench.data.target import Target, short, table
@@ -42,13 +41,12 @@ class ModelStudy:
 
     def cases(self, settings: Settings) -> list[Case]:
         """Steps in turns, then memory in processes that do nothing else."""
-        capturing = OURS if hasattr(needle, "capture") else OURS[:1]
-        ours = [*capturing, *([NUMPY] if self.numpy else [])]
+        ours = [*OURS, *([NUMPY] if self.numpy else [])]
         names = [*ours, *PEERS[: settings.pick(3, 1)]]
         memory = [
             self._memory_case(name, batch, settings)
             for batch in self._batches(settings)
-            for name in (OURS[0], *PEERS[: settings.pick(2, 0)])
+            for name in settings.pick((OURS[0], *PEERS[:2]), OURS[: int(self.numpy)])
         ]
         return cases_of(names, self._builds, settings) + memory
 
