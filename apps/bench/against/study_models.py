@@ -52,7 +52,7 @@ class ModelStudy:
 
     def tables(self, result: Result, limits: Result | None) -> list[str]:
         """Times, then memory."""
-        lines = t.pieces_table("images", result, limits, flops=self._flops)
+        lines = t.pieces_table("step", result, limits, flops=self._flops)
         rows = []
         for name, outcome in result.outcomes.items():
             if "peak" in outcome.values:
@@ -65,12 +65,12 @@ class ModelStudy:
         """Speed and memory at each batch size."""
         found = []
         for piece in t.pieces_of(result):
-            name = f"{self.title}, batch {piece}, {t.threads_of(result)}"
+            name = f"{self.title}, {piece}, {t.threads_of(result)}"
             found.append(t.least(name, result, self.goal, [piece]))
             mine = result.median(memory_name(OURS[0], piece), "peak")
             peers = [result.median(memory_name(peer, piece), "peak") for peer in PEERS[:2]]
             other = min((peak for peak in peers if peak == peak), default=float("nan"))
-            words = [f"{short(peak / MEGA)} MB" for peak in (mine, other)]
+            words = [f"{short(peak / MEGA)} MB" if peak == peak else "–" for peak in (mine, other)]
             found.append(
                 Target(f"peak memory, {name}", mine / other, MEMORY_GOAL, *words, at_most=True)
             )
@@ -80,7 +80,7 @@ class ModelStudy:
         return settings.batches or settings.pick(self.batches, (2,))
 
     def _builds(self, settings: Settings) -> dict[str, Build]:
-        return {str(n): partial(self._step, batch=n) for n in self._batches(settings)}
+        return {batch_name(n): partial(self._step, batch=n) for n in self._batches(settings)}
 
     def _step(self, side: Side, batch: int) -> Step:
         random = np.random.default_rng(0)
@@ -100,11 +100,11 @@ class ModelStudy:
             subject.first["peak"] = peak_memory()
             return subject
 
-        title = memory_name(name, str(batch))
+        title = memory_name(name, batch_name(batch))
         return case_of(title, name, open_it, settings, group=f"memory, {batch}", rounds=1)
 
     def _flops(self, piece: str) -> float:
-        return training_flops(self.model, self.channels) * int(piece)
+        return training_flops(self.model, self.channels) * int(piece.removeprefix("batch "))
 
 
 class Idle(Subject):
@@ -114,9 +114,14 @@ class Idle(Subject):
         return {}
 
 
-def memory_name(contestant: str, batch: str) -> str:
+def batch_name(batch: int) -> str:
+    """The piece's name."""
+    return f"batch {batch}"
+
+
+def memory_name(contestant: str, piece: str) -> str:
     """The case's name."""
-    return f"{contestant}, batch {batch}"
+    return f"{contestant}, {piece}"
 
 
 def peak_memory() -> float:
