@@ -21,7 +21,7 @@ CONFIGURE = $(CONFIGURE_CPP) \
 	-DPython_EXECUTABLE=$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 
 .DELETE_ON_ERROR:
-.PHONY: help train test test-torch soak lint bench bench-against bench-smoke bench-data sanitize clean distclean build
+.PHONY: help train test test-torch soak lint bench ladder bench-against bench-smoke bench-data sanitize clean distclean build
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | expand -t 16
@@ -113,6 +113,11 @@ sanitize: $(VENV)/.needle-test build  ## the C++ under address, undefined and th
 bench: $(VENV)/.needle-train build  ## a first impression of speed, on the screen
 	$(RUN) -m apps.bench $(ARGS)
 
+LADDER := $(BUILD)/apps/bench/gemm_ladder/gemm_ladder
+
+ladder: $(VENV)/.needle-train build  ## matrix products from three loops to our kernel, each step timed
+	$(RUN) -m apps.bench.gemm_ladder --program $(LADDER) --out $(BUILD)/gemm_ladder.png $(ARGS)
+
 bench-against: $(VENV)/.needle-train build  ## the comparison with PyTorch; apps/bench/RESULTS.md
 	$(RUN) -m apps.bench.against $(ARGS)
 
@@ -128,7 +133,7 @@ lint: $(VENV)/.needle-dev  ## ruff, mypy and clang-format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	find src tests/cpp -name '*.cc' -o -name '*.h' | xargs $(BIN)/clang-format --dry-run -Werror
+	find src tests/cpp apps/bench/gemm_ladder -name '*.cc' -o -name '*.h' | xargs $(BIN)/clang-format --dry-run -Werror
 
 clean:  ## what was built; the virtual environment stays (distclean removes it too)
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,54 @@
+// What every step of the ladder is: c (m x n) = a (m x k) @ b (k x n), all row-major without gaps.
+#pragma once
+
+#include <cstring>
+
+namespace ladder {
+
+struct Product {
+  long m, n, k;
+  const float *a, *b;
+  float* c;
+};
+
+void naive(const Product& x);
+void loop_order(const Product& x);
+void cache_blocks(const Product& x);
+void vectors(const Product& x);
+void register_tile(const Product& x);
+void packed_b(const Product& x);
+void packed_both(const Product& x);
+void production(const Product& x);
+
+// The vectors of the machine that this is compiled for.
+#if defined(__AVX512F__)
+inline constexpr long kLanes = 16;
+#elif defined(__AVX__)
+inline constexpr long kLanes = 8;
+#else
+inline constexpr long kLanes = 4;
+#endif
+typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
+
+inline Vector load(const float* p) {  // any alignment
+  Vector v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+inline void store(float* p, Vector v) { std::memcpy(p, &v, sizeof v); }
+
+inline long smaller(long a, long b) { return a < b ? a : b; }
+
+// Rows [i, i_end) and columns [j, j_end) of c as the definition has them: for the edges of steps
+// whose tiles do not divide the shape.
+inline void edge(const Product& x, long i, long i_end, long j_begin, long j_end) {
+  for (; i < i_end; ++i) {
+    for (long j = j_begin; j < j_end; ++j) {
+      float sum = 0;
+      for (long p = 0; p < x.k; ++p) sum += x.a[i * x.k + p] * x.b[p * x.n + j];
+      x.c[i * x.n + j] = sum;
+    }
+  }
+}
+
+}  // namespace ladder

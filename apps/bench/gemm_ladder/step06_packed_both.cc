@@ -1,0 +1,46 @@
+// Step 06: packing a, too: the arrangement of BLIS. Blocks nest as the caches do: a panel of b in
+// the first, a block of MC rows of a in the second, as many panels of b as the third may hold. Each
+// copy is used many times: a's by all columns, b's by all rows.
+//
+// Packing a costs some ten cycles for six elements, which only many columns repay: below some
+// hundred, step 05 is faster, and the library chooses.
+#include <vector>
+
+#include "cpu/gemm_pack.h"
+#include "step.h"
+
+namespace {
+
+using namespace needle::cpu::NEEDLE_ISA;
+using B = Blocking<float>;
+
+// A block of rows against all panels of one slice of b.
+void multiply(long m, long n, long k, const float* a, const float* b, float* c, long stride,
+              bool add) {
+  for (long j = 0; j < n; j += B::NR) {
+    for (long i = 0; i < m; i += B::MR) {
+      packed_tile<float>(
+          k, a + i * k, b + j * k, B::NR,
+          {c + i * stride + j, stride, 1, smaller(B::MR, m - i), smaller(B::NR, n - j), add});
+    }
+  }
+}
+
+}  // namespace
+
+void ladder::packed_both(const Product& x) {
+  std::vector<float> b(static_cast<std::size_t>(B::KC * B::NC));
+  std::vector<float> a(static_cast<std::size_t>((B::MC + B::MR) * B::KC));
+  for (long j = 0; j < x.n; j += B::NC) {
+    const long n = smaller(B::NC, x.n - j);
+    for (long p = 0; p < x.k; p += B::KC) {
+      const long k = smaller(B::KC, x.k - p);
+      pack_b(x.b + p * x.n + j, x.n, 1, k, n, b.data());
+      for (long i = 0; i < x.m; i += B::MC) {
+        const long m = smaller(B::MC, x.m - i);
+        pack_a(x.a + i * x.k + p, x.k, 1, m, k, a.data());
+        multiply(m, n, k, a.data(), b.data(), x.c + i * x.n + j, x.n, p > 0);
+      }
+    }
+  }
+}

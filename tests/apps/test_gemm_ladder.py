@@ -1,0 +1,43 @@
+"""The ladder's table and picture; that its steps agree is a C++ test (gemm_ladder check)."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from apps.bench.gemm_ladder import __main__ as ladder
+
+PROGRAM = """#!/bin/sh
+echo '{"peak": 4e9, "memory": 1e9}'
+echo '{"step": "00 naive", "threads": 1, "seconds": 0.002, "intensity": 0.25}'
+echo '{"step": "08 threads", "threads": 2, "seconds": 0.00025, "intensity": 2}'
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    file = tmp_path / "ladder"
+    file.write_text(PROGRAM)
+    file.chmod(file.stat().st_mode | stat.S_IXUSR)
+    return file
+
+
+def test_rates_and_shares_of_the_peak_of_all_threads(program: Path) -> None:
+    limits, rows = ladder.run(program, 100, 2)
+    assert limits == {"peak": 4.0, "memory": 1.0}
+    assert ladder.table(rows)[2:] == [
+        "| 00 naive | 2 | 1 | 1 | 25% |",
+        "| 08 threads | 0.25 | 8 | 8 | 100% |",
+    ]
+
+
+def test_the_roofline_is_drawn(
+    program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "roofline.png"
+    ladder.main(["--program", str(program), "--out", str(picture)])
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert str(picture) in capsys.readouterr().out
