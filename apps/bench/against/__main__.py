@@ -62,6 +62,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--batch", type=_counts, help="of the training steps (default: each model's own)")
     add("--rounds", type=int, help="5 by default")
     add("--quick", action="store_true", help="everything tiny: does it run?")
+    add("--eager", action="store_true", help="leave out torch.compile, which is slow to warm up")
     add("--out", type=Path, default=HERE, help="where the page is written")
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or (1 if options.quick else 5)
@@ -78,6 +79,8 @@ def measured(work: str, settings: Settings) -> Result:
     result.notes.append(f"Measured {datetime.date.today()}, {settings.rounds} rounds.")
     if load > BUSY:
         result.notes.append(f"**The machine was shared**: load {load:.1f} before it began.")
+    if not settings.compiled:
+        result.notes.append("torch.compile was left out (`--eager`).")
     if settings.quick:
         result.notes.append("**A quick run on tiny work: its numbers mean nothing.**")
     _say(f"{result.study}: {time.perf_counter() - started:.0f} s")

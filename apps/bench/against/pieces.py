@@ -9,7 +9,7 @@ from typing import Any
 from apps.bench.data.case import Case, Numbers, Subject
 
 from .settings import Settings
-from .sides import CONTESTANTS, NUMPY, Side, Step, is_peer
+from .sides import COMPILED, CONTESTANTS, NUMPY, Side, Step, is_peer
 
 Build = Callable[[Side], Step]
 
@@ -56,7 +56,7 @@ def _seconds(step: Step, calls: int) -> float:
 def cases_of(
     names: Sequence[str], builds: Callable[[Settings], dict[str, Build]], settings: Settings
 ) -> list[Case]:
-    """A case for each contestant; the slow NumPy backend has two rounds at the most."""
+    """A case for each contestant that takes part; the slow NumPy backend has two rounds at most."""
 
     def opener(name: str) -> Callable[[Settings], Subject]:
         def open_it(given: Settings) -> Subject:
@@ -69,6 +69,7 @@ def cases_of(
     return [
         case_of(name, name, opener(name), settings, rounds=slow if name == NUMPY else None)
         for name in names
+        if settings.compiled or name != COMPILED
     ]
 
 

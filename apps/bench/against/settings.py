@@ -11,7 +11,7 @@ from apps.bench.data.settings import RunSettings
 class Settings(RunSettings):
     """threads: of every library. batches: of the training steps, None for each model's own.
 
-    peer: the library beside ours.
+    peer: the library beside ours. compiled: with torch.compile, which takes minutes to warm up.
     """
 
     STUDIES = "apps.bench.against.studies"
@@ -21,6 +21,7 @@ class Settings(RunSettings):
     quick: bool = False
     rounds: int = 5
     peer: str = "torch"
+    compiled: bool = True
 
     def environment(self) -> dict[str, str]:
         """Holds all libraries of a contestant to ``threads``."""

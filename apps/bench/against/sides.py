@@ -229,13 +229,14 @@ class Torch:
         gc.collect()
 
 
+COMPILED = "PyTorch, compiled"
 CONTESTANTS: dict[str, Callable[[int], Side]] = {
     "needle": lambda threads: Needle(),
     "needle, captured": lambda threads: Needle(captured=True),
     "needle, NumPy backend": lambda threads: Needle("cpu_numpy"),
     "PyTorch, eager": lambda threads: Torch("eager", threads),
     "PyTorch, channels last": lambda threads: Torch("channels last", threads),
-    "PyTorch, compiled": lambda threads: Torch("compiled", threads),
+    COMPILED: lambda threads: Torch("compiled", threads),
 }
 """Name -> the side, made with a number of threads."""
 

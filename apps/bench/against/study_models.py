@@ -17,10 +17,10 @@ from . import tables as t
 from .flops import training_flops
 from .pieces import Build, case_of, cases_of
 from .settings import Settings
-from .sides import CONTESTANTS, NUMPY, OURS, Side, Step
+from .sides import COMPILED, CONTESTANTS, NUMPY, OURS, Side, Step
 
 MEMORY_GOAL = 0.8
-PEERS = ("PyTorch, eager", "PyTorch, channels last", "PyTorch, compiled")
+PEERS = ("PyTorch, eager", "PyTorch, channels last", COMPILED)
 MEGA = 1e6
 
 
