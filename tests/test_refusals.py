@@ -16,6 +16,11 @@ from needle.errors import DeviceError, DTypeError, GraphError, ShapeError
 CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "text": (lambda: ndl.Tensor("abc"), DTypeError, "array: elements must be bool, integers"),
     "objects": (lambda: ndl.Tensor([None]), DTypeError, "got object from list"),
+    "an item of a list": (
+        lambda: ndl.tuple_get_item([ndl.Tensor(1.0)], 0),
+        TypeError,
+        "tuple_get_item: value must be a TensorTuple, got list",
+    ),
     "complex": (lambda: ndl.Tensor(np.ones(2, complex)), DTypeError, "got complex128"),
     "rows of different lengths": (lambda: ndl.Tensor([[1], [2, 3]]), ValueError, "inhomogeneous"),
     "a negative size": (lambda: init.rand(-1), ShapeError, "rand: sizes must not be negative"),

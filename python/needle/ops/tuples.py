@@ -65,6 +65,11 @@ class _Zeros(Tensor):
 @op(TupleGetItem)
 def tuple_get_item(value: TensorTuple, index: int) -> Tensor:
     """Item ``index`` of ``value``; of a tuple just made, the tensor that was put in."""
+    if not isinstance(value, TensorTuple):
+        raise TypeError(
+            f"tuple_get_item: value must be a TensorTuple, got {type(value).__name__}; make it one "
+            "with make_tuple(*tensors), or index it as it is"
+        )
     if value.items is not None:
         return value.items[index]
     return TupleGetItem(index)(value)
