@@ -242,6 +242,12 @@ void check_convolution(const char* op, const View& x, const View& weight, const 
 void conv2d(In x, In weight, Out out, const Conv2dParams& params) {
   check_convolution("conv2d", x, weight, out, params);
 }
+void conv2d_bias(In x, In weight, In bias, Out out, const Conv2dParams& params) {
+  check_convolution("conv2d_bias", x, weight, out, params);
+  check_same_dtype("conv2d_bias", x, bias);
+  check_rank("conv2d_bias", bias, 1);
+  check_size("conv2d_bias", bias, 0, weight.shape[3]);
+}
 void conv2d_input_grad(In grad, In weight, Out x_grad, const Conv2dParams& params) {
   check_convolution("conv2d_input_grad", x_grad, weight, grad, params);
 }
@@ -311,6 +317,7 @@ KernelTable make_rules() {
   rules.avg_pool2d = avg_pool2d;
   rules.avg_pool2d_grad = avg_pool2d_grad;
   rules.conv2d = conv2d;
+  rules.conv2d_bias = conv2d_bias;
   rules.conv2d_input_grad = conv2d_input_grad;
   rules.conv2d_weight_grad = conv2d_weight_grad;
   rules.one_hot = one_hot;

@@ -69,6 +69,7 @@ using Out = const View&;  // the view is const, the memory it shows is written
   ROW(avg_pool2d, (In x, Out out, const Pool2dParams& params))                                  \
   ROW(avg_pool2d_grad, (In grad, Out x_grad, const Pool2dParams& params))                       \
   ROW(conv2d, (In x, In weight, Out out, const Conv2dParams& params))                           \
+  ROW(conv2d_bias, (In x, In weight, In bias, Out out, const Conv2dParams& params))             \
   ROW(conv2d_input_grad, (In grad, In weight, Out x_grad, const Conv2dParams& params))          \
   ROW(conv2d_weight_grad, (In grad, In x, Out weight_grad, const Conv2dParams& params))         \
   ROW(gather, (In a, In index, Out out))                                                        \

@@ -5,8 +5,8 @@
 //
 // The input gradient is the same product on the output gradient: input pixels whose coordinates
 // agree modulo the stride are one grid, which sees through those taps alone that reach it.
-// Few channels, or channels that are not neighbours, are first copied into patches, a chunk of
-// pixels at a time.
+// A bias is where the sums begin. Few channels, or channels that are not neighbours, are first
+// copied into patches, a chunk of pixels at a time.
 #include "conv_planes.h"
 #include "core/thread_pool.h"
 #include "depthwise.h"
@@ -76,11 +76,11 @@ Rows<T> copy_patches(const TapProduct<T>& p, Index begin, Index end, T* patches,
   return {1, depth, pointers};
 }
 
-// Pixels [0, pixels) times the panels of columns [first, last), runs in slices that keep a panel's
-// part in L1.
+// Pixels [0, pixels) times the panels of columns [first, last), overwriting or added to what is
+// there; runs in slices that keep a panel's part in L1.
 template <class T>
 void multiply_rows(const Rows<T>& rows, Index pixels, const T* packed, Index first, Index last,
-                   T* out, Index pixel_stride) {
+                   T* out, Index pixel_stride, bool add) {
   constexpr int MR = Blocking<T>::MR;
   constexpr Index NR = Blocking<T>::NR;
   const Index slice = larger(1, Blocking<T>::KC / larger(rows.length, 1));
@@ -92,7 +92,7 @@ void multiply_rows(const Rows<T>& rows, Index pixels, const T* packed, Index fir
       for (Index i = 0; i < pixels; i += MR) {
         rows_tile<T, MR>(runs, rows.length, rows.tile(i / MR) + run * MR, 1, panel, NR,
                          {out + i * pixel_stride + j, pixel_stride, 1, smaller(MR, pixels - i),
-                          smaller(NR, last - j), run > 0});
+                          smaller(NR, last - j), add || run > 0});
       }
     }
     run += runs;
@@ -119,6 +119,15 @@ void scatter_rows(const TapProduct<T>& p, Index begin, Index end, const T* rows,
   }
 }
 
+// The rows of results begin with the bias, if there is one.
+template <class T>
+void set_bias(const T* bias, Index pixels, Index first, Index last, T* out, Index pixel_stride) {
+  if (bias == nullptr) return;
+  for (Index at = 0; at < pixels; ++at, out += pixel_stride) {
+    for (Index o = first; o < last; ++o) out[o] = bias[o];
+  }
+}
+
 template <class T>
 void run_chunk(const TapProduct<T>& p, Index begin, Index end, Index first, Index last,
                const T* packed, const T* zeros) {
@@ -129,14 +138,13 @@ void run_chunk(const TapProduct<T>& p, Index begin, Index end, Index first, Inde
   const Rows<T> rows = copies
                            ? copy_patches(p, begin, end, patches.as<T>(), pointers.as<const T*>())
                            : point_at_channels(p, begin, end, zeros, pointers.as<const T*>());
-  if (is_linear(p.out)) {
-    multiply_rows(rows, end - begin, packed, first, last, p.out.data + begin * p.out.column_stride,
-                  p.out.column_stride);
-    return;
-  }
-  const Scratch aside(bytes_for<T>((end - begin) * outputs));
-  multiply_rows(rows, end - begin, packed, first, last, aside.as<T>(), outputs);
-  scatter_rows(p, begin, end, aside.as<const T>(), first, last);
+  const bool linear = is_linear(p.out);
+  const Scratch aside(bytes_for<T>(linear ? 0 : (end - begin) * outputs));
+  T* out = linear ? p.out.data + begin * p.out.column_stride : aside.as<T>();
+  const Index pixel_stride = linear ? p.out.column_stride : outputs;
+  set_bias(p.bias, end - begin, first, last, out, pixel_stride);
+  multiply_rows(rows, end - begin, packed, first, last, out, pixel_stride, p.bias != nullptr);
+  if (!linear) scatter_rows(p, begin, end, aside.as<const T>(), first, last);
 }
 
 // Whether vectors of pixels cost less than vectors of output channels.
@@ -183,22 +191,33 @@ void run_product(const TapProduct<T>& p) {
 }
 
 template <class T>
-void forward(const View& x, const View& weight, const View& out, const Conv2dParams& params) {
+void forward(const View& x, const View& weight, const T* bias, const View& out,
+             const Conv2dParams& params) {
   const Image<const T> source = image_of<const T>(x);
   const Image<T> target = image_of<T>(out);
   const Grid grid{target.images, target.height, target.width, params.stride};
   const Scratch taps(bytes_for<Tap>(weight.shape[0] * weight.shape[1]));
   const Index count = forward_taps(weight, params, taps.as<Tap>());
   if (is_depthwise(weight, params.groups)) {
-    return depthwise(source, target, grid, taps.as<Tap>(), count, weight);
+    return depthwise(source, target, grid, taps.as<Tap>(), count, weight, bias);
   }
   const Index inputs = weight.shape[2], outputs = weight.shape[3] / params.groups;
   for (Index g = 0; g < params.groups; ++g) {
     run_product<T>({source.group(g * inputs, inputs), target.group(g * outputs, outputs), grid,
                     taps.as<Tap>(), count,
                     data_of<const T>(weight) + g * outputs * weight.strides[3], weight.strides[2],
-                    weight.strides[3]});
+                    weight.strides[3], bias != nullptr ? bias + g * outputs : nullptr});
   }
+}
+
+template <class T>
+void forward_with_bias(const View& x, const View& weight, const View& bias, const View& out,
+                       const Conv2dParams& params) {
+  const Scratch values(bytes_for<T>(bias.shape[0]));
+  for (Index o = 0; o < bias.shape[0]; ++o) {
+    values.as<T>()[o] = data_of<const T>(bias)[o * bias.strides[0]];
+  }
+  forward<T>(x, weight, values.as<const T>(), out, params);
 }
 
 // ---- input gradient ----------------------------------------------------------------------------
@@ -244,7 +263,7 @@ void phase_gradient(const Image<const T>& source, const Image<T>& target, const 
                     const Conv2dParams& params, const Tap* taps, Index count) {
   const Grid grid{target.images, target.height, target.width, {1, 1}};
   if (is_depthwise(weight, params.groups)) {
-    return depthwise(source, target, grid, taps, count, weight);
+    return depthwise<T>(source, target, grid, taps, count, weight, nullptr);
   }
   const Index inputs = weight.shape[3] / params.groups, outputs = weight.shape[2];
   for (Index g = 0; g < params.groups; ++g) {
@@ -271,8 +290,15 @@ void input_gradient(const View& grad, const View& weight, const View& x_grad,
 }  // namespace
 
 void conv2d(In x, In weight, Out out, const Conv2dParams& params) {
-  with_float(out.dtype,
-             [&](auto tag) { forward<typename decltype(tag)::type>(x, weight, out, params); });
+  with_float(out.dtype, [&](auto tag) {
+    forward<typename decltype(tag)::type>(x, weight, nullptr, out, params);
+  });
+}
+
+void conv2d_bias(In x, In weight, In bias, Out out, const Conv2dParams& params) {
+  with_float(out.dtype, [&](auto tag) {
+    forward_with_bias<typename decltype(tag)::type>(x, weight, bias, out, params);
+  });
 }
 
 void conv2d_input_grad(In grad, In weight, Out x_grad, const Conv2dParams& params) {

@@ -146,12 +146,13 @@ void pack_plane_weights(const TapProduct<T>& p, Index height, T* packed) {
 // Rows of results (one an output channel) into the grid's rows [row, row + rows) of image n.
 template <class T>
 void write_band(const Image<T>& out, const PlaneLayout& layout, Index n, Index row, Index rows,
-                const T* results, Index row_size) {
+                const T* results, Index row_size, const T* bias) {
   for (Index i = 0; i < rows; ++i, results += layout.pitch) {
     for (Index o = 0; o < out.channels; ++o) {
       T* to = out.at(n, row + i, 0) + o * out.channel_stride;
       const T* from = results + o * row_size;
-      for (Index j = 0; j < out.width; ++j) to[j * out.column_stride] = from[j];
+      const T add = bias != nullptr ? bias[o] : T(0);
+      for (Index j = 0; j < out.width; ++j) to[j * out.column_stride] = from[j] + add;
     }
   }
 }
@@ -182,7 +183,7 @@ void run_planes(const TapProduct<T>& p) {
                results.as<T>() + o * row_size + at, row_size);
         }
       }
-      write_band(p.out, layout, n, row, rows, results.as<const T>(), row_size);
+      write_band(p.out, layout, n, row, rows, results.as<const T>(), row_size, p.bias);
     }
   });
 }

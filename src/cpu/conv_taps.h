@@ -138,7 +138,7 @@ void copy_patch(const Image<const T>& image, const Grid& grid, const Pixel& pixe
   }
 }
 
-// out[pixel] = sum over taps and channels of source * weight.
+// out[pixel] = sum over taps and channels of source * weight, plus the bias.
 template <class T>
 struct TapProduct {
   Image<const T> source;
@@ -148,6 +148,7 @@ struct TapProduct {
   Index tap_count;
   const T* weight;  // element (c, o) of a tap at tap.weight + c * input_stride + o * output_stride
   Index input_stride, output_stride;
+  const T* bias = nullptr;  // if any, of each output channel, side by side
 
   Index depth() const { return tap_count * source.channels; }
 };

@@ -17,6 +17,7 @@ namespace {
   ROW(scatter_add)        \
   ROW(matmul)             \
   ROW(conv2d)             \
+  ROW(conv2d_bias)        \
   ROW(conv2d_input_grad)  \
   ROW(conv2d_weight_grad) \
   ROW(batch_norm)         \

@@ -89,18 +89,21 @@ template <class T>
 void transform_output(const Winograd<T>& w, Index begin, Index end, const T* sums) {
   constexpr Index W = Blocking<T>::W;
   const Image<T>& out = w.product.out;
+  const T* biases = w.product.bias;
   for (Index tile = begin; tile < end; ++tile, sums += w.sums_size) {
     const TileAt at = tile_at(w.source, tile);
     const Index rows = out.height - at.row, columns = out.width - at.column;
     T* corner = out.at(at.n, at.row, at.column);
     for (Index o = 0; o < w.outputs(); o += W) {
       T* to = corner + o * out.channel_stride;
+      const Vector<T> bias =
+          biases != nullptr ? load_part(biases + o, 1, w.outputs() - o) : Vector<T>{};
       both_ways<T, 6, 4, output_step<T>>(
           [&](int i, int j) { return load(sums + o + (i * kSeenSide + j) * w.sums_step); },
           [&](int i, int j, const Vector<T>& y) {
             if (i >= rows || j >= columns) return;
-            store_part(y, to + i * out.row_stride + j * out.column_stride, out.channel_stride,
-                       w.outputs() - o);
+            store_part(y + bias, to + i * out.row_stride + j * out.column_stride,
+                       out.channel_stride, w.outputs() - o);
           });
     }
   }
@@ -155,6 +158,7 @@ void run_winograd(const TapProduct<T>& p) {
     TapProduct<T> some = p;
     some.out = p.out.group(o, smaller(part, p.out.channels - o));
     some.weight += o * p.output_stride;
+    if (p.bias != nullptr) some.bias += o;
     run_part(some, zeros.data());
   }
 }

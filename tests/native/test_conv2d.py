@@ -49,6 +49,7 @@ CASES = [
     Case((2, 6, 5, 40), (1, 1), 8, (2, 2), groups=2),
     Case((3, 6, 5, 8), (3, 3), 8, padding=(1, 1), groups=8),  # depthwise
     Case((2, 6, 5, 70), (3, 3), 70, (2, 2), (1, 1), groups=70),
+    Case((2, 7, 19, 40), (3, 2), 40, (1, 2), (1, 1), (1, 2), groups=40),  # some pixels at once
     Case((1, 6, 6, 4), (3, 3), 8, padding=(1, 1), groups=4),  # two filters a channel
     Case((1, 4, 4, 2), (2, 2), 4, (3, 3)),  # the stride jumps over pixels
     Case((1, 3, 3, 2), (2, 2), 4, padding=(3, 3)),  # windows of padding alone
@@ -116,11 +117,15 @@ def operands(case: Case, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray
 @pytest.mark.usefixtures("algorithm")
 def test_forward(kernels: Any, case: Case, dtype: str) -> None:
     x, weight, _ = operands(case, dtype)
+    bias = np.random.default_rng(1).standard_normal(case.outputs).astype(dtype)
     seen, filters = split(patches(case, x), case.groups), split(weight, case.groups)
     parts = [np.einsum("nhwijc,ijco->nhwo", s, f) for s, f in zip(seen, filters, strict=True)]
-    want = np.concatenate(parts, axis=-1)
-    for layout, (got,) in results(kernels.conv2d, (x, weight), [(case.out, dtype)], *case.settings):
+    want, outs = np.concatenate(parts, axis=-1), [(case.out, dtype)]
+    for layout, (got,) in results(kernels.conv2d, (x, weight), outs, *case.settings):
         close(got, want, 2e-6, layout)
+    call = kernels.conv2d_bias
+    for layout, (got,) in results(call, (x, weight, bias), outs, *case.settings):
+        close(got, want + bias, 2e-6, layout)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

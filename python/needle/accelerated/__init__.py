@@ -4,7 +4,7 @@ Functions over arrays (NDArray or ``numpy.ndarray``), images channels last. They
 no gradient graph; ``ops`` and ``optim`` call them. ``softmax.definition`` is the plain body.
 """
 
-from .convolution import conv2d, conv2d_input_grad, conv2d_weight_grad
+from .convolution import conv2d, conv2d_bias, conv2d_input_grad, conv2d_weight_grad
 from .indexing import argmax, argmin, gather, one_hot, scatter, scatter_add
 from .loss import cross_entropy, cross_entropy_grad
 from .normalization import batch_norm, batch_norm_grad, layer_norm, layer_norm_grad
@@ -26,6 +26,7 @@ __all__ = [
     "batch_norm",
     "batch_norm_grad",
     "conv2d",
+    "conv2d_bias",
     "conv2d_input_grad",
     "conv2d_weight_grad",
     "cross_entropy",

@@ -71,6 +71,38 @@ def _(
 
 
 @accelerated
+def conv2d_bias(
+    x: Array,
+    weight: Array,
+    bias: Array,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+    groups: int,
+) -> Array:
+    """conv2d(x, weight) + bias (O,): a pass over the result saved where a kernel does both."""
+    return conv2d(x, weight, stride, padding, dilation, groups) + bias
+
+
+@conv2d_bias.kernel
+def _(
+    backend: Backend,
+    x: Array,
+    weight: Array,
+    bias: Array,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+    groups: int,
+) -> Array:
+    geometry = Geometry("conv2d", x.shape[1:3], weight.shape[:2], stride, padding, dilation)
+    out = empty(x, (x.shape[0], *geometry.out, weight.shape[3]))
+    settings = (stride, padding, dilation, groups)
+    backend.conv2d_bias(x._view, weight._view, bias._view, out._view, *settings)
+    return out
+
+
+@accelerated
 def conv2d_input_grad(
     grad: Array,
     weight: Array,

@@ -232,6 +232,20 @@ class Backend(ABC):
         """
         raise NotImplementedError
 
+    def conv2d_bias(
+        self,
+        x: View,
+        weight: View,
+        bias: View,
+        out: View,
+        stride: Pair,
+        padding: Pair,
+        dilation: Pair,
+        groups: int,
+    ) -> None:
+        """conv2d plus bias (O,), added while the results are at hand."""
+        raise NotImplementedError
+
     def conv2d_input_grad(
         self,
         grad: View,

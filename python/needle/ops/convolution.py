@@ -82,17 +82,15 @@ class Conv2d(_Convolution):
 
     def compute(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
         self._check("conv2d", x.shape, weight.shape)
-        y = accelerated.conv2d(
-            xp.permute_dims(x, TO_LAST), xp.permute_dims(weight, TO_HWIO), *self.geometry
-        )
-        if bias is not None:
-            if bias.shape != (weight.shape[0],):
-                raise ShapeError(
-                    f"conv2d: bias must have shape ({weight.shape[0]},), one value an output "
-                    f"channel, got {bias.shape}; reshape it"
-                )
-            y = y + bias
-        return xp.permute_dims(y, TO_FIRST)
+        operands = xp.permute_dims(x, TO_LAST), xp.permute_dims(weight, TO_HWIO)
+        if bias is None:
+            return xp.permute_dims(accelerated.conv2d(*operands, *self.geometry), TO_FIRST)
+        if bias.shape != (weight.shape[0],):
+            raise ShapeError(
+                f"conv2d: bias must have shape ({weight.shape[0]},), one value an output "
+                f"channel, got {bias.shape}; reshape it"
+            )
+        return xp.permute_dims(accelerated.conv2d_bias(*operands, bias, *self.geometry), TO_FIRST)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
         x, weight, *bias = node.inputs

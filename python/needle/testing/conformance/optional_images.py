@@ -91,5 +91,8 @@ def _convolution_cases(
     grad = large_values(accelerated.conv2d.definition(x, weight, *settings).shape, dtype)
     label = f"{dtype} {shape} * {weight_shape} stride, padding, dilation, groups {settings}"
     yield _case("conv2d", label, (x, weight), (), settings)
+    yield _case(
+        "conv2d_bias", label, (x, weight, large_values(weight_shape[3:], dtype)), (), settings
+    )
     yield _case("conv2d_input_grad", label, (grad, weight), (shape,), settings)
     yield _case("conv2d_weight_grad", label, (grad, x), (weight_shape,), settings)
