@@ -23,11 +23,12 @@ struct Matrix {
   Matrix transposed() const { return {data, columns, rows, column_stride, row_stride}; }
 };
 
-constexpr Index kSmallWork = 32 * 32 * 32;  // multiply-adds that do not repay packing
-constexpr Index kTaskWork = 1 << 18;        // multiply-adds worth handing to a thread
-constexpr Index kTaskElements = 1 << 15;    // elements to pack that are
-constexpr Index kTasks = 16;                // of a large product, at least
-constexpr Index kInPlaceColumns = 768;      // columns that do not repay packing the rows of A
+constexpr Index kSmallWork = 1 << 21;     // multiply-adds that do not repay packing B
+constexpr Index kSmallBytes = 1 << 17;    // of B, where it stays in L2 as it is
+constexpr Index kTaskWork = 1 << 18;      // multiply-adds worth handing to a thread
+constexpr Index kTaskElements = 1 << 15;  // elements to pack that are
+constexpr Index kTasks = 16;              // of a large product, at least
+constexpr Index kInPlaceColumns = 768;    // columns that do not repay packing the rows of A
 
 template <class T>
 void set_zero(const Matrix<T>& c) {
@@ -43,7 +44,7 @@ void set_zero(const Matrix<T>& c) {
 template <class T>
 struct PackedB {
   static constexpr Index kPacked = (Index{4} << 20) / Index{sizeof(T)};
-  static constexpr Index kDepth = 3 * Blocking<T>::KC / 2;  // a panel fills three quarters of L1
+  static constexpr Index kDepth = 7 * Blocking<T>::KC / 4;  // a panel fills 7/8 of L1
   Index depth, slices, columns;
 
   PackedB(Index k, Index n)
@@ -243,7 +244,8 @@ void multiply(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T
     return multiply(b.transposed(), a.transposed(),
                     Matrix<T>{c.data, c.columns, c.rows, c.column_stride, 1});
   }
-  const bool small = c.rows * c.columns * a.columns <= kSmallWork || c.rows <= 2;
+  const bool few = a.columns * c.columns * Index{sizeof(T)} <= kSmallBytes;
+  const bool small = c.rows <= 2 || (few && c.rows * c.columns * a.columns <= kSmallWork);
   if (small && (b.column_stride == 1 || c.columns == 1)) return multiply_in_place(a, b, c);
   multiply_packed(a, b, c);
 }
