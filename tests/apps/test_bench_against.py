@@ -77,16 +77,23 @@ def test_the_table_has_a_dash_where_nothing_was_measured() -> None:
     assert lines[3].startswith("| 8 × 8 × 8 | 1 | – | – | – | – |")
 
 
-def test_a_sample_is_milliseconds_of_a_call() -> None:
+def test_a_sample_is_milliseconds_of_a_call_and_lasts_long_enough() -> None:
     class Nothing:
         def release(self) -> None:
             pass
 
-    calls = []
-    pieces = Pieces(Nothing(), {"one": lambda side: lambda: calls.append(1)}, 1e-5)
-    assert pieces.run(True) == {}
-    numbers = pieces.run(False)
-    assert list(numbers) == ["one"] and 0 < numbers["one"] < 1e3
+    calls, moment = [], 0.0
+
+    def step() -> None:
+        nonlocal moment
+        calls.append(1)
+        moment += 0.25
+
+    pieces = Pieces(Nothing(), {"one": lambda side: step}, 1.0, lambda: moment)
+    assert pieces.calls == {"one": 4}
+    before = len(calls)
+    assert pieces.run(True) == {} and len(calls) == before
+    assert pieces.run(False) == {"one": 250.0} and len(calls) == before + 5
 
 
 def test_arithmetic_of_the_models_is_the_known_one() -> None:

@@ -63,6 +63,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--rounds", type=int, help="5 by default")
     add("--quick", action="store_true", help="everything tiny: does it run?")
     add("--eager", action="store_true", help="leave out torch.compile, which is slow to warm up")
+    add("--cpu-time", action="store_true", help="on one thread: for a machine that others use too")
     add("--out", type=Path, default=HERE, help="where the page is written")
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or (1 if options.quick else 5)
@@ -81,6 +82,8 @@ def measured(work: str, settings: Settings) -> Result:
         result.notes.append(f"**The machine was shared**: load {load:.1f} before it began.")
     if not settings.compiled:
         result.notes.append("torch.compile was left out (`--eager`).")
+    if settings.cpu_time:
+        result.notes.append("Times of pieces are processor time, not the wall's (`--cpu-time`).")
     if settings.quick:
         result.notes.append("**A quick run on tiny work: its numbers mean nothing.**")
     _say(f"{result.study}: {time.perf_counter() - started:.0f} s")

@@ -20,13 +20,20 @@ class Pieces(Subject):
     Every sample begins with a call that is not timed: its process has slept meanwhile.
     """
 
-    def __init__(self, side: Side, builds: dict[str, Build], least: float) -> None:
+    def __init__(
+        self,
+        side: Side,
+        builds: dict[str, Build],
+        least: float,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         super().__init__()
+        self.clock = clock
         self.side, self.steps = side, {name: build(side) for name, build in builds.items()}
         self.calls = {}
         for name, step in self.steps.items():
             step()
-            self.calls[name] = calls_for(step, least) if least else 1
+            self.calls[name] = self._calls_for(step, least) if least else 1
 
     def run(self, witness: bool) -> Numbers:
         """One sample of each piece; nothing as a witness."""
@@ -35,22 +42,20 @@ class Pieces(Subject):
         numbers = {}
         for name, step in self.steps.items():
             step()
-            numbers[name] = _seconds(step, self.calls[name]) / self.calls[name] * 1e3
+            numbers[name] = self._seconds(step, self.calls[name]) / self.calls[name] * 1e3
             self.side.release()
         return numbers
 
-
-def calls_for(step: Step, least: float) -> int:
-    """How many calls last so long; the first, which may compile or record, does not count."""
-    step()
-    return max(1, int(least / max(_seconds(step, 1), 1e-7)))
-
-
-def _seconds(step: Step, calls: int) -> float:
-    started = time.perf_counter()
-    for _ in range(calls):
+    def _calls_for(self, step: Step, least: float) -> int:
+        """How many calls last so long; the first, which may compile or record, does not count."""
         step()
-    return time.perf_counter() - started
+        return max(1, int(least / max(self._seconds(step, 1), 1e-7)))
+
+    def _seconds(self, step: Step, calls: int) -> float:
+        started = self.clock()
+        for _ in range(calls):
+            step()
+        return self.clock() - started
 
 
 def cases_of(
@@ -61,7 +66,8 @@ def cases_of(
     def opener(name: str) -> Callable[[Settings], Subject]:
         def open_it(given: Settings) -> Subject:
             side = CONTESTANTS[name](given.threads)
-            return Pieces(side, builds(given), given.pick(0.1, 0.0))
+            clock = time.process_time if given.cpu_time else time.perf_counter
+            return Pieces(side, builds(given), given.pick(0.1, 0.0), clock)
 
         return open_it
 

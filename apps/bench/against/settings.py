@@ -12,6 +12,7 @@ class Settings(RunSettings):
     """threads: of every library. batches: of the training steps, None for each model's own.
 
     peer: the library beside ours. compiled: with torch.compile, which takes minutes to warm up.
+    cpu_time: processor time is measured instead of the wall's.
     """
 
     STUDIES = "apps.bench.against.studies"
@@ -22,6 +23,7 @@ class Settings(RunSettings):
     rounds: int = 5
     peer: str = "torch"
     compiled: bool = True
+    cpu_time: bool = False
 
     def environment(self) -> dict[str, str]:
         """Holds all libraries of a contestant to ``threads``."""
