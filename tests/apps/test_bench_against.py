@@ -173,6 +173,22 @@ def test_an_error_of_ours_fails_the_run_and_one_of_a_peer_does_not() -> None:
     assert not against.ours_failed(Outcome("needle"))
 
 
+def test_options_reach_the_contestants() -> None:
+    options = against.parse(["--eager", "--cpu-time", "--batch", "8,16", "--threads", "1,2"])
+    alone, both = (against.settings_of(options, threads) for threads in options.threads)
+    assert (alone.compiled, alone.cpu_time, alone.batches, alone.rounds) == (
+        False,
+        True,
+        (8, 16),
+        5,
+    )
+    assert (both.threads, both.cpu_time) == (2, False)
+    assert Settings.from_json(both.to_json()).threads == 2
+    names = {case.name for case in STUDIES["lenet5"].cases(alone)}
+    assert "PyTorch, compiled" not in names
+    assert {"needle, captured", "PyTorch, eager, batch 16"} <= names
+
+
 def test_works_stand_in_the_order_of_the_studies() -> None:
     names = ["matmul, 2 threads", "lenet5, 2 threads", "matmul, 1 thread", "unknown, 1 thread"]
     assert sorted(names, key=report.place) == [names[1], names[2], names[0], names[3]]

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = read_results(options.out / "results.json")
     for threads in options.threads:
         for work in options.work:
-            settings = Settings(threads, options.batch, options.quick, options.rounds, options.peer)
+            settings = settings_of(options, threads)
             result = measured(work, settings)
             failed = failed or any(ours_failed(outcome) for outcome in result.outcomes.values())
             results[result.study] = result
@@ -45,6 +45,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report.write(options.out, results)
     print(f"written to {options.out / 'RESULTS.md'}")
     return 1 if failed else 0
+
+
+def settings_of(options: argparse.Namespace, threads: int) -> Settings:
+    """Of one piece of work."""
+    return Settings(
+        threads=threads,
+        batches=options.batch,
+        quick=options.quick,
+        rounds=options.rounds,
+        peer=options.peer,
+        compiled=not options.eager,
+        cpu_time=options.cpu_time and threads == 1,
+    )
 
 
 def ours_failed(outcome: Outcome) -> bool:
