@@ -10,6 +10,7 @@ differentiated; True keeps everything; False frees for good and makes gradients 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -72,10 +73,18 @@ __all__ = [
 LAZY_MODE = False
 """When True, values are computed when first looked at instead of at once."""
 
-TENSOR_COUNTER = 0
-"""How many Values are alive."""
+if TYPE_CHECKING:
+    TENSOR_COUNTER: int
+    """How many Values are alive; counted when it is asked for, as Values come and go often."""
 
 Self = TypeVar("Self", bound="Value")
+_new = object.__new__
+
+
+def __getattr__(name: str) -> int:
+    if name == "TENSOR_COUNTER":
+        return sum(issubclass(type(each), Value) for each in gc.get_objects())
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class Value:
@@ -89,16 +98,6 @@ class Value:
     hooks: dict[int, Callable[[Any], Any]] | None = None
     grad: Any = None
     """The gradient of the last backward that reached this node; each backward overwrites it."""
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        global TENSOR_COUNTER
-        TENSOR_COUNTER += 1
-        return object.__new__(cls)
-
-    def __del__(self) -> None:
-        global TENSOR_COUNTER
-        if TENSOR_COUNTER is not None:  # as it is while the interpreter shuts down
-            TENSOR_COUNTER -= 1
 
     @property
     def shape(self) -> Any:
@@ -120,7 +119,7 @@ class Value:
     @classmethod
     def make_const(cls: type[Self], data: Any, requires_grad: bool = False) -> Self:
         """A leaf that shares ``data``: an array of this mode, a tuple of them, or a Value."""
-        value: Self = cls.__new__(cls)
+        value = _new(cls)
         value.cached_data = data.realize_cached_data() if isinstance(data, Value) else data
         value.requires_grad = requires_grad
         return value
@@ -128,15 +127,21 @@ class Value:
     @classmethod
     def make_from_op(cls: type[Self], op: Op, inputs: Sequence[Value]) -> Self:
         """The node of ``op`` applied to ``inputs``; a constant if nothing is to be recorded."""
-        value: Self = cls.__new__(cls)
-        if recording.on and op.differentiable:
-            for source in inputs:
-                if source.requires_grad:
-                    value.op, value.inputs, value.requires_grad = op, inputs, True
-                    if LAZY_MODE:
-                        return value
-                    break
-        value.cached_data = _settled(op.compute(*[s.realize_cached_data() for s in inputs]))
+        value = _new(cls)
+        arrays, recorded = [], False
+        for source in inputs:
+            data = source.cached_data
+            if data is None and not LAZY_MODE:
+                data = source.realize_cached_data()
+            arrays.append(data)
+            recorded = recorded or source.requires_grad
+        if recorded and op.differentiable and recording.on:
+            value.op, value.inputs, value.requires_grad = op, inputs, True
+            if LAZY_MODE:
+                return value
+        if LAZY_MODE:
+            arrays = [source.realize_cached_data() for source in inputs]
+        value.cached_data = _settled(op.compute(*arrays))
         return value
 
     def register_hook(self, hook: Callable[[Any], Any]) -> HookHandle:
@@ -157,6 +162,8 @@ class Value:
 
 def _settled(data: Any) -> Any:
     """NumPy gives scalars for 0-d results; a value is always an array, which can be written to."""
+    if type(data) is NDArray:
+        return data
     return np.asarray(data) if isinstance(data, np.generic) else data
 
 
@@ -268,13 +275,15 @@ class Tensor(Value, TensorMethods):
     @property
     def shape(self) -> tuple[int, ...]:
         """The sizes of the axes."""
-        shape: tuple[int, ...] = self.realize_cached_data().shape
+        data = self.cached_data
+        shape: tuple[int, ...] = (self.realize_cached_data() if data is None else data).shape
         return shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The element type."""
-        dtype: np.dtype[Any] = self.realize_cached_data().dtype
+        data = self.cached_data
+        dtype: np.dtype[Any] = (self.realize_cached_data() if data is None else data).dtype
         return dtype
 
     @property

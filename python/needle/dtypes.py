@@ -50,6 +50,8 @@ def as_dtype(dtype: Any, op: str = "dtype") -> DType:
     """
     if dtype is float:
         return default_float
+    if isinstance(dtype, np.dtype) and dtype in KIND:
+        return dtype
     resolved = numpy_dtype(dtype, op)
     if resolved not in KIND:
         raise _unsupported(op, dtype)

@@ -130,7 +130,7 @@ def reverse_pass(
         node = order[position] if release is None else order.pop()
         contributions = pending.pop(node, None)
         if contributions is not None:
-            grad = sum_node_list(contributions)
+            grad = contributions[0] if len(contributions) == 1 else sum_node_list(contributions)
             if node.hooks:
                 grad = _run_hooks(node, grad)
             visit(node, grad)

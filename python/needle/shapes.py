@@ -21,6 +21,7 @@ Strides = tuple[int, ...]
 
 MAX_SIZE = 2**60
 _CACHED = 4096
+_INTS = frozenset({int})
 
 
 def product(shape: Iterable[int]) -> int:
@@ -54,8 +55,17 @@ def shape_of(op: str, x: Any) -> Shape:
     return shape
 
 
+def _can_be_key(value: Any) -> bool:
+    """Whether it is a tuple of plain ints: 1.0 and True are other values, but the same key."""
+    return type(value) is tuple and _INTS.issuperset(map(type, value))
+
+
 def as_shape(op: str, shape: Any) -> Shape:
     """A caller's shape (an int or a sequence of ints) as a tuple; ShapeError for a bad one."""
+    return _known_shape(op, shape) if _can_be_key(shape) else _as_shape(op, shape)
+
+
+def _as_shape(op: str, shape: Any) -> Shape:
     result = as_int_tuple(op, "shape", shape)
     if any(size < 0 for size in result):
         raise ShapeError(f"{op}: sizes must not be negative, got shape {result}")
@@ -63,6 +73,9 @@ def as_shape(op: str, shape: Any) -> Shape:
     if math.prod(size or 1 for size in result) > MAX_SIZE:  # strides must fit 64 bits too
         raise ShapeError(f"{op}: an array has at most 2**60 elements, got shape {result}")
     return result
+
+
+_known_shape = lru_cache(_CACHED)(_as_shape)
 
 
 def as_int_tuple(op: str, what: str, value: Any) -> tuple[int, ...]:
@@ -141,11 +154,34 @@ def normalize_axes(op: str, axes: Any, ndim: int) -> tuple[int, ...]:
 
 def distinct_axes(op: str, axes: Any, ndim: int) -> tuple[int, ...]:
     """Axes in the caller's order, in [0, ndim), none twice."""
+    return _known_axes(op, axes, ndim) if _can_be_key(axes) else _distinct_axes(op, axes, ndim)
+
+
+def _distinct_axes(op: str, axes: Any, ndim: int) -> tuple[int, ...]:
     items: Sequence[Any] = tuple(axes) if isinstance(axes, Iterable) else (axes,)
     result = tuple(normalize_axis(op, axis, ndim) for axis in items)
     if len(set(result)) != len(result):
         raise ShapeError(f"{op}: axes must be distinct, got {tuple(items)} for {ndim} dimensions")
     return result
+
+
+_known_axes = lru_cache(_CACHED)(_distinct_axes)
+
+
+def permuted(shape: Shape, strides: Strides, axes: Any) -> tuple[Shape, Strides]:
+    """Shape and strides with axis i taken from ``axes[i]``; ShapeError unless each is named."""
+    permute = _known_order if _can_be_key(axes) else _permuted
+    return permute(shape, strides, axes)
+
+
+def _permuted(shape: Shape, strides: Strides, axes: Any) -> tuple[Shape, Strides]:
+    order = distinct_axes("permute", axes, len(shape))
+    if len(order) != len(shape):
+        raise ShapeError(f"permute: every axis must be named, got {order} for {shape}")
+    return tuple(shape[axis] for axis in order), tuple(strides[axis] for axis in order)
+
+
+_known_order = lru_cache(_CACHED)(_permuted)
 
 
 def reduced_shape(shape: Shape, axes: Iterable[int], keepdims: bool) -> Shape:
@@ -158,6 +194,11 @@ def reduced_shape(shape: Shape, axes: Iterable[int], keepdims: bool) -> Shape:
 
 def resolve_reshape(op: str, shape: Shape, new_shape: Any) -> Shape:
     """``new_shape`` with its one -1 filled in; ShapeError when the sizes differ."""
+    resolve = _known_reshape if _can_be_key(new_shape) else _resolve_reshape
+    return resolve(op, shape, new_shape)
+
+
+def _resolve_reshape(op: str, shape: Shape, new_shape: Any) -> Shape:
     target = as_int_tuple(op, "shape", new_shape)
     check_ndim(op, len(target))
     total, unknown = product(shape), target.count(-1)
@@ -172,6 +213,10 @@ def resolve_reshape(op: str, shape: Shape, new_shape: Any) -> Shape:
     return tuple(total // known if size == -1 else size for size in target)
 
 
+_known_reshape = lru_cache(_CACHED)(_resolve_reshape)
+
+
+@lru_cache(_CACHED)
 def view_strides_for_reshape(shape: Shape, strides: Strides, new_shape: Shape) -> Strides | None:
     """Strides under which the same memory reads as ``new_shape``, or None if a copy is needed.
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from .. import shapes
 from ..backends.base import View
+from ..config import MAX_DIMS
 from ..dtypes import KIND, DType, as_dtype, bool_, default_float
 from ..errors import DeviceError, DTypeError, ShapeError
 from ..shapes import Shape, Strides
@@ -145,7 +146,8 @@ class NDArray(ArrayMethods):
     def _window(self, shape: Shape, strides: Strides, offset: int | None = None) -> NDArray:
         """The same memory under another shape."""
         view = self._view
-        shapes.check_ndim("view", len(shape))
+        if len(shape) > MAX_DIMS:
+            shapes.check_ndim("view", len(shape))
         offset = view.offset if offset is None else offset
         window = kernels.new_view(View, (view.handle, shape, strides, offset, view.dtype))
         return wrap(window, self._device)
@@ -187,13 +189,8 @@ class NDArray(ArrayMethods):
 
     def permute(self, axes: Any) -> NDArray:
         """A view whose axis i is this array's axis ``axes[i]``."""
-        order = shapes.distinct_axes("permute", axes, self.ndim)
-        if len(order) != self.ndim:
-            raise ShapeError(f"permute: every axis must be named, got {order} for {self.shape}")
         view = self._view
-        return self._window(
-            tuple(view.shape[axis] for axis in order), tuple(view.strides[axis] for axis in order)
-        )
+        return self._window(*shapes.permuted(view.shape, view.strides, axes))
 
     def broadcast_to(self, shape: Any) -> NDArray:
         """A view in which axes of size 1, and new leading ones, repeat (stride 0)."""
@@ -352,7 +349,7 @@ class NDArray(ArrayMethods):
 
     def _binary(self, name: str, other: Any, reflected: bool = False) -> NDArray:
         place = self._device
-        if isinstance(other, NDArray):
+        if type(other) is NDArray or isinstance(other, NDArray):
             if other._device is not place:
                 same_device(name, self, other)
             other = other._view

@@ -29,10 +29,15 @@ class BackendDevice:
 
     array_type: ClassVar[Any]
 
+    backend: Backend
+    """The backend; DeviceError, with the reason, when this device cannot be used."""
+
     def __init__(self, name: str, mod: Backend | None, reason: str | None = None) -> None:
         self.name = name
         self.mod = mod
         self._reason = reason
+        if mod is not None:
+            self.backend = mod  # an attribute: every kernel call reads it
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, BackendDevice) and self.name == other.name)
@@ -44,6 +49,8 @@ class BackendDevice:
         return f"{self.name}()"
 
     def __getattr__(self, name: str) -> Any:
+        if name == "backend" and "mod" in vars(self):
+            raise DeviceError(self.why() or f"{self.name}: this device has no backend")
         # Through __dict__: copy and pickle ask for attributes before ``mod`` exists.
         if self.__dict__.get("mod") is None and (name not in INTERFACE or "mod" not in vars(self)):
             raise AttributeError(f"device {self.__dict__.get('name')!r} has no attribute {name!r}")
@@ -57,13 +64,6 @@ class BackendDevice:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self.name,)
-
-    @property
-    def backend(self) -> Backend:
-        """The backend; DeviceError, with the reason, when this device cannot be used."""
-        if self.mod is None:
-            raise DeviceError(self.why() or f"{self.name}: this device has no backend")
-        return self.mod
 
     def enabled(self) -> bool:
         """Whether arrays can be made on this device."""

@@ -35,6 +35,9 @@ from .dtype_rules import (
 # A NamedTuple's own constructor costs as much as a small kernel.
 new_view = tuple.__new__
 
+_EXACT = 2.0**53
+"""Integers up to here are floats."""
+
 
 def empty(backend: Backend, shape: Shape, dtype: DType, strides: Strides | None = None) -> View:
     """A view of a new buffer, contents undefined; row-major unless (dense) strides are given."""
@@ -65,14 +68,28 @@ def broadcast(op: str, a: View, shape: Shape) -> View:
     return new_view(View, (a.handle, shape, strides, a.offset, a.dtype))
 
 
+@lru_cache(4096)
+def _plain_result(
+    name: str, shape: Shape, strides: Strides, dtype: DType, count: int
+) -> tuple[str, int, DType, Strides] | None:
+    """For ``count`` operands of one layout and dtype: the kernel's name, and the size, dtype and
+    strides of the result. None where an operand must be cast first."""
+    compute, result = elementwise_rule(name, *[dtype] * count)
+    if compute != dtype:
+        return None
+    kernel = BOOL_FORM.get(name, name) if compute is bool_ else name
+    return kernel, product(shape), result, dense_strides_like(shape, strides)
+
+
 def unary(backend: Backend, name: str, a: View) -> View:
     """name(a), elementwise; ``name`` is one of ``base.UNARY``."""
     if name in ROUNDING and a.dtype.kind != "f" and a.dtype != bool_:
         return cast(backend, a, a.dtype)
-    compute, result = elementwise_rule(name, a.dtype)
-    if a.dtype != compute:
-        a = cast(backend, a, compute)
-    out = empty(backend, a.shape, result, dense_strides_like(a.shape, a.strides))
+    plain = _plain_result(name, a.shape, a.strides, a.dtype, 1)
+    if plain is None:
+        return unary(backend, name, cast(backend, a, elementwise_rule(name, a.dtype)[0]))
+    _, size, dtype, strides = plain
+    out = new_view(View, (backend.allocate(size, dtype), a.shape, strides, 0, dtype))
     backend.unary(name, a, out)
     return out
 
@@ -82,25 +99,61 @@ def binary(backend: Backend, name: str, a: Operand, b: Operand) -> View:
 
     At most one operand is a Python scalar.
     """
-    if isinstance(a, View):
-        if isinstance(b, View):
-            return _binary_of_views(backend, name, a, b)
-        (compute, result), scalar = scalar_rule(name, a.dtype, b)
-        view = a if a.dtype == compute else cast(backend, a, compute)
-        operands: tuple[Operand, Operand] = (view, scalar)
-    else:
-        assert isinstance(b, View)
-        (compute, result), scalar = scalar_rule(name, b.dtype, a)
-        view = b if b.dtype == compute else cast(backend, b, compute)
-        operands = (scalar, view)
-    if compute is bool_:
-        name = BOOL_FORM.get(name, name)
-    out = empty(backend, view.shape, result, dense_strides_like(view.shape, view.strides))
-    backend.binary(name, *operands, out)
+    if type(a) is View:
+        if type(b) is View:
+            return binary_of_views(backend, name, a, b)
+        return _binary_with_scalar(backend, name, a, b, False)  # type: ignore[arg-type]
+    return _binary_with_scalar(backend, name, b, a, True)  # type: ignore[arg-type]
+
+
+def binary_of_views(backend: Backend, name: str, a: View, b: View) -> View:
+    """``binary`` of two arrays."""
+    shape, strides, dtype = a.shape, a.strides, a.dtype
+    if b.strides != strides or b.shape != shape or b.dtype is not dtype:
+        return _binary_of_unlike_views(backend, name, a, b)
+    plain = _plain_result(name, shape, strides, dtype, 2)
+    if plain is None:
+        return _binary_of_unlike_views(backend, name, a, b)
+    kernel, size, dtype, strides = plain
+    out = new_view(View, (backend.allocate(size, dtype), shape, strides, 0, dtype))
+    backend.binary(kernel, a, b, out)
     return out
 
 
-def _binary_of_views(backend: Backend, name: str, a: View, b: View) -> View:
+def _binary_with_scalar(
+    backend: Backend, name: str, view: View, number: Scalar, reflected: bool
+) -> View:
+    dtype = view.dtype
+    if dtype.kind != "f" or not -_EXACT <= number <= _EXACT:
+        return _binary_with_unlike_scalar(backend, name, view, number, reflected)
+    plain = _plain_result(name, view.shape, view.strides, dtype, 2)
+    assert plain is not None  # a floating array computes in its own dtype
+    _, size, dtype, strides = plain
+    out = new_view(View, (backend.allocate(size, dtype), view.shape, strides, 0, dtype))
+    if reflected:
+        backend.binary(name, float(number), view, out)
+    else:
+        backend.binary(name, view, float(number), out)
+    return out
+
+
+def _binary_with_unlike_scalar(
+    backend: Backend, name: str, view: View, number: Scalar, reflected: bool
+) -> View:
+    (compute, result), scalar = scalar_rule(name, view.dtype, number)
+    if view.dtype is not compute and view.dtype != compute:
+        view = cast(backend, view, compute)
+    if compute is bool_:
+        name = BOOL_FORM.get(name, name)
+    out = empty(backend, view.shape, result, dense_strides_like(view.shape, view.strides))
+    if reflected:
+        backend.binary(name, scalar, view, out)
+    else:
+        backend.binary(name, view, scalar, out)
+    return out
+
+
+def _binary_of_unlike_views(backend: Backend, name: str, a: View, b: View) -> View:
     compute, result = elementwise_rule(name, a.dtype, b.dtype)
     if a.dtype is not compute and a.dtype != compute:
         a = cast(backend, a, compute)
@@ -157,7 +210,7 @@ def reduce(backend: Backend, name: str, a: View, axes: tuple[int, ...], keepdims
     out = empty(backend, shape, dtype, strides)
     if 0 not in shape:
         backend.reduce(name, a, out)
-    return View(out.handle, final_shape, final_strides, 0, dtype)
+    return new_view(View, (out.handle, final_shape, final_strides, 0, dtype))
 
 
 @lru_cache(4096)
@@ -188,6 +241,12 @@ def _reduction(name: str, a: View, shape: Shape) -> tuple[str, DType]:
 
 def matmul(backend: Backend, a: View, b: View) -> View:
     """(..., m, k) @ (..., k, n), batch axes broadcast; a 1-D operand is a row or a column."""
+    rows, dtype = a.shape, a.dtype
+    matrices = len(rows) == len(b.shape) == 2 and rows[1] == b.shape[0]
+    if matrices and b.dtype is dtype and dtype.kind == "f":  # as nearly always
+        out = empty(backend, (rows[0], b.shape[1]), dtype)
+        backend.matmul(a, b, out)
+        return out
     dtype = elementwise_rule("multiply", a.dtype, b.dtype)[1]
     compute = int32 if dtype == uint8 else dtype
     left, right = _matrices(a, b)

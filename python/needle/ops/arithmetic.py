@@ -247,7 +247,7 @@ def _is_number(b: Any) -> bool:
 def _plus(a: Tensor, b: Any) -> Tensor:
     """a + b."""
     if isinstance(b, Tensor):
-        return EWiseAdd()(a, b)
+        return Tensor.make_from_op(EWiseAdd(), (a, b))
     return AddScalar(b)(a) if _is_number(b) else EWiseAdd()(a, as_operand(b, a))
 
 
@@ -268,14 +268,14 @@ def _minus_reversed(a: Tensor, b: Any) -> Tensor:
 def _times(a: Tensor, b: Any) -> Tensor:
     """a * b."""
     if isinstance(b, Tensor):
-        return EWiseMul()(a, b)
+        return Tensor.make_from_op(EWiseMul(), (a, b))
     return MulScalar(b)(a) if _is_number(b) else EWiseMul()(a, as_operand(b, a))
 
 
 def _over(a: Tensor, b: Any) -> Tensor:
     """a / b."""
     if isinstance(b, Tensor):
-        return EWiseDiv()(a, b)
+        return Tensor.make_from_op(EWiseDiv(), (a, b))
     return DivScalar(b)(a) if _is_number(b) else EWiseDiv()(a, as_operand(b, a))
 
 
@@ -289,7 +289,7 @@ def _over_reversed(a: Tensor, b: Any) -> Tensor:
 def _to_the(a: Tensor, b: Any) -> Tensor:
     """a ** b."""
     if isinstance(b, Tensor):
-        return EWisePow()(a, b)
+        return Tensor.make_from_op(EWisePow(), (a, b))
     return PowerScalar(b)(a) if _is_number(b) else EWisePow()(a, as_operand(b, a))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd import Tensor
+from ..backend_selection import BACKEND
 from ..errors import DTypeError, ShapeError
 from ..shapes import broadcast_shapes
 
@@ -17,17 +18,17 @@ Number = bool | int | float
 
 
 def check_broadcast(op: str, *arrays: Any) -> None:
-    """ShapeError unless the arrays' shapes broadcast; next to free when they are equal."""
-    first = arrays[0].shape
-    for array in arrays[1:]:
-        if array.shape != first:
-            broadcast_shapes(op, *[tuple(a.shape) for a in arrays])
-            return
+    """ShapeError unless the arrays' shapes broadcast. Needle's own arrays see to that themselves,
+    before any kernel runs and with the same words."""
+    if BACKEND == "np":
+        broadcast_shapes(op, *[tuple(a.shape) for a in arrays])
 
 
 def unbroadcast(grad: Tensor, like: Tensor) -> Tensor:
     """``grad`` summed over the axes along which ``like`` was repeated, in ``like``'s dtype."""
     shape = like.shape
+    if grad.shape == shape and grad.dtype is like.dtype:
+        return grad
     if grad.shape != shape:
         lead = len(grad.shape) - len(shape)
         axes = tuple(range(lead)) + tuple(
