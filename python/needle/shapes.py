@@ -43,6 +43,12 @@ def compact_strides(shape: Shape) -> Strides:
     return tuple(reversed(strides))
 
 
+@lru_cache(_CACHED)
+def compact_size(shape: Shape, strides: Strides) -> int | None:
+    """The number of elements if the strides are row-major, else None."""
+    return math.prod(shape) if strides == compact_strides(shape) else None
+
+
 def shape_of(op: str, x: Any) -> Shape:
     """The shape of an operation's input; TypeError for what has none, such as a list."""
     try:

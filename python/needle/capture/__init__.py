@@ -20,7 +20,6 @@ from ..backend_selection import BACKEND
 from ..graph import recording
 from ..host_steps import current
 from .outcome import signature
-from .places import unchanged
 from .program import Program, StaleRecordingError
 from .recorder import Recorder, RefusedError
 
@@ -93,7 +92,6 @@ class Captured(Generic[P, R]):
         return self._record(known, reason, leaves, args, options)
 
     def _replay(self, program: Program, leaves: list[Any]) -> Any:
-        _check_guards(program, leaves)
         result = program.run(leaves)
         self._in_vain = 0
         self.replays += 1
@@ -138,13 +136,6 @@ class Captured(Generic[P, R]):
                 CaptureWarning,
                 stacklevel=4,
             )
-
-
-def _check_guards(program: Program, leaves: list[Any]) -> None:
-    for place, expected in program.guards:
-        found = place.get(leaves)
-        if found is not expected and not unchanged(found, expected):
-            raise StaleRecordingError(f"{place.label} has changed")
 
 
 def capture(function: Callable[P, R], *, recordings: int = 8) -> Captured[P, R]:

@@ -28,7 +28,8 @@ LONGEST = 1000
 """Longer lists are taken as data; only their identity counts."""
 CALLED = ("forward", "compute", "gradient")
 """Methods that needle calls."""
-_missing = object()
+MISSING = object()
+"""What is at a place that is not there."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def _entry(holder: Any, key: Any) -> Any:
     try:
         return holder.cell_contents if isinstance(holder, CellType) else holder[key]
     except (KeyError, IndexError, ValueError):
-        return _missing
+        return MISSING
 
 
 @dataclass(eq=False)
@@ -96,7 +97,7 @@ class Container:
         holder = self.holder
         if isinstance(holder, CellType):
             value = _entry(holder, None)
-            return {} if value is _missing else {None: value}
+            return {} if value is MISSING else {None: value}
         if isinstance(holder, (dict, MappingProxyType)):
             if self.keys is None:
                 return dict(holder)
@@ -267,7 +268,7 @@ class State:
                 continue
             keys: Any = entries if container.keys is None else container.keys
             for key in keys:
-                value = entries.get(key, _missing)
+                value = entries.get(key, MISSING)
                 if not isinstance(value, NDArray):
                     found.append((container.place(key), self._expected(value)))
             if container.keys is None and isinstance(container.holder, (dict, list)):

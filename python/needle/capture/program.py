@@ -15,7 +15,7 @@ from ..autograd import Tensor
 from ..backends.base import Backend, View
 from ..ndarray.array import wrap
 from ..ndarray.device import BackendDevice
-from .places import Place, array_in, describe_view
+from .places import MISSING, Place, array_in, describe_view, unchanged
 
 Kernel = Callable[..., Any]
 Leaves = Sequence[Any]
@@ -178,14 +178,31 @@ class Program:
         self._fresh = [slot for slot in self.slots if slot.own and slot.fresh]
         self._borrowed = [slot for slot in self.slots if slot.fresh or not slot.own]
         self.planned = _plan([s for s in self.slots if s.own and not s.fresh], self.backend)
+        # Most guards are entries of dicts that hold the very object they held.
+        self._entries = [
+            (place.holder.get, place.key, expected, place)
+            for place, expected in self.guards
+            if isinstance(place.holder, dict) and type(place) is Place and place.leaf is None
+        ]
+        known = {id(place) for *_, place in self._entries}
+        self._others = [guard for guard in self.guards if id(guard[0]) not in known]
         # What is run: without the texts, which are for people.
         self._runs = [
             (part.binds, [(kernel, args) for kernel, _, args in part.calls], part.writes, part.host)
             for part in self.segments
         ]
 
+    def check(self, leaves: Leaves) -> None:
+        """StaleRecordingError if a value that the step may branch on has changed."""
+        for get, key, expected, place in self._entries:
+            if get(key, MISSING) is not expected:
+                _check(place, expected, leaves)
+        for place, expected in self._others:
+            _check(place, expected, leaves)
+
     def run(self, leaves: Leaves) -> Any:
         """The step's outcome for these arguments. StaleRecordingError before anything is done."""
+        self.check(leaves)
         with self._lock:
             try:
                 return self._run(leaves)
@@ -215,6 +232,11 @@ class Program:
     def __str__(self) -> str:
         """The list of calls, as a compiler would see it."""
         return "\n".join(line for part in self.segments for line in _lines(part))
+
+
+def _check(place: Place, expected: Any, leaves: Leaves) -> None:
+    if not unchanged(place.get(leaves), expected):
+        raise StaleRecordingError(f"{place.label} has changed")
 
 
 def _rebind(binds: Sequence[Bind], leaves: Leaves) -> None:

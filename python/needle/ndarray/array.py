@@ -160,8 +160,7 @@ class NDArray(ArrayMethods):
     def is_compact(self) -> bool:
         """Whether the array is row-major and fills its whole buffer."""
         view = self._view
-        row_major = view.strides == shapes.compact_strides(view.shape)
-        return row_major and shapes.product(view.shape) == view.handle.size
+        return bool(shapes.compact_size(view.shape, view.strides) == view.handle.size)
 
     def compact(self) -> NDArray:
         """The array itself if it is compact, else a row-major copy."""
