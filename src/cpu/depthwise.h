@@ -71,25 +71,28 @@ template <class T, int P>
   for (int p = 0; p < P; ++p) store<T>(to + p * to_step, sums[p]);
 }
 
-// Pixels [first, last) of a row, which see no edge; whole vectors of channels.
+// P pixels of a row from `first` on, which see no edge; whole vectors of channels, one after the
+// other as they lie in memory.
+template <class T, int P>
+[[gnu::noinline]] void depthwise_pixels(const Depthwise<T>& d, const Pixel& row, Index first,
+                                        const Index* offsets) {
+  const Index step = d.grid.step.w * d.source.column_stride, channels = d.out.channels;
+  const T* from = d.source.at(row.n, row.i * d.grid.step.h, first * d.grid.step.w);
+  T* to = d.out.at(row.n, row.i, first);
+  for (Index c = 0; c + Blocking<T>::W <= channels; c += Blocking<T>::W) {
+    const Vector<T> bias = d.bias != nullptr ? load(d.bias + c) : Vector<T>{};
+    depthwise_vector<T, P>(d.tap_count, from + c, offsets, step, d.weight + c, channels, bias,
+                           to + c, d.out.column_stride);
+  }
+}
+
 template <class T>
 void depthwise_run(const Depthwise<T>& d, const Pixel& row, Index first, Index last,
                    const Index* offsets) {
-  const Index step = d.grid.step.w * d.source.column_stride, channels = d.out.channels;
-  for (Index c = 0; c + Blocking<T>::W <= channels; c += Blocking<T>::W) {
-    const Vector<T> bias = d.bias != nullptr ? load(d.bias + c) : Vector<T>{};
-    const T* from = d.source.at(row.n, row.i * d.grid.step.h, first * d.grid.step.w) + c;
-    T* to = d.out.at(row.n, row.i, first) + c;
-    Index j = first;
-    for (; j + kPixelsAtOnce <= last; j += kPixelsAtOnce) {
-      depthwise_vector<T, kPixelsAtOnce>(d.tap_count, from, offsets, step, d.weight + c, channels,
-                                         bias, to, d.out.column_stride);
-      from += kPixelsAtOnce * step, to += kPixelsAtOnce * d.out.column_stride;
-    }
-    for (; j < last; ++j, from += step, to += d.out.column_stride) {
-      depthwise_vector<T, 1>(d.tap_count, from, offsets, step, d.weight + c, channels, bias, to, 0);
-    }
+  for (; first + kPixelsAtOnce <= last; first += kPixelsAtOnce) {
+    depthwise_pixels<T, kPixelsAtOnce>(d, row, first, offsets);
   }
+  for (; first < last; ++first) depthwise_pixels<T, 1>(d, row, first, offsets);
 }
 
 // The pixels [*first, *last) of a row whose taps all see the image.
