@@ -59,7 +59,15 @@ class ModelStudy:
                 cells = [short(outcome.median(key) / MEGA) for key in ("loaded", "peak")]
                 rows.append((name, *cells))
         head = ("memory of a process, MB", "library and data", "peak of three steps")
-        return [*lines, *(table(head, rows) if rows else [])]
+        return [*self._other_batches(result), *lines, *(table(head, rows) if rows else [])]
+
+    def _other_batches(self, result: Result) -> list[str]:
+        """Says so where other batches were measured than the targets speak of."""
+        meant = [batch_name(n) for n in self.batches]
+        if set(t.pieces_of(result)) <= set(meant):
+            return []
+        measured, wanted = ", ".join(t.pieces_of(result)), ", ".join(meant)
+        return [f"Measured with {measured} (`--batch`); the target is meant for {wanted}.", ""]
 
     def targets(self, result: Result, limits: Result | None) -> list[Target]:
         """Speed and memory at each batch size."""
