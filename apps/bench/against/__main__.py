@@ -90,7 +90,7 @@ def measured(work: str, settings: Settings) -> Result:
     result = run_study(work, STUDIES[work].cases(settings), settings, _say)
     count = settings.threads
     result.study = f"{work}, {count} thread{'s' if count > 1 else ''}"
-    result.notes.append(f"Measured {datetime.date.today()}, {settings.rounds} rounds.")
+    result.notes.append(f"Measured {datetime.date.today()}, rounds: {settings.rounds}.")
     if load > BUSY:
         result.notes.append(f"**The machine was shared**: load {load:.1f} before it began.")
     if not settings.compiled:
