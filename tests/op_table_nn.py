@@ -199,6 +199,29 @@ POOLING = [
 ]
 
 
+def batch_norm_relu(x: Any, weight: Any, bias: Any, added: Any = 0.0) -> Any:
+    axes, along = (0, *range(2, x.ndim)), (1, -1) + (1,) * (x.ndim - 2)
+    return np.maximum(normalised(x, weight, bias, axes, along, 1e-2) + added, 0)
+
+
+def away_from_the_kink(shape: Any, adds: bool) -> Any:
+    """Inputs of which no element before relu is near 0, where differences mislead."""
+
+    def make(random: np.random.Generator) -> tuple[Any, ...]:
+        for _ in range(1000):
+            x, weight, bias, added = (
+                random.standard_normal(s) for s in (shape, shape[1:2], shape[1:2], shape)
+            )
+            inputs = (x, weight, bias, added) if adds else (x, weight, bias)
+            axes, along = (0, *range(2, x.ndim)), (1, -1) + (1,) * (x.ndim - 2)
+            before = normalised(x, weight, bias, axes, along, 1e-2) + (added if adds else 0.0)
+            if np.abs(before).min() > 0.02:
+                return inputs
+        raise AssertionError("no such inputs were drawn")
+
+    return make
+
+
 NORMALIZATION = [
     *[
         OpRow(
@@ -229,6 +252,28 @@ NORMALIZATION = [
             ),
         )
         for shape in ((5, 3), (3, 2, 4), (3, 2, 2, 3))
+    ],
+    *[
+        OpRow(
+            "batch_norm_relu",
+            lambda x, w, b, *added: ops.batch_norm_relu(x, w, b, *added, eps=1e-2)[0],
+            batch_norm_relu,
+            away_from_the_kink(shape, adds),
+            f"{len(shape)}-d" + (" added" if adds else ""),
+            resize=False,
+            failures=(
+                refused(
+                    ops.batch_norm_relu,
+                    "batch_norm: what is added must have the input's shape (2, 3), got (2, 1)",
+                    (2, 3),
+                    (3,),
+                    (3,),
+                    (2, 1),
+                ),
+            ),
+        )
+        for shape in ((5, 3), (3, 2, 4), (3, 2, 2, 3))
+        for adds in (False, True)
     ],
     OpRow(
         "batch_norm",

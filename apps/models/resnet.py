@@ -16,6 +16,8 @@ from .registry import model
 class BasicBlock(nn.Module):
     """Two 3 x 3 convolutions beside a shortcut: ReLU(BN(conv(ReLU(BN(conv(x))))) + shortcut(x)).
 
+    The batch norms do the addition and ReLU in the same passes over memory.
+
     x (N, in_channels, H, W) -> (N, channels, H/stride, W/stride). ``shortcut``, "B", is a strided
     1 x 1 convolution with batch norm where shapes change; "A", without parameters, takes every
     stride-th pixel and fills the new channels with zeros (He et al. 2016, section 3.3).
@@ -28,14 +30,14 @@ class BasicBlock(nn.Module):
     ) -> None:
         super().__init__()
         self.conv1 = _convolution(in_channels, channels, 3, stride, **place)
-        self.bn1 = nn.BatchNorm2d(channels, **place)
+        self.bn1 = nn.BatchNorm2d(channels, activation="relu", **place)
         self.conv2 = _convolution(channels, channels, 3, **place)
-        self.bn2 = nn.BatchNorm2d(channels, **place)
+        self.bn2 = nn.BatchNorm2d(channels, activation="relu", **place)
         self.downsample = _shortcut(in_channels, channels, stride, shortcut, **place)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = ops.relu(self.bn1(self.conv1(x)))
-        return ops.relu(self.bn2(self.conv2(y)) + self.downsample(x))
+        y = self.bn1(self.conv1(x))
+        return self.bn2(self.conv2(y), self.downsample(x))
 
 
 class Bottleneck(nn.Module):
@@ -52,17 +54,17 @@ class Bottleneck(nn.Module):
         super().__init__()
         out_channels = 4 * channels
         self.conv1 = _convolution(in_channels, channels, 1, **place)
-        self.bn1 = nn.BatchNorm2d(channels, **place)
+        self.bn1 = nn.BatchNorm2d(channels, activation="relu", **place)
         self.conv2 = _convolution(channels, channels, 3, stride, **place)
-        self.bn2 = nn.BatchNorm2d(channels, **place)
+        self.bn2 = nn.BatchNorm2d(channels, activation="relu", **place)
         self.conv3 = _convolution(channels, out_channels, 1, **place)
-        self.bn3 = nn.BatchNorm2d(out_channels, **place)
+        self.bn3 = nn.BatchNorm2d(out_channels, activation="relu", **place)
         self.downsample = _shortcut(in_channels, out_channels, stride, shortcut, **place)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = ops.relu(self.bn1(self.conv1(x)))
-        y = ops.relu(self.bn2(self.conv2(y)))
-        return ops.relu(self.bn3(self.conv3(y)) + self.downsample(x))
+        y = self.bn1(self.conv1(x))
+        y = self.bn2(self.conv2(y))
+        return self.bn3(self.conv3(y), self.downsample(x))
 
 
 class ZeroPadShortcut(nn.Module):
@@ -126,7 +128,7 @@ class ResNet(nn.Module):
         place = {"device": device, "dtype": dtype}
         size, stride = (7, 2) if self.stem == "imagenet" else (3, 1)
         self.conv1 = _convolution(in_channels, self.width, size, stride, **place)
-        self.bn1 = nn.BatchNorm2d(self.width, **place)
+        self.bn1 = nn.BatchNorm2d(self.width, activation="relu", **place)
         self.maxpool = nn.MaxPool2d(3, 2, 1) if self.stem == "imagenet" else nn.Identity()
         inputs, self.stages = self.width, len(self.depths)
         for number, depth in enumerate(self.depths):
@@ -140,7 +142,7 @@ class ResNet(nn.Module):
         self.fc = nn.Linear(inputs, num_classes, **place)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.maxpool(ops.relu(self.bn1(self.conv1(x))))
+        x = self.maxpool(self.bn1(self.conv1(x)))
         for number in range(self.stages):
             x = getattr(self, f"layer{number + 1}")(x)
         return self.fc(self.avgpool(x))

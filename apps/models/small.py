@@ -67,8 +67,7 @@ class ConvBN(nn.Sequential):
         place = {"device": device, "dtype": dtype}
         super().__init__(
             nn.Conv(in_channels, out_channels, kernel_size, stride=stride, **place),
-            nn.BatchNorm2d(out_channels, **place),
-            nn.ReLU(),
+            nn.BatchNorm2d(out_channels, activation="relu", **place),
         )
 
 

@@ -42,7 +42,11 @@ from .ops import AsType as AsType
 from .ops import AvgPool2d as AvgPool2d
 from .ops import AvgPool2dGrad as AvgPool2dGrad
 from .ops import BatchNorm as BatchNorm
+from .ops import BatchNormAddReLU as BatchNormAddReLU
+from .ops import BatchNormAddReLUGrad as BatchNormAddReLUGrad
 from .ops import BatchNormGrad as BatchNormGrad
+from .ops import BatchNormReLU as BatchNormReLU
+from .ops import BatchNormReLUGrad as BatchNormReLUGrad
 from .ops import BroadcastTo as BroadcastTo
 from .ops import Clip as Clip
 from .ops import Compare as Compare
@@ -87,6 +91,7 @@ from .ops import Negate as Negate
 from .ops import Permute as Permute
 from .ops import PowerScalar as PowerScalar
 from .ops import ReLU as ReLU
+from .ops import ReLUGrad as ReLUGrad
 from .ops import Reshape as Reshape
 from .ops import ScalarPower as ScalarPower
 from .ops import ScatterAdd as ScatterAdd
@@ -110,6 +115,7 @@ from .ops import add_scalar as add_scalar
 from .ops import astype as astype
 from .ops import avg_pool2d as avg_pool2d
 from .ops import batch_norm as batch_norm
+from .ops import batch_norm_relu as batch_norm_relu
 from .ops import broadcast_to as broadcast_to
 from .ops import clip as clip
 from .ops import concatenate as concatenate

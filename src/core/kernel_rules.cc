@@ -73,6 +73,11 @@ void matmul(In a, In b, Out out) {
   check_size("matmul", b, n - 2, a.shape[n - 1]);
 }
 
+void relu_grad(In grad, In y, Out out) {
+  check_alike("relu_grad", y, grad);
+  check_alike("relu_grad", y, out);
+}
+
 void softmax(In a, Out out, int axis) {
   check_alike("softmax", a, out);
   check_axis("softmax", a, axis);
@@ -135,6 +140,24 @@ void batch_norm_grad(In grad, In x, In weight, In mean, In var, Out x_grad, Out 
   for (const View* v : {&weight, &mean, &var, &weight_grad, &bias_grad}) {
     check_vector(op, *v, x.shape[x.ndim - 1], x);
   }
+}
+
+void batch_norm_relu_grad(In grad, In x, In weight, In bias, In mean, In var, Out x_grad,
+                          Out weight_grad, Out bias_grad, double eps) {
+  batch_norm_grad(grad, x, weight, mean, var, x_grad, weight_grad, bias_grad, eps);
+  check_vector("batch_norm_relu_grad", bias, x.shape[x.ndim - 1], x);
+}
+
+void batch_norm_add_relu(In x, In weight, In bias, In added, Out out, Out mean, Out var,
+                         double eps) {
+  batch_norm(x, weight, bias, out, mean, var, eps);
+  check_alike("batch_norm_add_relu", x, added);
+}
+
+void batch_norm_add_relu_grad(In grad, In y, In x, In weight, In mean, In var, Out x_grad,
+                              Out weight_grad, Out bias_grad, Out added_grad, double eps) {
+  batch_norm_grad(grad, x, weight, mean, var, x_grad, weight_grad, bias_grad, eps);
+  for (const View* v : {&y, &added_grad}) check_alike("batch_norm_add_relu_grad", x, *v);
 }
 
 // mean and var: the shape of x with 1 as the last size.
@@ -303,6 +326,7 @@ void adam_step(Views params, Views grads, Views firsts, Views seconds, Views out
 
 KernelTable make_rules() {
   KernelTable rules;
+  rules.relu_grad = relu_grad;
   rules.matmul = matmul;
   rules.softmax = rules.log_softmax = softmax;
   rules.logsumexp = logsumexp;
@@ -310,6 +334,10 @@ KernelTable make_rules() {
   rules.cross_entropy_grad = cross_entropy_grad;
   rules.batch_norm = batch_norm;
   rules.batch_norm_grad = batch_norm_grad;
+  rules.batch_norm_relu = batch_norm;
+  rules.batch_norm_relu_grad = batch_norm_relu_grad;
+  rules.batch_norm_add_relu = batch_norm_add_relu;
+  rules.batch_norm_add_relu_grad = batch_norm_add_relu_grad;
   rules.layer_norm = layer_norm;
   rules.layer_norm_grad = layer_norm_grad;
   rules.max_pool2d = max_pool2d;

@@ -53,6 +53,7 @@ using Out = const View&;  // the view is const, the memory it shows is written
   ROW(reduce, (ReduceOp op, In a, Out out))                                                     \
   ROW(matmul, (In a, In b, Out out))                                                            \
   /* optional */                                                                                \
+  ROW(relu_grad, (In grad, In y, Out out))                                                      \
   ROW(softmax, (In a, Out out, int axis))                                                       \
   ROW(log_softmax, (In a, Out out, int axis))                                                   \
   ROW(logsumexp, (In a, Out out))                                                               \
@@ -61,6 +62,13 @@ using Out = const View&;  // the view is const, the memory it shows is written
   ROW(batch_norm, (In x, In weight, In bias, Out out, Out mean, Out var, double eps))           \
   ROW(batch_norm_grad, (In grad, In x, In weight, In mean, In var, Out x_grad, Out weight_grad, \
                         Out bias_grad, double eps))                                             \
+  ROW(batch_norm_relu, (In x, In weight, In bias, Out out, Out mean, Out var, double eps))      \
+  ROW(batch_norm_relu_grad, (In grad, In x, In weight, In bias, In mean, In var, Out x_grad,    \
+                             Out weight_grad, Out bias_grad, double eps))                       \
+  ROW(batch_norm_add_relu,                                                                      \
+      (In x, In weight, In bias, In added, Out out, Out mean, Out var, double eps))             \
+  ROW(batch_norm_add_relu_grad, (In grad, In y, In x, In weight, In mean, In var, Out x_grad,   \
+                                 Out weight_grad, Out bias_grad, Out added_grad, double eps))   \
   ROW(layer_norm, (In x, In weight, In bias, Out out, Out mean, Out var, double eps))           \
   ROW(layer_norm_grad, (In grad, In x, In weight, In mean, In var, Out x_grad, Out weight_grad, \
                         Out bias_grad, double eps))                                             \

@@ -5,6 +5,14 @@
 #include <cstdint>
 #include <cstring>
 
+// Before a loop in which out may be the same memory as an operand, element by element: the order
+// of such a loop never matters.
+#if defined(__clang__)
+#define NEEDLE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define NEEDLE_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 namespace needle::simd {
 
 #if defined(__AVX512F__)

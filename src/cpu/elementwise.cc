@@ -1,11 +1,13 @@
-// The rows unary, binary and where: a loop plan, then for each innermost run one of a few loops
-// (contiguous, one operand a scalar, strided), all of the same formula.
+// The rows unary, binary, where and relu_grad: a loop plan, then for each innermost run one of a
+// few loops (contiguous, one operand a scalar, strided), all of the same formula.
 #include <cmath>
 
 #include "core/check.h"
 #include "core/elementwise_ops.h"
 #include "core/loop.h"
 #include "core/scalar_math.h"
+#include "core/scratch.h"
+#include "core/simd.h"
 #include "core/view_rules.h"
 #include "kernels.h"
 
@@ -19,6 +21,12 @@ constexpr bool allows(Domain domain) {
   if (domain == Domain::kInteger) return !std::is_floating_point_v<T>;
   return true;
 }
+
+// The operations of a bias or a scale over channels.
+constexpr bool is_affine(BinaryOp op) {
+  return op == BinaryOp::add || op == BinaryOp::subtract || op == BinaryOp::multiply;
+}
+constexpr std::int64_t kRepeated = 1024;  // elements of a row that stands for several short ones
 
 template <class T, Result result>
 using ResultOf = std::conditional_t<result == Result::kBool, bool, T>;
@@ -42,15 +50,16 @@ struct Binary;
 NEEDLE_UNARY_OPS(NEEDLE_ROW)
 #undef NEEDLE_ROW
 
-#define NEEDLE_ROW(name, domain_, result_, formula)      \
-  template <>                                            \
-  struct Binary<BinaryOp::name> {                        \
-    static constexpr Domain domain = Domain::domain_;    \
-    static constexpr Result result = Result::result_;    \
-    template <class T>                                   \
-    [[gnu::always_inline]] static auto apply(T x, T y) { \
-      return static_cast<ResultOf<T, result>>(formula);  \
-    }                                                    \
+#define NEEDLE_ROW(name, domain_, result_, formula)           \
+  template <>                                                 \
+  struct Binary<BinaryOp::name> {                             \
+    static constexpr Domain domain = Domain::domain_;         \
+    static constexpr Result result = Result::result_;         \
+    static constexpr bool affine = is_affine(BinaryOp::name); \
+    template <class T>                                        \
+    [[gnu::always_inline]] static auto apply(T x, T y) {      \
+      return static_cast<ResultOf<T, result>>(formula);       \
+    }                                                         \
   };
 NEEDLE_BINARY_OPS(NEEDLE_ROW)
 #undef NEEDLE_ROW
@@ -59,13 +68,6 @@ template <class T>
 T& at(char* data, std::int64_t byte_offset) {
   return *reinterpret_cast<T*>(data + byte_offset);
 }
-
-// out may be the same memory as an operand, element by element: the order of a loop never matters.
-#if defined(__clang__)
-#define NEEDLE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define NEEDLE_INDEPENDENT _Pragma("GCC ivdep")
-#endif
 
 template <class Op, class T>
 void unary_loop(const LoopPlan& plan, std::int64_t grain) {
@@ -88,7 +90,7 @@ void unary_loop(const LoopPlan& plan, std::int64_t grain) {
 }
 
 template <class Op, class T>
-void binary_loop(const LoopPlan& plan, std::int64_t grain) {
+void plain_binary_loop(const LoopPlan& plan, std::int64_t grain) {
   using R = ResultOf<T, Op::result>;
   const int last = plan.ndim - 1;
   const std::int64_t so = plan.strides[0][last], sa = plan.strides[1][last],
@@ -116,6 +118,48 @@ void binary_loop(const LoopPlan& plan, std::int64_t grain) {
       }
     }
   });
+}
+
+// Whether operand 2 is one short row, the same for every row of the others: a bias over channels.
+template <class T>
+bool repeats_a_row(const LoopPlan& plan) {
+  const std::int64_t size = sizeof(T), n = plan.shape[1];
+  if (plan.ndim != 2 || 2 * n > kRepeated || plan.shape[0] < 2) return false;
+  return plan.strides[2][0] == 0 && plan.strides[2][1] == size && plan.strides[0][1] == size &&
+         plan.strides[0][0] == n * size && plan.strides[1][1] == size &&
+         plan.strides[1][0] == n * size;
+}
+
+// The same, over rows that are several of the plan's, with operand 2 written out for one of them.
+template <class Op, class T>
+void repeated_row_loop(const LoopPlan& plan, std::int64_t grain) {
+  const std::int64_t n = plan.shape[1], times = kRepeated / n, size = sizeof(T);
+  const ThreadScratch scratch(static_cast<std::size_t>(times * n * size));
+  T* row = scratch.as<T>();
+  for (std::int64_t i = 0; i < times * n; ++i) {
+    row[i] = reinterpret_cast<const T*>(plan.data[2])[i % n];
+  }
+  const auto run = [&](std::int64_t rows, std::int64_t width, std::int64_t first) {
+    LoopPlan part = plan;
+    part.shape[0] = rows, part.shape[1] = width, part.size = rows * width;
+    for (int k = 0; k < 2; ++k) {
+      part.strides[k][0] = width * size;
+      part.data[k] += first * size;
+    }
+    part.data[2] = reinterpret_cast<char*>(row);
+    if (part.size > 0) plain_binary_loop<Op, T>(part, grain);
+  };
+  const std::int64_t whole = plan.shape[0] / times, rest = plan.shape[0] % times;
+  run(whole, times * n, 0);
+  run(1, rest * n, whole * times * n);
+}
+
+template <class Op, class T>
+void binary_loop(const LoopPlan& plan, std::int64_t grain) {
+  if constexpr (std::is_floating_point_v<T> && Op::affine) {
+    if (repeats_a_row<T>(plan)) return repeated_row_loop<Op, T>(plan, grain);
+  }
+  plain_binary_loop<Op, T>(plan, grain);
 }
 
 // Operations of one or two instructions an element; the others are worth a thread sooner.
@@ -223,6 +267,31 @@ void where_loop(const LoopPlan& plan) {
   });
 }
 
+// grad where y > 0, else 0, as one pass.
+template <class T>
+void relu_grad_loop(const LoopPlan& plan) {
+  const int last = plan.ndim - 1;
+  const std::int64_t so = plan.strides[0][last], sg = plan.strides[1][last],
+                     sy = plan.strides[2][last];
+  const bool dense = so == sizeof(T) && sg == sizeof(T) && sy == sizeof(T);
+  parallel_runs(plan, kGrain, [=](std::int64_t n, char* const data[]) {
+    if (dense) {
+      T* out = reinterpret_cast<T*>(data[0]);
+      const T* grad = reinterpret_cast<const T*>(data[1]);
+      const T* y = reinterpret_cast<const T*>(data[2]);
+      NEEDLE_INDEPENDENT
+      for (std::int64_t i = 0; i < n; ++i) {
+        const T g = grad[i];
+        out[i] = y[i] > T(0) ? g : T(0);
+      }
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) {
+        at<T>(data[0], i * so) = at<T>(data[2], i * sy) > T(0) ? at<T>(data[1], i * sg) : T(0);
+      }
+    }
+  });
+}
+
 }  // namespace
 
 void unary(UnaryOp op, In a, Out out) {
@@ -236,6 +305,11 @@ void binary(BinaryOp op, In a, In b, Out out) {
   check_same_dtype("binary", a, b);
   if (is_square(op, b)) return binary(BinaryOp::multiply, a, a, out);
   kBinary[static_cast<int>(op)](a.dtype, out.dtype, make_plan(out, a, b));
+}
+
+void relu_grad(In grad, In y, Out out) {
+  const LoopPlan plan = make_plan(out, grad, y);
+  with_float(out.dtype, [&](auto tag) { relu_grad_loop<typename decltype(tag)::type>(plan); });
 }
 
 void where(In condition, In a, In b, Out out) {

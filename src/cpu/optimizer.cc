@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/scratch.h"
+#include "core/simd.h"
 #include "core/thread_pool.h"
 #include "kernels.h"
 
@@ -41,6 +42,7 @@ void each_part(Views params, F&& f) {
 template <class T>
 void sgd_plain(const T* param, const T* grad, T* out, Index n, const SgdParams& s) {
   const T lr = T(s.lr), decay = T(s.weight_decay);
+  NEEDLE_INDEPENDENT
   for (Index i = 0; i < n; ++i) out[i] = param[i] - lr * (grad[i] + decay * param[i]);
 }
 
@@ -48,6 +50,7 @@ template <class T, bool kNesterov>
 void sgd_momentum(const T* param, const T* grad, T* velocity, T* out, Index n, const SgdParams& s) {
   const T lr = T(s.lr), decay = T(s.weight_decay), momentum = T(s.momentum);
   const T fresh = T(1.0 - s.dampening);
+  NEEDLE_INDEPENDENT
   for (Index i = 0; i < n; ++i) {
     const T p = param[i], g = grad[i] + decay * p, v = momentum * velocity[i] + fresh * g;
     velocity[i] = v;
@@ -88,6 +91,7 @@ struct AdamConstants {
 template <class T>
 void adam_part(const T* param, const T* grad, T* first, T* second, T* out, Index n,
                const AdamConstants<T>& k) {
+  NEEDLE_INDEPENDENT
   for (Index i = 0; i < n; ++i) {
     const T p = param[i], g = grad[i] + k.coupled_decay * p;
     const T m = k.beta1 * first[i] + k.fresh1 * g, v = k.beta2 * second[i] + k.fresh2 * g * g;

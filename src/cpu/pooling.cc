@@ -1,4 +1,5 @@
-// Max and average pooling over (N, H, W, C) images and their gradients. Forward passes share out
+// Max and average pooling over (N, H, W, C) images and their gradients. Where channels are
+// neighbours and not few, pool_pixels.h has the loops. For the rest, forward passes share out
 // output rows and work on blocks of channels, in any layout. Gradients walk each window for a block
 // of channels where channels are neighbours in memory, which vectorises, else for one channel; they
 // share out (image, channel block) pairs, because windows of neighbouring rows may overlap.
@@ -9,6 +10,7 @@
 #include "core/simd.h"
 #include "core/thread_pool.h"
 #include "kernels.h"
+#include "pool_pixels.h"
 
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
@@ -128,8 +130,36 @@ void fold_windows(const View& x, const View& out, const Pool2dParams& p, const F
   each_element<T>(out, n, i, c, count, [=](Index e, T& to) { to = results[e]; });
 }
 
+template <class T>
+bool many_channels(const View& a, const View& b) {
+  return a.shape[3] >= simd::kLanes<T> && a.strides[3] == 1 && b.strides[3] == 1;
+}
+
+// The pixels of a window of `image`; at<T>(image, n, w.top, w.left, 0) is the first.
+Pixels pixels_of(const View& image, const Window& w) {
+  return {w.bottom - w.top, w.right - w.left, image.strides[1], image.strides[2]};
+}
+
+// f(n, i, j) for every pixel of `image`, rows of pixels shared out to the threads.
+template <class F>
+void each_output(const View& image, F&& f) {
+  const Index rows = image.shape[1];
+  parallel_for(image.shape[0] * rows, 4, [&](Index begin, Index end) {
+    for (Index task = begin; task < end; ++task) {
+      for (Index j = 0; j < image.shape[2]; ++j) f(task / rows, task % rows, j);
+    }
+  });
+}
+
 template <class T, class Fold>
 void forward(const View& x, const View& out, const Pool2dParams& p, const Fold& fold) {
+  if (many_channels<T>(x, out)) {
+    return each_output(out, [&](Index n, Index i, Index j) {
+      const Window w = window_at(p, x.shape[1], x.shape[2], i, j);
+      fold_pixels(fold, at<const T>(x, n, w.top, w.left, 0), pixels_of(x, w), x.shape[3],
+                  at<T>(out, n, i, j, 0));
+    });
+  }
   const Index rows = out.shape[1], channels = out.shape[3];
   const Index most = channels < kBlock ? channels : kBlock;
   const Index folded = x.shape[2] * most + simd::kLanes<T>;
@@ -253,8 +283,34 @@ bool side_by_side(const Pool2dParams& p) {
          p.padding.w == 0;
 }
 
+// Side by side with neighbouring channels: split(n, window, gradient of the output pixel, first
+// pixel of x_grad) writes what the window gets; pixels in no window get zeros.
+template <class T, class Split>
+void tile_gradient(const View& grad, const View& x_grad, const Pool2dParams& p, Split&& split) {
+  const Index height = x_grad.shape[1], width = x_grad.shape[2], channels = x_grad.shape[3];
+  const auto clear = [&](Index n, const Window& w) {
+    const T zero = T(0);
+    each_pixel<T>(x_grad, w, n, 0, [&](T* to) {
+      for (Index c = 0; c < channels; ++c) to[c] = zero;
+    });
+  };
+  each_output(grad, [&](Index n, Index i, Index j) {
+    const Window w = window_at(p, height, width, i, j);
+    split(n, w, at<const T>(grad, n, i, j, 0), at<T>(x_grad, n, w.top, w.left, 0));
+    const bool last_row = i + 1 == grad.shape[1], last = j + 1 == grad.shape[2];
+    if (last) clear(n, {w.top, w.bottom, w.right, width});
+    if (last && last_row) clear(n, {w.bottom, height, 0, width});
+  });
+}
+
 template <class T>
 void max_gradient(const View& grad, const View& x, const View& x_grad, const Pool2dParams& p) {
+  if (side_by_side(p) && many_channels<T>(x, x_grad) && grad.strides[3] == 1 && size_of(grad) > 0) {
+    return tile_gradient<T>(grad, x_grad, p, [&](Index n, const Window& w, const T* from, T* to) {
+      split_pixels(at<const T>(x, n, w.top, w.left, 0), pixels_of(x, w), from, x.shape[3], to,
+                   pixels_of(x_grad, w));
+    });
+  }
   if (side_by_side(p)) return split_gradient<T>(grad, x, x_grad, p);
   using Place = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
   const bool neighbours = channels_last(x);
@@ -287,6 +343,11 @@ void max_gradient(const View& grad, const View& x, const View& x_grad, const Poo
 template <class T>
 void average_gradient(const View& grad, const View& x_grad, const Pool2dParams& p) {
   const T share = T(1) / T(p.kernel.h * p.kernel.w);
+  if (side_by_side(p) && many_channels<T>(grad, x_grad) && size_of(grad) > 0) {
+    return tile_gradient<T>(grad, x_grad, p, [&](Index, const Window& w, const T* from, T* to) {
+      spread_pixels(from, share, grad.shape[3], to, pixels_of(x_grad, w));
+    });
+  }
   each_gradient<T>(grad, x_grad, true, p,
                    [&](const Window& w, Index n, Index c, Index count, const T* from) {
                      each_pixel<T>(x_grad, w, n, c, [&](T* to) {

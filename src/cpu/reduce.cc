@@ -21,6 +21,7 @@ namespace {
 constexpr std::int64_t kBlock = 1024;     // elements folded in their own type, along a run
 constexpr std::int64_t kBlockRows = 64;   // the same, down a column
 constexpr std::int64_t kColumns = 256;    // columns accumulated together
+constexpr std::int64_t kFewColumns = 96;  // fewer than half of this are widened to it
 constexpr std::int64_t kSegment = 65536;  // elements of a segment
 constexpr std::int64_t kManyRows = 32, kManyColumns = 4096;  // outputs enough for all threads
 
@@ -249,6 +250,22 @@ struct ColumnTile {
   }
 };
 
+// Few columns, row upon row without gaps: several rows are taken as one, or vectors would be short.
+template <class Rule, class Emit>
+void fold_wide_rows(const char* a, std::int64_t n, std::int64_t rows, Emit&& emit) {
+  const std::int64_t merged = kFewColumns / n, row = n * std::int64_t(sizeof(typename Rule::Lane));
+  ColumnTile<Rule> tile(merged * n);
+  tile.add_rows(a, rows / merged, merged * row);
+  tile.columns = rows % merged * n;  // the rest, a shorter row
+  if (tile.columns > 0) tile.add_rows(a + rows / merged * merged * row, 1, row);
+  tile.columns = merged * n;
+  tile.flush();
+  for (std::int64_t j = 0; j < n; ++j) {
+    for (std::int64_t i = 1; i < merged; ++i) tile.wide[j].add(tile.wide[i * n + j]);
+    emit(j, tile.wide[j]);
+  }
+}
+
 // ---- both: reduces elements [begin, end) of n neighbouring outputs, emit(j, wide) for each ----
 
 template <class Rule, class Emit>
@@ -259,7 +276,12 @@ void fold_run(const Plan& plan, const char* a, std::int64_t n, std::int64_t begi
     for (std::int64_t j = 0; j < n; ++j) emit(j, fold_row<Rule>(plan, a + j * step, begin, end));
     return;
   }
+  using Lane = typename Rule::Lane;
   const std::int64_t stride = plan.reduced.strides[0][plan.reduced.ndim - 1];
+  if (plan.reduced.ndim == 1 && 2 * n <= kFewColumns && stride == n * std::int64_t(sizeof(Lane))) {
+    return fold_wide_rows<Rule>(a + (plan.reduced.data[0] - plan.base) + begin * stride, n,
+                                end - begin, emit);
+  }
   for (std::int64_t first = 0; first < n; first += kColumns) {
     ColumnTile<Rule> tile(std::min(kColumns, n - first));
     const char* corner = a + first * std::int64_t(sizeof(typename Rule::Lane));

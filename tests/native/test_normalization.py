@@ -116,6 +116,73 @@ def test_layer_norm_gradient(kernels: Any, shape: tuple[int, ...], dtype: str) -
             close(one, want, 1e-5, layout)
 
 
+FUSED_SHAPES = [*BATCH_SHAPES[2:], (3, 17, 31, 6), (500, 2, 256), (70, 9, 300)]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", FUSED_SHAPES, ids=str)
+@pytest.mark.parametrize("adds", [False, True])
+def test_batch_norm_with_relu(kernels: Any, shape: Any, dtype: str, adds: bool) -> None:
+    """Forward and gradient; the gradient's mask is taken from values that are not near 0."""
+    axes, channels = tuple(range(len(shape) - 1)), shape[-1:]
+    x, grad, added = (random(shape, dtype, i) for i in range(3))
+    weight, bias = random(channels, dtype, 3), random(channels, dtype, 4)
+    normal, mean, var = normalized(x.astype(np.float64), axes)
+    y = normal * weight + bias + (added if adds else 0)
+    grad[np.abs(y) < 1e-4] = 0
+    statistics = [a.reshape(-1) for a in (mean, var)]
+    outs = [(shape, dtype), (channels, dtype), (channels, dtype)]
+    call = kernels.batch_norm_add_relu if adds else kernels.batch_norm_relu
+    inputs = (x, weight, bias, *([added] if adds else []))
+    for layout, got in results(call, inputs, outs, EPS):
+        for one, want in zip(got, (np.maximum(y, 0), *statistics), strict=True):
+            close(one, want, 2e-6, layout)
+
+    masked = np.where(y > 0, grad, 0).astype(np.float64)
+    exact = (masked, x.astype(np.float64), weight.astype(np.float64))
+    wanted = [*gradients(*exact, axes), *([masked] if adds else [])]
+    mean, var = (a.astype(dtype) for a in statistics)
+    if adds:
+        y = np.maximum(y, 0).astype(dtype)
+        call, inputs = kernels.batch_norm_add_relu_grad, (grad, y, x, weight, mean, var)
+        outs = [*outs, (shape, dtype)]
+    else:
+        call, inputs = kernels.batch_norm_relu_grad, (grad, x, weight, bias, mean, var)
+    for layout, got in results(call, inputs, outs, EPS):
+        for one, want in zip(got, wanted, strict=True):
+            close(one, want, 1e-5, layout)
+
+
+def test_batch_norm_with_relu_keeps_nan(kernels: Any) -> None:
+    x = random((40, 3), "float32", 0)
+    x[7, 1] = np.nan
+    ones = np.ones(3, np.float32)
+    outs = [(x.shape, "float32"), ((3,), "float32"), ((3,), "float32")]
+    for _, (y, _, _) in results(kernels.batch_norm_relu, (x, ones, ones), outs, EPS):
+        assert np.isnan(y[:, 1]).all() and not np.isnan(y[:, [0, 2]]).any()
+
+
+@pytest.mark.parametrize("layout", ["compact", "permuted"])
+@pytest.mark.parametrize("channels", [6, 24, 300])
+def test_threads_do_not_change_batch_norm_with_relu(
+    kernels: Any, layout: str, channels: int
+) -> None:
+    shape = (6, 30, 41, channels)
+    x, grad, added = (view_of(random(shape, "float32", i), layout) for i in range(3))
+    ones = view_of(np.ones(channels, np.float32))
+
+    def call() -> list[np.ndarray]:
+        out, dx, dr = (empty_view(shape, "float32") for _ in range(3))
+        mean, var, dw, db = (empty_view((channels,), "float32") for _ in range(4))
+        kernels.batch_norm_add_relu(x, ones, ones, added, out, mean, var, EPS)
+        kernels.batch_norm_add_relu_grad(grad, out, x, ones, mean, var, dx, dw, db, dr, EPS)
+        first = [numpy_of(v) for v in (out, mean, var, dx, dw, db, dr)]
+        kernels.batch_norm_relu_grad(grad, x, ones, ones, mean, var, dx, dw, db, EPS)
+        return [*first, *(numpy_of(v) for v in (dx, dw, db))]
+
+    same_for_any_threads(kernels.module, call)
+
+
 @pytest.mark.parametrize("name", ["batch_norm", "layer_norm"])
 @pytest.mark.parametrize("layout", ["compact", "permuted"])
 def test_threads_do_not_change_the_result(kernels: Any, name: str, layout: str) -> None:

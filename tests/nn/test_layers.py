@@ -9,7 +9,7 @@ import pytest
 
 import needle as ndl
 from needle import nn
-from needle.errors import DeviceError, DTypeError, ShapeError
+from needle.errors import DeviceError, DTypeError, ShapeError, UnknownNameError
 from tests.nn_devices import DEVICES, NUMPY_MODE, close
 
 
@@ -128,6 +128,39 @@ def test_batch_norm_in_training_and_evaluation(layer, shape, axes, device):
     expected = (x - mean.reshape(along)) / np.sqrt(var.reshape(along) + 0.1) * w + b
     close(module(tensor(x, device)), expected, atol=2e-6)
     close(module.running_mean, mean)  # evaluation leaves them
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("adds", [False, True])
+def test_batch_norm_with_relu_is_batch_norm_then_relu(training, adds, device):
+    shape = (4, 3, 5, 2)
+    host, other = randn(*shape) * 2 + 1, randn(*shape, seed=5)
+    found = []
+    for fused in (True, False):
+        module = nn.BatchNorm2d(3, device=device, activation="relu" if fused else None)
+        module.weight.data = tensor(randn(3, seed=1), device)
+        module.bias.data = tensor(randn(3, seed=2), device)
+        module.running_mean = tensor(randn(3, seed=3), device)
+        module.train() if training else module.eval()
+        x, added = tensor(host, device), tensor(other, device)
+        if fused:
+            y = module(x, added) if adds else module(x)
+        else:
+            y = ndl.ops.relu(module(x) + added if adds else module(x))
+        (y * tensor(randn(*shape, seed=4), device)).sum().backward()
+        assert sorted(module.state_dict()) == ["bias", "running_mean", "running_var", "weight"]
+        found.append((y, x.grad, module.weight.grad, module.bias.grad, module.running_var))
+        found[-1] += (added.grad,) if adds else ()
+    for ours, wanted in zip(*found, strict=True):
+        close(ours, wanted.numpy(), atol=2e-5)
+
+
+def test_batch_norm_refuses_what_it_does_not_know():
+    with pytest.raises(UnknownNameError, match="BatchNorm2d: activation must be None or 'relu'"):
+        nn.BatchNorm2d(3, activation="gelu")
+    x = tensor(np.zeros((2, 3, 1, 1)))
+    with pytest.raises(ValueError, match="BatchNorm2d: a second input needs activation='relu'"):
+        nn.BatchNorm2d(3)(x, x)
 
 
 def test_batch_norm_of_the_course_has_its_attributes(device):

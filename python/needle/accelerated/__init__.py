@@ -4,10 +4,20 @@ Functions over arrays (NDArray or ``numpy.ndarray``), images channels last. They
 no gradient graph; ``ops`` and ``optim`` call them. ``softmax.definition`` is the plain body.
 """
 
+from .activation import relu_grad
 from .convolution import conv2d, conv2d_bias, conv2d_input_grad, conv2d_weight_grad
 from .indexing import argmax, argmin, gather, one_hot, scatter, scatter_add
 from .loss import cross_entropy, cross_entropy_grad
-from .normalization import batch_norm, batch_norm_grad, layer_norm, layer_norm_grad
+from .normalization import (
+    batch_norm,
+    batch_norm_add_relu,
+    batch_norm_add_relu_grad,
+    batch_norm_grad,
+    batch_norm_relu,
+    batch_norm_relu_grad,
+    layer_norm,
+    layer_norm_grad,
+)
 from .optimizer_steps import adam_step, sgd_step
 from .pooling import avg_pool2d, avg_pool2d_grad, max_pool2d, max_pool2d_grad
 from .registry import OPERATIONS, Accelerated, accelerated
@@ -24,7 +34,11 @@ __all__ = [
     "avg_pool2d",
     "avg_pool2d_grad",
     "batch_norm",
+    "batch_norm_add_relu",
+    "batch_norm_add_relu_grad",
     "batch_norm_grad",
+    "batch_norm_relu",
+    "batch_norm_relu_grad",
     "conv2d",
     "conv2d_bias",
     "conv2d_input_grad",
@@ -40,6 +54,7 @@ __all__ = [
     "max_pool2d",
     "max_pool2d_grad",
     "one_hot",
+    "relu_grad",
     "scatter",
     "scatter_add",
     "sgd_step",

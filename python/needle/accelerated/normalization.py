@@ -7,11 +7,15 @@ gradients are the formulas of Ioffe & Szegedy 2015 (section 3), written with the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from ..backends.base import Backend
-from .registry import Array, accelerated, empty
+from .activation import relu_grad
+from .registry import Array, accelerated, empty, empty_dense
 
 Triple = tuple[Array, Array, Array]
+Outs = TypeVar("Outs", bound=tuple[Array, ...])
+Four = tuple[Array, Array, Array, Array]
 
 
 def _moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
@@ -48,7 +52,7 @@ def _all_but_last(x: Array) -> tuple[int, ...]:
     return tuple(range(x.ndim - 1))
 
 
-def _run(kernel: Callable[..., None], inputs: Sequence[Array], outs: Triple, eps: float) -> Triple:
+def _run(kernel: Callable[..., None], inputs: Sequence[Array], outs: Outs, eps: float) -> Outs:
     """``kernel`` on the views of inputs and outs; the outs."""
     kernel(*(a._view for a in (*inputs, *outs)), float(eps))
     return outs
@@ -67,8 +71,7 @@ def batch_norm(x: Array, weight: Array, bias: Array, eps: float) -> Triple:
 
 @batch_norm.kernel
 def _(backend: Backend, x: Array, weight: Array, bias: Array, eps: float) -> Triple:
-    outs = empty(x, x.shape), empty(x, x.shape[-1:]), empty(x, x.shape[-1:])
-    return _run(backend.batch_norm, (x, weight, bias), outs, eps)
+    return _run(backend.batch_norm, (x, weight, bias), _outputs(x), eps)
 
 
 @accelerated
@@ -83,8 +86,91 @@ def batch_norm_grad(
 def _(
     backend: Backend, grad: Array, x: Array, weight: Array, mean: Array, var: Array, eps: float
 ) -> Triple:
-    outs = empty(x, x.shape), empty(x, x.shape[-1:]), empty(x, x.shape[-1:])
-    return _run(backend.batch_norm_grad, (grad, x, weight, mean, var), outs, eps)
+    return _run(backend.batch_norm_grad, (grad, x, weight, mean, var), _outputs(x), eps)
+
+
+@accelerated
+def batch_norm_relu(x: Array, weight: Array, bias: Array, eps: float) -> Triple:
+    """(max(y, 0), mean, var) for batch_norm's y."""
+    y, mean, var = batch_norm.definition(x, weight, bias, eps)
+    return _relu(y), mean, var
+
+
+@batch_norm_relu.kernel
+def _(backend: Backend, x: Array, weight: Array, bias: Array, eps: float) -> Triple:
+    return _run(backend.batch_norm_relu, (x, weight, bias), _outputs(x), eps)
+
+
+@accelerated
+def batch_norm_relu_grad(
+    grad: Array, x: Array, weight: Array, bias: Array, mean: Array, var: Array, eps: float
+) -> Triple:
+    """(dx, dweight, dbias) of batch_norm_relu; y is computed again, so nobody need keep it."""
+    xp = x.__array_namespace__()
+    y = (x - mean) / xp.sqrt(var + eps) * weight + bias
+    masked = relu_grad.definition(grad, y)
+    return batch_norm_grad.definition(masked, x, weight, mean, var, eps)
+
+
+@batch_norm_relu_grad.kernel
+def _(
+    backend: Backend,
+    grad: Array,
+    x: Array,
+    weight: Array,
+    bias: Array,
+    mean: Array,
+    var: Array,
+    eps: float,
+) -> Triple:
+    inputs = (grad, x, weight, bias, mean, var)
+    return _run(backend.batch_norm_relu_grad, inputs, _outputs(x), eps)
+
+
+@accelerated
+def batch_norm_add_relu(x: Array, weight: Array, bias: Array, added: Array, eps: float) -> Triple:
+    """(max(y + added, 0), mean, var) for batch_norm's y, added (..., C) like x."""
+    y, mean, var = batch_norm.definition(x, weight, bias, eps)
+    return _relu(y + added), mean, var
+
+
+@batch_norm_add_relu.kernel
+def _(backend: Backend, x: Array, weight: Array, bias: Array, added: Array, eps: float) -> Triple:
+    return _run(backend.batch_norm_add_relu, (x, weight, bias, added), _outputs(x), eps)
+
+
+@accelerated
+def batch_norm_add_relu_grad(
+    grad: Array, y: Array, x: Array, weight: Array, mean: Array, var: Array, eps: float
+) -> Four:
+    """(dx, dweight, dbias, dadded) of batch_norm_add_relu, whose result was y."""
+    masked = relu_grad.definition(grad, y)
+    return *batch_norm_grad.definition(masked, x, weight, mean, var, eps), masked
+
+
+@batch_norm_add_relu_grad.kernel
+def _(
+    backend: Backend,
+    grad: Array,
+    y: Array,
+    x: Array,
+    weight: Array,
+    mean: Array,
+    var: Array,
+    eps: float,
+) -> Four:
+    outs = (*_outputs(x), empty_dense(x))
+    return _run(backend.batch_norm_add_relu_grad, (grad, y, x, weight, mean, var), outs, eps)
+
+
+def _relu(y: Array) -> Array:
+    xp = y.__array_namespace__()
+    return xp.maximum(y, xp.zeros_like(y))
+
+
+def _outputs(x: Array) -> Triple:
+    """An array like x (its axis order in memory too) and two of one value a channel."""
+    return empty_dense(x), empty(x, x.shape[-1:]), empty(x, x.shape[-1:])
 
 
 @accelerated

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..backends.base import OPTIONAL, Backend, provides
 from ..errors import DeviceError, DTypeError
+from ..shapes import dense_strides_like
 
 Array = Any
 """An NDArray or a ``numpy.ndarray``: what both offer is what definitions use."""
@@ -112,6 +113,12 @@ def empty(like: Array, shape: tuple[int, ...], dtype: Any = None) -> Array:
     """A row-major array with undefined contents, of ``like``'s kind and device (and dtype)."""
     xp = like.__array_namespace__()
     return xp.empty(shape, dtype=like.dtype if dtype is None else dtype, device=like.device)
+
+
+def empty_dense(like: Array, *others: Array) -> Array:
+    """``empty`` of ``like``'s shape, in the axis order in memory of ``like`` (and ``others``)."""
+    strides = dense_strides_like(like.shape, like.strides, *(a.strides for a in others))
+    return type(like).make(like.shape, strides, device=like.device, dtype=like.dtype)
 
 
 def full(like: Array, shape: tuple[int, ...], value: float, dtype: Any = None) -> Array:

@@ -125,6 +125,10 @@ class Backend(ABC):
     # ---- optional: override to accelerate ----------------------------------------------------
     # Arrays of images are channels last: (N, H, W, C) with any strides; floats only.
 
+    def relu_grad(self, grad: View, y: View, out: View) -> None:
+        """out = grad where y > 0, else 0, elementwise; one shape and dtype."""
+        raise NotImplementedError
+
     def softmax(self, a: View, out: View, axis: int) -> None:
         """out = exp(a - max) / sum(exp(a - max)) along ``axis`` (non-negative)."""
         raise NotImplementedError
@@ -172,6 +176,59 @@ class Backend(ABC):
         eps: float,
     ) -> None:
         """The three gradients of batch_norm (through mean and var too)."""
+        raise NotImplementedError
+
+    def batch_norm_relu(
+        self, x: View, weight: View, bias: View, out: View, mean: View, var: View, eps: float
+    ) -> None:
+        """out = max(batch_norm's out, 0); the rest as batch_norm."""
+        raise NotImplementedError
+
+    def batch_norm_relu_grad(
+        self,
+        grad: View,
+        x: View,
+        weight: View,
+        bias: View,
+        mean: View,
+        var: View,
+        x_grad: View,
+        weight_grad: View,
+        bias_grad: View,
+        eps: float,
+    ) -> None:
+        """batch_norm_grad of grad where batch_norm's out is positive, of 0 elsewhere."""
+        raise NotImplementedError
+
+    def batch_norm_add_relu(
+        self,
+        x: View,
+        weight: View,
+        bias: View,
+        added: View,
+        out: View,
+        mean: View,
+        var: View,
+        eps: float,
+    ) -> None:
+        """out = max(batch_norm's out + added, 0), added like x; the rest as batch_norm."""
+        raise NotImplementedError
+
+    def batch_norm_add_relu_grad(
+        self,
+        grad: View,
+        y: View,
+        x: View,
+        weight: View,
+        mean: View,
+        var: View,
+        x_grad: View,
+        weight_grad: View,
+        bias_grad: View,
+        added_grad: View,
+        eps: float,
+    ) -> None:
+        """added_grad = grad where y, the forward pass's out, is positive; batch_norm_grad of it."""
         raise NotImplementedError
 
     def layer_norm(

@@ -10,7 +10,7 @@ from typing import Any
 from .. import init, ops
 from ..autograd import Tensor
 from ..backend_selection import Device
-from ..errors import ShapeError
+from ..errors import ShapeError, UnknownNameError
 from ..shapes import shape_of
 from .module import Module, Parameter
 
@@ -20,6 +20,8 @@ class _BatchNorm(Module):
 
     running = (1 - momentum) * running + momentum * batch, with the *biased* batch variance both
     here and in the normalisation (Ioffe & Szegedy 2015; PyTorch keeps the unbiased one).
+    ``activation="relu"``: relu of the result, or of the result plus a second input, in the same
+    passes over memory (``ops.batch_norm_relu``).
     """
 
     ndims: tuple[int, ...]
@@ -32,9 +34,15 @@ class _BatchNorm(Module):
         momentum: float = 0.1,
         device: Device | None = None,
         dtype: Any = "float32",
+        activation: str | None = None,
     ) -> None:
         super().__init__()
-        self.dim, self.eps, self.momentum = dim, eps, momentum
+        if activation not in (None, "relu"):
+            raise UnknownNameError(
+                f"{type(self).__name__}: activation must be None or 'relu', got {activation!r}; "
+                "put another one behind the layer"
+            )
+        self.dim, self.eps, self.momentum, self.activation = dim, eps, momentum, activation
         self.weight = Parameter(init.ones(dim, device=device, dtype=dtype))
         self.bias = Parameter(init.zeros(dim, device=device, dtype=dtype))
         self.register_buffer("running_mean", init.zeros(dim, device=device, dtype=dtype))
@@ -44,18 +52,28 @@ class _BatchNorm(Module):
     running_var: Tensor
 
     def extra_repr(self) -> str:
-        return f"{self.dim}, eps={self.eps}, momentum={self.momentum}"
+        extra = f", activation={self.activation!r}" if self.activation else ""
+        return f"{self.dim}, eps={self.eps}, momentum={self.momentum}{extra}"
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
+        """The normalised x; with an activation, relu of it or of it plus ``added``."""
         shape = shape_of(type(self).__name__, x)
         if len(shape) not in self.ndims or shape[1] != self.dim:
             raise ShapeError(
                 f"{type(self).__name__}: input must be {self.layout} with C={self.dim}, got shape "
                 f"{shape}; check the layer's dim or reshape the input"
             )
+        if added is not None and not self.activation:
+            raise ValueError(
+                f"{type(self).__name__}: a second input needs activation='relu', got None; write "
+                "layer(x) + added"
+            )
         if not self.training:
-            return self._evaluate(x)
-        y, mean, var = ops.batch_norm(x, self.weight, self.bias, eps=self.eps)
+            return self._evaluate(x, added)
+        if self.activation:
+            y, mean, var = ops.batch_norm_relu(x, self.weight, self.bias, added, eps=self.eps)
+        else:
+            y, mean, var = ops.batch_norm(x, self.weight, self.bias, eps=self.eps)
         self.running_mean = self._mixed(self.running_mean, mean)
         self.running_var = self._mixed(self.running_var, var)
         return y
@@ -65,12 +83,15 @@ class _BatchNorm(Module):
         mixed = running.detach() * (1 - m) + observed.detach() * m
         return ops.astype(mixed, running.dtype).detach()
 
-    def _evaluate(self, x: Tensor) -> Tensor:
+    def _evaluate(self, x: Tensor, added: Tensor | None) -> Tensor:
         """x * scale + shift: one multiplication and one addition per element."""
         scale = self.weight / ops.sqrt(self.running_var + self.eps)
         shift = self.bias - self.running_mean * scale
         shape = (1, self.dim) + (1,) * (len(x.shape) - 2)
-        return x * ops.reshape(scale, shape) + ops.reshape(shift, shape)
+        y = x * ops.reshape(scale, shape) + ops.reshape(shift, shape)
+        if added is not None:
+            y = y + added
+        return ops.relu(y) if self.activation else y
 
 
 class BatchNorm1d(_BatchNorm):

@@ -38,6 +38,7 @@ from .elementwise import Exp as Exp
 from .elementwise import LeakyReLU as LeakyReLU
 from .elementwise import Log as Log
 from .elementwise import ReLU as ReLU
+from .elementwise import ReLUGrad as ReLUGrad
 from .elementwise import Sigmoid as Sigmoid
 from .elementwise import Sin as Sin
 from .elementwise import Sqrt as Sqrt
@@ -79,10 +80,15 @@ from .loss import logsoftmax as logsoftmax
 from .loss import logsumexp as logsumexp
 from .loss import softmax as softmax
 from .normalization import BatchNorm as BatchNorm
+from .normalization import BatchNormAddReLU as BatchNormAddReLU
+from .normalization import BatchNormAddReLUGrad as BatchNormAddReLUGrad
 from .normalization import BatchNormGrad as BatchNormGrad
+from .normalization import BatchNormReLU as BatchNormReLU
+from .normalization import BatchNormReLUGrad as BatchNormReLUGrad
 from .normalization import LayerNorm as LayerNorm
 from .normalization import LayerNormGrad as LayerNormGrad
 from .normalization import batch_norm as batch_norm
+from .normalization import batch_norm_relu as batch_norm_relu
 from .normalization import layer_norm as layer_norm
 from .pooling import AvgPool2d as AvgPool2d
 from .pooling import AvgPool2dGrad as AvgPool2dGrad

@@ -165,10 +165,25 @@ class ReLU(TensorOp):
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         # The result's sign is the input's, and the result is alive anyway.
-        return out_grad * _positive(node)
+        return ReLUGrad()(out_grad, node)
 
 
-@op(ReLU, methods=["relu"])
+class ReLUGrad(TensorOp):
+    """(grad, y) -> grad where y > 0, else 0; linear in grad."""
+
+    def compute(self, grad: Array, y: Array) -> Array:
+        return accelerated.relu_grad(grad, y)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, None]:
+        return ReLUGrad()(out_grad, node.inputs[1]), None
+
+
+def relu_grad(grad: Tensor, y: Tensor) -> Tensor:
+    """grad where y > 0, else 0; for gradients of ops that end in relu."""
+    return ReLUGrad()(grad, y)
+
+
+@op(ReLU, ReLUGrad, methods=["relu"])
 def relu(a: Tensor) -> Tensor:
     """max(a, 0); the gradient at 0 is 0."""
     return ReLU()(a)

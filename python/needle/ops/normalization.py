@@ -17,7 +17,7 @@ from .. import accelerated
 from ..autograd import Tensor, TensorTuple, TensorTupleOp
 from ..backend_selection import array_api as xp
 from ..errors import ShapeError
-from .elementwise import sqrt
+from .elementwise import relu_grad, sqrt
 from .reduction import mean, summation
 from .registry import op
 from .shape import reshape
@@ -55,9 +55,14 @@ class _NormGrad(_Norm):
     """(grad, x, weight) -> gradients of x, weight and bias; fused."""
 
     def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, ...]:
+        g, x, weight = node.inputs
+        return self._second(out_grad, g, x, weight)
+
+    def _second(
+        self, out_grad: TensorTuple, g: Tensor, x: Tensor, weight: Tensor
+    ) -> tuple[Tensor, ...]:
         """With u, a, c the gradients of the three outputs: L = <u, P(wg)/s> + <a, gh> + <c, g>."""
         u, a, c = out_grad[0], out_grad[1], out_grad[2]
-        g, x, weight = node.inputs
         shape = tuple(x.shape)
         axes, channel = self.averaged(len(shape)), self.channel(len(shape))
         others = tuple(i for i in range(len(shape)) if i != channel)
@@ -96,14 +101,23 @@ class BatchNorm(_PerChannel):
     """(x, weight, bias) -> (y, mean, biased variance) over all axes but 1: ``batch_norm``."""
 
     def compute(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
+        return self._computed(x, weight, bias)
+
+    def _computed(
+        self, x: Array, weight: Array, bias: Array, *added: Array
+    ) -> tuple[Array, Array, Array]:
         self._check(x.shape, weight.shape, bias.shape)
         if x.size == 0:
             raise ShapeError(
                 f"batch_norm: needs at least one element a channel, got input {x.shape}; skip "
                 "empty batches"
             )
-        y, mean, var = accelerated.batch_norm(_channels_last(x), weight, bias, self.eps)
+        y, mean, var = self._run(_channels_last(x), weight, bias, *added)
         return _channels_second(y), mean, var
+
+    def _run(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
+        """The fused operation, channels last."""
+        return accelerated.batch_norm(x, weight, bias, self.eps)
 
     def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, ...]:
         x, weight, _ = node.inputs
@@ -126,6 +140,85 @@ class BatchNormGrad(_NormGrad, _PerChannel):
         return _channels_second(x_grad), weight_grad, bias_grad
 
 
+class BatchNormReLU(BatchNorm):
+    """(x, weight, bias) -> (max(y, 0), mean, variance) for BatchNorm's y, in the same passes."""
+
+    def _run(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
+        return accelerated.batch_norm_relu(x, weight, bias, self.eps)
+
+    def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, ...]:
+        _, mean, var = node.realize_cached_data()
+        grads = BatchNormReLUGrad(self.eps, mean, var)(out_grad[0], *node.inputs)
+        return grads[0], grads[1], grads[2]
+
+
+class BatchNormReLUGrad(BatchNormGrad):
+    """The gradients of BatchNormReLU: (grad, x, weight, bias) -> those of x, weight and bias."""
+
+    def compute(  # type: ignore[override]
+        self, grad: Array, x: Array, weight: Array, bias: Array
+    ) -> tuple[Array, Array, Array]:
+        x_grad, weight_grad, bias_grad = accelerated.batch_norm_relu_grad(
+            _channels_last(grad), _channels_last(x), weight, bias, self.mean, self.var, self.eps
+        )
+        return _channels_second(x_grad), weight_grad, bias_grad
+
+    def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Any, ...]:
+        """That of BatchNormGrad behind relu, which is linear where it is differentiable."""
+        g, x, weight, bias = node.inputs
+        y = BatchNorm(self.eps)(x.detach(), weight.detach(), bias.detach())[0]
+        by_g, by_x, by_weight = self._second(out_grad, relu_grad(g, y), x, weight)
+        return relu_grad(by_g, y), by_x, by_weight, None
+
+
+class BatchNormAddReLU(BatchNorm):
+    """(x, weight, bias, added) -> (max(y + added, 0), mean, variance), in the same passes."""
+
+    def compute(  # type: ignore[override]
+        self, x: Array, weight: Array, bias: Array, added: Array
+    ) -> tuple[Array, Array, Array]:
+        if x.shape != added.shape:
+            raise ShapeError(
+                f"batch_norm: what is added must have the input's shape {x.shape}, got "
+                f"{added.shape}; add another shape after batch_norm"
+            )
+        return self._computed(x, weight, bias, _channels_last(added))
+
+    def _run(
+        self, x: Array, weight: Array, bias: Array, *added: Array
+    ) -> tuple[Array, Array, Array]:
+        return accelerated.batch_norm_add_relu(x, weight, bias, added[0], self.eps)
+
+    def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, ...]:
+        x, weight, _, _ = node.inputs
+        y, mean, var = node.realize_cached_data()
+        grads = BatchNormAddReLUGrad(self.eps, mean, var, y)(out_grad[0], x, weight)
+        return grads[0], grads[1], grads[2], grads[3]
+
+
+class BatchNormAddReLUGrad(BatchNormGrad):
+    """The gradients of BatchNormAddReLU, whose result was y; the last is that of ``added``."""
+
+    def __init__(self, eps: float, mean: Array, var: Array, y: Array) -> None:
+        super().__init__(eps, mean, var)
+        self.y = y
+
+    def compute(  # type: ignore[override]
+        self, grad: Array, x: Array, weight: Array
+    ) -> tuple[Array, Array, Array, Array]:
+        grad, y, x = (_channels_last(a) for a in (grad, self.y, x))
+        x_grad, weight_grad, bias_grad, added_grad = accelerated.batch_norm_add_relu_grad(
+            grad, y, x, weight, self.mean, self.var, self.eps
+        )
+        return _channels_second(x_grad), weight_grad, bias_grad, _channels_second(added_grad)
+
+    def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, ...]:
+        g, x, weight = node.inputs
+        y = Tensor.make_const(self.y)
+        by_g, by_x, by_weight = self._second(out_grad, relu_grad(g, y), x, weight)
+        return relu_grad(by_g + out_grad[3], y), by_x, by_weight
+
+
 @op(BatchNorm, BatchNormGrad)
 def batch_norm(
     x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5
@@ -136,6 +229,22 @@ def batch_norm(
     through them, they themselves have none.
     """
     result = BatchNorm(eps)(x, weight, bias)
+    return result[0], result[1].detach(), result[2].detach()
+
+
+@op(BatchNormReLU, BatchNormReLUGrad, BatchNormAddReLU, BatchNormAddReLUGrad)
+def batch_norm_relu(
+    x: Tensor, weight: Tensor, bias: Tensor, added: Tensor | None = None, eps: float = 1e-5
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(relu(y + added), mean, var) for batch_norm's (y, mean, var), in as few passes over memory.
+
+    added: of x's shape, or None for relu(y). ``relu(batch_norm(x, ...)[0] + added)`` says the same;
+    here neither y nor the sum is ever stored.
+    """
+    if added is None:
+        result = BatchNormReLU(eps)(x, weight, bias)
+    else:
+        result = BatchNormAddReLU(eps)(x, weight, bias, added)
     return result[0], result[1].detach(), result[2].detach()
 
 

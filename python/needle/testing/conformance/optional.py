@@ -26,9 +26,11 @@ SLACK = 2e-5
 def optional_cases() -> Iterator[Case]:
     """Every case of the optional kernels."""
     for dtype in FLOATS:
+        yield from _relu_cases(dtype)
         yield from _softmax_cases(dtype)
         yield from _loss_cases(dtype)
         yield from _norm_cases(dtype)
+        yield from _fused_norm_cases(dtype)
     for row in TABLE:
         yield from _row_cases(row.dtype)
         yield from _extreme_cases(row.dtype)
@@ -43,6 +45,14 @@ def _kernel(name: str, *parameters: Any) -> Callable[[Any, Any, Any], None]:
         getattr(backend, name)(*ins, *outs, *parameters)
 
     return call
+
+
+def _relu_cases(dtype: DType) -> Iterator[Case]:
+    for shape in ((), (7,), (3, 5), (2, 3, 4), (0, 3), (5, 131)):
+        y, grad = large_values(shape, dtype), large_values(shape, dtype)[::-1] if shape else None
+        grad = np.ones((), dtype) if grad is None else grad.copy()
+        oracle, call = in_float64(accelerated.relu_grad.definition), _kernel("relu_grad")
+        yield Case("relu_grad", f"{dtype} {shape}", (grad, y), oracle, call, pairs=PAIRS)
 
 
 def _softmax_cases(dtype: DType) -> Iterator[Case]:
@@ -133,6 +143,30 @@ def _norm_cases(dtype: DType) -> Iterator[Case]:
                 20 * SLACK,
                 pairs=PAIRS[:6],
             )
+
+
+def _fused_norm_cases(dtype: DType) -> Iterator[Case]:
+    """batch_norm with relu; no normalised value is near relu's kink."""
+    eps = 1e-3
+    for shape in ((4, 3), (2, 3, 3, 5), (7, 1), (67, 33), (3, 5, 7, 6)):
+        x, grad = large_values(shape, dtype) + 5, large_values(shape, dtype)[::-1].copy()
+        added = large_values(shape, dtype)[..., ::-1].copy()
+        weight, bias = large_values(shape[-1:], dtype), large_values(shape[-1:], dtype) + 1
+        mean, var = (a.astype(dtype) for a in accelerated.batch_norm(x, weight, bias, eps)[1:])
+        y = accelerated.batch_norm_add_relu(x, weight, bias, added, eps)[0].astype(dtype)
+        for name, slack, inputs in (
+            ("batch_norm_relu", 5, (x, weight, bias)),
+            ("batch_norm_add_relu", 5, (x, weight, bias, added)),
+            ("batch_norm_relu_grad", 20, (grad, x, weight, bias, mean, var)),
+            ("batch_norm_add_relu_grad", 20, (grad, y, x, weight, mean, var)),
+        ):
+
+            def oracle(*arrays: HostArray, name: str = name) -> Any:
+                run = getattr(accelerated, name).definition
+                return in_float64(lambda *wide: run(*wide, eps))(*arrays)
+
+            call, label = _kernel(name, eps), f"{dtype} {shape}"
+            yield Case(name, label, inputs, oracle, call, slack * SLACK, pairs=PAIRS[:6])
 
 
 def _row_cases(dtype: DType) -> Iterator[Case]:

@@ -1,0 +1,189 @@
+// What batch_norm and its gradient share: the layout of their views, chunks of rows, and the pass
+// that writes out = formula(elements, the channel's constants).
+//
+// Two layouts have their own loops. "Rows": channels are neighbours in memory (NHWC), see
+// channel_rows.h. "Runs": any other layout (NCHW, odd strides), channel after channel along the
+// longest merged dimension.
+#pragma once
+
+#include "channel_rows.h"
+#include "core/scratch.h"
+#include "core/thread_pool.h"
+
+namespace needle::cpu::NEEDLE_ISA {
+namespace {
+
+constexpr Index kTaskElements = 1 << 15;  // that one thread transforms at a time
+constexpr Index kChunkElements = 1 << 16, kChunkRows = 128, kMostChunks = 128;
+
+// What follows the normalisation.
+enum class Then { kNothing, kRelu, kAddRelu };
+
+// What the views of one call have in common.
+struct Layout {
+  Leading leading;  // all dimensions but the channels
+  Index channels;
+  Index channel_strides[4];
+  bool rows;
+
+  Index run() const { return leading.ndim > 0 ? leading.shape[leading.ndim - 1] : 1; }
+  Index run_stride(int view) const {
+    return leading.ndim > 0 ? leading.strides[view][leading.ndim - 1] : 1;
+  }
+  bool dense_runs() const {
+    bool dense = true;
+    for (int v = 0; v < leading.views; ++v) dense = dense && run_stride(v) == 1;
+    return dense;
+  }
+  // f(offsets) for the start of each run of channel c.
+  template <class F>
+  [[gnu::always_inline]] void each_run(Index c, F&& f) const {
+    Leading outer = leading;
+    if (outer.ndim > 0) --outer.ndim;
+    if (leading.size == 0) return;
+    outer.each(0, leading.size / run(), [&](Index, const Index* offsets) {
+      Index at[4] = {};
+      for (int v = 0; v < leading.views; ++v) at[v] = offsets[v] + c * channel_strides[v];
+      f(static_cast<const Index*>(at));
+    });
+  }
+};
+
+Layout layout_of(const View* const* views, int count) {
+  const int last = views[0]->ndim - 1;
+  Layout layout;
+  layout.leading = leading_dims(last, -1, views, count);
+  layout.channels = views[0]->shape[last];
+  layout.rows = layout.channels > 1;
+  for (int v = 0; v < count; ++v) {
+    layout.channel_strides[v] = views[v]->strides[last];
+    layout.rows = layout.rows && views[v]->strides[last] == 1;
+  }
+  return layout;
+}
+
+template <class T>
+T element(const View& v, Index i) {
+  return data_of<const T>(v)[i * v.strides[0]];
+}
+
+// ---- chunks of rows ----------------------------------------------------------------------------
+
+Index chunk_of(const ChannelRows& rows) {  // wide rows
+  const Index even = (rows.count() + kMostChunks - 1) / kMostChunks;
+  const Index least =
+      kChunkRows < kChunkElements / rows.width() ? kChunkElements / rows.width() : kChunkRows;
+  return even < least ? least : even;
+}
+
+// parts[chunk][2][channels]: f(begin, end, first row of parts, second row of parts) fills a
+// chunk's.
+template <class F>
+void each_chunk(const ChannelRows& rows, double* parts, F&& f) {
+  const Index chunk = chunk_of(rows), chunks = (rows.count() + chunk - 1) / chunk;
+  parallel_for(chunks, 1, [&](Index first, Index last) {
+    for (Index i = first; i < last; ++i) {
+      double* part = parts + 2 * i * rows.channels;
+      const Index end = (i + 1) * chunk < rows.count() ? (i + 1) * chunk : rows.count();
+      f(i * chunk, end, part, part + rows.channels);
+    }
+  });
+}
+
+// ---- application: out = formula(elements, the channel's constants) -----------------------------
+
+// The constants of a column of a wide row, and those of one channel, as V.
+struct OfColumn {
+  Index column;
+  template <class V, class T>
+  [[gnu::always_inline]] V constant(const T* values) const {
+    return get<V>(values + column);
+  }
+};
+struct OfChannel {
+  Index channel;
+  template <class V, class T>
+  [[gnu::always_inline]] V constant(const T* values) const {
+    return V{} + values[channel];
+  }
+};
+
+// to[at[out] + i] = formula(V{}, constants, at, i): the elements' places are at[v] + i in each
+// view.
+template <class T, class F>
+void apply_rows(const ChannelRows& rows, T* to, int out, F&& formula) {
+  const Index grain = kTaskElements / rows.width() + 1;
+  parallel_for(rows.count(), grain, [&](Index begin, Index end) {
+    rows.each(begin, end, [&](const Index* at, const Index* strides, Index count, Index columns) {
+      each_group<2>(count, [&](auto group, Index row) {
+        constexpr int kRows = decltype(group)::value;
+        const auto local = formula;  // a store cannot change it: it stays in registers
+        Index places[kRows][4];
+        T* results_at[kRows];
+        for (int r = 0; r < kRows; ++r) {
+          for (int v = 0; v < 4; ++v) places[r][v] = at[v] + (row + r) * strides[v];
+          results_at[r] = to + places[r][out];
+        }
+        each_column<T>(columns, [&](auto kind, Index c) {
+          decltype(kind) results[kRows];  // all are loaded before one is stored
+          for (int r = 0; r < kRows; ++r) {
+            results[r] = local(kind, OfColumn{c}, static_cast<const Index*>(places[r]), c);
+          }
+          for (int r = 0; r < kRows; ++r) put(results_at[r] + c, results[r]);
+        });
+      });
+    });
+  });
+}
+
+template <class T, class F>
+void apply_runs(const Layout& layout, T* to, int out, F&& formula) {
+  const Index n = layout.run();
+  const bool dense = layout.dense_runs();
+  parallel_for(layout.channels, 1, [&](Index begin, Index end) {
+    for (Index c = begin; c < end; ++c) {
+      layout.each_run(c, [&](const Index* at) {
+        if (dense) {
+          each_column<T>(n, [&](auto kind, Index i) {
+            put(to + at[out] + i, formula(kind, OfChannel{c}, at, i));
+          });
+          return;
+        }
+        for (Index i = 0; i < n; ++i) {
+          Index places[4] = {};
+          for (int v = 0; v < layout.leading.views; ++v) {
+            places[v] = at[v] + i * layout.run_stride(v);
+          }
+          to[places[out]] = formula(T{}, OfChannel{c}, static_cast<const Index*>(places), Index(0));
+        }
+      });
+    }
+  });
+}
+
+template <class T, class F>
+void apply(const Layout& layout, T* to, int out, F&& formula) {
+  layout.rows ? apply_rows(ChannelRows(layout.leading, layout.channels), to, out, formula)
+              : apply_runs(layout, to, out, formula);
+}
+
+// Arrays of constants, `width` each: of the columns of wide rows, or of the channels.
+template <class T, int kCount>
+struct Constants {
+  Index width;
+  ThreadScratch scratch;
+
+  explicit Constants(const Layout& layout)
+      : width(layout.rows ? ChannelRows(layout.leading, layout.channels).width() : layout.channels),
+        scratch(static_cast<std::size_t>(kCount * width) * sizeof(T)) {}
+  T* operator[](int i) const { return scratch.as<T>() + i * width; }
+  void repeat(const Layout& layout) const {
+    if (!layout.rows) return;
+    for (int i = 0; i < kCount; ++i) {
+      ChannelRows(layout.leading, layout.channels).repeat((*this)[i]);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace needle::cpu::NEEDLE_ISA

@@ -1,0 +1,170 @@
+// Rows of channels in memory (NHWC), as batch norm sums and transforms them. Where rows lie one
+// after the other, several of them make one wide row, so that few channels fill vectors too; loops
+// go over columns, several rows at a time, with sums and constants in the first-level cache.
+#pragma once
+
+#include <cstring>
+#include <type_traits>
+
+#include "runs.h"
+
+namespace needle::cpu::NEEDLE_ISA {
+namespace {
+
+constexpr Index kWide = 64;   // columns that a wide row has at least,
+constexpr Index kEven = 16;   // if possible a multiple of this,
+constexpr Index kMany = 256;  // but rows of so many channels stay as they are
+
+// The first `count` elements are those of V: a vector, or one element.
+template <class V, class T>
+[[gnu::always_inline]] inline V get(const T* p) {
+  V v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+template <class V, class T>
+[[gnu::always_inline]] inline void put(T* p, V v) {
+  std::memcpy(p, &v, sizeof v);
+}
+
+// f(V{}, column) for each vector of columns, and each single column that is left.
+template <class T, class F>
+[[gnu::always_inline]] inline void each_column(Index width, F&& f) {
+  Index c = 0;
+  for (; c + simd::kLanes<T> <= width; c += simd::kLanes<T>) f(simd::Vector<T>{}, c);
+  for (; c < width; ++c) f(T{}, c);
+}
+
+// f(constant kCount, row) for so many rows at once, then f(constant 1, row) for each that is left.
+template <int kCount, class F>
+[[gnu::always_inline]] inline void each_group(Index rows, F&& f) {
+  Index r = 0;
+  for (; r + kCount <= rows; r += kCount) f(std::integral_constant<int, kCount>{}, r);
+  for (; r < rows; ++r) f(std::integral_constant<int, 1>{}, r);
+}
+
+// Rows of `channels` neighbours along the leading dimensions of up to four views.
+struct ChannelRows {
+  const Leading& leading;      // of whoever made this
+  Index channels, merged = 1;  // rows in a wide row
+
+  ChannelRows(const Leading& lead, Index channel_count) : leading(lead), channels(channel_count) {
+    bool dense = leading.ndim <= 1;
+    for (int v = 0; v < leading.views && leading.ndim == 1; ++v) {
+      dense = dense && leading.strides[v][0] == channels;
+    }
+    if (!dense || leading.size == 0 || channels >= kMany) return;
+    while (width() < kWide || (width() % kEven != 0 && merged % kEven != 0)) ++merged;
+  }
+
+  Index width() const { return merged * channels; }
+  Index count() const { return (leading.size + merged - 1) / merged; }  // the last may be shorter
+  Index pixels(Index begin, Index end) const {  // rows of channels in wide rows [begin, end)
+    const Index last = end * merged < leading.size ? end * merged : leading.size;
+    return last - begin * merged;
+  }
+
+  // f(offsets, strides, rows, width) for stretches of wide rows [begin, end) with fixed strides.
+  template <class F>
+  [[gnu::always_inline]] void each(Index begin, Index end, F&& f) const {
+    Index offsets[4] = {}, strides[4] = {};
+    if (merged > 1 || leading.ndim == 0) {
+      const Index whole = pixels(begin, end) / merged, rest = pixels(begin, end) % merged;
+      for (int v = 0; v < leading.views; ++v) {
+        offsets[v] = begin * width();
+        strides[v] = width();
+      }
+      if (whole > 0) f(offsets, strides, whole, width());
+      for (int v = 0; v < leading.views; ++v) offsets[v] += whole * width();
+      if (rest > 0) f(offsets, strides, Index(1), rest * channels);
+      return;
+    }
+    const int last = leading.ndim - 1;
+    for (int v = 0; v < leading.views; ++v) strides[v] = leading.strides[v][last];
+    while (begin < end) {
+      Index at[kMaxDims];
+      leading.locate(begin, at, offsets);
+      const Index rest = leading.shape[last] - at[last];
+      const Index rows = rest < end - begin ? rest : end - begin;
+      f(offsets, strides, rows, channels);
+      begin += rows;
+    }
+  }
+
+  // Values of the channels, `width()` of them.
+  template <class T>
+  void repeat(T* values) const {
+    for (Index c = channels; c < width(); ++c) values[c] = values[c - channels];
+  }
+  // Sums of wide rows become sums of channels.
+  void fold(double* sums) const {
+    for (Index c = channels; c < width(); ++c) sums[c % channels] += sums[c];
+  }
+};
+
+// Two sums a column: floats over a few hundred rows, added up in double.
+template <class T>
+struct ColumnSums {
+  static constexpr int kTogether = 4;  // rows
+  static constexpr Index kFlush = 64 * kTogether;
+  T *first, *second;
+  double *firsts, *seconds;  // the totals
+  Index width, pending = 0;
+
+  static std::size_t bytes(Index width) {
+    return static_cast<std::size_t>(2 * width) * (sizeof(double) + sizeof(T));
+  }
+  ColumnSums(void* memory, Index columns) : firsts(static_cast<double*>(memory)), width(columns) {
+    seconds = firsts + width;
+    first = reinterpret_cast<T*>(seconds + width);
+    second = first + width;
+    for (Index c = 0; c < width; ++c) {
+      first[c] = second[c] = T(0);
+      firsts[c] = seconds[c] = 0.0;
+    }
+  }
+
+  // term(V{}, at, column, a, b): sets a and b to what an element, or a vector, contributes; `at`
+  // are the places of its row's first element in each view. Rows are `strides` apart from `offsets`
+  // on.
+  template <class Term>
+  [[gnu::always_inline]] void add(const Index* offsets, const Index* strides, Index rows,
+                                  Index columns, Term&& term) {
+    each_group<kTogether>(rows, [&](auto group, Index row) {
+      constexpr int kRows = decltype(group)::value;
+      const auto local = term;  // a store cannot change it: it stays in registers
+      T *const to_first = first, *const to_second = second;
+      Index at[kRows][4];
+      for (int r = 0; r < kRows; ++r) {
+        for (int v = 0; v < 4; ++v) at[r][v] = offsets[v] + (row + r) * strides[v];
+      }
+      each_column<T>(columns, [&](auto kind, Index c) {
+        using V = decltype(kind);
+        V a[kRows], b[kRows];
+        for (int r = 0; r < kRows; ++r) {
+          local(V{}, static_cast<const Index*>(at[r]), c, a[r], b[r]);
+        }
+        V a_sum = a[0], b_sum = b[0];
+        if constexpr (kRows == 4) {
+          a_sum = (a[0] + a[1]) + (a[2] + a[3]);
+          b_sum = (b[0] + b[1]) + (b[2] + b[3]);
+        }
+        put(to_first + c, get<V>(to_first + c) + a_sum);
+        put(to_second + c, get<V>(to_second + c) + b_sum);
+      });
+      if ((pending += kRows) >= kFlush) flush();
+    });
+  }
+
+  void flush() {
+    for (Index c = 0; c < width; ++c) {
+      firsts[c] += double(first[c]);
+      seconds[c] += double(second[c]);
+      first[c] = second[c] = T(0);
+    }
+    pending = 0;
+  }
+};
+
+}  // namespace
+}  // namespace needle::cpu::NEEDLE_ISA

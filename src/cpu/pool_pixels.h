@@ -1,0 +1,112 @@
+// Pooling where channels are neighbours in memory and at least a vector of them: each window for
+// blocks of channels that stay in registers, without a copy. Used by pooling.cc.
+#pragma once
+
+#include <cstring>
+
+#include "core/simd.h"
+#include "core/view.h"
+
+namespace needle::cpu::NEEDLE_ISA {
+namespace {
+
+// The pixels of a window, or of any rectangle: `from` is the first one's first channel.
+struct Pixels {
+  std::int64_t rows, columns, row_stride, column_stride;
+
+  // f(offset) for each pixel, row by row.
+  template <class F>
+  [[gnu::always_inline]] void each(F&& f) const {
+    for (std::int64_t y = 0; y < rows; ++y) {
+      for (std::int64_t x = 0; x < columns; ++x) f(y * row_stride + x * column_stride);
+    }
+  }
+};
+
+// f(V{}, constant n, channel) for n vectors, or one element (V is T), from each such channel on.
+template <class T, class F>
+[[gnu::always_inline]] inline void each_channel_block(std::int64_t channels, F&& f) {
+  using V = simd::Vector<T>;
+  constexpr std::int64_t W = simd::kLanes<T>;
+  std::int64_t c = 0;
+  for (; c + 4 * W <= channels; c += 4 * W) f(V{}, std::integral_constant<int, 4>{}, c);
+  for (; c + W <= channels; c += W) f(V{}, std::integral_constant<int, 1>{}, c);
+  for (; c < channels; ++c) f(T{}, std::integral_constant<int, 1>{}, c);
+}
+
+template <class V, class T>
+[[gnu::always_inline]] inline V get(const T* p) {
+  V v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+template <class V, class T>
+[[gnu::always_inline]] inline void put(T* p, V v) {
+  std::memcpy(p, &v, sizeof v);
+}
+
+// to = the window's fold, for all channels.
+template <class T, class Fold>
+void fold_pixels(const Fold& fold, const T* from, const Pixels& window, std::int64_t channels,
+                 T* to) {
+  each_channel_block<T>(channels, [&](auto kind, auto count, std::int64_t c) {
+    using V = decltype(kind);
+    constexpr int kCount = decltype(count)::value;
+    constexpr std::int64_t kStep = sizeof(V) / sizeof(T);
+    V best[kCount];
+    for (int k = 0; k < kCount; ++k) best[k] = V{} + Fold::kNothing;
+    window.each([&](std::int64_t offset) {
+      for (int k = 0; k < kCount; ++k) {
+        best[k] = Fold::fold(best[k], get<V>(from + offset + c + k * kStep));
+      }
+    });
+    for (int k = 0; k < kCount; ++k) put(to + c + k * kStep, fold.finish(best[k]));
+  });
+}
+
+// to = grad at the first maximum of each channel's window (the first NaN, if there is one), else 0.
+template <class T>
+void split_pixels(const T* from, const Pixels& window, const T* grad, std::int64_t channels, T* to,
+                  const Pixels& to_window) {
+  each_channel_block<T>(channels, [&](auto kind, auto count, std::int64_t first) {
+    using V = decltype(kind);
+    using Places = std::conditional_t<sizeof(V) == sizeof(T), int, decltype(kind < kind)>;
+    constexpr std::int64_t kStep = sizeof(V) / sizeof(T);
+    for (int k = 0; k < decltype(count)::value; ++k) {
+      const std::int64_t c = first + k * kStep;
+      V best = get<V>(from + c);
+      Places places = {}, place = {};
+      window.each([&](std::int64_t offset) {
+        const V value = get<V>(from + offset + c);
+        const auto wins = (value > best) | ((value != value) & (best == best));
+        best = wins ? value : best;
+        places = wins ? place : places;
+        place += 1;
+      });
+      const V gain = get<V>(grad + c);
+      place = Places{};
+      to_window.each([&](std::int64_t offset) {
+        const V part = places == place ? gain : V{};
+        put(to + offset + c, part);
+        place += 1;
+      });
+    }
+  });
+}
+
+// to = grad * share at every pixel of the window.
+template <class T>
+void spread_pixels(const T* grad, T share, std::int64_t channels, T* to, const Pixels& window) {
+  each_channel_block<T>(channels, [&](auto kind, auto count, std::int64_t first) {
+    using V = decltype(kind);
+    constexpr std::int64_t kStep = sizeof(V) / sizeof(T);
+    for (int k = 0; k < decltype(count)::value; ++k) {
+      const std::int64_t c = first + k * kStep;
+      const V part = get<V>(grad + c) * share;
+      window.each([&](std::int64_t offset) { put(to + offset + c, part); });
+    }
+  });
+}
+
+}  // namespace
+}  // namespace needle::cpu::NEEDLE_ISA
