@@ -101,6 +101,16 @@ CALLS: dict[str, tuple[list[Any], dict[int, list[Any]]]] = {
             6: [0, 2, 3],
         },
     ),
+    "conv2d_bias": (
+        [IMAGE, WEIGHT, f(4), CONVOLVED, *CONV],
+        {
+            0: [f(2, 6, 6, 2), i(2, 6, 6, 3)],
+            1: [f(3, 3, 4, 4), d(3, 3, 3, 4)],
+            2: [f(3), f(4, 1), d(4)],
+            3: [f(2, 7, 6, 4), f(2, 6, 6, 5)],
+            4: [(0, 1), (2, 2)],
+        },
+    ),
     "conv2d_input_grad": (
         [CONVOLVED, WEIGHT, IMAGE, *CONV],
         {0: [f(3, 6, 6, 4)], 2: [f(2, 6, 5, 3), f(2, 6, 6, 4)], 3: [(-1, 1)]},
