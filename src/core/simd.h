@@ -33,12 +33,20 @@ using Vector = typename VectorOf<T>::type;
 template <class T>
 inline constexpr int kLanes = kVectorBytes / int(sizeof(T));
 
-// Any alignment.
-template <class T>
-[[gnu::always_inline]] static inline Vector<T> load(const T* p) {
-  Vector<T> v;
+// Any alignment. What is at p as V: a vector of T, or one T.
+template <class V, class T>
+[[gnu::always_inline]] static inline V get(const T* p) {
+  V v;
   std::memcpy(&v, p, sizeof v);
   return v;
+}
+template <class V, class T>
+[[gnu::always_inline]] static inline void put(T* p, V v) {
+  std::memcpy(p, &v, sizeof v);
+}
+template <class T>
+[[gnu::always_inline]] static inline Vector<T> load(const T* p) {
+  return get<Vector<T>>(p);
 }
 
 }  // namespace needle::simd

@@ -15,17 +15,8 @@ constexpr Index kWide = 64;   // columns that a wide row has at least,
 constexpr Index kEven = 16;   // if possible a multiple of this,
 constexpr Index kMany = 256;  // but rows of so many channels stay as they are
 
-// The first `count` elements are those of V: a vector, or one element.
-template <class V, class T>
-[[gnu::always_inline]] inline V get(const T* p) {
-  V v;
-  std::memcpy(&v, p, sizeof v);
-  return v;
-}
-template <class V, class T>
-[[gnu::always_inline]] inline void put(T* p, V v) {
-  std::memcpy(p, &v, sizeof v);
-}
+using simd::get;
+using simd::put;
 
 // f(V{}, column) for each vector of columns, and each single column that is left.
 template <class T, class F>

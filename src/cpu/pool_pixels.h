@@ -34,16 +34,8 @@ template <class T, class F>
   for (; c < channels; ++c) f(T{}, std::integral_constant<int, 1>{}, c);
 }
 
-template <class V, class T>
-[[gnu::always_inline]] inline V get(const T* p) {
-  V v;
-  std::memcpy(&v, p, sizeof v);
-  return v;
-}
-template <class V, class T>
-[[gnu::always_inline]] inline void put(T* p, V v) {
-  std::memcpy(p, &v, sizeof v);
-}
+using simd::get;
+using simd::put;
 
 // to = the window's fold, for all channels.
 template <class T, class Fold>

@@ -45,6 +45,15 @@ def test_control_flow_by_values_runs_eagerly_and_says_so_once() -> None:
     assert (step.recordings, step.replays) == (0, 0)
 
 
+def test_a_step_that_is_given_another_number_each_time_is_not_recorded_for_ever() -> None:
+    step = needle.capture(lambda x, number: x * number)
+    results, said = reasons(step, *[(ones(1), float(i)) for i in range(30)])
+    assert [r.numpy()[0] for r in results] == list(range(30))
+    assert step.recordings < 10 and step.replays == 0 and step.programs == []
+    assert len(said) == 1
+    assert "no call's arguments are those of an earlier one; pass numbers as Tensors" in said[0]
+
+
 @pytest.mark.parametrize("read", [bool, float, np.asarray, lambda t: t.numpy()])
 def test_every_look_at_values_is_noticed(read: Any) -> None:
     def step(x: Any) -> Any:

@@ -100,9 +100,10 @@ class Captured(Generic[P, R]):
     def _record(
         self, known: _Known, stale: Exception | None, leaves: list[Any], args: Any, options: Any
     ) -> R:
-        self._in_vain += stale is not None
+        self._in_vain += 1
         if self._in_vain > PATIENCE:
-            self._warn(f"it would have to be recorded anew at every call, since {stale}")
+            why = stale or "no call's arguments are those of an earlier one; pass numbers as Tensors"
+            self._warn(f"it would have to be recorded anew at every call, since {why}")
             self._known.clear()
             return self.function(*args, **options)
         with _one_at_a_time:
@@ -113,6 +114,7 @@ class Captured(Generic[P, R]):
             except RefusedError as refused:
                 self._warn(str(refused), now=refused.now)
                 known.refused = not refused.now
+                self._in_vain -= refused.now
                 return result
         self.recordings += 1
         known.programs.append(program)
