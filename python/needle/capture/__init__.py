@@ -102,7 +102,9 @@ class Captured(Generic[P, R]):
     ) -> R:
         self._in_vain += 1
         if self._in_vain > PATIENCE:
-            why = stale or "no call's arguments are those of an earlier one; pass numbers as Tensors"
+            why = (
+                stale or "no call's arguments are those of an earlier one; pass numbers as Tensors"
+            )
             self._warn(f"it would have to be recorded anew at every call, since {why}")
             self._known.clear()
             return self.function(*args, **options)
