@@ -88,12 +88,16 @@ def test_refused(name: str) -> None:
 
 IMAGES = [[[[1.0] * 4] * 4] * 3]
 TAKE_NO_LISTS: dict[str, tuple[Callable[[Any], Any], Any]] = {
-    "Linear": (ndl.nn.Linear(2, 2), [[1.0, 2.0]]),
+    "Linear": (ndl.nn.Linear(2, 2), [[[1.0, 2.0]]]),
     "Flatten": (ndl.nn.Flatten(), [[1.0]]),
     "BatchNorm1d": (ndl.nn.BatchNorm1d(2), [[1.0, 2.0]]),
     "BatchNorm2d": (ndl.nn.BatchNorm2d(3), IMAGES),
     "LayerNorm1d": (ndl.nn.LayerNorm1d(2), [[1.0, 2.0]]),
     "Dropout": (ndl.nn.Dropout(), [1.0]),
+    "RNN": (lambda x: ndl.nn.RNN(1, 1)(x)[0], [[[1.0]]]),
+    "LSTMCell": (lambda x: ndl.nn.LSTMCell(1, 1)(x)[0], [[1.0]]),
+    "MultiHeadAttention": (lambda x: ndl.nn.MultiHeadAttention()(x, x, x)[0], [[[[1.0]]]]),
+    "Transformer": (lambda x: ndl.nn.Transformer(2, 2, 1)(x)[0], [[[1.0, 2.0]]]),
     "Conv": (ndl.nn.Conv(3, 2, 3), IMAGES),
     "Conv2d": (ndl.nn.Conv2d(3, 2, 3), IMAGES),
     "adaptive_avg_pool2d": (ndl.nn.GlobalAvgPool(), IMAGES),

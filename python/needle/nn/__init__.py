@@ -2,18 +2,25 @@
 
 from . import torch_mapping
 from .activations import GELU, LeakyReLU, ReLU, Sigmoid, Tanh
+from .attention import AttentionLayer, MultiHeadAttention
 from .containers import Flatten, Identity, Residual, Sequential
 from .convolution import Conv, Conv2d
 from .dropout import Dropout
+from .embedding import Embedding
 from .linear import Linear
 from .loss import CrossEntropyLoss, SoftmaxLoss
 from .module import Module, Parameter
 from .normalization import BatchNorm1d, BatchNorm2d, LayerNorm, LayerNorm1d
 from .pooling import AdaptiveAvgPool2d, AvgPool2d, GlobalAvgPool, MaxPool2d
+from .recurrent import LSTM, RNN, LSTMCell, RNNCell
+from .transformer import Transformer, TransformerLayer
 
 __all__ = [
     "GELU",
+    "LSTM",
+    "RNN",
     "AdaptiveAvgPool2d",
+    "AttentionLayer",
     "AvgPool2d",
     "BatchNorm1d",
     "BatchNorm2d",
@@ -21,21 +28,27 @@ __all__ = [
     "Conv2d",
     "CrossEntropyLoss",
     "Dropout",
+    "Embedding",
     "Flatten",
     "GlobalAvgPool",
     "Identity",
+    "LSTMCell",
     "LayerNorm",
     "LayerNorm1d",
     "LeakyReLU",
     "Linear",
     "MaxPool2d",
     "Module",
+    "MultiHeadAttention",
     "Parameter",
+    "RNNCell",
     "ReLU",
     "Residual",
     "Sequential",
     "Sigmoid",
     "SoftmaxLoss",
     "Tanh",
+    "Transformer",
+    "TransformerLayer",
     "torch_mapping",
 ]

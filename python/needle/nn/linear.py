@@ -1,15 +1,34 @@
-"""The affine layer."""
+"""The affine layer, and its formula for other layers that are affine in parts."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from .. import init, ops
-from ..autograd import Tensor
+from ..autograd import Tensor, as_operand
 from ..backend_selection import Device
 from ..errors import ShapeError
-from ..shapes import shape_of
+from ..shapes import product, shape_of
 from .module import Module, Parameter
+
+
+def affine(owner: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x (..., I) @ weight (I, O) + bias, (O,) or (1, O), as one matrix product: (..., O).
+
+    ShapeError, which names the layer ``owner``, for another last axis.
+    """
+    shape, inputs = shape_of(owner, x), weight.shape[0]
+    if not shape or shape[-1] != inputs:
+        raise ShapeError(
+            f"{owner}: the last axis must have in_features={inputs}, got shape {shape}; flatten "
+            "or reshape the input"
+        )
+    lead = shape[:-1]
+    x = x if isinstance(x, Tensor) else as_operand(x, weight)
+    y = ops.matmul(x if len(lead) == 1 else ops.reshape(x, (product(lead), inputs)), weight)
+    if bias is not None:
+        y = y + bias
+    return y if len(lead) == 1 else ops.reshape(y, (*lead, weight.shape[1]))
 
 
 class Linear(Module):
@@ -42,18 +61,4 @@ class Linear(Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        shape = shape_of("Linear", x)
-        if not shape or shape[-1] != self.in_features:
-            raise ShapeError(
-                f"Linear: the last axis must have in_features={self.in_features}, got shape "
-                f"{shape}; flatten or reshape the input"
-            )
-        lead = shape[:-1]
-        rows = 1
-        for n in lead:
-            rows *= n
-        flat = x if len(lead) == 1 else ops.reshape(x, (rows, self.in_features))
-        y = ops.matmul(flat, self.weight)
-        if self.bias is not None:
-            y = y + self.bias
-        return y if len(lead) == 1 else ops.reshape(y, (*lead, self.out_features))
+        return affine("Linear", x, self.weight, self.bias)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from .. import ops
 from ..autograd import Tensor
-from ..errors import DTypeError
-from ..host_steps import host_step
+from .ids import whole_ids
 from .module import Module
 
 
@@ -21,7 +18,7 @@ class SoftmaxLoss(Module):
     """
 
     def forward(self, logits: Tensor, y: Any) -> Tensor:
-        return ops.cross_entropy(logits, _whole(y))
+        return ops.cross_entropy(logits, whole_ids("SoftmaxLoss: class ids", y))
 
 
 class CrossEntropyLoss(Module):
@@ -38,16 +35,3 @@ class CrossEntropyLoss(Module):
         return ops.cross_entropy(
             logits, ids, label_smoothing=self.label_smoothing, reduction=self.reduction
         )
-
-
-@host_step
-def _whole(y: Any) -> np.ndarray[Any, np.dtype[Any]]:
-    """The ids with whole floats as int64; DTypeError if one is NaN or has a fraction."""
-    host = np.asarray(y)
-    if host.dtype.kind != "f":
-        return host  # cross_entropy says what it takes
-    whole = np.isfinite(host) & (host == np.floor(host))
-    if not whole.all():
-        wrong = host[~whole].reshape(-1)[0]
-        raise DTypeError(f"SoftmaxLoss: class ids must be whole numbers, got {wrong}; pass ids")
-    return host.astype(np.int64)

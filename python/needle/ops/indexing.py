@@ -15,6 +15,7 @@ from ..autograd import Tensor, TensorOp, as_operand
 from ..backend_selection import array_api as xp
 from ..backend_selection import device_of, from_numpy, is_array, to_numpy
 from ..errors import DTypeError, ShapeError
+from ..host_steps import host_step
 from ..shapes import normalize_axis, product, shape_of
 from .registry import op
 
@@ -139,21 +140,25 @@ def embedding(weight: Tensor, ids: Any) -> Tensor:
 
     ``ids`` is a Tensor, an array or a list, in [0, V); ShapeError or DTypeError otherwise.
     """
-    if isinstance(ids, Tensor):
-        ids = ids.realize_cached_data()
-    host = to_numpy(ids) if is_array(ids) else np.asarray(ids)
     shape = shape_of("embedding", weight)
     weight = weight if isinstance(weight, Tensor) else as_operand(weight, None)
     if len(shape) < 2:
         raise ShapeError(f"embedding: weight must be (V, E), got shape {shape}; reshape it")
+    return Embedding(_row_ids(ids, shape[0], device_of(weight.realize_cached_data())))(weight)
+
+
+@host_step
+def _row_ids(ids: Any, count: int, device: Any) -> Array:
+    """The ids as an int64 array on ``device``, after their dtype and range are checked."""
+    if isinstance(ids, Tensor):
+        ids = ids.realize_cached_data()
+    host = to_numpy(ids) if is_array(ids) else np.asarray(ids)
     if host.dtype.kind not in "iu" and host.size:
         raise DTypeError(f"embedding: ids must be integers, got {host.dtype}; cast them to int64")
-    count = shape[0]
     if host.size and (host.min() < 0 or host.max() >= count):
         wrong = host[(host < 0) | (host >= count)][0]
         raise ShapeError(f"embedding: ids must be in [0, {count}), got {wrong}; enlarge the table")
-    placed = from_numpy(host.astype(np.int64), device_of(weight.realize_cached_data()), np.int64)
-    return Embedding(placed)(weight)
+    return from_numpy(host.astype(np.int64), device, np.int64)
 
 
 class Concatenate(TensorOp):

@@ -1,0 +1,143 @@
+"""Attention: the heads (MultiHeadAttention) and the layer with its projections (AttentionLayer).
+
+The formulas are of Vaswani et al. 2017, with layer norm in front (Xiong et al. 2020).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..autograd import Tensor
+from ..backend_selection import Device
+from ..errors import ShapeError
+from ..host_steps import host_step
+from ..shapes import shape_of
+from .dropout import Dropout
+from .linear import Linear
+from .module import Module
+from .normalization import LayerNorm1d
+
+
+class MultiHeadAttention(Module):
+    """Dropout(softmax(q k^T / sqrt(D) + mask)) v for every sample and head.
+
+    Called with q (B, H, Tq, D), k (B, H, Tk, D) and v (B, H, Tk, Dv); returns the result (B, H, Tq,
+    Dv) and the weights of its sums (B, H, Tq, Tk), dropout applied. ``causal``: the last query sees
+    all keys, each query before it one key less. There are no parameters to which ``device`` and
+    ``dtype``, which the course passes, could apply.
+    """
+
+    def __init__(
+        self,
+        *,
+        dropout: float = 0.0,
+        causal: bool = False,
+        device: Device | None = None,
+        dtype: Any = "float32",
+    ) -> None:
+        super().__init__()
+        self.causal, self.dropout = causal, Dropout(dropout)
+
+    def extra_repr(self) -> str:
+        return f"causal={self.causal}"
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        shapes = [shape_of("MultiHeadAttention", each) for each in (q, k, v)]
+        if not _fit(*shapes):
+            raise ShapeError(
+                "MultiHeadAttention: q, k and v must be (B, H, Tq, D), (B, H, Tk, D) and "
+                f"(B, H, Tk, Dv), got {shapes[0]}, {shapes[1]} and {shapes[2]}; reshape them"
+            )
+        (*_, queries, width), keys = shapes[0], shapes[1][2]
+        logits = ops.matmul(q * (1 / math.sqrt(width)), ops.transpose(k))
+        if self.causal:
+            logits = logits + causal_mask(queries, keys, logits.device, logits.dtype)
+        probabilities = self.dropout(ops.softmax(logits))
+        return ops.matmul(probabilities, v), probabilities
+
+
+def _fit(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> bool:
+    """Whether these are shapes of queries, keys and values for each other."""
+    if not len(q) == len(k) == len(v) == 4:
+        return False
+    (batch, heads, _, width), keys = q, k[2]
+    return k == (batch, heads, keys, width) and v[:3] == (batch, heads, keys)
+
+
+@host_step
+def causal_mask(queries: int, keys: int, device: Device, dtype: Any) -> Tensor:
+    """(1, 1, queries, keys): 0 where key <= query + keys - queries, elsewhere the most negative
+    float32, which softmax makes 0 and which leaves a row without any key finite."""
+    least = np.full((1, 1, queries, keys), -np.finfo("float32").max)
+    mask = np.triu(least, keys - queries + 1)
+    return Tensor(mask, device=device, dtype=dtype, requires_grad=False)
+
+
+class AttentionLayer(Module):
+    """Layer norm and projection of q, k and v each, MultiHeadAttention, and a last projection.
+
+    Called with q (B, Tq, q_features), k (B, Tk, k_features) and v (B, Tk, v_features), which are q
+    and k unless given; returns (B, Tq, out_features). All features are q_features unless given.
+    The projections have no bias and are drawn in the order q, k, v, out.
+    """
+
+    def __init__(
+        self,
+        q_features: int,
+        num_head: int,
+        dim_head: int,
+        *,
+        k_features: int | None = None,
+        v_features: int | None = None,
+        out_features: int | None = None,
+        dropout: float = 0.0,
+        causal: bool = True,
+        device: Device | None = None,
+        dtype: Any = "float32",
+    ) -> None:
+        super().__init__()
+        k_features = q_features if k_features is None else k_features
+        v_features = q_features if v_features is None else v_features
+        out_features = q_features if out_features is None else out_features
+        self.num_head, self.dim_head = num_head, dim_head
+        place: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.prenorm_q = LayerNorm1d(q_features, **place)
+        self.prenorm_k = LayerNorm1d(k_features, **place)
+        self.prenorm_v = LayerNorm1d(v_features, **place)
+        inner = num_head * dim_head
+        self.q_projection = Linear(q_features, inner, bias=False, **place)
+        self.k_projection = Linear(k_features, inner, bias=False, **place)
+        self.v_projection = Linear(v_features, inner, bias=False, **place)
+        self.attn = MultiHeadAttention(dropout=dropout, causal=causal)
+        self.out_projection = Linear(inner, out_features, bias=False, **place)
+
+    def extra_repr(self) -> str:
+        return f"num_head={self.num_head}, dim_head={self.dim_head}"
+
+    def forward(self, q: Tensor, k: Tensor | None = None, v: Tensor | None = None) -> Tensor:
+        k = q if k is None else k
+        v = k if v is None else v
+        heads, _ = self.attn(
+            self._heads(self.q_projection(self.prenorm_q(q))),
+            self._heads(self.k_projection(self.prenorm_k(k))),
+            self._heads(self.v_projection(self.prenorm_v(v))),
+        )
+        batch, _, steps, _ = heads.shape
+        rows = ops.reshape(ops.transpose(heads, (1, 2)), (batch, steps, -1))
+        result: Tensor = self.out_projection(rows)
+        return result
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """(B, T, num_head * dim_head) -> (B, num_head, T, dim_head)."""
+        shape = shape_of("AttentionLayer", x)
+        if len(shape) != 3:
+            raise ShapeError(
+                f"AttentionLayer: q, k and v must be (B, T, features), got {len(shape)} axes; "
+                "reshape them"
+            )
+        split = ops.reshape(x, (*shape[:2], self.num_head, self.dim_head))
+        return ops.transpose(split, (1, 2))

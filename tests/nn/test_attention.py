@@ -1,0 +1,217 @@
+"""Attention and the transformer: formulas in float64, gradients, draws, PyTorch, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle as ndl
+from needle import nn
+from needle.errors import ShapeError
+from needle.testing import check_gradients
+from tests.nn_devices import close
+
+
+def tensor(values: Any, device: Any = None, dtype: str = "float32") -> ndl.Tensor:
+    return ndl.Tensor(np.asarray(values), device=device, dtype=dtype)
+
+
+def normal(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
+
+
+def attention(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
+    """Heads by the definition, in float64, one query at a time, over the keys it may see."""
+    q, k, v = (each.astype("float64") for each in (q, k, v))
+    probabilities = np.zeros((*q.shape[:3], k.shape[2]))
+    for place in np.ndindex(*q.shape[:3]):
+        seen = k.shape[2] - (q.shape[2] - 1 - place[2] if causal else 0)
+        scores = k[place[:2]][:seen] @ q[place] / np.sqrt(q.shape[3])
+        weights = np.exp(scores - scores.max())
+        probabilities[place][:seen] = weights / weights.sum()
+    return probabilities @ v, probabilities
+
+
+def norm(x: Any) -> Any:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("keys", [4, 6])
+def test_heads(keys: int, causal: bool, device: Any) -> None:
+    q, k, v = normal(2, 3, 4, 5), normal(2, 3, keys, 5, seed=1), normal(2, 3, keys, 7, seed=2)
+    layer = nn.MultiHeadAttention(causal=causal)
+    result, probabilities = layer(*(tensor(each, device) for each in (q, k, v)))
+    wanted, weights = attention(q, k, v, causal)
+    close(result, wanted, atol=1e-5)
+    close(probabilities, weights)
+
+
+def test_heads_have_gradients_and_no_parameters() -> None:
+    layer = nn.MultiHeadAttention(causal=True)
+    assert layer.parameters() == []
+    q, k, v = (normal(1, 2, 3, 4, seed=i).astype("float64") for i in range(3))
+    check_gradients(lambda *args: layer(*args)[0], q, k, v, order=2)
+
+
+def test_dropout_of_probabilities_is_one_draw(device: Any) -> None:
+    q = normal(2, 3, 4, 5)
+    layer = nn.MultiHeadAttention(dropout=0.3)
+    np.random.seed(9)
+    result, probabilities = layer(*[tensor(q, device)] * 3)
+    np.random.seed(9)
+    mask = np.random.rand(2, 3, 4, 4) <= 0.7
+    close(probabilities, attention(q, q, q, False)[1] * mask / 0.7)
+    close(result, probabilities.numpy() @ q, atol=1e-5)
+    layer.eval()
+    close(layer(*[tensor(q, device)] * 3)[0], attention(q, q, q, False)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_layer(causal: bool, device: Any) -> None:
+    layer = nn.AttentionLayer(
+        6, 2, 4, k_features=3, v_features=5, out_features=7, causal=causal, device=device
+    )
+    q, k, v = normal(2, 3, 6), normal(2, 3, 3, seed=1), normal(2, 3, 5, seed=2)
+    projections = [layer.q_projection, layer.k_projection, layer.v_projection]
+    heads = []
+    for x, projection in zip((q, k, v), projections):
+        rows = norm(x.astype("float64")) @ projection.weight.numpy()
+        heads.append(rows.reshape(2, 3, 2, 4).transpose(0, 2, 1, 3))
+    wanted = attention(*heads, causal)[0].transpose(0, 2, 1, 3).reshape(2, 3, 8)
+    wanted = wanted @ layer.out_projection.weight.numpy()
+    out = layer(*(tensor(each, device) for each in (q, k, v)))
+    close(out, wanted, atol=2e-5)
+    out.sum().backward()
+    assert all(p.grad is not None for p in layer.parameters())
+
+
+def test_keys_and_values_are_the_queries_unless_given(device: Any) -> None:
+    layer = nn.AttentionLayer(6, 2, 4, device=device)
+    q, k = tensor(normal(2, 3, 6), device), tensor(normal(2, 3, 6, seed=1), device)
+    close(layer(q), layer(q, q, q).numpy())
+    close(layer(q, k), layer(q, k, k).numpy())
+
+
+def kaiming(fan_in: int, fan_out: int) -> Any:
+    return (np.random.rand(fan_in, fan_out) * 2 - 1) * np.sqrt(6 / fan_in)
+
+
+def test_draws_of_the_transformer(device: Any) -> None:
+    """Positions; for each layer the projections q, k, v, out and then the two linear layers."""
+    np.random.seed(2)
+    model = nn.Transformer(6, 10, 2, num_head=2, dim_head=4, sequence_len=5, device=device)
+    np.random.seed(2)
+    close(model.positions.weight, np.random.randn(5, 6))
+    for layer in model.layers:
+        attn, mlp = layer.attention.fn[0], layer.mlp.fn
+        for projection in (attn.q_projection, attn.k_projection, attn.v_projection):
+            close(projection.weight, kaiming(6, 8))
+        close(attn.out_projection.weight, kaiming(8, 6))
+        for linear, sizes in ((mlp[1], (6, 10)), (mlp[4], (10, 6))):
+            close(linear.weight, kaiming(*sizes))
+            close(linear.bias, kaiming(sizes[1], 1).reshape(1, -1))
+    defaults = nn.Transformer(6, 10, 1)
+    assert defaults.positions.weight.shape == (2048, 6)
+    assert defaults.layers[0].attention.fn[0].q_projection.weight.shape == (6, 8 * 32)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_transformer(batch_first: bool, device: Any) -> None:
+    """Against its layers by hand: positions added, each residual twice, no last norm."""
+    model = nn.Transformer(6, 10, 2, num_head=2, dim_head=4, batch_first=batch_first, device=device)
+    host = normal(3, 4, 6)
+    out, state = model(tensor(host if batch_first else host.transpose(1, 0, 2), device))
+    x = tensor(host + model.positions.weight.numpy()[:4], device)
+    for layer in model.layers:
+        x = x + layer.attention.fn[0](x)
+        rows = norm(x.numpy().astype("float64"))
+        hidden = np.maximum(rows @ layer.mlp.fn[1].weight.numpy() + layer.mlp.fn[1].bias.numpy(), 0)
+        step = hidden @ layer.mlp.fn[4].weight.numpy() + layer.mlp.fn[4].bias.numpy()
+        x = tensor(x.numpy() + step, device)
+    wanted = x.numpy() if batch_first else x.numpy().transpose(1, 0, 2)
+    close(out, wanted, rtol=1e-4, atol=1e-4)
+    assert state.shape == out.shape and not state.numpy().any()
+    out.sum().backward()
+    assert all(p.grad is not None and p.grad.shape == p.shape for p in model.parameters())
+
+
+def test_a_causal_transformer_does_not_see_the_future(device: Any) -> None:
+    x = normal(5, 2, 6)
+    for causal in (True, False):
+        model = nn.Transformer(6, 8, 2, num_head=2, dim_head=3, causal=causal, device=device)
+        before = model(tensor(x, device))[0].numpy()
+        changed = x.copy()
+        changed[3:] = normal(2, 2, 6, seed=1)  # a shift alone would go in the norm
+        after = model(tensor(changed, device))[0].numpy()
+        assert np.allclose(before[:3], after[:3], atol=1e-6) == causal
+        assert not np.allclose(before[3:], after[3:], atol=1e-3)
+
+
+def test_dropout_of_a_transformer_layer_draws_four_times(device: Any) -> None:
+    layer = nn.TransformerLayer(6, 2, 3, 8, dropout=0.5, device=device)
+    np.random.seed(0)
+    layer(tensor(normal(2, 4, 6), device))
+    after = np.random.rand()
+    np.random.seed(0)
+    sizes = 2 * 2 * 4 * 4 + 2 * 4 * 6 + 2 * 4 * 8 + 2 * 4 * 6
+    np.random.rand(sizes)
+    assert after == np.random.rand()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_layer_is_pytorchs(causal: bool, device: Any) -> None:
+    torch = pytest.importorskip("torch")
+    theirs = torch.nn.TransformerEncoderLayer(
+        8, 2, 12, dropout=0.0, batch_first=True, norm_first=True
+    )
+    ours = nn.TransformerLayer(8, 2, 4, 12, causal=causal, device=device)
+    attn, mlp = ours.attention.fn[0], ours.mlp.fn
+    projections = [attn.q_projection, attn.k_projection, attn.v_projection, attn.out_projection]
+    norms = [attn.prenorm_q, attn.prenorm_k, attn.prenorm_v, mlp[0]]
+    with torch.no_grad():
+        for bias in (theirs.self_attn.in_proj_bias, theirs.self_attn.out_proj.bias):
+            bias.zero_()  # ours has none there
+        for weight in (theirs.norm1.weight, theirs.norm2.weight):
+            weight.uniform_(0.5, 1.5)
+    packed = theirs.self_attn.in_proj_weight
+    state = [*packed.chunk(3), theirs.self_attn.out_proj.weight]
+    for projection, weight in zip(projections, state, strict=True):
+        projection.weight = nn.Parameter(tensor(weight.detach().numpy().T, device))
+    for each, layer in zip(norms, [theirs.norm1] * 3 + [theirs.norm2], strict=True):
+        each.weight = nn.Parameter(tensor(layer.weight.detach().numpy(), device))
+    for linear, layer in ((mlp[1], theirs.linear1), (mlp[4], theirs.linear2)):
+        linear.weight = nn.Parameter(tensor(layer.weight.detach().numpy().T, device))
+        linear.bias = nn.Parameter(tensor(layer.bias.detach().numpy()[None], device))
+    x = normal(3, 5, 8)
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(5) if causal else None
+    wanted = theirs(torch.from_numpy(x), src_mask=mask)
+    got = ours(tensor(x, device))
+    close(got, wanted.detach().numpy(), rtol=1e-5, atol=1e-5)
+    slope = normal(3, 5, 8, seed=1)
+    (got * tensor(slope, device)).sum().backward()
+    (wanted * torch.from_numpy(slope)).sum().backward()
+    close(mlp[1].weight.grad, theirs.linear1.weight.grad.numpy().T, rtol=1e-4, atol=1e-5)
+    grads = [p.weight.grad.numpy().T for p in projections[:3]]
+    close(np.concatenate(grads), packed.grad.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_what_attention_refuses() -> None:
+    zeros = ndl.init.zeros
+    with pytest.raises(
+        ShapeError, match=r"MultiHeadAttention: q, k and v must be .*\(1, 2, 3, 5\)"
+    ):
+        nn.MultiHeadAttention()(zeros(1, 2, 3, 4), zeros(1, 2, 3, 5), zeros(1, 2, 3, 4))
+    with pytest.raises(ShapeError, match=r"MultiHeadAttention: .*got \(3, 4\), \(3, 4\) and"):
+        nn.MultiHeadAttention()(zeros(3, 4), zeros(3, 4), zeros(3, 4))
+    with pytest.raises(ShapeError, match=r"AttentionLayer: q, k and v must be \(B, T, features\)"):
+        nn.AttentionLayer(4, 1, 2)(zeros(3, 4))
+    model = nn.Transformer(4, 4, 1, num_head=1, dim_head=2, sequence_len=3)
+    for shape in ((5, 1, 4), (3, 1, 5), (3, 4)):
+        with pytest.raises(
+            ShapeError, match=r"Transformer: the input must be \(T, B, E\) with E=4"
+        ):
+            model(zeros(*shape))

@@ -1,0 +1,227 @@
+"""RNN, LSTM, their cells, Embedding: draws, formulas in float64, gradients, PyTorch, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle as ndl
+from needle import nn
+from needle.errors import DTypeError, ShapeError, UnknownNameError
+from needle.testing import check_gradients
+from tests.nn_devices import close
+
+CELLS: dict[str, tuple[Any, int]] = {
+    "tanh": (lambda *sizes, **o: nn.RNNCell(*sizes, **o), 1),
+    "relu": (lambda *sizes, **o: nn.RNNCell(*sizes, nonlinearity="relu", **o), 1),
+    "lstm": (lambda *sizes, **o: nn.LSTMCell(*sizes, **o), 4),
+}
+LAYERS: dict[str, Any] = {
+    "tanh": lambda *sizes, **o: nn.RNN(*sizes, **o),
+    "relu": lambda *sizes, **o: nn.RNN(*sizes, nonlinearity="relu", **o),
+    "lstm": lambda *sizes, **o: nn.LSTM(*sizes, **o),
+}
+
+
+def tensor(values: Any, device: Any = None, dtype: str = "float32") -> ndl.Tensor:
+    return ndl.Tensor(np.asarray(values), device=device, dtype=dtype)
+
+
+def normal(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def cells_of(layer: Any) -> Any:
+    return layer.lstm_cells if isinstance(layer, nn.LSTM) else layer.rnn_cells
+
+
+def states_of(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def step_by_hand(kind: str, weights: list[Any], x: Any, state: list[Any]) -> list[Any]:
+    """One step in float64; without biases the list of weights is two long."""
+    gates = x @ weights[0] + state[0] @ weights[1] + sum(weights[2:])
+    if kind != "lstm":
+        return [np.tanh(gates) if kind == "tanh" else np.maximum(gates, 0)]
+    i, f, g, o = np.split(gates, 4, axis=1)
+    c = sigmoid(f) * state[1] + sigmoid(i) * np.tanh(g)
+    return [sigmoid(o) * np.tanh(c), c]
+
+
+def values_of(cell: Any) -> list[Any]:
+    return [p.numpy().astype("float64") for p in cell.parameters()]
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_cells_draw_in_the_order_of_the_course(kind: str, device: Any) -> None:
+    make, gates = CELLS[kind]
+    np.random.seed(3)
+    cell = make(3, 5, device=device)
+    np.random.seed(3)
+    bound, width = 1 / np.sqrt(5), 5 * gates
+    for shape, got in zip([(3, width), (5, width), (width,), (width,)], cell.parameters()):
+        close(got, np.random.rand(*shape) * 2 * bound - bound)
+    assert [name for name, _ in cell.named_parameters()] == ["W_ih", "W_hh", "bias_ih", "bias_hh"]
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("kind", CELLS)
+def test_cells(kind: str, bias: bool, given: bool, device: Any) -> None:
+    make, gates = CELLS[kind]
+    cell = make(3, 5, bias=bias, device=device)
+    x, count = normal(2, 3), 2 if gates == 4 else 1
+    state = [normal(2, 5, seed=i + 1) if given else np.zeros((2, 5)) for i in range(count)]
+    start: Any = None
+    if given:
+        tensors = tuple(tensor(each, device) for each in state)
+        start = tensors if count == 2 else tensors[0]
+    result = states_of(cell(tensor(x, device), start))
+    for got, expected in zip(result, step_by_hand(kind, values_of(cell), x, state), strict=True):
+        close(got, expected, atol=1e-5)
+    sum((each.sum() for each in result[1:]), result[0].sum()).backward()
+    assert all(p.grad is not None and p.grad.shape == p.shape for p in cell.parameters())
+    assert given or not cell.W_hh.grad.numpy().any()
+    assert len(cell.parameters()) == (4 if bias else 2)
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_sequences_are_cells_one_after_another(
+    kind: str, layers: int, given: bool, device: Any
+) -> None:
+    layer = LAYERS[kind](3, 5, layers, device=device)
+    x, count = normal(4, 2, 3), 2 if kind == "lstm" else 1
+    starts = [normal(layers, 2, 5, seed=i + 1) * given for i in range(count)]
+    tensors = tuple(tensor(each, device) for each in starts)
+    out, last = layer(tensor(x, device), (tensors if count == 2 else tensors[0]) if given else None)
+    expected = list(x)
+    for k, cell in enumerate(cells_of(layer)):
+        state, weights = [each[k] for each in starts], values_of(cell)
+        for t, row in enumerate(expected):
+            state = step_by_hand(kind, weights, row, state)
+            expected[t] = state[0]
+        for got, wanted in zip(states_of(last), state, strict=True):
+            close(got.numpy()[k], wanted, atol=1e-5)
+    close(out, np.stack(expected), atol=1e-5)
+    out.sum().backward()
+    assert all(p.grad is not None for p in layer.parameters())
+    assert len(layer.parameters()) == 4 * layers
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_gradients_against_differences(kind: str) -> None:
+    np.random.seed(0)
+    layer = LAYERS[kind](2, 3, 2, dtype="float64", device=ndl.default_device())
+    names = [(cell, name) for cell in cells_of(layer) for name in vars(cell) if name[0] in "Wb"]
+
+    def run(x: Any, h: Any, c: Any, *weights: Any) -> Any:
+        for (cell, name), weight in zip(names, weights, strict=True):
+            setattr(cell, name, weight)  # programs put plain Tensors there
+        out, last = layer(x, (h, c) if kind == "lstm" else h)
+        return (out * out).sum() + sum((each**2).sum() for each in states_of(last))
+
+    states = normal(2, 2, 2, 3, seed=1)
+    weights = [getattr(cell, name).numpy() for cell, name in names]
+    check_gradients(run, normal(3, 2, 2), *states, *weights)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_sequences_are_pytorchs(kind: str, bias: bool, device: Any) -> None:
+    torch = pytest.importorskip("torch")
+    sizes = {"input_size": 3, "hidden_size": 5, "num_layers": 2, "bias": bias}
+    options = {} if kind == "lstm" else {"nonlinearity": kind}
+    theirs = (torch.nn.LSTM if kind == "lstm" else torch.nn.RNN)(**sizes, **options)
+    ours = LAYERS[kind](*list(sizes.values())[:3], bias=bias, device=device)
+    pairs = []
+    for k, cell in enumerate(cells_of(ours)):
+        for name in ("W_ih", "W_hh", "bias_ih", "bias_hh")[: 4 if bias else 2]:
+            weight = getattr(theirs, f"{name.replace('W_', 'weight_')}_l{k}")
+            setattr(cell, name, tensor(weight.detach().numpy().T, device))
+            pairs.append((getattr(cell, name), weight))
+    x = normal(6, 4, 3).astype("float32")
+    start = [normal(2, 4, 5, seed=i).astype("float32") for i in range(2 if kind == "lstm" else 1)]
+    wanted = theirs(torch.from_numpy(x), _pair([torch.from_numpy(each) for each in start]))
+    got = ours(tensor(x, device), _pair([tensor(each, device) for each in start]))
+    for a, b in zip([got[0], *states_of(got[1])], [wanted[0], *states_of(wanted[1])], strict=True):
+        close(a, b.detach().numpy(), rtol=1e-5, atol=1e-5)
+    got[0].sum().backward()
+    wanted[0].sum().backward()
+    for mine, weight in pairs:
+        close(mine.grad, weight.grad.numpy().T, rtol=1e-4, atol=1e-4)
+
+
+def _pair(states: list[Any]) -> Any:
+    return tuple(states) if len(states) == 2 else states[0]
+
+
+def test_training_through_a_carried_state(device: Any) -> None:
+    """h of one chunk, detached, starts the next; the sequence in one piece gives the same."""
+    layer = nn.LSTM(3, 4, 2, device=device)
+    x = normal(6, 2, 3)
+    whole, (h_whole, c_whole) = layer(tensor(x, device))
+    first, (h, c) = layer(tensor(x[:2], device))
+    second, (h, c) = layer(tensor(x[2:], device), (h.detach(), c.detach()))
+    close(ndl.ops.concatenate((first, second)), whole.numpy())
+    close(h, h_whole.numpy())
+    close(c, c_whole.numpy())
+
+
+def test_what_recurrent_layers_refuse() -> None:
+    with pytest.raises(UnknownNameError, match="RNNCell: nonlinearity must be 'tanh' or 'relu'"):
+        nn.RNNCell(2, 3, nonlinearity="gelu")
+    with pytest.raises(ShapeError, match="LSTM: num_layers must be at least 1, got 0"):
+        nn.LSTM(2, 3, 0)
+    with pytest.raises(ShapeError, match="RNNCell: sizes must be at least 1, got input_size=2, hi"):
+        nn.RNN(2, 0)
+    rnn, lstm = nn.RNN(2, 3), nn.LSTM(2, 3)
+    X = ndl.init.zeros(4, 5, 2)
+    with pytest.raises(ShapeError, match=r"RNN: the input must be \(T, B, input_size\), got shape"):
+        rnn(ndl.init.zeros(4, 2))
+    with pytest.raises(ShapeError, match=r"RNN: needs at least one step, got shape \(0, 5, 2\)"):
+        rnn(ndl.init.zeros(0, 5, 2))
+    with pytest.raises(ShapeError, match=r"RNNCell: the last axis must have in_features=2, got"):
+        rnn(ndl.init.zeros(4, 5, 3))
+    with pytest.raises(ShapeError, match=r"RNN: a state must have shape \(1, 5, 3\), got \(5, 3\)"):
+        rnn(X, ndl.init.zeros(5, 3))
+    with pytest.raises(
+        ShapeError, match="LSTM: the state must be a tuple of 2 tensors, got Tensor"
+    ):
+        lstm(X, ndl.init.zeros(1, 5, 3))
+    with pytest.raises(ShapeError, match=r"LSTMCell: a state must have shape \(5, 3\), got \(1, 3"):
+        lstm.lstm_cells[0](ndl.init.zeros(5, 2), (ndl.init.zeros(1, 3),) * 2)
+    with pytest.raises(ShapeError, match=r"RNNCell: the input must be \(B, input_size\), got"):
+        rnn.rnn_cells[0](X)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_embedding_is_the_product_with_one_hot_vectors(dtype: str, device: Any) -> None:
+    np.random.seed(5)
+    layer = nn.Embedding(7, 3, device=device)
+    np.random.seed(5)
+    close(layer.weight, np.random.randn(7, 3))
+    ids = np.array([[0, 6, 2], [2, 2, 5]])
+    slope = normal(2, 3, 3).astype("float32")
+    out = layer(tensor(ids, device, dtype))
+    one_hot = np.eye(7)[ids]
+    close(out, one_hot @ layer.weight.numpy())
+    (out * tensor(slope, device)).sum().backward()
+    close(layer.weight.grad, np.einsum("tbv,tbe->ve", one_hot, slope), atol=1e-5)
+    assert repr(layer) == "Embedding(7, 3)  # 21 parameters"
+
+
+def test_embedding_refuses_what_is_no_id() -> None:
+    layer = nn.Embedding(4, 2)
+    with pytest.raises(DTypeError, match=r"Embedding: ids must be whole numbers, got 0\.5"):
+        layer(tensor([0.5]))
+    with pytest.raises(ShapeError, match=r"embedding: ids must be in \[0, 4\), got 4"):
+        layer(tensor([4.0]))
