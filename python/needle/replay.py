@@ -22,7 +22,9 @@ class Leaves:
     """
 
     def __init__(self, nodes: Sequence[Any]) -> None:
-        self._entries = [(weakref.ref(n), n.realize_cached_data(), type(n)) for n in nodes]
+        self._entries: list[tuple[weakref.ref[Any], Any, type[Any]]] = [
+            (weakref.ref(n), n.realize_cached_data(), type(n)) for n in nodes
+        ]
         self._substitutes: dict[int, Any] = {}
 
     def __len__(self) -> int:
@@ -37,14 +39,23 @@ class Leaves:
                     node = self._substitutes[i] = kind.make_const(data)
             yield node
 
+    def forget(self, position: int, node: Any) -> None:
+        """Lets go of the data of ``node``, if that is the leaf here: it is about to be replaced."""
+        if position < len(self._entries):
+            reference, _, kind = self._entries[position]
+            if reference() is node:
+                self._entries[position] = reference, None, kind
+
     def check_unchanged(self, positions: Container[int]) -> None:
         """GraphError if a leaf got other data since: the values would be of another point."""
-        for position, (reference, data, _) in enumerate(self._entries):
+        for position, (reference, data, kind) in enumerate(self._entries):
             node = reference()
-            if position in positions and node is not None and node.cached_data is not data:
+            replaced = data is None or (node is not None and node.cached_data is not data)
+            if position in positions and replaced:
+                what = kind.__name__ if node is None else f"leaf of shape {node.shape}"
                 raise GraphError(
                     "backward: a released graph is computed again for this derivative, but the "
-                    f"data of a leaf of shape {node.shape} was replaced since; call the first "
+                    f"data of a {what} was replaced since; call the first "
                     "backward(retain_graph=True)"
                 )
 
@@ -122,6 +133,13 @@ class ReplayedGradient(_Replayed):
         with enable_grad():
             seed = values[len(leaves) - 1]
             return gradients_of(values[last], seed, [values[self.position]])[0]
+
+
+def forget_leaf(node: Any) -> None:
+    """Before the data of ``node`` is replaced: the tape behind its gradient need not keep it."""
+    op = getattr(node.grad, "op", None)
+    if type(op) is ReplayedGradient:
+        op.tape.leaves.forget(op.position, node)
 
 
 def release_onto(tape: Tape) -> Callable[[Any], None]:

@@ -79,6 +79,9 @@ static_assert(sizeof(Py_ssize_t) == sizeof(std::int64_t));
 
 PyObject* get_size(PyObject* self, void*) { return PyLong_FromLongLong(cast(self)->size); }
 PyObject* get_nbytes(PyObject* self, void*) { return PyLong_FromSize_t(bytes_of(cast(self))); }
+PyObject* get_borrowed(PyObject* self, void*) {
+  return PyBool_FromLong(cast(self)->borrowed != nullptr);
+}
 PyObject* get_dtype(PyObject* self, void*) {
   return PyUnicode_FromString(name_of(cast(self)->dtype));
 }
@@ -91,6 +94,7 @@ PyObject* repr(PyObject* self) {
 PyGetSetDef properties[] = {
     {"size", get_size, nullptr, "number of elements", nullptr},
     {"dtype", get_dtype, nullptr, "name of the elements' dtype", nullptr},
+    {"borrowed", get_borrowed, nullptr, "whether a host array has the same memory", nullptr},
     {"nbytes", get_nbytes, nullptr, "size in bytes", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };

@@ -53,15 +53,18 @@ def test_sgd(
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("step", [1, 1000])
 @pytest.mark.parametrize("decay, decoupled", [(0, False), (0.1, False), (0.1, True)])
-def test_adam(kernels: Any, decay: float, decoupled: bool, step: int, dtype: str) -> None:
+def test_adam(
+    kernels: Any, decay: float, decoupled: bool, step: int, in_place: bool, dtype: str
+) -> None:
     params, grads, firsts = arrays(dtype, 0), arrays(dtype, 1), arrays(dtype, 2)
     seconds = [np.abs(a) for a in arrays(dtype, 3)]
-    states = views(firsts), views(seconds)
-    outs = [empty_view(s, np.dtype(dtype)) for s in SHAPES]
+    p_views, states = views(params), (views(firsts), views(seconds))
+    outs = p_views if in_place else [empty_view(s, np.dtype(dtype)) for s in SHAPES]
     settings = (0.1, 0.9, 0.99, 1e-8, decay, decoupled, step)
-    kernels.adam_step(views(params), views(grads), *states, outs, *settings)
+    kernels.adam_step(p_views, views(grads), *states, outs, *settings)
     for i, (p, g, m, v) in enumerate(zip(params, grads, firsts, seconds, strict=True)):
         p64, g64 = p.astype(np.float64), g.astype(np.float64)
         if decoupled:

@@ -8,11 +8,22 @@ import numpy as np
 import pytest
 
 import needle as ndl
+from needle import backend_selection as selection
 from needle import optim
-from needle.errors import CheckpointError, ShapeError
-from tests.nn_devices import close
+from needle.backends.base import View
+from needle.errors import CheckpointError, GraphError, ShapeError
+from tests.nn_devices import NUMPY_MODE, close
 
 SHAPES = [(3, 4), (4,)]
+
+
+@pytest.fixture
+def native():
+    """The device whose kernels step in place."""
+    found = ndl.cpu()
+    if not found.enabled():
+        pytest.skip("cpu is not available: build the extension (make build)")
+    return found
 
 
 def make_params(device, dtype="float32"):
@@ -122,6 +133,76 @@ def test_a_step_changes_neither_gradients_nor_old_values(make, device):
     close(old, before, rtol=0, atol=0)
     close(p.grad, np.ones(p.shape), rtol=0, atol=0)
     assert np.abs(p.numpy() - before).max() > 0
+
+
+def with_gradient(device):
+    """A parameter and its optimiser, after a first backward through w * w."""
+    w = ndl.nn.Parameter(np.arange(1.0, 7.0).reshape(2, 3), device=device, dtype="float32")
+    (w * w).sum().backward()
+    return w, optim.SGD([w], lr=0.25, momentum=0.9, dampening=0.0)
+
+
+def buffer_of(w):
+    return w.cached_data._view.handle
+
+
+@pytest.mark.skipif(NUMPY_MODE, reason="NumPy has no kernel that steps in place")
+@pytest.mark.parametrize("make", [optim.SGD, optim.Adam])
+def test_a_value_that_nobody_keeps_is_changed_in_place(make, native):
+    w, _ = with_gradient(native)
+    optimizer, before, buffer = make([w], lr=0.25), w.numpy(), id(buffer_of(w))
+    optimizer.step()
+    assert id(buffer_of(w)) == buffer
+    assert (w.numpy() < before).all()
+
+
+KEEPERS = {
+    "the array": lambda w: w.cached_data,
+    "a constant": lambda w: w.data,
+    "a view": lambda w: w.cached_data.permute((1, 0)),
+    "a slice": lambda w: w.cached_data[0],
+    "another tensor's view": lambda w: w.reshape((3, 2)),
+    "NumPy, sharing memory": lambda w: np.from_dlpack(w.cached_data),
+    "a kernel's view": lambda w: w.cached_data._view,
+    "the buffer": buffer_of,
+}
+
+
+def values_of(kept, device):
+    """What an array, a buffer or a view shows."""
+    if isinstance(kept, View):
+        return device.backend.download(kept)
+    return kept.numpy() if hasattr(kept, "numpy") else np.asarray(kept)
+
+
+@pytest.mark.skipif(NUMPY_MODE, reason="NumPy has no kernel that steps in place")
+@pytest.mark.parametrize("keeper", KEEPERS)
+def test_a_value_that_is_kept_in_any_way_stays(keeper, native):
+    w, optimizer = with_gradient(native)
+    before, buffer, kept = w.numpy(), id(buffer_of(w)), KEEPERS[keeper](w)
+    optimizer.step()
+    assert id(buffer_of(w)) != buffer
+    assert (w.numpy() == before / 2).all()
+    assert np.isin(values_of(kept, native), before).all()  # 0.5 is new
+
+
+@pytest.mark.skipif(NUMPY_MODE, reason="NumPy has no kernel that steps in place")
+def test_memory_that_belongs_to_a_host_array_stays(native):
+    w, optimizer = with_gradient(native)
+    host = np.arange(1.0, 7.0, dtype="float32").reshape(2, 3)
+    w.data = ndl.Tensor.make_const(selection.adopt(host, native))
+    optimizer.step()
+    assert (w.numpy() == host / 2).all()
+    np.testing.assert_array_equal(host, np.arange(1.0, 7.0).reshape(2, 3))
+
+
+def test_a_derivative_behind_a_step_is_refused_not_wrong(device):
+    """The tape computes again from the leaves: from their old data or not at all."""
+    w, optimizer = with_gradient(device)
+    gradient = w.grad
+    optimizer.step()
+    with pytest.raises(GraphError, match=r"a leaf of shape \(2, 3\) was replaced since"):
+        gradient.sum().backward()
 
 
 def test_a_gradient_of_another_layout_or_dtype_is_taken_in(device):

@@ -1,7 +1,8 @@
 """One optimiser step over many parameters at once: SGD and Adam.
 
 Schedules, groups and state live in ``optim``, which calls this. Velocities and moments change in
-place; the new parameters are new arrays, so that a graph may still hold the old ones.
+place; the new parameters are new arrays, so that a graph may still hold the old ones. A kernel
+changes those parameters in place for which ``reuse`` says that nobody else sees them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..backends.base import Backend
+from ..shapes import compact_strides
 from .registry import Array, accelerated, empty
 
 Arrays = Sequence[Array]
@@ -24,6 +26,7 @@ def sgd_step(
     dampening: float,
     weight_decay: float,
     nesterov: bool,
+    reuse: Sequence[bool] = (),
 ) -> Arrays:
     """The new parameters; arrays of one dtype. ``velocities``: one each, or none at all.
 
@@ -52,11 +55,11 @@ def _(
     dampening: float,
     weight_decay: float,
     nesterov: bool,
+    reuse: Sequence[bool] = (),
 ) -> Arrays:
     settings = (lr, momentum, dampening, weight_decay, nesterov)
-    if not _row_major(velocities):
-        return sgd_step.definition(params, grads, velocities, *settings)
-    return _run(backend.sgd_step, (params, grads, velocities), settings)
+    new = _run(backend.sgd_step, params, grads, (velocities,), settings, reuse)
+    return sgd_step.definition(params, grads, velocities, *settings) if new is None else new
 
 
 @accelerated
@@ -72,6 +75,7 @@ def adam_step(
     weight_decay: float,
     decoupled: bool,
     step: int,
+    reuse: Sequence[bool] = (),
 ) -> Arrays:
     """The new parameters by Adam (Kingma & Ba 2015), step 1, 2, ...; moments one each.
 
@@ -108,21 +112,36 @@ def _(
     weight_decay: float,
     decoupled: bool,
     step: int,
+    reuse: Sequence[bool] = (),
 ) -> Arrays:
     settings = (lr, beta1, beta2, eps, weight_decay, decoupled, step)
-    if not _row_major(firsts) or not _row_major(seconds):
-        return adam_step.definition(params, grads, firsts, seconds, *settings)
-    return _run(backend.adam_step, (params, grads, firsts, seconds), settings)
+    new = _run(backend.adam_step, params, grads, (firsts, seconds), settings, reuse)
+    return adam_step.definition(params, grads, firsts, seconds, *settings) if new is None else new
 
 
-def _row_major(states: Arrays) -> bool:
-    """State that changes in place must be compact as it is: a compact copy would not do."""
-    return all(state.is_compact() for state in states)
+def _run(
+    kernel: Callable[..., None],
+    params: Arrays,
+    grads: Arrays,
+    states: Sequence[Arrays],
+    settings: Sequence[float],
+    reuse: Sequence[bool],
+) -> Arrays | None:
+    """The new parameters by ``kernel``, which takes row-major views.
 
-
-def _run(kernel: Callable[..., None], lists: Sequence[Arrays], settings: Sequence[float]) -> Arrays:
-    """``kernel`` on compact views of the lists, parameters first; the new parameters."""
-    outs = [empty(p, p.shape) for p in lists[0]]
-    views = ([a.compact()._view for a in arrays] for arrays in (*lists, outs))
-    kernel(*views, *settings)
+    None where a state is not row-major: it changes in place, so that a copy would not do.
+    """
+    views = [[a._view for a in arrays] for arrays in (params, grads, *states)]
+    layouts = [[view[1:3] for view in each] for each in views]
+    rows = [(shape, compact_strides(shape)) for shape, _ in layouts[0]]
+    if not all(layout == rows for layout in layouts[2:] if layout):
+        return None
+    for i, arrays in enumerate((params, grads)):
+        if layouts[i] != rows:
+            views[i] = [array.compact()._view for array in arrays]
+    if reuse and layouts[0] == rows:
+        outs = [p if same else empty(p, p.shape) for p, same in zip(params, reuse, strict=True)]
+    else:
+        outs = [empty(p, p.shape) for p in params]
+    kernel(*views, [out._view for out in outs], *settings)
     return outs

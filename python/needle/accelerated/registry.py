@@ -8,7 +8,7 @@ of the same name, the kernel runs instead. Called by the family files beside thi
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
@@ -61,13 +61,16 @@ class Accelerated(Generic[P, R]):
     def _uniform(self, first: Array, args: tuple[Any, ...]) -> bool:
         """Whether all floating arrays share one dtype, as kernels need; DeviceError if not all
         arrays are on one device."""
+        device, dtype = first.device, first.dtype
         for array in _arrays(args):
-            if array.device != first.device:
+            if array.dtype is dtype and array.device is device:
+                continue
+            if array.device != device:
                 raise DeviceError(
-                    f"{self.name}: all arrays must be on one device, got {first.device} and "
+                    f"{self.name}: all arrays must be on one device, got {device} and "
                     f"{array.device}; move one with to(device)"
                 )
-            if array.dtype != first.dtype and array.dtype.kind == "f":
+            if array.dtype != dtype and array.dtype.kind == "f":
                 return False
         return True
 
@@ -75,12 +78,13 @@ class Accelerated(Generic[P, R]):
         return f"<accelerated {self.name}>"
 
 
-def _arrays(args: tuple[Any, ...]) -> Iterator[Array]:
+def _arrays(args: Sequence[Any]) -> Iterator[Array]:
+    """The arrays among the arguments; a sequence holds arrays alone, or none."""
     for item in args:
-        if hasattr(item, "dtype"):
+        if isinstance(item, (list, tuple)):
+            yield from item if item and hasattr(item[0], "dtype") else ()
+        elif hasattr(item, "dtype"):
             yield item
-        elif isinstance(item, (list, tuple)):
-            yield from _arrays(tuple(item))
 
 
 def _first_array(args: tuple[Any, ...]) -> Array | None:

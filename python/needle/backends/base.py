@@ -390,7 +390,7 @@ class Backend(ABC):
         """Adam (Kingma & Ba 2015), moments in place; ``decoupled``: AdamW's weight decay.
 
         u = m/(1-beta1**step), w = v/(1-beta2**step); out = p - lr*u/(sqrt(w)+eps). Coupled:
-        g += weight_decay*p first; decoupled: p *= 1 - lr*weight_decay first.
+        g += weight_decay*p first; decoupled: p *= 1 - lr*weight_decay first. ``outs`` as above.
         """
         raise NotImplementedError
 

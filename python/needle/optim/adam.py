@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from .. import accelerated
 from ..autograd import Tensor
-from .optimizer import Array, Group, GroupOption, Optimizer
+from .optimizer import Array, Group, GroupOption, Optimizer, unshared
 from .options import NOT_NEGATIVE, SHARE
 
 
@@ -55,6 +55,7 @@ class Adam(Optimizer):
             *(float(group[name]) for name in ("lr", "beta1", "beta2", "eps", "weight_decay")),
             self._decoupled,
             self.steps,
+            unshared(params, values),
         )
         return stepped
 

@@ -1,22 +1,25 @@
 """What all optimisers share: parameter groups, state, gradient clipping, state dicts.
 
-A step never changes a gradient or an old value in place: it gives ``.data`` of each parameter a
-new buffer, so a value saved before the step stays what it was. The formulas are in ``sgd`` and
-``adam``; each is one call of ``needle.accelerated`` per group, dtype and device.
+A step never changes a gradient, nor an old value that anything but its parameter holds: then
+``.data`` gets a new buffer, so a value saved before the step stays what it was. The formulas are
+in ``sgd`` and ``adam``; each is one call of ``needle.accelerated`` per group, dtype and device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from sys import getrefcount
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..autograd import Tensor
+from ..backend_selection import BACKEND, device_of, from_numpy, is_array, to_numpy
 from ..backend_selection import array_api as xp
-from ..backend_selection import from_numpy, is_array, to_numpy
 from ..errors import CheckpointError, ShapeError
 from ..host_steps import host_step
+from ..replay import forget_leaf
 from .options import COUNT, Rule, broken_rule
 
 Array = Any
@@ -112,10 +115,12 @@ class Optimizer:
         for group in self.param_groups:
             for batch in _alike([p for p in group["params"] if p.grad is not None]):
                 values = [_value(p) for p in batch]
-                new_values = self._update(batch, values, [_gradient(p) for p in batch], group)
-                for p, value in zip(batch, new_values, strict=True):
-                    # NumPy's arithmetic on 0-d arrays gives scalars, which are no arrays
-                    p.data = Tensor.make_const(value if is_array(value) else xp.asarray(value))
+                grads = [_gradient(p, value) for p, value in zip(batch, values, strict=True)]
+                new_values = self._update(batch, values, grads, group)
+                for p, old, new in zip(batch, values, new_values, strict=True):
+                    if new is not old:
+                        # NumPy's arithmetic on 0-d arrays gives scalars, which are no arrays
+                        p.data = Tensor.make_const(new if is_array(new) else xp.asarray(new))
 
     def _update(
         self,
@@ -124,7 +129,10 @@ class Optimizer:
         grads: Sequence[Array],
         group: Group,
     ) -> Sequence[Array]:
-        """The new values of ``params``; one dtype and device."""
+        """The new values of ``params``; one dtype and device.
+
+        A value is changed in place only where ``unshared`` allows it.
+        """
         raise NotImplementedError
 
     def _state_arrays(self, params: Sequence[Tensor], name: str) -> list[Array]:
@@ -216,6 +224,36 @@ def clip_grad_norm(params: Iterable[Tensor], max_norm: float) -> float:
     return norm
 
 
+def unshared(params: Sequence[Tensor], values: Sequence[Array]) -> list[bool]:
+    """Whether nothing but its parameter (and the list ``values``) holds each value's buffer.
+
+    CPython counts who holds an object; views, exports and graphs that are kept all count. Only a
+    buffer that says so (``borrowed`` is False) shares no memory with a host array.
+    """
+    if BACKEND != "nd":
+        return [False for _ in values]
+    for p in params:
+        forget_leaf(p)
+    alone = _lone_holders()
+    return [
+        getattr(value._view.handle, "borrowed", True) is False and _holders(value) == alone
+        for value in values
+    ]
+
+
+def _holders(array: Array) -> tuple[int, int, int]:
+    view = array._view
+    return getrefcount(array), getrefcount(view), getrefcount(view.handle)
+
+
+@cache
+def _lone_holders() -> tuple[int, int, int]:
+    """What ``_holders`` counts for a value that a Tensor and a list hold."""
+    owner = Tensor.make_const(xp.zeros(()))
+    (count,) = [_holders(value) for value in [owner.cached_data]]
+    return count
+
+
 def _listed(name: str, params: Any) -> list[Any]:
     """One Tensor or an iterable as a list; TypeError for a model or anything else."""
     if isinstance(params, Tensor):
@@ -233,9 +271,14 @@ def _not_parameters(name: str, got: Any) -> TypeError:
 
 def _alike(params: Sequence[Tensor]) -> list[list[Tensor]]:
     """The parameters in lots of one dtype and device, which one fused step can take."""
-    lots: dict[tuple[Any, str], list[Tensor]] = {}
+    lots: dict[tuple[Any, Any], list[Tensor]] = {}
+    dtype = device = lot = None
     for p in params:
-        lots.setdefault((p.dtype, str(p.device)), []).append(p)
+        value = _value(p)
+        if lot is None or value.dtype is not dtype or device_of(value) is not device:
+            dtype, device = value.dtype, device_of(value)
+            lot = lots.setdefault((dtype, device), [])
+        lot.append(p)
     return list(lots.values())
 
 
@@ -243,16 +286,16 @@ def _value(p: Tensor) -> Array:
     return p.realize_cached_data()
 
 
-def _gradient(p: Tensor) -> Array:
+def _gradient(p: Tensor, value: Array) -> Array:
     """The gradient's array in the parameter's dtype; ShapeError if the shapes differ."""
-    assert p.grad is not None
-    grad = p.grad.realize_cached_data()
-    if tuple(grad.shape) != tuple(p.shape):
+    grad = _value(p.grad)
+    if grad.shape != value.shape:
         raise ShapeError(
             f"optimizer: a gradient has its parameter's shape, got {tuple(grad.shape)} for a "
             f"parameter of shape {tuple(p.shape)}; run backward again after replacing data"
         )
-    return grad if grad.dtype == p.dtype else xp.astype(grad, p.dtype)
+    dtype = value.dtype
+    return grad if grad.dtype is dtype or grad.dtype == dtype else xp.astype(grad, dtype)
 
 
 def _by_position(

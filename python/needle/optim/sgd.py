@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from .. import accelerated
 from ..autograd import Tensor
-from .optimizer import Array, Group, GroupOption, Optimizer
+from .optimizer import Array, Group, GroupOption, Optimizer, unshared
 from .options import FLAG, NOT_NEGATIVE, NUMBER_OR_NONE
 
 
@@ -69,5 +69,6 @@ class SGD(Optimizer):
             float(dampening) if momentum else 0.0,
             float(group["weight_decay"]),
             nesterov,
+            unshared(params, values),
         )
         return stepped

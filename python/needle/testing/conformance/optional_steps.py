@@ -26,8 +26,10 @@ def step_cases() -> Iterator[Case]:
         for momentum, decay, nesterov in product((0.0, 0.9), (0.0, 0.01), (False, True)):
             if momentum or not nesterov:
                 yield _sgd(dtype, (0.1, momentum, 0.9 * momentum, decay, nesterov))
+        yield _sgd(dtype, (0.1, 0.9, 0.0, 0.01, False), in_place=True)
         for decay, decoupled, step in product((0.0, 0.01), (False, True), (1, 7)):
             yield _adam(dtype, (0.1, 0.9, 0.999, 1e-8, decay, decoupled, step))
+        yield _adam(dtype, (0.1, 0.9, 0.999, 1e-8, 0.01, True, 7), in_place=True)
 
 
 def _arrays(dtype: DType, shift: float) -> list[HostArray]:
@@ -39,10 +41,17 @@ def _groups(items: Any) -> list[list[Any]]:
 
 
 def _case(
-    name: str, dtype: DType, settings: tuple[Any, ...], states: list[list[HostArray]]
+    name: str,
+    dtype: DType,
+    settings: tuple[Any, ...],
+    states: list[list[HostArray]],
+    in_place: bool,
 ) -> Case:
-    """Outputs are the new parameters and the states, which the step changes in place."""
-    new = [np.zeros_like(host) for host in _arrays(dtype, 0)]
+    """Outputs are the new parameters and the states, which the step changes in place.
+
+    ``in_place``: the parameters' buffers are the outputs too.
+    """
+    new = [host if in_place else np.zeros_like(host) for host in _arrays(dtype, 0)]
     state = [host for group in states for host in group]
 
     def oracle(*inputs: HostArray) -> Any:
@@ -59,16 +68,19 @@ def _case(
         stepped, *moved = _groups(outs)
         if name == "sgd_step" and not moved:
             moved = [[]]
-        getattr(backend, name)(params, grads, *moved, stepped, *settings)
+        old = stepped if in_place else params
+        getattr(backend, name)(old, grads, *moved, stepped, *settings)
 
     inputs = (*_arrays(dtype, 0), *_arrays(dtype, 0.5))
-    return Case(name, f"{dtype} {settings}", inputs, oracle, call, 2e-5, PAIRS, (*new, *state))
+    label = f"{dtype} {settings}{' in place' if in_place else ''}"
+    return Case(name, label, inputs, oracle, call, 2e-5, PAIRS, (*new, *state))
 
 
-def _sgd(dtype: DType, settings: tuple[Any, ...]) -> Case:
-    return _case("sgd_step", dtype, settings, [_arrays(dtype, 1)] if settings[1] else [])
+def _sgd(dtype: DType, settings: tuple[Any, ...], in_place: bool = False) -> Case:
+    states = [_arrays(dtype, 1)] if settings[1] else []
+    return _case("sgd_step", dtype, settings, states, in_place)
 
 
-def _adam(dtype: DType, settings: tuple[Any, ...]) -> Case:
+def _adam(dtype: DType, settings: tuple[Any, ...], in_place: bool = False) -> Case:
     squares = [np.abs(host) for host in _arrays(dtype, 2)]
-    return _case("adam_step", dtype, settings, [_arrays(dtype, 1), squares])
+    return _case("adam_step", dtype, settings, [_arrays(dtype, 1), squares], in_place)
