@@ -3,6 +3,7 @@
 Imported as ``apps.models`` or, with apps/ on the path, as ``models``. Training is in train.py.
 """
 
+from .language import LanguageModel
 from .registry import MODELS, build_model, find_model, model
 from .resnet import (
     BasicBlock,
@@ -27,6 +28,7 @@ __all__ = [
     "find_model",
     "model",
     "ConvBN",
+    "LanguageModel",
     "LeNet5",
     "MLPResNet",
     "ResNet9",

@@ -158,7 +158,9 @@ class MLPResNet(nn.Module):
         dtype: Any = "float32",
     ) -> None:
         super().__init__()
-        place = {"device": device, "dtype": dtype}
+        # Only what is given: a program's own norm may take nothing but the width.
+        given = {"device": device, "dtype": None if dtype == "float32" else dtype}
+        place = {name: value for name, value in given.items() if value is not None}
         inputs = in_channels * 28 * 28 if dim is None else dim
         self.layers = nn.Sequential(
             nn.Flatten(),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import needle
-from apps.models import build_model
+from apps.models import LanguageModel, build_model
 from needle import nn, optim
 from needle.capture import Captured
 
@@ -89,6 +89,31 @@ def test_many_steps_are_bit_identical(name: str, optimizer: str) -> None:
         np.testing.assert_array_equal(found.numpy(), expected.numpy())
         assert_same(eager.state(), captured.state())
     assert (captured.step.recordings, captured.step.replays) == (1, 5)
+
+
+@pytest.mark.parametrize("kind", ["rnn", "lstm", "transformer"])
+def test_language_models_are_replayed(kind: str) -> None:
+    def losses(captured: bool) -> list[float]:
+        np.random.seed(0)
+        model = LanguageModel(6, 11, 8, 2, kind, seq_len=5, device=needle.cpu())
+        optimizer = optim.Adam(model.parameters(), lr=0.01)
+
+        def train(x: needle.Tensor, y: needle.Tensor) -> needle.Tensor:
+            optimizer.reset_grad()
+            loss = nn.SoftmaxLoss()(model(x)[0], y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        step: Any = needle.capture(train) if captured else train
+        found = []
+        for i in range(4):
+            ids = np.random.default_rng(i).integers(11, size=(6, 3))
+            found.append(step(*needle.data.get_batch(ids, 0, 5, device=needle.cpu())).item())
+        assert not captured or (step.recordings, step.replays) == (1, 3)
+        return found
+
+    assert losses(True) == losses(False)
 
 
 def test_another_shape_is_recorded_anew_and_the_first_stays_known() -> None:

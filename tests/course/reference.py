@@ -34,6 +34,29 @@ def softmax_loss(logits: Array, labels: Array) -> tuple[float, Array]:
     return float(loss), gradient / len(labels)
 
 
+def digits(count: int, seed: int = 0) -> tuple[Array, Array]:
+    """Images with one bright block per class, and noise."""
+    random = np.random.RandomState(seed)
+    y = random.randint(10, size=count).astype(np.uint8)
+    X = random.rand(count, 100).astype("float32") * 0.3
+    for row, label in enumerate(y):
+        X[row, 10 * label : 10 * label + 10] += 0.5
+    return X, y
+
+
+def nn_epoch_by_hand(
+    X: Array, y: Array, W1: Array, W2: Array, lr: float, batch: int
+) -> tuple[Array, Array]:
+    """One epoch of descent for relu(X W1) W2."""
+    for start in range(0, len(X), batch):
+        x, labels = X[start : start + batch], y[start : start + batch].astype(int)
+        hidden = np.maximum(x @ W1, 0)
+        _, slope = softmax_loss(hidden @ W2, labels)
+        back = slope @ W2.T * (hidden > 0)
+        W1, W2 = W1 - lr * x.T @ back, W2 - lr * hidden.T @ slope
+    return W1, W2
+
+
 def dampened_sgd(
     value: Array, gradients: list[Array], lr: float, momentum: float, weight_decay: float
 ) -> Array:

@@ -137,6 +137,14 @@ def to_tensors(batch: Any, device: Any = None, owned: bool = False) -> Any:
     return batch
 
 
+def as_tensor(array: npt.NDArray[Any], device: Any = None, dtype: Any = None) -> Any:
+    """``array`` as a constant Tensor on ``device``, cast to ``dtype`` if given; an array where
+    there is no Tensor type."""
+    if _tensor_type is None:
+        return np.asarray(array, dtype=dtype)
+    return _tensor_type(array, device=device, dtype=dtype, requires_grad=False)
+
+
 def _to_tensor(tensor_type: TensorType, array: npt.NDArray[Any], device: Any, owned: bool) -> Any:
     if array.dtype.kind not in "biuf":
         return array

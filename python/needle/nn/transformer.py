@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from .. import init, ops
 from ..autograd import Tensor
 from ..backend_selection import Device
@@ -114,7 +112,7 @@ class Transformer(Module):
                 f"{self.sequence_len}, got shape {shape}; cut the sequence or give the layer a "
                 "larger sequence_len"
             )
-        positions = self.positions(np.arange(steps))
+        positions = self.positions(range(steps))
         if not self.batch_first:
             positions = ops.expand_dims(positions, 1)
         y = positions + x

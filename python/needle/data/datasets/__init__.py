@@ -4,13 +4,18 @@ from .cifar10 import CIFAR10, CIFAR10Dataset
 from .digits import Digits
 from .image_folder import ImageFolder
 from .mnist import MNIST, FashionMNIST, MNISTDataset
+from .ptb import Corpus, Dictionary, batchify, get_batch
 
 __all__ = [
     "CIFAR10",
     "MNIST",
     "CIFAR10Dataset",
+    "Corpus",
+    "Dictionary",
     "Digits",
     "FashionMNIST",
     "ImageFolder",
     "MNISTDataset",
+    "batchify",
+    "get_batch",
 ]

@@ -1,0 +1,81 @@
+"""The course's text corpus: ids, columns, pieces, and files that are not as they should be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import needle as ndl
+from needle.data import Corpus, Dictionary, batchify, get_batch
+from needle.errors import DataError, ShapeError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "train.txt").write_text(" the cat  sat \n\nthe dog sat\n")
+    (tmp_path / "test.txt").write_text("the bird\nsat the cat")
+    return tmp_path
+
+
+def test_both_texts_share_a_dictionary(folder):
+    corpus = Corpus(folder)
+    words = ["the", "cat", "sat", "<eos>", "dog", "bird"]
+    assert corpus.dictionary.idx2word == words
+    assert corpus.dictionary.word2idx == {word: i for i, word in enumerate(words)}
+    assert len(corpus.dictionary) == 6
+    assert corpus.train == [0, 1, 2, 3, 3, 0, 4, 2, 3]
+    assert corpus.test == [0, 5, 3, 2, 0, 1, 3]
+
+
+def test_only_the_first_lines(folder):
+    corpus = Corpus(str(folder), max_lines=1)
+    assert (corpus.train, corpus.test) == ([0, 1, 2, 3], [0, 4, 3])
+    assert len(Corpus(folder, max_lines=0).dictionary) == 0
+
+
+def test_a_word_keeps_its_id():
+    dictionary = Dictionary()
+    assert [dictionary.add_word(word) for word in "a b a c b".split()] == [0, 1, 0, 2, 1]
+
+
+def test_files_that_are_not_there_or_no_text(folder):
+    (folder / "test.txt").write_bytes(b"caf\xe9\n")
+    with pytest.raises(DataError, match=r"test\.txt: expected text in UTF-8, got byte 0xe9"):
+        Corpus(folder)
+    (folder / "test.txt").unlink()
+    with pytest.raises(DataError, match=r"Corpus: needs the file .*test\.txt, got none"):
+        Corpus(folder)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 4, 11])
+def test_columns_are_read_downwards(batch_size):
+    ids = list(range(100, 111))
+    columns = batchify(ids, batch_size, ndl.cpu(), "float32")
+    rows = 11 // batch_size
+    assert columns.shape == (rows, batch_size) and columns.dtype == np.float32
+    assert isinstance(columns, np.ndarray)
+    np.testing.assert_array_equal(columns.T.reshape(-1), ids[: rows * batch_size])
+
+
+@pytest.mark.parametrize("bptt", [1, 3, 100])
+def test_targets_are_the_next_words(bptt, device):
+    columns = batchify(list(range(22)), 3, device, "float32")  # 7 rows
+    seen = []
+    for i in range(0, len(columns) - 1, bptt):
+        x, y = get_batch(columns, i, bptt, device=device, dtype="float32")
+        n = min(bptt, 6 - i)
+        assert isinstance(x, ndl.Tensor) and x.device == y.device == device
+        assert x.dtype == y.dtype == "float32"
+        assert x.shape == (n, 3) and y.shape == (3 * n,)
+        np.testing.assert_array_equal(y.numpy().reshape(n, 3), x.numpy() + 1)
+        seen.append(x.numpy())
+    np.testing.assert_array_equal(np.concatenate(seen), columns[:-1])
+
+
+def test_what_cannot_be_cut_is_refused():
+    with pytest.raises(ShapeError, match="batchify: batch_size must be from 1 to the 3 ids there"):
+        batchify([1, 2, 3], 4)
+    columns = batchify(list(range(6)), 2)
+    for i, bptt in ((2, 1), (-1, 1), (0, 0)):
+        with pytest.raises(ShapeError, match=r"get_batch: i must be in \[0, 2\) and bptt at least"):
+            get_batch(columns, i, bptt)
