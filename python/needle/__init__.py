@@ -7,7 +7,16 @@ checkers and is written by ``python -m needle.ops.stubs``.
 
 from . import autograd, backend_selection, data, errors, init, io, nn, ops, optim, testing
 from .autograd import Tensor, TensorTuple, enable_grad, no_grad
-from .backend_selection import Device, all_devices, cpu, default_device, device
+from .backend_selection import (
+    BACKEND,
+    Device,
+    NDArray,
+    all_devices,
+    array_api,
+    cpu,
+    default_device,
+    device,
+)
 from .capture import CaptureWarning, capture
 from .derivative import grad
 from .draw import draw_graph
@@ -19,11 +28,14 @@ data.collate.set_tensor_type(Tensor, Tensor.make_const)
 
 __version__ = "0.1.0"
 __all__ = [
+    "BACKEND",
     "CaptureWarning",
     "Device",
+    "NDArray",
     "Tensor",
     "TensorTuple",
     "all_devices",
+    "array_api",
     "autograd",
     "backend_selection",
     "bool_",
@@ -55,7 +67,7 @@ __all__ = [
     *ops.PUBLIC,
 ]
 
-if backend_selection.BACKEND == "nd":
+if BACKEND == "nd":
     from . import backend_ndarray
     from .backend_selection import cpu_numpy, cuda
 

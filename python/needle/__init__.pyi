@@ -14,8 +14,11 @@ from .autograd import Tensor as Tensor
 from .autograd import TensorTuple as TensorTuple
 from .autograd import enable_grad as enable_grad
 from .autograd import no_grad as no_grad
+from .backend_selection import BACKEND as BACKEND
 from .backend_selection import Device as Device
+from .backend_selection import NDArray as NDArray
 from .backend_selection import all_devices as all_devices
+from .backend_selection import array_api as array_api
 from .backend_selection import cpu as cpu
 from .backend_selection import cpu_numpy as cpu_numpy
 from .backend_selection import cuda as cuda
