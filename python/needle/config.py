@@ -32,8 +32,11 @@ CONV2D = Variable(
     "algorithm of 3x3 convolutions of step 1 on the CPU: auto, direct or winograd",
 )
 DATA_DIR = Variable("NEEDLE_DATA_DIR", "data", "where datasets are looked for and downloaded to")
+RUNTIME_DIR = Variable(
+    "XDG_RUNTIME_DIR", "", "where servers of shared loaders listen (empty: the temporary folder)"
+)
 
-VARIABLES = (BACKEND, CPU_ISA, NUM_THREADS, CONV2D, DATA_DIR)
+VARIABLES = (BACKEND, CPU_ISA, NUM_THREADS, CONV2D, DATA_DIR, RUNTIME_DIR)
 
 _ONE_THREAD = (
     NUM_THREADS.name,

@@ -52,6 +52,10 @@ class WorkerError(NeedleError, RuntimeError):
     """A loader's worker process died, could not start, or could not be given what it needs."""
 
 
+class LoaderServerError(WorkerError):
+    """The server of a shared loader has died, does not answer, or there is none."""
+
+
 class LoaderTimeout(NeedleError, TimeoutError):
     """No batch was ready within the time that the loader was told to wait."""
 

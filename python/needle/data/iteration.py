@@ -171,7 +171,7 @@ class LoaderIterator:
         batch = loader.pipeline.finish(answer.batch, request, clock)
         if loader.batch_transforms:
             with clock.measure("augment"):
-                batch = self._transformed(batch, work)
+                batch = transformed_batch(loader, batch, self._progress.epoch, work.first)
         if loader.valid_mask:
             batch = with_mask(batch, work)
         with clock.measure("deliver"):
@@ -182,14 +182,6 @@ class LoaderIterator:
         stats.add(clock.seconds)
         return batch
 
-    def _transformed(self, batch: Any, work: Work) -> Any:
-        loader = self._loader
-        if loader.seed is None:
-            return _in_turn(loader.batch_transforms, batch)
-        with keyed(loader.seed, self._progress.epoch, work.first) as draws:
-            draws.seek(BATCH_STREAM // 2)  # not the numbers of the first sample
-            return _in_turn(loader.batch_transforms, batch)
-
     def _pass_failed(self) -> None:
         """Whoever goes on after an error goes on with the batch after it."""
         if self._failed is not None:
@@ -199,6 +191,15 @@ class LoaderIterator:
     def _finish(self) -> None:
         self._progress.finished = True
         self._loader._engine_released(self._key)
+
+
+def transformed_batch(loader: Any, batch: Any, epoch: int, first: int) -> Any:
+    """``batch`` after ``loader.batch_transforms``; the index of its first sample keys the draws."""
+    if loader.seed is None:
+        return _in_turn(loader.batch_transforms, batch)
+    with keyed(loader.seed, epoch, first) as draws:
+        draws.seek(BATCH_STREAM // 2)  # not the numbers of the first sample
+        return _in_turn(loader.batch_transforms, batch)
 
 
 def _in_turn(transforms: Any, batch: Any) -> Any:

@@ -43,6 +43,7 @@ class Pipeline:
     of samples to a batch; None or ``default_collate`` lets a batch be made in slices. augment:
     "worker" runs the transforms in ``prepare``, "main" and "device" leave them to ``finish``, for
     ``device``. on_error: "skip" leaves out and counts samples whose reading raises DataError.
+    uneven: a first field whose shapes differ stays a list of arrays, which no batch is.
     """
 
     def __init__(
@@ -54,12 +55,14 @@ class Pipeline:
         augment: str = "worker",
         on_error: str = "raise",
         device: str = "cpu",
+        uneven: bool = False,
     ) -> None:
         after = placed(transforms, LOADER_STREAM)
         dataset = decoded_at(dataset, decode_size(part.transform for part in after))
         self.dataset = dataset
         self.collate = default_collate if collate is None else collate
         self.augment, self.skip = augment, on_error == "skip"
+        self.uneven = uneven or augment != "worker"
         self.device = device if augment == "device" else "cpu"
         here = after if augment == "worker" else ()
         self.chain, self.later = Chain(here), Chain(() if here else after)
@@ -281,7 +284,7 @@ class Pipeline:
     ) -> Slice:
         with clock.measure("collate"):
             if self.collate is default_collate:
-                ragged = None if self.augment == "worker" else 0
+                ragged = 0 if self.uneven else None
                 ready = made if isinstance(made, np.ndarray) else None
                 part = collate_slice(found.samples, out, first, ragged, ready)
             else:

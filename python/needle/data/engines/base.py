@@ -71,9 +71,17 @@ class Engine(ABC):
     def collect(self, timeout: float | None = None) -> Completed:
         """The next batch that is complete, whichever it is; waits for one.
 
-        Raises LoaderTimeout after ``timeout`` seconds, WorkerError for a worker that died and is
-        not replaced. A failure of the data set or a transform is in ``Completed.error``.
+        Raises LoaderTimeout after ``timeout`` seconds (0: takes what is there), WorkerError for a
+        worker that died and is not replaced. A failure of the data set or a transform is in
+        ``Completed.error``.
         """
+
+    def descriptors(self) -> list[int]:
+        """Those of which one is readable when ``collect(0)`` may have something new.
+
+        For who waits for other things as well. None where nothing is prepared meanwhile.
+        """
+        return []
 
     @abstractmethod
     def cancel(self) -> None:

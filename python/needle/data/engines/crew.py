@@ -115,6 +115,10 @@ class Crew:
         fds = self._poll.poll(None if timeout is None else _milliseconds(timeout))
         return list({id(self._owners[fd]): self._owners[fd] for fd, _ in fds}.values())
 
+    def descriptors(self) -> list[int]:
+        """Sockets and sentinels: one is readable when a worker has something to say."""
+        return list(self._owners)
+
     def read(self, members: list[Member]) -> Iterator[tuple[Member, Answer | None]]:
         """What these say, in order; None for one that has died, who is a member no more."""
         for member in members:

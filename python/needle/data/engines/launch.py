@@ -77,7 +77,7 @@ class Launcher:
             return
         ours, theirs = socket.socketpair()
         script = str(Path(supervisor.__file__).resolve())
-        command = [_executable(), *_flags(), script, str(theirs.fileno())]
+        command = [executable(), *interpreter_flags(), script, str(theirs.fileno())]
         with theirs:
             self._channel = ours
             with interrupts_blocked():
@@ -279,11 +279,12 @@ def _readable(fd: int) -> bool:
     return bool(poll.poll(0))
 
 
-def _executable() -> str:
+def executable() -> str:
+    """The interpreter that processes are started with."""
     found: Any = multiprocessing_spawn.get_executable()
     return os.fsdecode(found) if found else sys.executable
 
 
-def _flags() -> list[str]:
-    """The interpreter's own options, so that workers warn, optimise and write as the parent."""
+def interpreter_flags() -> list[str]:
+    """The interpreter's own options, so that children warn, optimise and write as the parent."""
     return list(subprocess._args_from_interpreter_flags())  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ later. What lies in it (work, slots, the data set) is told in board.py, ring.py 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
 import os
 import sys
@@ -17,6 +18,7 @@ from ...errors import WorkerError
 
 PAGE = mmap.PAGESIZE
 _PIECE = 64 << 20  # bytes allocated at a time, so that a signal is answered in between
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of Linux's fallocate
 
 
 class Memory:
@@ -37,7 +39,8 @@ class Memory:
         _check_room(self.size, purpose)
         self.fd = _anonymous_file(folder)
         try:
-            _allocate(self.fd, self.size)
+            os.ftruncate(self.fd, self.size)
+            _allocate(self.fd, 0, self.size)
             self.buffer = _map(self.fd, self.size, mmap.ACCESS_WRITE)
         except (OSError, OverflowError, ValueError) as error:
             os.close(self.fd)
@@ -54,6 +57,38 @@ class Memory:
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         memory.buffer = _map(fd, size, access)
         return memory
+
+    @classmethod
+    def sparse(cls, size: int, purpose: str) -> Memory:
+        """New memory of which nothing is allocated yet: ``commit`` a stretch before its first use.
+
+        Whoever attaches maps all of it at once and sees what is committed later.
+        """
+        memory = cls.__new__(cls)
+        memory.size, memory.purpose = max(PAGE, -(-size // PAGE) * PAGE), purpose
+        memory.fd = _anonymous_file(None)
+        try:
+            os.ftruncate(memory.fd, memory.size)
+            memory.buffer = _map(memory.fd, memory.size, mmap.ACCESS_WRITE)
+        except (OSError, OverflowError, ValueError) as error:
+            os.close(memory.fd)
+            raise _no_room(size, purpose, None, error) from error
+        return memory
+
+    def commit(self, start: int, size: int) -> None:
+        """Allocates ``size`` bytes from ``start`` on; WorkerError where there is not enough."""
+        _check_room(size, self.purpose)
+        try:
+            _allocate(self.fd, start, size)
+        except OSError as error:
+            raise _no_room(size, self.purpose, None, error) from error
+
+    def discard(self, start: int, size: int) -> None:
+        """Gives the pages of this stretch back, where the system can; it reads as zeros then."""
+        if sys.platform == "linux":
+            libc = ctypes.CDLL(None, use_errno=True)
+            mode = _PUNCH_HOLE | _KEEP_SIZE
+            libc.fallocate(self.fd, mode, ctypes.c_long(start), ctypes.c_long(size))
 
     def close(self) -> None:
         """Gives the descriptor back, and the mapping unless views of it live; twice is once."""
@@ -104,10 +139,10 @@ def _anonymous_file(folder: str | None) -> int:
         return os.dup(file.fileno())
 
 
-def _allocate(fd: int, size: int) -> None:
-    os.ftruncate(fd, size)
-    for start in range(0, size, _PIECE):
-        length = min(_PIECE, size - start)
+def _allocate(fd: int, first: int, size: int) -> None:
+    end = first + size
+    for start in range(first, end, _PIECE):
+        length = min(_PIECE, end - start)
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(fd, start, length)
         else:

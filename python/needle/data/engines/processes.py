@@ -132,10 +132,10 @@ class ProcessEngine(Engine):
                 return self._deliver(self._complete.popleft())
             if not self._batches:
                 raise ValueError("DataLoader: collect without anything submitted")
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
-                raise LoaderTimeout(self._waited_for(timeout))
+            left = None if end is None else max(0.0, end - time.monotonic())
             self._hear(left)
+            if left == 0 and not (self._complete or self._fatal):
+                raise LoaderTimeout(self._waited_for(timeout))
 
     def cancel(self) -> None:
         """Takes back what is not begun; what is begun stops at its next sample and is dropped."""
@@ -168,6 +168,10 @@ class ProcessEngine(Engine):
     def process_ids(self) -> list[int]:
         """The ids of the worker processes that run now."""
         return [member.child.pid for member in self._crew.members.values()]
+
+    def descriptors(self) -> list[int]:
+        """Of the workers, while something is under way; see ``Engine.descriptors``."""
+        return self._crew.descriptors() if self._batches else []
 
     # ---- from a request to units on the board
 

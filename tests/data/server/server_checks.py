@@ -1,0 +1,129 @@
+"""Servers for tests: in a thread or as a process, in a folder that is gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from proc import becomes, children
+
+from needle import data
+from needle.data.server import GlobalDataLoader, Options, Server
+from needle.data.server.address import connect
+
+QUICK = Options(workers=0, beat=0.5)
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def arrays(batch: Any) -> list[Any]:
+    """The fields of a batch as NumPy arrays."""
+    return [field.numpy() if hasattr(field, "numpy") else field for field in batch]
+
+
+def by_index(batches: Any) -> dict[int, Any]:
+    """Of each label, which is the sample's index, the image; each must come once."""
+    found: dict[int, Any] = {}
+    for images, labels in map(arrays, batches):
+        for image, label in zip(images, labels.tolist()):
+            assert label not in found, f"sample {label} came twice"
+            found[label] = image
+    return found
+
+
+def as_data_loader(dataset: Any, seed: int, epoch: int, **options: Any) -> dict[int, Any]:
+    """What DataLoader makes of every sample in this epoch."""
+    loader = data.DataLoader(dataset, 16, seed=seed, **options)
+    loader.set_epoch(epoch)
+    return by_index(loader)
+
+
+def assert_same(found: dict[int, Any], wanted: dict[int, Any], indices: Any) -> None:
+    """Exactly the samples of ``indices``, each as wanted, bit for bit."""
+    assert sorted(found) == sorted(indices)
+    for index, image in found.items():
+        assert image.dtype == wanted[index].dtype
+        np.testing.assert_array_equal(image, wanted[index], err_msg=f"sample {index}")
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """A private folder with a short name; what a test leaves there is an error."""
+    with tempfile.TemporaryDirectory(prefix="nl", dir="/tmp") as name:
+        yield Path(name)
+        assert becomes(lambda: not list(Path(name).rglob("*.sock"))), "a socket is left"
+        assert not list(Path(name).rglob("*.lock")), "a lock is left"
+
+
+@contextmanager
+def served(dataset: Any, options: Options = QUICK) -> Iterator[Path]:
+    """A server in a thread; its socket."""
+    with folder() as place:
+        server = Server(dataset, place / "s.sock", options)
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        try:
+            yield place / "s.sock"
+        finally:
+            server.stop()
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+@contextmanager
+def server_process(path: Path, dataset: str, *more: str) -> Iterator[subprocess.Popen[str]]:
+    """A server as a program of its own, listening."""
+    command = [sys.executable, "-m", "needle.data.server", "--dataset", dataset]
+    paths = os.pathsep.join([str(ROOT / "python"), str(Path(__file__).parent)])
+    process = subprocess.Popen(
+        [*command, "--name", str(path), *more],
+        env={**os.environ, "PYTHONPATH": paths},
+        text=True,
+    )
+
+    def listens() -> bool:
+        channel = connect(path) if path.exists() else None
+        if channel is not None:
+            channel.close()
+        return channel is not None or process.poll() is not None
+
+    try:
+        assert becomes(listens, 60) and process.poll() is None
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+class Leftovers:
+    """What this process has open: descriptors, mappings, children."""
+
+    def __init__(self) -> None:
+        self.fds, self.children = self._fds(), children()
+        self.mapped = self._mapped()
+
+    def assert_none(self) -> None:
+        """Nothing more than at the start, soon."""
+        assert becomes(lambda: len(self._fds()) <= len(self.fds), 5), self._fds() ^ self.fds
+        assert becomes(lambda: children() <= self.children, 5), children() - self.children
+        assert becomes(lambda: self._mapped() <= self.mapped, 5), self._mapped()
+
+    @staticmethod
+    def _fds() -> set[str]:
+        return set(os.listdir("/proc/self/fd"))
+
+    @staticmethod
+    def _mapped() -> int:
+        return Path("/proc/self/maps").read_text().count("memfd:needle")
+
+
+def loader(source: Any, **options: Any) -> GlobalDataLoader:
+    """One with batches of 8, where nothing else is said."""
+    return GlobalDataLoader(source, **{"batch_size": 8, "seed": 1, "timeout": 30, **options})
