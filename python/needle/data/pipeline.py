@@ -20,13 +20,14 @@ from .collate import collate_slice, default_collate, place, stack
 from .dataset import check_indices, fetch_of, in_memory_of, sample_spec_of
 from .decode_size import decode_size, decode_sizes, decoded_at
 from .engines.base import AT_ONCE, Request
+from .gathering import Gathering
 from .native import gather_rows
 from .plan import Chain, placed, row_fields, spec_of
 from .random_source import LOADER_STREAM
 from .reading import Progress, Reader, Samples
 from .segments import Keys
 from .stages import Clock
-from .structure import LEAF, Structure, flatten, rebuild
+from .structure import LEAF, Structure, first_field, flatten, with_first
 from .structure import Field as Field
 from .structure import Slice as Slice
 
@@ -101,8 +102,9 @@ class Pipeline:
         if arrays is not None:
             chain, spec = self.memory_chain, spec_of(arrays[0])
         elif not self.stream and len(self.dataset):
-            sample = self.reader.read(Request(0, 0, 0, np.zeros(1, np.int64)), Clock()).samples
-            spec = spec_of([_first(each) for each in sample])
+            one = Request(0, 0, 0, np.zeros(1, np.int64))
+            read = [each for group in self.reader.read(one, Clock()) for each in group.samples]
+            spec = spec_of([first_field(each) for each in read])
         lines = [f"in the {'workers' if self.augment == 'worker' else 'workers, reading only'}:"]
         lines.append(chain.plan(spec).explain())
         if self.later.parts:
@@ -162,10 +164,10 @@ class Pipeline:
         assert indices is not None
         keys = Keys(request.seed, request.epoch, indices)
         with (clock or Clock()).measure("augment"):
-            made = self.later.run(_first(batch), None, keys, None, threads, self.device)
+            made = self.later.run(first_field(batch), None, keys, None, threads, self.device)
             if isinstance(made, list):
                 made = stack(made, "array")
-        return _with_first(batch, made)
+        return with_first(batch, made)
 
     @property
     def _notes_indices(self) -> bool:
@@ -230,14 +232,14 @@ class Pipeline:
             if self.skip:
                 return None  # one by one, to find which
             raise
-        images = _first(batch)
+        images = first_field(batch)
         if batch is None or (self.chain.parts and not isinstance(images, np.ndarray)):
             return None
         if self.chain.parts:
             with clock.measure("augment"):
                 made = self.chain.run(images, None, keys, _row(out, 0), threads)
                 made = stack(made, "array") if isinstance(made, list) else made
-            batch = _with_first(batch, made)
+            batch = with_first(batch, made)
         return _as_slice(batch, len(keys.samples), out)
 
     def _sample_by_sample(
@@ -252,32 +254,35 @@ class Pipeline:
     ) -> Slice:
         mixed = request.seed is None and self.chain.draws  # the order of draws is the course's
         between = self._transformed if mixed else None
-        found = self.reader.read(request, clock, rows, progress, reseed, between)
+        found = Samples()
+        count = request.count if request.indices is None else len(request.indices[rows])
+        images = Gathering(count, _row(out, 0) if self.collate is default_collate else None)
+        for group in self.reader.read(request, clock, rows, progress, reseed, between):
+            if self.chain.parts and group.samples and not mixed:
+                keys = Keys(request.seed, request.epoch, group.indices, reseed)
+                with clock.measure("augment"):
+                    fields = [first_field(sample) for sample in group.samples]
+                    made = self.chain.run(fields, None, keys, images.room(len(fields)), threads)
+                    images.add(made)
+                    group.samples = [with_first(s, x) for s, x in zip(group.samples, made)]
+            found.extend(group)
         if not found.samples:
             return Slice(None, [], 0, skipped=found.skipped)
         if out is not None:
             out = [None if rows is None else rows[: len(found.samples)] for rows in out]
-        made = None
-        if self.chain.parts and not mixed:
-            keys = Keys(request.seed, request.epoch, found.indices, reseed)
-            here = _row(out, 0) if self.collate is default_collate else None
-            with clock.measure("augment"):
-                fields = [_first(sample) for sample in found.samples]
-                made = self.chain.run(fields, None, keys, here, threads)
-                found.samples = [_with_first(s, x) for s, x in zip(found.samples, made)]
-        return self._collated(found, made, rows.start or 0, clock, out)
+        return self._collated(found, images, rows.start or 0, clock, out)
 
     def _transformed(self, sample: Any) -> Any:
         """One sample after the transforms, which draw as programs of the course expect."""
-        field = _first(sample)
+        field = first_field(sample)
         for part in self.chain.parts:
             field = part.transform(field)
-        return _with_first(sample, field)
+        return with_first(sample, field)
 
     def _collated(
         self,
         found: Samples,
-        made: Any,
+        images: Gathering,
         first: int,
         clock: Clock,
         out: Out,
@@ -285,7 +290,9 @@ class Pipeline:
         with clock.measure("collate"):
             if self.collate is default_collate:
                 ragged = 0 if self.uneven else None
-                ready = made if isinstance(made, np.ndarray) else None
+                ready = images.array()
+                if out is not None and images.in_place:
+                    out = [ready, *out[1:]]
                 part = collate_slice(found.samples, out, first, ragged, ready)
             else:
                 part = _as_slice(self.collate(found.samples), len(found.samples), out)
@@ -301,17 +308,6 @@ class Pipeline:
         structure = Structure(("tuple", None, (inner.tree, LEAF)), (*inner.kinds, "array"))
         in_place = (*part.placed, column is rows)
         return Slice(structure, [*part.leaves, column], part.samples, in_place, part.skipped)
-
-
-def _first(sample: Any) -> Any:
-    """What transforms are for: a tuple's or list's first field, else the sample itself."""
-    return sample[0] if isinstance(sample, (tuple, list)) and len(sample) else sample
-
-
-def _with_first(sample: Any, value: Any) -> Any:
-    if isinstance(sample, (tuple, list)) and len(sample):
-        return rebuild(sample, [value, *sample[1:]])
-    return value
 
 
 @lru_cache(maxsize=8)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -21,10 +21,13 @@ from .engines.base import Request
 from .random_source import keyed
 from .segments import reseed_globals
 from .stages import Clock
-from .structure import tag_sample
+from .structure import first_field, tag_sample
 
 Progress = Callable[[int], None]
 
+GROUP_BYTES = 1 << 22
+"""Samples are handed on when the arrays that they begin with have so many bytes: they are still in
+the cache then, and their memory is soon free for those that follow."""
 SHARD_SAMPLES = 2**40
 """Sample i of shard s of a stream has the random numbers of the index ``s * 2**40 + i``."""
 
@@ -33,9 +36,15 @@ SHARD_SAMPLES = 2**40
 class Samples:
     """Samples that were read, their indices int64 ``(n,)``, and how many were left out."""
 
-    samples: list[Any]
-    indices: npt.NDArray[np.int64]
+    samples: list[Any] = field(default_factory=list)
+    indices: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     skipped: int = 0
+
+    def extend(self, more: Samples) -> None:
+        """Adds those that were read after these."""
+        self.samples += more.samples
+        self.indices = np.concatenate([self.indices, more.indices])
+        self.skipped += more.skipped
 
 
 class Reader:
@@ -44,6 +53,7 @@ class Reader:
     def __init__(self, dataset: Any, skip: bool) -> None:
         self.dataset, self.skip = dataset, skip
         self.is_stream = not hasattr(dataset, "__getitem__")
+        self.may_draw = may_draw(dataset)
         self._open: dict[int, _OpenShard] = {}
 
     def read(
@@ -54,19 +64,19 @@ class Reader:
         progress: Progress | None = None,
         reseed: bool = False,
         between: Callable[[Any], Any] | None = None,
-    ) -> Samples:
-        """The samples of these rows of the request (of a stream: all of it).
+    ) -> Iterator[Samples]:
+        """The samples of these rows of the request (of a stream: all of it), group by group.
 
         between: what becomes of a sample before the next one is read.
         """
         samples: list[Any] = []
         kept: list[int] = []
-        skipped = 0
+        skipped = size = 0
         for index, read in self._each(request, rows):
             if progress is not None:
                 progress(index)
             try:
-                with _keyed(request, index, reseed):
+                with _keyed(request, index, reseed and self.may_draw):
                     sample = self._one(read, clock)
                     if sample is _END:
                         break
@@ -82,7 +92,12 @@ class Reader:
                 raise
             samples.append(sample)
             kept.append(index)
-        return Samples(samples, np.array(kept, np.int64), skipped)
+            size += getattr(first_field(sample), "nbytes", 0)
+            if size >= GROUP_BYTES:
+                yield Samples(samples, np.array(kept, np.int64), skipped)
+                samples, kept, skipped, size = [], [], 0, 0
+        if samples or skipped:
+            yield Samples(samples, np.array(kept, np.int64), skipped)
 
     def _each(self, request: Request, rows: slice) -> Iterator[tuple[int, Callable[[], Any]]]:
         if request.indices is not None:
@@ -139,6 +154,27 @@ class _OpenShard:
         else:
             self.place += 1
         return sample
+
+
+def may_draw(dataset: Any) -> bool:
+    """Whether making a sample may draw from the global generators of ``random`` and NumPy.
+
+    What this package defines does not; seeding them for each sample takes as long as reading some.
+    """
+    inner = [getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())]
+    return (
+        not _is_own(dataset)
+        or any(may_draw(each) for each in inner if each is not None)
+        or any(_may_draw(each) for each in getattr(dataset, "transforms", None) or ())
+    )
+
+
+def _may_draw(transform: Any) -> bool:
+    return not _is_own(transform) or any(map(_may_draw, getattr(transform, "transforms", ())))
+
+
+def _is_own(value: Any) -> bool:
+    return type(value).__module__.startswith(f"{__package__}.")
 
 
 _UNREADABLE, _END = object(), object()

@@ -148,6 +148,18 @@ def concatenate(slices: Sequence[Slice], out: Sequence[Array | None] | None = No
     return Slice(structure, leaves, total, tuple(placed), skipped)
 
 
+def first_field(sample: Any) -> Any:
+    """What transforms are for: a tuple's or list's first field, else the sample itself."""
+    return sample[0] if isinstance(sample, (tuple, list)) and len(sample) else sample
+
+
+def with_first(sample: Any, value: Any) -> Any:
+    """The sample with another first field."""
+    if isinstance(sample, (tuple, list)) and len(sample):
+        return rebuild(sample, [value, *sample[1:]])
+    return value
+
+
 def rebuild(like: Any, fields: list[Any]) -> Any:
     """``fields`` as a tuple, named tuple or list, whichever ``like`` is."""
     if hasattr(like, "_fields"):

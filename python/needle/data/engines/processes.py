@@ -27,6 +27,8 @@ from .travel import explain_failure, pack
 _PARTS = 32  # slices of a batch at most
 _HELD = 2  # batches that the consumer may hold in slots; more are copied out
 _SHORT = 2e-3  # seconds: slices shorter than this are not worth the asking
+_LONG = 50e-3  # seconds: longer ones are cut, lest one worker works while the others are done
+_MOST_EACH = 4  # slices of a batch for each worker
 _DEATHS = 3  # of one sample's workers, before it is an error
 _ATTEMPTS = 20  # of one slice, whatever its workers died of
 _START_DEATHS, _START_KILLS = 2, 6  # in a row, before it is an error: by itself, by a signal
@@ -176,13 +178,14 @@ class ProcessEngine(Engine):
     # ---- from a request to units on the board
 
     def _cut(self, batch: Batch) -> list[Part]:
-        """The batch's slices: one a worker, fewer where they would be too short to be worth it."""
+        """The batch's slices: one a worker, fewer of short ones, more of long ones."""
         count = 1
         if self.splits and batch.request.indices is not None:
             count = min(self.workers, _PARTS, max(1, batch.rows))
             if self._sample_seconds is not None:
-                worth = int(batch.rows * self._sample_seconds / _SHORT)
-                count = min(count, max(1, worth))
+                seconds = batch.rows * self._sample_seconds
+                more = min(int(seconds / _LONG), _MOST_EACH * self.workers, _PARTS, batch.rows)
+                count = max(1, min(count, int(seconds / _SHORT)), more)
         for i in range(count):
             self._orders += 1
             first, last = batch.rows * i // count, batch.rows * (i + 1) // count
