@@ -20,7 +20,7 @@ from ..engines.memory import Memory
 from ..plan import Chain
 from ..segments import Keys
 from ..stages import Clock
-from ..structure import LEAF, rebuild
+from ..structure import LEAF, first_field, with_first
 from .records import Record, read_record
 
 Array = npt.NDArray[Any]
@@ -124,9 +124,9 @@ class Assembler:
             samples.append(self._records[number].structure.rebuild(leaves))
         if self.chain.parts:
             with clock.measure("augment"):
-                first = [_first(sample) for sample in samples]
+                first = [first_field(sample) for sample in samples]
                 made = self.chain.run(first, None, keys, None, self.threads)
-                samples = [_with_first(sample, value) for sample, value in zip(samples, made)]
+                samples = [with_first(sample, value) for sample, value in zip(samples, made)]
         with clock.measure("collate"):
             if self.collate is default_collate:
                 return collate_slice(samples).batch()
@@ -158,13 +158,3 @@ def _first_is_leaf(record: Record) -> bool:
         return True
     container, _, children = tree
     return container != "dict" and bool(children) and children[0] == LEAF
-
-
-def _first(sample: Any) -> Any:
-    return sample[0] if isinstance(sample, (tuple, list)) and len(sample) else sample
-
-
-def _with_first(sample: Any, value: Any) -> Any:
-    if isinstance(sample, (tuple, list)) and len(sample):
-        return rebuild(sample, [value, *sample[1:]])
-    return value
