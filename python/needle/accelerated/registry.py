@@ -8,7 +8,7 @@ of the same name, the kernel runs instead. Called by the family files beside thi
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
@@ -43,9 +43,10 @@ class Accelerated(Generic[P, R]):
         self._adapter = adapter
 
     def __call__(self, *args: Any, **kwargs: Any) -> R:
-        first = _first_array(args)
-        if first is None:
+        arrays = _arrays(args)
+        if not arrays:
             return self.definition(*args, **kwargs)
+        first = arrays[0]
         if self.floating and first.dtype.kind != "f":
             raise DTypeError(
                 f"{self.name}: the array must be float32 or float64, got {first.dtype}; "
@@ -54,23 +55,21 @@ class Accelerated(Generic[P, R]):
         if isinstance(first, (np.ndarray, np.generic)) or self._adapter is None:
             return self.definition(*args, **kwargs)
         backend = first.device.backend
-        if self._uniform(first, args) and provides(backend, self.name):
+        if self._uniform(first, arrays) and provides(backend, self.name):
             return self._adapter(backend, *args, **kwargs)
         return self.definition(*args, **kwargs)
 
-    def _uniform(self, first: Array, args: tuple[Any, ...]) -> bool:
+    def _uniform(self, first: Array, arrays: Sequence[Array]) -> bool:
         """Whether all floating arrays share one dtype, as kernels need; DeviceError if not all
         arrays are on one device."""
         device, dtype = first.device, first.dtype
-        for array in _arrays(args):
-            if array.dtype is dtype and array.device is device:
-                continue
-            if array.device != device:
+        for array in arrays:
+            if array.device is not device and array.device != device:
                 raise DeviceError(
                     f"{self.name}: all arrays must be on one device, got {device} and "
                     f"{array.device}; move one with to(device)"
                 )
-            if array.dtype != dtype and array.dtype.kind == "f":
+            if array.dtype is not dtype and array.dtype.kind == "f" and array.dtype != dtype:
                 return False
         return True
 
@@ -78,17 +77,15 @@ class Accelerated(Generic[P, R]):
         return f"<accelerated {self.name}>"
 
 
-def _arrays(args: Sequence[Any]) -> Iterator[Array]:
+def _arrays(args: Sequence[Any]) -> list[Array]:
     """The arrays among the arguments; a sequence holds arrays alone, or none."""
+    found: list[Array] = []
     for item in args:
-        if isinstance(item, (list, tuple)):
-            yield from item if item and hasattr(item[0], "dtype") else ()
-        elif hasattr(item, "dtype"):
-            yield item
-
-
-def _first_array(args: tuple[Any, ...]) -> Array | None:
-    return next(_arrays(args), None)
+        if hasattr(item, "dtype"):
+            found.append(item)
+        elif isinstance(item, (list, tuple)) and item and hasattr(item[0], "dtype"):
+            found += item
+    return found
 
 
 @overload
@@ -115,14 +112,16 @@ def accelerated(definition: Callable[P, R] | None = None, *, floating: bool = Tr
 
 def empty(like: Array, shape: tuple[int, ...], dtype: Any = None) -> Array:
     """A row-major array with undefined contents, of ``like``'s kind and device (and dtype)."""
-    xp = like.__array_namespace__()
-    return xp.empty(shape, dtype=like.dtype if dtype is None else dtype, device=like.device)
+    dtype = like.dtype if dtype is None else np.dtype(dtype)
+    if isinstance(like, np.ndarray):
+        return np.empty(shape, dtype)
+    return like._new(shape, dtype)
 
 
 def empty_dense(like: Array, *others: Array) -> Array:
     """``empty`` of ``like``'s shape, in the axis order in memory of ``like`` (and ``others``)."""
     strides = dense_strides_like(like.shape, like.strides, *(a.strides for a in others))
-    return type(like).make(like.shape, strides, device=like.device, dtype=like.dtype)
+    return like._new(like.shape, like.dtype, strides)
 
 
 def full(like: Array, shape: tuple[int, ...], value: float, dtype: Any = None) -> Array:

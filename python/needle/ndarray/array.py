@@ -73,6 +73,10 @@ class NDArray(ArrayMethods):
             return wrap(kernels.empty(place.backend, shape, dtype, strides), place)
         return wrap(View(handle, shape, strides, offset, dtype), place)
 
+    def _new(self, shape: Shape, dtype: DType, strides: Strides | None = None) -> NDArray:
+        """``make`` on this device, of what is known to be a shape and a dtype."""
+        return wrap(kernels.empty(self._device.backend, shape, dtype, strides), self._device)
+
     # ---- properties --------------------------------------------------------------------------
 
     @property

@@ -42,6 +42,8 @@ def host_array(op: str, source: Any) -> HostArray:
 def upload(host: HostArray, place: BackendDevice, dtype: DType) -> View:
     """A row-major view on the device with the host array's elements, cast to ``dtype``."""
     out = kernels.empty(place.backend, host.shape, dtype)
-    with np.errstate(invalid="ignore", over="ignore"):
-        place.backend.upload(host.astype(dtype, copy=False), out)
+    if host.dtype != dtype:
+        with np.errstate(invalid="ignore", over="ignore"):
+            host = host.astype(dtype)
+    place.backend.upload(host, out)
     return out

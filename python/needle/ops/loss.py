@@ -13,7 +13,7 @@ import numpy as np
 from .. import accelerated
 from ..autograd import Tensor, TensorOp, as_operand
 from ..backend_selection import array_api as xp
-from ..backend_selection import device_of, from_numpy, is_array, to_numpy
+from ..backend_selection import device_of, from_numpy, is_array
 from ..dtypes import is_floating
 from ..errors import DTypeError, ShapeError
 from ..host_steps import host_step
@@ -21,7 +21,7 @@ from ..shapes import normalize_axes, normalize_axis, reduced_shape, shape_of
 from .elementwise import exp
 from .reduction import summation
 from .registry import op
-from .shape import reshape
+from .shape import broadcast_to, reshape
 
 Array = Any
 Axes = int | Sequence[int] | None
@@ -99,18 +99,27 @@ def logsumexp(a: Tensor, axes: Axes = None, *, keepdims: bool = False) -> Tensor
 
 
 class CrossEntropy(TensorOp):
-    """-sum_c q_c logsoftmax(logits)_c of each row, (N, C) -> (N,): ``cross_entropy``.
+    """-sum_c q_c logsoftmax(logits)_c of each row (N, C), then the reduction: ``cross_entropy``.
 
     labels: int64 array (N,) in [0, C), checked; q = (1-smoothing) * one_hot + smoothing/C.
     """
 
-    def __init__(self, labels: Array, smoothing: float = 0.0) -> None:
-        self.labels, self.smoothing = labels, smoothing
+    def __init__(self, labels: Array, smoothing: float = 0.0, reduction: str = "none") -> None:
+        self.labels, self.smoothing, self.reduction = labels, smoothing, reduction
 
     def compute(self, logits: Array) -> Array:
-        return accelerated.cross_entropy(_as_floats(logits), self.labels, self.smoothing)
+        losses = accelerated.cross_entropy(_as_floats(logits), self.labels, self.smoothing)
+        if self.reduction == "none":
+            return losses
+        total = xp.sum(losses)
+        return total / losses.shape[0] if self.reduction == "mean" else total
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        (rows,) = self.labels.shape
+        if self.reduction == "mean":
+            out_grad = out_grad / rows
+        if self.reduction != "none":
+            out_grad = broadcast_to(out_grad, (rows,))
         return CrossEntropyGrad(self.labels, self.smoothing)(out_grad, node.inputs[0])
 
 
@@ -157,25 +166,19 @@ def cross_entropy(
         raise ShapeError("cross_entropy: no mean of an empty batch, got (0, C); skip it")
     data = logits.realize_cached_data()
     labels = _labels(ids, shape, device_of(data))
-    losses = CrossEntropy(labels, float(label_smoothing))(logits)
-    if reduction == "none":
-        return losses
-    total = summation(losses)
-    return total / shape[0] if reduction == "mean" else total
+    return CrossEntropy(labels, float(label_smoothing), reduction)(logits)
 
 
 @host_step
 def _labels(ids: Any, shape: tuple[int, int], device: Any) -> Array:
-    """The ids, checked, as an int64 array."""
+    """The ids, checked, as an int64 array of their own."""
     return from_numpy(_class_ids(ids, shape), device, np.int64)
 
 
 def _class_ids(ids: Any, shape: tuple[int, int]) -> Array:
     """The ids on the host, after their shape, dtype and range are checked against (N, C)."""
-    if isinstance(ids, Tensor):
-        host = ids.numpy()
-    else:
-        host = np.asarray(to_numpy(ids) if is_array(ids) else ids)
+    data = ids.realize_cached_data() if isinstance(ids, Tensor) else ids
+    host = data.__array__() if is_array(data) else np.asarray(data)
     rows, classes = shape
     if host.shape != (rows,):
         raise ShapeError(
@@ -192,7 +195,7 @@ def _class_ids(ids: Any, shape: tuple[int, int]) -> Array:
             f"cross_entropy: ids must be in [0, {classes}), got {wrong}; correct the labels or "
             "give the model more outputs"
         )
-    return host.astype(np.int64)
+    return host
 
 
 def _as_floats(a: Array) -> Array:
