@@ -6,10 +6,15 @@ go on with what their law has left over, residual to the pivot's, whatever the p
 
 from __future__ import annotations
 
+from random import Random
+
+import numpy as np
+
+from .members import Laws, Members
 from .policy import Policy, policy
 
-NEGLIGIBLE = 1e-12
-"""A residual of less mass than this is rounding: the laws are equal."""
+REVISIONS = 64
+"""How often in an epoch the first pivot is chosen anew."""
 
 
 @policy("coupled")
@@ -18,54 +23,88 @@ class Coupled(Policy):
 
     Proof: j takes y by joining pivot p with q_p(y) min(1, q_j(y) / q_p(y)) = min(q_p, q_j)(y); it
     refuses with 1 - sum min, and then draws from (q_j - min) / (1 - sum min). The sum is q_j(y).
-    The pivot is the task whose law has most in common with the others': a function of the past.
+    The pivot is the task whose law has most in common with the others', of those still without;
+    it may depend on anything but what is yet to be drawn.
     """
 
+    def __init__(self, members: Members, random: Random) -> None:
+        super().__init__(members, random)
+        self._seen: tuple[object, int, list[int]] = (None, 0, [])
+        self._membership = np.zeros((0, 0))
+        self._pivot = 0
+        self._countdown = 0
+
     def draw(self, slots: list[int]) -> dict[int, int]:
-        atoms, left, random = self.members.atoms, self.members.left, self.random.random
-        drawn: dict[int, int] = {}
-        masks = list(atoms)
-        laws = {
-            j: [len(atoms[mask]) / left[j] if mask >> j & 1 else 0.0 for mask in masks]
-            for j in slots
-        }
-        while laws:
-            p = _pivot(laws)
-            law = laws.pop(p)
-            row = _choose(law, random())
-            items = atoms[masks[row]]
-            index = items[int(random() * len(items))]
-            share = random() * law[row]
-            taken = 1 << p
-            for j, other in list(laws.items()):
-                if share < other[row]:
+        self._look(slots)
+        members, left, random = self.members, self.members.left, self.random.random
+        ends = (self._membership[self._pivot] * members.counts()).cumsum()
+        index = self._item(_choose(ends, random()))
+        p = slots[self._pivot]
+        mask, share, limit = members.masks[index], random(), left[p]
+        taken, refused = 1 << p, []
+        for place, j in enumerate(slots):
+            if j != p:
+                if mask >> j & 1 and share * left[j] < limit:
                     taken |= 1 << j
-                    del laws[j]
                 else:
-                    rest = [max(b - a, 0.0) for a, b in zip(law, other)]
-                    mass = sum(rest)
-                    laws[j] = [b / mass for b in rest]
-            drawn[index] = drawn.get(index, 0) | taken
+                    refused.append(place)
+        drawn = {index: taken}
+        if refused:
+            self._couple_refused(drawn, slots, refused)
         return drawn
 
+    def _couple_refused(self, drawn: dict[int, int], slots: list[int], refused: list[int]) -> None:
+        """Goes on with the residual laws of those at these places, until all have drawn."""
+        left, random = self.members.left, self.random.random
+        bits = np.array([1 << slots[i] for i in refused], np.uint64)
+        density = self._membership[refused] / np.array([[left[slots[i]]] for i in refused])
+        common = self._membership[self._pivot] / left[slots[self._pivot]]
+        laws = np.maximum(density - common, 0.0) * self.members.counts()
+        while True:
+            laws /= laws.sum(1, keepdims=True)
+            p = int(_overlaps(laws).argmax()) if len(laws) > 2 else 0
+            row = _choose(laws[p].cumsum(), random())
+            index, shares = self._item(row), laws[:, row]
+            joins = random() * shares[p] < shares
+            taken = int(np.bitwise_or.reduce(bits[joins]))
+            drawn[index] = drawn.get(index, 0) | taken
+            if joins.all():
+                return
+            refuses = ~joins
+            bits, others = bits[refuses], laws[refuses]
+            rest = np.maximum(others - laws[p], 0.0)
+            # Where rounding leaves nothing over, which has a chance below 1e-9, the law stays.
+            laws = np.where(rest.any(1, keepdims=True), rest, others)
 
-def _pivot(laws: dict[int, list[float]]) -> int:
-    """The slot whose law has the largest sum of overlaps with the others'; the first of equals."""
-    if len(laws) < 3:
-        return next(iter(laws))
-    return max(
-        laws,
-        key=lambda p: sum(sum(map(min, laws[p], laws[j])) for j in laws if j != p),
-    )
+    def _item(self, row: int) -> int:
+        items = self.members.items[row]
+        return items[int(self.random.random() * len(items))]
+
+    def _look(self, slots: list[int]) -> None:
+        """Follows changes of tasks and atoms; from time to time chooses the first pivot anew."""
+        members = self.members
+        rows, known, active = self._seen
+        if rows is not members.rows or known != len(members.rows) or active != slots:
+            self._membership = members.membership(slots)
+            self._seen = members.rows, len(members.rows), slots
+            self._countdown *= rows is members.rows and active == slots
+        if self._countdown == 0:
+            self._pivot = int(overlaps(members, slots).argmax())
+            self._countdown = min(members.left[j] for j in slots) // REVISIONS + 1
+        self._countdown -= 1
 
 
-def _choose(law: list[float], u: float) -> int:
-    """A row with the probability that the law gives it."""
-    last = 0
-    for row, mass in enumerate(law):
-        if mass > 0.0:
-            last = row
-            u -= mass
-            if u < 0.0:
-                break
-    return last
+def overlaps(members: Members, slots: list[int]) -> Laws:
+    """What the law of each slot's next index has in common with the others': float64 (slots,)."""
+    laws = members.membership(slots) * members.counts()
+    return _overlaps(laws / laws.sum(1, keepdims=True))
+
+
+def _overlaps(laws: Laws) -> Laws:
+    """For each law the sum over all laws of the sum of minima."""
+    return np.asarray(np.minimum(laws[:, None], laws).sum((1, 2)))
+
+
+def _choose(ends: Laws, u: float) -> int:
+    """The place that a uniform u in [0, 1) falls on between these cumulated masses."""
+    return int(ends.searchsorted(u * ends[-1], "right"))

@@ -18,7 +18,7 @@ class Independent(Policy):
         super().__init__(members, random)
         self._orders: dict[int, list[int]] = {}
 
-    def begin(self, slot: int, indices: Indices) -> None:
+    def begin(self, slot: int, indices: Indices, whole: bool) -> None:
         self._orders[slot] = shuffled(self.random, indices).tolist()
 
     def end(self, slot: int) -> None:

@@ -1,17 +1,19 @@
 """Which tasks still miss each index, and for each such set of tasks the indices that have it.
 
-A set of tasks is a mask with a bit a slot. The indices of equal mask (an atom) lie in one array
+A set of tasks is a mask with a bit a slot. The indices of equal mask (an atom) lie in one row
 without order, so that taking any of them is an exchange with the last. Policies draw from here.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 Indices = npt.NDArray[np.int64]
+Laws = npt.NDArray[np.float64]
 
 MAX_TASKS = 64
 MAX_INDEX = 2**31
@@ -21,15 +23,18 @@ MAX_INDEX = 2**31
 class Members:
     """The indices that the current epochs still miss.
 
-    masks: for each index the slots that miss it, 0 where none does. atoms: for each mask in use
-    (never 0) its indices. left: for each slot how many indices it misses.
+    masks: for each index the slots that miss it, 0 where none does. left: for each slot how many
+    indices it misses. rows: the number of each atom's row, by mask (never 0); a row may be empty.
+    items: the indices of each row.
     """
 
     def __init__(self) -> None:
         self.masks = array("Q")
-        self.atoms: dict[int, array[int]] = {}
         self.left = [0] * MAX_TASKS
+        self.rows: dict[int, int] = {}
+        self.items: list[array[int]] = []
         self._places = array("I")
+        self._rebuild({})
 
     def enter(self, slot: int, indices: Indices) -> None:
         """Slot, which misses nothing yet, misses these distinct indices from now on."""
@@ -40,44 +45,47 @@ class Members:
         masks = np.frombuffer(self.masks, np.uint64)
         joining = np.zeros(len(masks), bool)
         joining[indices] = True
-        fresh = np.sort(indices[masks[indices] == 0])
+        atoms = {bit: np.sort(indices[masks[indices] == 0])}
         masks[indices] |= np.uint64(bit)
-        for mask in list(self.atoms):
-            items = np.frombuffer(self.atoms[mask], np.uint32)
+        for mask, items in self._atoms().items():
             moves = joining[items]
-            self._place(mask | bit, items[moves])
-            self._place(mask, items[~moves])
-        self._place(bit, fresh)
+            atoms[mask | bit], atoms[mask] = items[moves], items[~moves]
+        self._rebuild(atoms)
         self.left[slot] = len(indices)
 
     def drop(self, slot: int) -> None:
         """Slot misses nothing any more."""
+        if not self.left[slot]:
+            return
         bit = 1 << slot
-        for mask in [mask for mask in self.atoms if mask & bit]:
-            items = np.frombuffer(self.atoms[mask], np.uint32)
-            np.frombuffer(self.masks, np.uint64)[items] = mask ^ bit
-            staying = np.frombuffer(self.atoms.get(mask ^ bit, array("I")), np.uint32)
-            if mask != bit:
-                self._place(mask ^ bit, np.concatenate((staying, items)))
-            del self.atoms[mask]
+        atoms = self._atoms()
+        masks = np.frombuffer(self.masks, np.uint64)
+        for mask in [mask for mask in atoms if mask & bit]:
+            items = atoms.pop(mask)
+            masks[items] = mask ^ bit
+            others = atoms.get(mask ^ bit)
+            atoms[mask ^ bit] = items if others is None else np.concatenate((others, items))
+        atoms.pop(0, None)
+        self._rebuild(atoms)
         self.left[slot] = 0
 
     def take(self, index: int, taken: int) -> None:
         """The slots of ``taken``, all of which miss ``index``, miss it no more."""
-        masks, atoms, places = self.masks, self.atoms, self._places
+        masks, places, rows = self.masks, self._places, self.rows
         mask = masks[index]
-        items = atoms[mask]
+        row = rows[mask]
+        items = self.items[row]
         place, last = places[index], items.pop()
         if last != index:
             items[place] = last
             places[last] = place
-        elif not items:
-            del atoms[mask]
+        self._counts[row] -= 1.0
         masks[index] = mask = mask ^ taken
         if mask:
-            items = atoms.get(mask) or atoms.setdefault(mask, array("I"))
-            places[index] = len(items)
-            items.append(index)
+            row = rows[mask] if mask in rows else self._new_row(mask)
+            places[index] = len(self.items[row])
+            self.items[row].append(index)
+            self._counts[row] += 1.0
         left = self.left
         while taken:
             low = taken & -taken
@@ -89,15 +97,43 @@ class Members:
         missed = np.frombuffer(self.masks, np.uint64) & np.uint64(1 << slot)
         return np.flatnonzero(missed)
 
+    def counts(self) -> Laws:
+        """How many indices each row has, float64 (rows,): a view that follows what is taken."""
+        return self._count_view[: len(self.items)]
+
+    def membership(self, slots: list[int]) -> Laws:
+        """1 where the slot is in the row's mask, else 0: float64 (slots, rows)."""
+        masks = np.fromiter(self.rows, np.uint64, len(self.rows))
+        bits = np.array(slots, np.uint64)[:, None]
+        return (masks >> bits & np.uint64(1)).astype(np.float64)
+
+    def _atoms(self) -> dict[int, npt.NDArray[np.uint32]]:
+        full = ((mask, self.items[row]) for mask, row in self.rows.items() if self.items[row])
+        return {mask: np.frombuffer(items, np.uint32) for mask, items in full}
+
+    def _rebuild(self, atoms: Mapping[int, npt.NDArray[np.integer]]) -> None:
+        """Rows for these atoms and no others."""
+        kept = {mask: items for mask, items in atoms.items() if len(items)}
+        places = np.frombuffer(self._places, np.uint32)
+        for items in kept.values():
+            places[items] = np.arange(len(items), dtype=np.uint32)
+        self.rows = {mask: row for row, mask in enumerate(kept)}
+        self.items = [array("I", items.astype(np.uint32).tobytes()) for items in kept.values()]
+        self._make_counts()
+
+    def _new_row(self, mask: int) -> int:
+        self.rows[mask] = len(self.items)
+        self.items.append(array("I"))
+        if len(self.items) > len(self._counts):
+            self._make_counts()
+        return len(self.items) - 1
+
+    def _make_counts(self) -> None:
+        counts = [float(len(items)) for items in self.items]
+        self._counts = array("d", counts + [0.0] * (len(counts) + 16))
+        self._count_view = np.frombuffer(self._counts, np.float64)
+
     def _grow(self, length: int) -> None:
         more = max(length - len(self.masks), 0)
         for table in (self.masks, self._places):
             table.frombytes(bytes(more * table.itemsize))
-
-    def _place(self, mask: int, items: npt.NDArray[np.integer]) -> None:
-        """These are all the indices of this mask."""
-        if len(items):
-            self.atoms[mask] = array("I", items.astype(np.uint32).tobytes())
-            np.frombuffer(self._places, np.uint32)[items] = np.arange(len(items), dtype=np.uint32)
-        else:
-            self.atoms.pop(mask, None)

@@ -1,7 +1,7 @@
 """What a policy is: it gives each active task its next index; one file a policy, found by name.
 
-A policy must leave each task a uniformly random order of its own set; how often tasks meet at one
-index, and so are served by one read, is what policies differ in.
+Every policy leaves each task a uniformly random order of its own set, epoch by epoch. How often
+tasks meet at one index, and so are served by one read, is what policies differ in.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Policy(ABC):
     def __init__(self, members: Members, random: Random) -> None:
         self.members, self.random = members, random
 
-    def begin(self, slot: int, indices: Indices) -> None:
-        """Slot begins an epoch, or goes on with one: ``members`` has these indices of it."""
+    def begin(self, slot: int, indices: Indices, whole: bool) -> None:
+        """Slot begins an epoch, or goes on with one if not ``whole``; ``members`` has its rest."""
 
     def end(self, slot: int) -> None:
-        """Slot drops the rest of its epoch; ``members`` still has it."""
+        """Slot's epoch is over; what it may have left (``members`` still has it) is dropped."""
 
     @abstractmethod
     def draw(self, slots: list[int]) -> dict[int, int]:

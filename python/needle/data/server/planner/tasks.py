@@ -87,7 +87,7 @@ class Planner:
             self._random.seed(told)
         self._tasks[task] = _Task(slot, own, epoch)
         self._names[slot], self._slots[task] = task, slot
-        self._begin(slot, left)
+        self._begin(slot, left, whole=len(left) == len(own))
 
     def leave(self, task: str) -> None:
         """The task is gone, its epoch with it."""
@@ -130,7 +130,7 @@ class Planner:
         known = self._task(task)
         self._end(known.slot)
         known.epoch += 1
-        self._begin(known.slot, known.indices)
+        self._begin(known.slot, known.indices, whole=True)
 
     def remaining(self, task: str) -> int:
         """How many indices the task's epoch has left."""
@@ -156,9 +156,9 @@ class Planner:
         _check_part(task, back, known.indices)
         return pack(known.epoch, np.concatenate((left, back)), known.indices)
 
-    def _begin(self, slot: int, left: Indices) -> None:
+    def _begin(self, slot: int, left: Indices, whole: bool) -> None:
         self._members.enter(slot, left)
-        self._policy.begin(slot, left)
+        self._policy.begin(slot, left, whole)
 
     def _end(self, slot: int) -> None:
         self._policy.end(slot)
