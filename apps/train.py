@@ -10,11 +10,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import json
 import math
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,8 +30,17 @@ if importlib.util.find_spec("needle") is None:
 
 import needle
 from apps.models import MODELS, find_model
+from apps.training.folder import (
+    MODEL,
+    RunFolder,
+    facts_of_this_machine,
+    latest_folder,
+    new_folder,
+)
 from apps.training.interruption import Interrupted, StopRequest
-from apps.training.report import write_metrics, write_report
+from apps.training.recipes import Recipe, find_recipe, recipe_names
+from apps.training.records import Records, tensorboard_package
+from apps.training.report import write_epochs, write_report
 from apps.training.run import Progress, Run
 from apps.training.settings import OPTIMIZERS, SCHEDULES, Settings, resumed
 from apps.training.sources import SOURCES, Workers, find_source
@@ -39,7 +48,6 @@ from needle import config
 from needle.errors import CheckpointError, DataError, NeedleError
 
 PACKAGES = ("matplotlib", "safetensors", "tqdm")
-CHECKPOINT, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -48,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
         prog="apps/train.py", description="Trains a model and reports how good it became."
     )
     add = result.add_argument
+    add("--recipe", help=f"a file of options, or one of {', '.join(recipe_names())}")
     add("--model", help=f"{', '.join(sorted(MODELS))} (default: lenet5)")
     add("--data", help=f"{', '.join(sorted(SOURCES))} (default: digits, which needs no download)")
     add("--data-dir", type=Path, help="where the data set's files are (default: data)")
@@ -58,7 +67,14 @@ def parser() -> argparse.ArgumentParser:
     add("--lr", type=_positive(float), help="learning rate (the highest, where it changes)")
     add("--optimizer", help=", ".join(OPTIMIZERS))
     add("--schedule", help=f"learning rate over the run: {', '.join(SCHEDULES)}")
-    add("--weight-decay", type=_number(float, "0 or more", lambda x: 0 <= x < math.inf))
+    add("--weight-decay", type=_number(float, "0 or more", _finite))
+    add("--warmup", type=_number(float, "0 or more", _finite), help="epochs the rate rises in")
+    share = _number(float, "0 or more and below 1", lambda x: 0 <= x < 1)
+    add("--label-smoothing", type=share, help="share of the target spread over all classes")
+    add("--ema", type=share, help="decay of the average of weights that is evaluated; 0: none")
+    add("--accumulate", type=_positive(int), help="parts of a batch whose gradients are added")
+    add("--flip-test", action="store_true", default=None, help="test on mirrored images too")
+    add("--weights", help="file of weights to start from: safetensors, or PyTorch's")
     in_range = _number(int, "0 to 2**32 - 1", lambda x: 0 <= x < 2**32)
     add("--seed", type=in_range, help="of weights, order and augmentation (default: 0)")
     add(
@@ -68,8 +84,15 @@ def parser() -> argparse.ArgumentParser:
         help="that prepare batches (default: 0, the program itself); the batches are the same",
     )
     add("--engine", help="what the workers are: processes (the default) or threads")
-    add("--out", type=Path, help="folder for what comes out (default: runs/MODEL-DATA)")
+    add("--out", type=Path, help="folder for what comes out (default: a new runs/MODEL-DATA)")
     add("--resume", action="store_true", help="go on with the run in --out")
+    add("--force", action="store_true", help="replace the run in --out")
+    add(
+        "--keep",
+        type=_number(int, "0 or more", lambda x: x >= 0),
+        default=0,
+        help="checkpoints of earlier epochs that stay, beside the last and the best (default: 0)",
+    )
     return result
 
 
@@ -93,43 +116,53 @@ def train(options: dict[str, Any]) -> int:
     if missing:
         raise ImportError(f"training needs {', '.join(missing)}; pip install 'needle[train]'")
     data_dir = options.pop("data_dir") or Path(config.DATA_DIR.read())
-    download, resume, out = (options.pop(name) for name in ("download", "resume", "out"))
+    download, resume, force, keep = (
+        options.pop(name) for name in ("download", "resume", "force", "keep")
+    )
     workers = _workers(options.pop("workers"), options.pop("engine"))
-    out = out or Path("runs", f"{options['model'] or 'lenet5'}-{options['data'] or 'digits'}")
-    checkpoint = out / CHECKPOINT
-    settings = _saved_settings(checkpoint, options) if resume else new_settings(options)
-    try:
-        run = Run(settings, data_dir, download, workers)
-    except DataError as error:
-        raise DataError(f"{error} (on this command line: --data-dir DIR, --download)") from error
-    with contextlib.closing(run):
-        _make_folder(out)
+    recipe = find_recipe(options.pop("recipe") or _recipe_for(options))
+    out = options.pop("out") or _default_folder(options, recipe, resume)
+    if not resume:
+        settings = new_settings(options, recipe)
+    with contextlib.closing(RunFolder(out, resume, force)) as folder:
         if resume:
-            run.resume(checkpoint)
-        else:
-            _keep_unfinished(checkpoint)
-        _say_start(run, resume)
-        seconds = _train(run, out, checkpoint)
-    _finish(run, out, seconds)
+            settings = _saved_settings(folder.checkpoint, options)
+        try:
+            run = Run(settings, data_dir, download, workers)
+        except DataError as error:
+            hint = "(on this command line: --data-dir DIR, --download)"
+            raise DataError(f"{error} {hint}") from error
+        with contextlib.closing(run):
+            if resume:
+                run.resume(folder.checkpoint)
+            facts = _facts(run, recipe, workers, folder if resume else None)
+            folder.write_facts(facts)
+            _say_start(run, resume)
+            _train(run, folder, keep, resume)
+        _finish(run, folder, facts)
     return 0
 
 
-def _train(run: Run, out: Path, checkpoint: Path) -> float:
-    """All epochs that are left; the seconds they took."""
-    started = time.perf_counter()
+def _train(run: Run, folder: RunFolder, keep: int, resume: bool) -> None:
+    """All epochs that are left."""
+    done = run.progress.epochs_done
 
     def after_epoch(progress: Progress) -> None:
-        write_metrics(out / "metrics.csv", progress.history)
+        write_epochs(folder.path / "epochs.csv", progress.history)
         print(_epoch_line(progress.history[-1], run.settings.epochs), flush=True)
 
-    with StopRequest() as stop:
+    records = Records(folder.path, run.progress.records if resume else None, done)
+    again = command(f"--out {folder.path} --resume")
+    with contextlib.closing(records), StopRequest() as stop:
         try:
-            run.train(checkpoint, stop, after_epoch)
+            run.train(folder, records, stop, after_epoch, keep)
         except Interrupted:
-            again = command(f"--out {out} --resume")
-            print(f"stopped; saved in {checkpoint}; go on with: {again}")
+            print(f"stopped; saved in {folder.checkpoint}; go on with: {again}")
             raise
-    return time.perf_counter() - started
+        except (CheckpointError, OSError):
+            if folder.checkpoint.exists():
+                print(f"stopped; go on from the latest checkpoint with: {again}", file=sys.stderr)
+            raise
 
 
 def _workers(count: int, engine: str | None) -> Workers:
@@ -140,26 +173,24 @@ def _workers(count: int, engine: str | None) -> Workers:
     return Workers(count, engine)
 
 
-def _make_folder(out: Path) -> None:
-    """Now, not after an epoch, is the time to learn that nothing can be written there."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out):
-            pass
-    except OSError as error:
-        raise NeedleError(
-            f"--out: {out} must be a folder that can be written to, got {error.strerror}; give "
-            "another one"
-        ) from error
+def _recipe_for(options: dict[str, Any]) -> str:
+    """The recipe whose options hold for the data set where none is named."""
+    return find_source(options["data"] or "digits").recipe
 
 
-def new_settings(options: dict[str, Any]) -> Settings:
-    """The given options, then the data set's recipe, then the defaults."""
+def _default_folder(options: dict[str, Any], recipe: Recipe, resume: bool) -> Path:
+    chosen = {**recipe.options, **{k: v for k, v in options.items() if v is not None}}
+    name = f"{chosen['model']}-{chosen['data']}"
+    return latest_folder(name) if resume else new_folder(name)
+
+
+def new_settings(options: dict[str, Any], recipe: Recipe) -> Settings:
+    """The given options, then the recipe's, then the defaults."""
     given = {name: value for name, value in options.items() if value is not None}
-    names = {"model": "lenet5", "data": "digits", "device": "cpu", "seed": 0, **given}
-    find_model(names["model"])
-    recipe = find_source(names["data"]).recipe
-    return Settings(**{**vars(recipe), **names})
+    settings = Settings(**{"device": "cpu", "recipe": recipe.name, **recipe.options, **given})
+    find_model(settings.model)
+    find_source(settings.data)
+    return settings
 
 
 def _saved_settings(checkpoint: Path, options: dict[str, Any]) -> Settings:
@@ -174,21 +205,30 @@ def _saved_settings(checkpoint: Path, options: dict[str, Any]) -> Settings:
     return resumed(extra["settings"], options)
 
 
-def _keep_unfinished(checkpoint: Path) -> None:
-    """A run that was not finished is set aside before a new one takes its place."""
-    if not checkpoint.is_file():
-        return
-    try:
-        extra = needle.io.checkpoint_extra(checkpoint)
-        unfinished = extra["progress"]["epochs_done"] < extra["settings"]["epochs"]
-    except (CheckpointError, KeyError):
-        unfinished = True
-    if unfinished:
-        checkpoint.replace(checkpoint.with_name(PREVIOUS))
-        print(
-            f"an unfinished run was in {checkpoint}; it is now {PREVIOUS} beside it "
-            "(--resume goes on with a run)"
-        )
+def _facts(
+    run: Run, recipe: Recipe, workers: Workers, resumed_in: RunFolder | None
+) -> dict[str, Any]:
+    """What run.json holds; of a resumed run also what it held before."""
+    settings = run.settings.as_json()
+    as_written = all(settings[name] == value for name, value in recipe.options.items())
+    facts = {
+        **facts_of_this_machine(),
+        "device": run.settings.device,
+        "threads": config.NUM_THREADS.read() or os.cpu_count(),
+        "seed": run.settings.seed,
+        "settings": settings,
+        "workers": vars(workers),
+        "expected": {"accuracy": recipe.accuracy, "source": recipe.source} if as_written else {},
+        "parameters": sum(p.size for p in run.model.parameters()),
+        "samples": {"training": run.samples, "test": len(run.test)},
+        "classes": run.classes,
+    }
+    earlier = resumed_in.read_facts() if resumed_in else {}
+    if earlier:
+        parts = [*earlier.get("parts", [])]
+        parts.append({k: earlier.get(k) for k in ("started", "commit", "command", "workers")})
+        facts.update(parts=parts, expected=earlier.get("expected", {}))
+    return facts
 
 
 def _say_start(run: Run, resume: bool) -> None:
@@ -215,18 +255,32 @@ def _epoch_line(row: dict[str, float], epochs: int) -> str:
     )
 
 
-def _finish(run: Run, out: Path, seconds: float) -> None:
+def _finish(run: Run, folder: RunFolder, facts: dict[str, Any]) -> None:
     evaluation, history = run.evaluate(), run.progress.history
-    title = f"{run.settings.model} on {run.settings.data}"
-    needle.io.save(out / "model.safetensors", run.model.state_dict())
-    write_metrics(out / "metrics.csv", history)
-    write_report(out, title, history, evaluation, run.classes, run.test)
+    out, title = folder.path, f"{run.settings.model} on {run.settings.data}"
+    about = {"settings": json.dumps(run.settings.as_json()), "classes": json.dumps(run.classes)}
+    with run.averaged():
+        needle.io.save(out / MODEL, run.model.state_dict(), about)
+    facts["result"] = {
+        **history[-1],
+        "best_test_accuracy": max(row["test_accuracy"] for row in history),
+        "seconds": sum(row["train_seconds"] + row["test_seconds"] for row in history),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+    folder.write_facts(facts)
+    write_epochs(out / "epochs.csv", history)
+    write_report(out, title, facts, history, evaluation, run.classes, run.test)
     print(
         f"\ntest accuracy {evaluation.accuracy:.2%} ({evaluation.correct} of "
-        f"{len(evaluation.labels)} right), {seconds:.1f} s"
+        f"{len(evaluation.labels)} right), top-5 {evaluation.top5:.2%}, "
+        f"{facts['result']['seconds']:.1f} s"
     )
-    print(f"in {out}: report.md, learning_curve.png, confusion.png, mistakes.png, metrics.csv,")
-    print(f"  model.safetensors (the weights), {CHECKPOINT} (all of the run)")
+    print(f"in {out}: report.html (with its pictures), run.json, metrics.csv, epochs.csv,")
+    print(
+        f"  {MODEL} (the weights), {folder.checkpoint.name} and best.safetensors (all of the run)"
+    )
+    if tensorboard_package() is None:
+        print("  for TensorBoard's events beside them: pip install 'needle[tensorboard]'")
     print("\nwhat to try next:")
     for line in _suggestions(run.settings):
         print(f"  {line}")
@@ -237,7 +291,7 @@ def _suggestions(settings: Settings) -> list[str]:
         ("digits", "--optimizer sgd --lr 0.05", "another optimiser"),
         ("digits", "--data mnist --download", "70 000 digits"),
         ("digits", "--data fashion-mnist --download", "clothes, harder"),
-        ("", "--model resnet9 --data cifar10 --download", "colour photographs"),
+        ("", "--recipe resnet9-cifar10 --download", "colour photographs"),
     ]
     lines = [f"{command(a)}  # {why}" for data, a, why in wanted if data in ("", settings.data)]
     return [*lines, "hw_notebook.ipynb shows how it works inside, README.md what else there is"]
@@ -248,6 +302,10 @@ def command(arguments: str) -> str:
     if "MAKELEVEL" in os.environ:
         return f'make train ARGS="{arguments}"'
     return f"python apps/train.py {arguments}"
+
+
+def _finite(x: float) -> bool:
+    return 0 <= x < math.inf
 
 
 def _positive(kind: type) -> Any:

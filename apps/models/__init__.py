@@ -4,6 +4,8 @@ Imported as ``apps.models`` or, with apps/ on the path, as ``models``. Training 
 """
 
 from .language import LanguageModel
+from .mobilenet import MobileNet
+from .pretrained import load_weights
 from .registry import MODELS, build_model, find_model, model
 from .resnet import (
     BasicBlock,
@@ -21,16 +23,21 @@ from .resnet import (
     ResNet110,
 )
 from .small import ConvBN, LeNet5, MLPResNet, ResidualBlock, ResNet9
+from .vgg import VGG, VGG11
 
 __all__ = [
     "MODELS",
     "build_model",
     "find_model",
+    "load_weights",
     "model",
     "ConvBN",
     "LanguageModel",
     "LeNet5",
     "MLPResNet",
+    "MobileNet",
+    "VGG",
+    "VGG11",
     "ResNet9",
     "ResidualBlock",
     "BasicBlock",

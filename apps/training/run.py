@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,18 @@ from typing import Any
 import numpy as np
 
 import needle
-from apps.models import build_model, find_model
-from needle import nn
+from apps.models import build_model, find_model, load_weights
+from needle import nn, optim
 from needle.errors import NeedleError
 
-from .evaluation import Evaluation, evaluate
+from .evaluation import Evaluation, evaluate, ranks
+from .folder import RunFolder
 from .interruption import Interrupted, StopRequest
+from .recipes import augmentations
+from .records import Clock, Records
 from .settings import Settings, build_optimizer, build_schedule
 from .sources import Workers, evaluation_loader, find_source, open_split, training_loader
+from .step import gradients
 
 EVALUATION_BATCH = 500
 
@@ -37,14 +42,38 @@ class Progress:
     """All batches of this epoch are trained on; what is left of it is the evaluation."""
     loss_sum: float = 0.0
     correct: int = 0
+    among_five: int = 0
     seen: int = 0
-    seconds: float = 0.0
+    batches: int = 0
+    recorded: bool = True
+    """Whether the latest batch is in metrics.csv: a full disk may have prevented it."""
+    started: float = 0.0
+    """When the epoch began, seconds since 1970."""
+    clock: Clock = field(default_factory=Clock)
+    test_clock: Clock = field(default_factory=Clock)
+    records: int = 0
+    """Bytes of metrics.csv that belong to this state."""
     history: list[dict[str, float]] = field(default_factory=list)
 
     def begin_epoch(self) -> None:
         """Sets the sums to zero."""
         self.batches_done = False
-        self.loss_sum, self.correct, self.seen, self.seconds = 0.0, 0, 0, 0.0
+        self.loss_sum, self.correct, self.among_five, self.seen, self.batches = 0.0, 0, 0, 0, 0
+        self.started = 0.0
+        self.clock.begin_epoch()
+        self.test_clock.begin_epoch()
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any]) -> Progress:
+        """What ``asdict`` gave."""
+        clocks = {name: Clock(**saved[name]) for name in ("clock", "test_clock")}
+        return cls(**{**saved, **clocks})
+
+    @property
+    def best(self) -> bool:
+        """Whether the latest epoch has the highest test accuracy, the first of equals."""
+        found = [row["test_accuracy"] for row in self.history]
+        return bool(found) and found[-1] > max(found[:-1], default=-1.0)
 
 
 class Run:
@@ -58,12 +87,15 @@ class Run:
         workers: Workers | None = None,
     ) -> None:
         self.settings = settings
-        image_size = find_model(settings.model).image_size  # type: ignore[attr-defined]
-        source = find_source(settings.data)
+        self.image_size = find_model(settings.model).image_size  # type: ignore[attr-defined]
+        self.source = source = find_source(settings.data)
         device = needle.device(settings.device)
+        began = time.time(), time.perf_counter()
         training = source.open(data_dir, True, download)
-        self.classes: tuple[str, ...] = training.classes
-        self.test = open_split(source, source.open(data_dir, False, download), image_size)
+        training_read = time.perf_counter()
+        self.classes: tuple[str, ...] = tuple(training.classes)
+        self.test = open_split(source, source.open(data_dir, False, download), self.image_size)
+        self.reading = (began[0], training_read - began[1], time.perf_counter() - training_read)
         np.random.seed(settings.seed)
         self.model = build_model(
             settings.model,
@@ -71,15 +103,24 @@ class Run:
             num_classes=len(self.classes),
             device=device,
         )
+        if settings.weights:
+            load_weights(self.model, Path(settings.weights))
         self.loader = training_loader(
-            source, training, image_size, settings.batch_size, settings.seed, device, workers
+            source,
+            training,
+            self.image_size,
+            settings.batch_size,
+            settings.seed,
+            device,
+            augmentations(settings.augment),
+            workers,
         )
         self.test_loader = evaluation_loader(self.test, EVALUATION_BATCH, device)
         self.samples = len(training)
-        self.loss_function = nn.CrossEntropyLoss()
+        self.loss_function = nn.CrossEntropyLoss(settings.label_smoothing)
         self.optimizer = build_optimizer(settings, self.model.parameters())
-        total_steps = settings.epochs * len(self.loader)
-        self.schedule = build_schedule(settings, self.optimizer, total_steps)
+        self.schedule = build_schedule(settings, self.optimizer, len(self.loader))
+        self.average = optim.ExponentialAverage(self.model, settings.ema) if settings.ema else None
         self.progress = Progress()
         self.evaluation: Evaluation | None = None
 
@@ -95,76 +136,134 @@ class Run:
             "optimizer": self.optimizer,
             "schedule": self.schedule,
             "loader": self.loader,
+            "average": self.average,
         }
 
     def save(self, path: Path) -> None:
         """Writes a checkpoint; CheckpointError, and the old one stays, if that fails."""
-        extra = {"settings": self.settings.as_json(), "progress": asdict(self.progress)}
+        extra = {
+            "settings": self.settings.as_json(),
+            "progress": asdict(self.progress),
+            "classes": self.classes,
+        }
         needle.io.save_checkpoint(path, **self._parts(), extra=extra)
 
     def resume(self, path: Path) -> None:
         """Goes to where the checkpoint was saved."""
         extra = needle.io.load_checkpoint(path, **self._parts())
-        self.progress = Progress(**extra["progress"])
+        self.progress = Progress.from_json(extra["progress"])
+
+    def averaged(self) -> Any:
+        """``with run.averaged():`` the model has its averaged weights, where there are such."""
+        return self.average.applied() if self.average else nullcontext()
 
     # ---- the loop ----------------------------------------------------------------------------
 
     def train(
-        self, checkpoint: Path, stop: StopRequest, after_epoch: Callable[[Progress], None]
+        self,
+        folder: RunFolder,
+        records: Records,
+        stop: StopRequest,
+        after_epoch: Callable[[Progress], None],
+        keep: int = 0,
     ) -> None:
-        """Trains what is left, saving after each epoch; Interrupted if a stop was requested."""
+        """Trains what is left, saving before the first and after each epoch.
+
+        Interrupted if a stop was requested: all is saved. OSError or CheckpointError if something
+        cannot be written: the latest checkpoint that could be is whole and can be resumed.
+        """
         self.model.train()
+        if not folder.checkpoint.exists():
+            self._record_reading(records)
+            self._save(folder, records)
+
+        def heed() -> None:
+            if stop.number is not None:
+                raise Interrupted(stop.number)
+
         while self.progress.epochs_done < self.settings.epochs:
-
-            def heed() -> None:
-                if stop.number is not None:
-                    self.save(checkpoint)
-                    raise Interrupted(stop.number)
-
-            if not self.progress.batches_done:
-                self._train_epoch(heed)
-            self.evaluation = evaluate(self.model, self.test_loader, heed)
-            self._end_epoch(self.evaluation)
-            self.save(checkpoint)
+            try:
+                if not self.progress.batches_done:
+                    self._train_epoch(heed, records)
+                began = time.time()
+                self.evaluation = self._evaluate(heed)
+                self._end_epoch(self.evaluation, records, began)
+            except (Interrupted, OSError):  # a record that could not be written, or data read
+                self._save(folder, records)
+                raise
+            self._save(folder, records)
+            if self.progress.best:
+                folder.mark_best()
+            folder.keep_last(self.progress.epochs_done, keep)
             after_epoch(self.progress)
+
+    def _save(self, folder: RunFolder, records: Records) -> None:
+        self.progress.records = records.size()
+        self.save(folder.checkpoint)
+
+    def _record_reading(self, records: Records) -> None:
+        began, training, test = self.reading
+        records.read(began, (training, test), (self.samples, len(self.test)))
 
     def evaluate(self) -> Evaluation:
         """The latest evaluation of the test split."""
         if self.evaluation is None:
-            self.evaluation = evaluate(self.model, self.test_loader)
+            self.evaluation = self._evaluate(lambda: None)
         return self.evaluation
 
-    def _train_epoch(self, heed: Callable[[], None]) -> None:
+    def _evaluate(self, heed: Callable[[], None]) -> Evaluation:
+        clock, total = Clock(), self.progress.test_clock
+        with self.averaged():
+            found = evaluate(self.model, self.test_loader, heed, self.settings.flip_test, clock)
+        total.begin_epoch()
+        total.add(clock.loading, clock.duration)
+        return found
+
+    def _train_epoch(self, heed: Callable[[], None], records: Records) -> None:
         progress = self.progress
-        started, before = time.perf_counter(), progress.seconds
+        progress.started = progress.started or time.time()
+        if not progress.recorded:
+            self._record_batch(records)
         with self._bar() as bar:
+            asked = time.perf_counter()
             for images, labels in self.loader:
-                loss, correct = self._step(images, labels)
+                got = time.perf_counter()
+                loss = self._step(images, labels)
+                progress.batches += 1
+                progress.clock.add(got - asked, time.perf_counter() - asked)
                 self._check(loss)
-                count = images.shape[0]
-                progress.loss_sum += loss * count
-                progress.correct += correct
-                progress.seen += count
-                progress.seconds = before + time.perf_counter() - started
+                self._record_batch(records)
                 bar.set_postfix_str(
                     f"loss {progress.loss_sum / progress.seen:.4f}, "
                     f"accuracy {progress.correct / progress.seen:.2%}",
                     refresh=False,
                 )
-                bar.update(count)
+                bar.update(images.shape[0])
                 heed()
+                asked = time.perf_counter()
         progress.batches_done = True
 
-    def _step(self, images: needle.Tensor, labels: needle.Tensor) -> tuple[float, int]:
-        """One optimiser step; the batch's mean loss and number of right answers before it."""
-        logits = self.model(images)
-        loss = self.loss_function(logits, labels)
-        self.optimizer.reset_grad()
-        loss.backward()
+    def _record_batch(self, records: Records) -> None:
+        done = self.progress
+        done.recorded = False
+        number, batches = done.batches, len(self.loader)
+        records.batch(done.epochs_done + 1, done.started, done.clock, number, batches)
+        done.recorded = True
+
+    def _step(self, images: needle.Tensor, labels: needle.Tensor) -> float:
+        """One optimiser step; the batch's mean loss before it. Counts right answers."""
+        parts = self.settings.accumulate
+        loss, logits = gradients(self.model, self.loss_function, images, labels, parts)
         self.optimizer.step()
         self.schedule.step()
-        correct = int((logits.numpy().argmax(axis=1) == labels.numpy()).sum())
-        return loss.numpy().item(), correct
+        if self.average:
+            self.average.update()
+        before = ranks(logits, labels.numpy())
+        self.progress.loss_sum += loss * len(before)
+        self.progress.correct += int((before == 0).sum())
+        self.progress.among_five += int((before < 5).sum())
+        self.progress.seen += len(before)
+        return loss
 
     def _check(self, loss: float) -> None:
         if not math.isfinite(loss):
@@ -173,20 +272,28 @@ class Run:
                 f"{self.progress.epochs_done + 1}; lower --lr (it is {self.settings.lr})"
             )
 
-    def _end_epoch(self, evaluation: Evaluation) -> None:
+    def _end_epoch(self, evaluation: Evaluation, records: Records, began: float) -> None:
         progress = self.progress
+        epoch, clock, test_clock = progress.epochs_done + 1, progress.clock, progress.test_clock
+        row = {
+            "epoch": epoch,
+            "lr": float(self.optimizer.param_groups[0]["lr"]),
+            "train_loss": progress.loss_sum / progress.seen,
+            "train_accuracy": progress.correct / progress.seen,
+            "train_top5": progress.among_five / progress.seen,
+            "test_loss": evaluation.loss,
+            "test_accuracy": evaluation.accuracy,
+            "test_top5": evaluation.top5,
+            "loading_seconds": clock.loading,
+            "train_seconds": clock.duration,
+            "test_seconds": test_clock.duration,
+            "images_per_second": progress.seen / clock.duration,
+        }
+        records.scalars(epoch, {k: v for k, v in row.items() if k != "epoch"})
+        found = (row["train_accuracy"], row["train_top5"]), (evaluation.accuracy, evaluation.top5)
+        records.epoch(epoch, (progress.started, began), (clock, test_clock), found)
         progress.epochs_done += 1
-        progress.history.append(
-            {
-                "epoch": progress.epochs_done,
-                "lr": float(self.optimizer.param_groups[0]["lr"]),
-                "train_loss": progress.loss_sum / progress.seen,
-                "train_accuracy": progress.correct / progress.seen,
-                "test_loss": evaluation.loss,
-                "test_accuracy": evaluation.accuracy,
-                "images_per_second": progress.seen / progress.seconds,
-            }
-        )
+        progress.history.append(row)
         progress.begin_epoch()
 
     def _bar(self) -> Any:

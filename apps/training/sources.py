@@ -1,4 +1,4 @@
-"""Data sets by name, each with the recipe that trains small CNNs well on it.
+"""Data sets by name.
 
 Training images are prepared anew in every epoch, by the loader; those to test on once, as arrays.
 Reading files is needle.data's. A new source is one row of SOURCES.
@@ -6,8 +6,8 @@ Reading files is needle.data's. A new source is one row of SOURCES.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,27 +23,15 @@ WIDEST_FRAME = 4
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """The options of a run that are not given on the command line."""
-
-    epochs: int
-    batch_size: int
-    optimizer: str
-    lr: float
-    schedule: str
-    weight_decay: float = 0.0
-
-
-@dataclass(frozen=True)
 class Source:
-    """One data set: how to open it, its pixels' mean and deviation, how it is trained on."""
+    """One data set: how to open it, its pixels' mean and deviation, which recipe suits it."""
 
     open: Callable[[Path, bool, bool], Any]
     """(data_dir, train, download) -> dataset of (H, W, C) images with ``classes``."""
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    recipe: Recipe
-    augment: tuple[data.Transform, ...] = field(default=())
+    recipe: str
+    """The recipe whose options hold where no other is named."""
 
     @property
     def channels(self) -> int:
@@ -67,27 +55,25 @@ SOURCES: dict[str, Source] = {
         lambda root, train, download: data.Digits(train, layout="HWC"),
         mean=(0.305,),
         std=(0.376,),
-        recipe=Recipe(10, 32, "adam", 3e-3, "one-cycle"),
-        augment=(data.RandomCrop(2),),
+        recipe="lenet5-digits",
     ),
     "mnist": Source(
         lambda root, train, download: data.MNIST(root, train, download, layout="HWC"),
         mean=(0.1307,),
         std=(0.3081,),
-        recipe=Recipe(10, 64, "adamw", 3e-3, "one-cycle", weight_decay=0.01),
+        recipe="lenet5-mnist",
     ),
     "fashion-mnist": Source(
         lambda root, train, download: data.FashionMNIST(root, train, download, layout="HWC"),
         mean=(0.2860,),
         std=(0.3530,),
-        recipe=Recipe(15, 64, "adamw", 3e-3, "one-cycle", weight_decay=0.01),
+        recipe="lenet5-fashion-mnist",
     ),
     "cifar10": Source(
         lambda root, train, download: data.CIFAR10(root, train, download, layout="HWC"),
         mean=(0.4914, 0.4822, 0.4465),
         std=(0.2470, 0.2435, 0.2616),
-        recipe=Recipe(20, 128, "adamw", 5e-3, "one-cycle", weight_decay=0.05),
-        augment=(data.RandomFlipHorizontal(), data.RandomCrop(4)),
+        recipe="resnet9-cifar10",
     ),
 }
 
@@ -142,6 +128,7 @@ def training_loader(
     batch_size: int,
     seed: int,
     device: Any,
+    augment: Sequence[data.Transform] = (),
     workers: Workers | None = None,
 ) -> data.DataLoader:
     """Shuffled, augmented batches whose order and random numbers depend on (seed, epoch) alone.
@@ -157,7 +144,7 @@ def training_loader(
         dataset,
         batch_size,
         shuffle=True,
-        transforms=[*before, *source.augment, normalize, data.ToCHW()],
+        transforms=[*before, *augment, normalize, data.ToCHW()],
         seed=seed,
         device=device,
         num_workers=workers.count,

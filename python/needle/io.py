@@ -99,11 +99,13 @@ def save_checkpoint(
     optimizer: HasState | None = None,
     schedule: HasState | None = None,
     loader: HasState | None = None,
+    average: HasState | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes everything that continues a run bit for bit, NumPy's global random state included.
 
-    ``extra`` is anything JSON can hold; ``load_checkpoint`` returns it.
+    ``average`` is an ``optim.ExponentialAverage``. ``extra`` is anything JSON can hold;
+    ``load_checkpoint`` returns it.
     """
     arrays: Arrays = {
         f"model.{name}": _as_numpy(value) for name, value in model.state_dict().items()
@@ -118,6 +120,10 @@ def save_checkpoint(
         about["schedule"] = {"class": type(schedule).__name__, **schedule.state_dict()}
     if loader is not None:
         about["loader"] = loader.state_dict()
+    if average is not None:
+        state = average.state_dict()
+        arrays.update({f"average.{name}": array for name, array in state.pop("arrays").items()})
+        about["average"] = {"class": type(average).__name__, **state}
     random = dict(np.random.get_state(legacy=False))
     generator = dict(random["state"])
     arrays["random.key"] = np.asarray(generator.pop("key"))
@@ -133,6 +139,7 @@ def load_checkpoint(
     optimizer: HasState | None = None,
     schedule: HasState | None = None,
     loader: HasState | None = None,
+    average: HasState | None = None,
     random: bool = True,
 ) -> dict[str, Any]:
     """Puts a checkpoint's state into what is given; returns its ``extra``.
@@ -142,7 +149,7 @@ def load_checkpoint(
     """
     arrays, metadata = load_with_metadata(path)
     about = _description(path, metadata)
-    given = (model, optimizer, schedule, loader)
+    given = (model, optimizer, schedule, loader, average)
     before = [(owner, owner.state_dict()) for owner in given if owner is not None]
     numbers = np.random.get_state(legacy=False)
     try:
@@ -197,6 +204,7 @@ def _states(
     optimizer: HasState | None,
     schedule: HasState | None,
     loader: HasState | None,
+    average: HasState | None,
 ) -> list[tuple[HasState, Mapping[str, Any]]]:
     """Who takes which state over; the schedule after the optimiser whose rates it sets."""
     states: list[tuple[HasState, Mapping[str, Any]]] = []
@@ -208,6 +216,9 @@ def _states(
         states.append((schedule, _part(about, "schedule", schedule)))
     if loader is not None:
         states.append((loader, _part(about, "loader")))
+    if average is not None:
+        own = {**_part(about, "average", average), "arrays": _with_prefix(arrays, "average.")}
+        states.append((average, own))
     return states
 
 

@@ -41,6 +41,9 @@ def size(model: nn.Module) -> int:
         ("resnet18_imagenet", {"num_classes": 1000}, 11_689_512),
         ("resnet34_imagenet", {"num_classes": 1000}, 21_797_672),
         ("resnet50_imagenet", {"num_classes": 1000}, 25_557_032),
+        ("vgg11", {}, 9_231_114),
+        ("mobilenet", {}, 3_217_226),
+        ("mobilenet", {"num_classes": 1000}, 4_231_976),
         ("mlp_resnet", {}, 78_500 + 3 * (5_050 + 100 + 5_100 + 200) + 1_010),
     ],
 )
@@ -73,6 +76,16 @@ def test_a_step_lowers_the_loss(name: str, device: Any, monkeypatch: pytest.Monk
         optimizer.step()
         losses.append(loss.numpy().item())
     assert losses[2] < losses[0]
+
+
+@pytest.mark.parametrize("name", ["vgg11", "mobilenet"])
+def test_vgg_and_mobilenet_see_the_whole_image_at_the_end(name: str, device: Any) -> None:
+    model = build_model(name, device=device)
+    model.eval()
+    x = needle.Tensor(np.zeros((1, 3, 32, 32)), device=device, dtype="float32")
+    with needle.no_grad():
+        last = tuple(model.features(x).shape)
+    assert last == {"vgg11": (1, 512, 1, 1), "mobilenet": (1, 1024, 2, 2)}[name]
 
 
 def test_resnets_have_the_names_of_torchvision() -> None:

@@ -1,8 +1,17 @@
-"""Optimisers (a step from gradients) and learning-rate schedules."""
+"""Optimisers (a step from gradients), learning-rate schedules, averages of weights."""
 
 from .adam import Adam, AdamW
+from .averaging import ExponentialAverage
 from .optimizer import Optimizer, clip_grad_norm
-from .schedules import CosineLR, OneCycleLR, Schedule, SequentialLR, StepLR, WarmUp
+from .schedules import (
+    CosineLR,
+    MultiStepLR,
+    OneCycleLR,
+    Schedule,
+    SequentialLR,
+    StepLR,
+    WarmUp,
+)
 from .sgd import SGD
 
 __all__ = [
@@ -10,6 +19,8 @@ __all__ = [
     "Adam",
     "AdamW",
     "CosineLR",
+    "ExponentialAverage",
+    "MultiStepLR",
     "OneCycleLR",
     "Optimizer",
     "Schedule",

@@ -8,6 +8,7 @@ as ``initial_lr``; so schedules can be combined and resumed from their step numb
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -70,6 +71,17 @@ class StepLR(Schedule):
 
     def rate(self, step: int, base_lr: float) -> float:
         return float(base_lr * self.gamma ** (step // self.step_size))
+
+
+class MultiStepLR(Schedule):
+    """base * gamma ** (how many of ``milestones`` are reached), as PyTorch's."""
+
+    def __init__(self, optimizer: Optimizer, milestones: Sequence[int], gamma: float = 0.1) -> None:
+        self.milestones, self.gamma = sorted(milestones), gamma
+        super().__init__(optimizer)
+
+    def rate(self, step: int, base_lr: float) -> float:
+        return float(base_lr * self.gamma ** bisect_right(self.milestones, step))
 
 
 class CosineLR(Schedule):

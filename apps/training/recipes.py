@@ -1,0 +1,107 @@
+"""Recipes: the options of a run in a small TOML file, with the accuracy to expect and its source.
+
+Those of apps/recipes/ are found by name, any other by its path. Keys are the fields of Settings;
+a table [expected] says what came of it, and where that is said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from needle import data
+from needle.errors import DataError, unknown_name
+
+from .settings import Settings
+
+try:
+    import tomllib
+except ImportError:  # Python 3.10
+    try:
+        import tomli as tomllib  # type: ignore[no-redef]
+    except ImportError:
+        tomllib = None  # type: ignore[assignment]
+
+FOLDER = Path(__file__).resolve().parents[1] / "recipes"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Options by name, as Settings has them; accuracy (0 to 1) and source where they are known."""
+
+    name: str
+    options: dict[str, Any]
+    accuracy: float | None = None
+    source: str = ""
+
+
+def recipe_names() -> list[str]:
+    """The recipes that come with needle."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def find_recipe(name: str) -> Recipe:
+    """The recipe of that name, or in the file of that path; UnknownNameError if there is none."""
+    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    if not path.is_file():
+        if name.endswith(".toml"):
+            raise DataError(f"recipe: no file at {path}; check the path")
+        raise unknown_name("recipe", name, recipe_names())
+    return read_recipe(path)
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Reads a file; DataError names it and what is wrong in it."""
+    if tomllib is None:
+        raise ImportError("recipes need tomli on Python 3.10; pip install 'needle[train]'")
+    try:
+        options = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"recipe {path}: not a TOML file ({error}); correct it") from error
+    expected = options.pop("expected", {})
+    known = {field.name: field.type for field in fields(Settings) if field.name != "recipe"}
+    unknown = sorted(set(options) - set(known)) + sorted(set(expected) - {"accuracy", "source"})
+    if unknown or not {"model", "data"} <= set(options):
+        raise DataError(
+            f"recipe {path}: must have model and data, may have {', '.join(known)} and [expected] "
+            f"with accuracy and source; got unknown {unknown}; correct it"
+        )
+    for key, value in options.items():
+        if not _fits(value, known[key]):
+            raise DataError(f"recipe {path}: {key} must be {known[key]}, got {value!r}; correct it")
+    augmentations(options.get("augment", []))  # a mistake shows now, not when the run starts
+    return Recipe(path.stem, options, expected.get("accuracy"), expected.get("source", ""))
+
+
+def augmentations(rows: list[dict[str, Any]]) -> list[data.Transform]:
+    """``{"transform": "RandomCrop", "padding": 4}``: the transforms of needle.data by name."""
+    made = []
+    for row in rows:
+        options = dict(row)
+        name = options.pop("transform", "")
+        known = [each for each in data.__all__ if _is_transform(getattr(data, each))]
+        if name not in known:
+            raise unknown_name("transform", name, known)
+        listed = {key: tuple(v) if isinstance(v, list) else v for key, v in options.items()}
+        try:
+            made.append(getattr(data, name)(**listed))
+        except TypeError as error:
+            raise DataError(f"recipe: {name} does not take {options} ({error})") from error
+    return made
+
+
+def _is_transform(value: Any) -> bool:
+    return (
+        isinstance(value, type)
+        and issubclass(value, data.Transform)
+        and value.__init__ is not (object.__init__)
+    )
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a TOML value is of a field's type, which is a word here."""
+    kinds: dict[str, Any] = {"str": str, "int": int, "float": (int, float), "bool": bool}
+    if kind not in kinds:
+        return isinstance(value, list)
+    return isinstance(value, kinds[kind]) and (kind == "bool" or not isinstance(value, bool))

@@ -1,0 +1,172 @@
+"""metrics.csv, one line an event of the run, and the same for TensorBoard.
+
+The types are those of a storage study: 10 and 11 reading the training and validation data, 0 and 1
+an epoch of each, 2 a training batch. What a run adds is appended; a resumed run first cuts off what
+was written after its checkpoint. Written by run.py, read by plot.py.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+try:
+    import tensorboardX
+    from tensorboardX import event_file_writer, summary
+    from tensorboardX.proto import event_pb2
+except ImportError:
+    tensorboardX = None
+
+T = TypeVar("T")
+Pair = tuple[T, T]
+TRAIN_EPOCH, TEST_EPOCH, TRAIN_BATCH, READ_TRAIN, READ_TEST = 0, 1, 2, 10, 11
+COLUMNS = (
+    "type epoch start loading duration value1 value2 loading_since_start duration_since_start note"
+).split()
+"""start: seconds since 1970. loading, duration: seconds of the epoch (of type 2, so far), of which
+loading is waiting for data; *_since_start add those of all epochs of this type before. value1,
+value2: accuracy and top-5 accuracy; of type 2 the batch's number and how many the epoch has; of 10
+and 11 the samples read. Times a run stood still between two parts are in none of them."""
+
+
+@dataclass
+class Clock:
+    """Seconds of one kind of work: in this epoch, and in all of them."""
+
+    loading: float = 0.0
+    duration: float = 0.0
+    all_loading: float = 0.0
+    all_duration: float = 0.0
+
+    def add(self, loading: float, duration: float) -> None:
+        """What a batch took, of which ``loading`` was waiting for it."""
+        self.loading += loading
+        self.duration += duration
+        self.all_loading += loading
+        self.all_duration += duration
+
+    def begin_epoch(self) -> None:
+        """Sets the epoch's seconds to zero."""
+        self.loading, self.duration = 0.0, 0.0
+
+
+class Records:
+    """The open metrics.csv of a run, and its TensorBoard events where the package is installed."""
+
+    def __init__(self, folder: Path, keep: int | None = None, epochs_done: int = 0) -> None:
+        """``keep``: a resumed run's bytes of metrics.csv; the rest is cut off. None: a new file."""
+        self.path = folder / "metrics.csv"
+        if keep is not None and self.path.exists() and self.path.stat().st_size >= keep:
+            os.truncate(self.path, keep)
+            self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
+        else:
+            self._file = open(self.path, "wb", buffering=0)  # noqa: SIM115
+            self._write(",".join(COLUMNS) + "\n")
+        self._board = Board(folder / "tensorboard", epochs_done) if tensorboardX else None
+
+    def read(self, start: float, seconds: tuple[float, float], samples: tuple[int, int]) -> None:
+        """The training data was read, then the validation data: types 10 and 11."""
+        training, test = (Clock(s, s, s, s) for s in seconds)
+        self._write(
+            _row(READ_TRAIN, 0, start, training, samples[0], "")
+            + _row(READ_TEST, 0, start + seconds[0], test, samples[1], "")
+        )
+
+    def batch(self, epoch: int, start: float, clock: Clock, number: int, batches: int) -> None:
+        """A training batch is done: type 2."""
+        self._write(_row(TRAIN_BATCH, epoch, start, clock, number, batches))
+
+    def epoch(
+        self, epoch: int, starts: Pair[float], clocks: Pair[Clock], accuracies: Pair[Pair[float]]
+    ) -> None:
+        """An epoch is done, of training and then of validation: types 0 and 1, both or none.
+
+        accuracies: (accuracy, top-5 accuracy) of each.
+        """
+        kinds = zip((TRAIN_EPOCH, TEST_EPOCH), starts, clocks, accuracies)
+        self._write("".join(_row(k, epoch, at, c, *map(_six, both)) for k, at, c, both in kinds))
+
+    def scalars(self, epoch: int, values: dict[str, float]) -> None:
+        """Numbers of an epoch, for TensorBoard alone."""
+        if self._board is not None:
+            self._board.add(epoch, values)
+
+    def size(self) -> int:
+        """Bytes of metrics.csv so far, to be kept in a checkpoint."""
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Closes the files."""
+        self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+    def _write(self, text: str) -> None:
+        """Whole lines or, where the disk is full, OSError and a file that ends where it did."""
+        before, rest = self._file.tell(), memoryview(text.encode())
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError:
+            os.ftruncate(self._file.fileno(), before)
+            self._file.seek(before)
+            raise
+
+
+class Board:
+    """TensorBoard's event file, written in this thread: one that writes in its own hangs a run
+    whose disk is full."""
+
+    def __init__(self, folder: Path, epochs_done: int) -> None:
+        folder.mkdir(exist_ok=True)
+        self._events = event_file_writer.EventsWriter(str(folder / "events"))
+        status = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._write(epochs_done + 1, session_log=status)  # of a resumed run: later steps are void
+
+    def add(self, epoch: int, values: dict[str, float]) -> None:
+        """Scalars by name."""
+        for name, value in values.items():
+            self._write(epoch, summary=summary.scalar(name, value))
+        self._events.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._events.close()
+
+    def _write(self, step: int, **content: Any) -> None:
+        self._events.write_event(event_pb2.Event(wall_time=time.time(), step=step, **content))
+
+
+def tensorboard_package() -> ModuleType | None:
+    """The library that writes events, if it is installed."""
+    return tensorboardX  # type: ignore[no-any-return]
+
+
+def read_records(path: Path) -> list[dict[str, float]]:
+    """The rows of a metrics.csv, as numbers; an empty cell is NaN."""
+    return list(_rows(path))
+
+
+def _rows(path: Path) -> Iterator[dict[str, float]]:
+    with open(path, newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            yield {key: float(value or "nan") for key, value in row.items() if key != "note"}
+
+
+def _row(kind: int, epoch: int, start: float, clock: Clock, *values: Any) -> str:
+    text = io.StringIO()
+    seconds = map(_six, (start, clock.loading, clock.duration))
+    since = map(_six, (clock.all_loading, clock.all_duration))
+    csv.writer(text, lineterminator="\n").writerow([kind, epoch, *seconds, *values, *since, ""])
+    return text.getvalue()
+
+
+def _six(value: float) -> str:
+    return f"{value:.6f}"

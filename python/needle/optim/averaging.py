@@ -1,0 +1,99 @@
+"""The exponential moving average of a model's weights: steadier than the weights of any one step.
+
+``average.update()`` after each optimiser step; ``with average.applied():`` evaluates with it. Takes
+any object that names its tensors as ``nn.Module`` does, so nothing of ``nn`` is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..autograd import Tensor
+from ..backend_selection import from_numpy, to_numpy
+from ..dtypes import is_floating
+from ..errors import CheckpointError
+
+
+class NamesTensors(Protocol):
+    """What is asked of a model."""
+
+    def named_parameters(self) -> Iterable[tuple[str, Any]]:
+        """(dotted name, Tensor) of what is trained."""
+
+    def named_buffers(self) -> Iterable[tuple[str, Any]]:
+        """(dotted name, Tensor) of what is saved but not trained."""
+
+
+class ExponentialAverage:
+    """average += (1 - decay) * (value - average), of parameters and floating buffers.
+
+    The first update takes the values as they are, as PyTorch's AveragedModel does. ValueError
+    unless 0 <= decay < 1.
+    """
+
+    def __init__(self, model: NamesTensors, decay: float = 0.999) -> None:
+        if not 0.0 <= decay < 1.0:
+            raise ValueError(
+                f"ExponentialAverage: decay must be at least 0 and below 1, got {decay}; 0.999 "
+                "averages over about 1000 steps"
+            )
+        self.model, self.decay, self.steps = model, float(decay), 0
+        self.average: dict[str, Any] = {}
+
+    def update(self) -> None:
+        """Takes the model's present values in."""
+        self.steps += 1
+        for name, tensor in self._tensors():
+            value = tensor.realize_cached_data()
+            if self.steps > 1:
+                before = self.average[name]
+                value = before + (value - before) * (1.0 - self.decay)
+            self.average[name] = value
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """The model has the averaged values inside, and its own again afterwards.
+
+        Before the first update there is no average and nothing changes.
+        """
+        own = [(tensor, tensor.realize_cached_data()) for _, tensor in self._tensors()]
+        try:
+            if self.steps:
+                for name, tensor in self._tensors():
+                    tensor.data = Tensor.make_const(self.average[name])
+            yield
+        finally:
+            for tensor, value in own:
+                tensor.data = Tensor.make_const(value)
+
+    def state_dict(self) -> dict[str, Any]:
+        """``{"steps", "decay", "arrays": {name: NumPy array}}``."""
+        arrays = {name: np.array(to_numpy(value)) for name, value in self.average.items()}
+        return {"steps": self.steps, "decay": self.decay, "arrays": arrays}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over what ``state_dict`` gave; CheckpointError if it is of another model."""
+        steps, decay, arrays = int(state["steps"]), float(state["decay"]), state["arrays"]
+        own = {name: tuple(tensor.shape) for name, tensor in self._tensors()} if steps else {}
+        saved = {name: array.shape for name, array in arrays.items()}
+        if own != saved or steps < 0 or not 0.0 <= decay < 1.0:
+            wrong = sorted({n for n, _ in own.items() ^ saved.items()})[:3]
+            raise CheckpointError(
+                f"ExponentialAverage: the saved state (decay {decay}, {steps} steps) is damaged or "
+                f"of another model: {', '.join(wrong) or 'its options are out of range'}; load it "
+                "over the model it was saved from"
+            )
+        self.steps, self.decay = steps, decay
+        self.average = {
+            name: from_numpy(np.array(arrays[name]), tensor.device, tensor.dtype)
+            for name, tensor in self._tensors()
+            if name in arrays
+        }
+
+    def _tensors(self) -> list[tuple[str, Any]]:
+        named = [*self.model.named_parameters(), *self.model.named_buffers()]
+        return [(name, tensor) for name, tensor in named if is_floating(tensor.dtype)]
