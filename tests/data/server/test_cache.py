@@ -1,11 +1,22 @@
-"""SampleCache: bytes bounded, held samples stay, what fewest epochs need goes first."""
+"""SampleCache: bytes bounded, held samples stay, what fewest epochs need goes first; beside a naive
+model of the same rules, and the spill file.
+"""
 
 from __future__ import annotations
 
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from needle.data.server import SampleCache
+from needle.data.server.spill import SpillFile
 
 
-def test_what_fewest_need_goes_first_the_oldest_of_these() -> None:
+def test_what_fewest_need_goes_first_the_longest_unused_of_these() -> None:
     need = {"a": 2, "b": 1, "c": 1, "d": 3}
     gone: list[str] = []
     cache = SampleCache[str, str](
@@ -19,3 +30,178 @@ def test_what_fewest_need_goes_first_the_oldest_of_these() -> None:
     need["b"] = 0
     cache.release("b")
     assert gone == ["c", "b"] and cache.statistics()["bytes"] == 20
+
+
+def test_what_nobody_needs_stays_in_the_pool_by_last_use() -> None:
+    gone: list[str] = []
+    cache = SampleCache[str, int](
+        50,
+        need=lambda key: int(key == "needed"),
+        pool_bytes=20,
+        on_evict=lambda k, _: gone.append(k),
+    )
+    for key in ("needed", "a", "b"):
+        assert cache.put(key, 0, 10)
+    cache.get("a")
+    assert cache.put("c", 0, 10)
+    assert gone == ["b"] and cache.statistics()["pool_bytes"] == 20
+    assert cache.put("large", 0, 40, holders=1)  # the pool goes before what is needed
+    assert gone == ["b", "a", "c"] and "needed" in cache
+
+
+def test_a_need_that_changed_unasked_is_seen_before_an_eviction() -> None:
+    need = {"a": 1, "b": 2}
+    cache = SampleCache[str, int](2, need=lambda key: need.get(key, 5))
+    cache.put("a", 0, 1)
+    cache.put("b", 0, 1)
+    need.update(a=3, b=2)
+    cache.put("c", 0, 1)
+    assert "a" in cache and "b" not in cache
+
+
+def test_least_recently_used_takes_no_look_at_need() -> None:
+    cache = SampleCache[str, int](2, need=lambda key: 9 * (key == "a"), policy="lru")
+    cache.put("a", 0, 1)
+    cache.put("b", 0, 1)
+    cache.put("c", 0, 1)
+    assert "a" not in cache and "b" in cache
+
+
+def test_wrong_limits_are_refused() -> None:
+    with pytest.raises(ValueError, match="the pool is a part of the limit"):
+        SampleCache(10, need=lambda key: 0, pool_bytes=11)
+    with pytest.raises(ValueError, match="'need' or 'lru', got 'fifo'"):
+        SampleCache(10, need=lambda key: 0, policy="fifo")
+
+
+class Model:
+    """The rules in the plainest form: a list, sorted anew for each eviction."""
+
+    def __init__(self, limit: int, pool: int) -> None:
+        self.limit, self.pool, self.clock = limit, pool, 0
+        self.need = dict.fromkeys(range(8), 1)
+        self.seen: dict[int, list[int]] = {}  # key: size, holders, need when last looked at, when
+
+    def touch(self, key: int) -> None:
+        self.clock += 1
+        self.seen[key][2:] = [self.need[key], self.clock]
+        self.trim()
+
+    def trim(self) -> None:
+        while True:
+            pool = [key for key in self.order() if self.seen[key][2] == 0]
+            if sum(self.seen[key][0] for key in pool) <= self.pool:
+                return
+            del self.seen[pool[0]]
+
+    def order(self) -> list[int]:
+        free = [key for key, row in self.seen.items() if not row[1]]
+        return sorted(free, key=lambda key: self.seen[key][2:])
+
+    def put(self, key: int, size: int, holders: int) -> bool:
+        held = sum(row[0] for row in self.seen.values() if row[1])
+        if key in self.seen or size > self.limit - held:
+            return False
+        while sum(row[0] for row in self.seen.values()) + size > self.limit:
+            del self.seen[self.order()[0]]
+        self.seen[key] = [size, holders, 0, 0]
+        if not holders:
+            self.touch(key)
+        return True
+
+    def change(self, key: int, need: int) -> None:
+        self.need[key] = need
+        if key in self.seen and not self.seen[key][1] and self.seen[key][2] != need:
+            self.touch(key)
+
+
+KEYS = st.integers(0, 7)
+STEPS = st.one_of(
+    st.tuples(st.just("put"), KEYS, st.integers(0, 12), st.integers(0, 1)),
+    st.tuples(st.sampled_from(["get", "hold", "release"]), KEYS),
+    st.tuples(st.just("need"), KEYS, st.integers(0, 3)),
+)
+
+
+@given(st.integers(0, 30), st.integers(0, 10), st.lists(STEPS, max_size=60))
+def test_as_the_naive_model(limit: int, pool: int, steps: list[tuple[str, int]]) -> None:
+    model = Model(limit, min(pool, limit))
+    gone: list[int] = []
+    cache = SampleCache[int, int](
+        limit,
+        need=lambda key: model.need[key],
+        pool_bytes=min(pool, limit),
+        on_evict=lambda key, payload: gone.append(key),
+    )
+    kept = 0
+    for step, key, *rest in steps:
+        held = cache.holders(key)
+        if step == "put":
+            fits = model.put(key, *rest)
+            assert cache.put(key, 10 * key, rest[0], holders=rest[1]) == fits
+            kept += fits
+        elif step == "need":
+            model.change(key, rest[0])
+            cache.refresh()
+        elif step == "get":
+            if key in model.seen and not held:
+                model.touch(key)
+                assert cache.get(key) == 10 * key  # the pool may let it go now
+            elif key in model.seen:
+                assert cache.get(key) == 10 * key
+            else:
+                assert cache.get(key) is None
+        elif step == "hold" and key in model.seen:
+            model.seen[key][1] += 1
+            assert cache.hold(key) == 10 * key
+        elif step == "release" and held:
+            model.seen[key][1] -= 1
+            cache.release(key)
+            if held == 1:
+                model.touch(key)
+        figures = cache.statistics()
+        assert {key for key in range(8) if key in cache} == set(model.seen)
+        assert figures["bytes"] == sum(row[0] for row in model.seen.values()) <= limit
+        assert figures["held_bytes"] == sum(row[0] for row in model.seen.values() if row[1])
+        assert figures["pool_bytes"] <= pool and figures["evictions"] == len(gone)
+        assert kept == len(cache) + len(gone)
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 40), st.lists(st.tuples(KEYS, st.binary(max_size=20)), max_size=40))
+def test_the_spill_file_gives_the_last_bytes_or_none(limit: int, writes: list) -> None:
+    spill, last = SpillFile(limit), {}
+    for key, data in writes:
+        kept = spill.write(key, data)
+        assert kept == (0 < len(data) <= limit)
+        last[key] = data if kept else last.get(key)
+        assert not kept or spill.read(key) == data
+        for other, expected in last.items():
+            assert spill.read(other) in (None, expected)
+        assert os.fstat(spill._file.fileno()).st_size <= limit
+    spill.close()
+
+
+def test_the_spill_file_has_no_name_and_is_private(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
+    spill = SpillFile(100, tmp_path)
+    spill.write("a", b"12345")
+    assert list(tmp_path.iterdir()) == []
+    assert stat.S_IMODE(os.fstat(spill._file.fileno()).st_mode) == 0o600
+    spill.close()
+    assert not before or len(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(ValueError, match="above 0"):
+        SpillFile(0)
+
+
+def test_evicted_samples_that_are_needed_come_back_from_the_spill_file() -> None:
+    need = {"a": 1, "b": 2, "c": 0}
+    cache = SampleCache[str, bytes](
+        4, need=need.__getitem__, spill=SpillFile(100), to_bytes=lambda payload: payload * 2
+    )
+    cache.put("a", b"aa", 2)
+    cache.put("c", b"cc", 2, holders=1)
+    cache.put("b", b"bb", 2)
+    cache.release("c")
+    assert cache.recall("a") == b"aaaa" and cache.recall("c") is None and cache.recall("b") is None
+    assert cache.statistics()["spilled"] == cache.statistics()["recalled"] == 1

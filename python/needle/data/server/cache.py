@@ -140,7 +140,7 @@ class SampleCache(Generic[Key, Payload]):
 
     def recall(self, key: Key) -> bytes | None:
         """The bytes of an evicted sample, from the spill file; None where it has none."""
-        data = self._spill.read(key) if self._spill else None
+        data = None if self._spill is None else self._spill.read(key)
         self._counts.recalled += data is not None
         return data
 
@@ -184,7 +184,7 @@ class SampleCache(Generic[Key, Payload]):
         self._dequeue(key, entry)
         self._counts.bytes -= entry.nbytes
         self._counts.evictions += 1
-        if self._spill and self._need(key):
+        if self._spill is not None and self._need(key):
             self._counts.spilled += self._spill.write(key, self._to_bytes(entry.payload))
         if self._on_evict:
             self._on_evict(key, entry.payload)

@@ -30,10 +30,10 @@ class SpillFile:
         return len(self._places)
 
     def write(self, key: Hashable, data: Any) -> bool:
-        """Keeps these bytes; False where they are too many, or the disk is full."""
+        """Keeps these bytes; False where they are none or too many, or the disk is full."""
         view = memoryview(data).cast("B")
         length = len(view)
-        if length > self.limit_bytes:
+        if not 0 < length <= self.limit_bytes:
             return False
         if self._head + length > self.limit_bytes:
             self._free(self._head, self.limit_bytes)
