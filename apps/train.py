@@ -29,7 +29,9 @@ if importlib.util.find_spec("needle") is None:
     sys.exit("apps/train.py: needle is not installed; make train, or pip install '.[train]' here")
 
 import needle
+from apps.bench import limits
 from apps.models import MODELS, find_model
+from apps.profiling import layer_table, write_trace
 from apps.training.folder import (
     MODEL,
     RunFolder,
@@ -86,6 +88,7 @@ def parser() -> argparse.ArgumentParser:
     add("--engine", help="what the workers are: processes (the default) or threads")
     add("--out", type=Path, help="folder for what comes out (default: a new runs/MODEL-DATA)")
     add("--resume", action="store_true", help="go on with the run in --out")
+    add("--profile", action="store_true", help="also time one step by layer and kernel")
     add("--force", action="store_true", help="replace the run in --out")
     add(
         "--keep",
@@ -116,8 +119,8 @@ def train(options: dict[str, Any]) -> int:
     if missing:
         raise ImportError(f"training needs {', '.join(missing)}; pip install 'needle[train]'")
     data_dir = options.pop("data_dir") or Path(config.DATA_DIR.read())
-    download, resume, force, keep = (
-        options.pop(name) for name in ("download", "resume", "force", "keep")
+    download, resume, force, keep, profile = (
+        options.pop(name) for name in ("download", "resume", "force", "keep", "profile")
     )
     workers = _workers(options.pop("workers"), options.pop("engine"))
     recipe = find_recipe(options.pop("recipe") or _recipe_for(options))
@@ -138,6 +141,8 @@ def train(options: dict[str, Any]) -> int:
             facts = _facts(run, recipe, workers, folder if resume else None)
             folder.write_facts(facts)
             _say_start(run, resume)
+            if profile:
+                _write_profile(run, folder.path)
             _train(run, folder, keep, resume)
         _finish(run, folder, facts)
     return 0
@@ -163,6 +168,18 @@ def _train(run: Run, folder: RunFolder, keep: int, resume: bool) -> None:
             if folder.checkpoint.exists():
                 print(f"stopped; go on from the latest checkpoint with: {again}", file=sys.stderr)
             raise
+
+
+def _write_profile(run: Run, out: Path) -> None:
+    """profile.md and trace.json; shares of the machine's peak where a compiler can measure it."""
+    profile = run.profile()
+    try:
+        peak = limits.measure(int(config.NUM_THREADS.read() or os.cpu_count() or 1))
+    except RuntimeError:
+        peak = None
+    (out / "profile.md").write_text(layer_table(profile, peak), encoding="utf-8")
+    write_trace(out / "trace.json", profile)
+    print(f"profile of one step: {out / 'profile.md'}, and trace.json for ui.perfetto.dev")
 
 
 def _workers(count: int, engine: str | None) -> Workers:

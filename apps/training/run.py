@@ -18,6 +18,7 @@ import numpy as np
 
 import needle
 from apps.models import build_model, find_model, load_weights
+from apps.profiling import Profile, profile_step
 from needle import nn, optim
 from needle.errors import NeedleError
 
@@ -204,6 +205,20 @@ class Run:
     def _record_reading(self, records: Records) -> None:
         began, training, test = self.reading
         records.read(began, (training, test), (self.samples, len(self.test)))
+
+    def profile(self) -> Profile:
+        """One step of a new model like this one's, on a batch of test images; nothing changes."""
+        state = np.random.get_state()
+        device = needle.device(self.settings.device)
+        channels, classes = self.source.channels, len(self.classes)
+        model = build_model(
+            self.settings.model, in_channels=channels, num_classes=classes, device=device
+        )
+        optimizer = build_optimizer(self.settings, model.parameters())
+        loader = evaluation_loader(self.test, self.settings.batch_size, device)
+        images, labels = next(iter(loader))
+        np.random.set_state(state)
+        return profile_step(model, images, labels, optimizer)
 
     def evaluate(self) -> Evaluation:
         """The latest evaluation of the test split."""

@@ -1,0 +1,56 @@
+"""Arithmetic operations and bytes of one kernel call, from the views it was given.
+
+Operations are those of the definition (a convolution by Winograd does fewer); elementwise work is
+counted as one an element, normalisation as its few passes. Bytes: every view read or written once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from needle.backends.base import View
+
+# The view of the output and of the weight among a kernel's arguments.
+CONVOLUTIONS = {
+    "conv2d": (2, 1),
+    "conv2d_bias": (3, 1),
+    "conv2d_input_grad": (0, 1),
+    "conv2d_weight_grad": (0, 2),
+}
+PASSES = {"batch_norm": 8, "layer_norm": 8, "softmax": 5, "log_softmax": 5, "cross_entropy": 6}
+NO_ARITHMETIC = ("fill", "copy", "upload", "download", "gather", "scatter", "one_hot", "where")
+
+
+def operations(name: str, args: tuple[Any, ...]) -> int:
+    """Additions and multiplications of the kernel ``name``."""
+    if name == "matmul":
+        left, out = args[0], args[2]
+        return 2 * math.prod(out.shape) * left.shape[-1]
+    if name in CONVOLUTIONS:
+        out, weight = (args[i] for i in CONVOLUTIONS[name])
+        return 2 * math.prod(out.shape) * math.prod(weight.shape[:3])
+    if name in NO_ARITHMETIC:
+        return 0
+    largest = max((math.prod(view.shape) for view in views(args)), default=0)
+    known = next((count for kernel, count in PASSES.items() if name.startswith(kernel)), 1)
+    return known * largest
+
+
+def bytes_moved(args: tuple[Any, ...]) -> int:
+    """Of all views among the arguments; an axis of stride 0 is read once."""
+    return sum(
+        view.dtype.itemsize
+        * math.prod(n for n, step in zip(view.shape, view.strides, strict=True) if step)
+        for view in views(args)
+    )
+
+
+def views(args: Any) -> Iterator[View]:
+    """The views among arguments and in lists of them."""
+    for arg in args:
+        if isinstance(arg, View):
+            yield arg
+        elif isinstance(arg, list):
+            yield from views(arg)

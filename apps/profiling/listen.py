@@ -1,0 +1,193 @@
+"""Times the layers and kernels of one training step.
+
+Kernels: the functions of the one Backend instance are shadowed, as needle.capture does, so nothing
+is slower where nothing is profiled. Layers forward: each leaf module's ``forward`` is shadowed on
+the instance. Layers backward: every node of the graph gets a hook that says whose gradient starts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import needle
+from needle import nn
+from needle.backends.base import OPTIONAL, REQUIRED, Backend, provides
+
+from .cost import bytes_moved, operations, views
+
+FORWARD, BACKWARD, STEP = "forward", "backward", "optimizer"
+OTHER = "(between layers)"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One kernel call: seconds since the step began, and what it worked on."""
+
+    kernel: str
+    layer: str
+    phase: str
+    start: float
+    seconds: float
+    operations: int
+    bytes: int
+    shapes: str
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of time that belongs to one layer, Python included."""
+
+    layer: str
+    phase: str
+    start: float
+    seconds: float
+
+
+@dataclass
+class Profile:
+    """What one step did. ``kinds``: layer name -> class and options."""
+
+    kinds: dict[str, str]
+    calls: list[Call] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class Listener:
+    """Whose turn it is, and the list of what happened."""
+
+    def __init__(self, kinds: dict[str, str], backend: Backend) -> None:
+        self.profile, self.backend = Profile(kinds), backend
+        self.layer, self.phase = OTHER, FORWARD
+        self.owners: dict[Any, str] = {}
+        """Nodes of the graph -> the layer that made them, until the backward pass begins."""
+        self.began = self.since = time.perf_counter()
+
+    def turn(self, layer: str, phase: str) -> None:
+        """From now on time belongs to this layer."""
+        if (layer, phase) == (self.layer, self.phase):
+            return
+        now = time.perf_counter()
+        span = Span(self.layer, self.phase, self.since - self.began, now - self.since)
+        self.profile.spans.append(span)
+        self.layer, self.phase, self.since = layer, phase, now
+
+    def kernel(self, name: str) -> Callable[..., Any]:
+        """A stand-in for the backend's function that times it."""
+        function = getattr(self.backend, name)
+
+        def timed(*args: Any, **options: Any) -> Any:
+            start = time.perf_counter()
+            result = function(*args, **options)
+            self.backend.synchronize()
+            seconds = time.perf_counter() - start
+            shapes = " ".join("x".join(map(str, view.shape)) for view in views(args))
+            self.profile.calls.append(
+                Call(
+                    f"{name} {args[0]}" if args and isinstance(args[0], str) else name,
+                    self.layer,
+                    self.phase,
+                    start - self.began,
+                    seconds,
+                    operations(name, args),
+                    bytes_moved(args),
+                    shapes,
+                )
+            )
+            return result
+
+        return timed
+
+    def forward(self, name: str, module: nn.Module) -> Callable[..., Any]:
+        """A stand-in for a leaf module's forward."""
+        function = module.forward
+
+        def timed(*args: Any, **options: Any) -> Any:
+            before = self.layer
+            self.turn(name, FORWARD)
+            result = function(*args, **options)
+            self._own(result, args, name)
+            self.turn(before, FORWARD)
+            return result
+
+        return timed
+
+    def _own(self, result: Any, inputs: tuple[Any, ...], name: str) -> None:
+        """The nodes between a layer's inputs and its result are its."""
+        left = [result]
+        while left:
+            node = left.pop()
+            if any(node is given for given in inputs) or node in self.owners or node.op is None:
+                continue
+            self.owners[node] = name
+            left.extend(node.inputs)
+
+    def watch_backward(self, loss: needle.Tensor) -> None:
+        """Hooks on every node behind ``loss``."""
+        for node in needle.autograd.find_topo_sort([loss]):
+            if node.requires_grad and node.op is not None:
+                node.register_hook(self._announce(self.owners.get(node, OTHER)))
+        self.owners.clear()  # so that values are freed as usual
+
+    def _announce(self, layer: str) -> Callable[[Any], None]:
+        return lambda grad: self.turn(layer, BACKWARD)
+
+
+def profile_step(
+    model: nn.Module,
+    images: needle.Tensor,
+    labels: needle.Tensor,
+    optimizer: needle.optim.Optimizer | None = None,
+    warm_up: int = 1,
+) -> Profile:
+    """Times forward, backward and, if given, the optimiser's step, after ``warm_up`` untimed ones.
+
+    The model is in training mode and changes as in training. images (N, C, H, W), labels (N,).
+    """
+    loss_function = nn.CrossEntropyLoss()
+    for _ in range(warm_up):
+        loss_function(model(images), labels).backward()
+        if optimizer is not None:
+            optimizer.step()
+    leaves = [(name, m) for name, m in model.named_modules() if not list(m.named_children())]
+    kinds = {name: f"{type(m).__name__}({m.extra_repr()})" for name, m in leaves}
+    listener = Listener(kinds, images.device.backend)
+    with _listening(listener, leaves):
+        loss = loss_function(model(images), labels)
+        listener.watch_backward(loss)
+        listener.turn(OTHER, BACKWARD)
+        loss.backward()
+        if optimizer is not None:
+            listener.turn(OTHER, STEP)
+            optimizer.step()
+        listener.turn("", "")
+    listener.profile.seconds = time.perf_counter() - listener.began
+    return listener.profile
+
+
+@contextmanager
+def _listening(listener: Listener, leaves: list[tuple[str, nn.Module]]) -> Iterator[None]:
+    backend = listener.backend
+    names = [*REQUIRED, *(name for name in OPTIONAL if provides(backend, name))]
+    with ExitStack() as stack:
+        for name in names:
+            if name != "allocate":
+                _shadow(stack, backend, name, listener.kernel(name))
+        for name, module in leaves:
+            _shadow(stack, module, "forward", listener.forward(name, module))
+        listener.began = listener.since = time.perf_counter()
+        yield
+
+
+def _shadow(stack: ExitStack, owner: Any, name: str, function: Any) -> None:
+    """``owner.name`` is ``function`` until the stack is left."""
+    before = vars(owner).get(name)
+    vars(owner)[name] = function
+    if before is None:
+        stack.callback(vars(owner).pop, name)
+    else:
+        stack.callback(vars(owner).__setitem__, name, before)
