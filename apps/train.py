@@ -63,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
     add("--data", help=f"{', '.join(sorted(SOURCES))} (default: digits, which needs no download)")
     add("--data-dir", type=Path, help="where the data set's files are (default: data)")
     add("--download", action="store_true", help="fetch the data set if it is not there")
-    add("--device", help="cpu (compiled kernels; the default) or cpu_numpy")
+    add("--device", help="cpu (compiled kernels; the default), cpu_numpy or a backend of yours")
     add("--epochs", type=_positive(int))
     add("--batch-size", type=_positive(int))
     add("--lr", type=_positive(float), help="learning rate (the highest, where it changes)")
@@ -101,8 +101,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the program; returns its exit code."""
+    options = vars(parser().parse_args(arguments))
     try:
-        return train(vars(parser().parse_args(arguments)))
+        return train(dict(options))
     except Interrupted as stop:
         return stop.exit_code
     except KeyboardInterrupt:
@@ -110,6 +111,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
     except (NeedleError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except NotImplementedError as error:  # of a backend that somebody is writing
+        device = options["device"]
+        check = f"python -m needle.testing.conformance {device} shows what is missing"
+        print(f"error: {device}: {error}; {check}", file=sys.stderr)
         return 1
 
 

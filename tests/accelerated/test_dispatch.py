@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(BACKEND == "np", reason="plain NumPy arrays have
 if BACKEND == "nd":
     from needle import backend_ndarray as nd
 
-SAME = list_backend.ListBackend.name
+SAME = list_backend.ListsBackend.name
 
 
 def test_every_optional_kernel_has_its_definition() -> None:

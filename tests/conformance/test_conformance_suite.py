@@ -48,7 +48,7 @@ def test_ten_functions_over_lists_conform_and_all_else_falls_back() -> None:
     states = {row.name: row.state for row in report.rows}
     assert {states[name] for name in backends.base.OPTIONAL} == {"falls back"}
     assert states["matmul"] == states["binary.power"] == "passes"
-    assert isinstance(backends.get("lists"), list_backend.ListBackend)
+    assert isinstance(backends.get("lists"), list_backend.ListsBackend)
 
 
 # ---- backends with one error each: the suite must find it, and there alone ---------------------

@@ -37,7 +37,7 @@ def _train(device: Any) -> tuple[list[float], np.ndarray]:
 
 
 def test_a_small_cnn_trains_on_lists_as_on_numpy() -> None:
-    losses, outputs = _train(needle.device(list_backend.ListBackend.name))
+    losses, outputs = _train(needle.device(list_backend.ListsBackend.name))
     wanted_losses, wanted_outputs = _train(needle.cpu_numpy())
     assert losses == pytest.approx(wanted_losses, rel=1e-4)
     assert losses[-1] < losses[0]
@@ -47,7 +47,7 @@ def test_a_small_cnn_trains_on_lists_as_on_numpy() -> None:
 def test_array_expressions_and_indexing_run_on_lists() -> None:
     from needle import backend_ndarray as nd
 
-    device = needle.device(list_backend.ListBackend.name)
+    device = needle.device(list_backend.ListsBackend.name)
     host = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4)
     a = nd.asarray(host, device=device)
     assert (

@@ -70,6 +70,8 @@ class Backend(ABC):
     """Base class of every device's kernels. Subclass it, write the ten, register it."""
 
     name: str
+    known_failures: Sequence[str] = ()
+    """Rows of the conformance suite that this backend, under construction, may still fail."""
 
     # ---- required: the ten -------------------------------------------------------------------
 

@@ -27,9 +27,9 @@ def run(
     """Checks a backend, given by its registered name or itself.
 
     ``known_failures`` lists the rows (such as ``"binary.power"``) that a backend under construction
-    may still fail; one that passes makes the report not ``ok``, so the list can only shrink.
-    ``only`` restricts the run to rows whose name starts so. UnknownNameError for a known failure
-    that names no row.
+    may still fail, besides those that it lists itself; one that passes makes the report not
+    ``ok``, so the list can only shrink. ``only`` restricts the run to rows whose name starts so.
+    UnknownNameError for a known failure that names no row.
     """
     subject = backends.get(backend) if isinstance(backend, str) else backend
     rows: dict[str, Row] = {}
@@ -42,7 +42,8 @@ def run(
     for name in SERVICE_ROWS:
         if only is None or name.startswith(only):
             rows[name] = check_service(subject, name)
-    known = frozenset(known_failures)
+    own = (name for name in subject.known_failures if only is None or name.startswith(only))
+    known = frozenset([*known_failures, *own])
     for name in known - set(rows):
         raise unknown_name("conformance row", name, rows)
     return Report(subject.name, list(rows.values()), known)

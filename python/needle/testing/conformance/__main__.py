@@ -9,9 +9,11 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from ...errors import NeedleError
-from . import run
+from . import Report, run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,16 +37,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="ROW",
         help="a row that may fail, and must (may be repeated)",
     )
+    parser.add_argument(
+        "--shrink",
+        type=Path,
+        metavar="FILE",
+        help="take the rows that pass off the list of known failures in FILE, one a line",
+    )
     options = parser.parse_args(arguments)
     try:
         for module in options.modules:
             importlib.import_module(module)
         report = run(options.name, options.known, options.only)
-    except (NeedleError, ImportError) as error:
+        if options.shrink:
+            report = shrunk(report, options.shrink)
+    except (NeedleError, ImportError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
     print(report.table())
     return 0 if report.ok else 1
+
+
+def shrunk(report: Report, path: Path) -> Report:
+    """Rewrites the list without the rows that pass; the report without them too."""
+    repaired = set(report.repaired)
+    kept = [name for name in path.read_text(encoding="utf-8").split() if name not in repaired]
+    path.write_text("".join(f"{name}\n" for name in kept), encoding="utf-8")
+    return replace(report, known_failures=report.known_failures - repaired)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ...backends.base import REQUIRED
+
+SHOWN = 8
+"""So many known failures are named in the table."""
+
 PASSES, FALLS_BACK, FAILS = "passes", "falls back", "FAILS"
 
 
@@ -67,6 +72,21 @@ class Report:
                 return row
         raise KeyError(name)
 
+    def progress(self) -> str:
+        """How far each of the ten is, as far as it was run: ``unary 3 of 33``."""
+        parts, done = [], 0
+        for name in REQUIRED:
+            rows = [row for row in self.rows if row.name.split(".")[0] == name]
+            passed = sum(row.state == PASSES for row in rows)
+            done += bool(rows) and passed == len(rows)
+            if rows:
+                parts.append(
+                    f"{name} {passed} of {len(rows)}"
+                    if len(rows) > 1
+                    else (f"{name} {'yes' if passed else 'no'}")
+                )
+        return f"the ten: {done} done ({', '.join(parts)})"
+
     def table(self) -> str:
         """The rows as text, then a line that sums them up."""
         count = dict.fromkeys((PASSES, FALLS_BACK, FAILS), 0)
@@ -74,8 +94,11 @@ class Report:
             count[row.state] += 1
         lines = [f"backend {self.backend}", f"{'function':<24} result", *map(str, self.rows)]
         lines.append("; ".join(f"{n} {state}" for state, n in count.items()))
+        if self.failed:
+            lines.append(self.progress())
         if known := sorted(self.known_failures & set(self.failed)):
-            lines.append(f"known failures: {', '.join(known)}")
+            shown = ", ".join(known[:SHOWN]) + (", ..." if len(known) > SHOWN else "")
+            lines.append(f"known failures: {shown} ({len(known)})")
         if self.repaired:
             lines.append(f"listed as failing but not so: {', '.join(self.repaired)}; unlist them")
         return "\n".join(lines)

@@ -1,0 +1,246 @@
+"""A backend over Python's ``array``: the ten functions and nothing else, one number at a time.
+
+Slow and short. NumPy appears only where arrays come from the host and go back; what Python's
+arithmetic raises is turned into the values that IEEE 754 gives.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from array import array
+from collections.abc import Callable
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from needle.backends import Backend, View
+from needle.backends.base import Operand, Scalar
+from needle.dtypes import DType
+
+CODES = {"bool": "b", "uint8": "B", "int32": "i", "int64": "q", "float32": "f", "float64": "d"}
+
+
+class Buffer(array):
+    """The handle: numbers of one type; array rounds what is stored to float32 by itself."""
+
+    size = property(len)
+
+
+def places(view: View) -> list[int]:
+    """Where in the buffer the view's elements are, in row-major order."""
+    found = [view.offset]
+    for length, stride in zip(view.shape, view.strides):
+        found = [place + i * stride for place in found for i in range(length)]
+    return found
+
+
+def converted(value: Any, dtype: DType) -> Any:
+    """The number in the dtype by C's rules: floats are cut, integers wrap around."""
+    if dtype.kind == "f":
+        return value
+    if dtype.kind == "b":
+        return value != 0
+    bits = 8 * dtype.itemsize
+    low = -(1 << (bits - 1)) if dtype.kind == "i" else 0
+    return (int(value if math.isfinite(value) else 0) - low) % (1 << bits) + low
+
+
+def read(operand: Operand, out: View, dtype: DType) -> list[Any]:
+    """The operand's elements; a Python number, in the dtype, as often as ``out`` needs it."""
+    if isinstance(operand, View):
+        return [operand.handle[place] for place in places(operand)]
+    return [Buffer(CODES[dtype.name], [converted(operand, dtype)])[0]] * math.prod(out.shape)
+
+
+def write(out: View, values: list[Any]) -> None:
+    """Sets the view's elements, in row-major order."""
+    for place, value in zip(places(out), values):
+        out.handle[place] = converted(value, out.dtype)
+
+
+# ---- functions of one number ---------------------------------------------------------------------
+
+POLES = {"atanh": {1.0: inf, -1.0: -inf}, "log1p": {-1.0: -inf}}
+POLES |= {name: {0.0: -inf} for name in ("log", "log2", "log10")}
+
+
+def quiet(name: str) -> Callable[[float], float]:
+    """The function of ``math``, infinite at its poles and where it overflows, NaN elsewhere."""
+    function, poles = getattr(math, name), POLES.get(name, {})
+
+    def call(x: float) -> float:
+        try:
+            return function(x)
+        except OverflowError:
+            return -inf if name == "sinh" and x < 0 else inf
+        except ValueError:
+            return poles.get(x, nan)
+
+    return call
+
+
+def whole(function: Callable[[float], int]) -> Callable[[float], float]:
+    """A rounding that leaves NaN and infinity as they are."""
+    return lambda x: function(x) if math.isfinite(x) else x
+
+
+MATH = "exp expm1 log log1p log2 log10 sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh"
+UNARY: dict[str, Callable[[Any], Any]] = {
+    **{name: quiet(name) for name in [*MATH.split(), "atanh", "erf"]},
+    "floor": whole(math.floor),
+    "ceil": whole(math.ceil),
+    "trunc": whole(int),
+    "round": whole(round),
+    "negative": operator.neg,
+    "abs": abs,
+    "sign": lambda x: x if x != x else (x > 0) - (x < 0),
+    "square": lambda x: x * x,
+    "isnan": math.isnan,
+    "isinf": math.isinf,
+    "isfinite": math.isfinite,
+    "logical_not": operator.not_,
+    "bitwise_invert": operator.invert,
+}
+
+
+# ---- functions of two numbers --------------------------------------------------------------------
+
+
+def divide(x: float, y: float) -> float:
+    if y != 0:
+        return x / y
+    return nan if x == 0 or x != x else math.copysign(inf, x) * math.copysign(1, y)
+
+
+def floor_divide(x: Any, y: Any) -> Any:
+    if y == 0:
+        return divide(x, y) if isinstance(x, float) else 0
+    return x // y
+
+
+def remainder(x: Any, y: Any) -> Any:
+    if y == 0:
+        return nan if isinstance(x, float) else 0
+    return x % y
+
+
+def power(x: Any, y: Any) -> Any:
+    if not isinstance(x, float):
+        return x**y if y >= 0 or x else 0  # a fraction is cut when it is stored
+    negative = math.copysign(1, x) < 0 and y % 2 == 1
+    try:
+        return math.pow(x, y)
+    except OverflowError:
+        return -inf if negative else inf
+    except ValueError:
+        return nan if x else -inf if negative else inf
+
+
+def extreme(pick: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """max or min, where NaN wins."""
+    return lambda x, y: x if x != x else y if y != y else pick(x, y)
+
+
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": divide,
+    "floor_divide": floor_divide,
+    "remainder": remainder,
+    "power": power,
+    "maximum": extreme(max),
+    "minimum": extreme(min),
+    "atan2": math.atan2,
+    "bitwise_and": operator.and_,
+    "bitwise_or": operator.or_,
+    "bitwise_xor": operator.xor,
+    "logical_and": lambda x, y: bool(x) and bool(y),
+    "logical_or": lambda x, y: bool(x) or bool(y),
+    "logical_xor": lambda x, y: bool(x) != bool(y),
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+}
+
+
+def exact_sum(values: list[Any]) -> Any:
+    """The sum, rounded once."""
+    try:
+        return math.fsum(values) if values and isinstance(values[0], float) else sum(values)
+    except (OverflowError, ValueError):  # infinities of both signs, or beyond float64
+        return sum(values)
+
+
+REDUCE: dict[str, Callable[[list[Any]], Any]] = {
+    "sum": exact_sum,
+    "prod": math.prod,
+    "max": lambda values: functools.reduce(BINARY["maximum"], values),
+    "min": lambda values: functools.reduce(BINARY["minimum"], values),
+    "any": any,
+    "all": all,
+}
+
+
+class ListsBackend(Backend):
+    """Device ``lists``."""
+
+    name = "lists"
+    known_failures = Path(__file__).with_name("known_failures.txt").read_text().split()
+
+    def allocate(self, size: int, dtype: DType) -> Buffer:
+        return Buffer(CODES[dtype.name], bytes(size * dtype.itemsize))
+
+    def upload(self, source: np.ndarray, out: View) -> None:
+        write(out, source.ravel().tolist())
+
+    def download(self, a: View) -> np.ndarray:
+        return np.array(read(a, a, a.dtype), a.dtype).reshape(a.shape)
+
+    def fill(self, out: View, value: Scalar) -> None:
+        write(out, [value] * math.prod(out.shape))
+
+    def copy(self, a: View, out: View) -> None:
+        write(out, read(a, out, a.dtype))
+
+    def unary(self, name: str, a: View, out: View) -> None:
+        if name == "bitwise_invert" and a.dtype.kind == "b":
+            name = "logical_not"
+        write(out, list(map(UNARY[name], read(a, out, a.dtype))))
+
+    def binary(self, name: str, a: Operand, b: Operand, out: View) -> None:
+        dtype = a.dtype if isinstance(a, View) else b.dtype
+        write(out, list(map(BINARY[name], read(a, out, dtype), read(b, out, dtype))))
+
+    def where(self, condition: View, a: Operand, b: Operand, out: View) -> None:
+        pick, left, right = (read(each, out, out.dtype) for each in (condition, a, b))
+        write(out, [x if wanted else y for wanted, x, y in zip(pick, left, right)])
+
+    def reduce(self, name: str, a: View, out: View) -> None:
+        # Stride 0 along the reduced axes: where each element of a goes.
+        strides = tuple(0 if n == 1 else s for n, s in zip(out.shape, out.strides))
+        groups: dict[int, list[Any]] = {place: [] for place in places(out)}
+        targets = places(out._replace(shape=a.shape, strides=strides))
+        for place, value in zip(targets, read(a, a, a.dtype)):
+            groups[place].append(value)
+        write(out, [REDUCE[name](values) for values in groups.values()])
+
+    def matmul(self, a: View, b: View, out: View) -> None:
+        (*batch, m, n), k = out.shape, a.shape[-1]
+        left, right = read(a, a, a.dtype), read(b, b, b.dtype)
+        result = []
+        for i in range(math.prod(batch)):
+            columns = [right[i * k * n + j : (i + 1) * k * n : n] for j in range(n)]
+            for start in range(i * m * k, (i + 1) * m * k, k or 1):
+                row = left[start : start + k]
+                result += [sum(map(operator.mul, row, column)) for column in columns]
+            if not k:
+                result += [0] * (m * n)
+        write(out, result)

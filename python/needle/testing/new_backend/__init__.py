@@ -1,0 +1,107 @@
+"""Writes the beginnings of a backend: a package of its own with the ten functions empty.
+
+``write_package(name, kind, folder)``; on the command line ``python -m needle.testing.new_backend
+NAME``. The files are those of ``templates``: ``common`` and one folder a kind. What a function has
+to do is said once, in ``backends.base``, and copied from there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+from ... import backends
+from ...backends.base import REQUIRED, Backend
+from ...errors import NeedleError, unknown_name
+from ..conformance.required import required_cases
+
+__all__ = ["KINDS", "package_files", "write_package"]
+
+TEMPLATES = Path(__file__).parent / "templates"
+KINDS = ("python",)
+COMPILED = """cmake.version = ">=3.24"
+cmake.build-type = "Release"
+build-dir = "build/{wheel_tag}\""""
+BESIDE_THE_TEN = ("export",)
+"""Rows of services that cannot pass before arrays can be made."""
+
+
+def write_package(name: str, kind: str = "python", folder: str | Path | None = None) -> Path:
+    """Writes the package of the device ``name`` into ``folder`` (``needle-NAME``); returns it.
+
+    NeedleError for a name that is taken or no identifier, an unknown kind, a folder with files.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise NeedleError(
+            f"new_backend: a name must be of lower-case letters, digits and _, got {name!r}; "
+            "choose another one"
+        )
+    if name in backends.names():
+        raise NeedleError(f"new_backend: there is a device {name!r} already; choose another name")
+    if kind not in KINDS:
+        raise unknown_name("kind", kind, KINDS)
+    target = Path(f"needle-{name}" if folder is None else folder)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise NeedleError(f"new_backend: {target} must be a new or empty folder; give another one")
+    for path, text in package_files(name, kind).items():
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        (target / path).write_text(text, encoding="utf-8")
+    return target
+
+
+def package_files(name: str, kind: str) -> dict[str, str]:
+    """Every file of the package: path, with forward slashes, and text."""
+    values = {
+        "name": name,
+        "package": f"needle_{name}",
+        "class": "".join(part.capitalize() for part in name.split("_")) + "Backend",
+        "kind": kind,
+        "build_options": "wheel.cmake = false" if kind == "python" else COMPILED,
+        "requirements": "" if kind == "python" else ', "pybind11>=2.13"',
+        "functions": "\n\n".join(_skeletons()),
+        "known_failures": "\n".join(_rows()),
+        **{f"contract:{each}": _contract(each) for each in REQUIRED},
+    }
+    return {
+        path.replace("package/", f"needle_{name}/"): _filled(text, values)
+        for part in ("common", kind)
+        for path, text in _templates(TEMPLATES / part)
+    }
+
+
+def _templates(folder: Path) -> Iterator[tuple[str, str]]:
+    for path in sorted(folder.rglob("*.in")):
+        yield (
+            path.relative_to(folder).as_posix().removesuffix(".in"),
+            path.read_text(encoding="utf-8"),
+        )
+
+
+def _filled(text: str, values: dict[str, str]) -> str:
+    return re.sub(r"@([a-z_:]+)@", lambda found: values[found[1]], text)
+
+
+def _rows() -> list[str]:
+    """The rows of the conformance suite that fail while nothing is written."""
+    return [*dict.fromkeys(case.row for case in required_cases()), *BESIDE_THE_TEN]
+
+
+def _skeletons() -> Iterator[str]:
+    """The ten as methods: signature and contract of the base class, and an exception."""
+    for name in REQUIRED:
+        lines = inspect.getsource(getattr(Backend, name)).rstrip().split("\n")
+        body = [line for line in lines if "@abstractmethod" not in line]
+        yield "\n".join(
+            [*body, f'        raise NotImplementedError("{name}: still to be written")']
+        )
+
+
+def _contract(name: str) -> str:
+    """The base class's docstring as a comment of C++."""
+    text = inspect.getdoc(getattr(Backend, name)) or ""
+    paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
+    lines = [line for part in paragraphs for line in textwrap.wrap(part, 96)]
+    return "\n".join(f"// {line}" for line in lines)

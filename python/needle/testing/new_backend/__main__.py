@@ -1,0 +1,40 @@
+"""``python -m needle.testing.new_backend NAME``: writes the package and says what comes next.
+
+Exit status 2, with one line, where it cannot be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...errors import NeedleError
+from . import KINDS, write_package
+
+NEXT = """{folder}: the beginnings of the device {name}; README.md in it says how to go on:
+  pip install --no-build-isolation --no-deps -e {folder}
+  python -m needle.testing.conformance {name}"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Does what the command line says and returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m needle.testing.new_backend")
+    parser.add_argument("name", help="of the device: lower-case letters, digits and _")
+    parser.add_argument(
+        "--kind", choices=KINDS, default="python", help="language of the kernels (default: python)"
+    )
+    parser.add_argument("--dir", type=Path, help="folder to write (default: needle-NAME)")
+    options = parser.parse_args(arguments)
+    try:
+        folder = write_package(options.name, options.kind, options.dir)
+    except (NeedleError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(NEXT.format(folder=folder, name=options.name))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""A package written by new_backend: found, failing what it lists, passing when filled in."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from needle.backend_selection import BACKEND
+from needle.backends.base import REQUIRED
+from needle.errors import NeedleError, UnknownNameError
+from needle.testing import conformance
+from needle.testing.new_backend import KINDS, package_files, write_package
+from needle.testing.new_backend.__main__ import main
+
+ROOT = Path(__file__).resolve().parents[2]
+LISTS = ROOT / "examples" / "backend_lists"
+OWN_FILES = ("README.md", "needle_lists/backend.py", "needle_lists/known_failures.txt")
+
+
+def entry_point(package: Path, name: str) -> None:
+    """What pip writes beside an installed package, so that PYTHONPATH is enough."""
+    info = package / f"needle_{name}-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: needle-{name}\nVersion: 0.1.0\n")
+    declared = (package / "pyproject.toml").read_text().split("needle.backends", 1)[1]
+    line = next(line for line in declared.splitlines() if "=" in line).replace('"', "")
+    (info / "entry_points.txt").write_text(f"[needle.backends]\n{line}\n")
+
+
+def command(*arguments: str | Path, path: Path) -> subprocess.CompletedProcess[str]:
+    """Runs Python with needle and ``path`` on the path, somewhere else."""
+    places = [str(ROOT / "python"), str(ROOT), str(path)]
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(places), "NEEDLE_BACKEND": "nd"},
+        cwd=path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def judge(path: Path, name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return command("-m", "needle.testing.conformance", name, *arguments, path=path)
+
+
+def borrow_from_numpy(backend: Path) -> None:
+    """Fills the ten in, each by the function of NumPy's backend."""
+    head = backend.read_text().split("    def allocate")[0]
+    head = head.replace(
+        "import DType\n", "import DType\nfrom needle.backends.numpy_backend import NumpyBackend\n"
+    )
+    ten = (f"    {name} = NumpyBackend.{name}\n" for name in REQUIRED)
+    backend.write_text(head + "".join(ten))
+
+
+@pytest.fixture
+def skeleton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The package of a device ``toy``, not installed, as a module."""
+    folder = write_package("toy", "python", tmp_path / "toy")
+    monkeypatch.syspath_prepend(str(folder))
+    for name in [name for name in sys.modules if name.split(".")[0] == "needle_toy"]:
+        monkeypatch.delitem(sys.modules, name)
+    return importlib.import_module("needle_toy")
+
+
+def test_nothing_is_written_so_exactly_the_known_failures_fail(skeleton: Any) -> None:
+    backend = skeleton.load()
+    report = conformance.run(backend)
+    assert report.ok and report.failed and set(report.failed) == set(backend.known_failures)
+    assert "the ten: 0 done (allocate no, " in report.table()
+    assert "unary 0 of 33" in report.table() and "known failures: " in report.table()
+    first = report.row("fill").failures[0]
+    assert "NotImplementedError: " in first and first.endswith("still to be written")
+    assert conformance.run(backend, only="where").ok  # its own list is cut likewise
+
+
+def test_each_function_says_what_it_has_to_do(skeleton: Any) -> None:
+    own = vars(type(skeleton.load()))
+    for name in REQUIRED:
+        assert own[name].__doc__ == getattr(conformance.Backend, name).__doc__, name
+        assert len(own[name].__doc__) > 20
+
+
+def test_filling_in_the_ten_empties_the_list(tmp_path: Path) -> None:
+    """By the command line alone, found through its entry point, as a user does it."""
+    folder = write_package("toy", "python", tmp_path / "toy")
+    entry_point(folder, "toy")
+    failures = folder / "needle_toy" / "known_failures.txt"
+    assert judge(folder, "toy", "--only", "fill").returncode == 0
+
+    borrow_from_numpy(folder / "needle_toy" / "backend.py")
+    done = judge(folder, "toy", "--only", "reduce")
+    assert done.returncode == 1 and "listed as failing but not so: reduce.all" in done.stdout
+    done = judge(folder, "toy", "--only", "reduce", "--shrink", failures)
+    assert done.returncode == 0, done.stdout
+    left = failures.read_text().split()
+    assert "unary.exp" in left and not [name for name in left if name.startswith("reduce")]
+    done = judge(folder, "toy", "--shrink", failures)
+    assert done.returncode == 0 and " 0 FAILS" in done.stdout, done.stdout + done.stderr
+    assert failures.read_text() == ""
+
+
+def test_pip_installs_it(tmp_path: Path) -> None:
+    pytest.importorskip("pip")
+    pytest.importorskip("scikit_build_core", reason="pip needs it to build without isolation")
+    folder, site = write_package("toy", "python", tmp_path / "toy"), tmp_path / "site"
+    options = ["--no-build-isolation", "--no-deps", "--no-index", "--quiet", "--target", site]
+    done = command("-m", "pip", "install", *options, folder, path=tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = judge(site, "toy", "--only", "where")
+    assert done.returncode == 0 and "known failures: where (1)" in done.stdout, done.stdout
+
+
+@pytest.mark.skipif(BACKEND == "np", reason="devices are of needle's own arrays")
+def test_training_on_an_empty_backend_says_what_is_missing(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    folder = write_package("toy", "python", tmp_path / "toy")
+    entry_point(folder, "toy")
+    done = command(ROOT / "apps" / "train.py", "--device", "toy", path=folder)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "error: toy: allocate: still to be written; python -m needle.testing" in done.stderr
+
+
+def test_the_example_is_such_a_package() -> None:
+    for path, text in package_files("lists", "python").items():
+        if path not in OWN_FILES:
+            assert (LISTS / path).read_text() == text, f"{path}: write it anew by package_files"
+        assert (LISTS / path).exists()
+    assert (LISTS / "needle_lists" / "known_failures.txt").read_text() == ""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_placeholder_is_filled(kind: str) -> None:
+    files = package_files("my_gpu", kind)
+    assert {"pyproject.toml", "README.md", "needle_my_gpu/known_failures.txt"} <= set(files)
+    for path, text in files.items():
+        assert "@name@" not in text and "@package@" not in text and "@" not in path, path
+    assert 'my_gpu = "needle_my_gpu:load"' in files["pyproject.toml"]
+
+
+def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, message in (("My-GPU", "must be of lower-case"), ("cpu", "there is a device 'cpu'")):
+        with pytest.raises(NeedleError, match=message):
+            write_package(name, "python", tmp_path / "x")
+    with pytest.raises(UnknownNameError, match="unknown kind 'rust'; known: "):
+        write_package("toy", "rust", tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+    assert main(["toy", "--dir", str(tmp_path / "full")]) == 2
+    assert "must be a new or empty folder" in capsys.readouterr().err
+    assert main(["toy", "--dir", str(tmp_path / "new")]) == 0
+    assert "python -m needle.testing.conformance toy" in capsys.readouterr().out
