@@ -5,6 +5,7 @@
 
 #include <pybind11/numpy.h>
 
+#include <optional>
 #include <string>
 
 #include "data/gather.h"
@@ -16,6 +17,9 @@ namespace py = pybind11;
 
 namespace needle::bindings {
 namespace {
+
+// Words or bytes that are there sooner than another thread that took the GIL would give it back.
+constexpr py::ssize_t kShortCall = 1 << 14;
 
 // ---- philox_words, permute_indices ----
 
@@ -31,7 +35,8 @@ py::array philox_words(const py::object& seed, const py::object& epoch, const py
   const auto rows = static_cast<py::ssize_t>(places.size());
   py::array_t<std::uint32_t> out({rows, static_cast<py::ssize_t>(count)});
   std::uint32_t* words = out.mutable_data();
-  const py::gil_scoped_release released;
+  std::optional<py::gil_scoped_release> released;
+  if (rows * count > kShortCall) released.emplace();
   for (std::size_t i = 0; i < places.size(); ++i) {
     data::philox_words(key, turn, places[i], static_cast<std::uint32_t>(stream), count,
                        words + static_cast<std::int64_t>(i) * count);
@@ -99,7 +104,8 @@ void gather_rows(const py::array& source, const py::object& index, py::array out
   const char* from = static_cast<const char*>(source.data());
   char* to = static_cast<char*>(out.mutable_data());
   const std::int64_t from_stride = source.strides(0), to_stride = out.strides(0);
-  const py::gil_scoped_release released;
+  std::optional<py::gil_scoped_release> released;
+  if (out.nbytes() > kShortCall) released.emplace();
   data::gather_rows(from, from_stride, indices.data(), static_cast<std::int64_t>(indices.size()),
                     to, to_stride, row);
 }

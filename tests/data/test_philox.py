@@ -147,3 +147,11 @@ GOLDEN_LONG = [7435, 990753, 13396, 189873]
 def test_places_outside_are_refused(place):
     with pytest.raises(ValueError, match=r"permutation: positions must be in \[0, 5\)"):
         philox.permutation(np.array([0, place]), 5, 0, 0)
+
+
+@pytest.mark.parametrize("most", [2, 50, 2**63])
+def test_an_order_is_stable_also_where_keys_are_equal(most):
+    keys = np.random.default_rng(0).integers(0, most, 999, dtype=np.uint64)
+    order = philox.stable_order(keys)
+    assert order.dtype == np.int64
+    np.testing.assert_array_equal(order, np.argsort(keys, kind="stable"))

@@ -53,7 +53,7 @@ def test_neither_much_too_large_memory_is_taken_nor_more_than_a_limit_kept():
     many.append(empty((2 * MOST_BYTES,), np.uint8))
     del many
     gc.collect()
-    assert 0 < sum(len(each) for each in recycling._free) <= MOST_BYTES
+    assert 0 < sum(each.size for each in recycling._free) <= MOST_BYTES
 
 
 def test_threads_never_share_memory():

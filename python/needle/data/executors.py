@@ -7,8 +7,7 @@ images. The CPU's is here; another device's module calls ``register_executor``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +17,7 @@ from . import native
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """One run of native steps over n images.
 
     steps: names and constants. parameters: for each step float64 ``(n, k)``. images:

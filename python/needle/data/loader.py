@@ -11,6 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -137,7 +138,7 @@ class DataLoader:
         self._current = progress
         return LoaderIterator(self, progress)
 
-    @property
+    @cached_property
     def owns_batches(self) -> bool:
         """Whether nobody else refers to a batch's arrays, so that Tensors may take their memory.
 

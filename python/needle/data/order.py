@@ -23,7 +23,7 @@ Indices = npt.NDArray[np.int64]
 AHEAD = 4096
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Work:
     """One batch to ask for; ``indices``, or for streams ``count`` of ``shard`` from ``start``.
 

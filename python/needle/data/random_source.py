@@ -125,7 +125,7 @@ def keyed(seed: int, epoch: int, index: int) -> Iterator[Draws]:
 def keyed_permutation(n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
     """A permutation of ``range(n)``, int64 ``(n,)``: a pure function of (seed, epoch, n)."""
     bits = _philox(seed, epoch, 0, ORDER_STREAM).random_raw(n)
-    return np.argsort(bits, kind="stable").astype(np.int64, copy=False)
+    return philox.stable_order(bits)
 
 
 def check_seed(op: str, seed: Any) -> int:

@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,7 @@ RESEED_STREAM = 2**22
 """Where the words come from that seed the global generators of ``random`` and NumPy."""
 
 
-@dataclass(frozen=True)
-class Keys:
+class Keys(NamedTuple):
     """Whose random numbers a run draws: those of ``samples``, int64 ``(n,)``, in this epoch.
 
     seed None: of the global stream. reseed: callables in Python find ``random`` and ``np.random``
@@ -46,7 +45,7 @@ class Keys:
 
     def part(self, rows: slice) -> Keys:
         """Those of some rows."""
-        return replace(self, samples=self.samples[rows])
+        return self._replace(samples=self.samples[rows])
 
     def words(self, stream: int, count: int) -> npt.NDArray[np.uint32]:
         """The first words of a stream for every sample, uint32 ``(n, count)``."""
@@ -95,6 +94,11 @@ class Segment:
     kind: str
     parts: tuple[Part, ...]
     output: ImageSpec | None
+
+    @cached_property
+    def kept(self) -> dict[int, tuple[Integers, Rows]]:
+        """Parameters by the part's place, and the sizes that they are for."""
+        return {}
 
     @cached_property
     def steps(self) -> list[tuple[str, tuple[float, ...]]]:
@@ -184,8 +188,7 @@ def reseed_globals(seed: int, epoch: int, sample: int, stream: int) -> None:
     random.seed(int.from_bytes(words[4:].tobytes(), "little"))
 
 
-@dataclass(frozen=True)
-class _Drawn:
+class _Drawn(NamedTuple):
     """The parameters of one part, and for which images it runs (None: all)."""
 
     part: Part
@@ -204,13 +207,26 @@ class _Drawn:
 def _draw(segment: Segment, sizes: Integers, keys: Keys) -> list[_Drawn]:
     chosen: dict[int, Integers] = {}
     drawn = []
-    for part in segment.parts:
-        mask = _mask(part.choices, sizes, keys, chosen)
-        words = keys.words(part.stream, part.transform.words)
-        rows = part.transform.parameters(words, sizes, part.spec)
-        drawn.append(_Drawn(part, rows, mask, sizes))
+    for place, part in enumerate(segment.parts):
+        mask = _mask(part.choices, sizes, keys, chosen) if part.choices else None
+        drawn.append(_Drawn(part, _rows(segment, place, sizes, keys), mask, sizes))
         sizes = _sizes_after(part, sizes)
     return drawn
+
+
+def _rows(segment: Segment, place: int, sizes: Integers, keys: Keys) -> Rows:
+    """The parameters of a part; those that nothing random goes into are kept for equal batches."""
+    part = segment.parts[place]
+    transform = part.transform
+    count: int = transform.words
+    if count:
+        rows: Rows = transform.parameters(keys.words(part.stream, count), sizes, part.spec)
+        return rows
+    known = segment.kept.get(place)
+    if known is None or known[0] is not sizes:
+        rows = transform.parameters(np.empty((len(sizes), 0), np.uint32), sizes, part.spec)
+        known = segment.kept[place] = sizes, rows
+    return known[1]
 
 
 def _mask(

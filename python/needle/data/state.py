@@ -32,11 +32,16 @@ class Progress:
 
     def done(self, place: int) -> bool:
         """Whether this place is."""
+        if not self.runs:
+            return place < self.low
         return place < self.low or any(start <= place < stop for start, stop in self.runs)
 
     def mark(self, place: int) -> None:
         """This place is done."""
         if self.done(place):
+            return
+        if not self.runs and place == self.low:
+            self.low += 1
             return
         runs = sorted([*self.runs, [place, place + 1]])
         joined = [[0, self.low]]

@@ -20,7 +20,7 @@ AT_ONCE = -(1 << 63)
 """What ``Pipeline.prepare`` calls ``progress`` with where it reads a slice's samples together."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Request:
     """One batch to prepare.
 

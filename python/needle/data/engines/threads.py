@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -26,6 +26,8 @@ from .base import Completed, Engine, Request
 
 Array = npt.NDArray[Any]
 JOIN_SECONDS = 0.5
+SHORT_SECONDS = 2e-3
+"""Of a slice; shorter ones cost more in waiting for the interpreter's lock than they gain."""
 
 
 class _Withdrawn(BaseException):
@@ -65,6 +67,7 @@ class ThreadsEngine(Engine):
         self._done: SimpleQueue[_Job] = SimpleQueue()
         self._queues: list[_Tasks] = []
         self._threads: list[threading.Thread] = []
+        self._sample_seconds: float | None = None
 
     def submit(self, request: Request) -> None:
         """Hands the slices of the batch to the threads, which start with the first request."""
@@ -131,8 +134,10 @@ class ThreadsEngine(Engine):
     def _slices(self, request: Request) -> list[slice]:
         if request.indices is None or not self.pipeline.splits:
             return [slice(None)]
-        count = len(request.indices)
-        size = max(1, -(-count // self.workers))
+        count, parts = len(request.indices), self.workers
+        if self._sample_seconds is not None:
+            parts = min(parts, max(1, int(count * self._sample_seconds / SHORT_SECONDS)))
+        size = max(1, -(-count // parts))
         return [slice(start, min(start + size, count)) for start in range(0, count, size)] or [
             slice(None)
         ]
@@ -148,7 +153,7 @@ class ThreadsEngine(Engine):
             try:
                 with clock.measure("collate"):
                     whole = concatenate([part for part in job.parts if part is not None], job.out)
-                self._learn(whole)
+                self._learn(whole, clock.seconds)
                 return Completed(
                     job.request.serial, whole.batch(), None, whole.samples, clock.seconds
                 )
@@ -156,8 +161,11 @@ class ThreadsEngine(Engine):
                 job.error = error
         return Completed(job.request.serial, error=job.error, seconds=clock.seconds)
 
-    def _learn(self, whole: Slice) -> None:
-        """The first batch shows where the next ones can be written without a copy."""
+    def _learn(self, whole: Slice, seconds: Mapping[str, float]) -> None:
+        """How long a sample takes; where the next batches can be written without a copy."""
+        if whole.samples:
+            now, before = sum(seconds.values()) / whole.samples, self._sample_seconds
+            self._sample_seconds = now if before is None else 0.8 * before + 0.2 * now
         if self._fields is None and self.pipeline.splits and whole.samples:
             self._fields = _fields_of(whole.leaves)
 
