@@ -317,6 +317,11 @@ void colour_image(const Image<T>& in, const Image<T>& out, const float* m) {
 
 // A diagonal matrix, three bytes next to each other.
 void scale_pixels(const Image<Byte>& in, const Image<Byte>& out, const float* m) {
+  if (m[0] == m[5] && m[0] == m[10] && m[3] == m[7] && m[3] == m[11]) {
+    return each_row(in, out, [&](const Row<Byte>& from, const Row<Byte>& to, Index width) {
+      scale_bytes<true>(from.data, to.data, 3 * width, m, m + 3);
+    });
+  }
   float scale[kPattern], offset[kPattern];
   for (Index i = 0; i < kPattern; ++i) {
     scale[i] = m[i % 3 * 5];

@@ -159,6 +159,13 @@ bool is_copy(const Emission& e) {
   return pixels || (e.column_stride == 1 && e.out_column_stride == 1);
 }
 
+// Colours alone, of pixels that lie in out as they do in the source.
+bool is_colour(const Emission& e) {
+  const bool pixels = e.channel_stride == 1 && e.out_channel_stride == 1 &&
+                      e.column_stride == e.channels && e.out_column_stride == e.channels;
+  return pixels && e.stage_count == 1 && e.stages[0].kind == StageKind::kColour;
+}
+
 template <class T, class U>
 void emit_inside(const Emission& e) {
   const T* source = static_cast<const T*>(e.source);
@@ -170,6 +177,13 @@ void emit_inside(const Emission& e) {
       for (Index y = 0; y < e.inside.height(); ++y) {
         copy_row(e, source + y * e.row_stride, out + y * e.out_row_stride, n);
       }
+      return;
+    }
+    if (is_colour(e)) {
+      const Image<T> in{const_cast<T*>(source), e.inside.height(), n, e.channels,
+                        e.row_stride,           e.channels,        1};
+      colour(in, {out, in.height, n, e.channels, e.out_row_stride, e.channels, 1},
+             e.stages[0].numbers);
       return;
     }
   }
