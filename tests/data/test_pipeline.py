@@ -352,7 +352,8 @@ def test_transforms_of_the_main_process_give_the_same(kind, augment):
         assert_same(pipeline.finish(pipeline.prepare(asked).batch(), asked), want)
 
 
-def test_the_main_process_transforms_images_of_many_sizes_and_without_those_left_out():
+@pytest.mark.parametrize("cuts", [(2,), (1, 2, 3)])  # slices of one are even by chance
+def test_the_main_process_transforms_images_of_many_sizes_and_without_those_left_out(cuts):
     class Photos(Damaged):
         def __getitem__(self, index):
             super().__getitem__(index)
@@ -361,7 +362,8 @@ def test_the_main_process_transforms_images_of_many_sizes_and_without_those_left
     chain = [data.RandomFlipHorizontal(), data.Resize((4, 4))]
     pipeline = Pipeline(Photos(), chain, augment="main", on_error="skip")
     asked = request(1, 3, 4, 2)
-    batch = concatenate([pipeline.prepare(asked, rows) for rows in (slice(2), slice(2, 4))])
+    slices = map(slice, (0, *cuts), (*cuts, 4))
+    batch = concatenate([pipeline.prepare(asked, rows) for rows in slices])
     assert_same(
         pipeline.finish(batch.batch(), asked), definition(Photos(), chain, request(1, 4, 2))
     )

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from .. import dtypes
 from ..backend_selection import adopt, default_device
 from ..errors import DTypeError, ShapeError
-from .structure import Slice, columns, describe, one_shape
+from .structure import Slice, Structure, columns, describe, one_shape
 from .structure import rebuild as rebuild
 
 TensorType = Callable[..., Any]
@@ -74,6 +74,9 @@ def collate_slice(
     if not samples:
         raise ShapeError("default_collate: needs at least one sample, got none")
     structure = describe(samples[0])
+    if ragged is not None and structure.kinds[ragged : ragged + 1] == ("array",):
+        kinds = (*structure.kinds[:ragged], "uneven", *structure.kinds[ragged + 1 :])
+        structure = Structure(structure.tree, kinds)
     leaves: list[Any] = []
     placed = []
     for i, column in enumerate(columns(samples, structure, first)):

@@ -39,7 +39,8 @@ class Structure:
     """The containers of a sample or batch; picklable.
 
     tree: ``"leaf"``, or (container, keys or class, subtrees). kinds: for each leaf, in the order
-    in which they are met, "array", "int", "float", "bool" (Python's numbers), "text" or "other".
+    in which they are met, "array", "int", "float", "bool" (Python's numbers), "text", "uneven"
+    (arrays, a list where they differ in shape) or "other".
     """
 
     tree: Any
@@ -105,6 +106,11 @@ def columns(samples: Sequence[Any], structure: Structure, first: int = 0) -> lis
         for column, value in zip(found, _leaves(structure.tree, sample, number)):
             column.append(value)
     return found
+
+
+def count_leaves(tree: Any) -> int:
+    """How many leaves a structure's tree has."""
+    return 1 if tree == LEAF else sum(count_leaves(child) for child in tree[2])
 
 
 def flatten(batch: Any) -> tuple[Structure, list[Any]]:
@@ -191,7 +197,10 @@ def _join(kind: str, leaf: int, parts: Sequence[Slice]) -> Any:
             f"default_collate: a field that starts with the int {first[0]} must hold ints, got "
             f"{', '.join(sorted({piece.dtype.name for piece in pieces}))}; use one kind of number"
         )
-    one_shape([piece.shape[1:] for piece in pieces])
+    shapes = [piece.shape[1:] for piece in pieces]
+    if kind == "uneven" and len(set(shapes)) > 1:  # each slice is even by chance
+        return [row for piece in pieces for row in piece]
+    one_shape(shapes)
     return np.concatenate(pieces)
 
 

@@ -18,7 +18,7 @@ from ..decode_size import decoded_at
 from ..engines import make_engine
 from ..engines.base import Completed, Engine, Request
 from ..pipeline import Pipeline
-from ..structure import columns, describe
+from ..structure import Structure, columns, count_leaves, describe
 from .arena import Arena
 from .cache import SampleCache
 from .planner import Planner
@@ -27,10 +27,10 @@ from .sample import Sample
 from .shared_transforms import build
 from .task import Task
 
-CHUNK_BYTES = 4 << 20
-"""How much is asked of the workers at once, about."""
-MOST_CHUNK = 256
-FIRST_CHUNK = 8
+SLICE_SECONDS = 8e-3
+"""How long a worker should take for its part of a chunk: long beside the asking, short enough that
+the first samples of a batch need not wait for the last ones of the next."""
+MOST_SLICE, FIRST_SLICE = 64, 2
 ROUNDS = 64
 """Draws are made so many at a time, at most."""
 
@@ -60,7 +60,7 @@ class Feed:
         name = "processes" if workers and in_memory_of(dataset) is None else "inline"
         workers = workers if name == "processes" else 0
         self.engine: Engine = make_engine(name, pipeline, workers=workers, prefetch=2)
-        self.inline = name == "inline"
+        self.inline, self.readers = name == "inline", max(1, workers)
         self.planner = Planner(policy, seed=seed)
         self.arena = Arena(budget)
         self.budget = budget
@@ -81,7 +81,7 @@ class Feed:
         self._queue: deque[Sample] = deque()
         self._asked: dict[int, list[Sample]] = {}
         self._tree: Any = None
-        self._mean_bytes = 0.0
+        self._sample_seconds = 0.0
 
     # ---- tasks come, begin epochs and go
 
@@ -171,9 +171,10 @@ class Feed:
             self.engine.submit(Request(serial, self.seed, epoch, indices))
 
     def _chunk(self) -> list[Sample]:
-        size = FIRST_CHUNK
-        if self._mean_bytes:
-            size = max(1, min(MOST_CHUNK, int(CHUNK_BYTES / self._mean_bytes)))
+        size = FIRST_SLICE
+        if self._sample_seconds:
+            size = max(1, min(MOST_SLICE, int(SLICE_SECONDS / self._sample_seconds)))
+        size *= self.readers
         chunk: list[Sample] = []
         while self._queue and len(chunk) < size:
             if self._queue[0].alone and chunk:
@@ -207,41 +208,57 @@ class Feed:
                 return
 
     def _arrived(self, chunk: list[Sample], answer: Completed) -> None:
+        now = sum(answer.seconds.values()) / len(chunk)
+        self._sample_seconds = (
+            0.9 * self._sample_seconds + 0.1 * now if self._sample_seconds else now
+        )
         try:
             leaves = self._leaves(chunk, answer.batch)
+            if all(isinstance(leaf, np.ndarray) for leaf in leaves):
+                self._store(chunk, leaves)
+                return
         except Exception as error:
             for sample in chunk:
                 self._failed(sample, error)
             return
-        for i, sample in enumerate(chunk):
+        for i, sample in enumerate(chunk):  # images of many sizes
             try:
-                self._store(sample, [leaf[i] for leaf in leaves])
+                self._store([sample], [np.asarray(leaf[i])[None] for leaf in leaves])
             except Exception as error:
                 self._failed(sample, error)
 
     def _leaves(self, chunk: list[Sample], batch: Any) -> list[Any]:
         """The columns of a chunk; a first field of images of many sizes is a list."""
         if self._tree is None:
-            self._tree = describe(self.dataset[chunk[0].index])
-        return [column[0] for column in columns([batch], self._tree)]
+            self._tree = describe(self.dataset[chunk[0].index]).tree
+        known = Structure(self._tree, ("array",) * count_leaves(self._tree))
+        return [column[0] for column in columns([batch], known)]
 
-    def _store(self, sample: Sample, rows: list[Any]) -> None:
-        record = record_of(self._tree.tree, [np.asarray(row) for row in rows])
-        if record not in self._numbers:
-            self._numbers[record] = len(self.records)
+    def _store(self, chunk: list[Sample], leaves: list[Any]) -> None:
+        """Puts samples of one kind into blocks; ``leaves`` have them as rows."""
+        record = record_of(self._tree, [leaf[0] for leaf in leaves])
+        number = self._numbers.get(record)
+        if number is None:
+            number = self._numbers[record] = len(self.records)
             self.records.append(record)
-        sample.record, sample.nbytes = self._numbers[record], record.nbytes
-        self._mean_bytes = 0.9 * self._mean_bytes + 0.1 * record.nbytes or record.nbytes
-        held = self._cache.statistics()["held_bytes"]
-        self._cache.limit_bytes = max(self.budget, held + record.nbytes)
+        kept = [self._keep(sample, number, record.nbytes) for sample in chunk]
+        if not all(kept):
+            leaves = [leaf[kept] for leaf in leaves]
+        offsets = np.array([sample.offset for sample, stays in zip(chunk, kept) if stays], np.int64)
+        record.write(self.arena.memory.buffer, offsets, leaves)
+
+    def _keep(self, sample: Sample, record: int, nbytes: int) -> bool:
+        """Gives the sample a block; False where nobody wants it any more and there is no room."""
+        cache = self._cache
+        sample.record, sample.nbytes = record, nbytes
         self._indices[sample.number] = sample.index
-        if not self._cache.put(sample.number, sample, record.nbytes, holders=sample.holders):
-            raise MemoryError("no room for a sample")
-        sample.cached = sample.number in self._cache
-        if sample.cached:  # nobody may want it any more
-            sample.offset = self.arena.allocate(record.nbytes)
-            for view, row in zip(record.views(self.arena.memory.buffer, sample.offset), rows):
-                view[...] = row
+        if not cache.put(sample.number, sample, nbytes, holders=sample.holders):
+            cache.limit_bytes = max(self.budget, self.held_bytes + nbytes)  # what is in use counts
+            cache.put(sample.number, sample, nbytes, holders=sample.holders)
+        sample.cached = sample.number in cache
+        if sample.cached:
+            sample.offset = self.arena.allocate(nbytes)
+        return sample.cached
 
     def _failed(self, sample: Sample, error: BaseException) -> None:
         sample.error = error

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError
-from ..structure import LEAF, Field, Structure
+from ..structure import LEAF, Field, Structure, count_leaves
 from .arena import rounded
 
 Array = npt.NDArray[Any]
@@ -67,6 +67,20 @@ class Record:
             for each, at in zip(self.fields, self.offsets)
         ]
 
+    def write(self, buffer: Any, offsets: npt.NDArray[np.int64], leaves: Sequence[Array]) -> None:
+        """Fills the blocks at ``offsets``; row i of each leaf belongs to sample i."""
+        if not len(offsets):
+            return
+        base = int(offsets.min())
+        rows, off = np.divmod(offsets - base, self.nbytes)
+        if not off.any():
+            for column, leaf in zip(self.columns(buffer, base, int(rows.max()) + 1), leaves):
+                column[rows] = leaf
+            return
+        for i, offset in enumerate(offsets.tolist()):
+            for view, leaf in zip(self.views(buffer, offset), leaves):
+                view[...] = leaf[i]
+
     def as_values(self) -> dict[str, Any]:
         """As JSON can hold it."""
         leaves = [[list(each.row_shape), each.dtype.str] for each in self.fields]
@@ -97,7 +111,7 @@ def read_record(values: Any) -> Record:
         fields = tuple(_read_field(shape, dtype) for shape, dtype in leaves)
     except (TypeError, KeyError, ValueError, IndexError) as error:
         raise DataError(f"GlobalDataLoader: the server sent no record ({error})") from None
-    if len(fields) > MOST_FIELDS or _leaves(tree) != len(fields):
+    if len(fields) > MOST_FIELDS or count_leaves(tree) != len(fields):
         raise DataError(f"GlobalDataLoader: a record of {len(fields)} fields does not fit its tree")
     return Record(tree, fields)
 
@@ -140,10 +154,6 @@ def _tree_of(values: Any, depth: int = 0) -> Any:
             raise ValueError("a dict whose keys do not fit")
         return container, keys, inner
     return container, None, inner
-
-
-def _leaves(tree: Any) -> int:
-    return 1 if tree == LEAF else sum(_leaves(child) for child in tree[2])
 
 
 def _size(each: Field) -> int:
