@@ -248,6 +248,52 @@ def test_what_is_kept_stays() -> None:
             np.testing.assert_array_equal(array.numpy(), value)
 
 
+def test_an_optimiser_steps_in_place_in_a_replay_too() -> None:
+    run = Run("lenet5", OPTIMIZERS["momentum"], captured=True)
+    x, y = batch(8, 1, seed=0)
+    for _ in range(2):
+        run.step(x, y)
+    buffers = [id(p.cached_data._view.handle) for p in run.model.parameters()]
+    kept = next(iter(run.model.parameters())).data
+    before = kept.numpy()
+    run.step(x, y)
+    now = [id(p.cached_data._view.handle) for p in run.model.parameters()]
+    assert now[0] != buffers[0] and now[1:] == buffers[1:]
+    np.testing.assert_array_equal(kept.numpy(), before)
+
+
+def test_assignments_into_arrays_are_replayed() -> None:
+    """Also where source and target are one buffer: then a copy comes first."""
+    device = needle.cpu()
+
+    def step(x: needle.Tensor) -> needle.Tensor:
+        a = x.realize_cached_data() * 2.0
+        a[1:] = a[:-1]
+        a[0] = x.realize_cached_data()[2]
+        return needle.Tensor.make_const(a)
+
+    captured = needle.capture(step)
+    for seed in range(3):
+        x = needle.Tensor(np.random.default_rng(seed).random((4, 3)), device=device)
+        np.testing.assert_array_equal(captured(x).numpy(), step(x).numpy())
+    assert captured.replays == 2
+
+
+def test_tensors_that_come_to_share_a_buffer_are_noticed() -> None:
+    device = needle.cpu()
+    a, b = (needle.Tensor(np.ones(3) * i, device=device, requires_grad=False) for i in (1, 2))
+
+    def step() -> needle.Tensor:
+        return a + b
+
+    captured = needle.capture(step)
+    for _ in range(2):
+        captured()
+    a.data = b
+    with pytest.warns(needle.CaptureWarning, match="several tensors share one buffer"):
+        assert (captured().numpy() == 4).all()
+
+
 def test_gradients_of_the_input_belong_to_each_call() -> None:
     def square(x: Any) -> None:
         (x * x).sum().backward()

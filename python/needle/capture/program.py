@@ -7,8 +7,10 @@ where the host has to do something (``host_steps``). Made by ``recorder``, run b
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from ..autograd import Tensor
@@ -32,6 +34,7 @@ class Slot:
 
     A *temporary* has a buffer of the recording's own; a *fresh* one gets a new buffer at each
     replay, since somebody may keep it; any other is bound to what a place or a host step holds.
+    ``shown``: arrays are made on it too.
     """
 
     number: int
@@ -40,6 +43,7 @@ class Slot:
     offset: int = 0
     own: bool = True
     fresh: bool = False
+    shown: bool = False
     first: int = 0
     last: int = 0
     handle: Any = None
@@ -191,6 +195,7 @@ class Program:
             (part.binds, [(kernel, args) for kernel, _, args in part.calls], part.writes, part.host)
             for part in self.segments
         ]
+        self._done = _last_uses(self.slots, self.segments)
 
     def check(self, leaves: Leaves) -> None:
         """StaleRecordingError if a value that the step may branch on has changed."""
@@ -211,8 +216,11 @@ class Program:
                     slot.release()
 
     def _run(self, leaves: Leaves) -> Any:
-        for bind in self._runs[0][0]:
+        first = self._runs[0][0]
+        for bind in first:
             bind.run(leaves)
+        if len({id(bind.slot.handle) for bind in first}) < len(first):
+            raise StaleRecordingError("two tensors have come to share one buffer")
         allocate = self.backend.allocate
         for slot in self._fresh:
             slot.bind(allocate(slot.size, slot.dtype))
@@ -225,6 +233,8 @@ class Program:
             for place, made in writes:
                 place.put(leaves, made.make() if isinstance(made, Made) else made)
             if host is not None:
+                for slot in self._done[number]:
+                    slot.release()  # so that an optimiser finds that nobody else holds it
                 host.run(leaves, values)
         self.replays += 1
         return self.rebuild(leaves, values)
@@ -248,6 +258,16 @@ def _rebind(binds: Sequence[Bind], leaves: Leaves) -> None:
         raise RuntimeError(
             f"capture: {reason} in the middle of a replay; call the function itself"
         ) from None
+
+
+def _last_uses(slots: list[Slot], segments: list[Segment]) -> list[list[Slot]]:
+    """For each segment the slots from outside that kernels use in it and never again."""
+    done: list[list[Slot]] = [[] for _ in segments]
+    ends = list(accumulate(len(part.calls) for part in segments))
+    for slot in slots:
+        if slot.uses and not slot.own and not slot.shown:
+            done[bisect_left(ends, slot.last)].append(slot)
+    return done
 
 
 def _plan(slots: list[Slot], backend: Backend) -> int:

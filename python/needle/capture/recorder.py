@@ -237,7 +237,7 @@ class Recorder:
         slot = self._slot_of(array._view)
         if slot is None:
             slot = Slot(-1, 0, array.dtype)
-        slot.fresh = slot.own  # somebody may keep it
+        slot.fresh, slot.shown = slot.own, True  # somebody may keep it
         like = array._view._replace(handle=None)
         if not isinstance(value, Tensor):
             return Made(slot, like, array.device)

@@ -472,9 +472,18 @@ def overlap(a: NDArray, b: NDArray) -> bool:
     """Whether the arrays may share memory (also under two handles, as after from_dlpack)."""
     if a._handle is b._handle:
         return True
+    if _has_its_own_memory(a._handle) and _has_its_own_memory(b._handle):
+        return False
     first = a._device.backend.export(a._view)
     second = None if first is None else b._device.backend.export(b._view)
     return second is not None and first is not None and bool(np.may_share_memory(first, second))
+
+
+def _has_its_own_memory(handle: Any) -> bool:
+    """Whether no other handle shows this memory, as far as the handle tells."""
+    if isinstance(handle, np.ndarray):
+        return bool(handle.flags.owndata)
+    return getattr(handle, "borrowed", True) is False
 
 
 def to_numpy(array: NDArray) -> HostArray:

@@ -79,9 +79,9 @@ class _BatchNorm(Module):
         return y
 
     def _mixed(self, running: Tensor, observed: Tensor) -> Tensor:
-        m = self.momentum
-        mixed = running.detach() * (1 - m) + observed.detach() * m
-        return ops.astype(mixed, running.dtype).detach()
+        m, old = self.momentum, running.realize_cached_data()
+        mixed = old * (1 - m) + observed.realize_cached_data() * m
+        return Tensor.make_const(mixed if mixed.dtype == old.dtype else mixed.astype(old.dtype))
 
     def _evaluate(self, x: Tensor, added: Tensor | None) -> Tensor:
         """x * scale + shift: one multiplication and one addition per element."""
