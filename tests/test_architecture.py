@@ -26,7 +26,7 @@ FLOORS = {
     3: ("graph", "replay", "autograd", "derivative", "tensor_methods"),
     4: ("ops",),
     5: ("init", "optim"),
-    6: ("nn", "testing", "io", "draw", "capture"),
+    6: ("nn", "testing", "io", "draw", "capture", "onnx"),
 }
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 DATA_MAY_SEE = {0, 1, 2}

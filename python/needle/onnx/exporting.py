@@ -1,0 +1,372 @@
+"""Models into ONNX: one forward pass is recorded as a graph, and each op becomes a node.
+
+What does not depend on the input (weights in another layout, batch norm's scale and shift) is
+computed now and stored. EXPORTS has a row for each op; one without a row is named, not skipped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray as NumpyArray
+
+from ..autograd import Tensor, Value
+from ..graph import Op, enable_grad, find_topo_sort
+from ..nn import Module
+from ..ops import (
+    arithmetic,
+    convolution,
+    elementwise,
+    indexing,
+    linalg,
+    loss,
+    normalization,
+    pooling,
+    reduction,
+    selection,
+    shape,
+    tuples,
+)
+from ..shapes import normalize_axes, normalize_axis
+from .package import OPSET, OnnxError, onnx_package
+
+Array = NumpyArray[Any]
+IR_VERSION = 8
+"""Of the file's own form: the one that came with OPSET."""
+
+
+def save(model: Module, path: str | os.PathLike[str], example: Any) -> None:
+    """Writes ``model`` in evaluation mode to an ONNX file; see ``export``."""
+    content = export(model, example).SerializeToString()
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.partial")
+    try:
+        partial.write_bytes(content)
+        partial.replace(target)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise OnnxError(f"onnx.save: could not write {path}: {error.strerror}") from error
+
+
+def export(model: Module, example: Any) -> Any:
+    """``model`` in evaluation mode as an ``onnx.ModelProto`` with input "input", output "output".
+
+    example: an input (N, ...) of the shape to expect, as a Tensor or array; any N is taken later.
+    OnnxError names an op that ONNX has no node for, and one whose result depends on values in a
+    way that the graph does not show.
+    """
+    onnx = onnx_package()
+    first = np.asarray(example.numpy() if isinstance(example, Tensor) else example)
+    longer = (first.shape[0] + 1, *first.shape[1:])
+    other = np.random.default_rng(0).standard_normal(longer).astype(first.dtype)
+    graph, again = (_record(model, pixels) for pixels in (first, other))
+    if graph.facts() != again.facts():
+        raise OnnxError(
+            f"onnx.export: the forward pass of {type(model).__name__} must do the same for every "
+            "input and batch size, but it uses values or sizes outside the graph; take that out"
+        )
+    proto = onnx.helper.make_model(
+        graph.proto(type(model).__name__),
+        producer_name="needle",
+        opset_imports=[onnx.helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+    )
+    onnx.checker.check_model(proto, full_check=True)
+    return proto
+
+
+@dataclass
+class Graph:
+    """Nodes and stored values as they are found. ``batch`` is the example's N."""
+
+    batch: int
+    shapes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    dtypes: tuple[Any, Any] = (np.float32, np.float32)
+    nodes: list[tuple[str, list[str], str, dict[str, Any]]] = field(default_factory=list)
+    stored: dict[str, Array] = field(default_factory=dict)
+    names: dict[Any, str] = field(default_factory=dict)
+    parameters: dict[int, str] = field(default_factory=dict)
+
+    def add(self, kind: str, inputs: Sequence[str], **attributes: Any) -> str:
+        """A node; its output's name."""
+        name = f"{kind.lower()}_{len(self.nodes)}"
+        self.nodes.append((kind, list(inputs), name, attributes))
+        return name
+
+    def store(self, value: Any, name: str = "constant") -> str:
+        """A value of the file; its name."""
+        array = np.asarray(value)
+        unique = name if name not in self.stored else f"{name}_{len(self.stored)}"
+        self.stored[unique] = array
+        return unique
+
+    def of(self, value: Any) -> str:
+        """The name of an input of a node: an earlier node's output, or a stored value."""
+        if value not in self.names:
+            self.names[value] = self.store(value.numpy(), self._origin(value))
+        return self.names[value]
+
+    def is_stored(self, value: Any) -> bool:
+        """Whether it does not depend on the model's input."""
+        return value not in self.names or self.names[value] in self.stored
+
+    def like(self, value: Any, number: float) -> str:
+        """A stored number of the value's dtype."""
+        return self.store(np.asarray(number, value.dtype))
+
+    def facts(self) -> list[Any]:
+        """What must not differ from one input to another."""
+        return [self.nodes, [(n, a.dtype, a.shape, a.tobytes()) for n, a in self.stored.items()]]
+
+    def proto(self, name: str) -> Any:
+        """The graph in ONNX's form."""
+        onnx = onnx_package()
+        kinds = [onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)) for dtype in self.dtypes]
+        inputs, outputs = (
+            onnx.helper.make_tensor_value_info(label, kind, [f"{label}_rows", *sizes[1:]])
+            for label, kind, sizes in zip(("input", "output"), kinds, self.shapes, strict=True)
+        )
+        nodes = [
+            onnx.helper.make_node(kind, inputs, [output], name=output, **attributes)
+            for kind, inputs, output, attributes in self.nodes
+        ]
+        stored = [onnx.numpy_helper.from_array(a.copy(), n) for n, a in self.stored.items()]
+        return onnx.helper.make_graph(nodes, name, [inputs], [outputs], stored)
+
+    def _origin(self, value: Value) -> str:
+        """The parameter or buffer that a stored value was made from, else "constant"."""
+        for node in find_topo_sort([value]):
+            if id(node) in self.parameters:
+                return self.parameters[id(node)]
+        return "constant"
+
+
+def _record(model: Module, pixels: Array) -> Graph:
+    """Runs the model and walks what was recorded."""
+    was_training = model.training
+    device = next((p.device for p in model.parameters()), None)
+    x = Tensor(pixels, device=device, dtype=pixels.dtype, requires_grad=True)
+    model.eval()
+    try:
+        with enable_grad():
+            y = model(x)
+    finally:
+        model.train(was_training)
+    graph = Graph(pixels.shape[0], (pixels.shape, tuple(y.shape)), (pixels.dtype, y.dtype))
+    graph.parameters = {id(p): name for name, p in model.named_parameters()}
+    graph.names[x] = "input"
+    moving = {x}
+    for node in find_topo_sort([y]):
+        if node.op is not None and any(source in moving for source in node.inputs):
+            moving.add(node)
+            graph.names[node] = _export(graph, node)
+    if y not in moving:
+        raise OnnxError(f"onnx.export: the output of {type(model).__name__} ignores its input")
+    graph.nodes.append(("Identity", [graph.names[y]], "output", {}))
+    return graph
+
+
+def _export(graph: Graph, node: Any) -> str:
+    rule = EXPORTS.get(type(node.op))
+    if rule is None:
+        shapes = ", ".join(str(getattr(source, "shape", "a tuple")) for source in node.inputs)
+        known = ", ".join(sorted(kind.__name__ for kind in EXPORTS))
+        raise OnnxError(
+            f"onnx.export: there is no ONNX operator for the op {type(node.op).__name__} (of "
+            f"inputs {shapes}); known: {known}. Replace it in the model, or add a row to "
+            "needle.onnx.exporting.EXPORTS"
+        )
+    return rule(graph, node)
+
+
+# ---- a row an op ---------------------------------------------------------------------------------
+
+Rule = Callable[[Graph, Any], str]
+
+
+def _plain(kind: str) -> Rule:
+    """An operator of the same inputs without attributes."""
+    return lambda graph, node: graph.add(kind, [graph.of(source) for source in node.inputs])
+
+
+def _scalar(kind: str, reverse: bool = False) -> Rule:
+    """An op with a number is an operator of two inputs."""
+
+    def rule(graph: Graph, node: Any) -> str:
+        (source,) = node.inputs
+        names = [graph.of(source), graph.like(source, node.op.scalar)]
+        return graph.add(kind, names[::-1] if reverse else names)
+
+    return rule
+
+
+def _conv(graph: Graph, node: Any) -> str:
+    stride, padding, dilation, groups = node.op.geometry
+    return graph.add(
+        "Conv",
+        [graph.of(source) for source in node.inputs],
+        strides=list(stride),
+        pads=[*padding, *padding],
+        dilations=list(dilation),
+        group=groups,
+    )
+
+
+def _pool(kind: str, **more: Any) -> Rule:
+    def rule(graph: Graph, node: Any) -> str:
+        kernel, stride, padding = node.op.windows
+        sizes = {"kernel_shape": list(kernel), "strides": list(stride)}
+        pads = [*padding, *padding]
+        return graph.add(kind, [graph.of(node.inputs[0])], **sizes, pads=pads, **more)
+
+    return rule
+
+
+def _along(kind: str) -> Rule:
+    """One axis, which may count from the end."""
+    return lambda graph, node: graph.add(kind, [graph.of(node.inputs[0])], axis=node.op.axis)
+
+
+def _reduce(kind: str) -> Rule:
+    def rule(graph: Graph, node: Any) -> str:
+        source, ndim = node.inputs[0], len(node.inputs[0].shape)
+        axes = list(normalize_axes(kind, node.op.axes, ndim))
+        keep = int(node.op.keepdims)
+        if kind == "ReduceSum":  # the only one of opset 17 whose axes are an input
+            stored = graph.store(np.array(axes, np.int64))
+            return graph.add(kind, [graph.of(source), stored], keepdims=keep)
+        return graph.add(kind, [graph.of(source)], axes=axes, keepdims=keep)
+
+    return rule
+
+
+def _reshape(graph: Graph, node: Any) -> str:
+    """The batch stays whatever it is: 0 copies the input's first size."""
+    source, sizes = node.inputs[0], list(node.shape)
+    if sizes and sizes[0] == graph.batch == source.shape[0]:
+        sizes[0] = 0
+    elif sizes and 0 not in sizes and source.shape and source.shape[0] == graph.batch:
+        sizes[0] = -1
+    stored = graph.store(np.array(sizes, np.int64))
+    return graph.add("Reshape", [graph.of(source), stored])
+
+
+def _expand(graph: Graph, node: Any) -> str:
+    """A size that the input has already is left to it."""
+    source, sizes = node.inputs[0], list(node.shape)
+    own = [1] * (len(sizes) - len(source.shape)) + list(source.shape)
+    wanted = [1 if mine == size else size for mine, size in zip(own, sizes, strict=True)]
+    return graph.add("Expand", [graph.of(source), graph.store(np.array(wanted, np.int64))])
+
+
+def _transpose(graph: Graph, node: Any) -> str:
+    (source,) = node.inputs
+    order = list(range(len(source.shape)))
+    if isinstance(node.op, shape.Permute):
+        order = [order[axis] for axis in node.op.axes]
+    else:
+        a, b = node.op.axes or (-2, -1)
+        order[a], order[b] = order[b], order[a]
+    return graph.add("Transpose", [graph.of(source)], perm=order)
+
+
+def _concatenate(graph: Graph, node: Any) -> str:
+    """Zeros put behind an input are padding, which suits any batch; else a concatenation."""
+    axis = normalize_axis("concatenate", node.op.axis, len(node.shape))
+    first, *others = node.inputs
+    zeros = all(graph.is_stored(s) and not s.numpy().any() for s in others)
+    if others and zeros and not graph.is_stored(first) and axis:
+        pads = np.zeros(2 * len(node.shape), np.int64)
+        pads[len(node.shape) + axis] = sum(source.shape[axis] for source in others)
+        return graph.add("Pad", [graph.of(first), graph.store(pads)])
+    return graph.add("Concat", [graph.of(source) for source in node.inputs], axis=axis)
+
+
+def _clip(graph: Graph, node: Any) -> str:
+    (source,) = node.inputs
+    limits = ["" if v is None else graph.like(source, v) for v in (node.op.low, node.op.high)]
+    return graph.add("Clip", [graph.of(source), *limits])
+
+
+def _cast(graph: Graph, node: Any) -> str:
+    kind = onnx_package().helper.np_dtype_to_tensor_dtype(np.dtype(node.op.dtype))
+    return graph.add("Cast", [graph.of(node.inputs[0])], to=kind)
+
+
+def _layer_norm(graph: Graph, node: Any) -> str:
+    names = [graph.of(source) for source in node.inputs]
+    return graph.add("LayerNormalization", names, axis=-1, epsilon=node.op.eps)
+
+
+def _item(graph: Graph, node: Any) -> str:
+    """Of a layer norm's three results only the first is a node's output."""
+    (source,) = node.inputs
+    if not isinstance(source.op, normalization.LayerNorm) or node.op.index != 0:
+        raise OnnxError(
+            f"onnx.export: result {node.op.index} of the op {type(source.op).__name__} has no ONNX "
+            "operator; use models in evaluation mode, or replace it"
+        )
+    return graph.names[source]
+
+
+def _gelu(graph: Graph, node: Any) -> str:
+    """x/2 (1 + erf(x/sqrt 2)): its own operator came after opset 17."""
+    (source,) = node.inputs
+    x = graph.of(source)
+    erf = graph.add("Erf", [graph.add("Div", [x, graph.like(source, 2.0**0.5)])])
+    half = graph.add("Mul", [x, graph.like(source, 0.5)])
+    return graph.add("Mul", [half, graph.add("Add", [erf, graph.like(source, 1.0)])])
+
+
+EXPORTS: dict[type[Op], Rule] = {
+    arithmetic.EWiseAdd: _plain("Add"),
+    arithmetic.AddScalar: _scalar("Add"),
+    arithmetic.EWiseMul: _plain("Mul"),
+    arithmetic.MulScalar: _scalar("Mul"),
+    arithmetic.Negate: _plain("Neg"),
+    arithmetic.EWiseDiv: _plain("Div"),
+    arithmetic.DivScalar: _scalar("Div"),
+    arithmetic.EWisePow: _plain("Pow"),
+    arithmetic.PowerScalar: _scalar("Pow"),
+    arithmetic.ScalarPower: _scalar("Pow", reverse=True),
+    convolution.Conv2d: _conv,
+    elementwise.Abs: _plain("Abs"),
+    elementwise.AsType: _cast,
+    elementwise.Cos: _plain("Cos"),
+    elementwise.Erf: _plain("Erf"),
+    elementwise.Exp: _plain("Exp"),
+    elementwise.GELU: _gelu,
+    elementwise.LeakyReLU: lambda graph, node: graph.add(
+        "LeakyRelu", [graph.of(node.inputs[0])], alpha=node.op.negative_slope
+    ),
+    elementwise.Log: _plain("Log"),
+    elementwise.ReLU: _plain("Relu"),
+    elementwise.Sigmoid: _plain("Sigmoid"),
+    elementwise.Sin: _plain("Sin"),
+    elementwise.Sqrt: _plain("Sqrt"),
+    elementwise.Tanh: _plain("Tanh"),
+    indexing.Concatenate: _concatenate,
+    linalg.MatMul: _plain("MatMul"),
+    loss.LogSoftmax: _along("LogSoftmax"),
+    loss.LogSumExp: _reduce("ReduceLogSumExp"),
+    loss.Softmax: _along("Softmax"),
+    normalization.LayerNorm: _layer_norm,
+    pooling.AvgPool2d: _pool("AveragePool", count_include_pad=1),
+    pooling.MaxPool2d: _pool("MaxPool"),
+    reduction.Max: _reduce("ReduceMax"),
+    reduction.Min: _reduce("ReduceMin"),
+    reduction.Summation: _reduce("ReduceSum"),
+    selection.Clip: _clip,
+    selection.Maximum: _plain("Max"),
+    selection.Minimum: _plain("Min"),
+    shape.BroadcastTo: _expand,
+    shape.Permute: _transpose,
+    shape.Reshape: _reshape,
+    shape.Transpose: _transpose,
+    tuples.TupleGetItem: _item,
+}

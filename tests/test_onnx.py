@@ -1,0 +1,261 @@
+"""ONNX: exported models in onnxruntime, imported ones here, onnx's own tests of operators."""
+
+from __future__ import annotations
+
+import unittest
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle
+from apps.models import build_model, find_model
+from needle import nn, ops
+from needle.onnx import NeedleBackend, convert, export, load, save
+from needle.onnx.exporting import EXPORTS
+from needle.onnx.operators import OPERATORS
+from needle.onnx.package import OnnxError
+
+onnx = pytest.importorskip("onnx")
+
+
+def run_elsewhere(proto: Any, x: Any) -> Any:
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(
+        proto.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    return session.run(None, {"input": x})[0]
+
+
+def pixels(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def trained_a_little(name: str, channels: int) -> Any:
+    """A model whose running statistics are not 0 and 1."""
+    np.random.seed(0)
+    model = build_model(name, in_channels=channels, device=needle.cpu())
+    for _, module in model.named_modules():
+        if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
+            mean = pixels(module.dim, seed=module.dim) * 0.1
+            module.running_mean = needle.Tensor(mean, device=needle.cpu(), requires_grad=False)
+            module.running_var = needle.Tensor(
+                1.0 + np.abs(mean), device=needle.cpu(), requires_grad=False
+            )
+    return model.eval()
+
+
+# ---- whole models --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["lenet5", "resnet9", "resnet20", "resnet18_imagenet", "mlp_resnet", "mobilenet"]
+)
+def test_exported_models_run_in_onnxruntime_and_come_back(name: str, tmp_path: Path) -> None:
+    channels = 1 if name in ("lenet5", "mlp_resnet") else 3
+    size = (32, 32) if "imagenet" in name else find_model(name).image_size
+    model = trained_a_little(name, channels)
+    save(model, tmp_path / "model.onnx", pixels(2, channels, *size))
+    x = pixels(5, channels, *size, seed=1)  # another batch size than the example's
+    with needle.no_grad():
+        expected = model(needle.Tensor(x, device=needle.cpu())).numpy()
+        again = load(tmp_path / "model.onnx", needle.cpu())
+        found = again(needle.Tensor(x, device=needle.cpu())).numpy()
+    tolerance = {"rtol": 2e-5, "atol": 2e-5 * np.abs(expected).max()}
+    np.testing.assert_allclose(found, expected, **tolerance)
+    elsewhere = run_elsewhere(onnx.load(tmp_path / "model.onnx"), x)
+    np.testing.assert_allclose(elsewhere, expected, **tolerance)
+
+
+def test_names_of_parameters_survive_and_an_import_can_be_trained() -> None:
+    model = build_model("lenet5", device=needle.cpu())
+    again = convert(export(model, pixels(1, 1, 32, 32)), needle.cpu())
+    names = {f"weights.{name}" for name, _ in model.named_parameters()}
+    assert names <= {name for name, _ in again.named_parameters()}
+    y = again(needle.Tensor(pixels(3, 1, 32, 32), device=needle.cpu()))
+    nn.CrossEntropyLoss()(y, np.arange(3)).backward()
+    for name, p in model.named_parameters():
+        assert again.weights[name].grad is not None, p
+
+
+def test_exporting_leaves_the_model_as_it_was() -> None:
+    model = build_model("resnet9", device=needle.cpu())
+    before = {name: value.numpy().copy() for name, value in model.state_dict().items()}
+    export(model, pixels(2, 3, 32, 32))
+    assert model.training
+    for name, value in model.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), before[name])
+
+
+class Lambda(nn.Module):
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.weight = nn.Parameter(needle.Tensor(pixels(1, 3, 4, 4), device=needle.cpu()))
+
+    def forward(self, x: Any) -> Any:
+        return self.function(x + self.weight * 0.0)
+
+
+CASES: dict[str, Callable[[Any], Any]] = {
+    "arithmetic": lambda x: -((x * 2 + 1 - x / 3) ** 2) / (x * x + 1),
+    "powers": lambda x: 2.0**x + (x * x + 1) ** (x * 0.1) + ops.sqrt(ops.abs(x) + 1),
+    "transcendental": lambda x: ops.exp(x) + ops.sin(x) * ops.cos(x) + ops.log(ops.exp(x) + 1),
+    "activations": lambda x: ops.gelu(x) + ops.leaky_relu(x, 0.2) + x.sigmoid() + x.tanh(),
+    "erf": lambda x: ops.erf(x),
+    "reductions": lambda x: x.sum(axes=(1,)) + ops.max(x, axes=1) - ops.min(x, axes=1),
+    "log of sums": lambda x: ops.logsumexp(x, axes=(2, 3), keepdims=True) + x,
+    "softmax": lambda x: ops.softmax(x, axis=1) + ops.logsoftmax(x, axis=-1),
+    "extrema": lambda x: ops.maximum(x, x * 0.5) - ops.minimum(x, -x) + ops.clip(x, -0.5, None),
+    "axes": lambda x: ops.permute(x, (0, 2, 3, 1)) @ ops.transpose(ops.permute(x, (0, 2, 3, 1))),
+    "shapes": lambda x: ops.reshape(x, (x.shape[0], 48)) + 1,
+    "unequal shapes": lambda x: ops.reshape(x, (x.shape[0] * 3, 16)),
+    "broadcast": lambda x: ops.broadcast_to(x.sum(axes=1, keepdims=True), tuple(x.shape)) * x,
+    "channels": lambda x: ops.concatenate((x, x * 2), axis=1),
+    "pooling": lambda x: ops.avg_pool2d(x, 3, 2, 1) + ops.max_pool2d(x, 3, 2, 1),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ops_as_onnx_nodes(name: str) -> None:
+    model = Lambda(CASES[name])
+    proto = export(model, pixels(2, 3, 4, 4))
+    x = pixels(3, 3, 4, 4, seed=1)
+    expected = model(needle.Tensor(x, device=needle.cpu())).numpy()
+    found = convert(proto, needle.cpu())(needle.Tensor(x, device=needle.cpu())).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(run_elsewhere(proto, x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_every_export_has_been_tried() -> None:
+    """A row of EXPORTS that no test meets could say anything."""
+    tried: set[type] = set()
+    originals = dict(EXPORTS)
+
+    def noted(kind: type, rule: Any) -> Any:
+        def run(graph: Any, node: Any) -> str:
+            tried.add(kind)
+            return rule(graph, node)
+
+        return run
+
+    with pytest.MonkeyPatch.context() as patch:
+        for kind, rule in originals.items():
+            patch.setitem(EXPORTS, kind, noted(kind, rule))
+        for function in CASES.values():
+            export(Lambda(function), pixels(2, 3, 4, 4))
+        export(trained_a_little("resnet20", 3), pixels(2, 3, 8, 8))
+        layers = nn.Sequential(nn.Flatten(), nn.LayerNorm(48, device=needle.cpu()))
+        export(layers, pixels(2, 3, 4, 4))
+        export(Lambda(lambda x: ops.astype(x, "float64")), pixels(2, 3, 4, 4))
+    assert {kind.__name__ for kind in set(originals) - tried} == set()
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+def test_an_op_without_operator_is_named() -> None:
+    with pytest.raises(OnnxError, match=r"no ONNX operator for the op Flip \(of inputs \(2, 3, 4"):
+        export(Lambda(lambda x: ops.flip(x, (3,))), pixels(2, 3, 4, 4))
+
+
+def test_what_the_graph_does_not_show_is_refused() -> None:
+    hidden = Lambda(lambda x: x * float(x.numpy().mean()))
+    with pytest.raises(OnnxError, match="must do the same for every input and batch size"):
+        export(hidden, pixels(2, 3, 4, 4))
+    with pytest.raises(OnnxError, match="must do the same for every input and batch size"):
+        export(Lambda(lambda x: x / x.shape[0]), pixels(2, 3, 4, 4))
+    constant = Lambda(lambda x: needle.Tensor(np.ones((2, 3)), device=needle.cpu()))
+    with pytest.raises(OnnxError, match="ignores its input"):
+        export(constant, pixels(2, 3, 4, 4))
+
+
+def one_node(kind: str, **attributes: Any) -> Any:
+    node = onnx.helper.make_node(kind, ["input"], ["output"], name="the_node", **attributes)
+    ends = [onnx.helper.make_tensor_value_info(n, 1, ["N", 3, 4, 4]) for n in ("input", "output")]
+    graph = onnx.helper.make_graph([node], "g", [ends[0]], [ends[1]])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+
+
+def test_an_operator_that_is_not_known_is_named_with_its_node() -> None:
+    with pytest.raises(OnnxError, match=r"operator Ceil of node 'the_node' \(inputs input\) is no"):
+        convert(one_node("Ceil"))
+    assert not NeedleBackend.is_compatible(one_node("Ceil"))
+    with pytest.raises(OnnxError, match=r"MaxPool \(node 'the_node'\): ceil_mode must be 0, got 1"):
+        NeedleBackend.run_model(
+            one_node("MaxPool", kernel_shape=[2, 2], ceil_mode=1), [pixels(1, 3, 4, 4)]
+        )
+    with pytest.raises(OnnxError, match=r"the model takes 1 inputs \(input\), got 2"):
+        convert(one_node("Relu"))(1, 2)
+
+
+def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    with pytest.raises(OnnxError, match="cannot read .*No such file"):
+        load(path)
+    whole = export(build_model("lenet5", device=needle.cpu()), pixels(1, 1, 32, 32))
+    content = whole.SerializeToString()
+    for damaged in (b"", b"no model", content[:1000]):
+        path.write_bytes(damaged)
+        with pytest.raises(OnnxError, match=r"m\.onnx is no ONNX file|breaks ONNX's own rules"):
+            load(path)
+    stored = whole.graph.initializer[0]
+    stored.data_location = onnx.TensorProto.EXTERNAL
+    entry = stored.external_data.add()
+    entry.key, entry.value = "location", "../../etc/passwd"
+    path.write_bytes(whole.SerializeToString())
+    with pytest.raises(OnnxError, match="lies in another file|breaks ONNX's own rules"):
+        load(path)
+    old = one_node("Relu")
+    old.opset_import[0].version = 9
+    with pytest.raises(OnnxError, match="operators of opset 13 and later are read.*got 9"):
+        convert(old)
+
+
+# ---- onnx's own tests ----------------------------------------------------------------------------
+
+
+def test_single_nodes_and_devices() -> None:
+    node = onnx.helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[1, 1])
+    x, w = pixels(1, 2, 3, 3), pixels(4, 2, 1, 1)
+    (y,) = NeedleBackend.run_node(node, [x, w])
+    np.testing.assert_allclose(y, np.einsum("nchw,oc->nohw", x, w[:, :, 0, 0]), rtol=1e-5)
+    assert NeedleBackend.supports_device("CPU") and not NeedleBackend.supports_device("CUDA")
+
+
+def test_onnxs_own_tests_of_operators_pass_or_are_refused() -> None:
+    """No operator that is known gives another result than ONNX says, and most cases pass."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import onnx.backend.test as onnx_tests
+
+        cases = onnx_tests.BackendTest(NeedleBackend, __name__).test_cases
+        nodes = cases["OnnxBackendNodeModelTest"]
+        passed, wrong = set(), []
+        known = {name.lower() for name in OPERATORS}
+        for name in (n for n in dir(nodes) if n.startswith("test_") and n.endswith("_cpu")):
+            if name.split("_")[1] not in known | {"basic", "reduce", "batchnorm", "layer"}:
+                continue
+            result = unittest.TestResult()
+            nodes(name).run(result)
+            said = "".join(text for _, text in [*result.errors, *result.failures])
+            refused = "OnnxError: " in said or "DTypeError: " in said
+            if said and not refused:
+                wrong.append(f"{name}: {said.splitlines()[-1]}")
+            elif not said and not result.skipped:
+                passed.add(name)
+    assert not wrong
+    wanted_cases = """add_bcast averagepool_2d_same_upper averagepool_2d_pads
+        basic_conv_with_padding batchnorm_epsilon clip concat_2d_axis_1 conv_with_autopad_same
+        conv_with_strides_and_asymmetric_padding div expand_dim_changed flatten_axis2 gather_1
+        gemm_all_attributes globalaveragepool layer_normalization_4d_axis2 logsoftmax_axis_1
+        matmul_4d max_example maxpool_2d_pads maxpool_2d_same_lower mul_bcast pow_bcast_array
+        reduce_log_sum_exp_default_axes_keepdims_example reduce_mean_default_axes_keepdims_example
+        relu reshape_reordered_all_dims shape sigmoid softmax_axis_0 squeeze sub_bcast sum_example
+        transpose_all_permutations_4 unsqueeze_two_axes"""
+    for wanted in wanted_cases.split():
+        assert any(name.startswith(f"test_{wanted}") for name in passed), wanted
+    assert len(passed) >= 250
