@@ -25,7 +25,7 @@ from .structure import first_field, tag_sample
 
 Progress = Callable[[int], None]
 
-GROUP_BYTES = 1 << 22
+GROUP_BYTES = 1 << 23
 """Samples are handed on when the arrays that they begin with have so many bytes: they are still in
 the cache then, and their memory is soon free for those that follow."""
 SHARD_SAMPLES = 2**40

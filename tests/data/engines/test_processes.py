@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import subprocess
 import sys
 import threading
 import time
@@ -442,3 +444,27 @@ def test_closed_engines_say_so() -> None:
     with pytest.raises(ValueError, match="closed"):
         ask(engine, 0, [1])
     assert becomes(lambda: not children())
+
+
+KEPT = """
+import resource
+import numpy as np
+from needle.data.engines import worker
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    images = [np.ones(600_000 + 1000 * i, np.uint8) for i in range(8)]
+    del images
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+worker._keep_memory()
+first, second = faults(), faults()
+assert first > 100 and second < first / 10, (first, second)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's thresholds")
+def test_workers_keep_the_memory_of_decoded_images() -> None:
+    """Pages given back would be cleared again for the next images."""
+    done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -42,6 +42,8 @@ from .ring import Layout, slot_views
 from .travel import unpack
 
 _PR_SET_PDEATHSIG = 1
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+_KEPT_BYTES = 64 << 20
 
 
 class Withdrawn(BaseException):
@@ -73,6 +75,7 @@ class Worker:
             while self.board is None or self.pipeline is None or self.wake < 0:
                 self._receive()
             _one_thread()
+            _keep_memory()
         except Exception as error:
             send_up(self.channel, BROKEN, payload=pack_error(error))
             return
@@ -240,3 +243,15 @@ def _one_thread() -> None:
     native = sys.modules.get("needle.backend_ndarray.ndarray_backend_cpu")
     if native is not None:
         native.set_num_threads(1)
+
+
+def _keep_memory() -> None:
+    """Has glibc keep what decoded images leave: the system would clear every page of it anew.
+
+    These are the thresholds that it comes to by itself once an array of half the size is freed.
+    """
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:  # other C libraries decide otherwise
+            mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES // 2)
+            mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
