@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-QUICK, SOAK = 120, 1500  # seconds
+QUICK, SOAK = 400, 3000  # seconds
 
 
 @pytest.fixture(autouse=True)

@@ -135,7 +135,7 @@ def test_the_status_of_servers(
     with folder() as place:
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
         assert main(["--status"]) == 1 and "no servers" in capsys.readouterr().out
-        with loader(Images(30), task="mine") as task:
+        with loader(Images(30), task="mine", num_workers=0) as task:
             by_index(task)
             assert main(["--status"]) == 0
             shown = capsys.readouterr().out

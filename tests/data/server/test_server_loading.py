@@ -212,7 +212,10 @@ def test_a_loader_starts_the_server_and_the_last_one_ends_it(
     with folder() as place:
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
         before, dataset = Leftovers(), Images(30)
-        with loader(dataset, task="a") as first, loader(Images(30), task="b") as second:
+        with (
+            loader(dataset, task="a", num_workers=1) as first,
+            loader(Images(30), task="b") as second,
+        ):
             assert first.server_status()["pid"] == second.server_status()["pid"]
             for task in (first, second):
                 assert_same(by_index(task), as_data_loader(dataset, 1, 0), range(30))

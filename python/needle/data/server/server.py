@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,7 @@ class Server:
         self.connections: dict[int, Connection] = {}
         self._started = time.monotonic()
         self._had_tasks = False
+        self._past = Counter[str]()  # what feeds that are closed have done
         self._stop, self._stopping = os.pipe()
         os.set_blocking(self._stopping, False)
         try:
@@ -101,9 +103,8 @@ class Server:
         for connection in self.connections.values():
             connection.close()
         self.connections.clear()
-        for feed in self.feeds.values():
-            feed.close()
-        self.feeds.clear()
+        for key in list(self.feeds):
+            self._close_feed(key)
         for fd in (self._stop, self._stopping):
             if fd >= 0:
                 os.close(fd)
@@ -154,11 +155,15 @@ class Server:
         return busy
 
     def _fail(self, key: str, error: NeedleError) -> None:
-        feed = self.feeds.pop(key)
         for connection in self.connections.values():
-            if connection.feed is feed:
+            if connection.feed is self.feeds[key]:
                 connection.refuse(error)
                 connection.leave()
+        self._close_feed(key)
+
+    def _close_feed(self, key: str) -> None:
+        feed = self.feeds.pop(key)
+        self._past.update(reads=feed.reads, delivered=feed.delivered)
         feed.close()
 
     def _tidy(self) -> None:
@@ -170,10 +175,8 @@ class Server:
                 del self.connections[fd]
                 connection.close()
         used = {id(connection.feed) for connection in self.connections.values()}
-        for key, feed in list(self.feeds.items()):
-            if id(feed) not in used:
-                del self.feeds[key]
-                feed.close()
+        for key in [key for key, feed in self.feeds.items() if id(feed) not in used]:
+            self._close_feed(key)
 
     def _is_over(self) -> bool:
         if not self.options.until_last or self.task_names():
@@ -245,8 +248,13 @@ class Server:
                     **feed.statistics(),
                 }
             )
+        totals = {
+            name: self._past[name] + sum(getattr(feed, name) for feed in self.feeds.values())
+            for name in ("reads", "delivered")
+        }
         up = time.monotonic() - self._started
-        return {**self.hello(), "seconds": up, "policy": self.options.policy, "feeds": feeds}
+        about = {"seconds": up, "policy": self.options.policy, "totals": totals}
+        return {**self.hello(), **about, "feeds": feeds}
 
 
 def serve(server: Server) -> None:

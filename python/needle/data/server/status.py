@@ -28,9 +28,10 @@ def status_text(path: Path, status: dict[str, Any] | None) -> str:
     """A server's status in lines of text."""
     if status is None:
         return f"{path}: no server lives here any more"
+    totals = status["totals"]
     lines = [
         f"{path}: {status['dataset']}, {status['length']} samples, process {status['pid']}, "
-        f"up {status['seconds']:.0f} s, policy {status['policy']}"
+        f"up {status['seconds']:.0f} s, policy {status['policy']}; so far {_counts(totals)}"
     ]
     for feed in status["feeds"]:
         lines += _feed_lines(feed)
@@ -38,11 +39,9 @@ def status_text(path: Path, status: dict[str, Any] | None) -> str:
 
 
 def _feed_lines(feed: dict[str, Any]) -> list[str]:
-    delivered, reads = feed["delivered"], feed["reads"]
-    ratio = reads / delivered if delivered else 0.0
     lines = [
-        f"  {feed['what']}: {delivered} samples delivered, {reads} read ({ratio:.3f} for each), "
-        f"{feed['entries']} in {readable_bytes(feed['bytes'])} of memory, "
+        f"  {feed['what']}: {_counts(feed)}, {feed['entries']} in "
+        f"{readable_bytes(feed['bytes'])} of memory, "
         f"{readable_bytes(feed['held_bytes'])} of it in use",
         f"  {'task':<24} {'epoch':>5} {'of it':>6} {'samples/s':>10} {'hits':>6} {'ahead':>6}",
     ]
@@ -53,3 +52,9 @@ def _feed_lines(feed: dict[str, Any]) -> list[str]:
             f"{min(1.0, hits):>6.0%} {task['waiting']:>6}"
         )
     return lines
+
+
+def _counts(done: dict[str, Any]) -> str:
+    delivered, reads = done["delivered"], done["reads"]
+    ratio = reads / delivered if delivered else 0.0
+    return f"{delivered} samples delivered, {reads} read ({ratio:.3f} for each)"

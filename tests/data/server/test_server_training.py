@@ -1,0 +1,62 @@
+"""Two trainings at once through one server learn what each learns alone, from one reading."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from server_checks import ROOT, folder, server_process
+
+from needle.data.server.status import ask_status
+
+PROGRAM = Path(__file__).parent / "training_program.py"
+DATA = Path(os.environ.get("NEEDLE_TEST_DATA", "data"))
+RATES = ("0.003", "0.006")
+
+
+def start(where: str, rate: str, epochs: int, server: str) -> subprocess.Popen[str]:
+    """A training in a process of its own."""
+    paths = {"PYTHONPATH": os.pathsep.join([str(ROOT / "python"), str(ROOT)])}
+    command = [sys.executable, str(PROGRAM), where, rate, str(epochs), server]
+    environment = {**os.environ, **paths, "NEEDLE_NUM_THREADS": "1"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def accuracies(where: str, epochs: int, server: str) -> list[float]:
+    """Of two trainings at once, with different learning rates."""
+    programs = [start(where, rate, epochs, server) for rate in RATES]
+    found = []
+    for program in programs:
+        told, _ = program.communicate()
+        assert program.returncode == 0
+        found.append(float(told))
+    return found
+
+
+def compare(where: str, dataset: str, samples: int, epochs: int, least: float, off: float) -> None:
+    alone = accuracies(where, epochs, "alone")
+    with folder() as place:
+        path = place / "s.sock"
+        with server_process(path, dataset, "--workers", "0") as server:
+            shared = accuracies(where, epochs, str(path))
+            status = ask_status(path)
+            assert status is not None
+            assert status["totals"] == {"reads": samples, "delivered": 2 * epochs * samples}
+            assert server.poll() is None
+    assert min(alone + shared) > least, (alone, shared)
+    for one, other in zip(alone, shared):
+        assert abs(one - other) < off, (alone, shared)
+
+
+def test_two_trainings_on_digits_reach_what_they_reach_alone() -> None:
+    compare("digits", "digits?layout=HWC", 1497, 4, 0.92, 0.05)
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not (DATA / "mnist").is_dir(), reason="needs mnist/ in NEEDLE_TEST_DATA")
+def test_two_trainings_on_mnist_reach_what_they_reach_alone() -> None:
+    name = f"mnist:{DATA}?layout=HWC&dtype=uint8"
+    compare(str(DATA), name, 60_000, 2, 0.98, 0.005)
