@@ -131,12 +131,17 @@ def to_tensors(batch: Any, device: Any = None, owned: bool = False) -> Any:
     """
     if _tensor_type is None:
         return batch
+    place = default_device() if device is None else device
+    return _converted(_tensor_type, batch, place, owned)
+
+
+def _converted(tensor_type: TensorType, batch: Any, device: Any, owned: bool) -> Any:
     if isinstance(batch, np.ndarray):
-        return _to_tensor(_tensor_type, batch, device, owned)
+        return _to_tensor(tensor_type, batch, device, owned)
     if isinstance(batch, Mapping):
-        return {key: to_tensors(value, device, owned) for key, value in batch.items()}
+        return {key: _converted(tensor_type, each, device, owned) for key, each in batch.items()}
     if isinstance(batch, (tuple, list)):
-        return rebuild(batch, [to_tensors(value, device, owned) for value in batch])
+        return rebuild(batch, [_converted(tensor_type, each, device, owned) for each in batch])
     return batch
 
 
@@ -152,7 +157,7 @@ def _to_tensor(tensor_type: TensorType, array: npt.NDArray[Any], device: Any, ow
     if array.dtype.kind not in "biuf":
         return array
     if owned and _constant is not None and array.dtype in _AS_THEY_ARE:
-        shared = adopt(array, default_device() if device is None else device)
+        shared = adopt(array, device)
         if shared is not None:
             return _constant(shared)
     dtype = None if array.dtype.kind == "f" else _tensor_dtype(array.dtype)

@@ -27,7 +27,7 @@ AHEAD = 4096
 class Work:
     """One batch to ask for; ``indices``, or for streams ``count`` of ``shard`` from ``start``.
 
-    valid: bool ``(n,)``, which samples count.
+    valid: bool ``(n,)``, which samples count; None for all.
     """
 
     place: int
@@ -91,10 +91,10 @@ class PlacedOrder(Order):
             set_epoch(self.sampler, epoch)  # another pass over the sampler may have moved it
             indices = np.asarray(self.sampler.positions(first, end), dtype=np.int64)
             validity = getattr(self.sampler, "validity", None)
-            valid = np.ones(len(indices), bool) if validity is None else validity(first, end)
+            valid = None if validity is None else validity(first, end)
             for i in range(min(run, len(self) - place)):
                 rows = slice(i * size, (i + 1) * size)
-                yield Work(place + i, indices[rows], valid[rows])
+                yield Work(place + i, indices[rows], None if valid is None else valid[rows])
 
     def __len__(self) -> int:
         return batch_count(len(self.sampler), self.batch_size, self.drop_last)
