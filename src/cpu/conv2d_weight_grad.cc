@@ -3,7 +3,7 @@
 // takes one block of columns and one range of pixels, copies its part of the patches slice by slice
 // (never all of them) and leaves a partial result; the partial results are added in their order.
 // Ranges depend on the shape alone, so the sum does not depend on the number of threads.
-#include "conv_plane_sums.h"
+#include "conv_window_sums.h"
 #include "core/thread_pool.h"
 #include "depthwise.h"
 #include "kernels.h"
@@ -16,7 +16,6 @@ constexpr Index kColumnBlock = 256;
 constexpr Index kEnoughTasks = 64;
 constexpr Index kSmallestRange = 1024;       // pixels
 constexpr Index kPartialElements = 1 << 22;  // of all partial results together
-constexpr Index kSumCost = 2;                // of a multiply-add with more loads a tile
 
 template <class T>
 struct WeightGradient {
@@ -126,94 +125,89 @@ void group_gradient(const WeightGradient<T>& w, const View& weight_grad, T* to) 
   add_partials(w, partials.as<const T>(), weight_grad, to);
 }
 
-// ---- few channels ------------------------------------------------------------------------------
+// ---- windows -----------------------------------------------------------------------------------
 
-// Whether vectors of pixels cost less than copies of patches.
 template <class T>
-bool planes_are_better(const WeightGradient<T>& w, const PlaneSums<T>& p) {
+double rows_cost(const WeightGradient<T>& w) {
   using B = Blocking<T>;
-  const Index outputs = w.grad.channels, columns = w.columns();
-  const Index by_rows =
-      w.grid.rows * w.grid.columns *
-      (round_up(outputs, B::MR) * round_up(columns, B::NR) + patch_cost(w.x, w.taps, w.tap_count));
-  const Index copies = w.x.channels * p.layout.plane_size + outputs * p.grad_size();
-  const Index by_planes =
-      p.layout.bands *
-      (kSumCost * p.layout.positions() * p.rows() * p.columns() + kPlaneCost * copies);
-  return by_planes < by_rows;
+  const double sums = double(round_up(w.grad.channels, B::MR) * round_up(w.columns(), B::NR));
+  return double(w.grid.size()) * (sums + patch_cost(w.x, w.taps, w.tap_count));
 }
 
 template <class T>
-void planes_gradient(WeightGradient<T>& w, const PlaneSums<T>& p, const View& weight_grad, T* to) {
-  const Index units = p.units(), elements = w.grad.channels * w.columns();
-  const Index enough = ceil_div(kSmallestRange, larger(1, p.layout.positions()));  // units a range
-  Index ranges = smaller(kEnoughTasks, kPartialElements / elements);
-  ranges = larger(1, smaller(ranges, units / enough));
-  w.range = ceil_div(units, ranges);
-  w.ranges = ceil_div(units, w.range);
-  const Scratch offsets(bytes_for<Index>(p.columns()));
-  plane_offsets(p.layout, p.taps, p.tap_count, p.x.channels, offsets.as<Index>());
-  clear(offsets.as<Index>() + p.depth(), p.columns() - p.depth());
-  const Scratch partials(bytes_for<T>(w.ranges * elements));
+void cut_units(WeightGradient<T>& w, const WindowSums<T>& s) {
+  const Index enough = ceil_div(kSmallestRange, s.rows * s.windows.grid.columns);
+  Index ranges = smaller(kEnoughTasks, kPartialElements / larger(1, s.partial_size()));
+  ranges = larger(1, smaller(ranges, s.units() / enough));
+  w.range = ceil_div(s.units(), ranges);
+  w.ranges = ceil_div(s.units(), w.range);
+}
+
+template <class T>
+void windows_gradient(WeightGradient<T>& w, const WindowSums<T>& s, const View& weight_grad,
+                      T* to) {
+  cut_units(w, s);
+  const Index size = s.partial_size(), channels = w.x.channels;
+  const Scratch partials(bytes_for<T>(w.ranges * size));
   parallel_for(w.ranges, 1, [&](Index first, Index last) {
     for (Index task = first; task < last; ++task) {
-      sum_units(p, offsets.as<Index>(), task * w.range, smaller(units, (task + 1) * w.range),
-                partials.as<T>() + task * elements);
+      sum_units(s, task * w.range, smaller(s.units(), (task + 1) * w.range),
+                partials.as<T>() + task * size);
     }
   });
-  add_partials(w, partials.as<const T>(), weight_grad, to);
+  parallel_for(w.columns(), 64, [&](Index begin, Index end) {
+    for (Index column = begin; column < end; ++column) {
+      const Tap& tap = w.taps[column / channels];
+      T* target = to + tap.weight + column % channels * weight_grad.strides[2];
+      T* sums = partials.as<T>() + column * s.filled();
+      for (Index r = 1; r < w.ranges; ++r) {
+        for (Index o = 0; o < s.filled(); ++o) sums[o] += sums[r * size + o];
+      }
+      for (Index o = 0; o < w.grad.channels; ++o) target[o * weight_grad.strides[3]] = sums[o];
+    }
+  });
 }
 
 // ---- depthwise ---------------------------------------------------------------------------------
 
-// One tap, channels [first, first + n): sums of image rows first, then of the rows.
 template <class T>
-void depthwise_tap(const WeightGradient<T>& w, const Tap& tap, Index first, Index n, T* totals) {
-  const Index x_stride = w.x.channel_stride, grad_stride = w.grad.channel_stride;
-  for (Index c = 0; c < n; ++c) totals[c] = T(0);
-  Pixel pixel{0, 0, 0};
-  for (pixel.n = 0; pixel.n < w.grid.images; ++pixel.n) {
-    for (pixel.i = 0; pixel.i < w.grid.rows; ++pixel.i) {
-      T sums[kChannelBlock] = {};
-      for (pixel.j = 0; pixel.j < w.grid.columns; ++pixel.j) {
-        const T* from = source_of(w.x, w.grid, pixel, tap);
-        if (from == nullptr) continue;
-        multiply_add(from + first * x_stride, x_stride,
-                     w.grad.at(pixel.n, pixel.i, pixel.j) + first * grad_stride, grad_stride, n,
-                     sums);
+void depthwise_gradient(WeightGradient<T>& w, const View& weight_grad) {
+  const DepthwiseSums<T> d{w.grad, w.x, w.grid, w.taps, w.tap_count};
+  const Index rows = w.grid.images * w.grid.rows, elements = w.tap_count * w.x.channels;
+  Index ranges = smaller(kEnoughTasks, kPartialElements / larger(1, elements));
+  ranges = larger(1, smaller(ranges, rows / ceil_div(kSmallestRange, larger(1, w.grid.columns))));
+  w.range = larger(1, ceil_div(rows, ranges));
+  w.ranges = larger(1, ceil_div(rows, w.range));
+  const Scratch partials(bytes_for<T>(w.ranges * elements));
+  parallel_for(w.ranges, 1, [&](Index first, Index last) {
+    for (Index task = first; task < last; ++task) {
+      sum_rows(d, task * w.range, smaller(rows, (task + 1) * w.range),
+               partials.as<T>() + task * elements);
+    }
+  });
+  for (Index t = 0; t < w.tap_count; ++t) {
+    T* to = data_of<T>(weight_grad) + w.taps[t].weight;
+    for (Index c = 0; c < w.x.channels; ++c) {
+      T sum = T(0);
+      for (Index r = 0; r < w.ranges; ++r) {
+        sum += partials.as<T>()[r * elements + t * w.x.channels + c];
       }
-      for (Index c = 0; c < n; ++c) totals[c] += sums[c];
+      to[c * weight_grad.strides[3]] = sum;
     }
   }
 }
 
 template <class T>
-void depthwise_gradient(const WeightGradient<T>& w, const View& weight_grad) {
-  const Index channels = w.x.channels, blocks = ceil_div(channels, kChannelBlock);
-  parallel_for(w.tap_count * blocks, 1, [&](Index begin, Index end) {
-    for (Index task = begin; task < end; ++task) {
-      const Tap& tap = w.taps[task / blocks];
-      const Index first = task % blocks * kChannelBlock;
-      const Index n = smaller(kChannelBlock, channels - first);
-      T totals[kChannelBlock];
-      depthwise_tap(w, tap, first, n, totals);
-      T* to = data_of<T>(weight_grad) + tap.weight + first * weight_grad.strides[3];
-      for (Index c = 0; c < n; ++c) to[c * weight_grad.strides[3]] = totals[c];
-    }
-  });
-}
-
-template <class T>
-void one_group(WeightGradient<T>& w, const View& weight_grad, T* to) {
+void one_group(WeightGradient<T>& w, const Conv2dParams& params, const View& weight_grad, T* to) {
   if constexpr (sizeof(T) == 4) {
     if (uses_winograd(w.grad, w.x, w.grid, w.taps, w.tap_count)) {
       return run_winograd_gradient(winograd_gradient(w.grad, w.x, w.grid, w.taps), to,
                                    weight_grad.strides[2], weight_grad.strides[3]);
     }
   }
-  if (w.grid.step.h == 1 && w.grid.step.w == 1 && w.tap_count > 0 && w.grid.size() > 0) {
-    const PlaneSums<T> p = plane_sums(w.grad, w.x, w.grid, w.taps, w.tap_count);
-    if (planes_are_better(w, p)) return planes_gradient(w, p, weight_grad, to);
+  if (w.grid.size() > 0) {
+    const WindowSums<T> sums = window_sums_of(windows_of(w.x, w.grid, weight_grad, params), w.grad);
+    if (window_sums_cost(sums) < rows_cost(w)) return windows_gradient(w, sums, weight_grad, to);
   }
   cut_pixels(w);
   group_gradient(w, weight_grad, to);
@@ -227,14 +221,16 @@ void weight_gradient(const View& grad, const View& x, const View& weight_grad,
   const Grid grid{grad.shape[0], grad.shape[1], grad.shape[2], params.stride};
   WeightGradient<T> all{
       image_of<const T>(grad), image_of<const T>(x), grid, taps.as<Tap>(), count, 0, 0};
-  if (is_depthwise(weight_grad, params.groups)) return depthwise_gradient(all, weight_grad);
+  if (is_depthwise(all.grad, all.x, weight_grad, params.groups))
+    return depthwise_gradient(all, weight_grad);
   const Index inputs = weight_grad.shape[2], outputs = weight_grad.shape[3] / params.groups;
   if (inputs == 0 || outputs == 0) return;
   for (Index g = 0; g < params.groups; ++g) {
     WeightGradient<T> part = all;
     part.grad = all.grad.group(g * outputs, outputs);
     part.x = all.x.group(g * inputs, inputs);
-    one_group(part, weight_grad, data_of<T>(weight_grad) + g * outputs * weight_grad.strides[3]);
+    one_group(part, params, weight_grad,
+              data_of<T>(weight_grad) + g * outputs * weight_grad.strides[3]);
   }
 }
 

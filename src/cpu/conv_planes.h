@@ -3,11 +3,12 @@
 // (i, j) of the grid then is position i * pitch + j, and what it sees through a tap stands at one
 // offset from there, for all pixels. So vectors run over the positions, across the ends of rows;
 // the few positions between two rows are computed and not used. For steps of one pixel alone.
-// Here: the planes, and the product on them (conv2d.cc). conv2d_weight_grad.cc has its own sums.
+// conv2d.cc calls it.
 #pragma once
 
-#include "conv_taps.h"
+#include "conv_windows.h"
 #include "core/thread_pool.h"
+#include "interleave.h"
 
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
@@ -57,18 +58,21 @@ Index plane_room(const PlaneLayout& layout, Index channels) {
   }
 }
 
+// Columns [x, x + n) of row y of image n, each channel's side by side in a plane of `size`.
 template <class T>
-void clear(T* to, Index n) {
-  for (Index e = 0; e < n; ++e) to[e] = T(0);
-}
-
-// Columns [0, n) of a row, `stride` apart in memory, side by side.
-template <class T>
-void copy_columns(const T* from, Index stride, Index n, T* to) {
-  if (stride == 1) {
-    for (Index e = 0; e < n; ++e) to[e] = from[e];
-  } else {
-    for (Index e = 0; e < n; ++e) to[e] = from[e * stride];
+void copy_columns(const Image<const T>& image, Index n, Index y, Index x, Index count, T* to,
+                  Index size) {
+  const T* from = image.at(n, y, x);
+  const Index step = image.column_stride, channels = image.channels;
+  if (image.channel_stride == 1 && 2 * channels >= Blocking<T>::W && step >= channels) {
+    return separate(from, step, channels, count, end_of(image), to, size);
+  }
+  for (Index c = 0; c < channels; ++c, from += image.channel_stride, to += size) {
+    if (step == 1) {
+      for (Index e = 0; e < count; ++e) to[e] = from[e];
+    } else {
+      for (Index e = 0; e < count; ++e) to[e] = from[e * step];
+    }
   }
 }
 
@@ -78,20 +82,18 @@ void copy_planes(const Image<const T>& image, const PlaneLayout& layout, Index n
                  Index rows, T* planes) {
   const Index left = smaller(larger(-layout.dx, 0), layout.pitch);  // columns before the image
   const Index right = larger(left, smaller(image.width - layout.dx, layout.pitch));
-  for (Index c = 0; c < image.channels; ++c) {
-    for (Index i = 0; i < layout.rows + layout.halo; ++i, planes += layout.pitch) {
-      const Index y = row + i + layout.dy;
-      if (i >= rows + layout.halo || y < 0 || y >= image.height || left == right) {
-        clear(planes, layout.pitch);
-        continue;
-      }
-      clear(planes, left);
-      copy_columns<T>(image.at(n, y, layout.dx + left) + c * image.channel_stride,
-                      image.column_stride, right - left, planes + left);
-      clear(planes + right, layout.pitch - right);
+  const Index size = layout.plane_size;
+  for (Index i = 0; i < layout.rows + layout.halo; ++i) {
+    T* const line = planes + i * layout.pitch;
+    const Index y = row + i + layout.dy;
+    const bool seen = i < rows + layout.halo && y >= 0 && y < image.height && left < right;
+    if (seen) copy_columns(image, n, y, layout.dx + left, right - left, line + left, size);
+    for (Index c = 0; c < image.channels; ++c) {
+      clear(line + c * size, seen ? left : layout.pitch);
+      if (seen) clear(line + c * size + right, layout.pitch - right);
     }
   }
-  clear(planes, 2 * Blocking<T>::NR);
+  clear(planes + image.channels * size, 2 * Blocking<T>::NR);
 }
 
 // ---- the product -------------------------------------------------------------------------------
@@ -145,14 +147,20 @@ void pack_plane_weights(const TapProduct<T>& p, Index height, T* packed) {
 
 // Rows of results (one an output channel) into the grid's rows [row, row + rows) of image n.
 template <class T>
-void write_band(const Image<T>& out, const PlaneLayout& layout, Index n, Index row, Index rows,
+void write_band(const TapProduct<T>& p, const PlaneLayout& layout, Index n, Index row, Index rows,
                 const T* results, Index row_size, const T* bias) {
+  const Image<T>& out = p.out;
   for (Index i = 0; i < rows; ++i, results += layout.pitch) {
-    for (Index o = 0; o < out.channels; ++o) {
-      T* to = out.at(n, row + i, 0) + o * out.channel_stride;
-      const T* from = results + o * row_size;
-      const T add = bias != nullptr ? bias[o] : T(0);
-      for (Index j = 0; j < out.width; ++j) to[j * out.column_stride] = from[j] + add;
+    T* to = out.at(n, row + i, 0);
+    if (out.channel_stride == 1 && 2 * out.channels >= Blocking<T>::W) {
+      interleave(results, row_size, bias, p.least, out.channels, out.width, to, out.column_stride);
+      continue;
+    }
+    for (Index o = 0; o < out.channels; ++o, to += out.channel_stride) {
+      for (Index j = 0; j < out.width; ++j) {
+        const T y = results[o * row_size + j] + bias[o];
+        to[j * out.column_stride] = p.least > y ? p.least : y;
+      }
     }
   }
 }
@@ -167,12 +175,17 @@ void run_planes(const TapProduct<T>& p) {
   plane_offsets(layout, p.taps, p.tap_count, p.source.channels, offsets.as<Index>());
   const Scratch weights(bytes_for<T>(round_up(outputs, height) * depth));
   pack_plane_weights(p, height, weights.as<T>());
+  const Index filled = round_up(outputs, Blocking<T>::W);
+  const Scratch bias(bytes_for<T>(filled));
+  for (Index o = 0; o < filled; ++o) {
+    bias.as<T>()[o] = p.bias != nullptr && o < outputs ? p.bias[o] : T(0);
+  }
 
   // An odd number of tiles, or the rows would meet in one set of the cache.
   const Index row_size = round_up(layout.positions(), 2 * NR) + NR;
   parallel_for(p.grid.images * layout.bands, 1, [&](Index first, Index last) {
     const Scratch planes(bytes_for<T>(plane_room<T>(layout, p.source.channels)));
-    const Scratch results(bytes_for<T>(round_up(outputs, height) * row_size));
+    const Scratch results(bytes_for<T>(larger(filled, round_up(outputs, height)) * row_size));
     for (Index task = first; task < last; ++task) {
       const Index n = task / layout.bands, row = task % layout.bands * layout.rows;
       const Index rows = smaller(layout.rows, p.grid.rows - row);
@@ -183,9 +196,25 @@ void run_planes(const TapProduct<T>& p) {
                results.as<T>() + o * row_size + at, row_size);
         }
       }
-      write_band(p.out, layout, n, row, rows, results.as<const T>(), row_size, p.bias);
+      write_band(p, layout, n, row, rows, results.as<const T>(), row_size, bias.as<const T>());
     }
   });
+}
+
+// In multiply-adds at full speed: measured. Of an element into or from a plane, and of tiles of few
+// output channels, whose sums are too few to hide the latency of one.
+constexpr double kPlaneCost = 16;
+constexpr Index kLeastSums = 4;
+
+template <class T>
+double planes_cost(const TapProduct<T>& p) {
+  if (p.grid.step.h != 1 || p.grid.step.w != 1 || p.tap_count == 0) return kNever;
+  const Index outputs = p.out.channels, height = tile_channels<T>(outputs);
+  const PlaneLayout layout = plane_layout(p.grid, p.taps, p.tap_count, p.source.channels);
+  const Index sums = ceil_div(outputs, height) * larger(height, kLeastSums);
+  const Index copied = p.source.channels * layout.plane_size + outputs * layout.positions();
+  return double(p.grid.images * layout.bands) *
+         (double(layout.positions() * sums * p.depth()) + kPlaneCost * double(copied));
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 // at zeros where that lies outside. Images are (N, H, W, C) with any strides.
 #pragma once
 
+#include <limits>
+
 #include "core/kernel_table.h"
 #include "core/scratch.h"
 #include "gemm_pack.h"
@@ -32,6 +34,17 @@ template <class T>
 Image<T> image_of(const View& v) {
   return {data_of<T>(v), v.shape[0],   v.shape[1],   v.shape[2],  v.shape[3],
           v.strides[0],  v.strides[1], v.strides[2], v.strides[3]};
+}
+
+// One beyond the last element in memory, or the first where that is not behind all others.
+template <class T>
+T* end_of(const Image<T>& image) {
+  if (smaller(smaller(image.image_stride, image.row_stride),
+              smaller(image.column_stride, image.channel_stride)) < 0) {
+    return image.data;
+  }
+  return image.at(image.images - 1, image.height - 1, image.width - 1) +
+         (image.channels - 1) * image.channel_stride + 1;
 }
 
 struct Tap {
@@ -138,7 +151,16 @@ void copy_patch(const Image<const T>& image, const Grid& grid, const Pixel& pixe
   }
 }
 
-// out[pixel] = sum over taps and channels of source * weight, plus the bias.
+// What a way costs that cannot be taken.
+constexpr double kNever = 1e300;
+
+// What results are at least where there is no ReLU.
+template <class T>
+constexpr T no_floor() {
+  return -std::numeric_limits<T>::infinity();
+}
+
+// out[pixel] = sum over taps and channels of source * weight, plus the bias; at least `least`.
 template <class T>
 struct TapProduct {
   Image<const T> source;
@@ -149,20 +171,11 @@ struct TapProduct {
   const T* weight;  // element (c, o) of a tap at tap.weight + c * input_stride + o * output_stride
   Index input_stride, output_stride;
   const T* bias = nullptr;  // if any, of each output channel, side by side
+  T least = no_floor<T>();
 
   Index depth() const { return tap_count * source.channels; }
+  bool has_floor() const { return least > no_floor<T>(); }
 };
-
-// What copying a patch, or an element into or from a plane (conv_planes.h), takes as long as, in
-// multiply-adds at full speed: measured, to choose between the two forms of a convolution.
-constexpr Index kRunCost = 200, kElementCost = 24, kPlaneCost = 32;
-
-template <class T>
-Index patch_cost(const Image<const T>& image, const Tap* taps, Index count) {
-  Index runs = 0;
-  for (Index t = 0; t < count; t += is_dense(image) ? taps[t].run : 1) ++runs;
-  return runs * kRunCost + count * image.channels * kElementCost;
-}
 
 // Taps of a kernel as seen from an output pixel.
 [[maybe_unused]] Index forward_taps(const View& weight, const Conv2dParams& params, Tap* taps) {
@@ -178,8 +191,22 @@ Index patch_cost(const Image<const T>& image, const Tap* taps, Index count) {
   return count;
 }
 
-[[maybe_unused]] bool is_depthwise(const View& weight, Index groups) {
-  return weight.shape[2] == 1 && weight.shape[3] == groups;
+// In multiply-adds at full speed, as all costs, by which conv2d chooses between its ways: measured.
+// Of a run of a patch and of an element.
+constexpr double kPatchRunCost = 200, kPatchElementCost = 24;
+
+template <class T>
+double patch_cost(const Image<const T>& image, const Tap* taps, Index count) {
+  Index runs = 0;
+  for (Index t = 0; t < count; t += is_dense(image) ? taps[t].run : 1) ++runs;
+  return kPatchRunCost * double(runs) + kPatchElementCost * double(count * image.channels);
+}
+
+// The same image, to be read.
+template <class T>
+Image<const T> readable(const Image<T>& i) {
+  return {i.data,         i.images,     i.height,        i.width,         i.channels,
+          i.image_stride, i.row_stride, i.column_stride, i.channel_stride};
 }
 
 // Room for `n` elements, at least one.

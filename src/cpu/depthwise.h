@@ -1,6 +1,8 @@
 // Depthwise convolution, one filter a channel: no product of matrices, so vectors of channels are
-// added up tap by tap, for a few neighbouring pixels at once, whose sums stay in registers. Pixels
-// whose windows reach over the edge, and channels that fill no vector, go one by one.
+// added up tap by tap, for a few neighbouring pixels at once, whose sums stay in registers; and its
+// weight gradient, the sums of a few taps over the pixels of a row. Where a number of channels is
+// no multiple of a vector, the last one begins earlier. For channels that are neighbours and fill a
+// vector; others go group by group, as any grouped convolution.
 // conv2d.cc and conv2d_weight_grad.cc call it.
 #pragma once
 
@@ -10,19 +12,30 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-constexpr Index kChannelBlock = 64;  // accumulators of one pass, on the stack
-constexpr int kPixelsAtOnce = 4;
-
-// sums[c] += a[c] * b[c]
 template <class T>
-[[gnu::always_inline]] inline void multiply_add(const T* a, Index a_stride, const T* b,
-                                                Index b_stride, Index n, T* sums) {
-  if (a_stride == 1 && b_stride == 1) {
-    for (Index c = 0; c < n; ++c) sums[c] += a[c] * b[c];
-  } else {
-    for (Index c = 0; c < n; ++c) sums[c] += a[c * a_stride] * b[c * b_stride];
-  }
+bool is_depthwise(const Image<const T>& a, const Image<const T>& b, const View& weight,
+                  Index groups) {
+  return weight.shape[2] == 1 && weight.shape[3] == groups && groups >= Blocking<T>::W &&
+         a.channel_stride == 1 && b.channel_stride == 1;
 }
+
+// The pixels [*first, *last) of a grid's row whose columns j * step + dx lie in the image.
+template <class T>
+void seen_columns(const Image<const T>& image, const Grid& grid, Index dx, Index* first,
+                  Index* last) {
+  const Index step = grid.step.w;
+  *first = smaller(grid.columns, ceil_div(larger(0, -dx), step));
+  *last = dx < image.width ? smaller(grid.columns, ceil_div(image.width - dx, step)) : 0;
+  *last = larger(*first, *last);
+}
+
+template <class T>
+bool sees_row(const Image<const T>& image, const Grid& grid, Index row, const Tap& tap) {
+  const Index y = row * grid.step.h + tap.dy;
+  return y >= 0 && y < image.height;
+}
+
+// ---- the convolution, and its input gradient ---------------------------------------------------
 
 template <class T>
 struct Depthwise {
@@ -31,117 +44,225 @@ struct Depthwise {
   Grid grid;
   const Tap* taps;
   Index tap_count;
-  const T* weight;  // (taps, channels)
-  const T* bias;    // or null
+  const T *weight, *bias;  // (taps, channels); (channels)
+  T least;
 };
 
-// Channels from `first` on of one pixel.
+// A tap that some pixels see: where, and its filters.
 template <class T>
-void depthwise_pixel(const Depthwise<T>& d, const Pixel& pixel, Index first) {
-  T* to = d.out.at(pixel.n, pixel.i, pixel.j);
-  for (; first < d.out.channels; first += kChannelBlock) {
-    const Index n = smaller(kChannelBlock, d.out.channels - first);
-    T sums[kChannelBlock] = {};
-    for (Index c = 0; c < n && d.bias != nullptr; ++c) sums[c] = d.bias[first + c];
-    for (Index t = 0; t < d.tap_count; ++t) {
-      const T* from = source_of(d.source, d.grid, pixel, d.taps[t]);
-      if (from == nullptr) continue;
-      multiply_add(from + first * d.source.channel_stride, d.source.channel_stride,
-                   d.weight + t * d.out.channels + first, 1, n, sums);
-    }
-    for (Index c = 0; c < n; ++c) to[(first + c) * d.out.channel_stride] = sums[c];
-  }
-}
+struct SeenTap {
+  Index offset;
+  const T* filters;
+};
 
-// P neighbouring pixels, `step` apart in the source, one vector of channels; taps at offsets[t].
+constexpr int kPixelsAtOnce = 4;
+
+// P pixels, `step` apart in the source, one vector of channels from c on.
 template <class T, int P>
-[[gnu::always_inline]] inline void depthwise_vector(Index taps, const T* from, const Index* offsets,
-                                                    Index step, const T* weight, Index channels,
-                                                    const Vector<T>& bias, T* to, Index to_step) {
+[[gnu::always_inline]] inline void depthwise_vector(const Depthwise<T>& d, const SeenTap<T>* taps,
+                                                    Index count, Index c, const T* from, Index step,
+                                                    T* to) {
   Vector<T> sums[P];
 #pragma GCC unroll 4
-  for (int p = 0; p < P; ++p) sums[p] = bias;
-  for (Index t = 0; t < taps; ++t, weight += channels) {
-    const Vector<T> filter = load(weight);
-    const T* seen = from + offsets[t];
+  for (int p = 0; p < P; ++p) sums[p] = load(d.bias + c);
+  for (Index t = 0; t < count; ++t) {
+    const Vector<T> filter = load(taps[t].filters + c);
+    const T* seen = from + taps[t].offset + c;
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) sums[p] += filter * load(seen + p * step);
   }
+  const Vector<T> floor = Vector<T>{} + d.least;
 #pragma GCC unroll 4
-  for (int p = 0; p < P; ++p) store<T>(to + p * to_step, sums[p]);
+  for (int p = 0; p < P; ++p) {
+    store<T>(to + c + p * d.out.column_stride, floor > sums[p] ? floor : sums[p]);
+  }
 }
 
-// P pixels of a row from `first` on, which see no edge; whole vectors of channels, one after the
-// other as they lie in memory.
+// P pixels of a row from `first` on, which all see the taps.
 template <class T, int P>
 [[gnu::noinline]] void depthwise_pixels(const Depthwise<T>& d, const Pixel& row, Index first,
-                                        const Index* offsets) {
-  const Index step = d.grid.step.w * d.source.column_stride, channels = d.out.channels;
+                                        const SeenTap<T>* taps, Index count) {
+  constexpr Index W = Blocking<T>::W;
+  const Index step = d.grid.step.w * d.source.column_stride;
   const T* from = d.source.at(row.n, row.i * d.grid.step.h, first * d.grid.step.w);
   T* to = d.out.at(row.n, row.i, first);
-  for (Index c = 0; c + Blocking<T>::W <= channels; c += Blocking<T>::W) {
-    const Vector<T> bias = d.bias != nullptr ? load(d.bias + c) : Vector<T>{};
-    depthwise_vector<T, P>(d.tap_count, from + c, offsets, step, d.weight + c, channels, bias,
-                           to + c, d.out.column_stride);
+  for (Index c = 0; c < d.out.channels; c += W) {
+    depthwise_vector<T, P>(d, taps, count, smaller(c, d.out.channels - W), from, step, to);
   }
 }
 
+// The taps that pixel j of the row sees; of any pixel if j is negative.
 template <class T>
-void depthwise_run(const Depthwise<T>& d, const Pixel& row, Index first, Index last,
-                   const Index* offsets) {
-  for (; first + kPixelsAtOnce <= last; first += kPixelsAtOnce) {
-    depthwise_pixels<T, kPixelsAtOnce>(d, row, first, offsets);
-  }
-  for (; first < last; ++first) depthwise_pixels<T, 1>(d, row, first, offsets);
-}
-
-// The pixels [*first, *last) of a row whose taps all see the image.
-template <class T>
-void inner_pixels(const Depthwise<T>& d, Index row, Index* first, Index* last) {
-  *first = 0, *last = d.grid.columns;
+Index seen_taps(const Depthwise<T>& d, Index row, Index j, SeenTap<T>* seen) {
+  Index count = 0;
   for (Index t = 0; t < d.tap_count; ++t) {
-    const Index y = row * d.grid.step.h + d.taps[t].dy, dx = d.taps[t].dx, step = d.grid.step.w;
-    if (y < 0 || y >= d.source.height) *last = 0;
-    *first = larger(*first, ceil_div(larger(0, -dx), step));
-    *last = smaller(*last, dx < d.source.width ? ceil_div(d.source.width - dx, step) : 0);
+    const Tap& tap = d.taps[t];
+    const Index x = j * d.grid.step.w + tap.dx;
+    if (!sees_row(d.source, d.grid, row, tap)) continue;
+    if (j >= 0 && (x < 0 || x >= d.source.width)) continue;
+    seen[count++] = {tap.dy * d.source.row_stride + tap.dx * d.source.column_stride,
+                     d.weight + t * d.out.channels};
   }
-  *first = smaller(*first, d.grid.columns);
-  *last = larger(*first, *last);
+  return count;
 }
 
 template <class T>
-void depthwise_row(const Depthwise<T>& d, Pixel pixel, const Index* offsets) {
-  const bool vectors = d.source.channel_stride == 1 && d.out.channel_stride == 1;
-  const Index rest = vectors ? d.out.channels / Blocking<T>::W * Blocking<T>::W : 0;
-  Index first = 0, last = 0;
-  inner_pixels(d, pixel.i, &first, &last);
-  if (rest > 0) depthwise_run(d, pixel, first, last, offsets);
-  for (pixel.j = 0; pixel.j < d.grid.columns; ++pixel.j) {
-    const bool inner = pixel.j >= first && pixel.j < last;
-    if (!inner || rest < d.out.channels) depthwise_pixel(d, pixel, inner ? rest : 0);
+void depthwise_row(const Depthwise<T>& d, const Pixel& row, SeenTap<T>* taps) {
+  Index first = 0, last = d.grid.columns;  // the pixels that see as many taps as any
+  for (Index t = 0; t < d.tap_count; ++t) {
+    Index from = 0, to = 0;
+    seen_columns(d.source, d.grid, d.taps[t].dx, &from, &to);
+    first = larger(first, from), last = smaller(last, to);
+  }
+  Index j = 0;
+  for (; j < smaller(first, d.grid.columns); ++j) {
+    depthwise_pixels<T, 1>(d, row, j, taps, seen_taps(d, row.i, j, taps));
+  }
+  const Index count = seen_taps(d, row.i, -1, taps);
+  for (; j + kPixelsAtOnce <= last; j += kPixelsAtOnce) {
+    depthwise_pixels<T, kPixelsAtOnce>(d, row, j, taps, count);
+  }
+  for (; j < last; ++j) depthwise_pixels<T, 1>(d, row, j, taps, count);
+  for (; j < d.grid.columns; ++j) {
+    depthwise_pixels<T, 1>(d, row, j, taps, seen_taps(d, row.i, j, taps));
   }
 }
 
 // bias: one value a channel, side by side, or null.
 template <class T>
 void depthwise(const Image<const T>& source, const Image<T>& out, const Grid& grid, const Tap* taps,
-               Index tap_count, const View& weight, const T* bias) {
+               Index tap_count, const View& weight, const T* bias, T least) {
   if (grid.size() == 0) return;
-  const Scratch filters(bytes_for<T>(tap_count * out.channels));
-  const Scratch offsets(bytes_for<Index>(tap_count));
+  const Index channels = out.channels;
+  const Scratch filters(bytes_for<T>(tap_count * channels)), biases(bytes_for<T>(channels));
+  for (Index c = 0; c < channels; ++c) biases.as<T>()[c] = bias != nullptr ? bias[c] : T(0);
   for (Index t = 0; t < tap_count; ++t) {
     const T* from = data_of<const T>(weight) + taps[t].weight;
-    offsets.as<Index>()[t] = taps[t].dy * source.row_stride + taps[t].dx * source.column_stride;
-    for (Index c = 0; c < out.channels; ++c) {
-      filters.as<T>()[t * out.channels + c] = from[c * weight.strides[3]];
+    for (Index c = 0; c < channels; ++c) {
+      filters.as<T>()[t * channels + c] = from[c * weight.strides[3]];
     }
   }
-  const Depthwise<T> d{source, out, grid, taps, tap_count, filters.as<const T>(), bias};
-  parallel_for(grid.images * grid.rows, 2, [&](Index begin, Index end) {
+  const Depthwise<T> d{source,         out,  grid, taps, tap_count, filters.as<const T>(),
+                       biases.as<T>(), least};
+  parallel_for(grid.images * grid.rows, 4, [&](Index begin, Index end) {
+    const Scratch seen(bytes_for<SeenTap<T>>(tap_count));
     for (Index row = begin; row < end; ++row) {
-      depthwise_row(d, {row / grid.rows, row % grid.rows, 0}, offsets.as<const Index>());
+      depthwise_row(d, {row / grid.rows, row % grid.rows, 0}, seen.as<SeenTap<T>>());
     }
   });
+}
+
+// ---- the weight gradient -----------------------------------------------------------------------
+
+template <class T>
+struct DepthwiseSums {
+  Image<const T> grad, x;
+  Grid grid;
+  const Tap* taps;
+  Index tap_count;
+};
+
+constexpr int kTapsAtOnce = 4;
+
+// sums[t] += over n pixels: what K taps see times the gradient; V vectors of channels, of the last
+// one the lanes from `skip` on.
+template <class T, int K, int V>
+[[gnu::always_inline]] inline void tap_sums(Index n, const T* const* x, Index x_step, const T* grad,
+                                            Index grad_step, Index skip, T* const* sums) {
+  constexpr Index W = Blocking<T>::W;
+  T counted[W];
+  for (Index e = 0; e < W; ++e) counted[e] = T(e >= skip ? 1 : 0);
+  const auto real = load(counted) > Vector<T>{};
+  const T* seen[K];
+  Vector<T> acc[K][V] = {};
+#pragma GCC unroll 4
+  for (int k = 0; k < K; ++k) seen[k] = x[k];
+  Index at = 0;
+  for (Index j = 0; j < n; ++j, grad += grad_step, at += x_step) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) {
+      Vector<T> g = load(grad + v * W);
+      if (v == V - 1) g = real ? g : Vector<T>{};
+#pragma GCC unroll 4
+      for (int k = 0; k < K; ++k) acc[k][v] += g * load(seen[k] + at + v * W);
+    }
+  }
+#pragma GCC unroll 4
+  for (int k = 0; k < K; ++k) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) store<T>(sums[k] + v * W, load(sums[k] + v * W) + acc[k][v]);
+  }
+}
+
+// K taps of one kernel row, pixels [first, last) of a row; sums (taps, channels).
+template <class T, int K>
+[[gnu::noinline]] void taps_of_row(const DepthwiseSums<T>& d, const Pixel& row, Index first,
+                                   Index last, Index tap, T* sums) {
+  constexpr Index W = Blocking<T>::W;
+  if (first >= last) return;
+  const Index channels = d.x.channels, step = d.grid.step.w * d.x.column_stride;
+  const T* grad = d.grad.at(row.n, row.i, first);
+  const T* x[K];
+  T* to[K];
+  for (int k = 0; k < K; ++k) {
+    const Tap& t = d.taps[tap + k];
+    x[k] = d.x.at(row.n, row.i * d.grid.step.h + t.dy, first * d.grid.step.w + t.dx);
+    to[k] = sums + (tap + k) * channels;
+  }
+  const auto move = [&](Index by) {
+    grad += by;
+    for (int k = 0; k < K; ++k) x[k] += by, to[k] += by;
+  };
+  Index c = 0;
+  for (; c + 2 * W <= channels; c += 2 * W, move(2 * W)) {
+    tap_sums<T, K, 2>(last - first, x, step, grad, d.grad.column_stride, 0, to);
+  }
+  for (; c < channels; c += W) {
+    const Index early = larger(0, c + W - channels);  // lanes that were counted before
+    move(-early);
+    tap_sums<T, K, 1>(last - first, x, step, grad, d.grad.column_stride, early, to);
+    move(W + early);
+  }
+}
+
+// Some neighbouring taps: together over the pixels where all see the image, then one by one.
+template <class T>
+void tap_run(const DepthwiseSums<T>& d, const Pixel& row, Index tap, Index count, T* sums) {
+  Index first[kTapsAtOnce], last[kTapsAtOnce], all_first = 0, all_last = d.grid.columns;
+  for (Index k = 0; k < count; ++k) {
+    seen_columns(d.x, d.grid, d.taps[tap + k].dx, &first[k], &last[k]);
+    all_first = larger(all_first, first[k]), all_last = smaller(all_last, last[k]);
+  }
+  all_last = larger(all_first, all_last);
+  if (count == 4) taps_of_row<T, 4>(d, row, all_first, all_last, tap, sums);
+  if (count == 3) taps_of_row<T, 3>(d, row, all_first, all_last, tap, sums);
+  if (count == 2) taps_of_row<T, 2>(d, row, all_first, all_last, tap, sums);
+  for (Index k = 0; k < count; ++k) {
+    if (count == 1) {
+      taps_of_row<T, 1>(d, row, first[k], last[k], tap, sums);
+    } else {
+      taps_of_row<T, 1>(d, row, first[k], smaller(all_first, last[k]), tap + k, sums);
+      taps_of_row<T, 1>(d, row, larger(all_last, first[k]), last[k], tap + k, sums);
+    }
+  }
+}
+
+// sums (taps, channels) = over the grid's rows [begin, end), counted over all images.
+template <class T>
+void sum_rows(const DepthwiseSums<T>& d, Index begin, Index end, T* sums) {
+  for (Index e = 0; e < d.tap_count * d.x.channels; ++e) sums[e] = T(0);
+  for (Index row = begin; row < end; ++row) {
+    const Pixel at{row / d.grid.rows, row % d.grid.rows, 0};
+    for (Index t = 0; t < d.tap_count;) {
+      Index count = 1;
+      while (count < kTapsAtOnce && t + count < d.tap_count &&
+             d.taps[t + count].dy == d.taps[t].dy) {
+        ++count;
+      }
+      if (sees_row(d.x, d.grid, at.i, d.taps[t])) tap_run(d, at, t, count, sums);
+      t += count;
+    }
+  }
 }
 
 }  // namespace

@@ -90,6 +90,7 @@ void transform_output(const Winograd<T>& w, Index begin, Index end, const T* sum
   constexpr Index W = Blocking<T>::W;
   const Image<T>& out = w.product.out;
   const T* biases = w.product.bias;
+  const Vector<T> floor = Vector<T>{} + w.product.least;
   for (Index tile = begin; tile < end; ++tile, sums += w.sums_size) {
     const TileAt at = tile_at(w.source, tile);
     const Index rows = out.height - at.row, columns = out.width - at.column;
@@ -102,7 +103,8 @@ void transform_output(const Winograd<T>& w, Index begin, Index end, const T* sum
           [&](int i, int j) { return load(sums + o + (i * kSeenSide + j) * w.sums_step); },
           [&](int i, int j, const Vector<T>& y) {
             if (i >= rows || j >= columns) return;
-            store_part(y + bias, to + i * out.row_stride + j * out.column_stride,
+            const Vector<T> sum = y + bias;
+            store_part(floor > sum ? floor : sum, to + i * out.row_stride + j * out.column_stride,
                        out.channel_stride, w.outputs() - o);
           });
     }

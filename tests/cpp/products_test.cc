@@ -85,12 +85,27 @@ void each_product(const Convolution& v, F&& f) {
           }
 }
 
+// A result with memory around it that nobody may write.
+struct Guarded {
+  static constexpr std::int64_t kMargin = 64;
+  std::vector<float> memory;
+
+  explicit Guarded(std::size_t n) : memory(n + 2 * kMargin, 99) {}
+  float* data() { return memory.data() + kMargin; }
+  bool holds(const std::vector<float>& want) const {
+    std::vector<float> all(kMargin, 99);
+    all.insert(all.end(), want.begin(), want.end());
+    all.insert(all.end(), kMargin, 99);
+    return memory == all;
+  }
+};
+
 void check_convolution(const KernelTable& t, const Convolution& v) {
   const std::int64_t cg = v.c / v.params.groups;
   std::vector<float> x = whole_numbers<float>(v.n * v.h * v.w * v.c);
   std::vector<float> weight = whole_numbers<float>(v.kh * v.kw * cg * v.o);
   std::vector<float> grad = whole_numbers<float>(v.n * v.rows() * v.columns() * v.o);
-  std::vector<float> out(grad.size(), 99), dx(x.size(), 99), dw(weight.size(), 99);
+  Guarded out(grad.size()), dx(x.size()), dw(weight.size());
   const View x_view = compact(x.data(), {v.n, v.h, v.w, v.c});
   const View weight_view = compact(weight.data(), {v.kh, v.kw, cg, v.o});
   const View grad_view = compact(grad.data(), {v.n, v.rows(), v.columns(), v.o});
@@ -98,15 +113,15 @@ void check_convolution(const KernelTable& t, const Convolution& v) {
   t.conv2d_input_grad(grad_view, weight_view, compact(dx.data(), {v.n, v.h, v.w, v.c}), v.params);
   t.conv2d_weight_grad(grad_view, x_view, compact(dw.data(), {v.kh, v.kw, cg, v.o}), v.params);
 
-  std::vector<float> want_out(out.size()), want_dx(dx.size()), want_dw(dw.size());
+  std::vector<float> want_out(grad.size()), want_dx(x.size()), want_dw(weight.size());
   each_product(v, [&](std::int64_t in, std::int64_t filter, std::int64_t to) {
     want_out[to] += x[in] * weight[filter];
     want_dx[in] += grad[to] * weight[filter];
     want_dw[filter] += grad[to] * x[in];
   });
-  EXPECT(out == want_out);
-  EXPECT(dx == want_dx);
-  EXPECT(dw == want_dw);
+  EXPECT(out.holds(want_out));
+  EXPECT(dx.holds(want_dx));
+  EXPECT(dw.holds(want_dw));
 }
 
 }  // namespace
@@ -129,7 +144,7 @@ TEST(products_of_random_shapes_are_exact) {
 TEST(random_convolutions_are_exact) {
   for_each_isa([](const KernelTable& t) {
     for (int i = 0; i < 60; ++i) {
-      Convolution v{pick(0, 2), pick(1, 9), pick(1, 9), 0, 0, pick(1, 3), pick(1, 3), {}};
+      Convolution v{pick(0, 5), pick(1, 9), pick(1, 9), 0, 0, pick(1, 5), pick(1, 5), {}};
       v.params = {{pick(1, 3), pick(1, 3)}, {pick(0, 2), pick(0, 2)}, {pick(1, 2), pick(1, 2)}, 1};
       v.params.groups = pick(1, 3);
       v.c = v.params.groups * pick(1, 12);

@@ -59,6 +59,12 @@ CASES = [
     Case((2, 70, 48, 3), (3, 5), 7, padding=(1, 2), dilation=(2, 1)),  # planes in uneven bands
     Case((1, 3, 40, 24), (2, 3), 2, padding=(1, 0)),  # few outputs
     Case((2, 18, 21, 24), (3, 3), 40, padding=(1, 1)),  # tiles of Winograd's that stick out
+    Case((5, 32, 32, 1), (5, 5), 6),  # LeNet-5's: a row of taps as one run
+    Case((5, 14, 14, 6), (5, 5), 16),
+    Case((5, 32, 32, 3), (7, 7), 16, (4, 4), (3, 3)),  # pixels that no window sees
+    Case((6, 11, 10, 1), (4, 3), 1, (1, 2), (0, 2), (2, 1)),
+    Case((5, 10, 9, 3), (3, 3), 21, (1, 1), (2, 2), (1, 2)),  # taps that are runs of their own
+    Case((4, 9, 21, 20), (3, 3), 20, (1, 2), (1, 1), groups=20),  # depthwise, a vector and a half
 ]
 
 
@@ -154,9 +160,29 @@ def test_weight_gradient(kernels: Any, case: Case, dtype: str) -> None:
         close(got, want, 2e-6, layout)
 
 
-@pytest.mark.parametrize(("channels", "groups"), [(32, 1), (32, 32), (3, 1)])
-def test_threads_do_not_change_the_gradients(kernels: Any, channels: int, groups: int) -> None:
-    case = Case((3, 40, 40, channels), (3, 3), channels, padding=(1, 1), groups=groups)
+@pytest.mark.parametrize("channels", [1, 6, 16])
+def test_what_is_not_finite_reaches_those_alone_that_see_it(kernels: Any, channels: int) -> None:
+    case = Case((5, 9, 12, channels), (5, 5), 6, padding=(1, 2))
+    x, weight, grad = operands(case, "float32")
+    x[1, 4, 5, 0], grad[2, 3, 4, 1] = np.inf, np.nan
+    out, x_grad = empty_view(case.out, "float32"), empty_view(case.x, "float32")
+    kernels.conv2d(view_of(x), view_of(weight), out, *case.settings)
+    kernels.conv2d_input_grad(view_of(grad), view_of(weight), x_grad, *case.settings)
+    reached = np.argwhere(~np.isfinite(numpy_of(out)).all(axis=-1))
+    assert reached.min(axis=0).tolist() == [1, 1, 3] and len(reached) == 25
+    reached = np.argwhere(~np.isfinite(numpy_of(x_grad)).all(axis=-1))
+    assert reached.min(axis=0).tolist() == [2, 2, 2] and len(reached) == 25
+
+
+@pytest.mark.parametrize(
+    ("channels", "outputs", "size", "groups"),
+    [(32, 32, 3, 1), (32, 32, 3, 32), (3, 3, 3, 1), (1, 6, 5, 1), (6, 16, 5, 1)],
+)
+def test_threads_do_not_change_the_gradients(
+    kernels: Any, channels: int, outputs: int, size: int, groups: int
+) -> None:
+    shape = (17, 20, 20, channels)
+    case = Case(shape, (size, size), outputs, padding=(1, 1), groups=groups)
     x, weight, grad = (view_of(a) for a in operands(case, "float32"))
 
     def call() -> list[np.ndarray]:

@@ -1,0 +1,192 @@
+// Convolution as an implicit matrix product over channels-last images, for conv2d.cc: rows are the
+// pixels of a grid, k runs over the taps' channels, columns are the output channels. The product's
+// left operand never exists: the micro-kernel is handed, for each tap, pointers to the channels of
+// the pixels of its tile (a pointer to zeros outside the image). Few channels, or channels that are
+// not neighbours, are first copied into patches, a chunk of pixels at a time.
+#pragma once
+
+#include "conv_taps.h"
+#include "core/thread_pool.h"
+
+namespace needle::cpu::NEEDLE_ISA {
+namespace {
+
+constexpr int kChunkTiles = 16;     // tiles of MR pixels in a task
+constexpr Index kFewChannels = 8;   // below, the pointers would cost more than copies
+constexpr Index kEnoughTasks = 64;  // with fewer, the output channels are split too
+
+template <class T>
+bool copies_patches(const TapProduct<T>& p) {
+  return p.source.channel_stride != 1 || p.source.channels < kFewChannels;
+}
+
+// Panels of NR output channels: each the rows (tap, channel) one after the other.
+template <class T>
+void pack_weights(const TapProduct<T>& p, T* packed) {
+  constexpr Index NR = Blocking<T>::NR;
+  for (Index j = 0; j < p.out.channels; j += NR) {
+    for (Index t = 0; t < p.tap_count; ++t, packed += p.source.channels * NR) {
+      pack_b(p.weight + p.taps[t].weight + j * p.output_stride, p.input_stride, p.output_stride,
+             p.source.channels, smaller(NR, p.out.channels - j), packed);
+    }
+  }
+}
+
+// The left operand of a chunk of pixels as runs of pointers, for rows_tile.
+template <class T>
+struct Rows {
+  Index runs, length;  // along k
+  const T** pointers;  // [tile][run][MR]
+  const T* const* tile(Index t) const { return pointers + t * runs * Blocking<T>::MR; }
+};
+
+template <class T>
+Rows<T> point_at_channels(const TapProduct<T>& p, Index begin, Index end, const T* zeros,
+                          const T** pointers) {
+  constexpr Index MR = Blocking<T>::MR;
+  Pixel pixel = pixel_at(p.grid, begin);
+  for (Index at = 0; at < round_up(end - begin, MR); ++at) {
+    const T** column = pointers + at / MR * p.tap_count * MR + at % MR;
+    for (Index t = 0; t < p.tap_count; ++t) {
+      const T* source = begin + at < end ? source_of(p.source, p.grid, pixel, p.taps[t]) : nullptr;
+      column[t * MR] = source != nullptr ? source : zeros;
+    }
+    advance(p.grid, pixel);
+  }
+  return {p.tap_count, p.source.channels, pointers};
+}
+
+template <class T>
+Rows<T> copy_patches(const TapProduct<T>& p, Index begin, Index end, T* patches,
+                     const T** pointers) {
+  const Index depth = p.depth();
+  Pixel pixel = pixel_at(p.grid, begin);
+  for (Index at = 0; at < round_up(end - begin, Blocking<T>::MR); ++at) {
+    const Index row = smaller(at, end - begin - 1);
+    pointers[at] = patches + row * depth;
+    if (begin + at >= end) continue;
+    copy_patch(p.source, p.grid, pixel, p.taps, 0, depth, patches + at * depth);
+    advance(p.grid, pixel);
+  }
+  return {1, depth, pointers};
+}
+
+// Pixels [0, pixels) times the panels of columns [first, last), overwriting or added to what is
+// there; runs in slices that keep a panel's part in L1.
+template <class T>
+void multiply_rows(const Rows<T>& rows, Index pixels, const T* packed, Index first, Index last,
+                   T* out, Index pixel_stride, bool add) {
+  constexpr int MR = Blocking<T>::MR;
+  constexpr Index NR = Blocking<T>::NR;
+  const Index slice = larger(1, Blocking<T>::KC / larger(rows.length, 1));
+  Index run = 0;
+  do {
+    const Index runs = smaller(slice, rows.runs - run);
+    for (Index j = first; j < last; j += NR) {
+      const T* panel = packed + (j * rows.runs + run * NR) * rows.length;
+      for (Index i = 0; i < pixels; i += MR) {
+        rows_tile<T, MR>(runs, rows.length, rows.tile(i / MR) + run * MR, 1, panel, NR,
+                         {out + i * pixel_stride + j, pixel_stride, 1, smaller(MR, pixels - i),
+                          smaller(NR, last - j), add || run > 0});
+      }
+    }
+    run += runs;
+  } while (run < rows.runs);
+}
+
+// Whether consecutive pixels of the grid lie at one distance, their channels side by side.
+template <class T>
+bool is_linear(const Image<T>& out) {
+  return out.channel_stride == 1 &&
+         (out.height == 1 || out.row_stride == out.width * out.column_stride) &&
+         (out.images == 1 || out.image_stride == out.height * out.width * out.column_stride);
+}
+
+// Writes columns [first, last) of a chunk computed aside.
+template <class T>
+void scatter_rows(const TapProduct<T>& p, Index begin, Index end, const T* rows, Index first,
+                  Index last) {
+  Pixel pixel = pixel_at(p.grid, begin);
+  for (Index at = begin; at < end; ++at, rows += p.out.channels) {
+    T* to = p.out.at(pixel.n, pixel.i, pixel.j);
+    for (Index o = first; o < last; ++o) to[o * p.out.channel_stride] = rows[o];
+    advance(p.grid, pixel);
+  }
+}
+
+// The rows of results begin with the bias, if there is one.
+template <class T>
+void set_bias(const T* bias, Index pixels, Index first, Index last, T* out, Index pixel_stride) {
+  if (bias == nullptr) return;
+  for (Index at = 0; at < pixels; ++at, out += pixel_stride) {
+    for (Index o = first; o < last; ++o) out[o] = bias[o];
+  }
+}
+
+// With ReLU, the rows of results are at least p.least.
+template <class T>
+void raise(const TapProduct<T>& p, Index pixels, Index first, Index last, T* out,
+           Index pixel_stride) {
+  if (!p.has_floor()) return;
+  for (Index at = 0; at < pixels; ++at, out += pixel_stride) {
+    for (Index o = first; o < last; ++o) out[o] = p.least > out[o] ? p.least : out[o];
+  }
+}
+
+template <class T>
+void run_chunk(const TapProduct<T>& p, Index begin, Index end, Index first, Index last,
+               const T* packed, const T* zeros) {
+  const Index room = round_up(end - begin, Blocking<T>::MR), outputs = p.out.channels;
+  const bool copies = copies_patches(p);
+  const Scratch pointers(bytes_for<T*>(room * (copies ? 1 : p.tap_count)));
+  const Scratch patches(bytes_for<T>(copies ? room * p.depth() : 0));
+  const Rows<T> rows = copies
+                           ? copy_patches(p, begin, end, patches.as<T>(), pointers.as<const T*>())
+                           : point_at_channels(p, begin, end, zeros, pointers.as<const T*>());
+  const bool linear = is_linear(p.out);
+  const Scratch aside(bytes_for<T>(linear ? 0 : (end - begin) * outputs));
+  T* out = linear ? p.out.data + begin * p.out.column_stride : aside.as<T>();
+  const Index pixel_stride = linear ? p.out.column_stride : outputs;
+  set_bias(p.bias, end - begin, first, last, out, pixel_stride);
+  multiply_rows(rows, end - begin, packed, first, last, out, pixel_stride, p.bias != nullptr);
+  raise(p, end - begin, first, last, out, pixel_stride);
+  if (!linear) scatter_rows(p, begin, end, aside.as<const T>(), first, last);
+}
+
+template <class T>
+void run_rows(const TapProduct<T>& p) {
+  constexpr Index NR = Blocking<T>::NR;
+  const Index pixels = p.grid.size(), outputs = p.out.channels;
+  const Scratch packed(bytes_for<T>(round_up(outputs, NR) * p.depth()));
+  pack_weights(p, packed.as<T>());
+  const Scratch zeros(bytes_for<T>(p.source.channels));
+  for (Index c = 0; c < p.source.channels; ++c) zeros.as<T>()[c] = T(0);
+
+  constexpr Index kChunk = kChunkTiles * Blocking<T>::MR;
+  const Index chunks = ceil_div(pixels, kChunk);
+  const Index parts = smaller(ceil_div(outputs, NR), ceil_div(kEnoughTasks, chunks));
+  const Index part = round_up(ceil_div(outputs, parts), NR);
+  parallel_for(chunks * parts, 1, [&](Index first_task, Index last_task) {
+    for (Index task = first_task; task < last_task; ++task) {
+      const Index begin = task % chunks * kChunk, first = task / chunks * part;
+      if (first >= outputs) continue;
+      run_chunk(p, begin, smaller(begin + kChunk, pixels), first, smaller(first + part, outputs),
+                packed.as<const T>(), zeros.as<const T>());
+    }
+  });
+}
+
+// In multiply-adds at full speed: measured. Of a pointer, and of an element put elsewhere.
+constexpr double kPointerCost = 60, kScatterCost = 16;
+
+template <class T>
+double rows_cost(const TapProduct<T>& p) {
+  const Index columns = round_up(p.out.channels, Blocking<T>::NR);
+  const double seen = copies_patches(p) ? patch_cost(p.source, p.taps, p.tap_count)
+                                        : kPointerCost * double(p.tap_count);
+  const double written = is_linear(p.out) ? 0 : kScatterCost * double(p.out.channels);
+  return double(p.grid.size()) * (double(columns * p.depth()) + seen + written);
+}
+
+}  // namespace
+}  // namespace needle::cpu::NEEDLE_ISA

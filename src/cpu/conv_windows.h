@@ -1,0 +1,302 @@
+// Convolution with few channels: vectors of output channels, and as k the windows' elements, which
+// in a band of image rows with the padding around it are a few runs of neighbours: a kernel row of
+// a dense image is one run. Bands are the image itself where it has no padding, else copies; so no
+// pixel is asked whether its taps lie inside.
+// Here: the windows, the bands, and the product (conv2d.cc); its gradients: conv_spread.h and
+// conv_window_sums.h.
+#pragma once
+
+#include "conv_taps.h"
+#include "core/thread_pool.h"
+
+namespace needle::cpu::NEEDLE_ISA {
+namespace {
+
+// What the pixels of a grid see of an image.
+template <class T>
+struct Windows {
+  Image<const T> image;
+  Grid grid;
+  Pair kernel, padding, dilation;
+  bool copies = false;  // bands even where the image is its own
+
+  bool merged() const { return dilation.w == 1; }  // a kernel row is one run
+  Index runs() const { return merged() ? kernel.h : kernel.h * kernel.w; }
+  Index run_length() const { return merged() ? kernel.w * image.channels : image.channels; }
+  Index depth() const { return kernel.h * kernel.w * image.channels; }
+  Index pixel_step() const { return grid.step.w * image.channels; }
+  // Of a band, in pixels.
+  Index width() const { return (grid.columns - 1) * grid.step.w + (kernel.w - 1) * dilation.w + 1; }
+  Index height(Index rows) const {
+    return (rows - 1) * grid.step.h + (kernel.h - 1) * dilation.h + 1;
+  }
+  // Whether the image is its own band.
+  bool in_place() const { return !copies && padding.h == 0 && padding.w == 0 && is_dense(image); }
+  Index pitch() const { return in_place() ? image.row_stride : width() * image.channels; }
+  Index room(Index rows) const { return in_place() ? 0 : height(rows) * pitch(); }
+  Index run_offset(Index run) const {
+    return merged() ? run * dilation.h * pitch()
+                    : run / kernel.w * dilation.h * pitch() +
+                          run % kernel.w * dilation.w * image.channels;
+  }
+};
+
+template <class T>
+Windows<T> windows_of(const Image<const T>& image, const Grid& grid, const View& weight,
+                      const Conv2dParams& params) {
+  return {image, grid, {weight.shape[0], weight.shape[1]}, params.padding, params.dilation};
+}
+
+template <class T>
+void clear(T* to, Index n) {
+  for (Index e = 0; e < n; ++e) to[e] = T(0);
+}
+
+// `n` pixels of an image row, side by side.
+template <class T>
+void copy_row(const Image<const T>& image, const T* from, Index n, T* to) {
+  const Index channels = image.channels;
+  if (is_dense(image)) {
+    for (Index e = 0; e < n * channels; ++e) to[e] = from[e];
+    return;
+  }
+  for (Index x = 0; x < n; ++x, from += image.column_stride, to += channels) {
+    for (Index c = 0; c < channels; ++c) to[c] = from[c * image.channel_stride];
+  }
+}
+
+// What the grid's rows [row, row + rows) of image n see.
+template <class T>
+const T* band_of(const Windows<T>& w, Index n, Index row, Index rows, T* room) {
+  const Image<const T>& image = w.image;
+  const Index top = row * w.grid.step.h - w.padding.h, channels = image.channels;
+  if (w.in_place()) return image.at(n, top, 0);
+  const Index width = w.width(), left = smaller(w.padding.w, width);
+  const Index right = larger(left, smaller(width, image.width + w.padding.w));
+  T* to = room;
+  for (Index y = top; y < top + w.height(rows); ++y, to += width * channels) {
+    if (y < 0 || y >= image.height) {
+      clear(to, width * channels);
+      continue;
+    }
+    clear(to, left * channels);
+    copy_row(image, image.at(n, y, 0), right - left, to + left * channels);
+    clear(to + right * channels, (width - right) * channels);
+  }
+  return room;
+}
+
+// Rows of the grid that are done at a time: about `elements` of them, shared out evenly.
+[[maybe_unused]] Index band_rows(const Grid& grid, Index elements_a_row, Index elements) {
+  const Index most = larger(1, elements / larger(1, elements_a_row));
+  return ceil_div(grid.rows, ceil_div(grid.rows, smaller(most, grid.rows)));
+}
+
+// ---- forward -----------------------------------------------------------------------------------
+
+constexpr Index kBandElements = 6144;
+constexpr Index kManyChannels = 32;   // conv_rows.h does well
+constexpr Index kTaskWork = 1 << 18;  // multiply-adds that are worth a task
+
+// Pixels of a tile with one and with two vectors of output channels.
+template <int V>
+constexpr int kTilePixels = V == 2 ? kTileRows : 8;
+
+// R pixels, V vectors of output channels: those from `bias` on, at least `least`.
+template <class T, int R, int V>
+[[gnu::always_inline]] inline void window_sums(Index runs, Index length, const Index* run_offsets,
+                                               const T* band, const Index* pixels, const T* weights,
+                                               const T* bias, T least, Vector<T> (&acc)[R][V]) {
+  constexpr Index W = Blocking<T>::W;
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) acc[r][v] = load(bias + v * W);
+  }
+  for (Index run = 0; run < runs; ++run) {
+    const T* seen[R];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) seen[r] = band + run_offsets[run] + pixels[r];
+    for (Index e = 0; e < length; ++e, weights += V * W) {
+      outer_product<T, R>(acc, weights, [&seen, e](int r) { return seen[r][e]; });
+    }
+  }
+  const Vector<T> floor = Vector<T>{} + least;
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) acc[r][v] = floor > acc[r][v] ? floor : acc[r][v];
+  }
+}
+
+// The first n columns of one pixel.
+template <class T, int V>
+[[gnu::always_inline]] inline void store_columns(const Vector<T> (&acc)[V], Index n, T* to) {
+  T columns[V * Blocking<T>::W];
+#pragma GCC unroll 2
+  for (int v = 0; v < V; ++v) store<T>(columns + v * Blocking<T>::W, acc[v]);
+  put_columns<T, V * Blocking<T>::W / 2>(to, columns, n, false);
+}
+
+// The first `rows` pixels of a tile, `step` apart, of each the first n columns. Where the pixels
+// are neighbours, a vector may reach into the next ones, which are stored after it.
+template <class T, int R, int V>
+[[gnu::always_inline]] inline void store_pixels(const Vector<T> (&acc)[R][V], Index rows, Index n,
+                                                T* to, Index step) {
+  const bool whole = n == V * Blocking<T>::W;
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r, to += step) {
+    if (r >= rows) return;
+    if (whole || (n == step && r * step + V * Blocking<T>::W <= rows * step)) {
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) store<T>(to + v * Blocking<T>::W, acc[r][v]);
+    } else {
+      store_columns<T, V>(acc[r], n, to);
+    }
+  }
+}
+
+template <class T, int V>
+[[gnu::noinline]] void window_tile(Index runs, Index length, const Index* run_offsets,
+                                   const T* band, const Index* pixels, const T* weights,
+                                   const T* bias, T least, Index rows, Index n, T* to, Index step) {
+  constexpr int R = kTilePixels<V>;
+  Vector<T> acc[R][V];
+  window_sums<T, R, V>(runs, length, run_offsets, band, pixels, weights, bias, least, acc);
+  store_pixels<T, R, V>(acc, rows, n, to, step);
+}
+
+// A convolution of windows and what its tasks share.
+template <class T>
+struct WindowProduct {
+  Windows<T> windows;
+  Image<T> out;
+  Index rows;  // of a band
+  const Index *run_offsets, *pixels;
+  const T *weights, *bias;
+  T least;
+
+  Index bands() const { return ceil_div(windows.grid.rows, rows); }
+};
+
+// R offsets from `at` on; where the list of `count` ends, its last.
+template <int R>
+[[gnu::always_inline]] inline const Index* tile_offsets(const Index* list, Index at, Index count,
+                                                        Index (&last)[R]) {
+  if (at + R <= count) return list + at;
+  for (Index r = 0; r < R; ++r) last[r] = list[smaller(at + r, count - 1)];
+  return last;
+}
+
+// Output channels [o, o + n) of `count` pixels.
+template <class T, int V>
+void panel_of_pixels(const WindowProduct<T>& p, const T* band, Index o, Index count, T* to,
+                     Index step) {
+  constexpr int R = kTilePixels<V>;
+  const Windows<T>& w = p.windows;
+  const Index n = smaller(V * Blocking<T>::W, p.out.channels - o);
+  for (Index at = 0; at < count; at += R) {
+    Index last[R];
+    window_tile<T, V>(w.runs(), w.run_length(), p.run_offsets, band,
+                      tile_offsets<R>(p.pixels, at, count, last), p.weights + o * w.depth(),
+                      p.bias + o, p.least, smaller(R, count - at), n, to + at * step + o, step);
+  }
+}
+
+// One band: to its place, or by way of `aside` where the result's pixels do not follow one another.
+template <class T>
+void run_band(const WindowProduct<T>& p, Index unit, T* room, T* aside) {
+  const Index n = unit / p.bands(), row = unit % p.bands() * p.rows, outputs = p.out.channels;
+  const Index rows = smaller(p.rows, p.windows.grid.rows - row), count = rows * p.out.width;
+  const T* band = band_of(p.windows, n, row, rows, room);
+  T* to = aside != nullptr ? aside : p.out.at(n, row, 0);
+  const Index step = aside != nullptr ? outputs : p.out.column_stride;
+  for (Index o = 0; o < outputs; o += Blocking<T>::NR) {
+    if (outputs - o > Blocking<T>::W) {
+      panel_of_pixels<T, 2>(p, band, o, count, to, step);
+    } else {
+      panel_of_pixels<T, 1>(p, band, o, count, to, step);
+    }
+  }
+  if (aside == nullptr) return;
+  for (Index at = 0; at < count; ++at, aside += outputs) {
+    T* pixel = p.out.at(n, row + at / p.out.width, at % p.out.width);
+    for (Index o = 0; o < outputs; ++o) pixel[o * p.out.channel_stride] = aside[o];
+  }
+}
+
+// Panels of output channels, two vectors wide or, the last, one: rows (tap, channel).
+template <class T>
+void pack_panels(const TapProduct<T>& p, T* packed) {
+  const Index outputs = p.out.channels;
+  for (Index o = 0; o < outputs; o += Blocking<T>::NR) {
+    const Index width = outputs - o > Blocking<T>::W ? Blocking<T>::NR : Blocking<T>::W;
+    for (Index t = 0; t < p.tap_count; ++t) {
+      for (Index c = 0; c < p.source.channels; ++c, packed += width) {
+        const T* from = p.weight + p.taps[t].weight + c * p.input_stride;
+        for (Index e = 0; e < width; ++e) {
+          packed[e] = o + e < outputs ? from[(o + e) * p.output_stride] : T(0);
+        }
+      }
+    }
+  }
+}
+
+// Where the runs of a window and the pixels of a band begin.
+template <class T>
+void window_offsets(const Windows<T>& w, Index rows, Index* runs, Index* pixels) {
+  for (Index run = 0; run < w.runs(); ++run) runs[run] = w.run_offset(run);
+  for (Index i = 0; i < rows; ++i) {
+    for (Index j = 0; j < w.grid.columns; ++j) {
+      *pixels++ = i * w.grid.step.h * w.pitch() + j * w.pixel_step();
+    }
+  }
+}
+
+template <class T>
+void run_windows(const Windows<T>& w, const TapProduct<T>& p) {
+  const Index outputs = p.out.channels, filled = round_up(outputs, Blocking<T>::W);
+  const Index rows = band_rows(w.grid, w.grid.step.h * w.pitch(), kBandElements);
+  const Scratch weights(bytes_for<T>(filled * w.depth())), bias(bytes_for<T>(filled));
+  const Scratch runs(bytes_for<Index>(w.runs())), pixels(bytes_for<Index>(rows * w.grid.columns));
+  pack_panels(p, weights.as<T>());
+  for (Index o = 0; o < filled; ++o) {
+    bias.as<T>()[o] = p.bias != nullptr && o < outputs ? p.bias[o] : T(0);
+  }
+  window_offsets(w, rows, runs.as<Index>(), pixels.as<Index>());
+  const WindowProduct<T> product{
+      w, p.out, rows, runs.as<Index>(), pixels.as<Index>(), weights.as<T>(), bias.as<T>(), p.least};
+  const bool linear = p.out.channel_stride == 1 &&
+                      (rows == 1 || p.out.row_stride == p.out.width * p.out.column_stride);
+  const Index work = rows * w.grid.columns * filled * w.depth();
+  parallel_for(w.grid.images * product.bands(), ceil_div(kTaskWork, larger(1, work)),
+               [&](Index first, Index last) {
+                 const Scratch room(bytes_for<T>(w.room(rows)));
+                 const Scratch aside(bytes_for<T>(linear ? 0 : rows * w.grid.columns * outputs));
+                 for (Index unit = first; unit < last; ++unit) {
+                   run_band(product, unit, room.as<T>(), linear ? nullptr : aside.as<T>());
+                 }
+               });
+}
+
+// In multiply-adds at full speed: measured. Of a pixel in a tile, of a run, of an element of a
+// band; and how much longer a multiply-add takes in a tile of one vector.
+constexpr double kWindowPixelCost = 64, kWindowRunCost = 20, kBandCost = 4, kThinCost = 1.125;
+
+template <class T>
+double windows_cost(const Windows<T>& w, Index outputs) {
+  if (w.image.channels >= kManyChannels) return kNever;
+  const Index wide = outputs % Blocking<T>::NR > Blocking<T>::W ? ceil_div(outputs, Blocking<T>::NR)
+                                                                : outputs / Blocking<T>::NR;
+  const Index thin = outputs > wide * Blocking<T>::NR ? 1 : 0;
+  const Index pixels = w.grid.rows * w.grid.columns;
+  const double sums = double(wide * round_up(pixels, kTilePixels<2>) * Blocking<T>::NR) +
+                      kThinCost * double(thin * round_up(pixels, kTilePixels<1>) * Blocking<T>::W);
+  const double tiles =
+      (kWindowPixelCost + kWindowRunCost * double(w.runs())) * double((wide + thin) * pixels);
+  return double(w.grid.images) *
+         (sums * double(w.depth()) + tiles + kBandCost * double(w.room(w.grid.rows)));
+}
+
+}  // namespace
+}  // namespace needle::cpu::NEEDLE_ISA

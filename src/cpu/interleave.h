@@ -1,0 +1,80 @@
+// Pixels of some channels (channels are neighbours in memory) from rows of one channel each, and
+// back, W x W elements at a time transposed in registers. For conv_planes.h.
+#pragma once
+
+#include "gemm_pack.h"
+
+namespace needle::cpu::NEEDLE_ISA {
+namespace {
+
+// to[v * step + e] = lane e of block[v]: of `count` vectors the first `filled` lanes. Where these
+// are neighbours, a vector may reach into the next ones, which are stored after it.
+template <class T>
+[[gnu::always_inline]] inline void store_block(const Vector<T> (&block)[Blocking<T>::W],
+                                               Index count, Index filled, T* to, Index step) {
+  constexpr Index W = Blocking<T>::W;
+  if (filled == W && count == W) {
+#pragma GCC unroll 16
+    for (Index v = 0; v < W; ++v, to += step) store<T>(to, block[v]);
+    return;
+  }
+  T lanes[W * W];
+#pragma GCC unroll 16
+  for (Index v = 0; v < W; ++v) store<T>(lanes + v * W, block[v]);
+  const Index whole = filled == W      ? count
+                      : filled == step ? larger(0, count - ceil_div(W, step) + 1)
+                                       : 0;
+  for (Index v = 0; v < whole; ++v) store<T>(to + v * step, load(lanes + v * W));
+  for (Index v = whole; v < count; ++v) {
+    put_columns<T, W / 2>(to + v * step, lanes + v * W, filled, false);
+  }
+}
+
+// to[x * step + c] = rows[c * row_size + x] + bias[c], but `least` if that is less; of x the first
+// n. Rows, biases and their number are read up to whole vectors. Of a pixel, the channels that fill
+// no vector come first.
+template <class T>
+void interleave(const T* rows, Index row_size, const T* bias, T least, Index channels, Index n,
+                T* to, Index step) {
+  constexpr Index W = Blocking<T>::W;
+  const Vector<T> floor = Vector<T>{} + least;
+  for (Index x = 0; x < n; x += W) {
+    for (Index c = (channels - 1) / W * W; c >= 0; c -= W) {
+      Vector<T> block[W];
+      const T* from = rows + c * row_size + x;
+#pragma GCC unroll 16
+      for (Index i = 0; i < W; ++i) {
+        block[i] = load(from + i * row_size) + bias[c + i];
+        block[i] = floor > block[i] ? floor : block[i];
+      }
+      transpose<T>(block);
+      store_block<T>(block, smaller(W, n - x), smaller(W, channels - c), to + x * step + c, step);
+    }
+  }
+}
+
+// rows[c * row_size + x] = from[x * step + c], of x the first n. Vectors are read as long as they
+// end at `end`.
+template <class T>
+void separate(const T* from, Index step, Index channels, Index n, const T* end, T* rows,
+              Index row_size) {
+  constexpr Index W = Blocking<T>::W;
+  Index x = 0;
+  for (; x < n; x += W) {
+    if (from + (x + W - 1) * step + round_up(channels, W) > end) break;
+    for (Index c = 0; c < channels; c += W) {
+      Vector<T> block[W];
+#pragma GCC unroll 16
+      for (Index r = 0; r < W; ++r) block[r] = load(from + (x + r) * step + c);
+      transpose<T>(block);
+      store_block<T>(block, smaller(W, channels - c), smaller(W, n - x), rows + c * row_size + x,
+                     row_size);
+    }
+  }
+  for (; x < n; ++x) {
+    for (Index c = 0; c < channels; ++c) rows[c * row_size + x] = from[x * step + c];
+  }
+}
+
+}  // namespace
+}  // namespace needle::cpu::NEEDLE_ISA
