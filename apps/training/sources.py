@@ -28,6 +28,8 @@ class Source:
 
     open: Callable[[Path, bool, bool], Any]
     """(data_dir, train, download) -> dataset of (H, W, C) images with ``classes``."""
+    size: tuple[int, int]
+    """(height, width) of its images."""
     mean: tuple[float, ...]
     std: tuple[float, ...]
     recipe: str
@@ -53,24 +55,28 @@ class Split:
 SOURCES: dict[str, Source] = {
     "digits": Source(
         lambda root, train, download: data.Digits(train, layout="HWC"),
+        size=(8, 8),
         mean=(0.305,),
         std=(0.376,),
         recipe="lenet5-digits",
     ),
     "mnist": Source(
         lambda root, train, download: data.MNIST(root, train, download, layout="HWC"),
+        size=(28, 28),
         mean=(0.1307,),
         std=(0.3081,),
         recipe="lenet5-mnist",
     ),
     "fashion-mnist": Source(
         lambda root, train, download: data.FashionMNIST(root, train, download, layout="HWC"),
+        size=(28, 28),
         mean=(0.2860,),
         std=(0.3530,),
         recipe="lenet5-fashion-mnist",
     ),
     "cifar10": Source(
         lambda root, train, download: data.CIFAR10(root, train, download, layout="HWC"),
+        size=(32, 32),
         mean=(0.4914, 0.4822, 0.4465),
         std=(0.2470, 0.2435, 0.2616),
         recipe="resnet9-cifar10",

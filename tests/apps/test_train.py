@@ -46,7 +46,7 @@ def few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
         return few
 
     digits = sources.SOURCES["digits"]
-    row = sources.Source(open_few, digits.mean, digits.std, digits.recipe)
+    row = sources.Source(open_few, digits.size, digits.mean, digits.std, digits.recipe)
     monkeypatch.setitem(sources.SOURCES, "few", row)
 
 
