@@ -41,3 +41,8 @@ from_numpy: Any = _mode.from_numpy
 adopt: Any = _mode.adopt
 device_of: Any = _mode.device_of
 is_array: Any = _mode.is_array
+
+tensor_type: Any = None
+"""Tensor, once the package has it: what ``data`` makes of batches, and knows nothing else of."""
+tensor_constant: Any = None
+"""Its function that makes a constant of an array, sharing its memory."""

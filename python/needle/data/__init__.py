@@ -1,7 +1,6 @@
 """Datasets, samplers, transforms and the loader that makes batches of them.
 
-Needs arrays only: no autograd, no layers. ``collate.set_tensor_type`` is how batches become
-Tensors.
+Needs arrays only: no autograd, no layers. ``collate`` says how batches become Tensors.
 """
 
 from . import collate, datasets, download, idx, pickle_reading, random_source, sampler, transforms

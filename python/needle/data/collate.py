@@ -1,7 +1,7 @@
 """From a list of samples to a batch: stacking (``default_collate``), then Tensors (``to_tensors``).
 
-What a sample is made of is structure.py's. data knows no autograd: the package hands its Tensor
-over once through ``set_tensor_type``; until then batches are NumPy arrays.
+What a sample is made of is structure.py's. data knows no autograd: Tensor is what the package has
+put into ``backend_selection``, or what ``set_tensor_type`` is given.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import dtypes
+from .. import backend_selection, dtypes
 from ..backend_selection import adopt, default_device
 from ..errors import DTypeError, ShapeError
 from .structure import Slice, Structure, columns, describe, one_shape
@@ -24,8 +24,8 @@ TensorType = Callable[..., Any]
 _AS_THEY_ARE = frozenset(dtypes.KIND) - {dtypes.float64}
 """The dtypes that a Tensor of such an array has without being told."""
 
-_tensor_type: TensorType | None = None
-_constant: Callable[[Any], Any] | None = None
+_tensor_type: TensorType | None = backend_selection.tensor_type
+_constant: Callable[[Any], Any] | None = backend_selection.tensor_constant
 
 _WIDER = {
     "int8": dtypes.int32,

@@ -67,7 +67,7 @@ def needle_names() -> str:
     names = [
         (node.module or "", alias.asname or alias.name)
         for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text()))
-        if isinstance(node, ast.ImportFrom)
+        if isinstance(node, ast.ImportFrom) and node.level
         for alias in node.names
     ]
     names += [("ops", name) for name in PUBLIC]
