@@ -19,7 +19,7 @@ from needle import data
 from needle.data.server import GlobalDataLoader, Options, Server
 from needle.data.server.address import connect
 
-QUICK = Options(workers=0, beat=0.5)
+QUICK = Options(workers=0)
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -95,7 +95,7 @@ def server_process(path: Path, dataset: str, *more: str) -> Iterator[subprocess.
         return channel is not None or process.poll() is not None
 
     try:
-        assert becomes(listens, 60) and process.poll() is None
+        assert becomes(listens, 200) and process.poll() is None
         yield process
     finally:
         process.terminate()
@@ -126,4 +126,4 @@ class Leftovers:
 
 def loader(source: Any, **options: Any) -> GlobalDataLoader:
     """One with batches of 8, where nothing else is said."""
-    return GlobalDataLoader(source, **{"batch_size": 8, "seed": 1, "timeout": 30, **options})
+    return GlobalDataLoader(source, **{"batch_size": 8, "seed": 1, "timeout": 100, **options})

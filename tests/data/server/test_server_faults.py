@@ -88,13 +88,13 @@ def test_tasks_killed_a_hundred_times() -> None:
 
 def test_a_task_that_hangs_loses_its_lease() -> None:
     with (
-        served(Images(400), Options(workers=0, beat=0.2)) as path,
+        served(Images(400), Options(workers=0, beat=1.0)) as path,
         client_program(path, "other") as other,
         loader(path, task="mine") as mine,
     ):
         assert task_names(mine) == {"mine", "other"}
         other.send_signal(signal.SIGSTOP)
-        assert becomes(lambda: task_names(mine) == {"mine"}, 3)
+        assert becomes(lambda: task_names(mine) == {"mine"}, 20)
         assert held_bytes(mine) == 0
 
 
@@ -115,12 +115,12 @@ def test_a_task_that_never_releases_delays_nobody() -> None:
 
 def test_a_task_that_waits_long_is_not_given_up() -> None:
     with (
-        served(Images(100), Options(workers=0, beat=0.1)) as path,
+        served(Images(100), Options(workers=0, beat=0.4)) as path,
         loader(path) as mine,
     ):
         epoch = iter(mine)
         next(epoch)
-        time.sleep(1.0)  # a long training step
+        time.sleep(2.0)  # a training step longer than the lease
         assert len(by_index(epoch)) == 92
 
 
@@ -205,7 +205,7 @@ def test_half_a_frame_is_waited_for_no_longer_than_a_lease() -> None:
     with served(Images(40), Options(workers=0, beat=0.1)) as path:
         peer = Peer(path)
         peer.send(pack(Kind.HELLO)[:5])
-        assert peer.is_cut_off(3)
+        assert peer.is_cut_off(20)
         peer.close()
 
 
@@ -329,7 +329,7 @@ def test_servers_killed_a_hundred_times(fallback: bool) -> None:
 def test_a_server_that_stops_answering_is_lost() -> None:
     with (
         folder() as place,
-        server_process(place / "s.sock", NAME, "--beat", "0.2", "--workers", "0") as server,
+        server_process(place / "s.sock", NAME, "--beat", "1", "--workers", "0") as server,
         loader(place / "s.sock") as mine,
     ):
         epoch = iter(mine)

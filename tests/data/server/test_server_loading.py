@@ -234,6 +234,8 @@ def test_what_is_refused() -> None:
             loader(path, shuffle=False)
         with pytest.raises(ValueError, match="needle's own"):
             loader(path, share="prepared", transforms=[abs])
+        with pytest.raises(ValueError, match="a server that it starts"):
+            loader(path, num_workers=2)
         with pytest.raises(ValueError, match="fallback=dataset"):
             loader(path, fallback=True)
         with pytest.raises(ValueError, match="draw random numbers"):

@@ -51,8 +51,9 @@ class GlobalDataLoader:
     what the transforms before the first random one make of a sample, and each task augments for
     itself, with DataLoader's random numbers of (seed, epoch, index); "prepared" shares the whole
     list, so that tasks which meet at an index see the same augmentation of it: cheaper, and
-    correlated. fallback: True reads the rest of an epoch in this process when the server dies
-    (with an address: the data set to read from); False raises LoaderServerError.
+    correlated. What a data set draws by itself is shared in either case. fallback: True reads the
+    rest of an epoch in this process when the server dies (with an address: the data set to read
+    from); False raises LoaderServerError, after which ``next()`` goes on with another server.
 
     num_workers, cache_bytes: processes that read, and bytes of samples kept beyond those in use,
     of a server that this loader starts; all cores and a GiB by default. name: another name for
@@ -82,7 +83,7 @@ class GlobalDataLoader:
         share: str = "decoded",
         fallback: Any = False,
         num_workers: int | None = None,
-        cache_bytes: int = 1 << 30,
+        cache_bytes: int | None = None,
         name: str | None = None,
         credits: int = 4,
         prefetch: int = 2,
@@ -105,7 +106,8 @@ class GlobalDataLoader:
         self.on_error = options.check_choice("on_error", on_error, options.ON_ERROR)
         self.prefetch = options.check_waiting("server", prefetch, timeout)
         self.credits = _check_credits(credits, self.prefetch)
-        self.num_workers = _workers(num_workers)
+        if address is not None:
+            _check_no_server_options(num_workers, cache_bytes, name)
         self.seed = (
             int(np.random.randint(0, 2**32, dtype=np.uint32))
             if seed is None
@@ -113,7 +115,7 @@ class GlobalDataLoader:
         )
         self.task = task or f"task-{os.getpid()}-{next(_numbers)}"
         self._division = divide(self.transforms, share)
-        settings = Options(workers=self.num_workers, budget=int(cache_bytes), until_last=True)
+        settings = Options(_workers(num_workers), _budget(cache_bytes), until_last=True)
         self._rendezvous = Rendezvous(address, None if address else self.dataset, settings, name)
         length = self._rendezvous.length() if self.dataset is None else len(self.dataset)
         self.indices = _index_set(indices, length)
@@ -293,6 +295,23 @@ def _check_credits(credits: Any, prefetch: int) -> int:
             f"ahead, got prefetch={prefetch}; give credits={prefetch}"
         )
     return credits
+
+
+def _check_no_server_options(*given: Any) -> None:
+    for name, value in zip(("num_workers", "cache_bytes", "name"), given):
+        if value is not None:
+            raise ValueError(
+                f"GlobalDataLoader: {name} is for a server that it starts, got {name}={value!r} "
+                "and an address; leave it out, or give the data set itself"
+            )
+
+
+def _budget(cache_bytes: Any) -> int:
+    if cache_bytes is None:
+        return 1 << 30
+    if not isinstance(cache_bytes, int) or cache_bytes < 0:
+        raise ValueError(f"GlobalDataLoader: cache_bytes must be a count, got {cache_bytes!r}")
+    return cache_bytes
 
 
 def _workers(num_workers: int | None) -> int:

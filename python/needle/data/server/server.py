@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import DataError, NeedleError
+from ...errors import DataError, LoaderServerError, NeedleError
 from .address import Place, same_user
 from .connection import Connection
 from .feed import Feed
@@ -85,10 +85,10 @@ class Server:
                 if self._stop in ready:
                     return
                 self._hear(ready)
-                busy = self._step()
-                self._tidy()
+                self._tidy()  # before what may take long: heartbeats wait in their sockets then
                 if self._is_over():
                     return
+                busy = self._step()
         finally:
             self.close()
 
@@ -136,7 +136,7 @@ class Server:
             self._had_tasks = self._had_tasks or connection.task is not None
 
     def _accept(self) -> None:
-        with suppress(BlockingIOError, ConnectionAbortedError):
+        with suppress(OSError):  # it has gone again, or there are no more descriptors
             channel, _ = self.place.listener.accept()
             if len(self.connections) >= MOST_CONNECTIONS or not same_user(channel):
                 channel.close()
@@ -170,10 +170,14 @@ class Server:
         """Ends connections that are over, or silent for too long, and feeds without tasks."""
         lease = time.monotonic() - LEASE * self.options.beat
         for fd, connection in list(self.connections.items()):
-            over = connection.ended or (connection.closing and not connection.waiting)
-            if over or connection.heard < lease:
+            silent = connection.heard < lease
+            if connection.ended or (connection.closing and (silent or not connection.waiting)):
                 del self.connections[fd]
                 connection.close()
+            elif silent:
+                missed = f"server: a peer may miss {LEASE} heartbeats, and none came for longer"
+                connection.refuse(LoaderServerError(missed))
+                connection.leave()
         used = {id(connection.feed) for connection in self.connections.values()}
         for key in [key for key, feed in self.feeds.items() if id(feed) not in used]:
             self._close_feed(key)

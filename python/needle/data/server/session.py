@@ -181,8 +181,6 @@ class Session:
             now = time.monotonic()
             if self._closing:
                 goodbye = goodbye or now + GOODBYE
-            if now - heard > LEASE * beat:
-                raise lost(f"it has not answered for {now - heard:.1f} s")
             if now - beaten >= beat:
                 beaten = now
                 self._post(Kind.HEARTBEAT)
@@ -191,6 +189,8 @@ class Session:
                 heard = time.monotonic()
                 for frame in self._inbox.receive():
                     self._take(frame)
+            elif now - heard > LEASE * beat:
+                raise lost(f"it has not answered for {now - heard:.1f} s")
             if self._inbox.ended and not self._closing:
                 raise lost("its process has ended")
             if self._inbox.ended or self.parted or (goodbye and time.monotonic() > goodbye):
