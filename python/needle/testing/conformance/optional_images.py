@@ -15,6 +15,7 @@ from .values import in_float64, large_values
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 SLACK = 5e-5
+Pairs = tuple[tuple[str, str], ...]
 
 # x (N, H, W, C), kernel, stride, padding
 POOLS: tuple[tuple[Any, ...], ...] = (
@@ -35,6 +36,11 @@ CONVOLUTIONS: tuple[tuple[Any, ...], ...] = (
     ((0, 4, 4, 2), (3, 3), 3, (1, 1), (1, 1), (1, 1), 1),
     ((2, 12, 12, 16), (3, 3), 32, (1, 1), (1, 1), (1, 1), 1),
 )
+# Large enough that Winograd's algorithm, if a backend has it, is chosen by shape.
+LARGE_CONVOLUTIONS: tuple[tuple[Any, ...], ...] = (
+    ((4, 16, 16, 64), (3, 3), 64, (1, 1), (1, 1), (1, 1), 1),
+    ((3, 17, 15, 65), (3, 3), 63, (1, 1), (1, 0), (1, 1), 1),
+)
 
 
 def image_cases() -> Iterator[Case]:
@@ -46,11 +52,16 @@ def image_cases() -> Iterator[Case]:
         for shape, kernel, channels, *settings in CONVOLUTIONS:
             weight_shape = (*kernel, shape[3] // settings[3], channels)
             yield from _convolution_cases(dtype, shape, weight_shape, tuple(settings))
+        for shape, kernel, channels, *settings in LARGE_CONVOLUTIONS:
+            weight_shape = (*kernel, shape[3] // settings[3], channels)
+            yield from _convolution_cases(
+                dtype, shape, weight_shape, tuple(settings), 0.1, PAIRS[:1]
+            )
 
 
 def _case(
     name: str, label: str, inputs: tuple[HostArray, ...], extra: tuple[Any, ...],
-    settings: tuple[Any, ...],
+    settings: tuple[Any, ...], pairs: Pairs = PAIRS,
 ) -> Case:  # fmt: skip
     """A kernel that takes inputs, outputs, settings; its definition takes ``extra`` between."""
     definition = getattr(accelerated, name).definition
@@ -61,7 +72,7 @@ def _case(
     def call(backend: Any, ins: Any, outs: Any) -> None:
         getattr(backend, name)(*ins, *outs, *settings)
 
-    return Case(name, label, inputs, oracle, call, SLACK, pairs=PAIRS)
+    return Case(name, label, inputs, oracle, call, SLACK, pairs=pairs)
 
 
 def _pool_cases(dtype: DType, shape: Any, windows: tuple[Any, ...]) -> Iterator[Case]:
@@ -85,14 +96,20 @@ def _special_pool_cases(dtype: DType) -> Iterator[Case]:
 
 
 def _convolution_cases(
-    dtype: DType, shape: Any, weight_shape: Any, settings: tuple[Any, ...]
+    dtype: DType,
+    shape: Any,
+    weight_shape: Any,
+    settings: tuple[Any, ...],
+    scale: float = 1.0,
+    pairs: Pairs = PAIRS,
 ) -> Iterator[Case]:
-    x, weight = large_values(shape, dtype), large_values(weight_shape, dtype)
-    grad = large_values(accelerated.conv2d.definition(x, weight, *settings).shape, dtype)
+    """``scale`` keeps long sums near 1, where the slack is meant."""
+    x, weight = (large_values(s, dtype) * dtype.type(scale) for s in (shape, weight_shape))
+    out_shape = accelerated.conv2d.definition(x, weight, *settings).shape
+    grad = large_values(out_shape, dtype) * dtype.type(scale)
+    bias = large_values(weight_shape[3:], dtype)
     label = f"{dtype} {shape} * {weight_shape} stride, padding, dilation, groups {settings}"
-    yield _case("conv2d", label, (x, weight), (), settings)
-    yield _case(
-        "conv2d_bias", label, (x, weight, large_values(weight_shape[3:], dtype)), (), settings
-    )
-    yield _case("conv2d_input_grad", label, (grad, weight), (shape,), settings)
-    yield _case("conv2d_weight_grad", label, (grad, x), (weight_shape,), settings)
+    yield _case("conv2d", label, (x, weight), (), settings, pairs)
+    yield _case("conv2d_bias", label, (x, weight, bias), (), settings, pairs)
+    yield _case("conv2d_input_grad", label, (grad, weight), (shape,), settings, pairs)
+    yield _case("conv2d_weight_grad", label, (grad, x), (weight_shape,), settings, pairs)
