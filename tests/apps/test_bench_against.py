@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import needle
 from apps.bench import limits
 from apps.bench.against import __main__ as against
 from apps.bench.against import report, tables
@@ -21,7 +22,9 @@ from apps.bench.against.sides import CONTESTANTS, Needle, is_peer
 from apps.bench.against.studies import STUDIES
 from apps.bench.data.case import Case
 from apps.bench.data.harness import Outcome, Result
+from needle import backends
 from needle.backend_selection import BACKEND
+from needle.backends.base import OPTIONAL, provides
 
 ROOT = Path(__file__).parents[2]
 QUICK = Settings(quick=True, rounds=1)
@@ -141,6 +144,24 @@ def test_both_sides_compute_the_same() -> None:
                 made.append(side.conv2d(way, *arguments, **geometry)())
             theirs_alone = made[1] if i == 0 else made[1][i - 1]
             np.testing.assert_allclose(made[0].numpy(), theirs_alone.numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(BACKEND != "nd" or not needle.cpu().enabled(), reason="needs the extension")
+def test_plain_kernels_are_the_required_ones_and_compute_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("_registered", "_loaded"):  # no test after this one sees the device
+        monkeypatch.setattr(backends, name, dict(getattr(backends, name)))
+    plain = CONTESTANTS["needle, plain kernels"](1)
+    kernels = plain.tensor(np.ones(1, np.float32)).device.backend
+    assert not [name for name in OPTIONAL if provides(kernels, name)]
+    losses = []
+    for side in (plain, CONTESTANTS["needle"](1)):
+        np.random.seed(0)
+        images = side.images(np.random.random((2, 1, 32, 32)).astype(np.float32))
+        step = side.training_step(side.model("lenet5"), images, side.tensor(np.arange(2)))
+        losses.append([float(step()) for _ in range(3)])
+    np.testing.assert_allclose(*losses, rtol=1e-4)
 
 
 @pytest.mark.skipif(BACKEND != "nd", reason="needs needle's own arrays")

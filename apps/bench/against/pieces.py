@@ -9,7 +9,7 @@ from typing import Any
 from apps.bench.data.case import Case, Numbers, Subject
 
 from .settings import Settings
-from .sides import COMPILED, CONTESTANTS, NUMPY, Side, Step, is_peer
+from .sides import COMPILED, CONTESTANTS, SLOW, Side, Step, is_peer
 
 Build = Callable[[Side], Step]
 
@@ -61,7 +61,7 @@ class Pieces(Subject):
 def cases_of(
     names: Sequence[str], builds: Callable[[Settings], dict[str, Build]], settings: Settings
 ) -> list[Case]:
-    """A case for each contestant that takes part; the slow NumPy backend has two rounds at most."""
+    """A case for each contestant that takes part; the slow ones of ours have two rounds at most."""
 
     def opener(name: str) -> Callable[[Settings], Subject]:
         def open_it(given: Settings) -> Subject:
@@ -73,7 +73,7 @@ def cases_of(
 
     slow = min(2, settings.rounds)
     return [
-        case_of(name, name, opener(name), settings, rounds=slow if name == NUMPY else None)
+        case_of(name, name, opener(name), settings, rounds=slow if name in SLOW else None)
         for name in names
         if settings.compiled or name != COMPILED
     ]

@@ -139,9 +139,21 @@ class Needle:
 
     def release(self) -> None:
         gc.collect()
-        if self.device.name == "cpu":
+        if self.device.name != "cpu_numpy":
             native = importlib.import_module("needle.backend_ndarray.ndarray_backend_cpu")
             native.empty_cache()
+
+
+def plain_kernels() -> str:
+    """A device with the required kernels in C++ alone: all else runs as its definition reads."""
+    needle: Any = importlib.import_module("needle")
+    native = importlib.import_module("needle.backend_ndarray.ndarray_backend_cpu")
+    base = importlib.import_module("needle.backends.base")
+    names = [name for name in (*base.REQUIRED, *base.SERVICES) if hasattr(native, name)]
+    members = {name: getattr(native, name) for name in names}
+    needle.device("cpu")  # applies the number of threads
+    needle.backends.register("cpu_plain", type("Plain", (base.Backend,), members)())
+    return "cpu_plain"
 
 
 class Torch:
@@ -234,6 +246,7 @@ CONTESTANTS: dict[str, Callable[[int], Side]] = {
     "needle": lambda threads: Needle(),
     "needle, captured": lambda threads: Needle(captured=True),
     "needle, NumPy backend": lambda threads: Needle("cpu_numpy"),
+    "needle, plain kernels": lambda threads: Needle(plain_kernels()),
     "PyTorch, eager": lambda threads: Torch("eager", threads),
     "PyTorch, channels last": lambda threads: Torch("channels last", threads),
     COMPILED: lambda threads: Torch("compiled", threads),
@@ -241,8 +254,8 @@ CONTESTANTS: dict[str, Callable[[int], Side]] = {
 """Name -> the side, made with a number of threads."""
 
 OURS = ("needle", "needle, captured")
-NUMPY = "needle, NumPy backend"
-"""Ours, but no candidate for our best."""
+SLOW = ("needle, NumPy backend", "needle, plain kernels")
+"""Ours, but no candidates for our best: what learners compare their own kernels with."""
 
 
 def is_peer(contestant: str) -> bool:

@@ -14,7 +14,7 @@ from apps.bench.data.target import Target
 from . import tables as t
 from .pieces import Build, cases_of
 from .settings import Settings
-from .sides import Side, Step
+from .sides import SLOW, Side, Step
 
 TITLE = "Convolutions, float32, batches of 128 images"
 WAYS = ("forward", "input gradient", "weight gradient")
@@ -93,8 +93,8 @@ def convolution(side: Side, shape: Shape, way: str, batch: int) -> Step:
 
 
 def cases(settings: Settings) -> list[Case]:
-    names = ["needle", "PyTorch, eager", "PyTorch, channels last"]
-    return cases_of(names, builds, settings)
+    names = ["needle", "PyTorch, eager", "PyTorch, channels last", *SLOW]
+    return cases_of(settings.pick(names, names[:3]), builds, settings)
 
 
 def work(piece: str) -> float:

@@ -16,7 +16,7 @@ from apps.bench.data.target import Target
 from . import tables as t
 from .pieces import Build, cases_of
 from .settings import Settings
-from .sides import COMPILED, Side, Step
+from .sides import COMPILED, SLOW, Side, Step
 
 TITLE = "Operations that memory limits, float32"
 GOAL = 1.2
@@ -124,8 +124,8 @@ def builds(settings: Settings) -> dict[str, Build]:
 
 
 def cases(settings: Settings) -> list[Case]:
-    names = ["needle", "PyTorch, eager", "PyTorch, channels last", COMPILED]
-    return cases_of(names[: settings.pick(4, 2)], builds, settings)
+    names = ["needle", "PyTorch, eager", "PyTorch, channels last", COMPILED, *SLOW]
+    return cases_of(settings.pick(names, names[:2]), builds, settings)
 
 
 def traffic(piece: str) -> float:

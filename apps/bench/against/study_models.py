@@ -17,7 +17,7 @@ from . import tables as t
 from .flops import training_flops
 from .pieces import Build, case_of, cases_of
 from .settings import Settings
-from .sides import COMPILED, CONTESTANTS, NUMPY, OURS, Side, Step
+from .sides import COMPILED, CONTESTANTS, OURS, SLOW, Side, Step
 
 MEMORY_GOAL = 0.8
 PEERS = ("PyTorch, eager", "PyTorch, channels last", COMPILED)
@@ -26,14 +26,15 @@ MEGA = 1e6
 
 @dataclass(frozen=True)
 class ModelStudy:
-    """One model. goal: of the ratio of speeds. batches: where the command line says nothing."""
+    """One model. goal: of the ratio of speeds. batches: where the command line says nothing.
+    slow: whether the slow ones of ours take part."""
 
     model: str
     title: str
     goal: float
     batches: tuple[int, ...] = (128,)
     channels: int = 3
-    numpy: bool = False
+    slow: bool = False
 
     @property
     def TITLE(self) -> str:  # as the modules of other studies have it
@@ -41,12 +42,12 @@ class ModelStudy:
 
     def cases(self, settings: Settings) -> list[Case]:
         """Steps in turns, then memory in processes that do nothing else."""
-        ours = [*OURS, *([NUMPY] if self.numpy else [])]
+        ours = [*OURS, *(SLOW[: settings.pick(2, 1)] if self.slow else ())]
         names = [*ours, *PEERS[: settings.pick(3, 1)]]
         memory = [
             self._memory_case(name, batch, settings)
             for batch in self._batches(settings)
-            for name in settings.pick((OURS[0], *PEERS[:2]), OURS[: int(self.numpy)])
+            for name in settings.pick((OURS[0], *PEERS[:2]), OURS[: int(self.slow)])
         ]
         return cases_of(names, self._builds, settings) + memory
 
@@ -147,9 +148,9 @@ def peak_memory() -> float:
 STUDIES: dict[str, ModelStudy] = {
     study.model: study
     for study in (
-        ModelStudy("lenet5", "LeNet-5", 3.0, (64, 128), channels=1, numpy=True),
-        ModelStudy("resnet9", "ResNet9", 2.0, numpy=True),
-        ModelStudy("resnet20", "ResNet-20", 1.5, numpy=True),
+        ModelStudy("lenet5", "LeNet-5", 3.0, (64, 128), channels=1, slow=True),
+        ModelStudy("resnet9", "ResNet9", 2.0, slow=True),
+        ModelStudy("resnet20", "ResNet-20", 1.5, slow=True),
         ModelStudy("resnet18", "ResNet-18 (CIFAR stem)", 1.5),
         ModelStudy("resnet50", "ResNet-50 (CIFAR stem)", 1.3),
     )

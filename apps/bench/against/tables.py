@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from apps.bench.data.harness import Result
 from apps.bench.data.target import Target, short, spread, table
 
-from .sides import NUMPY, OURS, is_peer
+from .sides import OURS, SLOW, is_peer
 
 Count = Callable[[str], float]
 
@@ -136,11 +136,14 @@ def share_targets(
 
 
 def backend_notes(result: Result) -> list[str]:
-    """How many times as fast as our NumPy backend."""
-    words = []
-    for piece in pieces_of(result):
-        ours = fastest(result, OURS, piece)
-        found = ratios(result, ours, NUMPY if NUMPY in result.outcomes else "", piece)
-        if found:
-            words.append(f"{piece}: {short(median(found))} ×")
-    return [f"Beside our NumPy backend: {'; '.join(words)}."] if words else []
+    """How many times as fast as each of our slow ones."""
+    lines = []
+    for slow in (name for name in SLOW if name in result.outcomes):
+        words = []
+        for piece in pieces_of(result):
+            found = ratios(result, fastest(result, OURS, piece), slow, piece)
+            if found:
+                words.append(f"{piece}: {short(median(found))} ×")
+        if words:
+            lines.append(f"Beside our {slow.removeprefix('needle, ')}: {'; '.join(words)}.")
+    return lines
