@@ -347,7 +347,7 @@ class ProcessEngine(Engine):
         self._start_deaths += 1
         code = member.child.code
         limit = _START_KILLS if code is not None and code < 0 else _START_DEATHS
-        if self._start_deaths >= limit:
+        if self._start_deaths >= limit and self._fatal is None:  # what a worker said tells more
             self._fatal = WorkerError(
                 f"DataLoader: worker processes die while they start ({ending(member)}); look for "
                 f"their message above, or take engine='threads'"
