@@ -113,10 +113,11 @@ sanitize: $(VENV)/.needle-test build  ## the C++ under address, undefined and th
 bench: $(VENV)/.needle-train build  ## a first impression of speed, on the screen
 	$(RUN) -m apps.bench $(ARGS)
 
-LADDER := $(BUILD)/apps/bench/gemm_ladder/gemm_ladder
+LADDERS := gemm_ladder conv_ladder
 
-ladder: $(VENV)/.needle-train build  ## matrix products from three loops to our kernel, each step timed
-	$(RUN) -m apps.bench.gemm_ladder --program $(LADDER) --out $(BUILD)/gemm_ladder.png $(ARGS)
+ladder: $(VENV)/.needle-train build  ## matrix product and convolution from plain loops to our kernels, each step timed
+	for name in $(LADDERS); do $(RUN) -m apps.bench.$$name --out $(BUILD)/$$name.png \
+		--program $(BUILD)/apps/bench/$$name/$$name $(ARGS) || exit 1; done
 
 bench-against: $(VENV)/.needle-train build  ## the comparison with PyTorch; apps/bench/RESULTS.md
 	$(RUN) -m apps.bench.against $(ARGS)
@@ -133,7 +134,7 @@ lint: $(VENV)/.needle-dev  ## ruff, mypy and clang-format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	find src tests/cpp apps/bench/gemm_ladder -name '*.cc' -o -name '*.h' | xargs $(BIN)/clang-format --dry-run -Werror
+	find src tests/cpp apps/bench -name '*.cc' -o -name '*.h' | xargs $(BIN)/clang-format --dry-run -Werror
 
 clean:  ## what was built; the virtual environment stays (distclean removes it too)
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,95 +1,17 @@
 """Runs the ladder of matrix products, prints its table and draws the roofline (make ladder).
 
-The steps are the step*.cc beside this file; CMake builds them into one program. Times are the best
-of several calls. The peak is that of a loop of independent fused multiply-adds, the bandwidths are
-those of a[i] = b[i] + s * c[i], all on one core.
+The steps are the step*.cc beside this file; CMake builds them into one program.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import subprocess
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
-Row = dict[str, Any]
+from apps.bench.ladder import climb
 
 
-def run(program: Path, n: int, threads: int) -> tuple[dict[str, float], list[Row]]:
-    """One core's limits, and a row a step with its "gflops" and its "share" of the peak.
-
-    The limits: "peak" in GFLOP/s, else GB/s from the cache or memory of that name.
-    """
-    text = subprocess.check_output([str(program), str(n), str(threads)], text=True)
-    first, *rows = [json.loads(line) for line in text.splitlines()]
-    limits = {name: value / 1e9 for name, value in first.items()}
-    for row in rows:
-        row["gflops"] = 2 * n**3 / row["seconds"] / 1e9
-        row["share"] = row["gflops"] / (limits["peak"] * row["threads"])
-    return limits, rows
-
-
-def table(rows: Sequence[Row]) -> list[str]:
-    """Markdown: time, rate, how many times as fast as step 00, and the share of the peak."""
-    lines = ["| step | ms | GFLOP/s | times step 00 | of the peak |", "|---|---|---|---|---|"]
-    for row in rows:
-        lines.append(
-            f"| {row['step']} | {row['seconds'] * 1e3:.4g} | {row['gflops']:.3g} "
-            f"| {rows[0]['seconds'] / row['seconds']:.3g} | {row['share']:.0%} |"
-        )
-    return lines
-
-
-def draw(rows: Sequence[Row], limits: dict[str, float], file: Path) -> None:
-    """The roofline of one core: what it computes and what it moves bound every step from above.
-
-    The abscissa counts the bytes that the inner loop loads and stores, from whichever cache they
-    come; so steps below a roof wait for something else: a chain of additions, a slower cache.
-    """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
-    peak, places = limits["peak"], [0.1 * 1.1**i for i in range(40)]
-    for name, rate in list(limits.items())[1:]:
-        axes.plot(
-            places, [min(peak, x * rate) for x in places], "--", label=f"{name}: {rate:.3g} GB/s"
-        )
-    axes.axhline(peak, color="black", label=f"multiply-adds: {peak:.3g} GFLOP/s")
-    for row in rows:
-        if row["threads"] == 1:
-            axes.plot(row["intensity"], row["gflops"], "o", color="C3")
-            axes.annotate(row["step"], (row["intensity"], row["gflops"]), (6, -3),
-                          textcoords="offset points", fontsize=8)  # fmt: skip
-    axes.set(xscale="log", yscale="log", xlabel="FLOP a byte loaded or stored", ylabel="GFLOP/s")
-    axes.legend(fontsize=8)
-    figure.savefig(file, dpi=120)
-    pyplot.close(figure)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m apps.bench.gemm_ladder", description=__doc__)
-    parser.add_argument("--program", type=Path, required=True, help="CMake's gemm_ladder")
-    parser.add_argument("--n", type=int, default=960, help="rows and columns of each matrix")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of the last step")
-    parser.add_argument("--out", type=Path, help="the picture; none is drawn without matplotlib")
-    given = parser.parse_args(arguments)
-    limits, rows = run(given.program, given.n, given.threads)
-    print(f"n = {given.n}, float32; one core's peak: {limits['peak']:.4g} GFLOP/s\n")
-    print(*table(rows), sep="\n")
-    if given.out is None:
-        return
-    try:
-        draw(rows, limits, given.out)
-        print(f"\nthe roofline: {given.out}")
-    except ImportError:
-        print("\nno picture: matplotlib is not installed")
+def flops(n: int) -> float:
+    """Of a product of n x n matrices."""
+    return 2.0 * n**3
 
 
 if __name__ == "__main__":
-    main()
+    climb("gemm_ladder", ("n", 960, "rows and columns of each matrix"), flops)

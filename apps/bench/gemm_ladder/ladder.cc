@@ -1,7 +1,6 @@
 // The ladder of matrix products: runs every step, best of some tries, and prints one line of JSON
 // each, after one with what a core can compute and move at most. `gemm_ladder check` only compares
 // every step with step 00; that runs as a test. Usage: gemm_ladder check | gemm_ladder N THREADS
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -36,18 +35,9 @@ constexpr Step kSteps[] = {
     {"08 threads", ladder::production, kTileBytes, true},
 };
 
-std::vector<float> numbers(long n, unsigned seed) {
-  std::vector<float> values(static_cast<std::size_t>(n));
-  for (float& v : values) {
-    seed = seed * 1664525u + 1013904223u;
-    v = float(seed >> 8) / float(1 << 23) - 1;
-  }
-  return values;
-}
-
 // Every step against step 00, within the rounding of k additions.
 bool agree(long m, long n, long k) {
-  const std::vector<float> a = numbers(m * k, 1), b = numbers(k * n, 2);
+  const std::vector<float> a = ladder::numbers(m * k, 1), b = ladder::numbers(k * n, 2);
   std::vector<float> want(static_cast<std::size_t>(m * n)), got(want.size());
   ladder::naive({m, n, k, a.data(), b.data(), want.data()});
   bool fine = true;
@@ -74,71 +64,20 @@ int check() {
   return fine ? 0 : 1;
 }
 
-// The best of at least three calls and half a second, but no more calls after ten seconds.
-template <class F>
-double seconds_of(F&& run) {
-  using Clock = std::chrono::steady_clock;
-  double best = 1e30, total = 0;
-  for (int calls = 0; calls < 3 || total < 0.5; ++calls) {
-    const Clock::time_point start = Clock::now();
-    run();
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    if (seconds < best) best = seconds;
-    total += seconds;
-    if (total > 10) break;
-  }
-  return best;
-}
-
-// Floating-point operations a second of one core: twelve chains of fused multiply-adds, which no
-// load or store holds up. Short tries, so that one of them is likely undisturbed.
-double peak() {
-  constexpr int kChains = 12;
-  constexpr long kRepeats = 100000;
-  static volatile float start = 1e-4f;
-  ladder::Vector sums[kChains], factor = ladder::Vector{} + (1 - start);
-  for (int i = 0; i < kChains; ++i) sums[i] = ladder::Vector{} + start * float(i);
-  const double seconds = seconds_of([&] {
-    for (long r = 0; r < kRepeats; ++r) {
-#pragma GCC unroll 12
-      for (int i = 0; i < kChains; ++i) sums[i] = sums[i] * factor + factor;
-    }
-    for (int i = 0; i < kChains; ++i) start = start + sums[i][0] * 0;
-  });
-  return 2.0 * ladder::kLanes * kChains * kRepeats / seconds;
-}
-
-// Bytes a second that one core moves in a[i] = b[i] + s * c[i], of `bytes` in all.
-double bandwidth(long bytes) {
-  const long n = bytes / 12, repeats = 1 + (1L << 20) / bytes;
-  std::vector<float> a = numbers(n, 1), b = numbers(n, 2), c = numbers(n, 3);
-  const double seconds = seconds_of([&] {
-    for (long r = 0; r < repeats; ++r) {
-      const float s = 1 + a[0] * 0;
-      float* to = a.data();
-      const float *from = b.data(), *factor = c.data();
-      for (long i = 0; i < n; ++i) to[i] = from[i] + s * factor[i];
-    }
-  });
-  return 12.0 * double(n) * double(repeats) / seconds;
-}
-
 }  // namespace
 
 int main(int count, char** arguments) {
   if (count == 2 && std::strcmp(arguments[1], "check") == 0) return check();
   const long n = count > 1 ? std::atol(arguments[1]) : 960;
   const int threads = count > 2 ? std::atoi(arguments[2]) : 2;
-  const std::vector<float> a = numbers(n * n, 1), b = numbers(n * n, 2);
+  const std::vector<float> a = ladder::numbers(n * n, 1), b = ladder::numbers(n * n, 2);
   std::vector<float> c(static_cast<std::size_t>(n * n));
-  std::printf("{\"peak\": %.4g, \"first cache\": %.4g, \"second cache\": %.4g, \"memory\": %.4g}\n",
-              peak(), bandwidth(12L << 10), bandwidth(192L << 10), bandwidth(192L << 20));
+  ladder::print_limits();
   for (const Step& step : kSteps) {
     needle::set_num_threads(step.threaded ? threads : 1);
-    const double seconds = seconds_of([&] { step.run({n, n, n, a.data(), b.data(), c.data()}); });
-    std::printf("{\"step\": \"%s\", \"threads\": %d, \"seconds\": %.6g, \"intensity\": %.4g}\n",
-                step.name, step.threaded ? threads : 1, seconds, 2 / step.bytes);
-    std::fflush(stdout);
+    const double seconds =
+        ladder::seconds_of([&] { step.run({n, n, n, a.data(), b.data(), c.data()}); });
+    ladder::print_step(step.name, step.threaded ? threads : 1, seconds, 2 / step.bytes);
   }
   return 0;
 }

@@ -1,7 +1,7 @@
 // What every step of the ladder is: c (m x n) = a (m x k) @ b (k x n), all row-major without gaps.
 #pragma once
 
-#include <cstring>
+#include "../ladder.h"
 
 namespace ladder {
 
@@ -19,25 +19,6 @@ void register_tile(const Product& x);
 void packed_b(const Product& x);
 void packed_both(const Product& x);
 void production(const Product& x);
-
-// The vectors of the machine that this is compiled for.
-#if defined(__AVX512F__)
-inline constexpr long kLanes = 16;
-#elif defined(__AVX__)
-inline constexpr long kLanes = 8;
-#else
-inline constexpr long kLanes = 4;
-#endif
-typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
-
-inline Vector load(const float* p) {  // any alignment
-  Vector v;
-  std::memcpy(&v, p, sizeof v);
-  return v;
-}
-inline void store(float* p, Vector v) { std::memcpy(p, &v, sizeof v); }
-
-inline long smaller(long a, long b) { return a < b ? a : b; }
 
 // Rows [i, i_end) and columns [j, j_end) of c as the definition has them: for the edges of steps
 // whose tiles do not divide the shape.

@@ -1,4 +1,4 @@
-"""The ladder's table and picture; that its steps agree is a C++ test (gemm_ladder check)."""
+"""The ladders' tables and pictures; that their steps agree are C++ tests (gemm_ladder check)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from apps.bench.gemm_ladder import __main__ as ladder
+from apps.bench import ladder
+from apps.bench.conv_ladder import __main__ as conv_ladder
+from apps.bench.gemm_ladder import __main__ as gemm_ladder
 
 PROGRAM = """#!/bin/sh
 echo '{"peak": 4e9, "memory": 1e9}'
@@ -25,7 +27,7 @@ def program(tmp_path: Path) -> Path:
 
 
 def test_rates_and_shares_of_the_peak_of_all_threads(program: Path) -> None:
-    limits, rows = ladder.run(program, 100, 2)
+    limits, rows = ladder.run(program, 100, 2, gemm_ladder.flops(100))
     assert limits == {"peak": 4.0, "memory": 1.0}
     assert ladder.table(rows)[2:] == [
         "| 00 naive | 2 | 1 | 1 | 25% |",
@@ -38,6 +40,7 @@ def test_the_roofline_is_drawn(
 ) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "roofline.png"
-    ladder.main(["--program", str(program), "--out", str(picture)])
+    given = ["--program", str(program), "--out", str(picture)]
+    ladder.climb("conv_ladder", ("channels", 16, "of the images"), conv_ladder.flops, given)
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert str(picture) in capsys.readouterr().out

@@ -1,0 +1,83 @@
+// The ladder of convolutions: runs every step and prints one line of JSON each, after one with what
+// a core can compute and move at most. `conv_ladder check` only compares every step with step 00;
+// that runs as a test. Usage: conv_ladder check | conv_ladder CHANNELS THREADS
+#include <cmath>
+#include <cstdlib>
+
+#include "core/thread_pool.h"
+#include "step.h"
+
+namespace {
+
+using ladder::Convolution;
+
+// bytes: what the inner loop loads and stores for one multiply-add of the definition, on an AVX2
+// machine; Winograd's tiles make 9/4 and 4 of them with one of their own.
+struct Step {
+  const char* name;
+  void (*run)(const Convolution&);
+  double bytes;
+  bool threaded;
+};
+
+constexpr double kTileBytes = (6 + 16) * 4.0 / (6 * 16);
+constexpr Step kSteps[] = {
+    {"00 naive", ladder::naive, 8, false},
+    {"01 loop order", ladder::loop_order, 12, false},
+    {"02 registers", ladder::registers, 4 + 4.0 / 16, false},
+    {"03 pixel tile", ladder::pixel_tile, kTileBytes, false},
+    {"04 packed weights", ladder::packed_weights, kTileBytes, false},
+    {"05 Winograd", ladder::winograd, kTileBytes / 2.25, false},
+    {"06 production", ladder::production, kTileBytes / 4, false},
+    {"07 threads", ladder::production, kTileBytes / 4, true},
+};
+
+// Every step against step 00, within the rounding of the sums.
+bool agree(long n, long h, long w, long c, long o) {
+  const std::vector<float> x = ladder::numbers(n * h * w * c, 1);
+  const std::vector<float> weight = ladder::numbers(9 * c * o, 2);
+  std::vector<float> want(static_cast<std::size_t>(n * h * w * o)), got(want.size());
+  ladder::naive({n, h, w, c, o, x.data(), weight.data(), want.data()});
+  bool fine = true;
+  for (const Step& step : kSteps) {
+    for (float& v : got) v = NAN;
+    step.run({n, h, w, c, o, x.data(), weight.data(), got.data()});
+    double error = 0;
+    for (std::size_t e = 0; e < got.size(); ++e) {
+      const double difference = std::fabs(double(got[e]) - want[e]);
+      if (!(difference <= error)) error = difference;
+    }
+    if (error <= 1e-6 * double(9 * c)) continue;
+    std::printf("%s differs by %g for (%ld, %ld, %ld, %ld) to %ld\n", step.name, error, n, h, w, c,
+                o);
+    fine = false;
+  }
+  return fine;
+}
+
+int check() {
+  const long shapes[][5] = {{1, 1, 1, 1, 1},    {1, 3, 7, 5, 16},    {2, 5, 4, 3, 33},
+                            {2, 6, 13, 17, 40}, {1, 16, 16, 64, 64}, {3, 2, 8, 96, 32}};
+  bool fine = true;
+  for (const auto& [n, h, w, c, o] : shapes) fine = agree(n, h, w, c, o) && fine;
+  return fine ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count == 2 && std::strcmp(arguments[1], "check") == 0) return check();
+  const long images = 8, side = 16, channels = count > 1 ? std::atol(arguments[1]) : 64;
+  const int threads = count > 2 ? std::atoi(arguments[2]) : 2;
+  const std::vector<float> x = ladder::numbers(images * side * side * channels, 1);
+  const std::vector<float> weight = ladder::numbers(9 * channels * channels, 2);
+  std::vector<float> out(x.size());
+  const Convolution v{images, side, side, channels, channels, x.data(), weight.data(), out.data()};
+  ladder::print_limits();
+  for (const Step& step : kSteps) {
+    needle::set_num_threads(step.threaded ? threads : 1);
+    const double seconds = ladder::seconds_of([&] { step.run(v); });
+    ladder::print_step(step.name, step.threaded ? threads : 1, seconds, 2 / step.bytes);
+  }
+  return 0;
+}

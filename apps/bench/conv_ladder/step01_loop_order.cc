@@ -1,0 +1,25 @@
+// Step 01: another order of the same loops. Output channels are the innermost one: the weights of a
+// tap and an input channel, and the channels of a pixel of the result, lie side by side, so the
+// compiler makes vectors of them. The question about the edge is asked once for all channels.
+//
+// What is left: for each multiply-add two loads and a store, since the sums are in memory.
+#include "step.h"
+
+void ladder::loop_order(const Convolution& v) {
+  std::memset(v.out, 0, static_cast<std::size_t>(v.n * v.h * v.w * v.o) * sizeof(float));
+  for (long row = 0; row < v.n * v.h; ++row) {
+    for (long j = 0; j < v.w; ++j) {
+      float* out = v.out + (row * v.w + j) * v.o;
+      for (long tap = 0; tap < 9; ++tap) {
+        const long y = row % v.h + tap / 3 - 1, x = j + tap % 3 - 1;
+        if (y < 0 || y >= v.h || x < 0 || x >= v.w) continue;
+        const float* from = v.x + ((row / v.h * v.h + y) * v.w + x) * v.c;
+        const float* weight = v.weight + tap * v.c * v.o;
+        for (long c = 0; c < v.c; ++c, weight += v.o) {
+          const float a = from[c];
+          for (long o = 0; o < v.o; ++o) out[o] += a * weight[o];
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,100 @@
+// What the ladders (gemm_ladder, conv_ladder) share: the machine's vectors, numbers to work on, and
+// how a step and the machine's limits are timed.
+#pragma once
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+namespace ladder {
+
+// The vectors of the machine that this is compiled for.
+#if defined(__AVX512F__)
+inline constexpr long kLanes = 16;
+#elif defined(__AVX__)
+inline constexpr long kLanes = 8;
+#else
+inline constexpr long kLanes = 4;
+#endif
+typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
+
+inline Vector load(const float* p) {  // any alignment
+  Vector v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+inline void store(float* p, Vector v) { std::memcpy(p, &v, sizeof v); }
+
+inline long smaller(long a, long b) { return a < b ? a : b; }
+
+inline std::vector<float> numbers(long n, unsigned seed) {
+  std::vector<float> values(static_cast<std::size_t>(n));
+  for (float& v : values) {
+    seed = seed * 1664525u + 1013904223u;
+    v = float(seed >> 8) / float(1 << 23) - 1;
+  }
+  return values;
+}
+
+// The best of at least three calls and half a second, but no more calls after ten seconds.
+template <class F>
+double seconds_of(F&& run) {
+  using Clock = std::chrono::steady_clock;
+  double best = 1e30, total = 0;
+  for (int calls = 0; calls < 3 || total < 0.5; ++calls) {
+    const Clock::time_point start = Clock::now();
+    run();
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (seconds < best) best = seconds;
+    total += seconds;
+    if (total > 10) break;
+  }
+  return best;
+}
+
+// Floating-point operations a second of one core: twelve chains of fused multiply-adds, which no
+// load or store holds up. Short tries, so that one of them is likely undisturbed.
+inline double peak() {
+  constexpr int kChains = 12;
+  constexpr long kRepeats = 100000;
+  static volatile float start = 1e-4f;
+  Vector sums[kChains], factor = Vector{} + (1 - start);
+  for (int i = 0; i < kChains; ++i) sums[i] = Vector{} + start * float(i);
+  const double seconds = seconds_of([&] {
+    for (long r = 0; r < kRepeats; ++r) {
+#pragma GCC unroll 12
+      for (int i = 0; i < kChains; ++i) sums[i] = sums[i] * factor + factor;
+    }
+    for (int i = 0; i < kChains; ++i) start = start + sums[i][0] * 0;
+  });
+  return 2.0 * kLanes * kChains * kRepeats / seconds;
+}
+
+// Bytes a second that one core moves in a[i] = b[i] + s * c[i], of `bytes` in all.
+inline double bandwidth(long bytes) {
+  const long n = bytes / 12, repeats = 1 + (1L << 20) / bytes;
+  std::vector<float> a = numbers(n, 1), b = numbers(n, 2), c = numbers(n, 3);
+  const double seconds = seconds_of([&] {
+    for (long r = 0; r < repeats; ++r) {
+      const float s = 1 + a[0] * 0;
+      float* to = a.data();
+      const float *from = b.data(), *factor = c.data();
+      for (long i = 0; i < n; ++i) to[i] = from[i] + s * factor[i];
+    }
+  });
+  return 12.0 * double(n) * double(repeats) / seconds;
+}
+
+inline void print_limits() {
+  std::printf("{\"peak\": %.4g, \"first cache\": %.4g, \"second cache\": %.4g, \"memory\": %.4g}\n",
+              peak(), bandwidth(12L << 10), bandwidth(192L << 10), bandwidth(192L << 20));
+}
+
+inline void print_step(const char* name, int threads, double seconds, double intensity) {
+  std::printf("{\"step\": \"%s\", \"threads\": %d, \"seconds\": %.6g, \"intensity\": %.4g}\n", name,
+              threads, seconds, intensity);
+  std::fflush(stdout);
+}
+
+}  // namespace ladder

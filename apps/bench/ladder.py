@@ -1,0 +1,97 @@
+"""What the ladders (gemm_ladder, conv_ladder) share: run the program, print the table, draw the
+roofline. Times are the best of several calls. The peak is that of a loop of independent fused
+multiply-adds, the bandwidths are those of a[i] = b[i] + s * c[i], all on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def run(program: Path, size: int, threads: int, flops: float) -> tuple[dict[str, float], list[Row]]:
+    """One core's limits, and a row a step with its "gflops" and its "share" of the peak.
+
+    The limits: "peak" in GFLOP/s, else GB/s from the cache or memory of that name.
+    """
+    text = subprocess.check_output([str(program), str(size), str(threads)], text=True)
+    first, *rows = [json.loads(line) for line in text.splitlines()]
+    limits = {name: value / 1e9 for name, value in first.items()}
+    for row in rows:
+        row["gflops"] = flops / row["seconds"] / 1e9
+        row["share"] = row["gflops"] / (limits["peak"] * row["threads"])
+    return limits, rows
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """Markdown: time, rate, how many times as fast as step 00, and the share of the peak."""
+    lines = ["| step | ms | GFLOP/s | times step 00 | of the peak |", "|---|---|---|---|---|"]
+    for row in rows:
+        lines.append(
+            f"| {row['step']} | {row['seconds'] * 1e3:.4g} | {row['gflops']:.3g} "
+            f"| {rows[0]['seconds'] / row['seconds']:.3g} | {row['share']:.0%} |"
+        )
+    return lines
+
+
+def draw(rows: Sequence[Row], limits: dict[str, float], file: Path) -> None:
+    """The roofline of one core: what it computes and what it moves bound every step from above.
+
+    The abscissa counts the bytes that the inner loop loads and stores, from whichever cache they
+    come; so steps below a roof wait for something else: a chain of additions, a slower cache.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    peak, places = limits["peak"], [0.1 * 1.1**i for i in range(40)]
+    for name, rate in list(limits.items())[1:]:
+        axes.plot(
+            places, [min(peak, x * rate) for x in places], "--", label=f"{name}: {rate:.3g} GB/s"
+        )
+    axes.axhline(peak, color="black", label=f"multiply-adds: {peak:.3g} GFLOP/s")
+    for row in rows:
+        if row["threads"] == 1:
+            axes.plot(row["intensity"], row["gflops"], "o", color="C3")
+            axes.annotate(row["step"], (row["intensity"], row["gflops"]), (6, -3),
+                          textcoords="offset points", fontsize=8)  # fmt: skip
+    axes.set(xscale="log", yscale="log", xlabel="FLOP a byte loaded or stored", ylabel="GFLOP/s")
+    axes.legend(fontsize=8)
+    figure.savefig(file, dpi=120)
+    pyplot.close(figure)
+
+
+def climb(
+    name: str,
+    size: tuple[str, int, str],
+    flops: Callable[[int], float],
+    arguments: Sequence[str] | None = None,
+) -> None:
+    """The command line of a ladder. size: its option, default and help; flops: of a step."""
+    option, default, meaning = size
+    parser = argparse.ArgumentParser(prog=f"python -m apps.bench.{name}")
+    parser.add_argument("--program", type=Path, required=True, help=f"CMake's {name}")
+    parser.add_argument(f"--{option}", type=int, default=default, help=meaning)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of the last step")
+    parser.add_argument("--out", type=Path, help="the picture; none is drawn without matplotlib")
+    given = parser.parse_args(arguments)
+    n = getattr(given, option)
+    limits, rows = run(given.program, n, given.threads, flops(n))
+    print(f"{option} = {n}, float32; one core's peak: {limits['peak']:.4g} GFLOP/s\n")
+    print(*table(rows), sep="\n")
+    if given.out is None:
+        return
+    try:
+        draw(rows, limits, given.out)
+        print(f"\nthe roofline: {given.out}")
+    except ImportError:
+        print("\nno picture: matplotlib is not installed")
