@@ -144,6 +144,8 @@ def train(options: dict[str, Any]) -> int:
         with contextlib.closing(run):
             if resume:
                 run.resume(folder.checkpoint)
+            else:
+                run.start_from_weights()
             facts = _facts(run, recipe, workers, folder if resume else None)
             folder.write_facts(facts)
             _say_start(run, resume)

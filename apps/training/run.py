@@ -104,8 +104,6 @@ class Run:
             num_classes=len(self.classes),
             device=device,
         )
-        if settings.weights:
-            load_weights(self.model, Path(settings.weights))
         self.loader = training_loader(
             source,
             training,
@@ -148,6 +146,14 @@ class Run:
             "classes": self.classes,
         }
         needle.io.save_checkpoint(path, **self._parts(), extra=extra)
+
+    def start_from_weights(self) -> None:
+        """Takes the weights of the file that the settings name, if they do; before the first step.
+
+        CheckpointError if it is not of such a model.
+        """
+        if self.settings.weights:
+            load_weights(self.model, Path(self.settings.weights))
 
     def resume(self, path: Path) -> None:
         """Goes to where the checkpoint was saved."""

@@ -148,6 +148,23 @@ def test_the_average_is_what_is_saved_and_evaluated(tmp_path: Path) -> None:
     assert any(not np.array_equal(a, arrays[f"model.{n}"]) for n, a in saved.items())
 
 
+def test_a_run_starts_from_weights_and_is_resumed_without_their_file(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "weights.safetensors"
+    file.write_bytes((finished / "model.safetensors").read_bytes())
+    options = ["--weights", str(file), "--schedule", "constant", "--lr", "1e-9"]
+    assert run(tmp_path / "run", *options) == 0
+    saved = needle.io.load(tmp_path / "run" / "model.safetensors")
+    for name, array in needle.io.load(file).items():
+        np.testing.assert_allclose(saved[name], array, atol=1e-6)
+    file.unlink()
+    more = ["--out", str(tmp_path / "run"), "--resume", "--epochs", "3"]
+    assert program.main(more) == 0
+    assert run(tmp_path / "other", *options) == 1
+    assert f"no file at {file}" in capsys.readouterr().err
+
+
 # ---- the folder ----------------------------------------------------------------------------------
 
 
