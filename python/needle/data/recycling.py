@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-LEAST_BYTES = 1 << 18
+LEAST_BYTES = 1 << 20
 """Smaller arrays come from NumPy, whose allocator keeps such memory itself."""
 MOST_BYTES = 1 << 26
 """What is kept for later, in all."""
