@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from forks import Forked
 from proc import becomes, children
 
 from needle import data
@@ -20,7 +19,6 @@ from needle.data.server import GlobalDataLoader, Options, Server
 from needle.data.server.address import connect
 
 QUICK = Options(workers=0)
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def arrays(batch: Any) -> list[Any]:
@@ -78,28 +76,21 @@ def served(dataset: Any, options: Options = QUICK) -> Iterator[Path]:
 
 
 @contextmanager
-def server_process(path: Path, dataset: str, *more: str) -> Iterator[subprocess.Popen[str]]:
-    """A server as a program of its own, listening."""
-    command = [sys.executable, "-m", "needle.data.server", "--dataset", dataset]
-    paths = os.pathsep.join([str(ROOT / "python"), str(Path(__file__).parent)])
-    process = subprocess.Popen(
-        [*command, "--name", str(path), *more],
-        env={**os.environ, "PYTHONPATH": paths},
-        text=True,
-    )
+def server_process(path: Path, dataset: str, **options: Any) -> Iterator[Forked]:
+    """A server of a named data set in a process of its own, listening; without workers."""
+    server = Forked(do="serve", path=str(path), dataset=dataset, options={"workers": 0, **options})
 
     def listens() -> bool:
         channel = connect(path) if path.exists() else None
         if channel is not None:
             channel.close()
-        return channel is not None or process.poll() is not None
+        return channel is not None or not server.is_alive()
 
     try:
-        assert becomes(listens, 200) and process.poll() is None
-        yield process
+        assert becomes(listens, 200) and server.is_alive()
+        yield server
     finally:
-        process.terminate()
-        process.wait(30)
+        server.end()
 
 
 class Leftovers:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,41 +11,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from server_checks import ROOT
+from forks import Forked
+from proc import becomes
 
 from needle.data.server.address import connect
 from needle.data.server.index_sets import write_indices
 from needle.data.server.protocol import Frame, Inbox, Kind, pack
-
-PROGRAM = """
-import sys, time
-sys.path[:0] = [{python!r}, {here!r}]
-from needle.data.server import GlobalDataLoader
-loader = GlobalDataLoader({path!r}, 8, task={task!r}, seed=1, timeout=30)
-while True:
-    for images, labels in loader:
-        print(*labels.numpy().tolist(), flush=True)
-        time.sleep({pause})
-"""
+from needle.data.server.status import ask_status
 
 
 @contextmanager
-def client_program(path: Path, task: str, pause: float = 0.002) -> Iterator[subprocess.Popen[str]]:
-    """A program with a task, which iterates for ever and prints the labels of each batch."""
-    python, here = str(ROOT / "python"), str(Path(__file__).parent)
-    text = PROGRAM.format(python=python, here=here, path=str(path), task=task, pause=pause)
-    process = subprocess.Popen(
-        [sys.executable, "-c", text], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+def client_process(path: Path, task: str, pause: float = 0.002) -> Iterator[Forked]:
+    """A task in a process of its own, which has begun and iterates for ever."""
+    process = Forked(do="train", path=str(path), task=task, pause=pause)
+
+    def begun() -> bool:
+        status = ask_status(path)
+        tasks = [] if status is None else [t for feed in status["feeds"] for t in feed["tasks"]]
+        return any(each["task"] == task and each["delivered"] for each in tasks)
+
     try:
-        assert process.stdout is not None and process.stdout.readline()
+        assert becomes(begun, 100)
         yield process
     finally:
         process.kill()
-        process.send_signal(signal.SIGCONT)
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
 
 
 class Peer:

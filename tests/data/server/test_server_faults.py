@@ -24,7 +24,7 @@ from server_checks import (
     served,
     server_process,
 )
-from server_peers import Peer, client_program
+from server_peers import Peer, client_process
 from server_sets import Deadly, Images
 
 from needle import data
@@ -53,7 +53,7 @@ def test_a_killed_task_is_gone_within_a_second_and_the_others_go_on() -> None:
     with served(Images(400)) as path, loader(path, task="mine") as mine:
         epoch = iter(mine)
         next(epoch)
-        with client_program(path, "other", pause=10) as other:
+        with client_process(path, "other", pause=10) as other:
             assert becomes(lambda: "other" in task_names(mine))
             other.kill()
             start = time.monotonic()
@@ -70,7 +70,7 @@ def kill_tasks(times: int) -> None:
     wanted = as_data_loader(dataset, 1, 0)
     with served(dataset) as path, loader(path, task="mine") as mine:
         for _ in range(times):
-            with client_program(path, "other") as other:
+            with client_process(path, "other") as other:
                 time.sleep(0.05 * rng.random())
                 other.kill()
             assert_same(by_index(mine), wanted, range(200))
@@ -89,7 +89,7 @@ def test_tasks_killed_a_hundred_times() -> None:
 def test_a_task_that_hangs_loses_its_lease() -> None:
     with (
         served(Images(400), Options(workers=0, beat=1.0)) as path,
-        client_program(path, "other") as other,
+        client_process(path, "other") as other,
         loader(path, task="mine") as mine,
     ):
         assert task_names(mine) == {"mine", "other"}
@@ -227,7 +227,7 @@ def kill_workers(times: int, length: int) -> None:
         path = place / "s.sock"
         name = f"server_sets:images?length={length}&pause=1000"
         with (
-            server_process(path, name, "--workers", "2") as server,
+            server_process(path, name, workers=2) as server,
             loader(path, task="a", transforms=TRANSFORMS) as first,
         ):
             killed, epoch = 0, 0
@@ -242,7 +242,7 @@ def kill_workers(times: int, length: int) -> None:
                 wanted = as_data_loader(dataset, 1, epoch, transforms=TRANSFORMS)
                 assert_same(by_index(found), wanted, range(length))
                 epoch += 1
-            assert server.poll() is None
+            assert server.is_alive()
 
 
 def test_workers_killed_at_random_moments() -> None:
@@ -265,12 +265,11 @@ def test_a_sample_that_kills_a_worker_twice_is_read_at_last(tmp_path: Path) -> N
 
 
 def test_the_end_of_a_server_is_an_error_within_half_a_second() -> None:
-    with folder() as place, server_process(place / "s.sock", NAME, "--workers", "0") as server:
+    with folder() as place, server_process(place / "s.sock", NAME) as server:
         mine = loader(place / "s.sock")
         epoch = iter(mine)
         next(epoch)
         server.kill()
-        server.wait()
         start = time.monotonic()
         with pytest.raises(LoaderServerError, match=r"server (is lost|listens)"):
             while True:
@@ -288,7 +287,7 @@ def kill_servers(times: int, fallback: bool) -> None:
     with folder() as place:
         path, mine, killed = place / "s.sock", None, 0
         while killed < times:
-            with server_process(path, name, "--workers", "0") as server:
+            with server_process(path, name) as server:
                 if mine is None:
                     options = {"fallback": dataset} if fallback else {}
                     mine = loader(path, transforms=TRANSFORMS, **options)
@@ -297,7 +296,6 @@ def kill_servers(times: int, fallback: bool) -> None:
                 for count in range(60):
                     if count == stop:
                         server.kill()
-                        server.wait()
                         killed += 1
                     try:
                         found.append(next(epoch))
@@ -305,7 +303,7 @@ def kill_servers(times: int, fallback: bool) -> None:
                         wanted = as_data_loader(dataset, 1, epoch.epoch, transforms=TRANSFORMS)
                         assert_same(by_index(found), wanted, range(length))
                         epoch, found = iter(mine), []
-                        if server.poll() is not None:
+                        if not server.is_alive():
                             break
                     except LoaderServerError:
                         assert not fallback or not found
@@ -329,7 +327,7 @@ def test_servers_killed_a_hundred_times(fallback: bool) -> None:
 def test_a_server_that_stops_answering_is_lost() -> None:
     with (
         folder() as place,
-        server_process(place / "s.sock", NAME, "--beat", "1", "--workers", "0") as server,
+        server_process(place / "s.sock", NAME, beat=1.0) as server,
         loader(place / "s.sock") as mine,
     ):
         epoch = iter(mine)
@@ -344,14 +342,14 @@ def test_a_server_that_stops_answering_is_lost() -> None:
 def test_nothing_is_left_of_a_server_that_is_killed() -> None:
     with folder() as place:
         path = place / "s.sock"
-        with server_process(path, NAME, "--workers", "2") as server, loader(path) as mine:
+        with server_process(path, NAME, workers=2) as server, loader(path) as mine:
             assert len(by_index(mine)) == 100
             below = children(server.pid)
             assert below
             server.kill()
             assert becomes(lambda: not any(map(alive, below)), 5)
         assert path.exists(), "a stale socket, which the next server recognises"
-        with server_process(path, NAME, "--workers", "0"), loader(path) as mine:
+        with server_process(path, NAME), loader(path) as mine:
             assert len(by_index(mine)) == 100
 
 

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from server_checks import ROOT, folder, server_process
+from forks import ROOT
+from server_checks import folder, server_process
 
 from needle.data.server.status import ask_status
 
@@ -40,12 +41,12 @@ def compare(where: str, dataset: str, samples: int, epochs: int, least: float, o
     alone = accuracies(where, epochs, "alone")
     with folder() as place:
         path = place / "s.sock"
-        with server_process(path, dataset, "--workers", "0") as server:
+        with server_process(path, dataset) as server:
             shared = accuracies(where, epochs, str(path))
             status = ask_status(path)
             assert status is not None
             assert status["totals"] == {"reads": samples, "delivered": 2 * epochs * samples}
-            assert server.poll() is None
+            assert server.is_alive()
     assert min(alone + shared) > least, (alone, shared)
     for one, other in zip(alone, shared):
         assert abs(one - other) < off, (alone, shared)
