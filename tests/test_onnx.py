@@ -15,8 +15,8 @@ import needle
 from apps.models import build_model, find_model
 from needle import nn, ops
 from needle.onnx import NeedleBackend, convert, export, load, save
+from needle.onnx.call import OPERATORS
 from needle.onnx.exporting import EXPORTS
-from needle.onnx.operators import OPERATORS
 from needle.onnx.package import OnnxError
 
 onnx = pytest.importorskip("onnx")

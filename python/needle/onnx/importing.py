@@ -1,7 +1,7 @@
 """ONNX files as modules: stored floats become Parameters, nodes run in their order.
 
-What each operator does is in operators.py. A file is data from outside: it is checked by the onnx
-package, nothing of it is executed, and stored values in other files are not followed.
+What each operator does is in operators.py and windows.py. A file is data from outside: the onnx
+package checks it, nothing of it is executed, and stored values in other files are not followed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from ..autograd import Tensor
 from ..backend_selection import Device
 from ..errors import NeedleError
 from ..nn import Module, Parameter
-from .operators import OPERATORS, Call
+from . import operators, windows  # noqa: F401  their functions are in the table from here on
+from .call import OPERATORS, Call
 from .package import OLDEST, OPSET, OnnxError, onnx_package
 
 
@@ -81,7 +82,7 @@ class _Node:
                 f"onnx: the operator {proto.domain and proto.domain + '.'}{self.kind} of node "
                 f"{self.name!r} (inputs {', '.join(self.inputs)}) is not known; known: "
                 f"{', '.join(sorted(OPERATORS))}. Rewrite the model, or register a function in "
-                "needle.onnx.operators"
+                "needle.onnx.call.OPERATORS"
             )
 
     def run(self, values: dict[str, Any], device: Any) -> tuple[Any, ...]:
