@@ -315,6 +315,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(
     assert weights(tmp_path / CHECKPOINT) == weights(finished / CHECKPOINT)
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the workers in /proc")
 def test_a_killed_worker_changes_nothing(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
