@@ -11,6 +11,7 @@ from . import (
     study_jpeg,
     study_kernels,
     study_loader,
+    study_multitask,
     study_small,
     study_startup,
     study_transport,
@@ -29,4 +30,5 @@ STUDIES: dict[str, ModuleType] = {
     "transport": study_transport,
     "startup": study_startup,
     "faults": study_faults,
+    "multitask": study_multitask,
 }

@@ -1,0 +1,236 @@
+"""One to six tasks on one data set: the shared loader beside a loader for each task.
+
+Each task is a process that takes batches and does nothing with them. What a server reads for each
+sample it delivers is compared with sharing.py's simulation in docs/shared_loader.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from needle.data.server.address import socket_path
+from needle.data.server.status import ask_status
+
+from . import pictures
+from .case import Case, Numbers, Subject
+from .harness import Result
+from .process_tree import cpu_seconds
+from .settings import Settings
+from .target import Target, short, spread, table
+from .training_task import Spec
+
+TITLE = "Several tasks on one data set: the shared loader beside separate ones"
+PHOTOS, BATCH = 256, 32
+JPEG, CIFAR = "photographs", "CIFAR"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One task in parts of the set: its intervals, how far it is ahead, seconds for each batch."""
+
+    parts: tuple[tuple[float, float], ...] = ((0.0, 1.0),)
+    ahead: float = 0.0
+    pause: float = 0.0
+
+
+def _windows(*pairs: tuple[float, float]) -> tuple[Job, ...]:
+    return tuple(Job((pair,)) for pair in pairs)
+
+
+SETS: dict[str, tuple[Job, ...]] = {
+    **{f"{k} equal": (Job(),) * k for k in (1, 2, 4, 6)},
+    "4 staggered": tuple(Job(ahead=k / 4) for k in range(4)),
+    "3 nested": _windows((0, 0.25), (0, 0.5), (0, 1)),
+    "3 overlapping": _windows((0, 0.5), (0.25, 0.75), (0.5, 1)),
+    "5 folds": tuple(Job(((0.0, k / 5), ((k + 1) / 5, 1.0))) for k in range(5)),
+    "2 of unequal speed": (Job(), Job(pause=0.1)),
+}
+EQUAL = tuple(name for name in SETS if "equal" in name and name[0].isdigit() and "un" not in name)
+OURS = "server, coupled"
+SYSTEMS = (OURS, "needle apart", "torch apart")
+POLICIES = ("server, planned", "server, tree", "server, independent")
+
+
+def prepare(settings: Settings) -> None:
+    """Lays the files out."""
+    pictures.photo_folder(settings, settings.pick(PHOTOS, 16))
+
+
+def cases(settings: Settings) -> list[Case]:
+    """All systems on equal sets, all policies on the others; CIFAR on equal sets only."""
+    found = []
+    for sets in settings.pick(tuple(SETS), ("2 equal",)):
+        for system in SYSTEMS if sets in EQUAL else (*SYSTEMS, *POLICIES):
+            found.append(_case(JPEG, sets, system))
+    for sets in settings.pick(EQUAL[:3], EQUAL[1:2]):
+        found += [_case(CIFAR, sets, system) for system in settings.pick(SYSTEMS, (OURS,))]
+    return found
+
+
+def _case(kind: str, sets: str, system: str) -> Case:
+    needs = ("torch", "cv2", "simplejpeg") if system.startswith("torch") else ()
+    opening = partial(Tasks, kind=kind, sets=sets, system=system)
+    name = f"{kind}, {sets}: {system}"
+    return Case(name, opening, {"OMP_NUM_THREADS": "1"}, needs, group=f"{kind}, {sets}")
+
+
+class Tasks(Subject):
+    """The server, where there is one, and the tasks; a run is an epoch of each."""
+
+    def __init__(self, settings: Settings, kind: str, sets: str, system: str) -> None:
+        super().__init__()
+        self.jobs, self.server = SETS[sets], None
+        photos = settings.pick(PHOTOS, 16)
+        root = pictures.photo_folder(settings, photos) if kind == JPEG else ""
+        self.length = photos if kind == JPEG else settings.pick(50_000, 256)
+        self.batch = settings.pick(BATCH if kind == JPEG else 128, 4)
+        self.address = f"bench-{os.getpid()}"
+        if system.startswith("server"):
+            quoted = "" if settings.cifar is None else f"&cifar={settings.cifar}"
+            small = f"apps.bench.data.training_task:small?quick={settings.quick}".lower() + quoted
+            where = f"folder:{root}?dtype=uint8&layout=HWC" if root else small
+            self._serve(where, system.partition(", ")[2], photos)
+        self.tasks = [
+            self._start(
+                Spec(
+                    f"task {place}",
+                    system.split(",")[0].split()[0],
+                    self.batch,
+                    [[round(a * self.length), round(b * self.length)] for a, b in job.parts],
+                    root,
+                    settings.cifar,
+                    settings.quick,
+                    self.address,
+                    max(1, (os.cpu_count() or 1) // len(self.jobs)),
+                    job.pause if not settings.quick else 0.0,
+                )
+            )
+            for place, job in enumerate(self.jobs)
+        ]
+        for task in self.tasks:
+            assert self._line(task) == "ready"
+        self._take([1 + round(job.ahead * self._batches(job)) for job in self.jobs])
+
+    def run(self, witness: bool) -> Numbers:
+        """Samples a second of all tasks together, milliseconds that a task waits for a batch, CPU
+        seconds for a thousand samples, reads for each sample.
+        """
+        before, cpu = self._counts(), cpu_seconds(os.getpid())
+        counts = [max(1, self._batches(job) // (2 if job.pause else 1)) for job in self.jobs]
+        answers = self._take(counts)
+        delivered = sum(answer["samples"] for answer in answers)
+        assert delivered == sum(counts) * self.batch
+        numbers = {
+            "rate": delivered / max(answer["seconds"] for answer in answers),
+            "wait": 1000 * sum(answer["waited"] for answer in answers) / sum(counts),
+            "cpu": (cpu_seconds(os.getpid()) - cpu) / delivered * 1000,
+        }
+        after = self._counts()
+        if after[1] > before[1]:
+            numbers["reads"] = (after[0] - before[0]) / (after[1] - before[1])
+        return {} if witness else numbers
+
+    def close(self) -> None:
+        """Ends tasks and server."""
+        for task in self.tasks:
+            task.stdin.close()
+        for process in (*self.tasks, *([self.server] if self.server else [])):
+            if process is self.server:
+                process.terminate()
+            process.wait(20)
+
+    def _batches(self, job: Job) -> int:
+        return int(sum(b - a for a, b in job.parts) * self.length / self.batch + 1e-9)
+
+    def _serve(self, dataset: str, policy: str, photos: int) -> None:
+        command = ["-m", "needle.data.server", "--dataset", dataset, "--name", self.address]
+        # Room for a fifth of the photographs at 256 x 256; CIFAR fits whatever the limit.
+        cache = str(max(1, photos // 5 * 256 * 256 * 3 >> 20))
+        command += ["--policy", policy, "--cache", cache, "--workers", str(os.cpu_count() or 1)]
+        self.server: Any = subprocess.Popen(
+            [sys.executable, *command], stdout=subprocess.PIPE, text=True
+        )
+        self._line(self.server)
+
+    def _start(self, spec: Spec) -> Any:
+        command = [sys.executable, "-m", "apps.bench.data.training_task", spec.to_json()]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def _line(self, process: Any) -> str:
+        line: str = process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a process of the benchmark ended with status {process.wait()}")
+        return line.strip()
+
+    def _take(self, counts: list[int]) -> list[dict[str, float]]:
+        for task, count in zip(self.tasks, counts):
+            task.stdin.write(f"{count}\n")
+            task.stdin.flush()
+        return [json.loads(self._line(task)) for task in self.tasks]
+
+    def _counts(self) -> tuple[int, int]:
+        """Reads and deliveries of the server until now."""
+        status = ask_status(socket_path(self.address)) if self.server else None
+        feeds = status["feeds"] if status else []
+        return sum(feed["reads"] for feed in feeds), sum(feed["delivered"] for feed in feeds)
+
+
+def targets(result: Result) -> list[Target]:
+    """Equal tasks against separate loaders, the better of the two libraries'."""
+    found = []
+    for sets, goal in (("2 equal", 1.8), ("4 equal", 3.0)):
+        apart = [f"{JPEG}, {sets}: {system}" for system in SYSTEMS[1:]]
+        name, rate = result.best(apart, "rate")
+        shared = result.median(f"{JPEG}, {sets}: {OURS}", "rate")
+        what = f"photographs, {sets} tasks, shared loader over separate ones"
+        peer = f"{short(rate)} ({name.partition(': ')[2]})"
+        found.append(Target(what, shared / rate, goal, f"{short(shared)} samples/s", peer))
+    return found
+
+
+def tables(result: Result) -> list[str]:
+    """A row a case."""
+    rows = [
+        [
+            name,
+            spread(outcome.median("rate"), outcome.span("rate")),
+            short(outcome.median("wait")),
+            short(outcome.median("cpu")),
+            short(outcome.median("reads")),
+            short(outcome.median("pss") / 2**20),
+        ]
+        for name, outcome in result.outcomes.items()
+        if "rate" in outcome.values
+    ]
+    head = (
+        "",
+        "samples/s of all tasks, median (range)",
+        "ms a batch and task",
+        "CPU s per 1000",
+        "reads per sample",
+        "peak memory, MiB",
+    )
+    note = (
+        f"{PHOTOS} photographs, resized to 256, cropped to 224, flipped, normalised, batches of "
+        f"{BATCH}; the server keeps a fifth of them. Separate loaders share the cores: cores / "
+        "tasks workers each, at least one."
+    )
+    return [note, "", *table(head, rows)]
+
+
+def draw(axes: Any, result: Result) -> None:
+    """Milliseconds that a task waits for a batch, by equal tasks."""
+    for system in SYSTEMS:
+        waits = [result.median(f"{JPEG}, {sets}: {system}", "wait") for sets in EQUAL]
+        axes.plot([int(sets.split()[0]) for sets in EQUAL], waits, "o-", label=system)
+    axes.set(
+        xlabel="equal tasks at once", ylabel="ms a batch and task", title="Photographs, shared"
+    )
+    axes.set_ylim(bottom=0)
+    axes.legend(fontsize=7)
