@@ -57,6 +57,13 @@ def layer_table(profile: Profile, limits: Mapping[str, float] | None = None) -> 
         )
     step = sum(row["optimizer_ms"] for row in rows)
     lines += ["", f"The whole step {1e3 * profile.seconds:.2f} ms, the optimiser {step:.2f} ms."]
+    if limits:
+        lines.append(
+            f"The peak, measured just before: {limits['gflops']:.1f} GFLOP/s and "
+            f"{limits['gbs large']:.1f} GB/s of memory. Small arrays lie in caches, which are faster "
+            "than memory, and on a machine that others use a measured peak is too low: both show as "
+            "more than 100 %."
+        )
     return "\n".join(lines) + "\n"
 
 
