@@ -140,7 +140,7 @@ def test_the_status_of_servers(
             assert main(["--status"]) == 0
             shown = capsys.readouterr().out
             assert "Images, 30 samples" in shown and "30 read (1.000 for each)" in shown
-            assert "mine" in shown
+            assert "mine" in shown and "decoded samples, as they are read" in shown
         assert main(["--status", "--name", "photos"]) == 1
         assert main(["--dataset", "folder:/nowhere"]) == 1
         assert "nowhere" in capsys.readouterr().err

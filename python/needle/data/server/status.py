@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def status_text(path: Path, status: dict[str, Any] | None) -> str:
 
 def _feed_lines(feed: dict[str, Any]) -> list[str]:
     lines = [
-        f"  {feed['what']}: {_counts(feed)}, {feed['entries']} in "
+        f"  {_what(feed['what'])}: {_counts(feed)}, {feed['entries']} in "
         f"{readable_bytes(feed['bytes'])} of memory, "
         f"{readable_bytes(feed['held_bytes'])} of it in use",
         f"  {'task':<24} {'epoch':>5} {'of it':>6} {'samples/s':>10} {'hits':>6} {'ahead':>6}",
@@ -52,6 +53,12 @@ def _feed_lines(feed: dict[str, Any]) -> list[str]:
             f"{min(1.0, hits):>6.0%} {task['waiting']:>6}"
         )
     return lines
+
+
+def _what(key: str) -> str:
+    """Which samples a feed gives out, from the name that the server has for it."""
+    share, shared, _ = json.loads(key)
+    return f"{share} samples, {' and '.join(each['name'] for each in shared) or 'as they are read'}"
 
 
 def _counts(done: dict[str, Any]) -> str:
