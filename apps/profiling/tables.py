@@ -60,8 +60,8 @@ def layer_table(profile: Profile, limits: Mapping[str, float] | None = None) -> 
     if limits:
         lines.append(
             f"The peak, measured just before: {limits['gflops']:.1f} GFLOP/s and "
-            f"{limits['gbs large']:.1f} GB/s of memory. Small arrays lie in caches, which are faster "
-            "than memory, and on a machine that others use a measured peak is too low: both show as "
+            f"{limits['gbs large']:.1f} GB/s of memory. Small arrays lie in caches, faster than "
+            "memory, and where others use the machine too the measured peak is low: both show as "
             "more than 100 %."
         )
     return "\n".join(lines) + "\n"
