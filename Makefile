@@ -71,6 +71,8 @@ EXTENSION := needle.backend_ndarray.ndarray_backend_cpu
 PYTEST := -m pytest -n $(JOBS)
 
 test: $(VENV)/.needle-test build  ## every test, on every instruction set and in NumPy mode
+	@echo "needle: compiling the CUDA kernels for the CPU and, where nvcc is, for every GPU"
+	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target cuda_tests -- --quiet
 	@echo "needle: the C++ tests"
 	@$(BIN)/ctest --test-dir $(BUILD) --output-on-failure --progress
 	@for isa in $$($(RUN) -c "import $(EXTENSION) as m; print(*m.available_isas()[:-1])"); do \
@@ -134,11 +136,12 @@ lint: $(VENV)/.needle-dev  ## ruff, mypy and clang-format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	find src tests/cpp apps/bench -name '*.cc' -o -name '*.h' | xargs $(BIN)/clang-format --dry-run -Werror
+	find src tests/cpp tests/cuda_on_cpu apps/bench -name '*.cc' -o -name '*.h' -o -name '*.cu' \
+		| xargs $(BIN)/clang-format --dry-run -Werror
 
 clean:  ## what was built; the virtual environment stays (distclean removes it too)
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	rm -f python/needle/backend_ndarray/*.so
+	rm -f python/needle/backend_ndarray/*.so tests/cuda_on_cpu/*.so
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
 
 distclean: clean

@@ -31,12 +31,17 @@ CONV2D = Variable(
     "auto",
     "algorithm of 3x3 convolutions of step 1 on the CPU: auto, direct or winograd",
 )
+CUDA_SYNC = Variable(
+    "NEEDLE_CUDA_SYNC",
+    "",
+    "1: wait for every CUDA kernel, so that its error is raised by the call that launched it",
+)
 DATA_DIR = Variable("NEEDLE_DATA_DIR", "data", "where datasets are looked for and downloaded to")
 RUNTIME_DIR = Variable(
     "XDG_RUNTIME_DIR", "", "where servers of shared loaders listen (empty: the temporary folder)"
 )
 
-VARIABLES = (BACKEND, CPU_ISA, NUM_THREADS, CONV2D, DATA_DIR, RUNTIME_DIR)
+VARIABLES = (BACKEND, CPU_ISA, NUM_THREADS, CONV2D, CUDA_SYNC, DATA_DIR, RUNTIME_DIR)
 
 _ONE_THREAD = (
     NUM_THREADS.name,

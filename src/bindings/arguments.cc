@@ -85,6 +85,7 @@ View to_view(const char* function, PyObject* object) {
   }
   View v;
   v.dtype = array->dtype;
+  v.device = array->device;
   v.ndim = static_cast<int>(PyTuple_GET_SIZE(shape));
   __int128 elements = 1;
   for (int i = 0; i < v.ndim; ++i) {
@@ -101,6 +102,16 @@ View to_view(const char* function, PyObject* object) {
     v.data = static_cast<char*>(array->data) + offset * std::int64_t(size_of(v.dtype));
   else
     v.data = array->data;
+  return v;
+}
+
+View Arguments::view(PyObject* object) {
+  const View v = to_view(function, object);
+  if (device >= 0 && v.device != device) {
+    fail(function, "the arrays must be on one device, got device " + std::to_string(device) +
+                       " and device " + std::to_string(v.device) + "; move one of them");
+  }
+  device = v.device;
   return v;
 }
 
@@ -163,6 +174,7 @@ View ScalarValue::as_view(DType dtype, const View& like) {
   View v = like;
   v.data = bytes;
   v.dtype = dtype;
+  v.is_scalar = true;
   for (int i = 0; i < v.ndim; ++i) v.strides[i] = 0;
   return v;
 }
@@ -194,7 +206,7 @@ Caster<Views>::Caster(Arguments& from) {
     const Py_ssize_t n = PySequence_Fast_GET_SIZE(items);
     views.reserve(n);
     for (Py_ssize_t i = 0; i < n; ++i) {
-      views.push_back(to_view(from.function, PySequence_Fast_GET_ITEM(items, i)));
+      views.push_back(from.view(PySequence_Fast_GET_ITEM(items, i)));
     }
   } catch (...) {
     Py_DECREF(items);

@@ -12,12 +12,16 @@
 
 namespace needle::bindings {
 
+bool is_view(PyObject* object);                        // a tuple of five: base.View
+View to_view(const char* function, PyObject* object);  // checked
+
 // The arguments of one call, taken one after the other.
 struct Arguments {
   const char* function;
   PyObject* const* values;
   Py_ssize_t count;
   Py_ssize_t taken = 0;
+  int device = -1;  // of the first view
 
   PyObject* next() {
     if (taken == count) {
@@ -26,10 +30,10 @@ struct Arguments {
     }
     return values[taken++];
   }
+  View view(PyObject* object);  // checked too: the views of a call are on one device
+  View next_view() { return view(next()); }
 };
 
-bool is_view(PyObject* object);                        // a tuple of five: base.View
-View to_view(const char* function, PyObject* object);  // checked
 std::int64_t to_int(const char* function, PyObject* object);
 double to_double(const char* function, PyObject* object);
 bool to_bool(const char* function, PyObject* object);
@@ -55,7 +59,7 @@ struct Caster;
 template <>
 struct Caster<const View&> {
   View value;
-  explicit Caster(Arguments& from) : value(to_view(from.function, from.next())) {}
+  explicit Caster(Arguments& from) : value(from.next_view()) {}
 };
 template <>
 struct Caster<int> {

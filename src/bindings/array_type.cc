@@ -6,8 +6,6 @@
 #include <cstring>
 #include <limits>
 
-#include "cpu/allocator.h"
-
 namespace needle::bindings {
 namespace {
 
@@ -15,7 +13,7 @@ ArrayObject* cast(PyObject* self) { return reinterpret_cast<ArrayObject*>(self);
 
 std::size_t bytes_of(const ArrayObject* a) { return a->size * size_of(a->dtype); }
 
-ArrayObject* bare_array(std::int64_t size, DType dtype) {
+ArrayObject* bare_array(std::int64_t size, DType dtype, int device) {
   PyTypeObject* type = array_type();
   ArrayObject* a = cast(type->tp_alloc(type, 0));
   if (a == nullptr) throw PythonError{};
@@ -24,6 +22,7 @@ ArrayObject* bare_array(std::int64_t size, DType dtype) {
   a->dtype = dtype;
   a->borrowed = nullptr;
   a->weakrefs = nullptr;
+  a->device = device;
   return a;
 }
 
@@ -52,7 +51,7 @@ void array_dealloc(PyObject* self) {
     PyBuffer_Release(a->borrowed);
     delete a->borrowed;
   } else if (a->data != nullptr) {
-    cpu::release(a->data, bytes_of(a));
+    array_memory.release(a->data, bytes_of(a), a->device);
   }
   PyTypeObject* type = Py_TYPE(self);
   type->tp_free(self);
@@ -61,6 +60,10 @@ void array_dealloc(PyObject* self) {
 
 int array_getbuffer(PyObject* self, Py_buffer* view, int flags) {
   ArrayObject* a = cast(self);
+  if (!array_memory.on_host) {
+    PyErr_SetString(PyExc_BufferError, "Array: its memory is a device's; use download");
+    return -1;
+  }
   static Py_ssize_t strides[] = {1, 1, 4, 8, 4, 8};
   view->obj = Py_NewRef(self);
   view->buf = a->data;
@@ -124,12 +127,11 @@ PyTypeObject* array_type() {
         {Py_tp_methods, methods},
         {Py_tp_members, members},
         {Py_bf_getbuffer, reinterpret_cast<void*>(array_getbuffer)},
-        {Py_tp_doc, const_cast<char*>("Array(size, dtype='float32'): a buffer of the CPU device; "
-                                      "its contents start undefined.")},
+        {Py_tp_doc, const_cast<char*>(array_memory.doc)},
         {0, nullptr},
     };
-    static PyType_Spec spec = {"needle.backend_ndarray.ndarray_backend_cpu.Array",
-                               sizeof(ArrayObject), 0, Py_TPFLAGS_DEFAULT, slots};
+    static PyType_Spec spec = {array_memory.type_name, sizeof(ArrayObject), 0, Py_TPFLAGS_DEFAULT,
+                               slots};
     return reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   }();
   return type;
@@ -137,14 +139,14 @@ PyTypeObject* array_type() {
 
 bool is_array(PyObject* object) { return Py_TYPE(object) == array_type(); }
 
-PyObject* new_array(std::int64_t size, DType dtype) {
+PyObject* new_array(std::int64_t size, DType dtype, int device) {
   if (size < 0)
     raise(PyExc_ValueError, "Array: the size must not be negative, got " + std::to_string(size));
   if (size > std::numeric_limits<std::int64_t>::max() / 16) {
     raise(PyExc_MemoryError, "Array: " + std::to_string(size) + " elements do not fit in memory");
   }
-  void* data = cpu::allocate(size * size_of(dtype));
-  ArrayObject* a = bare_array(size, dtype);
+  void* data = array_memory.allocate(size * size_of(dtype), device);
+  ArrayObject* a = bare_array(size, dtype, device);
   a->data = data;
   return reinterpret_cast<PyObject*>(a);
 }
@@ -163,7 +165,7 @@ PyObject* adopt_buffer(PyObject* source) {
     delete buffer;
     Py_RETURN_NONE;
   }
-  ArrayObject* a = bare_array(buffer->len / buffer->itemsize, *dtype);
+  ArrayObject* a = bare_array(buffer->len / buffer->itemsize, *dtype, 0);
   a->data = buffer->buf;
   a->borrowed = buffer;
   return reinterpret_cast<PyObject*>(a);

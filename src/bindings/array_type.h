@@ -18,7 +18,17 @@ struct ArrayObject {
   Py_ssize_t exports;   // for the buffer protocol: the shape of a buffer lives here
   Py_buffer* borrowed;  // non-null: the memory is another object's
   PyObject* weakrefs;   // so that a recording (needle.capture) sees when a buffer ends
+  int device;           // which of the module's devices the memory is of
 };
+
+// What each module defines: where its arrays' memory comes from.
+struct ArrayMemory {
+  const char *type_name, *doc;
+  bool on_host;  // Python may read and write it: the buffer protocol
+  void* (*allocate)(std::size_t bytes, int device);  // throws std::bad_alloc
+  void (*release)(void* data, std::size_t bytes, int device);
+};
+extern const ArrayMemory array_memory;
 
 // Thrown where a Python exception is already set.
 struct PythonError {};
@@ -27,8 +37,8 @@ struct PythonError {};
 PyTypeObject* array_type();  // created at first use
 bool is_array(PyObject* object);
 
-// New references; throw PythonError, cpu::OutOfMemory.
-PyObject* new_array(std::int64_t size, DType dtype);
+// New references; throw PythonError, std::bad_alloc.
+PyObject* new_array(std::int64_t size, DType dtype, int device = 0);
 PyObject* adopt_buffer(PyObject* source);  // None where the memory cannot be shared
 
 // The buffer-protocol format of a dtype, and back ("l" and "q" both are int64 where they are).

@@ -86,7 +86,7 @@ void Signature::order(PyObject* const* values, Py_ssize_t positional, PyObject* 
 
 template <>
 void call_row<&KernelTable::fill>(const KernelTable& table, Arguments& from) {
-  const View out = to_view(from.function, from.next());
+  const View out = from.next_view();
   const ScalarValue value = to_scalar(from.function, from.next(), out.dtype);
   WithoutGil released;
   table.fill(out, value.floating, value.integer);
@@ -96,11 +96,11 @@ template <>
 void call_row<&KernelTable::binary>(const KernelTable& table, Arguments& from) {
   const BinaryOp op = Caster<BinaryOp>(from).value;
   PyObject *a = from.next(), *b = from.next();
-  const View out = to_view(from.function, from.next());
+  const View out = from.next_view();
   ScalarValue scalar;
   View x, y;
-  if (is_view(a)) x = to_view(from.function, a);
-  if (is_view(b) || !is_view(a)) y = to_view(from.function, b);  // one view at least
+  if (is_view(a)) x = from.view(a);
+  if (is_view(b) || !is_view(a)) y = from.view(b);  // one view at least
   if (!is_view(b)) {
     scalar = to_scalar(from.function, b, x.dtype);
     y = scalar.as_view(x.dtype, out);
@@ -114,12 +114,12 @@ void call_row<&KernelTable::binary>(const KernelTable& table, Arguments& from) {
 
 template <>
 void call_row<&KernelTable::where>(const KernelTable& table, Arguments& from) {
-  const View condition = to_view(from.function, from.next());
+  const View condition = from.next_view();
   PyObject *a = from.next(), *b = from.next();
-  const View out = to_view(from.function, from.next());
+  const View out = from.next_view();
   ScalarValue scalars[2];
   const auto operand = [&](PyObject* object, ScalarValue& scalar) {
-    if (is_view(object)) return to_view(from.function, object);
+    if (is_view(object)) return from.view(object);
     scalar = to_scalar(from.function, object, out.dtype);
     return scalar.as_view(out.dtype, out);
   };

@@ -15,6 +15,15 @@
 namespace py = pybind11;
 
 namespace needle::bindings {
+
+const ArrayMemory array_memory = {
+    "needle.backend_ndarray.ndarray_backend_cpu.Array",
+    "Array(size, dtype='float32'): a buffer of the CPU device; its contents start undefined.",
+    true,
+    [](std::size_t bytes, int) { return cpu::allocate(bytes); },
+    [](void* data, std::size_t bytes, int) { cpu::release(data, bytes); },
+};
+
 namespace {
 
 struct CpuDevice {
@@ -131,7 +140,7 @@ void matmul_tiled(py::handle a, py::handle b, py::handle out, std::int64_t m, st
 }
 
 py::dict memory_stats() {
-  const cpu::MemoryStats stats = cpu::memory_stats();
+  const MemoryStats stats = cpu::memory_stats();
   py::dict result;
   result["in_use"] = stats.in_use;
   result["cached"] = stats.cached;

@@ -41,7 +41,7 @@ using Views = std::span<const View>;
 using In = const View&;
 using Out = const View&;  // the view is const, the memory it shows is written
 
-// A scalar operand arrives as a View of stride 0 on a value of the operation's dtype.
+// A scalar operand arrives as a View of stride 0 (is_scalar) on a value of the operation's dtype.
 //   ROW(name, (argument types))
 #define NEEDLE_KERNELS(ROW)                                                                     \
   /* required */                                                                                \

@@ -15,6 +15,8 @@ struct View {
   int ndim = 0;
   std::int64_t shape[kMaxDims] = {};
   std::int64_t strides[kMaxDims] = {};  // in elements; may be 0 or negative
+  int device = 0;                       // which of the backend's devices the memory is of
+  bool is_scalar = false;               // data is a Python scalar's value, in host memory
 };
 
 static inline std::int64_t size_of(const View& v) {

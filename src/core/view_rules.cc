@@ -49,4 +49,14 @@ void check_reduced_shape(const char* op, const View& a, const View& out) {
   }
 }
 
+void check_labels_in_range(const char* op, const View& labels, std::int64_t classes) {
+  for (std::int64_t i = 0; i < labels.shape[0]; ++i) {
+    const std::int64_t label = data_of<const std::int64_t>(labels)[i * labels.strides[0]];
+    if (label < 0 || label >= classes) {
+      raise_error(std::string(op) + ": labels must be in [0, " + std::to_string(classes) +
+                  "), got " + std::to_string(label));
+    }
+  }
+}
+
 }  // namespace needle

@@ -11,5 +11,7 @@ void check_same_shape(const char* op, const View& a, const View& b);
 void check_same_dtype(const char* op, const View& a, const View& b);
 void check_dtype(const char* op, const View& a, DType expected);
 void check_reduced_shape(const char* op, const View& a, const View& out);
+// The labels' values; they lie in host memory.
+void check_labels_in_range(const char* op, const View& labels, std::int64_t classes);
 
 }  // namespace needle

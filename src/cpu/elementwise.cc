@@ -3,9 +3,8 @@
 #include <cmath>
 
 #include "core/check.h"
-#include "core/elementwise_ops.h"
+#include "core/elementwise_formulas.h"
 #include "core/loop.h"
-#include "core/scalar_math.h"
 #include "core/scratch.h"
 #include "core/simd.h"
 #include "core/view_rules.h"
@@ -14,55 +13,11 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-template <class T>
-constexpr bool allows(Domain domain) {
-  if (domain == Domain::kFloat) return std::is_floating_point_v<T>;
-  if (domain == Domain::kNumber) return !std::is_same_v<T, bool>;
-  if (domain == Domain::kInteger) return !std::is_floating_point_v<T>;
-  return true;
-}
-
 // The operations of a bias or a scale over channels.
-constexpr bool is_affine(BinaryOp op) {
-  return op == BinaryOp::add || op == BinaryOp::subtract || op == BinaryOp::multiply;
-}
+template <class Op>
+constexpr bool kAffine =
+    Op::op == BinaryOp::add || Op::op == BinaryOp::subtract || Op::op == BinaryOp::multiply;
 constexpr std::int64_t kRepeated = 1024;  // elements of a row that stands for several short ones
-
-template <class T, Result result>
-using ResultOf = std::conditional_t<result == Result::kBool, bool, T>;
-
-// One struct a row: the formula as a function of elements.
-template <UnaryOp op>
-struct Unary;
-template <BinaryOp op>
-struct Binary;
-
-#define NEEDLE_ROW(name, domain_, result_, formula)     \
-  template <>                                           \
-  struct Unary<UnaryOp::name> {                         \
-    static constexpr Domain domain = Domain::domain_;   \
-    static constexpr Result result = Result::result_;   \
-    template <class T>                                  \
-    [[gnu::always_inline]] static auto apply(T x) {     \
-      return static_cast<ResultOf<T, result>>(formula); \
-    }                                                   \
-  };
-NEEDLE_UNARY_OPS(NEEDLE_ROW)
-#undef NEEDLE_ROW
-
-#define NEEDLE_ROW(name, domain_, result_, formula)           \
-  template <>                                                 \
-  struct Binary<BinaryOp::name> {                             \
-    static constexpr Domain domain = Domain::domain_;         \
-    static constexpr Result result = Result::result_;         \
-    static constexpr bool affine = is_affine(BinaryOp::name); \
-    template <class T>                                        \
-    [[gnu::always_inline]] static auto apply(T x, T y) {      \
-      return static_cast<ResultOf<T, result>>(formula);       \
-    }                                                         \
-  };
-NEEDLE_BINARY_OPS(NEEDLE_ROW)
-#undef NEEDLE_ROW
 
 template <class T>
 T& at(char* data, std::int64_t byte_offset) {
@@ -156,7 +111,7 @@ void repeated_row_loop(const LoopPlan& plan, std::int64_t grain) {
 
 template <class Op, class T>
 void binary_loop(const LoopPlan& plan, std::int64_t grain) {
-  if constexpr (std::is_floating_point_v<T> && Op::affine) {
+  if constexpr (std::is_floating_point_v<T> && kAffine<Op>) {
     if (repeats_a_row<T>(plan)) return repeated_row_loop<Op, T>(plan, grain);
   }
   plain_binary_loop<Op, T>(plan, grain);

@@ -4,6 +4,7 @@
 
 #include "core/scratch.h"
 #include "core/thread_pool.h"
+#include "core/view_rules.h"
 #include "kernels.h"
 #include "row_exp.h"
 
@@ -82,12 +83,14 @@ void gradient(const View& grad, const View& logits, const View& labels, const Vi
 }  // namespace
 
 void cross_entropy(In logits, In labels, Out out, double smoothing) {
+  check_labels_in_range("cross_entropy", labels, logits.shape[1]);
   with_float(logits.dtype, [&](auto tag) {
     forward<typename decltype(tag)::type>(logits, labels, out, smoothing);
   });
 }
 
 void cross_entropy_grad(In grad, In logits, In labels, Out out, double smoothing) {
+  check_labels_in_range("cross_entropy_grad", labels, logits.shape[1]);
   with_float(logits.dtype, [&](auto tag) {
     gradient<typename decltype(tag)::type>(grad, logits, labels, out, smoothing);
   });

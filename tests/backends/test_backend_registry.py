@@ -63,10 +63,14 @@ def test_unknown_names_list_the_known_ones() -> None:
         backends.get("cpu_numpi")
 
 
-def test_a_reserved_name_says_why() -> None:
-    assert not backends.available("cuda") and "cuda" in backends.names()
-    with pytest.raises(DeviceError, match="no CUDA kernels.*use needle.cpu"):
-        backends.get("cuda")
+@pytest.mark.skipif(backends.available("cuda"), reason="there is a GPU")
+def test_cuda_says_what_is_missing() -> None:
+    assert "cuda" in backends.names()
+    for name in ("cuda", "cuda:1"):
+        with pytest.raises(DeviceError, match="cuda: .*(NEEDLE_CUDA=on|no GPU).*use needle.cpu"):
+            backends.get(name)
+    assert not needle.cuda().enabled() and needle.cuda(1).name == "cuda:1"
+    assert "needle.cpu()" in needle.cuda(1).why()
 
 
 def test_a_missing_module_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ TEST(classes_waste_little) {
 
 TEST(a_released_buffer_serves_the_next_request_of_its_class) {
   cpu::empty_cache();
-  const cpu::MemoryStats before = cpu::memory_stats();
+  const MemoryStats before = cpu::memory_stats();
   void* first = cpu::allocate(5000);
   EXPECT(cpu::memory_stats().in_use == before.in_use + std::int64_t(cpu::class_size(5000)));
   cpu::release(first, 5000);

@@ -9,8 +9,10 @@ array floor (``needle.device("name")``) and by the conformance suite.
 from __future__ import annotations
 
 import importlib
+import re
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..errors import DeviceError, unknown_name
@@ -26,8 +28,11 @@ Factory = Callable[[], Backend]
 BUILT_IN = {
     "cpu": "needle.backends.native:load",
     "cpu_numpy": "needle.backends.numpy_backend:NumpyBackend",
-    "cuda": "needle.backends.reserved:load_cuda",
+    "cuda": "needle.backends.cuda:load",
 }
+
+_NUMBERED = re.compile(r"(cuda):([0-9]{1,4})")
+"""One of several devices of a built-in backend, such as the second GPU, ``cuda:1``."""
 
 _registered: dict[str, Backend | Factory] = {}
 _loaded: dict[str, Backend] = {}
@@ -110,12 +115,18 @@ def _finder(name: str) -> Callable[[], Backend | Factory]:
     if name in _registered:
         return lambda: _registered[name]
     if name in BUILT_IN:
-        module, _, factory = BUILT_IN[name].partition(":")
-        return lambda: getattr(importlib.import_module(module), factory)
+        return lambda: _built_in(name)
+    if (numbered := _NUMBERED.fullmatch(name)) is not None:
+        return lambda: partial(_built_in(numbered[1]), int(numbered[2]))
     installed = _installed()
     if name not in installed:
         raise unknown_name("device", name, names())
     return installed[name]
+
+
+def _built_in(name: str) -> Any:
+    module, _, factory = BUILT_IN[name].partition(":")
+    return getattr(importlib.import_module(module), factory)
 
 
 def _installed() -> dict[str, Callable[[], Any]]:

@@ -60,19 +60,21 @@ def configure(module: ModuleType) -> None:
         ) from reason
 
 
-def backend_of(module: ModuleType) -> Backend:
+def backend_of(module: ModuleType, **special: Any) -> Backend:
     """An instance of a Backend subclass whose methods are the module's functions themselves.
 
     Functions of a compiled module do not bind ``self``, so a call goes straight to the kernel.
+    ``special`` has members that the module does not, or not in this form.
     """
     names = (*REQUIRED, *OPTIONAL, *SERVICES, *COURSE)
     members: dict[str, Any] = {n: getattr(module, n) for n in names if hasattr(module, n)}
+    members["name"] = module.__device_name__
+    members.update(special)
     if missing := [name for name in REQUIRED if name not in members]:
         raise DeviceError(
             f"{module.__name__}: the module lacks {', '.join(missing)}; it is of another version, "
             "build it anew with 'pip install .'"
         )
-    members["name"] = module.__device_name__
     members["module"] = module
     members["__doc__"] = f"The kernels of {module.__name__}."
     made: type[Backend] = type("NativeBackend", (Backend,), members)

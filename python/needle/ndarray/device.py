@@ -142,9 +142,9 @@ def cpu() -> BackendDevice:
     return device("cpu")
 
 
-def cuda() -> BackendDevice:
-    """The CUDA backend; disabled where there is none."""
-    return device("cuda")
+def cuda(index: int = 0) -> BackendDevice:
+    """A GPU, the first unless told otherwise; disabled, with ``why()``, where there is none."""
+    return device(f"cuda:{index}" if index else "cuda")
 
 
 def cpu_numpy() -> BackendDevice:

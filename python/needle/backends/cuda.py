@@ -1,0 +1,54 @@
+"""The CUDA backend: the compiled module ``ndarray_backend_cuda`` as one Backend for each GPU.
+
+The module is optional: it is built where nvcc is found, and can be imported where there is no GPU.
+Called by ``backends.get("cuda")``; ``"cuda:1"`` is the second GPU.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import partial
+from types import ModuleType
+
+from ..config import CUDA_SYNC
+from ..errors import DeviceError
+from .base import Backend
+from .native import backend_of
+
+MODULE = "needle.backend_ndarray.ndarray_backend_cuda"
+
+
+def load(index: int = 0) -> Backend:
+    """The backend of GPU ``index``; DeviceError with the reason where it cannot be used."""
+    try:
+        module = importlib.import_module(MODULE)
+    except ImportError as reason:
+        raise DeviceError(
+            f"cuda: the compiled module {MODULE} cannot be imported ({reason}); build needle where "
+            "nvcc 12.4 or later and a GPU are, or with NEEDLE_CUDA=on, or use needle.cpu()"
+        ) from reason
+    return backend_of_device(module, index)
+
+
+def backend_of_device(module: ModuleType, index: int) -> Backend:
+    """A Backend of the module's kernels on one of its devices."""
+    count = module.device_count()
+    if count == 0:
+        raise DeviceError(
+            f"cuda: no GPU can be used here ({module.why()}); use needle.cpu() or "
+            "needle.cpu_numpy()"
+        )
+    if not 0 <= index < count:
+        raise DeviceError(
+            f"cuda: there is no GPU number {index}, got {count} in all; use "
+            f"needle.cuda(0) to needle.cuda({count - 1})"
+        )
+    module.set_synchronous(CUDA_SYNC.read() not in ("", "0"))
+    return backend_of(
+        module,
+        name=module.__device_name__ + (f":{index}" if index else ""),
+        allocate=partial(module.allocate_on, index),
+        memory_stats=partial(module.memory_stats_of, index),
+        empty_cache=partial(module.empty_cache_of, index),
+        synchronize=partial(module.synchronize_on, index),
+    )

@@ -1,0 +1,171 @@
+// The Python module ndarray_backend_cuda: the kernel rows, the Array handle, transfers and the
+// services. needle.backends.cuda makes a Backend of it for each GPU. It can be imported where there
+// is no GPU and no driver; device_count() is 0 there and why() gives the reason. The tests build it
+// a second time, around kernels that run on the CPU.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include "bind_backend.h"
+#include "cuda/allocator.h"
+#include "cuda/device.h"
+#include "cuda/kernels.h"
+#include "cuda/transfer.h"
+
+#ifndef NEEDLE_CUDA_MODULE
+#define NEEDLE_CUDA_MODULE ndarray_backend_cuda
+#endif
+#define NEEDLE_QUOTE_(text) #text
+#define NEEDLE_QUOTE(text) NEEDLE_QUOTE_(text)
+
+namespace py = pybind11;
+
+namespace needle::bindings {
+
+const ArrayMemory array_memory = {
+    "needle.backend_ndarray." NEEDLE_QUOTE(NEEDLE_CUDA_MODULE) ".Array",
+    "Array(size, dtype='float32'): a buffer of the first GPU; its contents start undefined.",
+    false,
+    cuda::allocate,
+    [](void* data, std::size_t bytes, int device) { cuda::release(data, bytes, device); },
+};
+
+namespace {
+
+struct CudaDevice {
+  static const KernelTable& table() { return cuda::table(); }
+};
+
+// The few functions that go through pybind11 let its exceptions through.
+template <class F>
+auto translated(F&& f) {
+  try {
+    return f();
+  } catch (const PythonError&) {
+    throw py::error_already_set();
+  } catch (const Error& error) {
+    throw py::value_error(error.what());
+  }
+}
+
+int checked(int device) {
+  if (device < 0 || device >= cuda::device_count()) {
+    raise_error("cuda: there are " + std::to_string(cuda::device_count()) +
+                " devices, got number " + std::to_string(device));
+  }
+  return device;
+}
+
+void upload(const py::array& source, py::handle target) {
+  const View out = to_view("upload", target.ptr());
+  const py::module_ numpy = py::module_::import("numpy");
+  const py::dtype dtype(name_of(out.dtype));
+  if (!dtype.attr("__eq__")(source.dtype().attr("newbyteorder")("=")).cast<bool>()) {
+    raise_error(std::string("upload: the source must have out's dtype, ") + name_of(out.dtype) +
+                "; convert it first");
+  }
+  const py::array straight = numpy.attr("ascontiguousarray")(source, dtype);
+  if (straight.size() != size_of(out)) {
+    raise_error("upload: the source must have as many elements as out");
+  }
+  const void* data = straight.data();
+  WithoutGil released;
+  cuda::upload(data, out);
+}
+
+py::array download(py::handle source) {
+  const View a = to_view("download", source.ptr());
+  py::array result(py::dtype(name_of(a.dtype)),
+                   std::vector<py::ssize_t>(a.shape, a.shape + a.ndim));
+  void* data = result.mutable_data();
+  WithoutGil released;
+  cuda::download(a, data);
+  return result;
+}
+
+py::object allocate(int device, std::int64_t size, py::handle dtype) {
+  return py::reinterpret_steal<py::object>(
+      new_array(size, dtype_from_python(dtype.ptr()), checked(device)));
+}
+
+py::dict memory_stats(int device) {
+  const MemoryStats stats = cuda::memory_stats(checked(device));
+  py::dict result;
+  result["in_use"] = stats.in_use;
+  result["cached"] = stats.cached;
+  result["peak"] = stats.peak;
+  result["allocations"] = stats.allocations;
+  result["reuses"] = stats.reuses;
+  return result;
+}
+
+// What is asked of one of the devices; needle.backends.cuda binds its number.
+void bind_devices(py::module_& m) {
+  m.def(
+      "allocate_on",
+      [](int device, std::int64_t size, py::handle dtype) {
+        return translated([&] { return allocate(device, size, dtype); });
+      },
+      py::arg("device"), py::arg("size"), py::arg("dtype"), "Backend.allocate on a device.");
+  m.def(
+      "memory_stats_of",
+      [](int device) { return translated([&] { return memory_stats(device); }); },
+      py::arg("device"), "Bytes in_use, cached, peak; counts allocations, reuses.");
+  m.def(
+      "empty_cache_of",
+      [](int device) { translated([&] { return cuda::empty_cache(checked(device)), 0; }); },
+      py::arg("device"), "Gives cached buffers back to the GPU.");
+  m.def(
+      "synchronize_on",
+      [](int device) {
+        translated([&] {
+          checked(device);
+          WithoutGil released;
+          cuda::synchronize(device);
+          return 0;
+        });
+      },
+      py::arg("device"), "Waits for the device; errors of its kernels are raised here.");
+}
+
+void bind_transfers(py::module_& m) {
+  m.def(
+      "upload",
+      [](const py::array& source, py::handle out) {
+        translated([&] { return upload(source, out), 0; });
+      },
+      py::arg("source"), py::arg("out"), "Writes a host array into the view `out`.");
+  m.def(
+      "download", [](py::handle a) { return translated([&] { return download(a); }); },
+      py::arg("a"), "A new compact host array with the view's elements.");
+}
+
+}  // namespace
+}  // namespace needle::bindings
+
+PYBIND11_MODULE(NEEDLE_CUDA_MODULE, m) {
+  using namespace needle::bindings;
+  m.doc() = "needle's CUDA kernels; needle.backends.cuda makes a Backend of this module.";
+  m.attr("__device_name__") = "cuda";
+  m.attr("Array") = pybind11::handle(reinterpret_cast<PyObject*>(array_type()));
+  m.def("device_count", &needle::cuda::device_count, "GPUs that can be used; 0 where none can.");
+  m.def("why", &needle::cuda::why, "Why device_count() is 0, in the words of the driver.");
+  m.def("set_synchronous", &needle::cuda::set_synchronous, pybind11::arg("on"),
+        "Whether every kernel is waited for, so that its error is raised where it is called.");
+  bind_transfers(m);
+  bind_devices(m);
+#ifdef NEEDLE_CUDA_ON_CPU
+  m.def("set_order", [](const std::string& name) {
+    using cuda_on_cpu::Order;
+    cuda_on_cpu::set_order(name == "forward"    ? Order::kForward
+                           : name == "reversed" ? Order::kReversed
+                                                : Order::kShuffled);
+  });
+  m.def("launches", &cuda_on_cpu::launches);
+  m.def("set_memory_limit", &cuda_on_cpu::set_memory_limit);
+#endif
+  try {
+    bind_backend<CudaDevice>(m.ptr());
+  } catch (const PythonError&) {
+    throw pybind11::error_already_set();
+  }
+}

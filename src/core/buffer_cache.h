@@ -1,0 +1,61 @@
+// The caching allocator of every device: buffers by size class; a released buffer waits in its
+// class for the next request. Where memory comes from is the device's (cpu/allocator.cc,
+// cuda/allocator.cu).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <new>
+#include <string>
+#include <vector>
+
+namespace needle {
+
+struct MemoryStats {
+  std::int64_t in_use = 0, cached = 0, peak = 0;  // bytes; peak is of in_use
+  std::int64_t allocations = 0, reuses = 0;       // requests; those served from the cache
+};
+
+// Becomes MemoryError in Python.
+struct OutOfMemory : std::bad_alloc {
+  explicit OutOfMemory(std::string message) : message(std::move(message)) {}
+  const char* what() const noexcept override { return message.c_str(); }
+  std::string message;
+};
+
+// What a request of `bytes` takes, where the smallest class is `smallest` (a power of two). Classes
+// grow by quarters of a power of two: at most a fifth of a buffer is unused.
+std::size_t class_size(std::size_t bytes, std::size_t smallest);
+
+class BufferCache {
+ public:
+  struct Source {
+    const char* owner;                // "the system", in errors
+    std::size_t smallest;             // the size of the smallest class; all are multiples of it
+    void* (*take)(std::size_t size);  // null where there is no more
+    void (*give_back)(void* buffer);
+  };
+
+  explicit BufferCache(const Source& source) : source_(source) {}
+  BufferCache(const BufferCache&) = delete;
+  BufferCache& operator=(const BufferCache&) = delete;
+
+  void* allocate(std::size_t bytes);                       // contents undefined; OutOfMemory
+  void release(void* buffer, std::size_t bytes) noexcept;  // bytes as asked for
+  MemoryStats stats();
+  void empty();
+  std::mutex& mutex() { return mutex_; }  // for fork
+
+ private:
+  static constexpr int kClasses = 4 * 64;
+
+  void free_all();
+
+  Source source_;
+  std::mutex mutex_;
+  std::vector<void*> free_[kClasses];
+  MemoryStats stats_;
+};
+
+}  // namespace needle

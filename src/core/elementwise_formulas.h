@@ -1,0 +1,60 @@
+// The rows of elementwise_ops.h as types: Unary<op> and Binary<op> know the dtypes they take, what
+// they give, and their formula as a function of elements. CPU loops and CUDA kernels are templates
+// on these. In an anonymous namespace: objects compiled for different instruction sets share none.
+#pragma once
+
+#include <cmath>
+#include <type_traits>
+
+#include "elementwise_ops.h"
+#include "scalar_math.h"
+
+namespace needle {
+namespace {
+
+template <class T>
+constexpr bool allows(Domain domain) {
+  if (domain == Domain::kFloat) return std::is_floating_point_v<T>;
+  if (domain == Domain::kNumber) return !std::is_same_v<T, bool>;
+  if (domain == Domain::kInteger) return !std::is_floating_point_v<T>;
+  return true;
+}
+
+template <class T, Result result>
+using ResultOf = std::conditional_t<result == Result::kBool, bool, T>;
+
+template <UnaryOp op>
+struct Unary;
+template <BinaryOp op>
+struct Binary;
+
+#define NEEDLE_ROW(name, domain_, result_, formula)           \
+  template <>                                                 \
+  struct Unary<UnaryOp::name> {                               \
+    static constexpr UnaryOp op = UnaryOp::name;              \
+    static constexpr Domain domain = Domain::domain_;         \
+    static constexpr Result result = Result::result_;         \
+    template <class T>                                        \
+    [[gnu::always_inline]] static NEEDLE_HD auto apply(T x) { \
+      return static_cast<ResultOf<T, result>>(formula);       \
+    }                                                         \
+  };
+NEEDLE_UNARY_OPS(NEEDLE_ROW)
+#undef NEEDLE_ROW
+
+#define NEEDLE_ROW(name, domain_, result_, formula)                \
+  template <>                                                      \
+  struct Binary<BinaryOp::name> {                                  \
+    static constexpr BinaryOp op = BinaryOp::name;                 \
+    static constexpr Domain domain = Domain::domain_;              \
+    static constexpr Result result = Result::result_;              \
+    template <class T>                                             \
+    [[gnu::always_inline]] static NEEDLE_HD auto apply(T x, T y) { \
+      return static_cast<ResultOf<T, result>>(formula);            \
+    }                                                              \
+  };
+NEEDLE_BINARY_OPS(NEEDLE_ROW)
+#undef NEEDLE_ROW
+
+}  // namespace
+}  // namespace needle

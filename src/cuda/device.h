@@ -1,0 +1,76 @@
+// All that src/cuda asks of CUDA's runtime: devices, streams, memory, copies, launches. Kernels and
+// launchers include this and call no cuda... function themselves. Every call that fails throws
+// DeviceFailure, which names the operation.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "core/view.h"
+
+// Shared memory of a block: NEEDLE_SHARED(tile, float[16][17]). The tests' emulator of the grid has
+// a form of its own.
+#ifndef NEEDLE_SHARED
+#define NEEDLE_SHARED(name, ...) __shared__ std::type_identity_t<__VA_ARGS__> name
+#endif
+
+namespace needle::cuda {
+
+struct DeviceFailure : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+inline constexpr int kWarp = 32;
+inline constexpr int kMaxDevices = 16;
+
+void check(cudaError_t status, const char* op);
+
+int device_count();          // 0 where there is no driver or no GPU
+std::string why();           // the reason why there is none
+void use(int device);        // the calling thread's device from now on
+int processors(int device);  // multiprocessors
+cudaStream_t stream(int device);
+void synchronize(int device);
+
+// Launches wait for their kernel and report its error (NEEDLE_CUDA_SYNC); else an error shows at a
+// later call.
+void set_synchronous(bool on);
+bool synchronous();
+
+void* take_memory(int device, std::size_t bytes);  // null where there is no more
+void give_memory_back(int device, void* memory);
+// What lies behind `bytes` is not the buffer's: the emulator guards it, a GPU cannot.
+void mark_end(int device, void* memory, std::size_t bytes);
+
+// In the order of the stream; from the host's pageable memory, so the source may change on return.
+void copy_from_host(int device, void* to, const void* from, std::size_t bytes);
+void copy_to_host(int device, void* to, const void* from, std::size_t bytes);  // waits
+
+struct Grid {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+// kernel<<<blocks, threads, 0, stream of the device>>>(arguments...), with its error under `op`.
+template <class... Parameters, class... Arguments>
+void launch(const char* op, int device, Grid blocks, Grid threads, void (*kernel)(Parameters...),
+            Arguments&&... arguments) {
+  use(device);
+  cudaLaunchConfig_t config{};
+  config.gridDim = {blocks.x, blocks.y, blocks.z};
+  config.blockDim = {threads.x, threads.y, threads.z};
+  config.stream = stream(device);
+  check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), op);
+  if (synchronous()) check(cudaStreamSynchronize(config.stream), op);
+}
+
+template <class T>
+constexpr T ceil_div(T a, T b) {
+  return (a + b - 1) / b;
+}
+
+}  // namespace needle::cuda

@@ -1,0 +1,136 @@
+// The rows unary, binary, where and relu_grad: core's formulas in the kernel of map.h.
+#include "core/check.h"
+#include "core/elementwise_formulas.h"
+#include "core/view_rules.h"
+#include "kernels.h"
+#include "map.h"
+
+namespace needle::cuda {
+namespace {
+
+// Those that compute longer than a word takes to arrive.
+constexpr bool is_long(UnaryOp op) { return op <= UnaryOp::erf && op != UnaryOp::sqrt; }
+constexpr bool is_long(BinaryOp op) {
+  return op == BinaryOp::floor_divide || op == BinaryOp::remainder || op == BinaryOp::power ||
+         op == BinaryOp::atan2;
+}
+
+template <class Op, class T>
+struct Formula {
+  using R = ResultOf<T, Op::result>;
+  static constexpr bool kLong = is_long(Op::op);
+  static __device__ R apply(T x) { return Op::template apply<T>(x); }
+  static __device__ R apply(T x, T y) { return Op::template apply<T>(x, y); }
+};
+
+template <class T>
+struct Choose {
+  static constexpr bool kLong = false;
+  static __device__ T apply(bool condition, T x, T y) { return condition ? x : y; }
+};
+
+template <class T>
+struct ReluGrad {
+  static constexpr bool kLong = false;
+  static __device__ T apply(T grad, T y) { return y > T(0) ? grad : T(0); }
+};
+
+void check_result(const char* op, Result result, DType dtype, DType out) {
+  if (out != (result == Result::kBool ? DType::kBool : dtype)) {
+    raise_error(std::string(op) + ": out must have the operands' dtype, or bool for a predicate");
+  }
+}
+
+[[noreturn]] void refuse(const char* op) {
+  raise_error(std::string(op) +
+              ": the operation does not take this dtype; convert the operands first");
+}
+
+template <UnaryOp op>
+void unary_typed(In a, Out out) {
+  using Op = Unary<op>;
+  check_result("unary", Op::result, a.dtype, out.dtype);
+  const View* views[] = {&out, &a};
+  with_type(a.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (allows<T>(Op::domain)) {
+      map<Formula<Op, T>, ResultOf<T, Op::result>, T>(kUnaryNames[int(op)], make_plan(out, a),
+                                                      views);
+    } else {
+      refuse("unary");
+    }
+  });
+}
+
+template <BinaryOp op>
+void binary_typed(In a, In b, Out out) {
+  using Op = Binary<op>;
+  check_result("binary", Op::result, a.dtype, out.dtype);
+  const View* views[] = {&out, &a, &b};
+  with_type(a.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (allows<T>(Op::domain)) {
+      map<Formula<Op, T>, ResultOf<T, Op::result>, T, T>(kBinaryNames[int(op)],
+                                                         make_plan(out, a, b), views);
+    } else {
+      refuse("binary");
+    }
+  });
+}
+
+constexpr void (*kUnary[])(In, Out) = {
+#define NEEDLE_ROW(name, domain, result, formula) unary_typed<UnaryOp::name>,
+    NEEDLE_UNARY_OPS(NEEDLE_ROW)
+#undef NEEDLE_ROW
+};
+constexpr void (*kBinary[])(In, In, Out) = {
+#define NEEDLE_ROW(name, domain, result, formula) binary_typed<BinaryOp::name>,
+    NEEDLE_BINARY_OPS(NEEDLE_ROW)
+#undef NEEDLE_ROW
+};
+
+// x ** 2 is so common, and pow so slow, that it goes to multiply.
+bool is_square(BinaryOp op, const View& y) {
+  if (op != BinaryOp::power || !y.is_scalar) return false;
+  return (y.dtype == DType::kFloat32 && *data_of<float>(y) == 2.0f) ||
+         (y.dtype == DType::kFloat64 && *data_of<double>(y) == 2.0);
+}
+
+}  // namespace
+
+void unary(UnaryOp op, In a, Out out) {
+  check_same_shape("unary", a, out);
+  kUnary[static_cast<int>(op)](a, out);
+}
+
+void binary(BinaryOp op, In a, In b, Out out) {
+  check_same_shape("binary", a, out);
+  check_same_shape("binary", b, out);
+  check_same_dtype("binary", a, b);
+  if (is_square(op, b)) return binary(BinaryOp::multiply, a, a, out);
+  kBinary[static_cast<int>(op)](a, b, out);
+}
+
+void where(In condition, In a, In b, Out out) {
+  check_dtype("where", condition, DType::kBool);
+  check_same_shape("where", condition, out);
+  check_same_shape("where", a, out);
+  check_same_shape("where", b, out);
+  check_same_dtype("where", a, out);
+  check_same_dtype("where", b, out);
+  const View* views[] = {&out, &condition, &a, &b};
+  with_type(out.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    map<Choose<T>, T, bool, T, T>("where", make_plan(out, condition, a, b), views);
+  });
+}
+
+void relu_grad(In grad, In y, Out out) {
+  const View* views[] = {&out, &grad, &y};
+  with_float(out.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    map<ReluGrad<T>, T, T, T>("relu_grad", make_plan(out, grad, y), views);
+  });
+}
+
+}  // namespace needle::cuda

@@ -1,0 +1,126 @@
+// The one elementwise kernel: out = F(a, b, ...), a template on the formula. Where all operands are
+// one run of memory a thread moves 16 bytes at a time, a warp whole cache lines; elsewhere a thread
+// takes single elements, whose places it computes from their numbers. Every operand is read and
+// written once: the bound is memory. There are two hundred of these kernels, so they are short: the
+// formula stands in each kPack + 1 times, the arithmetic of places once for all.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include "walk.h"
+
+namespace needle::cuda {
+namespace {
+
+constexpr unsigned kMapThreads = 256;
+constexpr unsigned kBlocksPerProcessor = 16;  // then a block's threads take several turns
+
+template <class T, int kCount>
+struct alignas(sizeof(T) * kCount) Pack {
+  T of[kCount];
+};
+
+// One operand: memory, or one value.
+template <class T>
+struct Source {
+  const char* data;
+  T value;
+  bool constant;
+
+  template <int kPack>
+  __device__ Pack<T, kPack> pack(std::uint32_t i) const {
+    if (!constant) return reinterpret_cast<const Pack<T, kPack>*>(data)[i];
+    Pack<T, kPack> same;
+    for (int j = 0; j < kPack; ++j) same.of[j] = value;
+    return same;
+  }
+  __device__ T at(std::int64_t offset) const {
+    return constant ? value : *reinterpret_cast<const T*>(data + offset);
+  }
+};
+
+template <class T>
+__device__ Source<T> source_of(const Walk& walk, int operand) {
+  Source<T> source{walk.data[operand], T(), walk.constant[operand]};
+  if (walk.is_scalar[operand]) {
+    memcpy(&source.value, walk.scalars[operand], sizeof(T));
+  } else if (source.constant) {
+    source.value = *reinterpret_cast<const T*>(source.data);
+  }
+  return source;
+}
+
+template <int kOperands>
+__device__ __noinline__ Offsets<kOperands> place(const Walk& walk, std::uint32_t index) {
+  return locate<kOperands>(walk, index);
+}
+
+// `runs`: whether kPack neighbours may be moved as one word.
+template <int kPack, class F, class R, class... T, std::size_t... k>
+__device__ void map_operands(const Walk& walk, bool runs, std::index_sequence<k...>,
+                             const Source<T>&... in) {
+  const std::uint32_t threads = gridDim.x * kMapThreads;
+  std::uint32_t i = blockIdx.x * kMapThreads + threadIdx.x;
+  if constexpr (kPack > 1) {
+    if (runs) {
+      for (std::uint32_t p = i; p < walk.size / kPack; p += threads) {
+        Pack<R, kPack> result;
+        const auto apply = [&](const Pack<T, kPack>&... x) {
+#pragma unroll
+          for (int j = 0; j < kPack; ++j) result.of[j] = F::apply(x.of[j]...);
+        };
+        apply(in.template pack<kPack>(p)...);
+        reinterpret_cast<Pack<R, kPack>*>(walk.data[0])[p] = result;
+      }
+      i += walk.size / kPack * kPack;  // the rest, fewer than a pack
+    }
+  }
+#pragma unroll 1
+  for (; i < walk.size; i += threads) {
+    const auto at = place<1 + sizeof...(T)>(walk, i);
+    *reinterpret_cast<R*>(walk.data[0] + at.of[0]) = F::apply(in.at(at.of[k + 1])...);
+  }
+}
+
+// Few elements of short types: more make code, not speed; and one of a formula that computes long.
+template <class F, class... T>
+constexpr int kPackOf = F::kLong ? 1 : std::min(4, 16 / int(std::max({sizeof(T)...})));
+
+template <class F, class R, class... T, std::size_t... k>
+__device__ void map_sources(const Walk& walk, bool runs, std::index_sequence<k...> numbers) {
+  map_operands<kPackOf<F, R, T...>, F, R, T...>(walk, runs, numbers, source_of<T>(walk, k + 1)...);
+}
+
+template <class F, class R, class... T>
+__global__ void __launch_bounds__(kMapThreads)
+    map_kernel(const __grid_constant__ Walk walk, const bool runs) {
+  map_sources<F, R, T...>(walk, runs, std::index_sequence_for<T...>());
+}
+
+// Whether packs of `count` elements can be read and written.
+inline bool packs_fit(const Walk& walk, const View* const* views, int operands, int count) {
+  for (int k = 0; k < operands; ++k) {
+    const auto address = reinterpret_cast<std::uintptr_t>(walk.data[k]);
+    if (!walk.constant[k] && address % (count * size_of(views[k]->dtype)) != 0) return false;
+  }
+  return true;
+}
+
+// out = F::apply(operands...) with operands of types T...; `views` has out first, then them.
+template <class F, class R, class... T>
+void map(const char* op, const LoopPlan& plan, const View* const* views) {
+  const int device = views[0]->device;
+  in_parts(plan, [&](const LoopPlan& part) {
+    if (part.size == 0) return;
+    const Walk walk = make_walk(part, views);
+    constexpr int kPack = kPackOf<F, R, T...>;
+    const bool runs = walk.dense && packs_fit(walk, views, part.operands, kPack);
+    const unsigned blocks = std::min(ceil_div<unsigned>(walk.size, kMapThreads * kPack),
+                                     kBlocksPerProcessor * unsigned(processors(device)));
+    launch(op, device, {blocks}, {kMapThreads}, map_kernel<F, R, T...>, walk, runs);
+  });
+}
+
+}  // namespace
+}  // namespace needle::cuda

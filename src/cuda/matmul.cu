@@ -1,0 +1,146 @@
+// The row matmul: batches of strided matrices through the tiles of gemm.h. Integers multiply as
+// unsigned, so that they wrap; float32 stays float32 throughout.
+#include "allocator.h"
+#include "core/view_rules.h"
+#include "gemm.h"
+#include "kernels.h"
+#include "walk.h"
+
+namespace needle::cuda {
+namespace {
+
+// A matrix in memory: `lines` of `depth` elements.
+template <class T>
+struct Matrix {
+  using Line = const T*;  // null outside
+  using Depth = std::int64_t;
+  const T* data;
+  std::uint32_t lines;
+  std::int64_t line_stride, depth_stride;  // in elements
+
+  __device__ Line line(std::uint32_t n) const {
+    return n < lines ? data + n * line_stride : nullptr;
+  }
+  __device__ Depth depth(std::uint32_t k) const { return k * depth_stride; }
+  __device__ T at(Line line, Depth depth) const { return line == nullptr ? T(0) : line[depth]; }
+  __device__ bool deep() const { return depth_stride == 1; }
+};
+
+struct Product {
+  Walk batch;  // operand 0: out, 1: a, 2: b
+  std::uint32_t m, n, k;
+  std::int64_t a_row, a_depth, b_depth, b_column, out_row, out_column;  // strides, in elements
+  std::uint32_t parts, part;  // k is cut into so many pieces of `part`
+  std::int64_t part_stride;   // bytes from the result of one part to that of the next
+  Divisor tiles_across;
+};
+
+// blockIdx.x: tile of the result; y: part of k; z: batch.
+template <class T, class Tile>
+__global__ void __launch_bounds__(Tile::kThreads) matmul_kernel(const __grid_constant__ Product p) {
+  const auto at = locate<3>(p.batch, blockIdx.z);
+  const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
+  const std::uint32_t across = blockIdx.x - down * p.tiles_across.divisor;
+  const Matrix<T> a{reinterpret_cast<const T*>(p.batch.data[1] + at.of[1]), p.m, p.a_row,
+                    p.a_depth};
+  const Matrix<T> b{reinterpret_cast<const T*>(p.batch.data[2] + at.of[2]), p.n, p.b_column,
+                    p.b_depth};
+  T* out = reinterpret_cast<T*>(p.batch.data[0] + at.of[0] + blockIdx.y * p.part_stride);
+  const std::uint32_t begin = blockIdx.y * p.part, end = std::min(begin + p.part, p.k);
+  tile_product<T, Tile>(a, b, down * Tile::kTileM, across * Tile::kTileN, begin, end,
+                        [&](std::uint32_t row, std::uint32_t column, T value) {
+                          if (row < p.m && column < p.n) {
+                            out[row * p.out_row + column * p.out_column] = value;
+                          }
+                        });
+}
+
+template <class T, class Tile>
+void launch_tiles(Product& p, int device) {
+  const std::uint32_t across = ceil_div<std::uint32_t>(p.n, Tile::kTileN);
+  p.tiles_across = Divisor(across);
+  launch("matmul", device,
+         {across * ceil_div<std::uint32_t>(p.m, Tile::kTileM), p.parts, p.batch.size},
+         {Tile::kThreads}, matmul_kernel<T, Tile>, p);
+}
+
+// The views less their last two axes.
+View batch_of(const View& v) {
+  View batch = v;
+  batch.ndim -= 2;
+  return batch;
+}
+
+constexpr std::int64_t kMostBatches = 32768;  // of one launch
+
+template <class T>
+void product(In a, In b, Out out, std::int64_t parts, std::int64_t part_stride) {
+  const View views[] = {batch_of(out), batch_of(a), batch_of(b)};
+  const View* const pointers[] = {&views[0], &views[1], &views[2]};
+  const int i = out.ndim - 2, j = out.ndim - 1;
+  Product p{};
+  p.m = static_cast<std::uint32_t>(out.shape[i]);
+  p.n = static_cast<std::uint32_t>(out.shape[j]);
+  p.k = static_cast<std::uint32_t>(a.shape[j]);
+  p.a_row = a.strides[i], p.a_depth = a.strides[j];
+  p.b_depth = b.strides[i], p.b_column = b.strides[j];
+  p.out_row = out.strides[i], p.out_column = out.strides[j];
+  p.parts = static_cast<std::uint32_t>(parts);
+  p.part = ceil_div(p.k, p.parts);
+  p.part_stride = part_stride;
+  in_parts<kMostBatches>(make_plan(views[0], views[1], views[2]), [&](const LoopPlan& batch) {
+    p.batch = make_walk(batch, pointers);
+    [[maybe_unused]] const std::int64_t large = ceil_div<std::int64_t>(p.m, LargeTile::kTileM) *
+                                                ceil_div<std::int64_t>(p.n, LargeTile::kTileN) *
+                                                batch.size * parts;
+    if constexpr (sizeof(T) == 4) {  // of 8 bytes, a large tile's sums do not fit the registers
+      if (large >= processors(out.device)) return launch_tiles<T, LargeTile>(p, out.device);
+    }
+    launch_tiles<T, SmallTile>(p, out.device);
+  });
+}
+
+// The parts of k one after another in memory, then their sum.
+template <class T>
+void product_in_parts(In a, In b, Out out, std::int64_t parts) {
+  const std::int64_t bytes = size_of(out) * std::int64_t(sizeof(T));
+  const Temporary memory(static_cast<std::size_t>(parts * bytes), out.device);
+  View partial = out;
+  partial.data = memory.as<void>();
+  std::int64_t stride = 1;
+  for (int i = out.ndim - 1; i >= 0; stride *= out.shape[i--]) partial.strides[i] = stride;
+  product<T>(a, b, partial, parts, bytes);
+  View all = partial, sum = out;
+  all.ndim = sum.ndim = out.ndim + 1;
+  for (int i = out.ndim; i > 0; --i) {
+    all.shape[i] = sum.shape[i] = out.shape[i - 1];
+    all.strides[i] = partial.strides[i - 1], sum.strides[i] = out.strides[i - 1];
+  }
+  all.shape[0] = parts, sum.shape[0] = 1;
+  all.strides[0] = stride, sum.strides[0] = 0;
+  reduce(ReduceOp::sum, all, sum);
+}
+
+template <class T>
+void matmul_typed(In a, In b, Out out) {
+  const int i = out.ndim - 2, j = out.ndim - 1;
+  const std::int64_t m = out.shape[i], n = out.shape[j], k = a.shape[j];
+  const std::int64_t parts = parts_of_k(m, n, k, size_of(out) / (m * n));
+  if (parts > 1 && out.ndim < kMaxDims) return product_in_parts<T>(a, b, out, parts);
+  product<T>(a, b, out, 1, 0);
+}
+
+}  // namespace
+
+void matmul(In a, In b, Out out) {
+  if (size_of(out) == 0) return;
+  if (a.shape[a.ndim - 1] == 0) return fill(out, 0.0, 0);
+  switch (out.dtype) {
+    case DType::kInt32: return matmul_typed<std::uint32_t>(a, b, out);
+    case DType::kInt64: return matmul_typed<std::uint64_t>(a, b, out);
+    case DType::kFloat32: return matmul_typed<float>(a, b, out);
+    default: return matmul_typed<double>(a, b, out);
+  }
+}
+
+}  // namespace needle::cuda

@@ -1,0 +1,48 @@
+#include "transfer.h"
+
+#include <algorithm>
+
+#include "allocator.h"
+#include "device.h"
+#include "kernels.h"
+
+namespace needle::cuda {
+namespace {
+
+std::size_t bytes_of(const View& v) {
+  return static_cast<std::size_t>(size_of(v)) * size_of(v.dtype);
+}
+
+// The same elements in row-major order at `data`.
+View row_major(const View& like, void* data) {
+  View v = like;
+  v.data = data;
+  std::int64_t stride = 1;
+  for (int i = v.ndim - 1; i >= 0; --i) {
+    v.strides[i] = stride;
+    stride *= std::max<std::int64_t>(1, v.shape[i]);
+  }
+  return v;
+}
+
+}  // namespace
+
+void upload(const void* host, const View& out) {
+  const std::size_t bytes = bytes_of(out);
+  if (bytes == 0) return;
+  if (is_compact(out)) return copy_from_host(out.device, out.data, host, bytes);
+  const Temporary straight(bytes, out.device);
+  copy_from_host(out.device, straight.as<void>(), host, bytes);
+  copy(row_major(out, straight.as<void>()), out);
+}
+
+void download(const View& a, void* host) {
+  const std::size_t bytes = bytes_of(a);
+  if (bytes == 0) return;
+  if (is_compact(a)) return copy_to_host(a.device, host, a.data, bytes);
+  const Temporary straight(bytes, a.device);
+  copy(a, row_major(a, straight.as<void>()));
+  copy_to_host(a.device, host, straight.as<void>(), bytes);
+}
+
+}  // namespace needle::cuda

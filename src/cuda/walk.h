@@ -1,0 +1,110 @@
+// A loop plan (core/loop.h) as a kernel takes it: 32-bit element numbers, divisions by the sizes as
+// multiplications, operands that are Python scalars by value. Used by every elementwise kernel.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "core/loop.h"
+#include "device.h"
+
+namespace needle::cuda {
+
+// Elements of one launch at most: their numbers, and sums of two, fit 32 bits. (Small in the tests'
+// emulator, so that cutting is tested.)
+#ifdef NEEDLE_CUDA_ON_CPU
+inline constexpr std::int64_t kPart = 1 << 14;
+#else
+inline constexpr std::int64_t kPart = 1 << 30;
+#endif
+
+// n / divisor for n < 2^31 as one multiplication (Granlund and Montgomery, 1994).
+struct Divisor {
+  std::uint32_t divisor = 1, multiplier = 1, shift = 0;
+
+  Divisor() = default;
+  explicit Divisor(std::int64_t d) : divisor(static_cast<std::uint32_t>(d)) {
+    while ((std::uint64_t(1) << shift) < divisor) ++shift;
+    multiplier = static_cast<std::uint32_t>(
+        ((std::uint64_t(1) << 32) * ((std::uint64_t(1) << shift) - divisor)) / divisor + 1);
+  }
+  __device__ std::uint32_t quotient(std::uint32_t n) const {
+    return (__umulhi(n, multiplier) + n) >> shift;
+  }
+};
+
+struct Walk {
+  int ndim = 1;
+  std::uint32_t size = 0;
+  Divisor shape[kMaxDims];
+  std::int64_t strides[kMaxOperands][kMaxDims] = {};  // in bytes
+  char* data[kMaxOperands] = {};
+  alignas(8) unsigned char scalars[kMaxOperands][8] = {};
+  bool is_scalar[kMaxOperands] = {};  // the operand is scalars[k]
+  bool constant[kMaxOperands] = {};   // one value for all elements
+  bool dense = false;                 // every operand is one run, or constant
+};
+
+// Operand k of element `index`: byte offsets from data[k].
+template <int kOperands>
+struct Offsets {
+  std::int64_t of[kOperands];
+};
+
+template <int kOperands>
+__device__ Offsets<kOperands> locate(const Walk& walk, std::uint32_t index) {
+  Offsets<kOperands> offsets = {};
+  for (int i = walk.ndim - 1; i > 0; --i) {
+    const std::uint32_t rest = walk.shape[i].quotient(index);
+    const std::uint32_t at = index - rest * walk.shape[i].divisor;
+    for (int k = 0; k < kOperands; ++k) offsets.of[k] += at * walk.strides[k][i];
+    index = rest;
+  }
+  for (int k = 0; k < kOperands; ++k) offsets.of[k] += index * walk.strides[k][0];
+  return offsets;
+}
+
+// `views` in the order of the plan's operands, for scalars and the sizes of elements.
+inline Walk make_walk(const LoopPlan& plan, const View* const* views) {
+  Walk walk;
+  walk.ndim = plan.ndim;
+  walk.size = static_cast<std::uint32_t>(plan.size);
+  walk.dense = true;
+  for (int i = 0; i < plan.ndim; ++i) walk.shape[i] = Divisor(plan.shape[i]);
+  for (int k = 0; k < plan.operands; ++k) {
+    walk.data[k] = plan.data[k];
+    walk.constant[k] = true;
+    for (int i = 0; i < plan.ndim; ++i) {
+      walk.strides[k][i] = plan.strides[k][i];
+      walk.constant[k] = walk.constant[k] && (plan.strides[k][i] == 0 || plan.shape[i] == 1);
+    }
+    const auto item = std::int64_t(size_of(views[k]->dtype));
+    const bool run = plan.ndim == 1 && (plan.strides[k][0] == item || plan.size == 1);
+    walk.dense = walk.dense && (run || (walk.constant[k] && k > 0));
+    if (views[k]->is_scalar) {
+      walk.is_scalar[k] = true;
+      std::memcpy(walk.scalars[k], views[k]->data, static_cast<std::size_t>(item));
+    }
+  }
+  return walk;
+}
+
+// Calls f(part) for pieces of the plan of at most kMost elements, cut along the outer dimensions.
+template <std::int64_t kMost = kPart, class F>
+void in_parts(const LoopPlan& plan, F&& f) {
+  if (plan.size <= kMost) return f(plan);
+  int i = 0;
+  while (plan.shape[i] == 1) ++i;
+  const std::int64_t first = plan.shape[i] / 2;
+  for (const bool second : {false, true}) {
+    LoopPlan half = plan;
+    half.shape[i] = second ? plan.shape[i] - first : first;
+    half.size = plan.size / plan.shape[i] * half.shape[i];
+    for (int k = 0; second && k < plan.operands; ++k) {
+      half.data[k] += first * plan.strides[k][i];
+    }
+    in_parts<kMost>(half, f);
+  }
+}
+
+}  // namespace needle::cuda

@@ -1,0 +1,356 @@
+// One block after the other, in this thread: each thread of a block runs on a small stack of its
+// own (a fiber) until it waits at a barrier or ends; then the next one runs. What only works
+// because of the order in which threads happen to run breaks under another order.
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+#include "cuda_runtime.h"
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+namespace cuda_on_cpu {
+namespace {
+
+constexpr std::size_t kStack = 128 << 10;
+constexpr std::size_t kSharedMost = 48 << 10;  // what a kernel may have without asking for more
+constexpr std::size_t kGuard = 64;             // bytes behind each piece of shared memory
+constexpr unsigned char kNan = 0xff, kGuardByte = 0xa5;
+constexpr unsigned kWarp = 32;
+
+enum class State { kNew, kReady, kAtBarrier, kAtWarpBarrier, kDone };
+
+struct Fiber {
+  ucontext_t context = {};
+  std::unique_ptr<char[]> stack{new char[kStack]};
+  void* fake_stack = nullptr;  // the address sanitizer's
+};
+
+struct Thread {
+  State state;
+  int line;  // of the barrier it waits at
+  Fiber* fiber;
+  std::size_t shared;  // bytes of shared memory it has asked for
+  unsigned exchanges;  // so far
+};
+
+struct Warp {
+  unsigned arrived = 0, mask = 0;
+  int line = 0;
+  std::uint64_t values[2][kWarp] = {};  // of this exchange and of the one before
+};
+
+struct Block {
+  const std::function<void()>* kernel;
+  std::vector<Thread> threads;
+  std::vector<Warp> warps;
+  std::vector<unsigned> order;
+  unsigned next = 0, current = 0;  // position in the order; thread
+  unsigned arrived = 0, done = 0;
+  std::vector<std::pair<std::size_t, std::size_t>> pieces;  // of shared memory: begin, end
+};
+
+Block block;
+Order order = Order::kForward;
+std::int64_t launched = 0;
+ucontext_t scheduler;
+std::vector<std::unique_ptr<Fiber>> fibers;
+std::vector<Fiber*> idle;
+alignas(64) unsigned char shared_bytes[kSharedMost + 64 * kGuard];
+std::string failure;  // what a thread found wrong; its block is given up
+
+[[noreturn]] void fail(const std::string& message) {
+  throw std::runtime_error("cuda_on_cpu: " + message);
+}
+
+// ---- switching ----
+
+#ifdef __SANITIZE_ADDRESS__
+void* scheduler_fake = nullptr;
+const void* scheduler_stack = nullptr;
+std::size_t scheduler_size = 0;
+#endif
+
+void to_fiber(Fiber* fiber) {
+#ifdef __SANITIZE_ADDRESS__
+  __sanitizer_start_switch_fiber(&scheduler_fake, fiber->stack.get(), kStack);
+  swapcontext(&scheduler, &fiber->context);
+  __sanitizer_finish_switch_fiber(scheduler_fake, nullptr, nullptr);
+#else
+  swapcontext(&scheduler, &fiber->context);
+#endif
+}
+
+void to_scheduler(Fiber* fiber) {
+#ifdef __SANITIZE_ADDRESS__
+  __sanitizer_start_switch_fiber(&fiber->fake_stack, scheduler_stack, scheduler_size);
+  swapcontext(&fiber->context, &scheduler);
+  __sanitizer_finish_switch_fiber(fiber->fake_stack, &scheduler_stack, &scheduler_size);
+#else
+  swapcontext(&fiber->context, &scheduler);
+#endif
+}
+
+void enter(unsigned thread) {
+  block.current = thread;
+  const dim3& size = blockDim;
+  threadIdx = {thread % size.x, thread / size.x % size.y, thread / size.x / size.y};
+}
+
+// A fiber's life: threads from where the order stands, as long as they are new and end without
+// waiting; then it waits to be used again.
+void fiber_main(unsigned low, unsigned high) {
+  auto* fiber = reinterpret_cast<Fiber*>((std::uintptr_t(high) << 32) | low);
+#ifdef __SANITIZE_ADDRESS__
+  __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_size);
+#endif
+  for (;;) {
+    while (block.next < block.order.size() &&
+           block.threads[block.order[block.next]].state == State::kNew) {
+      const unsigned mine = block.order[block.next++];
+      enter(mine);
+      block.threads[mine].fiber = fiber;
+      (*block.kernel)();
+      block.threads[mine].state = State::kDone;
+      ++block.done;
+    }
+    idle.push_back(fiber);
+    to_scheduler(fiber);
+  }
+}
+
+Fiber* new_fiber() {
+  fibers.push_back(std::make_unique<Fiber>());
+  Fiber* fiber = fibers.back().get();
+  getcontext(&fiber->context);
+  fiber->context.uc_stack.ss_sp = fiber->stack.get();
+  fiber->context.uc_stack.ss_size = kStack;
+  const auto address = reinterpret_cast<std::uintptr_t>(fiber);
+  makecontext(&fiber->context, reinterpret_cast<void (*)()>(fiber_main), 2,
+              static_cast<unsigned>(address), static_cast<unsigned>(address >> 32));
+  return fiber;
+}
+
+Fiber* take_fiber() {
+  if (idle.empty()) return new_fiber();
+  Fiber* fiber = idle.back();
+  idle.pop_back();
+  return fiber;
+}
+
+// ---- one block ----
+
+std::string waiting_threads() {
+  std::string text;
+  int shown = 0;
+  for (unsigned t = 0; t < block.threads.size() && shown < 4; ++t) {
+    const Thread& thread = block.threads[t];
+    if (thread.state != State::kAtBarrier && thread.state != State::kAtWarpBarrier) continue;
+    text += (text.empty() ? "thread " : ", thread ") + std::to_string(t) + " in line " +
+            std::to_string(thread.line);
+    ++shown;
+  }
+  return text;
+}
+
+// Goes over the threads in order, each until it waits or ends, until all have ended.
+void run_threads() {
+  while (block.done < block.threads.size()) {
+    bool moved = false;
+    for (block.next = 0; block.next < block.order.size();) {
+      const unsigned t = block.order[block.next];
+      Thread& thread = block.threads[t];
+      if (thread.state == State::kNew) {
+        moved = true;
+        to_fiber(take_fiber());  // moves on in the order itself
+      } else {
+        ++block.next;
+        if (thread.state != State::kReady) continue;
+        moved = true;
+        enter(t);
+        to_fiber(thread.fiber);
+      }
+      if (!failure.empty()) return;
+    }
+    if (!moved) {
+      failure = "some threads of a block wait at a barrier that others never reach: " +
+                waiting_threads() + "; " + std::to_string(block.done) + " threads have ended";
+      return;
+    }
+  }
+}
+
+void check_shared() {
+  for (const auto& [begin, end] : block.pieces) {
+    for (std::size_t i = end; i < end + kGuard; ++i) {
+      if (shared_bytes[i] != kGuardByte && failure.empty()) {
+        failure = "a kernel wrote behind its shared memory of " + std::to_string(end - begin) +
+                  " bytes (byte " + std::to_string(i - begin) + ")";
+      }
+    }
+  }
+}
+
+void forget_shared() {
+#ifdef __SANITIZE_ADDRESS__
+  __asan_unpoison_memory_region(shared_bytes, sizeof shared_bytes);
+#endif
+}
+
+void run_block(unsigned count, const std::vector<unsigned>& sequence) {
+  block.threads.assign(count, Thread{State::kNew, 0, nullptr, 0, 0});
+  block.warps.assign((count + kWarp - 1) / kWarp, Warp{});
+  block.order = sequence;
+  block.arrived = block.done = 0;
+  block.pieces.clear();
+  run_threads();
+  forget_shared();
+  if (failure.empty()) check_shared();
+  if (failure.empty()) return;
+  idle.clear();  // fibers of threads that wait hold what will never go on
+  fibers.clear();
+  const std::string message = failure;
+  failure.clear();
+  fail(message);
+}
+
+void wait(State state, int line) {
+  Thread& me = block.threads[block.current];
+  me.state = state;
+  me.line = line;
+  to_scheduler(me.fiber);
+}
+
+[[noreturn]] void give_up(const std::string& message) {
+  if (failure.empty()) failure = message;
+  for (;;) to_scheduler(block.threads[block.current].fiber);
+}
+
+}  // namespace
+
+void block_barrier(int line) {
+  if (++block.arrived == block.threads.size()) {
+    for (Thread& thread : block.threads) {
+      if (thread.state == State::kAtBarrier && thread.line != line) {
+        give_up("threads of one block wait at the barriers of lines " +
+                std::to_string(thread.line) + " and " + std::to_string(line));
+      }
+      if (thread.state == State::kAtBarrier) thread.state = State::kReady;
+    }
+    block.arrived = 0;
+    return wait(State::kReady, line);
+  }
+  wait(State::kAtBarrier, line);
+}
+
+int lane() { return static_cast<int>(block.current % kWarp); }
+
+void warp_barrier(unsigned mask, int line) {
+  const unsigned first = block.current / kWarp * kWarp;
+  const unsigned size = std::min<unsigned>(kWarp, block.threads.size() - first);
+  const unsigned all = size == kWarp ? ~0u : (1u << size) - 1;
+  mask &= all;
+  Warp& warp = block.warps[block.current / kWarp];
+  const unsigned mine = 1u << lane();
+  if ((mask & mine) == 0) give_up("a thread calls a warp function whose mask leaves it out");
+  if (warp.arrived == 0) warp.mask = mask, warp.line = line;
+  if (warp.mask != mask || warp.line != line) {
+    give_up("threads of one warp meet in lines " + std::to_string(warp.line) + " and " +
+            std::to_string(line) + ", or with different masks");
+  }
+  warp.arrived |= mine;
+  if (warp.arrived == mask) {
+    for (unsigned t = first; t < first + size; ++t) {
+      if (block.threads[t].state == State::kAtWarpBarrier) block.threads[t].state = State::kReady;
+    }
+    warp.arrived = 0;
+    return wait(State::kReady, line);
+  }
+  wait(State::kAtWarpBarrier, line);
+}
+
+std::uint64_t exchange(unsigned mask, std::uint64_t value, int from, int line) {
+  Warp& warp = block.warps[block.current / kWarp];
+  const unsigned slot = block.threads[block.current].exchanges++ % 2;
+  warp.values[slot][lane()] = value;
+  warp_barrier(mask, line);
+  if (from < 0 || from >= int(kWarp) || (mask >> from & 1) == 0) return value;
+  return warp.values[slot][from];
+}
+
+unsigned ballot(unsigned mask, bool vote, int line) {
+  Warp& warp = block.warps[block.current / kWarp];
+  const unsigned slot = block.threads[block.current].exchanges++ % 2;
+  warp.values[slot][lane()] = vote;
+  warp_barrier(mask, line);
+  const unsigned size =
+      std::min<unsigned>(kWarp, block.threads.size() - block.current / kWarp * kWarp);
+  unsigned votes = 0;
+  for (unsigned i = 0; i < size; ++i)
+    votes |= (mask >> i & 1) && warp.values[slot][i] ? 1u << i : 0;
+  return votes;
+}
+
+void* shared_memory(std::size_t bytes) {
+  Thread& me = block.threads[block.current];
+  const std::size_t begin = me.shared, end = begin + bytes;
+  me.shared = (end + kGuard + 15) / 16 * 16;
+  if (me.shared > sizeof shared_bytes)
+    give_up("a kernel asks for more shared memory than there is");
+  const auto known = std::find(block.pieces.begin(), block.pieces.end(), std::pair{begin, end});
+  if (known == block.pieces.end()) {
+    if (!block.pieces.empty() && begin < block.pieces.back().second) {
+      give_up("the threads of a block ask for different pieces of shared memory");
+    }
+    block.pieces.emplace_back(begin, end);
+    std::memset(shared_bytes + begin, kNan, bytes);
+    std::memset(shared_bytes + end, kGuardByte, kGuard);
+#ifdef __SANITIZE_ADDRESS__
+    if (end % 8 == 0) __asan_poison_memory_region(shared_bytes + end, kGuard);
+#endif
+  }
+  return shared_bytes + begin;
+}
+
+void set_order(Order wanted) { order = wanted; }
+std::int64_t launches() { return launched; }
+
+void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& kernel) {
+  const unsigned count = threads.x * threads.y * threads.z;
+  const unsigned grid = blocks.x * blocks.y * blocks.z;
+  if (count == 0 || count > 1024 || grid == 0 || blocks.y > 65535 || blocks.z > 65535) {
+    fail("a grid of " + std::to_string(grid) + " blocks of " + std::to_string(count) +
+         " threads cannot be launched");
+  }
+  ++launched;
+  std::vector<unsigned> sequence(count), places(grid);
+  std::iota(sequence.begin(), sequence.end(), 0u);
+  std::iota(places.begin(), places.end(), 0u);
+  std::mt19937 random(static_cast<unsigned>(launched));
+  if (order != Order::kForward) std::reverse(places.begin(), places.end());
+  if (order == Order::kReversed) std::reverse(sequence.begin(), sequence.end());
+  const Opened opened;
+  block.kernel = &kernel;
+  blockDim = threads;
+  gridDim = blocks;
+  for (const unsigned b : places) {
+    if (order == Order::kShuffled) std::shuffle(sequence.begin(), sequence.end(), random);
+    blockIdx = {b % blocks.x, b / blocks.x % blocks.y, b / blocks.x / blocks.y};
+    run_block(count, sequence);
+  }
+  check_guards();
+}
+
+}  // namespace cuda_on_cpu

@@ -1,0 +1,150 @@
+// CUDA's runtime on the CPU: what src/cuda includes as <cuda_runtime.h> when it is built as plain
+// C++ for the tests. Words of the language are macros, a launch walks the grid in this thread
+// (block.cc), device memory is a region that is closed while no kernel runs (memory.cc). Only what
+// src/cuda uses is here; tensor cores and cp.async are not (their plain twins run).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define NEEDLE_CUDA_ON_CPU 1
+
+struct uint3 {
+  unsigned x = 0, y = 0, z = 0;
+};
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+namespace cuda_on_cpu {
+
+// ---- what a running thread calls ----
+
+void block_barrier(int line);
+void warp_barrier(unsigned mask, int line);
+// Leaves `value` for the warp, waits for its threads and gives what thread `lane` left.
+std::uint64_t exchange(unsigned mask, std::uint64_t value, int lane, int line);
+unsigned ballot(unsigned mask, bool vote, int line);
+int lane();
+// The next piece of the block's shared memory: the same for every thread of the block, which must
+// therefore all ask in one order. Filled with NaN, with guards around it.
+void* shared_memory(std::size_t bytes);
+
+template <class T>
+T& shared() {
+  return *static_cast<T*>(shared_memory(sizeof(T)));
+}
+
+template <class T>
+T exchanged(unsigned mask, T value, int from, int line) {
+  static_assert(sizeof(T) <= 8);
+  std::uint64_t bits = 0;
+  __builtin_memcpy(&bits, &value, sizeof value);
+  bits = exchange(mask, bits, from, line);
+  __builtin_memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+// ---- launches; errors of a kernel are thrown by them, as std::runtime_error ----
+
+void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& kernel);
+
+enum class Order { kForward, kReversed, kShuffled };
+void set_order(Order order);  // of blocks, and of threads between barriers
+std::int64_t launches();      // so far
+
+// ---- device memory ----
+
+class Opened {  // kernels and copies may touch the memory of the current device while one lives
+ public:
+  Opened();
+  ~Opened();
+};
+void guard(void* buffer, std::size_t bytes);  // fills anew; behind `bytes` nothing may be written
+void check_guards();                          // std::runtime_error where a kernel did
+void set_memory_limit(std::size_t bytes);     // of each device
+
+}  // namespace cuda_on_cpu
+
+// Those of the thread that runs.
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+#define NEEDLE_SHARED(name, ...) auto& name = ::cuda_on_cpu::shared<__VA_ARGS__>()
+
+#define __syncthreads() ::cuda_on_cpu::block_barrier(__LINE__)
+#define __syncwarp() ::cuda_on_cpu::warp_barrier(0xffffffffu, __LINE__)
+#define __shfl_sync(mask, value, from) ::cuda_on_cpu::exchanged(mask, value, from, __LINE__)
+#define __shfl_xor_sync(mask, value, bits) \
+  ::cuda_on_cpu::exchanged(mask, value, ::cuda_on_cpu::lane() ^ (bits), __LINE__)
+#define __shfl_down_sync(mask, value, by)                                                       \
+  ::cuda_on_cpu::exchanged(                                                                     \
+      mask, value,                                                                              \
+      ::cuda_on_cpu::lane() + (by) < 32 ? ::cuda_on_cpu::lane() + (by) : ::cuda_on_cpu::lane(), \
+      __LINE__)
+#define __ballot_sync(mask, vote) ::cuda_on_cpu::ballot(mask, vote, __LINE__)
+#define __any_sync(mask, vote) (::cuda_on_cpu::ballot(mask, vote, __LINE__) != 0)
+#define __all_sync(mask, vote) (::cuda_on_cpu::ballot(mask, !(vote), __LINE__) == 0)
+
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<unsigned>((std::uint64_t(a) * b) >> 32);
+}
+// One thread of the host runs the grid, so plain operations are atomic.
+template <class T>
+T atomicAdd(T* at, std::type_identity_t<T> value) {
+  const T before = *at;
+  *at = before + value;
+  return before;
+}
+
+// ---- the runtime's functions, those that src/cuda calls ----
+
+enum cudaError_t : int {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidDevice = 101,
+};
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
+inline constexpr unsigned cudaStreamNonBlocking = 1;
+using cudaStream_t = struct cuda_on_cpu_stream*;
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  std::size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+  void* attrs = nullptr;
+  unsigned numAttrs = 0;
+};
+
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError();
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaMalloc(void** pointer, std::size_t bytes);
+cudaError_t cudaFree(void* pointer);
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
+
+template <class... Parameters, class... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+  // Parameters travel by value; each thread of a GPU sees the same copy.
+  const std::tuple<std::decay_t<Parameters>...> copies(static_cast<Parameters>(arguments)...);
+  cuda_on_cpu::run_grid(config->gridDim, config->blockDim, [&] { std::apply(kernel, copies); });
+  return cudaSuccess;
+}

@@ -1,0 +1,32 @@
+"""The CUDA backend with its kernels run on the CPU, as device ``cuda_emulated``.
+
+``make test`` builds the module (CMake target ``cuda_on_cpu``); tests skip where it is not there.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from needle import backends
+from needle.backends import cuda
+
+NAME = "cuda_emulated"
+ORDERS = ("forward", "reversed", "shuffled")
+
+
+def load_module() -> ModuleType | None:
+    """The compiled module, or None where it was not built."""
+    try:
+        return importlib.import_module("tests.cuda_on_cpu.ndarray_backend_cuda_emulated")
+    except ImportError:
+        return None
+
+
+module = load_module()
+if module is not None:
+    for index in range(module.device_count()):
+        backends.register(
+            NAME + (f"_{index}" if index else ""),
+            lambda index=index: cuda.backend_of_device(module, index),
+        )

@@ -1,0 +1,128 @@
+// Kernels with one fault each, and their right forms: what the emulator is there to find. The
+// Python module cuda_faults; test_emulator.py calls it.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstring>
+#include <vector>
+
+#include "cuda_runtime.h"
+
+namespace {
+
+constexpr int kThreads = 64;
+
+// out[i] = in[n - 1 - i] through shared memory; `waits`: with the barrier that this needs.
+__global__ void turn_around(const float* in, float* out, bool waits) {
+  NEEDLE_SHARED(all, float[kThreads]);
+  all[threadIdx.x] = in[threadIdx.x];
+  if (waits) __syncthreads();
+  out[threadIdx.x] = all[kThreads - 1 - threadIdx.x];
+}
+
+// The same within warps, lanes in reverse; the barrier is the warp's.
+__global__ void turn_warps_around(const float* in, float* out, bool waits) {
+  NEEDLE_SHARED(all, float[kThreads]);
+  all[threadIdx.x] = in[threadIdx.x];
+  if (waits) __syncwarp();
+  out[threadIdx.x] = all[threadIdx.x / 32 * 32 + 31 - threadIdx.x % 32];
+}
+
+__global__ void sum_warps(const float* in, float* out) {
+  float total = in[threadIdx.x];
+  for (int by = 16; by > 0; by /= 2) total += __shfl_xor_sync(0xffffffffu, total, by);
+  const float highest = __shfl_sync(0xffffffffu, in[threadIdx.x], 31);
+  const unsigned large = __ballot_sync(0xffffffffu, in[threadIdx.x] > 30.0f);
+  out[threadIdx.x] = total + 1000 * highest + (large & 1u);
+}
+
+__global__ void uninitialised_shared(const float*, float* out) {
+  NEEDLE_SHARED(all, float[kThreads]);
+  if (threadIdx.x > 0) all[threadIdx.x] = 1.0f;
+  __syncthreads();
+  out[threadIdx.x] = all[threadIdx.x];
+}
+
+__global__ void behind_shared(const float* in, float* out) {
+  NEEDLE_SHARED(all, float[kThreads]);
+  all[threadIdx.x + 1] = in[threadIdx.x];
+  __syncthreads();
+  out[threadIdx.x] = all[threadIdx.x];
+}
+
+__global__ void behind_buffer(const float* in, float* out) {
+  out[threadIdx.x + 1] = in[threadIdx.x];
+}
+__global__ void before_buffer(const float* in, float* out) {
+  out[int(threadIdx.x) - 1] = in[threadIdx.x];
+}
+
+__global__ void half_wait(const float* in, float* out) {
+  if (threadIdx.x < kThreads / 2) __syncthreads();
+  out[threadIdx.x] = in[threadIdx.x];
+}
+
+__global__ void two_barriers(const float* in, float* out) {
+  if (threadIdx.x % 2 == 0) {
+    __syncthreads();
+  } else {
+    __syncthreads();
+  }
+  out[threadIdx.x] = in[threadIdx.x];
+}
+
+__global__ void lanes_missing(const float* in, float* out) {
+  if (threadIdx.x % 2 == 0) out[threadIdx.x] = __shfl_xor_sync(0xffffffffu, in[threadIdx.x], 1);
+}
+
+__global__ void count_threads(const float*, float* out) { atomicAdd(out, 1.0f); }
+
+struct Buffer {
+  explicit Buffer(std::size_t size) : bytes(size * sizeof(float)) {
+    if (cudaMalloc(&data, bytes) != cudaSuccess) throw std::bad_alloc();
+  }
+  ~Buffer() { static_cast<void>(cudaFree(data)); }
+  float* get() const { return static_cast<float*>(data); }
+  void* data = nullptr;
+  std::size_t bytes;
+};
+
+// Runs a kernel on `in`, one block; what it left in a buffer of as many elements.
+template <class... More>
+std::vector<float> run(const std::vector<float>& in, void (*kernel)(const float*, float*, More...),
+                       More... more) {
+  const Buffer from(in.size()), to(in.size());
+  std::vector<float> out(in.size());
+  cudaMemcpyAsync(from.data, in.data(), from.bytes, cudaMemcpyHostToDevice, nullptr);
+  cudaLaunchConfig_t config;
+  config.blockDim = {kThreads, 1, 1};
+  cudaLaunchKernelEx(&config, kernel, from.get(), to.get(), more...);
+  cudaMemcpyAsync(out.data(), to.data, to.bytes, cudaMemcpyDeviceToHost, nullptr);
+  return out;
+}
+
+using Floats = std::vector<float>;
+const struct {
+  const char* name;
+  void (*kernel)(const float*, float*);
+} kKernels[] = {
+    {"sum_warps", sum_warps},         {"uninitialised_shared", uninitialised_shared},
+    {"behind_shared", behind_shared}, {"behind_buffer", behind_buffer},
+    {"before_buffer", before_buffer}, {"half_wait", half_wait},
+    {"two_barriers", two_barriers},   {"lanes_missing", lanes_missing},
+    {"count_threads", count_threads},
+};
+
+}  // namespace
+
+PYBIND11_MODULE(cuda_faults, m) {
+  for (const auto& row : kKernels) {
+    m.def(row.name, [kernel = row.kernel](const Floats& in) { return run(in, kernel); });
+  }
+  m.def("turn_around", [](const Floats& in, bool waits) { return run(in, turn_around, waits); });
+  m.def("turn_warps_around",
+        [](const Floats& in, bool waits) { return run(in, turn_warps_around, waits); });
+  m.def("touch_on_host", [] { return Buffer(4).get()[0]; });
+  m.def("set_order",
+        [](int order) { cuda_on_cpu::set_order(static_cast<cuda_on_cpu::Order>(order)); });
+}

@@ -1,0 +1,224 @@
+// Device memory on the CPU: one region of addresses a device, closed (PROT_NONE) unless a kernel or
+// a copy runs, so that host code that follows a device pointer stops at once. What is handed out
+// is filled with NaN and has guards before and behind it.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+
+#include "cuda_runtime.h"
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace cuda_on_cpu {
+namespace {
+
+constexpr int kDevices = 2;
+constexpr std::size_t kRegion = std::size_t(16) << 30;  // addresses, not memory
+constexpr std::size_t kGuard = 256, kPage = 4096;
+constexpr unsigned char kNan = 0xff, kGuardByte = 0xa5;
+
+struct Piece {
+  std::size_t room, used;  // bytes; [used, room) is guarded too
+};
+
+struct Device {
+  char* base = nullptr;
+  std::map<std::size_t, Piece> pieces;  // by offset of the buffer
+  std::size_t taken = 0, high = 0;      // bytes; the end of the highest piece so far
+};
+
+Device devices[kDevices];
+thread_local int current = 0;
+int open_count = 0;
+std::recursive_mutex mutex;  // one grid or copy at a time
+std::size_t limit = std::size_t(1) << 30;
+
+Device& device() {
+  Device& d = devices[current];
+  if (d.base == nullptr) {
+    void* at =
+        mmap(nullptr, kRegion, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) throw std::runtime_error("cuda_on_cpu: no addresses for device memory");
+    d.base = static_cast<char*>(at);
+  }
+  return d;
+}
+
+void protect(int flags) {
+  Device& d = device();
+  if (d.high > 0 && mprotect(d.base, (d.high + kPage - 1) / kPage * kPage, flags) != 0) {
+    throw std::runtime_error("cuda_on_cpu: mprotect failed");
+  }
+}
+
+void set_guards(Device& d, std::size_t at, const Piece& piece) {
+  std::memset(d.base + at - kGuard, kGuardByte, kGuard);
+  std::memset(d.base + at, kNan, piece.used);
+  std::memset(d.base + at + piece.used, kGuardByte, piece.room - piece.used + kGuard);
+}
+
+void poison(Device& d, std::size_t at, const Piece& piece) {
+#ifdef __SANITIZE_ADDRESS__
+  __asan_unpoison_memory_region(d.base + at, piece.used);
+  __asan_poison_memory_region(d.base + at - kGuard, kGuard);
+  __asan_poison_memory_region(d.base + at + piece.used, piece.room - piece.used + kGuard);
+#else
+  static_cast<void>(d), static_cast<void>(at), static_cast<void>(piece);
+#endif
+}
+
+void unpoison(Device& d, std::size_t at, const Piece& piece) {
+#ifdef __SANITIZE_ADDRESS__
+  __asan_unpoison_memory_region(d.base + at - kGuard, piece.room + 2 * kGuard);
+#else
+  static_cast<void>(d), static_cast<void>(at), static_cast<void>(piece);
+#endif
+}
+
+// The first gap that is large enough.
+std::size_t find_gap(const Device& d, std::size_t room) {
+  std::size_t at = kGuard;
+  for (const auto& [offset, piece] : d.pieces) {
+    if (at + room + kGuard + kGuard <= offset) break;
+    at = (offset + piece.room + 2 * kGuard + kGuard - 1) / kGuard * kGuard;
+  }
+  return at;
+}
+
+bool intact(const char* from, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; ++i) {
+    if (static_cast<unsigned char>(from[i]) != kGuardByte) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Opened::Opened() {
+  mutex.lock();
+  if (open_count++ == 0) protect(PROT_READ | PROT_WRITE);
+}
+Opened::~Opened() {
+  if (--open_count == 0) protect(PROT_NONE);
+  mutex.unlock();
+}
+
+void guard(void* buffer, std::size_t bytes) {
+  const std::lock_guard lock(mutex);
+  Device& d = device();
+  const auto found = d.pieces.find(static_cast<char*>(buffer) - d.base);
+  if (found == d.pieces.end() || bytes > found->second.room) {
+    throw std::runtime_error("cuda_on_cpu: guard: this is no buffer of the current device");
+  }
+  const Opened opened;
+  unpoison(d, found->first, found->second);
+  found->second.used = bytes;
+  set_guards(d, found->first, found->second);
+  poison(d, found->first, found->second);
+}
+
+#ifdef __SANITIZE_ADDRESS__
+void check_guards() {}  // the sanitizer has stopped the program by then
+#else
+void check_guards() {
+  constexpr std::size_t kNear = 64;
+  Device& d = device();
+  for (const auto& [at, piece] : d.pieces) {
+    const char* end = d.base + at + piece.used;
+    if (!intact(end, kNear) || !intact(d.base + at - kNear, kNear)) {
+      const std::size_t bytes = piece.used;
+      set_guards(d, at, piece);
+      throw std::runtime_error("cuda_on_cpu: a kernel wrote outside a buffer of " +
+                               std::to_string(bytes) + " bytes");
+    }
+  }
+}
+#endif
+
+void set_memory_limit(std::size_t bytes) { limit = bytes; }
+
+}  // namespace cuda_on_cpu
+
+using namespace cuda_on_cpu;
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess: return "no error";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInvalidDevice: return "invalid device ordinal";
+    default: return "invalid argument";
+  }
+}
+
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = kDevices;
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int chosen) {
+  if (chosen < 0 || chosen >= kDevices) return cudaErrorInvalidDevice;
+  current = chosen;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = 2;  // few, so that threads take several turns
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = nullptr;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+
+cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
+  const std::lock_guard lock(mutex);
+  Device& d = device();
+  const std::size_t room = (bytes + kGuard - 1) / kGuard * kGuard;
+  const std::size_t at = find_gap(d, room);
+  if (d.taken + room > limit || at + room + kGuard > kRegion) return cudaErrorMemoryAllocation;
+  d.high = std::max(d.high, at + room + kGuard);
+  d.taken += room;
+  const Piece& piece = d.pieces[at] = {room, bytes};
+  const Opened opened;
+  set_guards(d, at, piece);
+  poison(d, at, piece);
+  *pointer = d.base + at;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* pointer) {
+  if (pointer == nullptr) return cudaSuccess;
+  const std::lock_guard lock(mutex);
+  Device& d = device();
+  const auto found = d.pieces.find(static_cast<char*>(pointer) - d.base);
+  if (found == d.pieces.end()) return cudaErrorInvalidValue;
+  unpoison(d, found->first, found->second);
+  d.taken -= found->second.room;
+  d.pieces.erase(found);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  *total = limit;
+  *free = limit - device().taken;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t) {
+  const Opened opened;
+  std::memcpy(to, from, bytes);
+  check_guards();
+  return cudaSuccess;
+}

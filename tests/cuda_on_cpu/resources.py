@@ -1,0 +1,86 @@
+"""Registers, shared memory and spills of every CUDA kernel, as ptxas reports them for each target.
+
+``make test`` compiles src/cuda for all targets where nvcc is; ``keep_ptxas.py`` keeps the reports.
+``python -m tests.cuda_on_cpu.resources`` writes them to ``resources.csv``, which is in the
+repository: what a change does to them is seen in its diff, and a test refuses a jump.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).parent
+KEPT = HERE / "resources.csv"
+BUILD = HERE.parent.parent / "build"
+
+
+NVCC = "13.0"
+"""The release that the table is of; another one may take a few registers more."""
+
+
+class Row(NamedTuple):
+    """The most that a family of kernels (one template) takes on a target; bytes, of a thread or
+    (shared) a block."""
+
+    file: str
+    kernel: str
+    target: str
+    kernels: int
+    registers: int
+    shared: int
+    stack: int
+    spilled: int
+
+
+_COMPILING = re.compile(r"Compiling entry function '(\w+)' for '(sm_\d+)'")
+_SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"Used (\d+) registers(?:.*?(\d+) bytes smem)?")
+_NAME = re.compile(r"[a-z][a-z_]*_kernel")
+
+
+def reports() -> list[Path]:
+    """The newest build's reports."""
+    found = sorted(BUILD.glob("**/src/cuda/**/*.cu.o.ptxas"), key=lambda path: path.stat().st_mtime)
+    return [path for path in found if path.parent == found[-1].parent] if found else []
+
+
+def _kernels(text: str) -> Iterator[tuple[str, str, int, int, int, int]]:
+    kernel = target = ""
+    stack = spilled = 0
+    for line in text.splitlines():
+        if match := _COMPILING.search(line):
+            named = _NAME.search(match[1])
+            kernel, target = named[0] if named else match[1], match[2]
+        elif match := _SPILLS.search(line):
+            stack, spilled = int(match[1]), int(match[2]) + int(match[3])
+        elif (match := _USED.search(line)) and kernel:
+            yield kernel, target, int(match[1]), int(match[2] or 0), stack, spilled
+            kernel = ""
+
+
+def table() -> list[Row]:
+    """One row for each family and target."""
+    rows: dict[tuple[str, str, str], Row] = {}
+    for path in reports():
+        file = path.name.removesuffix(".o.ptxas")
+        for kernel, target, *used in _kernels(path.read_text()):
+            before = rows.get((file, kernel, target), Row(file, kernel, target, 0, 0, 0, 0, 0))
+            most = [max(pair) for pair in zip(before[4:], used, strict=True)]
+            rows[file, kernel, target] = Row(file, kernel, target, before.kernels + 1, *most)
+    return [rows[key] for key in sorted(rows)]
+
+
+def kept() -> dict[tuple[str, str, str], Row]:
+    """The table in the repository."""
+    with KEPT.open() as lines:
+        rows = [Row(*row[:3], *map(int, row[3:])) for row in list(csv.reader(lines))[1:]]
+    return {row[:3]: row for row in rows}
+
+
+if __name__ == "__main__":
+    with KEPT.open("w", newline="") as to:
+        csv.writer(to, lineterminator="\n").writerows([Row._fields, *table()])

@@ -1,0 +1,216 @@
+"""The CUDA backend, its kernels run on the CPU: conformance, memory, devices, a network's steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle
+from needle import backends
+from needle.backend_selection import BACKEND
+from needle.backends import View
+from needle.errors import DeviceError
+from needle.testing import conformance
+from tests.cuda_on_cpu import emulated
+
+pytestmark = [
+    pytest.mark.skipif(BACKEND == "np", reason="plain NumPy arrays have no backends"),
+    pytest.mark.skipif(emulated.module is None, reason="not built: CMake target cuda_on_cpu"),
+]
+F32 = np.dtype("float32")
+COOPERATING = ("copy", "reduce", "matmul")
+"""Rows whose threads wait for each other; what the others do cannot depend on order."""
+
+
+@pytest.fixture(params=emulated.ORDERS)
+def order(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each order in which threads and blocks run."""
+    emulated.module.set_order(request.param)
+    yield request.param
+    emulated.module.set_order("forward")
+
+
+@pytest.fixture
+def backend() -> Any:
+    return backends.get(emulated.NAME)
+
+
+def test_the_backend_conforms() -> None:
+    report = conformance.run(emulated.NAME)
+    assert report.ok, report.table()
+    states = {row.name: row.state for row in report.rows}
+    assert all(states[f"unary.{name}"] == "passes" for name in backends.base.UNARY)
+
+
+@pytest.mark.parametrize("family", COOPERATING)
+def test_results_do_not_depend_on_the_order_of_threads(family: str, order: str) -> None:
+    if order == "forward":
+        pytest.skip("the whole suite has run so")
+    report = conformance.run(emulated.NAME, only=family)
+    assert report.ok, report.table()
+
+
+def array(host: np.ndarray, device: str = emulated.NAME) -> Any:
+    return needle.backend_ndarray.array(host, device=needle.device(device))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+@pytest.mark.parametrize(
+    ("m", "k", "n"),
+    [(1, 1, 1), (33, 17, 65), (5, 3000, 7), (300, 9, 260), (128, 16, 128)],
+    ids=["one", "edges", "long k", "large tiles", "whole tiles"],
+)
+def test_matmul_of_every_tile(m: int, k: int, n: int, dtype: str, order: str) -> None:
+    random = np.random.default_rng(m)
+    a, b = (random.integers(-9, 9, shape).astype(dtype) for shape in [(m, k), (k, n)])
+    want = a @ b  # whole numbers: exact in every dtype
+    for left in (array(a), array(np.ascontiguousarray(a.T)).T):
+        for right in (array(b), array(np.ascontiguousarray(b.T)).T):
+            np.testing.assert_array_equal((left @ right).numpy(), want)
+
+
+@pytest.mark.parametrize("shape", [(70_000, 3), (3, 70_000), (40, 50, 30), (9, 1, 5000)])
+def test_reductions_and_copies_beyond_one_launch(shape: tuple[int, ...], order: str) -> None:
+    """The emulator's launches take 16384 elements at most, a GPU's 2**30."""
+    host = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    on_device, axes = array(host), tuple(range(len(shape)))
+    for axis in (None, 0, len(shape) - 1):
+        got = on_device.sum(axis=axis).numpy()
+        np.testing.assert_allclose(got, host.sum(axis=axis, dtype="float64"), rtol=1e-5, atol=1e-3)
+        np.testing.assert_array_equal(on_device.max(axis=axis).numpy(), host.max(axis=axis))
+    np.testing.assert_array_equal(on_device.permute(axes[::-1]).compact().numpy(), host.T)
+    np.testing.assert_array_equal((on_device * 2 + on_device).numpy(), host * 2 + host)
+
+
+def test_sums_are_the_same_bits_in_every_order() -> None:
+    host = np.random.default_rng(0).standard_normal((3, 50_000)).astype("float32")
+    results = set()
+    for name in emulated.ORDERS:
+        emulated.module.set_order(name)
+        results.add(array(host).sum(axis=1).numpy().tobytes())
+    emulated.module.set_order("forward")
+    assert len(results) == 1
+
+
+def train(device: Any) -> tuple[list[float], list[np.ndarray]]:
+    """Losses of two steps of a small LeNet, and the weights after them."""
+    np.random.seed(0)
+    nn = needle.nn
+    model = nn.Sequential(
+        nn.Conv(1, 3, 5, device=device),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv(3, 4, 3, device=device),
+        nn.BatchNorm2d(4, device=device),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(4 * 5 * 5, 12, device=device),
+        nn.ReLU(),
+        nn.Linear(12, 10, device=device),
+    )
+    # Not Adam: before a batch norm a bias has no gradient but rounding, which Adam would enlarge.
+    optimizer = needle.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    images = np.random.rand(4, 1, 10, 10).astype("float32")
+    x = needle.Tensor(images, device=device)
+    y = needle.Tensor(np.array([0, 7, 2, 9]), device=device)
+    losses = []
+    for _ in range(2):
+        loss = nn.SoftmaxLoss()(model(x), y)
+        optimizer.reset_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.numpy()))
+    return losses, [p.numpy() for p in model.parameters()]
+
+
+def test_a_small_lenet_trains_as_on_numpy() -> None:
+    losses, weights = train(needle.device(emulated.NAME))
+    want_losses, want_weights = train(needle.cpu_numpy())
+    assert losses == pytest.approx(want_losses, rel=1e-5)
+    for got, want in zip(weights, want_weights):
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+
+
+def test_memory_is_counted_reused_and_given_back(backend: Any) -> None:
+    backend.empty_cache()
+    before = backend.memory_stats()
+    handle = backend.allocate(10_000, F32)
+    address = handle.ptr()
+    assert backend.memory_stats()["in_use"] - before["in_use"] >= 40_000
+    del handle
+    again = backend.allocate(10_000, F32)
+    assert again.ptr() == address
+    assert backend.memory_stats()["reuses"] == before["reuses"] + 1
+    fresh = View(again, (10_000,), (1,), 0, F32)
+    assert np.isnan(backend.download(fresh)).all()  # a used buffer holds nothing either
+    del again, fresh
+    backend.empty_cache()
+    assert backend.memory_stats()["cached"] == 0
+
+
+def test_out_of_memory_names_sizes_and_is_survived(backend: Any) -> None:
+    emulated.module.set_memory_limit(4 << 20)
+    try:
+        kept = [backend.allocate(2 << 18, F32)]
+        with pytest.raises(MemoryError, match=r"the GPU has no 4194304 bytes left, 2\d+ bytes are"):
+            kept.append(backend.allocate(1 << 20, F32))
+        kept.clear()  # cached now; the cache makes room for the next request
+        assert backend.allocate(800_000, F32).size == 800_000
+    finally:
+        emulated.module.set_memory_limit(1 << 30)
+        backend.empty_cache()
+
+
+def test_two_devices_keep_their_memory_apart() -> None:
+    first, second = array(np.arange(4.0)), array(np.arange(4.0), emulated.NAME + "_1")
+    assert second.device.memory_stats()["in_use"] > 0
+    np.testing.assert_array_equal((second + second).numpy(), 2 * np.arange(4.0))
+    with pytest.raises(ValueError, match="on one device, got device 0 and device 1; move one"):
+        backends.get(emulated.NAME).binary("add", first._view, second._view, first._view)
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises(DeviceError, match="no GPU number 7, got 2 in all; use needle.cuda"):
+        backends.cuda.backend_of_device(emulated.module, 7)
+
+
+def test_host_memory_is_no_buffer_of_the_device(backend: Any) -> None:
+    with pytest.raises(BufferError, match="a device's; use download"):
+        memoryview(backend.allocate(4, F32))
+    with pytest.raises(ValueError, match="source must have out's dtype, float32"):
+        backend.upload(np.zeros(4), View(backend.allocate(4, F32), (4,), (1,), 0, F32))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        np.arange(24, dtype="f4").reshape(4, 6)[::2, ::-1],
+        np.arange(24).astype(">f4").reshape(4, 6).T,
+        np.array(3.0, "f4"),
+        np.zeros((0, 3), "f4"),
+    ],
+    ids=["strided", "byte order", "0-d", "empty"],
+)
+def test_upload_takes_any_host_layout(backend: Any, source: np.ndarray) -> None:
+    strides = tuple(s // 4 for s in np.empty(source.shape, "f4").strides)
+    view = View(backend.allocate(source.size, F32), source.shape, strides, 0, F32)
+    backend.upload(source, view)
+    np.testing.assert_array_equal(backend.download(view), source)
+
+
+def test_the_environment_asks_for_waiting_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    class Module:
+        set_synchronous = staticmethod(seen.append)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(emulated.module, name)
+
+    for value in ("", "0", "1"):
+        monkeypatch.setenv("NEEDLE_CUDA_SYNC", value)
+        backends.cuda.backend_of_device(Module(), 0)  # type: ignore[arg-type]
+    assert seen == [False, False, True]

@@ -1,0 +1,77 @@
+"""Where nvcc is: src/cuda compiles for every target, into a module that says why it has no GPU."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cuda_on_cpu import resources
+
+ROOT = Path(__file__).parent.parent.parent
+TARGETS = {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90"}
+FOUND = resources.table()
+MODULES = sorted((ROOT / "build").glob("**/cuda/ndarray_backend_cuda.*"))
+SLACK = 8
+"""Registers: how they are shared out changes with every edit."""
+
+pytestmark = pytest.mark.skipif(
+    not FOUND or not shutil.which("nvcc"), reason="not compiled: CMake target ndarray_backend_cuda"
+)
+
+
+ONE_TARGET = len({row.target for row in FOUND}) == 1
+
+
+@pytest.mark.skipif(ONE_TARGET, reason="compiled for the GPU of this machine alone")
+def test_every_kernel_is_compiled_for_every_target() -> None:
+    families = {row[:2] for row in FOUND}
+    assert {row[:3] for row in FOUND} >= {(*f, target) for f in families for target in TARGETS}
+    assert {row.file for row in FOUND} >= {"copy.cu", "elementwise.cu", "matmul.cu", "reduce.cu"}
+
+
+def test_no_kernel_spills_registers() -> None:
+    spilling = [row for row in FOUND if row.spilled]
+    assert not spilling, f"make the tile or the loop smaller: {spilling}"
+
+
+def test_registers_and_shared_memory_are_those_of_the_table() -> None:
+    release = subprocess.run(["nvcc", "--version"], capture_output=True, text=True).stdout
+    if ONE_TARGET or f"release {resources.NVCC}," not in release:
+        pytest.skip(f"the table is of nvcc {resources.NVCC} and all targets")
+    kept = resources.kept()
+    wrong = [
+        (row, kept.get(row[:3]))
+        for row in FOUND
+        if row[:3] not in kept
+        or row.registers > kept[row[:3]].registers + SLACK
+        or row.shared > kept[row[:3]].shared
+    ]
+    assert not wrong, (
+        f"{wrong[:3]}; if it has to be, python -m tests.cuda_on_cpu.resources writes the table"
+    )
+
+
+@pytest.mark.skipif(not MODULES, reason="the module was built for a GPU of this machine")
+def test_the_module_can_be_imported_without_a_gpu() -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(MODULES[0].parent)!r})\n"
+        "import ndarray_backend_cuda as m; print(m.device_count(), m.why())\n"
+        "from needle.backends import cuda\n"
+        "try: cuda.backend_of_device(m, 0)\n"
+        "except Exception as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(ROOT / "python"), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first.startswith("0 ") and len(first) > 10
+    assert second.startswith("cuda: no GPU can be used here (") and first[2:] in second
