@@ -136,7 +136,7 @@ lint: $(VENV)/.needle-dev  ## ruff, mypy and clang-format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	find src tests/cpp tests/cuda_on_cpu apps/bench -name '*.cc' -o -name '*.h' -o -name '*.cu' \
+	find src tests/cpp tests/cuda_on_cpu apps/bench examples -name '*.cc' -o -name '*.h' -o -name '*.cu' \
 		| xargs $(BIN)/clang-format --dry-run -Werror
 
 clean:  ## what was built; the virtual environment stays (distclean removes it too)

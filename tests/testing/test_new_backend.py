@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,37 +15,10 @@ from needle.errors import NeedleError, UnknownNameError
 from needle.testing import conformance
 from needle.testing.new_backend import KINDS, package_files, write_package
 from needle.testing.new_backend.__main__ import main
+from tests.testing.package_checks import ROOT, command, entry_point, judge
 
-ROOT = Path(__file__).resolve().parents[2]
 LISTS = ROOT / "examples" / "backend_lists"
 OWN_FILES = ("README.md", "needle_lists/backend.py", "needle_lists/known_failures.txt")
-
-
-def entry_point(package: Path, name: str) -> None:
-    """What pip writes beside an installed package, so that PYTHONPATH is enough."""
-    info = package / f"needle_{name}-0.1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: needle-{name}\nVersion: 0.1.0\n")
-    declared = (package / "pyproject.toml").read_text().split("needle.backends", 1)[1]
-    line = next(line for line in declared.splitlines() if "=" in line).replace('"', "")
-    (info / "entry_points.txt").write_text(f"[needle.backends]\n{line}\n")
-
-
-def command(*arguments: str | Path, path: Path) -> subprocess.CompletedProcess[str]:
-    """Runs Python with needle and ``path`` on the path, somewhere else."""
-    places = [str(ROOT / "python"), str(ROOT), str(path)]
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(places), "NEEDLE_BACKEND": "nd"},
-        cwd=path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-
-
-def judge(path: Path, name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return command("-m", "needle.testing.conformance", name, *arguments, path=path)
 
 
 def borrow_from_numpy(backend: Path) -> None:
@@ -88,7 +59,7 @@ def test_each_function_says_what_it_has_to_do(skeleton: Any) -> None:
         assert len(own[name].__doc__) > 20
 
 
-def test_filling_in_the_ten_empties_the_list(tmp_path: Path) -> None:
+def test_filling_in_the_ten_empties_the_list_and_lenet_trains(tmp_path: Path) -> None:
     """By the command line alone, found through its entry point, as a user does it."""
     folder = write_package("toy", "python", tmp_path / "toy")
     entry_point(folder, "toy")
@@ -105,6 +76,14 @@ def test_filling_in_the_ten_empties_the_list(tmp_path: Path) -> None:
     done = judge(folder, "toy", "--shrink", failures)
     assert done.returncode == 0 and " 0 FAILS" in done.stdout, done.stdout + done.stderr
     assert failures.read_text() == ""
+
+    pytest.importorskip("safetensors")
+    pytest.importorskip("matplotlib")
+    options = ["--device", "toy", "--epochs", "1", "--out", tmp_path / "run"]
+    done = command(ROOT / "apps" / "train.py", *options, path=folder)
+    assert done.returncode == 0, done.stderr
+    assert "device toy" in done.stdout
+    assert float(done.stdout.split("test accuracy ")[1].split("%")[0]) > 80
 
 
 def test_pip_installs_it(tmp_path: Path) -> None:

@@ -1,0 +1,15 @@
+"""The device openmp: the functions of src/kernels.cc, called without Python in between."""
+
+from pathlib import Path
+
+from needle.backends import Backend
+from needle.backends.native import backend_of
+
+from . import _kernels
+
+
+def load() -> Backend:
+    """The backend; called once, when the device is first asked for."""
+    backend = backend_of(_kernels)
+    backend.known_failures = Path(__file__).with_name("known_failures.txt").read_text().split()
+    return backend
