@@ -27,6 +27,7 @@ from .training_task import Spec
 
 TITLE = "Several tasks on one data set: the shared loader beside separate ones"
 PHOTOS, BATCH = 256, 32
+EPOCHS = 4  # of a run: what loaders have ready when it begins must not count much
 JPEG, CIFAR = "photographs", "CIFAR"
 
 
@@ -81,11 +82,12 @@ def _case(kind: str, sets: str, system: str) -> Case:
 
 
 class Tasks(Subject):
-    """The server, where there is one, and the tasks; a run is an epoch of each."""
+    """The server, where there is one, and the tasks; a run is some epochs of each."""
 
     def __init__(self, settings: Settings, kind: str, sets: str, system: str) -> None:
         super().__init__()
         self.jobs, self.server = SETS[sets], None
+        self.epochs = settings.pick(EPOCHS if kind == JPEG else 1, 1)
         photos = settings.pick(PHOTOS, 16)
         root = pictures.photo_folder(settings, photos) if kind == JPEG else ""
         self.length = photos if kind == JPEG else settings.pick(50_000, 256)
@@ -122,7 +124,9 @@ class Tasks(Subject):
         seconds for a thousand samples, reads for each sample.
         """
         before, cpu = self._counts(), cpu_seconds(os.getpid())
-        counts = [max(1, self._batches(job) // (2 if job.pause else 1)) for job in self.jobs]
+        counts = [
+            max(1, self.epochs * self._batches(job) // (2 if job.pause else 1)) for job in self.jobs
+        ]
         answers = self._take(counts)
         delivered = sum(answer["samples"] for answer in answers)
         assert delivered == sum(counts) * self.batch
