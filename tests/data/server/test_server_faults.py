@@ -227,7 +227,7 @@ def kill_workers(times: int, length: int) -> None:
         path = place / "s.sock"
         name = f"server_sets:images?length={length}&pause=1000"
         with (
-            server_process(path, name, workers=2) as server,
+            server_process(path, name, workers=2, budget=1 << 14) as server,
             loader(path, task="a", transforms=TRANSFORMS) as first,
         ):
             killed, epoch = 0, 0
