@@ -12,6 +12,7 @@
 #include "data/permutation.h"
 #include "data/philox.h"
 #include "data_arguments.h"
+#include "translated.h"
 
 namespace py = pybind11;
 

@@ -13,6 +13,7 @@
 #include "data/program.h"
 #include "data/select.h"
 #include "data_arguments.h"
+#include "translated.h"
 
 namespace py = pybind11;
 

@@ -11,6 +11,7 @@
 #include "core/thread_pool.h"
 #include "cpu/allocator.h"
 #include "cpu/select.h"
+#include "translated.h"
 
 namespace py = pybind11;
 
@@ -31,18 +32,6 @@ struct CpuDevice {
 };
 
 constexpr int kTile = 8;
-
-// The few functions that go through pybind11 let its exceptions through.
-template <class F>
-auto translated(F&& f) {
-  try {
-    return f();
-  } catch (const PythonError&) {
-    throw py::error_already_set();
-  } catch (const Error& error) {
-    throw py::value_error(error.what());
-  }
-}
 
 py::dtype numpy_dtype(DType dtype) { return py::dtype(name_of(dtype)); }
 

@@ -10,6 +10,7 @@
 #include "cuda/device.h"
 #include "cuda/kernels.h"
 #include "cuda/transfer.h"
+#include "translated.h"
 
 #ifndef NEEDLE_CUDA_MODULE
 #define NEEDLE_CUDA_MODULE ndarray_backend_cuda
@@ -34,18 +35,6 @@ namespace {
 struct CudaDevice {
   static const KernelTable& table() { return cuda::table(); }
 };
-
-// The few functions that go through pybind11 let its exceptions through.
-template <class F>
-auto translated(F&& f) {
-  try {
-    return f();
-  } catch (const PythonError&) {
-    throw py::error_already_set();
-  } catch (const Error& error) {
-    throw py::value_error(error.what());
-  }
-}
 
 int checked(int device) {
   if (device < 0 || device >= cuda::device_count()) {

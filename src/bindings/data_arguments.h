@@ -1,5 +1,4 @@
-// What the functions of the submodule `data` ask of their arguments. Errors are needle's;
-// translated makes them Python's.
+// What the functions of the submodule `data` ask of their arguments. Errors are needle's.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -13,15 +12,6 @@
 namespace needle::bindings {
 
 using Integers = std::vector<std::int64_t>;
-
-template <class F>
-auto translated(F&& f) {
-  try {
-    return f();
-  } catch (const Error& error) {
-    throw pybind11::value_error(error.what());
-  }
-}
 
 // As Python writes it.
 std::string shape_of(const pybind11::array& array);

@@ -131,4 +131,14 @@ void next_run(const LoopPlan& plan, Position& position) {
   }
 }
 
+int transposed_dim(const LoopPlan& plan, std::int64_t bytes) {
+  const int last = plan.ndim - 1;
+  if (plan.strides[1][last] != bytes && plan.strides[0][last] == bytes) {
+    for (int i = 0; i < last; ++i) {
+      if (plan.strides[1][i] == bytes && plan.shape[i] >= 4) return i;
+    }
+  }
+  return -1;
+}
+
 }  // namespace needle

@@ -37,6 +37,9 @@ struct Position {
 Position locate(const LoopPlan& plan, std::int64_t index);
 // To the first element of the next innermost run.
 void next_run(const LoopPlan& plan, Position& position);
+// The dimension along which operand 1 is contiguous, elements of so many bytes, while operand 0's
+// innermost is another; -1 where copying by tiles would not help.
+int transposed_dim(const LoopPlan& plan, std::int64_t bytes);
 
 // Calls f(n, char* const data[]) for each innermost run in elements [begin, end) of the plan.
 template <class F>

@@ -44,17 +44,6 @@ void convert_loop(const LoopPlan& plan) {
   });
 }
 
-// The dimension along which the input is contiguous while the output's innermost is another; -1
-// where tiles would not help.
-int transposed_dim(const LoopPlan& plan, std::int64_t word) {
-  const int last = plan.ndim - 1;
-  if (plan.strides[0][last] != word || plan.strides[1][last] == word) return -1;
-  for (int i = 0; i < last; ++i) {
-    if (plan.strides[1][i] == word && plan.shape[i] >= 4) return i;
-  }
-  return -1;
-}
-
 // out[i * so + j] = a[i + j * sa], tile by tile; strides in bytes.
 template <class Word>
 void copy_tiles(char* out, const char* a, std::int64_t rows, std::int64_t columns, std::int64_t so,

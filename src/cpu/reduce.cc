@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "core/check.h"
-#include "core/loop.h"
+#include "core/reduce_plan.h"
 #include "core/scratch.h"
 #include "core/simd.h"
 #include "core/view_rules.h"
@@ -178,10 +178,8 @@ typename Rule::Lane fold_strided(const char* p, std::int64_t n, std::int64_t str
                                    Rule::template step<Lane>(part[2], part[3]));
 }
 
-struct Plan {
-  LoopPlan kept;     // operand 0: a, operand 1: out
-  LoopPlan reduced;  // operand 0: a
-  char* base;        // a's first element; the two plans' addresses add up relative to it
+struct Plan : ReducePlan {
+  char* base;  // a's first element; the two plans' addresses add up relative to it
   bool columns;
 };
 
@@ -353,19 +351,8 @@ void reduce_typed(const Plan& plan) {
   }
 }
 
-Plan make_reduce_plan(In a, Out out) {
-  View kept_a{a.data, a.dtype}, kept_out{out.data, out.dtype}, reduced{a.data, a.dtype};
-  for (int i = 0; i < a.ndim; ++i) {
-    if (out.shape[i] == 1 && a.shape[i] != 1) {
-      reduced.shape[reduced.ndim] = a.shape[i];
-      reduced.strides[reduced.ndim++] = a.strides[i];
-    } else {
-      kept_a.shape[kept_a.ndim] = kept_out.shape[kept_a.ndim] = a.shape[i];
-      kept_a.strides[kept_a.ndim++] = a.strides[i];
-      kept_out.strides[kept_out.ndim++] = out.strides[i];
-    }
-  }
-  Plan plan{make_plan(kept_a, kept_out), make_plan(reduced), static_cast<char*>(a.data), false};
+Plan plan_of(In a, Out out) {
+  Plan plan{make_reduce_plan(a, out), static_cast<char*>(a.data), false};
   const std::int64_t across = plan.kept.strides[0][plan.kept.ndim - 1];
   const std::int64_t along = plan.reduced.strides[0][plan.reduced.ndim - 1];
   plan.columns = across == std::int64_t(size_of(a.dtype)) && along != across && along != 0;
@@ -377,7 +364,7 @@ Plan make_reduce_plan(In a, Out out) {
 void reduce(ReduceOp op, In a, Out out) {
   check_reduced_shape("reduce", a, out);
   check_same_dtype("reduce", a, out);
-  const Plan plan = make_reduce_plan(a, out);
+  const Plan plan = plan_of(a, out);
   with_type(a.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (std::is_same_v<T, bool>) {

@@ -53,17 +53,6 @@ __global__ void __launch_bounds__(kTile* kTileRows)
   }
 }
 
-// The dimension along which the input is contiguous while the output's innermost is another; -1
-// where tiles would not help.
-int transposed_dim(const LoopPlan& plan, std::int64_t word) {
-  const int last = plan.ndim - 1;
-  if (plan.strides[0][last] != word || plan.strides[1][last] == word) return -1;
-  for (int i = 0; i < last; ++i) {
-    if (plan.strides[1][i] == word && plan.shape[i] >= 4) return i;
-  }
-  return -1;
-}
-
 template <class Word>
 void copy_transposed(const LoopPlan& plan, int dim, const View* const* views) {
   const int last = plan.ndim - 1;

@@ -8,6 +8,7 @@
 
 #include "allocator.h"
 #include "core/check.h"
+#include "core/reduce_plan.h"
 #include "core/view_rules.h"
 #include "kernels.h"
 #include "walk.h"
@@ -139,8 +140,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- launching ----
 
-struct Plan {
-  LoopPlan kept, reduced;
+struct Plan : ReducePlan {
   const View *a, *out;
   bool columns;
   std::int64_t length;  // of a segment
@@ -188,19 +188,8 @@ void reduce_typed(const Plan& plan) {
   });
 }
 
-Plan make_reduce_plan(In a, Out out) {
-  View kept_a{a.data, a.dtype}, kept_out{out.data, out.dtype}, reduced{a.data, a.dtype};
-  for (int i = 0; i < a.ndim; ++i) {
-    if (out.shape[i] == 1 && a.shape[i] != 1) {
-      reduced.shape[reduced.ndim] = a.shape[i];
-      reduced.strides[reduced.ndim++] = a.strides[i];
-    } else {
-      kept_a.shape[kept_a.ndim] = kept_out.shape[kept_a.ndim] = a.shape[i];
-      kept_a.strides[kept_a.ndim++] = a.strides[i];
-      kept_out.strides[kept_out.ndim++] = out.strides[i];
-    }
-  }
-  Plan plan{make_plan(kept_a, kept_out), make_plan(reduced), &a, &out, false, 0};
+Plan plan_of(In a, Out out) {
+  Plan plan{make_reduce_plan(a, out), &a, &out, false, 0};
   const auto item = std::int64_t(size_of(a.dtype));
   const std::int64_t across = plan.kept.strides[0][plan.kept.ndim - 1];
   const std::int64_t along = plan.reduced.strides[0][plan.reduced.ndim - 1];
@@ -240,7 +229,7 @@ void fill_empty(ReduceOp op, Out out) {
 void reduce(ReduceOp op, In a, Out out) {
   check_reduced_shape("reduce", a, out);
   check_same_dtype("reduce", a, out);
-  const Plan plan = make_reduce_plan(a, out);
+  const Plan plan = plan_of(a, out);
   const bool logical = op == ReduceOp::any || op == ReduceOp::all;
   if (logical != (a.dtype == DType::kBool)) refuse();
   if (plan.kept.size == 0) return;

@@ -1,0 +1,17 @@
+// How a reduction walks memory: the dimensions that stay and those that are folded, a loop plan
+// each. A row to fold begins at an element of `kept` and runs through `reduced`.
+#pragma once
+
+#include "loop.h"
+
+namespace needle {
+
+struct ReducePlan {
+  LoopPlan kept;     // operand 0: a, operand 1: out
+  LoopPlan reduced;  // operand 0: a
+};
+
+// `out` has a's shape, with 1 where a dimension is folded. Both plans begin at a's first element.
+ReducePlan make_reduce_plan(const View& a, const View& out);
+
+}  // namespace needle
