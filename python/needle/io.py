@@ -74,7 +74,7 @@ def load_with_metadata(path: PathLike) -> tuple[Arrays, Metadata]:
     try:
         with library.safe_open(path, framework="numpy") as file:
             metadata = dict(file.metadata() or {})
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            arrays = {name: _of_numbers(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
     except (library.SafetensorError, OSError, *DAMAGE) as error:
         raise CheckpointError(
             f"load: {path} is cut short, corrupt or no safetensors file "
@@ -260,6 +260,13 @@ def _safetensors() -> Any:
             "needle.io: checkpoints need the package safetensors; pip install 'needle[train]'"
         ) from error
     return safetensors
+
+
+def _of_numbers(array: NumpyArray[Any]) -> NumpyArray[Any]:
+    """The array; TypeError for a dtype that NumPy has from another package, such as bfloat16."""
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"arrays must hold numbers or bools, got dtype {array.dtype}")
+    return array
 
 
 def _as_numpy(value: Any) -> NumpyArray[Any]:

@@ -192,6 +192,7 @@ void group_input_gradient(const Image<const T>& grad, const Image<T>& x_grad, co
 template <class T>
 void input_gradient(const View& grad_view, const View& weight, const View& x_grad_view,
                     const Conv2dParams& params) {
+  if (size_of(x_grad_view) == 0) return;
   const Image<const T> grad = image_of<const T>(grad_view);
   const Image<T> x_grad = image_of<T>(x_grad_view);
   if (is_depthwise(grad, readable(x_grad), weight, params.groups)) {

@@ -91,6 +91,24 @@ std::size_t find_gap(const Device& d, std::size_t room) {
   return at;
 }
 
+// Pages behind the highest piece are not memory any more: opening and closing takes time by pages.
+cudaError_t give_back(Device& d) {
+  const auto pages = [](std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; };
+  const std::size_t before = pages(d.high);
+  d.high = 0;
+  if (!d.pieces.empty()) {
+    const auto& [at, piece] = *d.pieces.rbegin();
+    d.high = at + piece.room + kGuard;
+  }
+  const std::size_t kept = pages(d.high);
+  constexpr int kFresh = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+  if (kept == before ||
+      mmap(d.base + kept, before - kept, PROT_NONE, kFresh, -1, 0) != MAP_FAILED) {
+    return cudaSuccess;
+  }
+  return cudaErrorInvalidValue;
+}
+
 bool intact(const char* from, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) {
     if (static_cast<unsigned char>(from[i]) != kGuardByte) return false;
@@ -206,7 +224,7 @@ cudaError_t cudaFree(void* pointer) {
   unpoison(d, found->first, found->second);
   d.taken -= found->second.room;
   d.pieces.erase(found);
-  return cudaSuccess;
+  return give_back(d);
 }
 
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
