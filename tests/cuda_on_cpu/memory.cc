@@ -50,9 +50,11 @@ Device& device() {
   return d;
 }
 
+std::size_t pages_to(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
 void protect(int flags) {
   Device& d = device();
-  if (d.high > 0 && mprotect(d.base, (d.high + kPage - 1) / kPage * kPage, flags) != 0) {
+  if (d.high > 0 && mprotect(d.base, pages_to(d.high), flags) != 0) {
     throw std::runtime_error("cuda_on_cpu: mprotect failed");
   }
 }
@@ -91,22 +93,14 @@ std::size_t find_gap(const Device& d, std::size_t room) {
   return at;
 }
 
-// Pages behind the highest piece are not memory any more: opening and closing takes time by pages.
-cudaError_t give_back(Device& d) {
-  const auto pages = [](std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; };
-  const std::size_t before = pages(d.high);
-  d.high = 0;
-  if (!d.pieces.empty()) {
-    const auto& [at, piece] = *d.pieces.rbegin();
-    d.high = at + piece.room + kGuard;
+// A freed piece's pages are not memory any more: opening and closing takes time by pages.
+cudaError_t give_back(Device& d, std::size_t at, std::size_t room) {
+  const std::size_t first = pages_to(at), end = at + room;
+  const std::size_t last = end < d.high - kGuard ? end / kPage * kPage : pages_to(d.high);
+  if (last > first && madvise(d.base + first, last - first, MADV_DONTNEED) != 0) {
+    return cudaErrorInvalidValue;
   }
-  const std::size_t kept = pages(d.high);
-  constexpr int kFresh = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-  if (kept == before ||
-      mmap(d.base + kept, before - kept, PROT_NONE, kFresh, -1, 0) != MAP_FAILED) {
-    return cudaSuccess;
-  }
-  return cudaErrorInvalidValue;
+  return cudaSuccess;
 }
 
 bool intact(const char* from, std::size_t bytes) {
@@ -221,10 +215,11 @@ cudaError_t cudaFree(void* pointer) {
   Device& d = device();
   const auto found = d.pieces.find(static_cast<char*>(pointer) - d.base);
   if (found == d.pieces.end()) return cudaErrorInvalidValue;
-  unpoison(d, found->first, found->second);
-  d.taken -= found->second.room;
+  const auto [at, piece] = *found;
+  unpoison(d, at, piece);
+  d.taken -= piece.room;
   d.pieces.erase(found);
-  return give_back(d);
+  return give_back(d, at, piece.room);
 }
 
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {

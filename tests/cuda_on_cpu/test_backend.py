@@ -33,6 +33,14 @@ def order(request: pytest.FixtureRequest) -> Iterator[str]:
     emulated.module.set_order("forward")
 
 
+@pytest.fixture(autouse=True)
+def _few_pages() -> Iterator[None]:
+    """Memory opens and closes for each copy and kernel, which takes time by pages in use."""
+    yield
+    for device in range(emulated.module.device_count()):
+        backends.get(emulated.NAME + (f"_{device}" if device else "")).empty_cache()
+
+
 @pytest.fixture
 def backend() -> Any:
     return backends.get(emulated.NAME)
