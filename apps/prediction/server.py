@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import base64
 import io
+import socket
+import threading
 from pathlib import Path
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,11 +97,31 @@ def tiled(values: NDArray[Any]) -> NDArray[np.uint8]:
     return np.concatenate(cells, axis=1)
 
 
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class _Server6(WSGIServer):
+    address_family = socket.AF_INET6
+
+
 def serve(classifier: Classifier, host: str, port: int) -> None:
-    """Serves until Ctrl-C."""
+    """Serves until Ctrl-C.
+
+    Another thread answers: wsgiref takes a KeyboardInterrupt in a request for the request's error.
+    """
     app = application(classifier, host)
-    print(f"http://{host}:{port}/ (Ctrl-C ends it)", flush=True)
-    bottle.run(app, host=host, port=port, quiet=True)
+    kind = _Server6 if ":" in host else WSGIServer
+    with make_server(host, port, app, kind, _Quiet) as server:
+        answering = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
+        answering.start()
+        print(f"http://{host}:{port}/ (Ctrl-C ends it)", flush=True)
+        try:
+            while answering.is_alive():
+                answering.join(1.0)
+        finally:
+            server.shutdown()
 
 
 def _as_url(pixels: NDArray[np.uint8]) -> str:
