@@ -65,7 +65,10 @@ def test_operations_are_those_of_the_layers(profile: Profile) -> None:
 
 
 def test_all_time_belongs_to_someone(profile: Profile) -> None:
-    assert sum(span.seconds for span in profile.spans) == pytest.approx(profile.seconds, rel=0.05)
+    starts = np.array([span.start for span in profile.spans])
+    ends = starts + [span.seconds for span in profile.spans]
+    np.testing.assert_allclose(starts, [0, *ends[:-1]], rtol=0, atol=1e-9)
+    assert ends[-1] == pytest.approx(profile.seconds, rel=0, abs=1e-9)
     for call in profile.calls:
         inside = [s for s in profile.spans if s.start <= call.start <= s.start + s.seconds]
         assert any((s.layer, s.phase) == (call.layer, call.phase) for s in inside)
