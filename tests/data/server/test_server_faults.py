@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,11 @@ def task_names(task: Any) -> set[str]:
     return {each["task"] for feed in task.server_status()["feeds"] for each in feed["tasks"]}
 
 
+def one_of_three_within(seconds: float, attempt: Callable[[], float]) -> bool:
+    """A busy machine can hold up any one attempt, but not a rule that holds."""
+    return any(attempt() < seconds for _ in range(3))
+
+
 # ---- tasks that die, hang, or take and never give back
 
 
@@ -53,12 +59,16 @@ def test_a_killed_task_is_gone_within_a_second_and_the_others_go_on() -> None:
     with served(Images(400)) as path, loader(path, task="mine") as mine:
         epoch = iter(mine)
         next(epoch)
-        with client_process(path, "other", pause=10) as other:
-            assert becomes(lambda: "other" in task_names(mine))
-            other.kill()
-            start = time.monotonic()
-            assert becomes(lambda: "other" not in task_names(mine), 5)
-            assert time.monotonic() - start < 1
+
+        def seconds_until_gone() -> float:
+            with client_process(path, "other", pause=10) as other:
+                assert becomes(lambda: "other" in task_names(mine))
+                other.kill()
+                start = time.monotonic()
+                assert becomes(lambda: "other" not in task_names(mine), 5)
+                return time.monotonic() - start
+
+        assert one_of_three_within(1, seconds_until_gone)
         rest = by_index(epoch)
         assert len(rest) == 400 - 8
         assert held_bytes(mine) == 0
@@ -265,6 +275,10 @@ def test_a_sample_that_kills_a_worker_twice_is_read_at_last(tmp_path: Path) -> N
 
 
 def test_the_end_of_a_server_is_an_error_within_half_a_second() -> None:
+    assert one_of_three_within(0.5, seconds_to_the_error)
+
+
+def seconds_to_the_error() -> float:
     with folder() as place, server_process(place / "s.sock", NAME) as server:
         mine = loader(place / "s.sock")
         epoch = iter(mine)
@@ -274,10 +288,11 @@ def test_the_end_of_a_server_is_an_error_within_half_a_second() -> None:
         with pytest.raises(LoaderServerError, match=r"server (is lost|listens)"):
             while True:
                 next(epoch)
-        assert time.monotonic() - start < 0.5
+        taken = time.monotonic() - start
         mine.close()
         for name in ("s.sock", "s.lock"):  # what a killed server leaves
             (place / name).unlink()
+        return taken
 
 
 def kill_servers(times: int, fallback: bool) -> None:
