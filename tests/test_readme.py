@@ -39,13 +39,14 @@ def test_the_example_trains_saves_loads_predicts_and_plots(tmp_path: Path) -> No
 
 
 def test_the_example_of_loading_says_where_transforms_run_and_what_limits(tmp_path: Path) -> None:
-    output = run(EXAMPLES[1], tmp_path)
+    output = run(EXAMPLES[1] + EXAMPLES[2], tmp_path)  # the second shares it with other programs
     assert "RandomCrop" in output and "limit:" in output, output
+    assert "once for all tasks: none\nrun here: RandomCrop" in output, output
 
 
 def test_the_example_of_capturing_replays(tmp_path: Path) -> None:
-    assert len(EXAMPLES) == 3
-    output = run(EXAMPLES[2], tmp_path)
+    assert len(EXAMPLES) == 4
+    output = run(EXAMPLES[3], tmp_path)
     assert output.startswith("1 19") and "matmul(" in output, output
 
 

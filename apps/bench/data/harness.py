@@ -110,7 +110,11 @@ class Contestant:
             env={**os.environ, **case.environment},
             start_new_session=True,
         )
-        self.numbers = self._answer()
+        try:
+            self.numbers = self._answer()
+        except ContestantError:
+            self.kill()  # what it has started lives in its session
+            raise
 
     def run(self) -> Numbers:
         """One timed run."""

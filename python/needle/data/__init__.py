@@ -3,6 +3,11 @@
 Needs arrays only: no autograd, no layers. ``collate`` says how batches become Tensors.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from . import collate, datasets, download, idx, pickle_reading, random_source, sampler, transforms
 from .collate import default_collate
 from .dataset import (
@@ -69,6 +74,9 @@ from .transforms import (
     Transform,
 )
 
+if TYPE_CHECKING:
+    from .server import GlobalDataLoader
+
 __all__ = [
     "CIFAR10",
     "MNIST",
@@ -88,6 +96,7 @@ __all__ = [
     "Digits",
     "DistributedSampler",
     "FashionMNIST",
+    "GlobalDataLoader",
     "ImageArrays",
     "ImageFolder",
     "IterableDataset",
@@ -137,3 +146,10 @@ __all__ = [
     "write_idx",
     "write_tar_shards",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The loader that tasks share is imported when somebody asks for it."""
+    if name == "GlobalDataLoader":
+        return importlib.import_module(".server", __name__).GlobalDataLoader
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,8 +20,8 @@ from typing import Any
 from proc import alive, becomes
 
 from needle.data.server import GlobalDataLoader, Options, Server
-from needle.data.server.named_sets import open_named
-from needle.data.server.server import serve
+from needle.data.server.serving.server import serve
+from needle.data.server.wire.named_sets import open_named
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]

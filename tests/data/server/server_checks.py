@@ -16,7 +16,7 @@ from proc import becomes, children
 
 from needle import data
 from needle.data.server import GlobalDataLoader, Options, Server
-from needle.data.server.address import connect
+from needle.data.server.wire.address import connect
 
 QUICK = Options(workers=0)
 

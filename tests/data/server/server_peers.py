@@ -14,10 +14,10 @@ import numpy as np
 from forks import Forked
 from proc import becomes
 
-from needle.data.server.address import connect
-from needle.data.server.index_sets import write_indices
-from needle.data.server.protocol import Frame, Inbox, Kind, pack
-from needle.data.server.status import ask_status
+from needle.data.server.client.status import ask_status
+from needle.data.server.wire.address import connect
+from needle.data.server.wire.index_sets import write_indices
+from needle.data.server.wire.protocol import Frame, Inbox, Kind, pack
 
 
 @contextmanager

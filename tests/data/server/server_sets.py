@@ -57,6 +57,13 @@ class Nested(Images):
         return {"a": image(index), "b": [np.float32(index), index]}, index
 
 
+class Captioned(Images):
+    """Sample i is (its image, i, a text of i letters, as many bytes)."""
+
+    def __getitem__(self, index: int) -> Any:
+        return image(index), index, "ä" * index, bytes(index)
+
+
 class Bad(Images):
     """Every tenth sample from the fifth on cannot be read; the seventh raises what is no DataError
     if ``worse``."""

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from needle.data.server import SampleCache
-from needle.data.server.spill import SpillFile
+from needle.data.server.serving.spill import SpillFile
 
 
 def test_what_fewest_need_goes_first_the_longest_unused_of_these() -> None:

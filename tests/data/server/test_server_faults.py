@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,8 +30,11 @@ from server_peers import Peer, client_process
 from server_sets import Deadly, Images
 
 from needle import data
-from needle.data.server import Options
-from needle.data.server.protocol import LIMITS, MAGIC, VERSION, Kind, pack
+from needle.data.engines import make_engine
+from needle.data.server import Options, Server
+from needle.data.server.serving import readers
+from needle.data.server.serving import server as server_loop
+from needle.data.server.wire.protocol import LIMITS, MAGIC, VERSION, Kind, pack
 from needle.errors import LoaderServerError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -271,7 +275,64 @@ def test_a_sample_that_kills_a_worker_twice_is_read_at_last(tmp_path: Path) -> N
     assert len(list(tmp_path.glob("deaths.*"))) == 2
 
 
-# ---- servers that die
+def test_workers_that_begin_delay_no_other_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+
+    def slow(name: str, pipeline: Any, **options: Any) -> Any:
+        assert not pipeline.chain.parts or go_on.wait(100)
+        return make_engine(name, pipeline, **options)
+
+    monkeypatch.setattr(readers, "make_engine", slow)
+    before = Leftovers()
+    with served(Images(40), Options(workers=1)) as path, loader(path, task="mine") as mine:
+        with loader(path, task="other", transforms=[data.CenterCrop(4)]) as other:
+            epoch = iter(other)
+            assert len(by_index(mine)) == 40
+            go_on.set()
+            assert len(by_index(epoch)) == 40
+        go_on.clear()
+        loader(path, task="gone", transforms=[data.CenterCrop(3)]).close()
+        assert becomes(lambda: len(mine.server_status()["feeds"]) == 1)
+        go_on.set()  # what nobody wants any more ends
+        assert len(by_index(mine)) == 40
+    before.assert_none()
+
+
+def test_workers_that_cannot_begin_are_an_error_of_their_tasks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(name: str, pipeline: Any, **options: Any) -> Any:
+        raise TypeError("cannot pickle the data set")
+
+    monkeypatch.setattr(readers, "make_engine", broken)
+    with served(Images(40), Options(workers=1)) as path, loader(path) as task:
+        with pytest.raises(LoaderServerError, match="cannot pickle"):
+            next(iter(task))
+        monkeypatch.setattr(readers, "make_engine", make_engine)
+        assert len(by_index(task)) == 40
+
+
+# ---- servers that die, or should
+
+
+def test_a_server_ends_with_its_last_task_however_that_ends() -> None:
+    with folder() as place:
+        path = place / "s.sock"
+        with (
+            server_process(path, NAME, until_last=True) as server,
+            client_process(path, "one") as one,
+            client_process(path, "two") as two,
+        ):
+            one.kill()
+            assert not becomes(lambda: not server.is_alive(), 0.3)
+            two.kill()
+            assert becomes(lambda: not server.is_alive(), 5)
+
+
+def test_a_server_that_nobody_comes_to_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_loop, "FIRST_PATIENCE", 0.1)
+    with folder() as place:
+        Server(Images(4), place / "s.sock", Options(workers=0, until_last=True)).run()
 
 
 def test_the_end_of_a_server_is_an_error_within_half_a_second() -> None:

@@ -18,7 +18,7 @@ from server_checks import (
     loader,
     served,
 )
-from server_sets import Bad, Images, Nested, Uneven, readings
+from server_sets import Bad, Captioned, Images, Nested, Uneven, readings
 
 from needle import data
 from needle.data.server import Options
@@ -92,6 +92,16 @@ def test_samples_of_dicts_and_lists_keep_their_form() -> None:
             np.testing.assert_array_equal(structure["b"][1].numpy(), labels)
 
 
+@pytest.mark.parametrize("collate", [None, list])
+def test_texts_are_lists_beside_the_arrays(collate: Any) -> None:
+    with served(Captioned(40)) as path, loader(path, collate=collate, transforms=FLOATS) as task:
+        for batch in task:
+            images, labels, texts, raws = zip(*batch) if collate else arrays(batch)
+            assert np.shape(images)[1:] == (3, 8, 8) and isinstance(texts, (list, tuple))
+            for label, text, raw in zip(labels, texts, raws):
+                assert text == "ä" * int(label) and raw == bytes(int(label))
+
+
 def test_a_collate_of_ones_own() -> None:
     def listed(samples: list[Any]) -> Any:
         return [sample[1] for sample in samples]
@@ -121,6 +131,18 @@ def test_equal_tasks_at_once_need_one_reading_of_the_data(tmp_path: Path) -> Non
         assert len(readings(file)) == 201  # one more for the structure of a sample
         for task in tasks:
             task.close()
+
+
+def test_what_memory_has_no_room_for_lies_in_a_file() -> None:
+    dataset, options = Images(100), Options(workers=0, budget=0, spill=1 << 20)
+    with served(dataset, options) as path, loader(path, task="late", seed=2) as late:
+        epoch = iter(late)
+        found = [next(epoch)]  # what the other has had is still to come
+        with loader(path, task="early") as early:
+            assert len(by_index(early)) == 100
+        assert_same(by_index([*found, *epoch]), as_data_loader(dataset, 2, 0), range(100))
+        feed = late.server_status()["feeds"][0]
+        assert feed["recalled"] >= 50 and feed["reads"] <= 140
 
 
 def test_prepared_samples_are_one_augmentation_for_who_meets_and_new_each_epoch() -> None:

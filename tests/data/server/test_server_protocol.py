@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from needle import data
-from needle.data.server.arena import Arena, rounded
-from needle.data.server.index_sets import (
+from needle.data.server.serving.arena import Arena
+from needle.data.server.wire.index_sets import (
     marks_of_text,
     read_indices,
     read_marks,
     text_of_marks,
     write_indices,
 )
-from needle.data.server.protocol import Inbox, Kind, pack
-from needle.data.server.records import read_record, record_of
-from needle.data.server.shared_transforms import TRANSFORMS, build, describe, divide
+from needle.data.server.wire.protocol import Inbox, Kind, pack
+from needle.data.server.wire.records import read_record, record_of, rounded
+from needle.data.server.wire.shared_transforms import TRANSFORMS, build, describe, divide
 from needle.data.structure import describe as structure_of
 from needle.errors import DataError, NeedleError
 
@@ -149,9 +149,25 @@ def test_any_values_are_a_record_or_data_error(values: Any) -> None:
 
 
 def test_what_cannot_lie_in_shared_memory_is_refused() -> None:
-    for sample in ("text", object()):
-        with pytest.raises(DataError, match="must be numbers"):
-            record_of("leaf", [np.asarray(sample)])
+    for sample in (np.asarray("text"), np.asarray(object()), None):
+        with pytest.raises(DataError, match="must be numbers, arrays of them or texts"):
+            record_of("leaf", [sample])
+
+
+@given(st.lists(st.text(max_size=90) | st.binary(max_size=90), min_size=1, max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_texts_come_back(texts: list[str | bytes]) -> None:
+    tree = ("tuple", None, ("leaf",) * (1 + len(texts)))
+    record = record_of(tree, [np.int16(7), *texts])
+    assert read_record(json.loads(json.dumps(record.as_values()))) == record
+    buffer = bytearray(record.nbytes)
+    record.write(buffer, np.zeros(1, np.int64), [np.array([7], np.int16), *([t] for t in texts)])
+    assert record.leaves(buffer, 0) == [7, *texts]
+    for at, kind in zip(record.offsets, record.kinds):  # lengths that reach beyond a field
+        if kind != "array":
+            buffer[at : at + 8] = b"\xff" * 8
+    with pytest.raises(DataError, match="cannot lie"):
+        record.leaves(buffer, 0)
 
 
 @pytest.mark.parametrize("transform", DESCRIBED, ids=lambda t: type(t).__name__)

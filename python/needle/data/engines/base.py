@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...errors import LoaderTimeout
+
 STAGES = ("read", "decode", "augment", "collate", "wait_slot", "wait_data")
 """The stages whose time and samples a loader counts."""
 
@@ -63,6 +65,9 @@ class Engine(ABC):
     capacity: int
     """The batches that may be asked for and not yet collected; at least 1."""
 
+    def start(self) -> None:
+        """Begins workers now, which takes a while; the first ``submit`` would."""
+
     @abstractmethod
     def submit(self, request: Request) -> None:
         """Asks for a batch; does not wait for it. At most ``capacity`` are under way."""
@@ -75,6 +80,13 @@ class Engine(ABC):
         worker that died and is not replaced. A failure of the data set or a transform is in
         ``Completed.error``.
         """
+
+    def take(self) -> Completed | None:
+        """The next batch that is complete, as ``collect``; None at once where there is none."""
+        try:
+            return self.collect(0)
+        except LoaderTimeout:
+            return None
 
     def descriptors(self) -> list[int]:
         """Those of which one is readable when ``collect(0)`` may have something new.

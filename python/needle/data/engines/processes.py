@@ -99,6 +99,11 @@ class ProcessEngine(Engine):
 
     # ---- the engine's interface
 
+    def start(self) -> None:
+        """Starts the workers; WorkerError where that fails."""
+        self._check_usable()
+        self._crew.fill()
+
     def submit(self, request: Request) -> None:
         """Puts the batch's slices on the board; starts the workers at the first call."""
         self._check_usable()
@@ -122,22 +127,18 @@ class ProcessEngine(Engine):
 
     def collect(self, timeout: float | None = None) -> Completed:
         """The next batch that is complete; see ``Engine.collect``."""
-        self._check_usable()
         end = None if timeout is None else time.monotonic() + timeout
         while True:
-            if self._torn:
-                self._start_over()
-                raise WorkerError("DataLoader: was interrupted; begin a new epoch")
-            if self._fatal is not None:
-                raise self._fatal
-            if self._complete:
-                return self._deliver(self._complete.popleft())
-            if not self._batches:
-                raise ValueError("DataLoader: collect without anything submitted")
             left = None if end is None else max(0.0, end - time.monotonic())
-            self._hear(left)
-            if left == 0 and not (self._complete or self._fatal):
+            found = self._heard(left)
+            if found is not None:
+                return found
+            if left == 0:
                 raise LoaderTimeout(self._waited_for(timeout))
+
+    def take(self) -> Completed | None:
+        """The next batch if one is complete; see ``Engine.take``."""
+        return self._heard(0.0)
 
     def cancel(self) -> None:
         """Takes back what is not begun; what is begun stops at its next sample and is dropped."""
@@ -217,6 +218,23 @@ class ProcessEngine(Engine):
         self._board.put(record, unit)
 
     # ---- from answers to batches
+
+    def _heard(self, timeout: float | None) -> Completed | None:
+        """A batch that is complete, or will be after the next answers; None otherwise."""
+        self._check_usable()
+        for last in (False, True):
+            if self._torn:
+                self._start_over()
+                raise WorkerError("DataLoader: was interrupted; begin a new epoch")
+            if self._fatal is not None:
+                raise self._fatal
+            if self._complete:
+                return self._deliver(self._complete.popleft())
+            if not self._batches:
+                raise ValueError("DataLoader: collect without anything submitted")
+            if not last:
+                self._hear(timeout)
+        return None
 
     def _hear(self, timeout: float | None) -> None:
         """Takes in what the workers say; an interruption inside leaves ``_torn``."""

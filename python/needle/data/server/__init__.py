@@ -1,13 +1,15 @@
 """One loader for many training tasks: each sample is prepared once for all tasks that can take it.
 
-A program uses ``GlobalDataLoader`` (client.py); session.py is its connection, server.py the other
-side. planner/ says which task gets which index next, cache.py which prepared samples stay; neither
-does any input or output.
+client/ is what a training program has of it: ``GlobalDataLoader`` (loader.py), its connection,
+batches put together. serving/ is the server's process: its loop, what tasks of equal samples have
+in common (feed.py), which prepared samples stay (cache.py). wire/ is what both sides know: where
+servers are, frames, how data sets, index sets, transforms and samples are described in them.
+planner/ says which task gets which index next, without input or output.
 """
 
-from .cache import SampleCache
-from .client import GlobalDataLoader
+from .client.loader import GlobalDataLoader
 from .planner import Draw, Planner, policies
-from .server import Options, Server
+from .serving.cache import SampleCache
+from .serving.server import Options, Server
 
 __all__ = ["Draw", "GlobalDataLoader", "Options", "Planner", "SampleCache", "Server", "policies"]

@@ -9,11 +9,11 @@ import time
 from collections.abc import Sequence
 
 from ...errors import NeedleError
-from .address import servers, socket_path
-from .named_sets import open_named
+from .client.status import ask_status, status_text
 from .planner import policies
-from .server import Options, Server, serve
-from .status import ask_status, status_text
+from .serving.server import Options, Server, serve
+from .wire.address import servers, socket_path
+from .wire.named_sets import open_named
 
 _EXAMPLES = """examples:
   python -m needle.data.server --dataset 'folder:/photos?layout=HWC&dtype=uint8' --name photos
@@ -40,7 +40,9 @@ def _serve(given: argparse.Namespace) -> int:
     options = Options(
         workers=given.workers,
         budget=given.cache << 20,
+        spill=given.spill << 20,
         beat=given.beat,
+        until_last=given.until_last,
         policy=given.policy,
         seed=given.seed,
     )
@@ -78,6 +80,9 @@ def _parser() -> argparse.ArgumentParser:
     cores = os.cpu_count() or 1
     parser.add_argument("--workers", type=int, default=cores, help="processes that read (cores)")
     parser.add_argument("--cache", type=int, default=1024, metavar="MIB", help="memory kept (1024)")
+    parser.add_argument("--spill", type=int, default=0, metavar="MIB", help="more, in a file (0)")
+    ends = "end with the last task, or if none comes"
+    parser.add_argument("--until-last", action="store_true", help=ends)
     parser.add_argument("--beat", type=float, default=5.0, metavar="SECONDS", help="of heartbeats")
     parser.add_argument("--policy", choices=policies(), default="coupled", help="of the draws")
     parser.add_argument("--seed", type=int, help="of the draws; another one each time by default")

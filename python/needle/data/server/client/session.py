@@ -2,7 +2,7 @@
 
 The thread is the only one that reads and writes the socket; the program takes finished batches
 from it. It never waits for the program, so a training step that takes minutes costs no lease.
-Which epochs there are is client.py's.
+Which epochs there are is loader.py's.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import LoaderServerError, LoaderTimeout, NeedleError
-from ..stages import Clock
+from ....errors import LoaderServerError, LoaderTimeout, NeedleError
+from ...stages import Clock
+from ..wire.call import Call, lost, named_error, told
+from ..wire.protocol import Frame, Kind, count_of, pack
 from .assembly import Assembler, Blocks
-from .call import Call, lost, named_error, told
-from .protocol import Frame, Kind, count_of, pack
 
 LEASE = 3
 """Heartbeats of the server that may be missed."""

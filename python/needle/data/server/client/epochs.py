@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import DataError
-from ..random_source import check_seed
-from .index_sets import marks_of_text, text_of_marks
+from ....errors import DataError
+from ...random_source import check_seed
+from ..wire.index_sets import marks_of_text, text_of_marks
 
 STATE_VERSION = 1
 

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...errors import DataError
+from ....errors import DataError
+from ..wire.index_sets import read_indices, read_marks
+from ..wire.protocol import VERSION, Frame, Inbox, Kind, count_of, pack, text_of
 from .feed import Feed
-from .index_sets import read_indices, read_marks
-from .protocol import VERSION, Frame, Inbox, Kind, count_of, pack, text_of
 from .sample import Sample
 from .task import Task
 

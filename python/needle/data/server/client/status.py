@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..engines.memory import readable_bytes
-from .address import connect
-from .call import Call
-from .protocol import Kind
+from ...engines.memory import readable_bytes
+from ..wire.address import connect
+from ..wire.call import Call
+from ..wire.protocol import Kind
 
 
 def ask_status(path: Path) -> dict[str, Any] | None:

@@ -18,17 +18,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ...errors import WorkerError
-from ..engines.launch import executable, interpreter_flags, interrupts_blocked
-from ..engines.memory import Memory
-from ..engines.travel import explain_failure, pack, unpack
-from .server import Options, Server, serve
+from ....errors import WorkerError
+from ...engines.launch import executable, interpreter_flags, interrupts_blocked
+from ...engines.memory import Memory
+from ...engines.travel import explain_failure, pack, unpack
+from ..serving.server import Options, Server, serve
 
 READY = b"ready"
 PATIENCE = 60.0  # seconds; a first import from a slow disk is in it
 STARTER = (
     "import json, sys; settings = json.loads(sys.argv[1]); sys.path[:] = settings['path']; "
-    "from needle.data.server import starting; starting.run_child(settings)"
+    "from needle.data.server.client import starting; starting.run_child(settings)"
 )
 _started: list[subprocess.Popen[bytes]] = []
 
@@ -98,7 +98,8 @@ def run_child(settings: dict[str, Any]) -> None:
         with suppress(OSError):
             os.write(tell, f"{type(error).__name__}: {error}"[:4000].encode())
         os._exit(1)
-    os.write(tell, READY)
+    with suppress(OSError):  # who started it has died; others may come
+        os.write(tell, READY)
     os.close(tell)
     serve(server)
 

@@ -6,28 +6,27 @@ A feed is one data set after one list of shared transforms. It never waits: the 
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
+from itertools import compress, count
 from typing import Any
 
 import numpy as np
 
-from ...errors import LoaderTimeout
-from ..dataset import in_memory_of
-from ..decode_size import decoded_at
-from ..engines import make_engine
-from ..engines.base import Completed, Engine, Request
-from ..pipeline import Pipeline
-from ..structure import Structure, columns, count_leaves, describe
+from ...decode_size import decoded_at
+from ...engines.base import Completed, Engine, Request
+from ...pipeline import Pipeline
+from ...structure import Structure, columns, count_leaves, describe
+from ..planner import Planner
+from ..wire.records import KINDS, Record, record_of
+from ..wire.shared_transforms import build
 from .arena import Arena
 from .cache import SampleCache
-from .planner import Planner
-from .records import Record, record_of
+from .readers import Readers
 from .sample import Sample
-from .shared_transforms import build
+from .spill import SpillFile
 from .task import Task
 
-SLICE_SECONDS = 8e-3
+SLICE_SECONDS = 16e-3
 """How long a worker should take for its part of a chunk: long beside the asking, short enough that
 the first samples of a batch need not wait for the last ones of the next."""
 MOST_SLICE, FIRST_SLICE = 64, 2
@@ -39,7 +38,8 @@ class Feed:
     """``dataset`` after ``shared`` transforms (a description), for any number of tasks.
 
     prepared: the transforms draw, so a sample is given to one task only once. budget: bytes of
-    prepared samples kept beyond those in use. policy, seed: the planner's.
+    prepared samples kept beyond those in use; spill: of those kept in a file beyond that. policy,
+    seed: the planner's.
     """
 
     def __init__(
@@ -51,19 +51,17 @@ class Feed:
         prepared: bool,
         workers: int,
         budget: int,
+        spill: int = 0,
         policy: str = "coupled",
         seed: int = 0,
     ) -> None:
         dataset = decoded_at(dataset, decode_at)
         self.dataset, self.prepared, self.seed = dataset, prepared, seed
         pipeline = Pipeline(dataset, build(shared), uneven=True)
-        name = "processes" if workers and in_memory_of(dataset) is None else "inline"
-        workers = workers if name == "processes" else 0
-        self.engine: Engine = make_engine(name, pipeline, workers=workers, prefetch=2)
-        self.inline, self.readers = name == "inline", max(1, workers)
         self.planner = Planner(policy, seed=seed)
+        self._spill = SpillFile(spill) if spill and not prepared else None
+        self._spilled: dict[int, Sample] = {}  # of each index what the file may have
         self.arena = Arena(budget)
-        self.budget = budget
         self.tasks: dict[str, Task] = {}
         self.records: list[Record] = []
         self.reads = self.delivered = 0
@@ -72,16 +70,20 @@ class Feed:
             budget,
             need=self._need,
             pool_bytes=0 if prepared else budget,
+            held_apart=True,
             on_evict=self._evicted,
+            spill=self._spill,
+            to_bytes=self._block,
         )
-        self._serials = itertools.count()
-        self._samples = itertools.count()
+        self._serials = count()
+        self._samples = count()
         self._current: dict[int, Sample] = {}  # of each index the one to give out
         self._indices: dict[int, int] = {}  # of the samples in the cache, by number
         self._queue: deque[Sample] = deque()
         self._asked: dict[int, list[Sample]] = {}
         self._tree: Any = None
         self._sample_seconds = 0.0
+        self.readers = Readers(pipeline, workers)
 
     # ---- tasks come, begin epochs and go
 
@@ -108,38 +110,49 @@ class Feed:
         else:
             sample.holders -= 1
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of samples that some task holds."""
-        return self._cache.statistics()["held_bytes"]
-
     def statistics(self) -> dict[str, int]:
         """The cache's counts, readings and memory."""
         counts = self._cache.statistics()
         return {**counts, "reads": self.reads, "committed": self.arena.committed}
 
     def close(self) -> None:
-        """Ends the workers and gives the memory back."""
-        self.engine.close()
+        """Ends the workers and gives memory and disk back."""
+        self.readers.close()
         self.arena.close()
+        if self._spill is not None:
+            self._spill.close()
 
     # ---- what happens between two waits
 
     def step(self) -> bool:
-        """Takes in what was read, draws and asks for more; whether there is work to go on with."""
-        self._collect()
-        self._draw()
-        self._ask()
-        return self.inline and bool(self._asked)
+        """Takes in what was read, draws and asks for more; whether there is work to go on with.
 
-    def _draw(self) -> None:
-        """Rounds for all tasks that have room, as long as one of them would run short."""
-        while any(task.urgent for task in self.tasks.values()):
-            active = [task for task in self.tasks.values() if task.room > 0]
-            count = min(ROUNDS, *(task.room for task in active))
-            for row in self.planner.rounds([task.name for task in active], count):
-                for index, names in row:
-                    self._assign(index, names)
+        Raises what the workers cannot work for.
+        """
+        engine = self.readers.engine
+        if engine is None:  # tasks that come meanwhile begin together
+            return False
+        self._collect(engine)
+        self._ask(engine)
+        while self._draw():
+            self._ask(engine)
+        return self.readers.inline and bool(self._asked)
+
+    def _draw(self) -> bool:
+        """A few rounds for all tasks that have room, if one of them would run short.
+
+        As late as the readers allow: the longer a draw can wait, the more tasks have room and
+        share it. False where nothing was drawn.
+        """
+        wanted = self._chunk_size() - len(self._queue)
+        if wanted <= 0 or not any(task.urgent for task in self.tasks.values()):
+            return False
+        active = [task for task in self.tasks.values() if task.room > 0]
+        rounds = min(ROUNDS, wanted, *(task.room for task in active))
+        for row in self.planner.rounds([task.name for task in active], rounds):
+            for index, names in row:
+                self._assign(index, names)
+        return True
 
     def _assign(self, index: int, names: tuple[str, ...]) -> None:
         sample = self._current.get(index)
@@ -159,8 +172,8 @@ class Feed:
 
     # ---- readings
 
-    def _ask(self) -> None:
-        while self._queue and len(self._asked) < self.engine.capacity:
+    def _ask(self, engine: Engine) -> None:
+        while self._queue and len(self._asked) < engine.capacity:
             chunk = self._chunk()
             if not chunk:
                 return
@@ -168,13 +181,17 @@ class Feed:
             indices = np.array([sample.index for sample in chunk], np.int64)
             epoch = serial if self.prepared else 0
             self._asked[serial] = chunk
-            self.engine.submit(Request(serial, self.seed, epoch, indices))
+            engine.submit(Request(serial, self.seed, epoch, indices))
 
-    def _chunk(self) -> list[Sample]:
+    def _chunk_size(self) -> int:
+        """A power of two a reader, so that slots for chunks seldom grow."""
         size = FIRST_SLICE
         if self._sample_seconds:
             size = max(1, min(MOST_SLICE, int(SLICE_SECONDS / self._sample_seconds)))
-        size *= self.readers
+        return (1 << size.bit_length() - 1) * self.readers.count
+
+    def _chunk(self) -> list[Sample]:
+        size = self._chunk_size()
         chunk: list[Sample] = []
         while self._queue and len(chunk) < size:
             if self._queue[0].alone and chunk:
@@ -183,17 +200,26 @@ class Feed:
             if not sample.holders:  # who wanted it has gone
                 self._forget(sample)
                 continue
+            if self._recalled(sample):
+                continue
             chunk.append(sample)
             if sample.alone:
                 break
         return chunk
 
-    def _collect(self) -> None:
-        while self._asked:
-            try:
-                answer = self.engine.collect(0)
-            except LoaderTimeout:
-                return
+    def _recalled(self, sample: Sample) -> bool:
+        """Whether an earlier preparation of it was in the spill file, and is its block now."""
+        old = self._spilled.pop(sample.index, None)
+        data = None if old is None else self._cache.recall(old.number)
+        if old is None or data is None:
+            return False
+        if self._keep(sample, old.record, old.nbytes):
+            end = sample.offset + sample.nbytes
+            self.arena.memory.buffer[sample.offset : end] = data
+        return True
+
+    def _collect(self, engine: Engine) -> None:
+        while self._asked and (answer := engine.take()) is not None:
             chunk = self._asked.pop(answer.serial)
             self.reads += len(chunk)
             if answer.error is None:
@@ -204,7 +230,7 @@ class Feed:
                 for sample in reversed(chunk):
                     sample.alone = True
                     self._queue.appendleft(sample)
-            if self.inline:
+            if self.readers.inline:
                 return
 
     def _arrived(self, chunk: list[Sample], answer: Completed) -> None:
@@ -214,16 +240,16 @@ class Feed:
         )
         try:
             leaves = self._leaves(chunk, answer.batch)
-            if all(isinstance(leaf, np.ndarray) for leaf in leaves):
+            if all(isinstance(leaf, np.ndarray) and leaf.dtype.kind in KINDS for leaf in leaves):
                 self._store(chunk, leaves)
                 return
         except Exception as error:
             for sample in chunk:
                 self._failed(sample, error)
             return
-        for i, sample in enumerate(chunk):  # images of many sizes
+        for i, sample in enumerate(chunk):  # images of many sizes, texts
             try:
-                self._store([sample], [np.asarray(leaf[i])[None] for leaf in leaves])
+                self._store([sample], [_row(leaf[i]) for leaf in leaves])
             except Exception as error:
                 self._failed(sample, error)
 
@@ -243,19 +269,17 @@ class Feed:
             self.records.append(record)
         kept = [self._keep(sample, number, record.nbytes) for sample in chunk]
         if not all(kept):
-            leaves = [leaf[kept] for leaf in leaves]
+            leaves = [list(compress(leaf, kept)) for leaf in leaves]
         offsets = np.array([sample.offset for sample, stays in zip(chunk, kept) if stays], np.int64)
         record.write(self.arena.memory.buffer, offsets, leaves)
 
     def _keep(self, sample: Sample, record: int, nbytes: int) -> bool:
         """Gives the sample a block; False where nobody wants it any more and there is no room."""
-        cache = self._cache
         sample.record, sample.nbytes = record, nbytes
         self._indices[sample.number] = sample.index
-        if not cache.put(sample.number, sample, nbytes, holders=sample.holders):
-            cache.limit_bytes = max(self.budget, self.held_bytes + nbytes)  # what is in use counts
-            cache.put(sample.number, sample, nbytes, holders=sample.holders)
-        sample.cached = sample.number in cache
+        if not self._cache.put(sample.number, sample, nbytes, holders=sample.holders):
+            self._evicted(sample.number, sample)
+        sample.cached = sample.number in self._cache  # it may have left at once
         if sample.cached:
             sample.offset = self.arena.allocate(nbytes)
         return sample.cached
@@ -277,6 +301,16 @@ class Feed:
         sample.cached = False
         del self._indices[number]
         self._forget(sample)
+        if self._spill is not None and number in self._spill:
+            self._spilled[sample.index] = sample
         if sample.offset >= 0:
             self.arena.free(sample.offset, sample.nbytes)
             sample.offset = -1
+
+    def _block(self, sample: Sample) -> memoryview:
+        return memoryview(self.arena.memory.buffer)[sample.offset : sample.offset + sample.nbytes]
+
+
+def _row(leaf: Any) -> Any:
+    """One row of a column with one sample."""
+    return [leaf] if isinstance(leaf, (str, bytes)) else np.asarray(leaf)[None]

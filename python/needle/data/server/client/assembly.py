@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import DataError
-from .. import native
-from ..collate import collate_slice, default_collate, stack
-from ..engines.memory import Memory
-from ..plan import Chain
-from ..segments import Keys
-from ..stages import Clock
-from ..structure import LEAF, first_field, with_first
-from .records import Record, read_record
+from ....errors import DataError
+from ... import native
+from ...collate import collate_slice, default_collate, stack
+from ...engines.memory import Memory
+from ...plan import Chain
+from ...segments import Keys
+from ...stages import Clock
+from ...structure import LEAF, first_field, with_first
+from ..wire.records import Record, read_record
 
 Array = npt.NDArray[Any]
 
@@ -81,7 +81,7 @@ class Assembler:
         numbers = set(blocks.records.tolist())
         record = self._records[int(blocks.records[0])]
         if self.collate is default_collate and (not self.chain.parts or _first_is_leaf(record)):
-            if len(numbers) == 1:
+            if len(numbers) == 1 and not record.has_text:
                 return self._of_one_kind(record, blocks, keys, clock)
             if len({self._records[number].tree for number in numbers}) == 1:
                 return self._of_many(record, blocks, keys, clock)
@@ -105,22 +105,22 @@ class Assembler:
         return record.structure.rebuild(leaves)
 
     def _of_many(self, record: Record, blocks: Blocks, keys: Keys, clock: Clock) -> Any:
-        """Samples of several sizes, each looked at where it lies."""
-        columns = list(zip(*self._views(blocks)))
+        """Samples of several sizes, or with texts, each looked at where it lies."""
+        columns = list(zip(*self._leaves(blocks)))
         leaves: list[Any] = []
         if self.chain.parts:
             with clock.measure("augment"):
                 made = self.chain.run(list(columns[0]), None, keys, None, self.threads)
                 leaves.append(stack(made, "array") if isinstance(made, list) else made)
         with clock.measure("collate"):
-            leaves += [stack(list(column), "array") for column in columns[len(leaves) :]]
+            leaves += [stack(list(each), _kind(each[0])) for each in columns[len(leaves) :]]
         return record.structure.rebuild(leaves)
 
     def _by_sample(self, blocks: Blocks, keys: Keys, clock: Clock) -> Any:
         """Samples as they were, copied, for a user's collate or uncommon structures."""
         samples = []
-        for number, views in zip(blocks.records.tolist(), self._views(blocks)):
-            leaves = [view.copy() if view.ndim else view[()] for view in views]
+        for number, found in zip(blocks.records.tolist(), self._leaves(blocks)):
+            leaves = [leaf if _kind(leaf) == "text" else _own(leaf) for leaf in found]
             samples.append(self._records[number].structure.rebuild(leaves))
         if self.chain.parts:
             with clock.measure("augment"):
@@ -132,11 +132,11 @@ class Assembler:
                 return collate_slice(samples).batch()
             return self.collate(samples)
 
-    def _views(self, blocks: Blocks) -> list[list[Array]]:
+    def _leaves(self, blocks: Blocks) -> list[list[Any]]:
         assert self._memory is not None
         buffer = self._memory.buffer
         return [
-            self._records[number].views(buffer, offset)
+            self._records[number].leaves(buffer, offset)
             for number, offset in zip(blocks.records.tolist(), blocks.offsets.tolist())
         ]
 
@@ -149,6 +149,15 @@ class Assembler:
             offsets = blocks.offsets[blocks.records == number]
             if record is None or offsets.min() < 0 or offsets.max() > last:
                 raise DataError("GlobalDataLoader: the server names a block that is not there")
+
+
+def _kind(leaf: Any) -> str:
+    return "text" if isinstance(leaf, (str, bytes)) else "array"
+
+
+def _own(view: Array) -> Any:
+    """A copy of what lies in shared memory; a number where it is one."""
+    return view.copy() if view.ndim else view[()]
 
 
 def _first_is_leaf(record: Record) -> bool:

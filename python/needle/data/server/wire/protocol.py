@@ -16,7 +16,7 @@ from enum import IntEnum
 from os import close
 from typing import Any
 
-from ...errors import DataError
+from ....errors import DataError
 
 VERSION = 1
 MAGIC = b"nL"

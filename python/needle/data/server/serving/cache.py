@@ -47,9 +47,10 @@ class SampleCache(Generic[Key, Payload]):
 
     need: how many epochs still miss a key; asked when the key is used and before it is evicted.
     pool_bytes: as much of the limit may keep what no epoch needs now; 0 drops it at once. policy:
-    ``"need"``, or ``"lru"`` for least recently used regardless of need. on_evict: is told the key
-    and payload of all that leaves. spill: where evicted samples that are still needed are written,
-    as ``to_bytes`` gives them; ``recall`` reads them back.
+    ``"need"``, or ``"lru"`` for least recently used regardless of need. held_apart: the limit is
+    for what nobody holds, and what is held comes on top. on_evict: is told the key and payload of
+    all that leaves. spill: where evicted samples that are still needed are written, as
+    ``to_bytes`` gives them; ``recall`` reads them back.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class SampleCache(Generic[Key, Payload]):
         need: Callable[[Key], int],
         pool_bytes: int = 0,
         policy: str = "need",
+        held_apart: bool = False,
         on_evict: Callable[[Key, Payload], None] | None = None,
         spill: SpillFile | None = None,
         to_bytes: Callable[[Payload], Any] = lambda payload: payload,
@@ -70,7 +72,7 @@ class SampleCache(Generic[Key, Payload]):
             )
         if policy not in ("need", "lru"):
             raise ValueError(f"SampleCache: policy must be 'need' or 'lru', got {policy!r}")
-        self.limit_bytes = limit_bytes
+        self.limit_bytes, self._held_apart = limit_bytes, held_apart
         self._pool_limit = pool_bytes if policy == "need" else limit_bytes
         self._need = need if policy == "need" else lambda key: 0  # all in the pool, which is LRU
         self._on_evict, self._spill, self._to_bytes = on_evict, spill, to_bytes
@@ -102,7 +104,8 @@ class SampleCache(Generic[Key, Payload]):
         False, and nothing is changed, where the key is there already or all that could go is too
         little. A sample that nobody holds or needs stays only where the pool has room.
         """
-        if key in self._entries or not self._make_room(nbytes):
+        apart = self._held_apart and holders > 0
+        if key in self._entries or not self._make_room(0 if apart else nbytes):
             self._counts.refused += 1
             return False
         entry = self._entries[key] = _Entry(payload, nbytes, holders)
@@ -132,6 +135,7 @@ class SampleCache(Generic[Key, Payload]):
             self._counts.held_bytes -= entry.nbytes
             self._enqueue(key, entry)
             self._trim_pool()
+            self._make_room(0)
 
     def holders(self, key: Key) -> int:
         """How often the key is held; 0 where it is not there."""
@@ -156,6 +160,11 @@ class SampleCache(Generic[Key, Payload]):
         for key in [key for key, entry in self._entries.items() if not entry.holders]:
             self._evict(key)
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of what is held now."""
+        return self._counts.held_bytes
+
     def statistics(self) -> dict[str, int]:
         """The fields of ``CacheStatistics``."""
         self._counts.entries = len(self._entries)
@@ -163,9 +172,10 @@ class SampleCache(Generic[Key, Payload]):
 
     def _make_room(self, nbytes: int) -> bool:
         counts = self._counts
-        if nbytes > self.limit_bytes - counts.held_bytes:
+        limit = self.limit_bytes + (counts.held_bytes if self._held_apart else 0)
+        if nbytes > limit - counts.held_bytes:
             return False
-        while counts.bytes + nbytes > self.limit_bytes:
+        while counts.bytes + nbytes > limit:
             self._evict(self._victim())
         return True
 

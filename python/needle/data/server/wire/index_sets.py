@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import DataError
+from ....errors import DataError
 
 Indices = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ...errors import DataError
-from .. import transforms as known
-from ..decode_size import Size, decode_size
-from ..plan import Chain, placed
-from ..random_source import LOADER_STREAM
-from ..segments import Part
-from ..transforms import Compose, Normalize, OneOf, Permute, ToCHW, ToFloat, Transform
+from ....errors import DataError
+from ... import transforms as known
+from ...decode_size import Size, decode_size
+from ...plan import Chain, placed
+from ...random_source import LOADER_STREAM
+from ...segments import Part
+from ...transforms import Compose, Normalize, OneOf, Permute, ToCHW, ToFloat, Transform
 
 TRANSFORMS: dict[str, type[Transform]] = {
     name: kind

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import DataError, LoaderServerError, NeedleError
-from .address import Place, same_user
+from ....errors import DataError, LoaderServerError
+from ..wire.address import Place, same_user
+from ..wire.named_sets import check_shareable, fingerprint
+from ..wire.protocol import text_of
 from .connection import Connection
 from .feed import Feed
-from .named_sets import check_shareable, fingerprint
-from .protocol import text_of
 
 MOST_CONNECTIONS = 256
 LEASE = 3
@@ -35,8 +35,9 @@ FIRST_PATIENCE = 30.0
 class Options:
     """workers: processes that read, a kind of sample; 0: none (samples in memory need none).
 
-    budget: bytes of prepared samples kept beyond those in use. beat: seconds between heartbeats.
-    until_last: the server ends when its last task has gone. policy, seed: the planner's.
+    budget: bytes of prepared samples kept beyond those in use; spill: of those that some epoch
+    still needs, kept in a nameless file beyond that. beat: seconds between heartbeats. until_last:
+    the server ends when its last task has gone, or none comes. policy, seed: the planner's.
     """
 
     workers: int = 2
@@ -45,6 +46,7 @@ class Options:
     until_last: bool = False
     policy: str = "coupled"
     seed: int | None = None
+    spill: int = 0
 
 
 class Server:
@@ -117,7 +119,7 @@ class Server:
         for fd, connection in self.connections.items():
             poll.register(fd, select.POLLIN | (select.POLLOUT if connection.waiting else 0))
         for feed in self.feeds.values():
-            for fd in feed.engine.descriptors():
+            for fd in feed.readers.descriptors():
                 poll.register(fd, select.POLLIN)
         return {fd for fd, _ in poll.poll(int(seconds * 1000) + (seconds > 0))}
 
@@ -148,13 +150,13 @@ class Server:
         for key, feed in list(self.feeds.items()):
             try:
                 busy = feed.step() or busy
-            except NeedleError as error:  # its workers cannot work
+            except Exception as error:  # its workers cannot work; other feeds' can
                 self._fail(key, error)
         for connection in self.connections.values():
             connection.deliver()
         return busy
 
-    def _fail(self, key: str, error: NeedleError) -> None:
+    def _fail(self, key: str, error: Exception) -> None:
         for connection in self.connections.values():
             if connection.feed is self.feeds[key]:
                 connection.refuse(error)
@@ -223,6 +225,7 @@ class Server:
                 prepared=share == "prepared",
                 workers=self.options.workers,
                 budget=self.options.budget,
+                spill=self.options.spill,
                 policy=self.options.policy,
                 seed=self.seed,
             )

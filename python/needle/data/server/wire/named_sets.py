@@ -14,13 +14,13 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
-from ...errors import DataError
-from ..datasets import CIFAR10, MNIST, Digits, FashionMNIST, ImageFolder
-from ..npy_files import NpyDataset
-from ..packed import PackedDataset
-from ..plan import Chain, placed
-from ..random_source import keyed
-from ..structure import flatten
+from ....errors import DataError
+from ...datasets import CIFAR10, MNIST, Digits, FashionMNIST, ImageFolder
+from ...npy_files import NpyDataset
+from ...packed import PackedDataset
+from ...plan import Chain, placed
+from ...random_source import keyed
+from ...structure import flatten
 
 MAKERS: dict[str, Callable[..., Any]] = {
     "folder": ImageFolder,

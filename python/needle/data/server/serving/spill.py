@@ -29,6 +29,9 @@ class SpillFile:
     def __len__(self) -> int:
         return len(self._places)
 
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._places
+
     def write(self, key: Hashable, data: Any) -> bool:
         """Keeps these bytes; False where they are none or too many, or the disk is full."""
         view = memoryview(data).cast("B")

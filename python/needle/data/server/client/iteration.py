@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import DataError, LoaderServerError
-from ..collate import to_tensors
-from ..iteration import LoaderIterator, name_sample, transformed_batch
-from ..loader import DataLoader
-from ..random_source import keyed_permutation
-from ..stages import Clock
-from ..structure import tag_sample
+from ....errors import DataError, LoaderServerError
+from ...collate import to_tensors
+from ...iteration import LoaderIterator, name_sample, transformed_batch
+from ...loader import DataLoader
+from ...random_source import keyed_permutation
+from ...stages import Clock
+from ...structure import tag_sample
 from .epochs import Epoch
 from .session import Delivery
 

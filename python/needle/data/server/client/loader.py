@@ -1,7 +1,7 @@
 """GlobalDataLoader: DataLoader's interface, with samples that a server prepares for many tasks.
 
 Batches come from session.py while there is a server, from a DataLoader of its own where there is
-none any more (local.py). What may be shared is shared_transforms.py's to say.
+none any more (iteration.py). What may be shared is shared_transforms.py's to say.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...backend_selection import device as find_device
-from .. import options
-from ..collate import default_collate
-from ..dataset import check_indices
-from ..random_source import check_seed
-from ..sampler import batch_count, check_batch_size
-from ..statistics import Stats
+from ....backend_selection import device as find_device
+from ... import options
+from ...collate import default_collate
+from ...dataset import check_indices
+from ...random_source import check_seed
+from ...sampler import batch_count, check_batch_size
+from ...statistics import Stats
+from ..serving.server import Options
+from ..wire.index_sets import write_indices
+from ..wire.named_sets import check_shareable
+from ..wire.protocol import Kind
+from ..wire.shared_transforms import divide
 from .assembly import Assembler
 from .epochs import Epoch, read_state, write_state
-from .index_sets import write_indices
 from .iteration import GlobalIterator
 from .joining import Rendezvous
-from .named_sets import check_shareable
-from .protocol import Kind
-from .server import Options
 from .session import Session
-from .shared_transforms import divide
 from .starting import await_end
 
 SHARE = ("decoded", "prepared")
@@ -55,12 +55,13 @@ class GlobalDataLoader:
     rest of an epoch in this process when the server dies (with an address: the data set to read
     from); False raises LoaderServerError, after which ``next()`` goes on with another server.
 
-    num_workers, cache_bytes: processes that read, and bytes of samples kept beyond those in use,
-    of a server that this loader starts; all cores and a GiB by default. name: another name for
-    it, for a server of one's own. credits: batches drawn ahead, 4 by default; more let tasks of
-    uneven pace share more, and hold more memory. prefetch: those of them that are put together
-    ahead. batch_size, drop_last, transforms, batch_transforms, collate, seed, device, timeout and
-    on_error are DataLoader's; without a seed one is drawn from ``np.random``.
+    num_workers, cache_bytes, spill_bytes: processes that read, bytes of samples kept in memory
+    beyond those in use and in a file beyond these, of a server that this loader starts; all
+    cores, a GiB and none by default. name: another name for it, for a server of one's own.
+    credits: batches drawn ahead, 4 by default; more let tasks of uneven pace share more, and hold
+    more memory. prefetch: those of them that are put together ahead. batch_size, drop_last,
+    transforms, batch_transforms, collate, seed, device, timeout and on_error are DataLoader's;
+    without a seed one is drawn from ``np.random``.
 
     ``close()``, ``with loader:``, or dropping the loader ends the task. Raises ValueError for
     options that contradict each other, DataError where the server refuses the task.
@@ -84,6 +85,7 @@ class GlobalDataLoader:
         fallback: Any = False,
         num_workers: int | None = None,
         cache_bytes: int | None = None,
+        spill_bytes: int | None = None,
         name: str | None = None,
         credits: int = 4,
         prefetch: int = 2,
@@ -107,7 +109,7 @@ class GlobalDataLoader:
         self.prefetch = options.check_waiting("server", prefetch, timeout)
         self.credits = _check_credits(credits, self.prefetch)
         if address is not None:
-            _check_no_server_options(num_workers, cache_bytes, name)
+            _check_no_server_options(num_workers, cache_bytes, spill_bytes, name)
         self.seed = (
             int(np.random.randint(0, 2**32, dtype=np.uint32))
             if seed is None
@@ -115,7 +117,12 @@ class GlobalDataLoader:
         )
         self.task = task or f"task-{os.getpid()}-{next(_numbers)}"
         self._division = divide(self.transforms, share)
-        settings = Options(_workers(num_workers), _budget(cache_bytes), until_last=True)
+        settings = Options(
+            _workers(num_workers),
+            _bytes("cache_bytes", cache_bytes, 1 << 30),
+            spill=_bytes("spill_bytes", spill_bytes, 0),
+            until_last=True,
+        )
         self._rendezvous = Rendezvous(address, None if address else self.dataset, settings, name)
         length = self._rendezvous.length() if self.dataset is None else len(self.dataset)
         self.indices = _index_set(indices, length)
@@ -298,7 +305,7 @@ def _check_credits(credits: Any, prefetch: int) -> int:
 
 
 def _check_no_server_options(*given: Any) -> None:
-    for name, value in zip(("num_workers", "cache_bytes", "name"), given):
+    for name, value in zip(("num_workers", "cache_bytes", "spill_bytes", "name"), given):
         if value is not None:
             raise ValueError(
                 f"GlobalDataLoader: {name} is for a server that it starts, got {name}={value!r} "
@@ -306,12 +313,12 @@ def _check_no_server_options(*given: Any) -> None:
             )
 
 
-def _budget(cache_bytes: Any) -> int:
-    if cache_bytes is None:
-        return 1 << 30
-    if not isinstance(cache_bytes, int) or cache_bytes < 0:
-        raise ValueError(f"GlobalDataLoader: cache_bytes must be a count, got {cache_bytes!r}")
-    return cache_bytes
+def _bytes(name: str, given: Any, default: int) -> int:
+    if given is None:
+        return default
+    if not isinstance(given, int) or given < 0:
+        raise ValueError(f"GlobalDataLoader: {name} must be a count of bytes, got {given!r}")
+    return given
 
 
 def _workers(num_workers: int | None) -> int:

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...errors import DataError, LoaderServerError
-from .address import connect, socket_path
+from ....errors import DataError, LoaderServerError
+from ..serving.server import Options
+from ..wire.address import connect, socket_path
+from ..wire.call import Call
+from ..wire.named_sets import fingerprint
 from .assembly import Assembler
-from .call import Call
-from .named_sets import fingerprint
-from .server import Options
 from .session import Session
 from .starting import start_server
 

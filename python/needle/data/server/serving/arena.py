@@ -9,9 +9,9 @@ from __future__ import annotations
 import bisect
 import os
 
-from ..engines.memory import PAGE, Memory
+from ...engines.memory import PAGE, Memory
+from ..wire.records import rounded
 
-ALIGN = 64
 STEP = 4 << 20
 """Bytes by which it grows, at least."""
 SPAN = 64
@@ -87,8 +87,3 @@ class Arena:
         self.memory.commit(self.committed, more)
         start, self.committed = self.committed, self.committed + more
         self.free(start, more)
-
-
-def rounded(size: int) -> int:
-    """The bytes that a block of ``size`` takes."""
-    return max(ALIGN, -(-size // ALIGN) * ALIGN)

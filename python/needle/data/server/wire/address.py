@@ -15,8 +15,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from ...config import RUNTIME_DIR
-from ...errors import DataError, WorkerError
+from ....config import RUNTIME_DIR
+from ....errors import DataError, WorkerError
 
 _PEER = struct.Struct("3i")  # process, user, group
 _SOCKET, _LOCK = ".sock", ".lock"
