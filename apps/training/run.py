@@ -29,7 +29,7 @@ from .recipes import augmentations
 from .records import Clock, Records
 from .settings import Settings, build_optimizer, build_schedule
 from .sources import Workers, evaluation_loader, find_source, open_split, training_loader
-from .step import gradients
+from .step import Gradients
 
 EVALUATION_BATCH = 500
 
@@ -116,7 +116,8 @@ class Run:
         )
         self.test_loader = evaluation_loader(self.test, EVALUATION_BATCH, device)
         self.samples = len(training)
-        self.loss_function = nn.CrossEntropyLoss(settings.label_smoothing)
+        loss_function = nn.CrossEntropyLoss(settings.label_smoothing)
+        self.gradients = Gradients(self.model, loss_function, settings.accumulate)
         self.optimizer = build_optimizer(settings, self.model.parameters())
         self.schedule = build_schedule(settings, self.optimizer, len(self.loader))
         self.average = optim.ExponentialAverage(self.model, settings.ema) if settings.ema else None
@@ -273,8 +274,7 @@ class Run:
 
     def _step(self, images: needle.Tensor, labels: needle.Tensor) -> float:
         """One optimiser step; the batch's mean loss before it. Counts right answers."""
-        parts = self.settings.accumulate
-        loss, logits = gradients(self.model, self.loss_function, images, labels, parts)
+        loss, logits = self.gradients(images, labels)
         self.optimizer.step()
         self.schedule.step()
         if self.average:

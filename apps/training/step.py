@@ -10,46 +10,51 @@ from numpy.typing import NDArray
 
 import needle
 from needle import nn
+from needle.backend_selection import BACKEND
 
 
-def gradients(
-    model: nn.Module,
-    loss_function: nn.Module,
-    images: needle.Tensor,
-    labels: needle.Tensor,
-    parts: int = 1,
-) -> tuple[float, NDArray[Any]]:
-    """Sets ``.grad`` of every parameter to that of the batch's mean loss.
+class Gradients:
+    """Sets ``.grad`` of every parameter of ``model`` to that of a batch's mean loss.
 
-    images (N, ...), labels (N,). Returns the loss and the logits (N, classes). With ``parts`` the
-    batch is cut into so many pieces of nearly the same size and their gradients are added: the same
-    sums in another order, except that batch norm sees one piece at a time.
+    With ``parts`` a batch is cut into so many pieces of nearly the same size and their gradients
+    are added: the same sums in another order, except that batch norm sees one piece at a time.
+    Forward and backward pass are recorded once for each shape of a piece (``needle.capture``).
     """
-    count, parameters = images.shape[0], model.parameters()
-    for p in parameters:
-        p.grad = None
-    if parts == 1:
-        loss, logits = _forward(model, loss_function, images, labels)
-        loss.backward()
-        return loss.numpy().item(), logits.numpy()
-    total, rows, sums = 0.0, [], [None] * len(parameters)
-    bounds = np.linspace(0, count, min(parts, count) + 1).astype(int)
-    for start, end in pairwise(int(bound) for bound in bounds):
-        loss, logits = _forward(model, loss_function, images[start:end], labels[start:end])
-        (loss * ((end - start) / count)).backward()
-        total += loss.numpy().item() * (end - start) / count
-        rows.append(logits.numpy())
-        sums = [_added(before, p.grad) for before, p in zip(sums, parameters)]
-    for p, grad in zip(parameters, sums):
-        p.grad = grad
-    return total, np.concatenate(rows)
 
+    def __init__(self, model: nn.Module, loss_function: nn.Module, parts: int = 1) -> None:
+        self.model, self.loss_function, self.parts = model, loss_function, parts
+        self.parameters = model.parameters()
+        passes = self._forward_and_backward
+        self.passes = needle.capture(passes) if BACKEND == "nd" else passes
 
-def _forward(
-    model: nn.Module, loss_function: nn.Module, images: needle.Tensor, labels: needle.Tensor
-) -> tuple[needle.Tensor, needle.Tensor]:
-    logits = model(images)
-    return loss_function(logits, labels), logits
+    def __call__(self, images: needle.Tensor, labels: needle.Tensor) -> tuple[float, NDArray[Any]]:
+        """images (N, ...), labels (N,). Returns the loss and the logits (N, classes)."""
+        count = images.shape[0]
+        if self.parts == 1:
+            loss, logits = self.passes(images, labels, 1.0)
+            return loss.numpy().item(), logits.numpy()
+        total, rows, sums = 0.0, [], [None] * len(self.parameters)
+        bounds = np.linspace(0, count, min(self.parts, count) + 1).astype(int)
+        for start, end in pairwise(int(bound) for bound in bounds):
+            share = (end - start) / count
+            loss, logits = self.passes(images[start:end], labels[start:end], share)
+            total += loss.numpy().item() * share
+            rows.append(logits.numpy())
+            sums = [_added(before, p.grad) for before, p in zip(sums, self.parameters)]
+        for p, grad in zip(self.parameters, sums):
+            p.grad = grad
+        return total, np.concatenate(rows)
+
+    def _forward_and_backward(
+        self, images: needle.Tensor, labels: needle.Tensor, share: float
+    ) -> tuple[needle.Tensor, needle.Tensor]:
+        """The loss of a piece and its logits; its gradients count by its share of the batch."""
+        for p in self.parameters:
+            p.grad = None
+        logits = self.model(images)
+        loss = self.loss_function(logits, labels)
+        (loss if share == 1 else loss * share).backward()
+        return loss, logits
 
 
 def _added(before: Any, grad: Any) -> Any:

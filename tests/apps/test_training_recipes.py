@@ -13,8 +13,9 @@ from apps.models import find_model
 from apps.training.recipes import FOLDER, augmentations, find_recipe, read_recipe, recipe_names
 from apps.training.settings import build_optimizer, build_schedule
 from apps.training.sources import SOURCES, find_source
-from apps.training.step import gradients
+from apps.training.step import Gradients
 from needle import data, nn
+from needle.backend_selection import BACKEND
 from needle.errors import DataError, NeedleError, UnknownNameError
 
 
@@ -123,7 +124,29 @@ def test_parts_of_a_batch_add_up_to_its_gradient(parts: int) -> None:
     loss_function = nn.CrossEntropyLoss(0.1)
     found = []
     for n in (1, parts):
-        loss, logits = gradients(model, loss_function, x, y, n)
+        loss, logits = Gradients(model, loss_function, n)(x, y)
         found.append([loss, logits, *(p.grad.numpy() for p in model.parameters())])
     for whole, pieces in zip(*found, strict=True):
         np.testing.assert_allclose(pieces, whole, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.skipif(BACKEND != "nd", reason="plain NumPy has no kernels to record")
+def test_batches_of_a_shape_are_recorded_once_and_replayed_to_the_same_bits() -> None:
+    found, place = [], {"device": needle.cpu()}
+    for replayed in (True, False):
+        np.random.seed(0)
+        model = nn.Sequential(nn.Linear(5, 6, **place), nn.BatchNorm1d(6, **place))
+        optimizer = needle.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        step = Gradients(model, nn.CrossEntropyLoss())
+        if replayed:
+            captured = step.passes
+        else:
+            step.passes = step.passes.function
+        for n in (8, 8, 3, 8, 3):
+            x = needle.Tensor(np.random.randn(n, 5), **place, requires_grad=False)
+            step(x, needle.Tensor(np.arange(n) % 3, **place, dtype="int64"))
+            optimizer.step()
+        found.append([p.numpy() for p in model.parameters()])
+    for ours, eager in zip(*found, strict=True):
+        np.testing.assert_array_equal(ours, eager)
+    assert (captured.recordings, captured.replays) == (2, 3)
