@@ -21,7 +21,7 @@ CONFIGURE = $(CONFIGURE_CPP) \
 	-DPython_EXECUTABLE=$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 
 .DELETE_ON_ERROR:
-.PHONY: help train test test-torch test-cuda soak lint bench ladder bench-against bench-smoke bench-data sanitize clean distclean build
+.PHONY: help train test test-torch test-course test-cuda soak lint bench ladder bench-against bench-smoke bench-data sanitize clean distclean build
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | expand -t 16
@@ -85,6 +85,11 @@ test: $(VENV)/.needle-test build  ## every test, on every instruction set and in
 	@$(RUN) $(PYTEST) $(PYTEST_ARGS)
 
 test-torch: $(VENV)/.needle-peers test  ## test with PyTorch installed, to compare with
+
+# Half an hour on two cores, most of it starts of Python; PART=2 for one part.
+PART ?= all
+test-course: $(VENV)/.needle-test  ## the course's proof: each exercise emptied, and solved
+	@$(RUN) -m apps.course prove $(PART)
 
 test-cuda: $(VENV)/.needle-train build  ## the conformance suite on this machine's GPU
 	NEEDLE_CUDA_SYNC=1 $(RUN) -m needle.testing.conformance cuda

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <vector>
 
+#include "core/not_implemented.h"
+
 namespace ladder {
 
 // The vectors of the machine that this is compiled for.
@@ -25,6 +27,22 @@ inline Vector load(const float* p) {  // any alignment
   return v;
 }
 inline void store(float* p, Vector v) { std::memcpy(p, &v, sizeof v); }
+
+// Whether a step is asked for: all are, or the one whose name begins with `wanted` ("03").
+inline bool asked(const char* name, const char* wanted) {
+  return wanted == nullptr || std::strncmp(name, wanted, std::strlen(wanted)) == 0;
+}
+
+// The exit status of a ladder's program; that of a step which the course has emptied is 3.
+template <class F>
+int status_of(F&& program) {
+  try {
+    return program();
+  } catch (const needle::NotImplemented& open) {
+    std::printf("NotImplementedError: %s\n", open.what());
+    return 3;
+  }
+}
 
 inline long smaller(long a, long b) { return a < b ? a : b; }
 

@@ -16,12 +16,17 @@ from typing import Any
 Row = dict[str, Any]
 
 
-def run(program: Path, size: int, threads: int, flops: float) -> tuple[dict[str, float], list[Row]]:
+def run(
+    program: Path, size: int, threads: int, flops: float, step: str = ""
+) -> tuple[dict[str, float], list[Row]]:
     """One core's limits, and a row a step with its "gflops" and its "share" of the peak.
+
+    step: run that one alone ("03"), and the library's kernel behind it.
 
     The limits: "peak" in GFLOP/s, else GB/s from the cache or memory of that name.
     """
-    text = subprocess.check_output([str(program), str(size), str(threads)], text=True)
+    command = [str(program), str(size), str(threads), *([step] if step else [])]
+    text = subprocess.check_output(command, text=True)
     first, *rows = [json.loads(line) for line in text.splitlines()]
     limits = {name: value / 1e9 for name, value in first.items()}
     for row in rows:

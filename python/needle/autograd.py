@@ -127,6 +127,7 @@ class Value:
     @classmethod
     def make_from_op(cls: type[Self], op: Op, inputs: Sequence[Value]) -> Self:
         """The node of ``op`` applied to ``inputs``; a constant if nothing is to be recorded."""
+        ### BEGIN YOUR SOLUTION [record]
         value = _new(cls)
         arrays, recorded = [], False
         for source in inputs:
@@ -143,6 +144,7 @@ class Value:
             arrays = [source.realize_cached_data() for source in inputs]
         value.cached_data = _settled(op.compute(*arrays))
         return value
+        ### END YOUR SOLUTION
 
     def register_hook(self, hook: Callable[[Any], Any]) -> HookHandle:
         """Calls ``hook(grad)`` when a backward has this value's gradient complete.
@@ -419,6 +421,7 @@ def _array_of(array: Any, device: Any, dtype: Any) -> Any:
 
 def seed_gradient(output: Tensor, out_grad: Any = None) -> Tensor:
     """The gradient to start from, with the shape of ``output``."""
+    ### BEGIN YOUR SOLUTION [backward]
     data = output.realize_cached_data()
     if out_grad is None:
         return Tensor.make_const(array_api.ones_like(data))
@@ -433,6 +436,7 @@ def seed_gradient(output: Tensor, out_grad: Any = None) -> Tensor:
             )
         return seed.reshape(output.shape)
     return seed
+    ### END YOUR SOLUTION
 
 
 def compute_gradient_of_variables(output_tensor: Tensor, out_grad: Tensor) -> None:

@@ -68,6 +68,7 @@ def grad(
 
 def _gradients_at(output: Tensor, points: list[Tensor], higher: bool) -> list[Tensor]:
     """Gradients of a one-element output, zeros where it does not depend on a point."""
+    ### BEGIN YOUR SOLUTION [grad-function]
     seed = seed_gradient(output)
     with enable_grad() if higher else no_grad():
         found = gradients_of(output, seed, points) if output.requires_grad else [None] * len(points)
@@ -75,3 +76,4 @@ def _gradients_at(output: Tensor, points: list[Tensor], higher: bool) -> list[Te
         Tensor.make_const(array_api.zeros_like(point.realize_cached_data())) if g is None else g
         for point, g in zip(points, found, strict=True)
     ]
+    ### END YOUR SOLUTION

@@ -65,12 +65,16 @@ class no_grad(ContextDecorator):
         return type(self)()
 
     def __enter__(self) -> no_grad:
+        ### BEGIN YOUR SOLUTION [no-grad]
         self._before.append(recording.on)
         recording.on = self.value
         return self
+        ### END YOUR SOLUTION
 
     def __exit__(self, *exc: object) -> None:
+        ### BEGIN YOUR SOLUTION [no-grad]
         recording.on = self._before.pop()
+        ### END YOUR SOLUTION
 
 
 class enable_grad(no_grad):
@@ -90,6 +94,7 @@ def find_topo_sort(node_list: Iterable[Any]) -> list[Any]:
 
 def topo_sort_dfs(node: Any, visited: set[Any], topo_order: list[Any]) -> None:
     """Appends ``node`` and what it depends on to ``topo_order``; a loop, so of any depth."""
+    ### BEGIN YOUR SOLUTION [topo-sort]
     if node in visited:
         return
     visited.add(node)
@@ -104,6 +109,7 @@ def topo_sort_dfs(node: Any, visited: set[Any], topo_order: list[Any]) -> None:
         else:
             stack.pop()
             topo_order.append(current)
+    ### END YOUR SOLUTION
 
 
 def sum_node_list(node_list: list[Any]) -> Any:
@@ -125,6 +131,7 @@ def reverse_pass(
     node is handed to it behind the walk: a value that nobody else holds is freed as soon as its
     last user is done.
     """
+    ### BEGIN YOUR SOLUTION [reverse-pass]
     pending: dict[Any, list[Any]] = {order[-1]: [out_grad]}
     for position in range(len(order) - 1, -1, -1):
         node = order[position] if release is None else order.pop()
@@ -138,14 +145,17 @@ def reverse_pass(
                 _pass_on(node, grad, pending)
         if release is not None:
             release(node)
+    ### END YOUR SOLUTION
 
 
 def _pass_on(node: Any, grad: Any, pending: dict[Any, list[Any]]) -> None:
     """Adds each input's part of the gradient to its pending ones."""
+    ### BEGIN YOUR SOLUTION [pass-on]
     parts = node.op.gradient_as_tuple(grad, node)
     for source, part in zip(node.inputs, parts, strict=True):
         if part is not None and source.requires_grad:
             pending.setdefault(source, []).append(part)
+    ### END YOUR SOLUTION
 
 
 def gradients_of(output: Any, out_grad: Any, wanted: Sequence[Any]) -> list[Any]:
@@ -153,6 +163,7 @@ def gradients_of(output: Any, out_grad: Any, wanted: Sequence[Any]) -> list[Any]
 
     Nothing behind ``wanted`` is walked, no ``.grad`` is set. Recorded if recording is on.
     """
+    ### BEGIN YOUR SOLUTION [gradients-of]
     stops = set(wanted)
     order = list(stops - {output})
     visited = set(order)
@@ -160,13 +171,16 @@ def gradients_of(output: Any, out_grad: Any, wanted: Sequence[Any]) -> list[Any]
     found: dict[Any, Any] = {}
     reverse_pass(order, out_grad, found.__setitem__, stops=stops)
     return [found.get(node) for node in wanted]
+    ### END YOUR SOLUTION
 
 
 def _run_hooks(node: Any, grad: Any) -> Any:
+    ### BEGIN YOUR SOLUTION [hooks]
     for hook in tuple(node.hooks.values()):
         replaced = hook(grad)
         grad = grad if replaced is None else replaced
     return grad
+    ### END YOUR SOLUTION
 
 
 class HookHandle:

@@ -14,6 +14,7 @@
 #include "arguments.h"
 #include "core/check.h"
 #include "core/kernel_rules.h"
+#include "core/not_implemented.h"
 
 namespace needle::bindings {
 
@@ -36,6 +37,8 @@ PyObject* guarded(F&& f) noexcept {
   } catch (const PythonError&) {
   } catch (const Error& error) {
     PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const NotImplemented& open) {
+    PyErr_SetString(PyExc_NotImplementedError, open.what());
   } catch (const std::bad_alloc& error) {
     PyErr_SetString(PyExc_MemoryError, error.what());
   } catch (const std::exception& error) {

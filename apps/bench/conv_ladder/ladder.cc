@@ -1,6 +1,7 @@
 // The ladder of convolutions: runs every step and prints one line of JSON each, after one with what
 // a core can compute and move at most. `conv_ladder check` only compares every step with step 00;
-// that runs as a test. Usage: conv_ladder check | conv_ladder CHANNELS THREADS
+// that runs as a test. STEP ("03"): that step alone, beside the library.
+// Usage: conv_ladder check [STEP] | conv_ladder CHANNELS THREADS [STEP]
 #include <cmath>
 #include <cstdlib>
 
@@ -33,13 +34,14 @@ constexpr Step kSteps[] = {
 };
 
 // Every step against step 00, within the rounding of the sums.
-bool agree(long n, long h, long w, long c, long o) {
+bool agree(long n, long h, long w, long c, long o, const char* wanted) {
   const std::vector<float> x = ladder::numbers(n * h * w * c, 1);
   const std::vector<float> weight = ladder::numbers(9 * c * o, 2);
   std::vector<float> want(static_cast<std::size_t>(n * h * w * o)), got(want.size());
   ladder::naive({n, h, w, c, o, x.data(), weight.data(), want.data()});
   bool fine = true;
   for (const Step& step : kSteps) {
+    if (!ladder::asked(step.name, wanted)) continue;
     for (float& v : got) v = NAN;
     step.run({n, h, w, c, o, x.data(), weight.data(), got.data()});
     double error = 0;
@@ -55,29 +57,37 @@ bool agree(long n, long h, long w, long c, long o) {
   return fine;
 }
 
-int check() {
+int check(const char* wanted) {
   const long shapes[][5] = {{1, 1, 1, 1, 1},    {1, 3, 7, 5, 16},    {2, 5, 4, 3, 33},
                             {2, 6, 13, 17, 40}, {1, 16, 16, 64, 64}, {3, 2, 8, 96, 32}};
   bool fine = true;
-  for (const auto& [n, h, w, c, o] : shapes) fine = agree(n, h, w, c, o) && fine;
+  for (const auto& [n, h, w, c, o] : shapes) fine = agree(n, h, w, c, o, wanted) && fine;
   return fine ? 0 : 1;
 }
 
-}  // namespace
-
-int main(int count, char** arguments) {
-  if (count == 2 && std::strcmp(arguments[1], "check") == 0) return check();
+int run(int count, char** arguments) {
+  if (count > 1 && std::strcmp(arguments[1], "check") == 0) {
+    return check(count > 2 ? arguments[2] : nullptr);
+  }
   const long images = 8, side = 16, channels = count > 1 ? std::atol(arguments[1]) : 64;
   const int threads = count > 2 ? std::atoi(arguments[2]) : 2;
   const std::vector<float> x = ladder::numbers(images * side * side * channels, 1);
   const std::vector<float> weight = ladder::numbers(9 * channels * channels, 2);
   std::vector<float> out(x.size());
   const Convolution v{images, side, side, channels, channels, x.data(), weight.data(), out.data()};
+  const char* wanted = count > 3 ? arguments[3] : nullptr;
   ladder::print_limits();
   for (const Step& step : kSteps) {
+    if (!ladder::asked(step.name, wanted) && !ladder::asked(step.name, "06")) continue;
     needle::set_num_threads(step.threaded ? threads : 1);
     const double seconds = ladder::seconds_of([&] { step.run(v); });
     ladder::print_step(step.name, step.threaded ? threads : 1, seconds, 2 / step.bytes);
   }
   return 0;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  return ladder::status_of([&] { return run(count, arguments); });
 }

@@ -1,6 +1,7 @@
 // The ladder of matrix products: runs every step, best of some tries, and prints one line of JSON
 // each, after one with what a core can compute and move at most. `gemm_ladder check` only compares
-// every step with step 00; that runs as a test. Usage: gemm_ladder check | gemm_ladder N THREADS
+// every step with step 00; that runs as a test. STEP ("03"): that step alone, beside the library.
+// Usage: gemm_ladder check [STEP] | gemm_ladder N THREADS [STEP]
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -36,12 +37,13 @@ constexpr Step kSteps[] = {
 };
 
 // Every step against step 00, within the rounding of k additions.
-bool agree(long m, long n, long k) {
+bool agree(long m, long n, long k, const char* wanted) {
   const std::vector<float> a = ladder::numbers(m * k, 1), b = ladder::numbers(k * n, 2);
   std::vector<float> want(static_cast<std::size_t>(m * n)), got(want.size());
   ladder::naive({m, n, k, a.data(), b.data(), want.data()});
   bool fine = true;
   for (const Step& step : kSteps) {
+    if (!ladder::asked(step.name, wanted)) continue;
     for (float& v : got) v = NAN;
     step.run({m, n, k, a.data(), b.data(), got.data()});
     double error = 0;
@@ -56,28 +58,36 @@ bool agree(long m, long n, long k) {
   return fine;
 }
 
-int check() {
+int check(const char* wanted) {
   const long shapes[][3] = {{1, 1, 1},      {5, 7, 3},      {6, 16, 10},    {37, 50, 61},
                             {100, 97, 530}, {211, 300, 70}, {20, 1100, 300}};
   bool fine = true;
-  for (const auto& [m, n, k] : shapes) fine = agree(m, n, k) && fine;
+  for (const auto& [m, n, k] : shapes) fine = agree(m, n, k, wanted) && fine;
   return fine ? 0 : 1;
 }
 
-}  // namespace
-
-int main(int count, char** arguments) {
-  if (count == 2 && std::strcmp(arguments[1], "check") == 0) return check();
+int run(int count, char** arguments) {
+  if (count > 1 && std::strcmp(arguments[1], "check") == 0) {
+    return check(count > 2 ? arguments[2] : nullptr);
+  }
   const long n = count > 1 ? std::atol(arguments[1]) : 960;
   const int threads = count > 2 ? std::atoi(arguments[2]) : 2;
   const std::vector<float> a = ladder::numbers(n * n, 1), b = ladder::numbers(n * n, 2);
   std::vector<float> c(static_cast<std::size_t>(n * n));
+  const char* wanted = count > 3 ? arguments[3] : nullptr;
   ladder::print_limits();
   for (const Step& step : kSteps) {
+    if (!ladder::asked(step.name, wanted) && !ladder::asked(step.name, "07")) continue;
     needle::set_num_threads(step.threaded ? threads : 1);
     const double seconds =
         ladder::seconds_of([&] { step.run({n, n, n, a.data(), b.data(), c.data()}); });
     ladder::print_step(step.name, step.threaded ? threads : 1, seconds, 2 / step.bytes);
   }
   return 0;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  return ladder::status_of([&] { return run(count, arguments); });
 }

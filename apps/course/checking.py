@@ -1,0 +1,140 @@
+"""Runs the tests of exercises in a process of their own and says how each exercise stands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .blocks import open_tags
+from .building import build
+from .edition import taken_tags
+from .registry import Exercise, part_of
+
+Record = dict[str, Any]
+LIMIT = 300
+"""Seconds after which a run is given up: an answer may loop for ever."""
+
+TEXTS_OF_ERRORS = {
+    "RecursionError": "a function that calls itself for every node; graphs are deep, use a loop",
+    "SyntaxError": "the file does not parse",
+    "IndentationError": "the file does not parse",
+    "UnboundLocalError": "a name is read before it is given a value",
+    "NameError": "a name that nothing has defined; look at the imports on top of the file",
+    "NotImplementedError": "this calls something that is not written",
+}
+"""What an exception's name says to a learner."""
+
+
+@dataclass
+class Result:
+    """How an exercise stands: its tests' records in order; whether its block is empty, and whether
+    it holds the solution that ``solve`` put there, for which there are no points."""
+
+    exercise: Exercise
+    records: list[Record]
+    empty: bool = False
+    taken: bool = False
+
+    @property
+    def passed(self) -> int:
+        """How many tests passed."""
+        return sum(record["outcome"] == "passed" for record in self.records)
+
+    @property
+    def state(self) -> str:
+        """passes; solved (by ``solve``); open (its block is empty); waits (for another); fails."""
+        if self.records and self.passed == len(self.records):
+            return "solved" if self.taken else "passes"
+        if self.empty:
+            return "open"
+        failed = [record for record in self.records if record["outcome"] != "passed"]
+        return "waits" if failed and all(record.get("open") for record in failed) else "fails"
+
+    @property
+    def fine(self) -> bool:
+        """Whether all its tests pass."""
+        return self.state in ("passes", "solved")
+
+    @property
+    def waits_for(self) -> list[str]:
+        """The other exercises that its tests ran into."""
+        return sorted({r.get("open", "") for r in self.records} - {"", self.exercise.tag})
+
+    @property
+    def points(self) -> int:
+        """The exercise's points by the share of tests that pass."""
+        if self.taken:
+            return 0
+        return self.exercise.points * self.passed // max(len(self.records), 1)
+
+    def first_failure(self) -> Record | None:
+        """The first failing test that is not just open."""
+        failed = (record for record in self.records if record["outcome"] != "passed")
+        return next((record for record in failed if not record.get("open")), None)
+
+
+def check(root: Path, chosen: Sequence[Exercise]) -> list[Result]:
+    """Runs the tests of the exercises. What those in C++ need is built first; where that fails,
+    they all say so."""
+    compiled = [exercise for exercise in chosen if part_of(exercise).builds]
+    problem = build(root) if compiled else ""
+    records: list[Record] = []
+    runnable = chosen
+    if problem:
+        records = [_failed(test, problem) for exercise in compiled for test in exercise.tests]
+        runnable = [exercise for exercise in chosen if exercise not in compiled]
+    records += run_exercises(root, runnable)
+    empty, taken = open_tags(root), taken_tags(root)
+    return [Result(e, _records_of(e, records), e.tag in empty, e.tag in taken) for e in chosen]
+
+
+def run_exercises(root: Path, chosen: Sequence[Exercise]) -> list[Record]:
+    """The records of the exercises' tests: one pytest for each backend they ask for."""
+    records: list[Record] = []
+    for backend in sorted({part_of(exercise).backend for exercise in chosen}):
+        tests = [t for e in chosen if part_of(e).backend == backend for t in e.tests]
+        records += run_tests(root, list(dict.fromkeys(tests)), backend)
+    return records
+
+
+def _failed(test: str, error: str) -> Record:
+    return {"test": test, "outcome": "failed", "error": error}
+
+
+def _records_of(exercise: Exercise, records: Sequence[Record]) -> list[Record]:
+    """The records of an exercise's tests; a parametrised test has many, a broken file one."""
+    found = []
+    for test in exercise.tests:
+        own = [r for r in records if r["test"] == test or r["test"].startswith(f"{test}[")]
+        broken = [r for r in records if "::" not in r["test"] and test.startswith(r["test"])]
+        found += own or broken[:1] or [_failed(test, "did not run")]
+    return found
+
+
+def run_tests(root: Path, tests: Sequence[str], backend: str) -> list[Record]:
+    """The records of these pytest node ids, run in the tree ``root`` under ``backend``."""
+    environment = {**os.environ, "NEEDLE_BACKEND": backend}
+    environment["PYTHONPATH"] = os.pathsep.join([str(root / "python"), str(root)])
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider"]
+        command += ["-p", "apps.course.recorder", "--course-report", str(report), *tests]
+        try:
+            done = subprocess.run(
+                command, cwd=root, env=environment, capture_output=True, text=True, timeout=LIMIT
+            )
+        except subprocess.TimeoutExpired:
+            text = f"not done after {LIMIT} s: a loop that does not end?"
+            return [_failed(test, text) for test in tests]
+        if not report.is_file():
+            text = (done.stderr or done.stdout).strip().splitlines() or ["pytest did not start"]
+            return [_failed(test, text[-1]) for test in tests]
+        records: list[Record] = json.loads(report.read_text("utf-8"))
+        return records

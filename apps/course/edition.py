@@ -1,0 +1,111 @@
+"""A student edition: a copy of the tree whose blocks are empty, with the solutions put aside.
+
+The solutions lie in ``.course/solutions.json`` of the copy, so that ``solve`` needs nothing else.
+Attempts that a solution replaces are kept beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+from .blocks import Block, blocks_in, emptied, fill, is_open
+from .registry import exercises
+
+ROOT = Path(__file__).resolve().parents[2]
+STATE = ".course"
+SOLUTIONS = "solutions.json"
+
+LEFT_OUT = shutil.ignore_patterns(
+    ".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "*.so", "*.pyd", "*.dylib", "*.pyc"
+)
+LEFT_OUT_ON_TOP = {"build", "dist", "runs", "data", STATE}
+
+
+class EditionError(ValueError):
+    """A student edition cannot be written, or this tree is none."""
+
+
+def is_student_tree(root: Path) -> bool:
+    """Whether ``root`` was written by ``write_edition``."""
+    return (root / STATE / SOLUTIONS).is_file()
+
+
+def write_edition(source: Path, target: Path, tags: Collection[str]) -> None:
+    """Copies ``source`` to ``target``, a new folder, with the blocks of ``tags`` empty."""
+    if is_student_tree(source):
+        raise EditionError(f"{source} is a student edition itself; write one from the whole tree")
+    if target.exists() and any(target.iterdir()):
+        raise EditionError(f"{target} is not empty, and answers may be in it; name a new folder")
+    target = target.resolve()
+    if target.is_relative_to(source / "python") or target == source:
+        raise EditionError(f"{target} lies within the sources; name a folder elsewhere")
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        top = LEFT_OUT_ON_TOP if Path(folder) == source else set()
+        own = {name for name in names if Path(folder, name).resolve() == target}
+        return set(LEFT_OUT(folder, names)) | (top & set(names)) | own
+
+    shutil.copytree(source, target, ignore=left_out, dirs_exist_ok=True)
+    solutions = {tag: blocks for tag, blocks in blocks_in(target).items() if tag in tags}
+    kept = {tag: [block.text for block in blocks] for tag, blocks in sorted(solutions.items())}
+    state = target / STATE
+    state.mkdir()
+    (state / SOLUTIONS).write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+    empty_blocks(target, solutions)
+
+
+def empty_blocks(root: Path, blocks: dict[str, list[Block]]) -> None:
+    """Empties these blocks of a tree."""
+    known = exercises()
+    fill(root, {tag: [emptied(b, known[tag].title) for b in each] for tag, each in blocks.items()})
+
+
+def solutions_of(root: Path) -> dict[str, list[str]]:
+    """Tag -> the texts of its blocks, as they were put aside; EditionError in another tree."""
+    if not is_student_tree(root):
+        raise EditionError(
+            f"{root} is no student edition, so nothing is empty; write one with "
+            "'python -m apps.course student DIR' and work there"
+        )
+    found: dict[str, list[str]] = json.loads((root / STATE / SOLUTIONS).read_text("utf-8"))
+    return found
+
+
+def put_back(root: Path, tags: Collection[str]) -> list[Path]:
+    """Fills the blocks of ``tags`` with their solutions; the files that keep what was there."""
+    solutions = solutions_of(root)
+    missing = [tag for tag in tags if tag not in solutions]
+    if missing:
+        raise EditionError(f"{', '.join(missing)}: solved from the start in this edition")
+    kept = [path for tag in tags if (path := _keep_attempt(root, tag))]
+    fill(root, {tag: solutions[tag] for tag in tags})
+    return kept
+
+
+def _keep_attempt(root: Path, tag: str) -> Path | None:
+    """Writes down what stands in the blocks of ``tag``, unless they are open."""
+    blocks = blocks_in(root).get(tag, [])
+    texts = [block.text for block in blocks if not is_open(block)]
+    if not texts or texts == solutions_of(root)[tag]:
+        return None
+    folder = root / STATE / "attempts"
+    folder.mkdir(exist_ok=True)
+    number = len(list(folder.glob(f"{tag}.*.txt"))) + 1
+    path = folder / f"{tag}.{number}.txt"
+    path.write_text("\n\n".join(texts) + "\n", "utf-8")
+    return path
+
+
+def taken_tags(root: Path) -> set[str]:
+    """The tags whose blocks hold the solutions put aside; none in a tree that has none aside."""
+    if not is_student_tree(root):
+        return set()
+    found = blocks_in(root)
+    return {
+        tag
+        for tag, texts in solutions_of(root).items()
+        if [block.text for block in found.get(tag, [])] == texts
+    }

@@ -1,0 +1,92 @@
+"""What the course's commands print: an exercise, the list of all, the table of a check."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from .blocks import Block
+from .checking import TEXTS_OF_ERRORS, Record, Result
+from .registry import Exercise, Part
+
+WIDTH = 88
+
+
+def exercise_page(exercise: Exercise, blocks: Sequence[Block], hints: int, done: bool) -> str:
+    """One exercise: where, what, how long, opened hints; the explanation once it is done."""
+    head = f"{exercise.tag}: {exercise.title}"
+    lines = [head, "-" * len(head)]
+    lines += [f"part {exercise.part}, about {exercise.minutes} minutes, {exercise.points} points"]
+    if exercise.prerequisites:
+        lines += [f"builds on: {', '.join(exercise.prerequisites)}"]
+    lines += [f"where: {block.path}:{block.first + 1}" for block in blocks]
+    lines += ["", exercise.contract]
+    for number, hint in enumerate(exercise.hints[:hints], 1):
+        lines += ["", f"hint {number} of {len(exercise.hints)}: {hint}"]
+    left = len(exercise.hints) - hints
+    lines += [""]
+    if left and not done:
+        lines += [f"{_count(left, 'hint')} left: python -m apps.course hint {exercise.tag}"]
+    if done:
+        lines += ["explanation:", exercise.explanation]
+    else:
+        lines += [f"check it: python -m apps.course check {exercise.tag}"]
+    return wrapped("\n".join(lines))
+
+
+def wrapped(text: str) -> str:
+    """Long lines of prose wrapped; lines that begin with spaces are left as they are."""
+    return "\n".join(
+        line if line.startswith(" ") else textwrap.fill(line, WIDTH) for line in text.split("\n")
+    )
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def list_page(parts: Iterable[Part]) -> str:
+    """Every exercise in a line, by parts."""
+    lines: list[str] = []
+    for part in parts:
+        minutes = sum(exercise.minutes for exercise in part.exercises)
+        lines += [f"part {part.number}: {part.title} (about {minutes / 60:.1f} hours)"]
+        lines += [
+            f"  {e.tag:<22} {e.title:<52} {e.minutes:>3} min {e.points:>2} points"
+            for e in part.exercises
+        ]
+    return "\n".join(lines)
+
+
+def score_table(results: Sequence[Result]) -> str:
+    """A line an exercise and the sum; then the first failing case, if there is one."""
+    rows = [f"{'exercise':<22} {'state':<8} {'tests':>7} {'points':>7}"]
+    for r in results:
+        tests = f"{r.passed}/{len(r.records)}"
+        points = f"{r.points}/{r.exercise.points}"
+        waits = f"   waits for {', '.join(r.waits_for)}" if r.state == "waits" else ""
+        rows += [f"{r.exercise.tag:<22} {r.state:<8} {tests:>7} {points:>7}{waits}"]
+    passed = sum(r.passed for r in results)
+    sums = f"{passed}/{sum(len(r.records) for r in results)}"
+    points = f"{sum(r.points for r in results)}/{sum(r.exercise.points for r in results)}"
+    rows += [f"{'':<22} {'':<8} {sums:>7} {points:>7}"]
+    failing = next((r for r in results if r.first_failure()), None)
+    if failing is not None:
+        rows += ["", *failing_case(failing.first_failure() or {})]
+        rows += ["", f"a hint: python -m apps.course hint {failing.exercise.tag}"]
+    return "\n".join(rows)
+
+
+def failing_case(record: Record) -> list[str]:
+    """One failing test, small."""
+    lines = [f"first failing case: {record['test']}"]
+    if record.get("case"):
+        return lines + [f"  {line}" for line in record["case"]]
+    error = record.get("error", "").strip().split("\n")
+    lines += [f"  {line}" for line in error[:6]]
+    if record.get("place"):
+        lines += [f"  at {record['place']}"]
+    name = error[0].partition(":")[0]
+    if name in TEXTS_OF_ERRORS:
+        lines += [f"  likely cause  {TEXTS_OF_ERRORS[name]}"]
+    return lines

@@ -1,0 +1,139 @@
+"""What a learner has done: opened hints, outcomes of checks, solutions taken. Kept in ``.course``.
+
+The whole tree keeps nothing: there everything is solved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from .blocks import Block, blocks_in, is_open
+from .checking import Result
+from .edition import STATE, is_student_tree, solutions_of
+from .registry import Exercise, Part, exercises, parts
+
+FILE = "progress.json"
+MARKS = {
+    "own": "✓",
+    "given": "·",
+    "solved": "s",
+    "changed": "?",
+    "fails": "✗",
+    "waits": "…",
+    "open": " ",
+}
+WORDS = {
+    "own": "passes",
+    "given": "solved from the start",
+    "solved": "by solve",
+    "changed": "not checked since the last edit",
+    "fails": "fails",
+    "waits": "waits for an earlier one",
+    "open": "open",
+}
+"""The states of an exercise, each with the mark that ``progress`` draws and what it says."""
+
+
+@dataclass
+class Entry:
+    """What is remembered of one exercise; ``text`` is a digest of its blocks when checked."""
+
+    state: str = ""
+    passed: int = 0
+    total: int = 0
+    hints: int = 0
+    text: str = ""
+
+
+def load(root: Path) -> dict[str, Entry]:
+    """Tag -> entry; empty where nothing was done yet."""
+    path = root / STATE / FILE
+    if not path.is_file():
+        return {}
+    return {tag: Entry(**row) for tag, row in json.loads(path.read_text("utf-8")).items()}
+
+
+def save(root: Path, entries: dict[str, Entry]) -> None:
+    """Writes the entries; nothing in a tree that is no student edition."""
+    if is_student_tree(root):
+        rows = {tag: asdict(entry) for tag, entry in entries.items()}
+        (root / STATE / FILE).write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
+
+
+def remember(root: Path, results: Iterable[Result]) -> None:
+    """Notes the outcomes of a check."""
+    entries, blocks = load(root), blocks_in(root)
+    for result in results:
+        entry = entries.setdefault(result.exercise.tag, Entry())
+        entry.state, entry.passed, entry.total = result.state, result.passed, len(result.records)
+        entry.text = _digest(blocks.get(result.exercise.tag, []))
+    save(root, entries)
+
+
+def open_hint(root: Path, exercise: Exercise) -> int:
+    """Opens the next hint; how many are open now."""
+    entries = load(root)
+    entry = entries.setdefault(exercise.tag, Entry())
+    entry.hints = min(entry.hints + 1, len(exercise.hints))
+    save(root, entries)
+    return entry.hints
+
+
+def states(root: Path) -> dict[str, str]:
+    """Tag -> its state: a key of ``MARKS``."""
+    entries, blocks, solutions = load(root), blocks_in(root), solutions_of(root)
+    return {
+        tag: _state(blocks.get(tag, []), entries.get(tag, Entry()), solutions.get(tag))
+        for tag in exercises()
+    }
+
+
+def _state(blocks: list[Block], entry: Entry, solution: list[str] | None) -> str:
+    if solution is None:
+        return "given"
+    if any(map(is_open, blocks)):
+        return "open"
+    if [block.text for block in blocks] == solution:
+        return "solved"
+    if entry.text != _digest(blocks):
+        return "changed"
+    return {"passes": "own", "": "changed"}.get(entry.state, entry.state)
+
+
+def _digest(blocks: list[Block]) -> str:
+    return hashlib.sha256("\0".join(block.text for block in blocks).encode()).hexdigest()[:16]
+
+
+def drawn(root: Path) -> str:
+    """The course as a picture in text: a line a part, a mark an exercise, what comes next."""
+    found = states(root)
+    lines = [_part_line(part, found) for part in parts() if part.exercises]
+    used = {state for state in found.values() if state != "open"}
+    lines += ["", "   ".join(f"{MARKS[s]} {WORDS[s]}" for s in WORDS if s in used)]
+    coming = next((tag for tag, state in found.items() if state not in DONE), None)
+    if coming is None:
+        lines += ["", "Everything is done. Next: docs/backend.md, a backend of your own."]
+    else:
+        exercise = exercises()[coming]
+        lines += ["", f"next: {coming}, {exercise.title} (about {exercise.minutes} minutes)"]
+        lines += [f"      python -m apps.course show {coming}"]
+    return "\n".join(lines)
+
+
+DONE = {"own", "given", "solved"}
+
+
+def _part_line(part: Part, found: dict[str, str]) -> str:
+    own = [found[exercise.tag] for exercise in part.exercises]
+    points = sum(e.points for e, state in zip(part.exercises, own, strict=True) if state == "own")
+    most = sum(exercise.points for exercise in part.exercises)
+    marks = "".join(f"[{MARKS[state]}]" for state in own)
+    done = sum(state in DONE for state in own)
+    return (
+        f"part {part.number}  {part.title:<44} {done:>2} of {len(own):>2}  "
+        f"{points:>3}/{most:<3} points  {marks}"
+    )

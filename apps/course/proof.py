@@ -1,0 +1,172 @@
+"""The maintainers' proof (``make test-course``): blocks, registry and tests say the same; with a
+block empty its own tests all meet it; with its solution and those of its prerequisites, and
+nothing else, they pass. So no test meets a block that its exercise does not build on.
+
+Works on a copy of the tree, whose blocks it empties and fills; the tree itself is only read.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import tempfile
+import time
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from pathlib import Path
+
+from .blocks import blocks_in, fill
+from .building import build
+from .checking import Record, run_exercises
+from .edition import empty_blocks, put_back, solutions_of, write_edition
+from .registry import Exercise, exercises, needed, part_of
+
+TESTS = "tests/exercises"
+Problems = list[str]
+
+
+def marked_tests(root: Path) -> dict[str, set[str]]:
+    """Tag -> the node ids of the tests marked ``@pytest.mark.exercise(tag)``."""
+    found: dict[str, set[str]] = {}
+    for path in sorted((root / TESTS).glob("test_*.py")):
+        tree = ast.parse(path.read_text("utf-8"))
+        for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
+            for call in function.decorator_list:
+                if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.exercise":
+                    tag = ast.literal_eval(call.args[0])
+                    found.setdefault(tag, set()).add(
+                        f"{path.relative_to(root).as_posix()}::{function.name}"
+                    )
+    return found
+
+
+def sets_differ(root: Path) -> Problems:
+    """Where the tags and tests of sources, registry and tests are not the same."""
+    known, marked = exercises(), marked_tests(root)
+    sides = {"sources": set(blocks_in(root)), "registry": set(known), "tests": set(marked)}
+    every = set().union(*sides.values())
+    problems = [
+        f"{name}: no {sorted(every - side)}" for name, side in sides.items() if every - side
+    ]
+    for tag in set(known) & set(marked):
+        if set(known[tag].tests) != marked[tag]:
+            differ = sorted(set(known[tag].tests) ^ marked[tag])
+            problems.append(f"{tag}: registry and tests differ in {differ}")
+    return problems
+
+
+def prove(root: Path, chosen: Sequence[Exercise]) -> int:
+    """Prints each problem found, and at the end how many; the exit status."""
+    problems = sets_differ(root)
+    begun = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        work = Workbench(root, Path(folder))
+        steps: list[tuple[str, Callable[[], Problems]]] = [
+            ("an edition made twice is the same, and solved is the source", work.same_again)
+        ]
+        for number, level in enumerate(levels(chosen)):
+            name = f"exercises empty, with {number} before them"
+            steps.append((f"{len(level)} {name}", partial(work.empty_together, level)))
+        for exercise in chosen:
+            steps.append((f"{exercise.tag} solved next", partial(work.solved_next, exercise)))
+        steps.append(("everything is empty", work.all_empty))
+        for name, step in steps:
+            found = step()
+            print(
+                f"{time.perf_counter() - begun:6.0f} s  {name}: {'no' if found else 'yes'}",
+                flush=True,
+            )
+            problems += found
+    for problem in problems:
+        print(problem)
+    print(f"{len(problems)} problems")
+    return 1 if problems else 0
+
+
+def levels(chosen: Sequence[Exercise]) -> list[list[Exercise]]:
+    """The exercises by the length of the longest chain before them: none builds on its like."""
+    depth: dict[str, int] = {}
+    for tag, exercise in exercises().items():
+        depth[tag] = 1 + max((depth[each] for each in exercise.prerequisites), default=-1)
+    found: dict[int, list[Exercise]] = {}
+    for exercise in chosen:
+        found.setdefault(depth[exercise.tag], []).append(exercise)
+    return [found[each] for each in sorted(found)]
+
+
+class Workbench:
+    """A student edition in ``folder`` whose blocks are set as each step needs them."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self.root, self.folder, self.tree = root, folder, folder / "tree"
+        write_edition(root, self.tree, set(exercises()))
+        self.solutions = solutions_of(self.tree)
+        self._clock = time.time()
+
+    def set_open(self, tags: Collection[str]) -> None:
+        """Empties the blocks of ``tags`` and fills all others."""
+        fill(self.tree, {tag: texts for tag, texts in self.solutions.items() if tag not in tags})
+        found = blocks_in(self.tree)
+        empty_blocks(self.tree, {tag: found[tag] for tag in tags})
+        # Bytecode is judged by whole seconds and sizes: each state has a second of its own.
+        self._clock += 2
+        for path in {block.path for blocks in found.values() for block in blocks}:
+            os.utime(self.tree / path, (self._clock, self._clock))
+
+    def run(self, chosen: Sequence[Exercise]) -> list[Record]:
+        """The outcomes of these exercises' tests; what has to be built is built before."""
+        if any(part_of(exercise).builds for exercise in chosen):
+            problem = build(self.tree)
+            if problem:
+                raise RuntimeError(f"the student tree does not build: {problem}")
+        return run_exercises(self.tree, chosen)
+
+    def empty_together(self, level: Sequence[Exercise]) -> Problems:
+        """With exercises open, none of which builds on another, their tests meet their blocks."""
+        self.set_open({exercise.tag for exercise in level})
+        owner = {test: exercise.tag for exercise in level for test in exercise.tests}
+        problems = []
+        for record in self.run(level):
+            tag = owner[record["test"].partition("[")[0]]
+            if record.get("open") != tag:
+                got = record.get("error") or "a pass"
+                problems.append(f"{tag} empty: {record['test']} should meet it, got {got}")
+        return problems
+
+    def solved_next(self, exercise: Exercise) -> Problems:
+        """With all open but the exercise and what it needs, its tests pass."""
+        self.set_open(set(exercises()) - needed(exercise.tag) - {exercise.tag})
+        return [
+            f"{exercise.tag} with its prerequisites: {record['test']}: {record.get('error')}"
+            for record in self.run([exercise])
+            if record["outcome"] != "passed"
+        ]
+
+    def all_empty(self) -> Problems:
+        """With everything open every test says so, and names an exercise that is open."""
+        self.set_open(set(exercises()))
+        return [
+            f"all empty: {record['test']} should say what is open, got {record.get('error')}"
+            for record in self.run(list(exercises().values()))
+            if not record.get("open")
+        ]
+
+    def same_again(self) -> Problems:
+        """Two editions are equal; with all solutions put back one equals its source."""
+        again = self.folder / "again"
+        write_edition(self.root, again, set(exercises()))
+        problems = _differences(self.tree, again, "regenerated")
+        put_back(again, list(exercises()))
+        return problems + _differences(self.root, again, "solved")
+
+
+def _differences(one: Path, other: Path, what: str) -> Problems:
+    """Files of ``other`` that ``one`` lacks or has otherwise."""
+    problems = []
+    for path in sorted(path for path in other.rglob("*") if path.is_file()):
+        name = path.relative_to(other)
+        if name.parts[0] == ".course" and not (one / name).is_file():
+            continue
+        if not (one / name).is_file() or (one / name).read_bytes() != path.read_bytes():
+            problems.append(f"{what}: {name} differs")
+    return problems

@@ -1,0 +1,142 @@
+"""The exercises of the course: what ``parts/*.toml`` say, one file a part, and their order.
+
+Nothing here looks at sources or runs tests; ``python -m apps.course prove`` holds the registry
+against both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+try:
+    import tomllib
+except ImportError:  # Python 3.10
+    try:
+        import tomli as tomllib  # type: ignore[no-redef]
+    except ImportError:
+        tomllib = None  # type: ignore[assignment]
+
+FOLDER = Path(__file__).resolve().parent / "parts"
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise, as its table in the part's file has it.
+
+    minutes: how long it takes. prerequisites: tags whose code its solution or its tests call.
+    contract: what the block must do. hints: from a nudge to nearly the answer. tests: pytest node
+    ids. explanation: why the answer is what it is. rate: the performance it is measured by, if any.
+    """
+
+    tag: str
+    part: int
+    title: str
+    minutes: int
+    points: int
+    contract: str
+    hints: tuple[str, ...]
+    tests: tuple[str, ...]
+    explanation: str
+    prerequisites: tuple[str, ...] = ()
+    rate: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the course. backend: the NEEDLE_BACKEND its tests run with ("np": no compiler)."""
+
+    number: int
+    title: str
+    backend: str
+    builds: bool
+    exercises: tuple[Exercise, ...]
+
+
+class RegistryError(ValueError):
+    """A file of ``parts/`` is not what it should be."""
+
+
+def read_part(path: Path) -> Part:
+    """The part described by one file; RegistryError names the file and what is wrong."""
+    if tomllib is None:
+        raise ImportError("the course needs tomli on Python 3.10; pip install 'needle[train]'")
+    table = tomllib.loads(path.read_text("utf-8"))
+    number = table["part"]
+    try:
+        exercises = tuple(_exercise(number, tag, row) for tag, row in table["exercise"].items())
+    except (KeyError, TypeError) as error:
+        raise RegistryError(f"{path.name}: {error}; correct the table") from error
+    builds = bool(table.get("builds", False))
+    return Part(number, table["title"], table.get("backend", "np"), builds, exercises)
+
+
+def _exercise(part: int, tag: str, row: dict[str, Any]) -> Exercise:
+    known = {field.name for field in fields(Exercise)} - {"tag", "part"}
+    unknown = set(row) - known
+    if unknown:
+        raise KeyError(f"{tag}: unknown {sorted(unknown)}")
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+    texts = {k: v.strip() for k, v in values.items() if isinstance(v, str)}
+    return Exercise(tag=tag, part=part, **{**values, **texts})
+
+
+@cache
+def parts() -> tuple[Part, ...]:
+    """All parts in order."""
+    read = (read_part(path) for path in sorted(FOLDER.glob("*.toml")))
+    return tuple(sorted(read, key=lambda part: part.number))
+
+
+@cache
+def exercises() -> dict[str, Exercise]:
+    """Tag -> exercise, in the order of the course; RegistryError if a tag or an order is wrong."""
+    found: dict[str, Exercise] = {}
+    for part in parts():
+        for exercise in part.exercises:
+            late = [tag for tag in exercise.prerequisites if tag not in found]
+            if exercise.tag in found or late:
+                raise RegistryError(f"{exercise.tag}: given twice, or needs later {late}")
+            found[exercise.tag] = exercise
+    return found
+
+
+def part_of(exercise: Exercise) -> Part:
+    """The part that an exercise belongs to."""
+    return next(part for part in parts() if part.number == exercise.part)
+
+
+def needed(tag: str) -> set[str]:
+    """All tags that ``tag`` builds on, directly or through others."""
+    direct = exercises()[tag].prerequisites
+    return set(direct).union(*(needed(each) for each in direct))
+
+
+def select(words: list[str]) -> list[Exercise]:
+    """Exercises by tags, part numbers, ranges of them ("1-3") or "all", in course order.
+
+    RegistryError for what is none of these; the message names the tags that are near.
+    """
+    chosen: set[str] = set()
+    for word in words:
+        chosen |= _tags(word)
+    return [exercise for tag, exercise in exercises().items() if tag in chosen]
+
+
+def _tags(word: str) -> set[str]:
+    if word == "all":
+        return set(exercises())
+    if word in exercises():
+        return {word}
+    low, _, high = word.partition("-")
+    if low.isdigit() and (not high or high.isdigit()):
+        numbers = range(int(low), int(high or low) + 1)
+        found = {tag for tag, exercise in exercises().items() if exercise.part in numbers}
+        if found:
+            return found
+    near = [tag for tag in exercises() if word[:4] in tag] or list(exercises())
+    raise RegistryError(
+        f"{word}: no exercise, and no part with exercises; there are: {', '.join(near)}"
+    )

@@ -1,0 +1,116 @@
+"""The course's tool: blocks, registry and tests agree, and an exercise goes from empty to solved.
+
+The whole proof, each exercise emptied and solved, is ``make test-course``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from apps.course import __main__ as course
+from apps.course import blocks, pages, progress, proof, registry
+from apps.course.checking import check
+from apps.course.compare import WrongAnswer, expect
+from apps.course.edition import EditionError, put_back, write_edition
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = """def f():
+    ### BEGIN YOUR SOLUTION [record]
+    return 1
+    ### END YOUR SOLUTION
+"""
+CPP = """void f() {
+  /// BEGIN SOLUTION [gemm-vectors]
+  g();
+  /// END SOLUTION
+}
+"""
+
+
+def test_tags_are_the_same_in_sources_registry_and_tests() -> None:
+    assert proof.sets_differ(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "empty"),
+    [
+        ("a.py", PYTHON, '    raise NotImplementedError("record: title")'),
+        ("a.cc", CPP, '  ::needle::not_implemented("gemm-vectors: title");'),
+    ],
+)
+def test_a_block_is_emptied_and_filled(path: str, text: str, empty: str) -> None:
+    (block,) = blocks.blocks_of(path, text)
+    assert not blocks.is_open(block)
+    emptied = blocks.replaced(text, [block], {block.first: blocks.emptied(block, "title")})
+    (opened,) = blocks.blocks_of(path, emptied)
+    assert opened.text == empty and blocks.is_open(opened)
+    assert blocks.replaced(emptied, [opened], {opened.first: block.text}) == text
+
+
+def test_markers_that_do_not_pair_are_told_with_their_line() -> None:
+    for wrong in (
+        PYTHON.replace("    ### END YOUR SOLUTION\n", ""),
+        PYTHON + PYTHON.split("\n")[3],
+    ):
+        with pytest.raises(blocks.MarkerError, match=r"a\.py:\d: .*put it back"):
+            blocks.blocks_of("a.py", wrong)
+
+
+def test_an_exercise_from_empty_to_solved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """hooks: nothing else is in the way. A wrong answer first, then the solution."""
+    tree = tmp_path / "tree"
+    part = registry.select(["1"])
+    write_edition(ROOT, tree, {exercise.tag for exercise in part})
+    with pytest.raises(EditionError, match="not empty"):
+        write_edition(ROOT, tree, set())
+    monkeypatch.setattr(course, "ROOT", tree)
+    graph = tree / "python/needle/graph.py"
+    title = registry.exercises()["hooks"].title
+    empty = f'raise NotImplementedError("hooks: {title}")'
+    assert graph.read_text().count(empty) == 1
+    assert course.main(["hint", "hooks"]) == 0
+    assert "hint 1 of 1" in capsys.readouterr().out
+    graph.write_text(graph.read_text().replace(empty, "return grad"))
+    exercises = registry.select(["hooks", "record"])
+    record, hooks = results = check(tree, exercises)
+    assert (record.state, record.points, hooks.state) == ("open", 0, "fails")
+    assert "got  2." in pages.score_table(results)
+    (kept,) = put_back(tree, ["hooks"])
+    assert "return grad" in kept.read_text()
+    assert course.main(["check", "hooks"]) == 0
+    assert "solved" in capsys.readouterr().out
+    assert progress.states(tree)["hooks"] == "solved"
+    assert "next: record" in progress.drawn(tree)
+    put_back(tree, [exercise.tag for exercise in part])
+    assert graph.read_bytes() == (ROOT / "python/needle/graph.py").read_bytes()
+
+
+def test_a_wrong_answer_says_its_likely_cause() -> None:
+    right = np.array([[1.0, 2.0], [3.0, 5.0]])
+    for got, cause in (
+        (None, "return is missing"),
+        (right.T, "transpose"),
+        (-right, "sign"),
+        (right * 3, "times a constant"),
+        (right.reshape(4), "another shape"),
+        (right * np.nan, "NaN"),
+        (right.sum(0), "fewer elements"),
+        (right + right.T, "both halves"),
+    ):
+        with pytest.raises(WrongAnswer) as caught:
+            expect("f(x)", got, right, mistakes={"both halves were added": right + right.T})
+        assert cause in caught.value.case.cause
+    expect("f(x)", right + 1e-9, right)
+
+
+def test_what_cannot_be_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert course.main(["show", "recrd"]) == 2
+    assert "record" in capsys.readouterr().err
+    assert course.main(["solve", "record"]) == 2
+    assert "no student edition" in capsys.readouterr().err
+    assert course.main(["list"]) == 0

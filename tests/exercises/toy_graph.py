@@ -1,0 +1,89 @@
+"""Graphs for the exercises on autograd: of floats, which need no op; of Tensors, with ops of their
+own, so that nothing of needle.ops but + has to work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from needle import Tensor, init
+from needle.autograd import TensorOp
+from needle.graph import Op
+
+DEVICE = init.default_device()
+
+
+class Node:
+    """A node whose value, and whose gradient, is a float."""
+
+    def __init__(self, name: str, value: float = 0.0, requires_grad: bool = True) -> None:
+        self.name, self.value, self.requires_grad = name, value, requires_grad
+        self.op: Any = None
+        self.inputs: tuple[Node, ...] = ()
+        self.hooks: Any = None
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class NodeOp(Op):
+    """An op on nodes: ``OP("name", a, b)`` makes the result's node."""
+
+    def __call__(self, name: str, *inputs: Node) -> Node:
+        node = Node(name, self.compute(*[each.value for each in inputs]))
+        node.op, node.inputs = self, inputs
+        return node
+
+
+class Times(NodeOp):
+    def compute(self, a: float, b: float) -> float:
+        return a * b
+
+    def gradient(self, out_grad: float, node: Node) -> tuple[float, float]:
+        a, b = node.inputs
+        return out_grad * b.value, out_grad * a.value
+
+
+class Plus(NodeOp):
+    def compute(self, a: float, b: float) -> float:
+        return a + b
+
+    def gradient(self, out_grad: float, node: Node) -> list[float]:
+        return [out_grad, out_grad]
+
+
+class Choose(NodeOp):
+    """The first of two; the second has no gradient."""
+
+    def compute(self, a: float, b: float) -> float:
+        return a
+
+    def gradient(self, out_grad: float, node: Node) -> tuple[float, None]:
+        return out_grad, None
+
+
+class Product(TensorOp):
+    """a * b for Tensors of one shape, its gradient made of itself."""
+
+    def compute(self, a: Any, b: Any) -> Any:
+        return a * b
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = node.inputs
+        return Product()(out_grad, b), Product()(out_grad, a)
+
+
+class IsPositive(TensorOp):
+    """1 where a > 0: flat everywhere."""
+
+    differentiable = False
+
+    def compute(self, a: Any) -> Any:
+        return (a > 0) * 1.0
+
+
+def tensor(values: Any, requires_grad: bool = True) -> Tensor:
+    """float64, where needle.init puts its tensors."""
+    host = np.array(values, dtype="float64")
+    return Tensor(host, device=DEVICE, dtype="float64", requires_grad=requires_grad)
