@@ -79,14 +79,17 @@ class Tape:
 
     def behind(self, position: int) -> set[int]:
         """The positions that the value at ``position`` depends on, and its own."""
+        ### BEGIN YOUR SOLUTION [replay]
         found, first = {position}, len(self.leaves)
         for place in range(position, first - 1, -1):
             if place in found:
                 found.update(self.rows[place - first][1])
         return found
+        ### END YOUR SOLUTION
 
     def run(self, leaves: Sequence[Any], position: int) -> list[Any]:
         """Values by position, as far as ``position`` needs them, computed again from ``leaves``."""
+        ### BEGIN YOUR SOLUTION [replay]
         needed = self.behind(position)
         self.leaves.check_unchanged(needed)
         values: list[Any] = [*leaves, *[None] * len(self.rows)]
@@ -96,6 +99,7 @@ class Tape:
                     values[place] = op(*[values[i] for i in sources])  # type: ignore[operator]
                     values[place].hooks = hooks
         return values
+        ### END YOUR SOLUTION
 
 
 class _Replayed(Op):

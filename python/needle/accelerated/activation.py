@@ -9,8 +9,10 @@ from .registry import Array, accelerated, empty_dense
 @accelerated(floating=False)
 def relu_grad(grad: Array, y: Array) -> Array:
     """grad where y > 0, else 0; y is relu's result (or its input: the sign is the same)."""
+    ### BEGIN YOUR SOLUTION [relu-grad]
     xp = grad.__array_namespace__()
     return xp.where(y > 0, grad, xp.zeros_like(grad))
+    ### END YOUR SOLUTION
 
 
 @relu_grad.kernel

@@ -65,11 +65,13 @@ class EWiseMul(TensorOp):
         return a * b
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
+        ### BEGIN YOUR SOLUTION [multiply-grad]
         a, b = node.inputs
         return (
             unbroadcast(out_grad * b, a) if a.requires_grad else None,
             unbroadcast(out_grad * a, b) if b.requires_grad else None,
         )
+        ### END YOUR SOLUTION
 
 
 @op(EWiseMul)
@@ -122,12 +124,14 @@ class EWiseDiv(TensorOp):
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
         """d/da = 1/b, d/db = -(a/b)/b."""
+        ### BEGIN YOUR SOLUTION [divide-grad]
         a, b = node.inputs
         over_b = out_grad / b
         return (
             unbroadcast(over_b, a) if a.requires_grad else None,
             unbroadcast(negate(over_b * node), b) if b.requires_grad else None,
         )
+        ### END YOUR SOLUTION
 
 
 @op(EWiseDiv)
@@ -164,6 +168,7 @@ class EWisePow(TensorOp):
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
         """d/da = b a**(b-1), d/db = a**b log a (0 where a is 0, the limit for positive b)."""
+        ### BEGIN YOUR SOLUTION [power-grad]
         a, b = node.inputs
         by_a = by_b = None
         if a.requires_grad:
@@ -171,6 +176,7 @@ class EWisePow(TensorOp):
         if b.requires_grad:
             by_b = unbroadcast(out_grad * node * _log_or_zero(a), b)
         return by_a, by_b
+        ### END YOUR SOLUTION
 
 
 def _log_or_zero(a: Tensor) -> Tensor:
@@ -201,10 +207,12 @@ class PowerScalar(TensorOp):
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         """d/da = scalar a**(scalar-1)."""
+        ### BEGIN YOUR SOLUTION [power-grad]
         if self.scalar == 0:  # also at a = 0, where a**-1 is infinite
             return out_grad * 0
         (a,) = node.inputs
         return out_grad * (power_scalar(a, self.scalar - 1) * self.scalar)
+        ### END YOUR SOLUTION
 
 
 @op(PowerScalar)

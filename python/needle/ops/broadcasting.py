@@ -26,6 +26,7 @@ def check_broadcast(op: str, *arrays: Any) -> None:
 
 def unbroadcast(grad: Tensor, like: Tensor) -> Tensor:
     """``grad`` summed over the axes along which ``like`` was repeated, in ``like``'s dtype."""
+    ### BEGIN YOUR SOLUTION [unbroadcast]
     shape = like.shape
     if grad.shape == shape and grad.dtype is like.dtype:
         return grad
@@ -43,6 +44,7 @@ def unbroadcast(grad: Tensor, like: Tensor) -> Tensor:
     if grad.dtype != like.dtype and like.dtype.kind == "f":
         grad = grad.astype(like.dtype)
     return grad
+    ### END YOUR SOLUTION
 
 
 def as_number(op: str, scalar: Any) -> Number:

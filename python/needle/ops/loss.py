@@ -39,8 +39,10 @@ class Softmax(TensorOp):
         return accelerated.softmax(a, normalize_axis("softmax", self.axis, a.ndim))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        ### BEGIN YOUR SOLUTION [softmax-grad]
         weighted = out_grad * node
         return weighted - node * summation(weighted, axes=self.axis, keepdims=True)
+        ### END YOUR SOLUTION
 
 
 @op(Softmax)
@@ -60,7 +62,9 @@ class LogSoftmax(TensorOp):
         return accelerated.log_softmax(a, normalize_axis("logsoftmax", self.axis, a.ndim))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        ### BEGIN YOUR SOLUTION [softmax-grad]
         return out_grad - exp(node) * summation(out_grad, axes=self.axis, keepdims=True)
+        ### END YOUR SOLUTION
 
 
 @op(LogSoftmax)
@@ -86,10 +90,12 @@ class LogSumExp(TensorOp):
         return accelerated.logsumexp(a, axes, self.keepdims)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        ### BEGIN YOUR SOLUTION [logsumexp]
         a = node.inputs[0]
         shape = tuple(a.shape)
         kept = reduced_shape(shape, normalize_axes("logsumexp", self.axes, len(shape)), True)
         return reshape(out_grad, kept) * exp(a - reshape(node, kept))
+        ### END YOUR SOLUTION
 
 
 @op(LogSumExp)

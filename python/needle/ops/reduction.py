@@ -22,7 +22,9 @@ Axes = int | Sequence[int] | None
 
 def _expanded(v: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
     """A result of reducing ``axes``, repeated to the ``shape`` from before."""
+    ### BEGIN YOUR SOLUTION [sum-grad]
     return broadcast_to(reshape(v, reduced_shape(shape, axes, True)), shape)
+    ### END YOUR SOLUTION
 
 
 class _Reduction(TensorOp):
@@ -43,8 +45,10 @@ class Summation(_Reduction):
         return xp.sum(a, axis=axes, keepdims=self.keepdims, dtype=_sum_dtype(a.dtype))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        ### BEGIN YOUR SOLUTION [sum-grad]
         shape = node.inputs[0].shape
         return _expanded(out_grad, shape, normalize_axes(self.name, self.axes, len(shape)))
+        ### END YOUR SOLUTION
 
 
 def _sum_dtype(dtype: Any) -> Any:
@@ -71,6 +75,7 @@ class _Extremum(_Reduction):
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         """To the elements that equal the extremum, in equal shares."""
+        ### BEGIN YOUR SOLUTION [max-grad]
         a = node.inputs[0]
         axes = normalize_axes(self.name, self.axes, len(a.shape))
         kept = reduced_shape(a.shape, axes, True)
@@ -78,6 +83,7 @@ class _Extremum(_Reduction):
         best = xp.astype(data == xp.reshape(node.realize_cached_data(), kept), out_grad.dtype)
         share = best / xp.sum(best, axis=axes, keepdims=True)
         return _expanded(out_grad, a.shape, axes) * Tensor.make_const(share)
+        ### END YOUR SOLUTION
 
 
 class Max(_Extremum):

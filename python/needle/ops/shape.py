@@ -107,8 +107,10 @@ class Permute(TensorOp):
         return xp.permute_dims(a, _permutation(self.axes, len(a.shape)))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        ### BEGIN YOUR SOLUTION [permute-grad]
         axes = _permutation(self.axes, len(out_grad.shape))
         return permute(out_grad, sorted(range(len(axes)), key=axes.__getitem__))
+        ### END YOUR SOLUTION
 
 
 def _permutation(axes: Shape, ndim: int) -> Shape:
@@ -194,11 +196,13 @@ class Dilate(TensorOp):
         self.axes, self.dilation = axes, dilation
 
     def compute(self, a: Array) -> Array:
+        ### BEGIN YOUR SOLUTION [dilate]
         index = _spread(self.axes, self.dilation, len(a.shape))
         shape = tuple(size * part.step for size, part in zip(a.shape, index, strict=True))
         out = xp.zeros(shape, dtype=a.dtype, device=a.device)
         out[index] = a
         return out
+        ### END YOUR SOLUTION
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         return undilate(out_grad, self.axes, self.dilation)
@@ -258,8 +262,10 @@ class Stack(TensorOp):
         return xp.stack(list(arrays), axis=axis)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> TensorTuple | tuple[Tensor, ...]:
+        ### BEGIN YOUR SOLUTION [stack-grad]
         parts = split(out_grad, self.axis)
         return parts if isinstance(node.inputs[0], TensorTuple) else tuple(parts)
+        ### END YOUR SOLUTION
 
 
 @op(Stack)
@@ -275,9 +281,11 @@ class Split(TensorTupleOp):
         self.axis = axis
 
     def compute(self, a: Array) -> tuple[Array, ...]:
+        ### BEGIN YOUR SOLUTION [stack-grad]
         axis = normalize_axis("split", self.axis, len(a.shape))
         before = (slice(None),) * axis
         return tuple(a[before + (i,)] for i in range(a.shape[axis]))
+        ### END YOUR SOLUTION
 
     def gradient(self, out_grad: TensorTuple, node: Tensor) -> Tensor:
         return stack(tuple(out_grad), self.axis)
