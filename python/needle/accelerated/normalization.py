@@ -20,23 +20,28 @@ Four = tuple[Array, Array, Array, Array]
 
 def _moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
     """Mean and biased variance over ``axes``, kept as axes of size 1; two passes."""
+    ### BEGIN YOUR SOLUTION [normalise]
     xp = x.__array_namespace__()
     mean = xp.mean(x, axis=axes, keepdims=True)
     centred = x - mean
     return mean, xp.mean(centred * centred, axis=axes, keepdims=True)
+    ### END YOUR SOLUTION
 
 
 def _normalised(x: Array, weight: Array, bias: Array, eps: float, axes: tuple[int, ...]) -> Triple:
     """(x - mean) / sqrt(var + eps) * weight + bias, mean and var over ``axes`` (kept as size 1)."""
+    ### BEGIN YOUR SOLUTION [normalise]
     xp = x.__array_namespace__()
     mean, var = _moments(x, axes)
     return (x - mean) / xp.sqrt(var + eps) * weight + bias, mean, var
+    ### END YOUR SOLUTION
 
 
 def _gradients(
     grad: Array, x: Array, weight: Array, mean: Array, var: Array, eps: float, axes: tuple[int, ...]
 ) -> Triple:
     """The gradients of ``_normalised`` for x, weight and bias; mean and var depend on x."""
+    ### BEGIN YOUR SOLUTION [normalise-grad]
     xp = x.__array_namespace__()
     deviation = xp.sqrt(var + eps)
     normalised = (x - mean) / deviation
@@ -46,6 +51,7 @@ def _gradients(
     x_grad = (g - along_mean - normalised * along_x) / deviation
     rows = _all_but_last(x)
     return x_grad, xp.sum(grad * normalised, axis=rows), xp.sum(grad, axis=rows)
+    ### END YOUR SOLUTION
 
 
 def _all_but_last(x: Array) -> tuple[int, ...]:

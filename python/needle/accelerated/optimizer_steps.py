@@ -33,6 +33,7 @@ def sgd_step(
     g = grad + weight_decay*p; v = momentum*v + (1-dampening)*g (v = g without velocities);
     new p = p - lr*(nesterov ? g + momentum*v : v).
     """
+    ### BEGIN YOUR SOLUTION [sgd]
     new = []
     for i, (param, grad) in enumerate(zip(params, grads, strict=True)):
         step = grad + param * weight_decay if weight_decay else grad
@@ -42,6 +43,7 @@ def sgd_step(
             step = step + velocity * momentum if nesterov else velocity
         new.append(param - step * lr)
     return new
+    ### END YOUR SOLUTION
 
 
 @sgd_step.kernel
@@ -83,6 +85,7 @@ def adam_step(
     u = m/(1-beta1**step), w = v/(1-beta2**step). Weight decay: g = grad + weight_decay*p, or
     ``decoupled`` (AdamW, Loshchilov & Hutter 2019): p *= 1 - lr*weight_decay first.
     """
+    ### BEGIN YOUR SOLUTION [adam]
     new = []
     for param, grad, first, second in zip(params, grads, firsts, seconds, strict=True):
         xp = param.__array_namespace__()
@@ -96,6 +99,7 @@ def adam_step(
         spread = xp.sqrt(second / (1.0 - beta2**step))
         new.append(param - lr * mean / (spread + eps))
     return new
+    ### END YOUR SOLUTION
 
 
 @adam_step.kernel

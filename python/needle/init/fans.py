@@ -50,10 +50,12 @@ def kaiming_uniform(
     **kwargs: Any,
 ) -> Tensor:
     """U(-a, a) with a = gain * sqrt(3 / fan_in), gain sqrt(2) for relu."""
+    ### BEGIN YOUR SOLUTION [kaiming]
     _check_fan("kaiming_uniform", "fan_in", fan_in)
     bound = _gain(nonlinearity) * math.sqrt(3.0 / fan_in)
     dims = (fan_in, fan_out) if shape is None else tuple(shape)
     return rand(*dims, low=-bound, high=bound, **kwargs)
+    ### END YOUR SOLUTION
 
 
 def kaiming_normal(
@@ -64,6 +66,8 @@ def kaiming_normal(
     **kwargs: Any,
 ) -> Tensor:
     """N(0, std) with std = gain / sqrt(fan_in), gain sqrt(2) for relu."""
+    ### BEGIN YOUR SOLUTION [kaiming]
     _check_fan("kaiming_normal", "fan_in", fan_in)
     dims = (fan_in, fan_out) if shape is None else tuple(shape)
     return randn(*dims, std=_gain(nonlinearity) / math.sqrt(fan_in), **kwargs)
+    ### END YOUR SOLUTION

@@ -186,6 +186,7 @@ def _join(prefix: str, name: str) -> str:
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """(dotted name, leaf) of an attribute: itself, or what its dict, list or tuple holds."""
+    ### BEGIN YOUR SOLUTION [module-walk]
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _leaves(f"{name}.{key}", item)
@@ -194,6 +195,7 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from _leaves(f"{name}.{i}", item)
     else:
         yield name, value
+    ### END YOUR SOLUTION
 
 
 def _modules(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple[str, Module]]:
@@ -207,6 +209,7 @@ def _modules(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple[str,
 
 def _tensors(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
     """(dotted name, tensor) of all Parameters and buffers in attribute order, each once."""
+    ### BEGIN YOUR SOLUTION [module-walk]
     if id(module) in seen:
         return
     seen.add(id(module))
@@ -217,6 +220,7 @@ def _tensors(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple[str,
             elif _is_state(module, path, leaf) and id(leaf) not in seen:
                 seen.add(id(leaf))
                 yield _join(prefix, path), leaf
+    ### END YOUR SOLUTION
 
 
 def _is_state(module: Module, path: str, leaf: Any) -> bool:

@@ -93,7 +93,9 @@ class CosineLR(Schedule):
         super().__init__(optimizer)
 
     def rate(self, step: int, base_lr: float) -> float:
+        ### BEGIN YOUR SOLUTION [schedules]
         return _cosine(base_lr, self.min_lr, min(step / self.total_steps, 1.0))
+        ### END YOUR SOLUTION
 
 
 class OneCycleLR(Schedule):
@@ -133,8 +135,10 @@ class WarmUp(Schedule):
         super().__init__(optimizer)
 
     def rate(self, step: int, base_lr: float) -> float:
+        ### BEGIN YOUR SOLUTION [schedules]
         share = min(step / self.total_steps, 1.0)
         return float(base_lr * (self.start_factor + (1.0 - self.start_factor) * share))
+        ### END YOUR SOLUTION
 
 
 class SequentialLR(Schedule):
@@ -171,4 +175,6 @@ def _check_positive(name: str, argument: str, value: int) -> None:
 
 def _cosine(start: float, end: float, share: float) -> float:
     """From start (share 0) to end (share 1) along half a cosine."""
+    ### BEGIN YOUR SOLUTION [schedules]
     return float(end + (start - end) * (1.0 + math.cos(math.pi * share)) / 2.0)
+    ### END YOUR SOLUTION
