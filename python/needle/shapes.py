@@ -31,16 +31,18 @@ def product(shape: Iterable[int]) -> int:
 
 @lru_cache(_CACHED)
 def compact_strides(shape: Shape) -> Strides:
-    """Row-major strides; an axis of size 0 counts as 1, as in NumPy.
+    """Row-major strides; an axis of size 0 counts as 1.
 
     >>> compact_strides((2, 3, 4))
     (12, 4, 1)
     """
+    ### BEGIN YOUR SOLUTION [compact-strides]
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
         step *= size or 1
     return tuple(reversed(strides))
+    ### END YOUR SOLUTION
 
 
 @lru_cache(_CACHED)
@@ -128,6 +130,7 @@ def broadcast_strides(op: str, shape: Shape, strides: Strides, target: Shape) ->
 
     Repeated axes get stride 0, and so do all of size 1 (NumPy's convention).
     """
+    ### BEGIN YOUR SOLUTION [broadcast-view]
     lead = len(target) - len(shape)
     if lead < 0 or any(s not in (1, t) for s, t in zip(shape, target[lead:], strict=True)):
         raise ShapeError(
@@ -137,6 +140,7 @@ def broadcast_strides(op: str, shape: Shape, strides: Strides, target: Shape) ->
     return (0,) * lead + tuple(
         0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True)
     )
+    ### END YOUR SOLUTION
 
 
 def normalize_axis(op: str, axis: Any, ndim: int) -> int:
@@ -181,10 +185,12 @@ def permuted(shape: Shape, strides: Strides, axes: Any) -> tuple[Shape, Strides]
 
 
 def _permuted(shape: Shape, strides: Strides, axes: Any) -> tuple[Shape, Strides]:
+    ### BEGIN YOUR SOLUTION [permute-view]
     order = distinct_axes("permute", axes, len(shape))
     if len(order) != len(shape):
         raise ShapeError(f"permute: every axis must be named, got {order} for {shape}")
     return tuple(shape[axis] for axis in order), tuple(strides[axis] for axis in order)
+    ### END YOUR SOLUTION
 
 
 _known_order = lru_cache(_CACHED)(_permuted)
@@ -229,6 +235,7 @@ def view_strides_for_reshape(shape: Shape, strides: Strides, new_shape: Shape) -
     Both shapes have the same number of elements. Runs of old axes are matched with runs of new
     ones of equal size; a run of old axes must be dense in itself.
     """
+    ### BEGIN YOUR SOLUTION [reshape-view]
     if shape == new_shape:
         return strides
     if product(shape) == 0 or is_row_major(shape, strides):
@@ -259,16 +266,19 @@ def view_strides_for_reshape(shape: Shape, strides: Strides, new_shape: Shape) -
         result.extend(reversed(run_strides))
     last = result[-1] if result else 1
     return tuple(result) + (last,) * (len(new_shape) - len(result))
+    ### END YOUR SOLUTION
 
 
 def is_row_major(shape: Shape, strides: Strides) -> bool:
     """Whether the elements lie one after another in row-major order (size-1 axes do not count)."""
+    ### BEGIN YOUR SOLUTION [row-major]
     step = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
         if size != 1 and stride != step:
             return False
         step *= size
     return True
+    ### END YOUR SOLUTION
 
 
 @lru_cache(_CACHED)
@@ -278,6 +288,7 @@ def dense_strides_like(shape: Shape, *strides: Strides) -> Strides:
     Every operand's strides belong to ``shape`` (0 on broadcast axes, which have no say). The
     first operand that orders two axes decides; where none does, row-major.
     """
+    ### BEGIN YOUR SOLUTION [keep-order]
     axes = [axis for axis in range(len(shape)) if shape[axis] != 1]
     if all(_in_order(axes, operand) for operand in strides):
         return compact_strides(shape)
@@ -295,6 +306,7 @@ def dense_strides_like(shape: Shape, *strides: Strides) -> Strides:
         result[axis] = step
         step *= shape[axis] or 1
     return tuple(result)
+    ### END YOUR SOLUTION
 
 
 def _in_order(axes: Sequence[int], strides: Strides) -> bool:

@@ -75,6 +75,7 @@ def basic_index(
     slicer: Callable[[slice, int], slice],
 ) -> tuple[Shape, Strides, int]:
     """The window that basic items select; ``slicer(part, axis)`` fills in a slice's bounds."""
+    ### BEGIN YOUR SOLUTION [slice-view]
     used = len(items)
     for item in items:
         if item is None or item is Ellipsis:
@@ -99,6 +100,7 @@ def basic_index(
             offset += strides[axis] * check_index(operator.index(item), axis, shape[axis])
         axis += 1
     return tuple(new_shape), tuple(new_strides), offset
+    ### END YOUR SOLUTION
 
 
 def check_index(index: int, axis: int, size: int) -> int:

@@ -1,0 +1,195 @@
+"""Part 4 of the course: shapes, strides and views, against NumPy's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from apps.course.compare import expect
+from needle import shapes
+from needle.errors import IndexingError, ShapeError
+from needle.ndarray.indexing import basic_index, process_slice
+
+Array = np.ndarray[Any, Any]
+
+
+def strides_of(a: Array) -> tuple[int, ...]:
+    """In elements."""
+    return tuple(stride // a.itemsize for stride in a.strides)
+
+
+@pytest.mark.exercise("compact-strides")
+@pytest.mark.parametrize("shape", [(2, 3, 4), (5,), (), (3, 1, 2), (4, 0, 3)])
+def test_row_major_strides(shape: tuple[int, ...]) -> None:
+    got = shapes.compact_strides.__wrapped__(shape)
+    counted = tuple(size or 1 for size in shape)
+    mistakes = {"the last axis is the one of step 1": strides_of(np.empty(counted, order="F"))}
+    expect(f"compact_strides({shape})", got, strides_of(np.empty(counted)), mistakes=mistakes)
+
+
+@pytest.mark.exercise("row-major")
+def test_which_layouts_are_row_major() -> None:
+    cases = {
+        ((2, 3), (3, 1)): True,
+        ((2, 3), (1, 2)): False,
+        ((2, 3), (4, 1)): False,
+        ((2, 1, 3), (3, 77, 1)): True,
+        ((1,), (5,)): True,
+        ((), ()): True,
+        ((2, 3), (0, 1)): False,
+        ((3,), (-1,)): False,
+    }
+    for (shape, strides), expected in cases.items():
+        expect(f"is_row_major({shape}, {strides})", shapes.is_row_major(shape, strides), expected)
+
+
+@pytest.mark.exercise("permute-view")
+def test_axes_in_another_order() -> None:
+    a = np.empty((2, 3, 4))
+    for axes in ((2, 0, 1), (0, 1, 2), (-1, 0, -2)):
+        want = a.transpose(axes)
+        mistakes = {
+            "axis i comes from axes[i], not the other way": (
+                a.transpose(np.argsort(np.array(axes) % 3)).shape,
+                strides_of(a.transpose(np.argsort(np.array(axes) % 3))),
+            )
+        }
+        expect(
+            f"(2, 3, 4) permuted by {axes}: shape and strides",
+            shapes._permuted((2, 3, 4), (12, 4, 1), axes),
+            (want.shape, strides_of(want)),
+            mistakes=mistakes,
+        )
+    for wrong in ((0, 1), (0, 0, 1), (0, 1, 3)):
+        with pytest.raises(ShapeError, match="permute"):
+            shapes._permuted((2, 3, 4), (12, 4, 1), wrong)
+
+
+@pytest.mark.exercise("broadcast-view")
+@pytest.mark.parametrize(
+    ("shape", "target"),
+    [((3, 1), (2, 3, 4)), ((4,), (3, 4)), ((), (2, 2)), ((3, 4), (3, 4)), ((1, 4), (1, 4))],
+)
+def test_repeated_axes_have_stride_0(shape: tuple[int, ...], target: tuple[int, ...]) -> None:
+    a = np.empty(shape)
+    got = shapes.broadcast_strides.__wrapped__("broadcast_to", shape, strides_of(a), target)
+    view = np.broadcast_to(a, target)
+    want = tuple(s if size > 1 else 0 for s, size in zip(strides_of(view), target))
+    expect(f"strides of {shape}, with strides {strides_of(a)}, seen as {target}", got, want)
+
+
+@pytest.mark.exercise("broadcast-view")
+def test_what_does_not_broadcast() -> None:
+    for shape, target in (((3,), (4,)), ((2, 3), (3,)), ((2,), (2, 3))):
+        with pytest.raises(ShapeError, match="broadcast_to: every axis"):
+            shapes.broadcast_strides.__wrapped__("broadcast_to", shape, (1,) * len(shape), target)
+
+
+def window(a: Array, items: tuple[Any, ...]) -> tuple[Any, Any, int]:
+    """What NumPy makes of an index: shape, strides, offset."""
+    view = a[items]
+    start = view.__array_interface__["data"][0] - a.__array_interface__["data"][0]
+    return view.shape, strides_of(view), start // a.itemsize
+
+
+@pytest.mark.exercise("slice-view")
+@pytest.mark.parametrize(
+    "items",
+    [
+        (slice(1, 3), slice(None), 2),
+        (slice(None, None, 2), -1),
+        (Ellipsis, slice(3, 0, -1)),
+        (1,),
+        (slice(None), None, slice(0, 2)),
+        (slice(-2, None), slice(None, None, -1)),
+        (),
+    ],
+    ids=str,
+)
+def test_windows_by_index(items: tuple[Any, ...]) -> None:
+    a = np.arange(4 * 3 * 5).reshape(4, 3, 5)
+    shape, strides, offset = basic_index(
+        a.shape, strides_of(a), 0, items, lambda part, axis: process_slice(part, a.shape[axis])
+    )
+    want = window(a, items)
+    given = {"shape": a.shape, "strides": strides_of(a), "index": items}
+    expect("the window's shape", shape, want[0], given=given)
+    expect("its offset", offset, want[2], given=given)
+    kept = [i for i, size in enumerate(shape) if size > 1]
+    expect(
+        "its strides, where sizes are above 1",
+        [strides[i] for i in kept],
+        [want[1][i] for i in kept],
+        given=given,
+    )
+
+
+@pytest.mark.exercise("slice-view")
+def test_offsets_add_up_and_bounds_are_checked() -> None:
+    def fill(part: slice, axis: int) -> slice:
+        return process_slice(part, 4)
+
+    got = basic_index((4, 4), (8, 2), 100, (slice(1, None), 3), fill)
+    expect("index [1:, 3] of a view with strides (8, 2) at offset 100", got, ((3,), (8,), 114))
+    empty = basic_index((4,), (1,), 7, (slice(4, None),), fill)
+    expect("an empty slice does not move the offset", empty, ((0,), (1,), 7))
+    with pytest.raises(IndexingError, match="index 4 is out of range for axis 1 with size 4"):
+        basic_index((4, 4), (4, 1), 0, (0, 4), fill)
+
+
+@pytest.mark.exercise("reshape-view")
+def test_reshape_is_a_view_where_it_can_be() -> None:
+    base = np.arange(48)
+    cases: list[tuple[Array, tuple[int, ...]]] = [
+        (base.reshape(6, 8), (2, 3, 8)),
+        (base.reshape(6, 8), (48,)),
+        (base.reshape(6, 8)[:, ::2], (2, 3, 4)),
+        (base.reshape(6, 8)[:, ::2], (3, 2, 2, 2)),
+        (base.reshape(6, 8)[:, ::2], (24,)),
+        (base.reshape(6, 8)[:, :4], (24,)),
+        (base.reshape(6, 8).T, (4, 2, 6)),
+        (base.reshape(6, 8).T, (48,)),
+        (base.reshape(2, 3, 8).transpose(2, 0, 1), (8, 6)),
+        (np.broadcast_to(base[:3], (4, 3)), (2, 2, 3)),
+        (np.broadcast_to(base[:3], (4, 3)), (12,)),
+        (base.reshape(6, 8)[::2], (3, 1, 2, 4, 1)),
+        (base[:0].reshape(0, 3), (3, 0)),
+    ]
+    for a, shape in cases:
+        got = shapes.view_strides_for_reshape.__wrapped__(a.shape, strides_of(a), shape)
+        want = a.reshape(shape)
+        given = {"shape": a.shape, "strides": strides_of(a), "new shape": shape}
+        possible = a.size == 0 or np.shares_memory(want, a)
+        expect("a view is possible", got is not None, possible, given=given)
+        if got is not None:
+            place = np.lib.stride_tricks.as_strided(a, shape, [s * a.itemsize for s in got])
+            expect("what the strides read", place, want, given={**given, "strides found": got})
+
+
+@pytest.mark.exercise("keep-order")
+def test_results_keep_the_order_of_axes_in_memory() -> None:
+    nhwc = np.empty((2, 5, 5, 3)).transpose(0, 3, 1, 2)  # seen as NCHW
+    want = strides_of(np.empty_like(nhwc))
+    dense = shapes.dense_strides_like.__wrapped__
+    mistakes = {"the axes' order is lost": shapes.compact_strides(nhwc.shape)}
+    expect(
+        "strides like a channels-last image seen as (2, 3, 5, 5)",
+        dense(nhwc.shape, strides_of(nhwc)),
+        want,
+        given={"strides": strides_of(nhwc)},
+        mistakes=mistakes,
+    )
+    expect(
+        "like every second row of it",
+        dense((2, 3, 3, 5), strides_of(nhwc[:, :, ::2])),
+        strides_of(np.empty_like(nhwc[:, :, ::2])),
+    )
+    expect(
+        "like a broadcast row, which has no say, and it",
+        dense(nhwc.shape, (0, 0, 0, 1), strides_of(nhwc)),
+        want,
+    )
+    expect("with nothing to be like", dense((2, 3)), (3, 1))
+    expect("like a flipped array", dense((2, 3), (-3, 1)), (3, 1))
