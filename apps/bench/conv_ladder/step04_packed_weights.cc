@@ -6,6 +6,7 @@
 #include "step.h"
 
 void ladder::packed_weights(const Convolution& v) {
+  /// BEGIN SOLUTION [conv-packed-weights]
   const long pitch = (v.w + 2) * v.c, whole = v.o / kPanel * kPanel, depth = 9 * v.c;
   const long rows[3] = {0, pitch, 2 * pitch};
   std::vector<float> panels(static_cast<std::size_t>(whole * depth));
@@ -32,4 +33,5 @@ void ladder::packed_weights(const Convolution& v) {
     }
   }
   edge(v, whole);
+  /// END SOLUTION
 }

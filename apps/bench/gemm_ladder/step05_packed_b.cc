@@ -11,6 +11,7 @@
 #include "step.h"
 
 void ladder::packed_b(const Product& x) {
+  /// BEGIN SOLUTION [gemm-packed-b]
   using namespace needle::cpu::NEEDLE_ISA;
   using B = Blocking<float>;
   std::vector<float> panel(static_cast<std::size_t>(B::KC * B::NR));
@@ -27,4 +28,5 @@ void ladder::packed_b(const Product& x) {
       }
     }
   }
+  /// END SOLUTION
 }
