@@ -29,6 +29,7 @@ class LeNet5(nn.Module):
         device: Any = None,
         dtype: Any = "float32",
     ) -> None:
+        ### BEGIN YOUR SOLUTION [lenet5]
         super().__init__()
         place = {"device": device, "dtype": dtype}
         self.features = nn.Sequential(
@@ -47,6 +48,7 @@ class LeNet5(nn.Module):
             nn.ReLU(),
             nn.Linear(84, num_classes, **place),
         )
+        ### END YOUR SOLUTION
 
     def forward(self, x: needle.Tensor) -> needle.Tensor:
         return self.classifier(self.features(x))

@@ -16,12 +16,14 @@ Image = tuple[int, int, int, int]
 
 def _rows(x: Array, geometry: Geometry, groups: int) -> Array:
     """(groups, N*OH*OW, KH*KW*C/groups): each window's values, one row a window."""
+    ### BEGIN YOUR SOLUTION [im2col]
     xp = x.__array_namespace__()
     view = windows(pad(x, geometry.padding), geometry)
     n, oh, ow, kh, kw, c = view.shape
     grouped = xp.reshape(view, (n * oh * ow, kh * kw, groups, c // groups))
     shape = (groups, n * oh * ow, kh * kw * (c // groups))
     return xp.reshape(xp.permute_dims(grouped, (2, 0, 1, 3)), shape)
+    ### END YOUR SOLUTION
 
 
 def _matrix(weight: Array, groups: int) -> Array:
@@ -47,11 +49,13 @@ def conv2d(
     out[n, p, q, o] = sum over i, j, c of weight[i, j, c, o] times the padded
     x[n, p*stride + i*dilation, q*stride + j*dilation, c].
     """
+    ### BEGIN YOUR SOLUTION [conv2d]
     xp = x.__array_namespace__()
     geometry = Geometry("conv2d", x.shape[1:3], weight.shape[:2], stride, padding, dilation)
     product = xp.matmul(_rows(x, geometry, groups), _matrix(weight, groups))
     shape = (x.shape[0], *geometry.out, weight.shape[3])
     return xp.reshape(xp.permute_dims(product, (1, 0, 2)), shape)
+    ### END YOUR SOLUTION
 
 
 @conv2d.kernel
@@ -113,6 +117,7 @@ def conv2d_input_grad(
     groups: int,
 ) -> Array:
     """x_grad (N, H, W, C) = ``x_shape`` from grad (N, OH, OW, O): each tap adds what it read."""
+    ### BEGIN YOUR SOLUTION [conv2d-input-grad]
     xp = grad.__array_namespace__()
     n, h, w, c = x_shape
     (kh, kw), (ph, pw) = weight.shape[:2], padding
@@ -125,6 +130,7 @@ def conv2d_input_grad(
         part = xp.reshape(parts[tap], (n, *geometry.out, c))
         padded[:, down, across, :] = padded[:, down, across, :] + part
     return crop(padded, padding)
+    ### END YOUR SOLUTION
 
 
 @conv2d_input_grad.kernel
@@ -156,12 +162,14 @@ def conv2d_weight_grad(
     groups: int,
 ) -> Array:
     """weight_grad (KH, KW, C/groups, O) = ``weight_shape`` from grad (N, OH, OW, O) and x."""
+    ### BEGIN YOUR SOLUTION [conv2d-weight-grad]
     xp = grad.__array_namespace__()
     kh, kw, c, o = weight_shape
     geometry = Geometry("conv2d", x.shape[1:3], (kh, kw), stride, padding, dilation)
     columns = xp.matrix_transpose(_rows(x, geometry, groups))
     product = xp.matmul(columns, _by_group(grad, groups))
     return xp.reshape(xp.permute_dims(product, (1, 0, 2)), (kh, kw, c, o))
+    ### END YOUR SOLUTION
 
 
 @conv2d_weight_grad.kernel

@@ -27,9 +27,11 @@ def _out_shape(op: str, shape: Image, kernel: Pair, stride: Pair, padding: Pair)
 @accelerated
 def max_pool2d(x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
     """(N, OH, OW, C): the maximum of each window; padding never wins, NaN does."""
+    ### BEGIN YOUR SOLUTION [max-pool]
     xp = x.__array_namespace__()
     geometry = _geometry("max_pool2d", x.shape, kernel, stride, padding)
     return xp.max(windows(pad(x, padding, -math.inf), geometry), axis=(3, 4))
+    ### END YOUR SOLUTION
 
 
 @max_pool2d.kernel
@@ -45,6 +47,7 @@ def max_pool2d_grad(grad: Array, x: Array, kernel: Pair, stride: Pair, padding: 
 
     First means row by row; the first NaN where there is one.
     """
+    ### BEGIN YOUR SOLUTION [max-pool-grad]
     xp = x.__array_namespace__()
     geometry = _geometry("max_pool2d", x.shape, kernel, stride, padding)
     highest = max_pool2d.definition(x, kernel, stride, padding)
@@ -60,6 +63,7 @@ def max_pool2d_grad(grad: Array, x: Array, kernel: Pair, stride: Pair, padding: 
         gain = xp.where(wins, grad, xp.zeros_like(grad))
         x_grad[:, down, across, :] = x_grad[:, down, across, :] + gain
     return crop(x_grad, padding)
+    ### END YOUR SOLUTION
 
 
 @max_pool2d_grad.kernel

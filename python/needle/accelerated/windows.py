@@ -60,6 +60,7 @@ def crop(padded: Array, padding: Pair) -> Array:
 
 def windows(padded: Array, geometry: Geometry) -> Array:
     """The view (N, OH, OW, KH, KW, C) of all windows on a padded image; no copy."""
+    ### BEGIN YOUR SOLUTION [windows]
     (n, _, _, c), (kh, kw), (oh, ow) = padded.shape, geometry.kernel, geometry.out
     sn, sh, sw, sc = padded.strides
     (step_h, step_w), (gap_h, gap_w) = geometry.stride, geometry.dilation
@@ -68,3 +69,4 @@ def windows(padded: Array, geometry: Geometry) -> Array:
     if isinstance(padded, np.ndarray):
         return np.lib.stride_tricks.as_strided(padded, shape, strides)
     return padded.as_strided(shape, strides)
+    ### END YOUR SOLUTION
