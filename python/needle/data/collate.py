@@ -98,6 +98,7 @@ def stack(
     ragged: bool = False,
 ) -> Any:
     """One leaf of a batch from its values in each sample; ``out`` itself where they fit it."""
+    ### BEGIN YOUR SOLUTION [collate]
     if kind == "text":
         return column
     if kind in _NUMBERS:
@@ -112,6 +113,7 @@ def stack(
     if out is None or out.shape != (len(arrays), *shapes[0]) or out.dtype != dtype:
         return np.stack(arrays)
     return np.stack(arrays, out=out)
+    ### END YOUR SOLUTION
 
 
 def place(array: npt.NDArray[Any], out: npt.NDArray[Any]) -> npt.NDArray[Any]:

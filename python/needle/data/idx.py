@@ -108,6 +108,7 @@ def _read(
 def _read_header(
     path: PathLike, file: Readable, ndim: int | None
 ) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    ### BEGIN YOUR SOLUTION [idx-header]
     magic = file.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in TYPES:
         codes = ", ".join(f"{code:#04x}" for code in TYPES)
@@ -128,6 +129,7 @@ def _read_header(
             f"cut short"
         )
     return TYPES[magic[2]], struct.unpack(f">{axes}I", sizes), 4 + 4 * axes
+    ### END YOUR SOLUTION
 
 
 def _read_up_to(file: Readable, count: int, step: int = 1 << 22) -> bytearray:

@@ -65,6 +65,7 @@ def words(seed: int, epoch: int, indices: Integers, stream: int, count: int) -> 
 
 def philox_block(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, ...]:
     """The four output words of one counter, all of them 32-bit integers."""
+    ### BEGIN YOUR SOLUTION [philox]
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
@@ -72,6 +73,7 @@ def philox_block(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tu
         c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ k0, p1 & _MASK, (p0 >> 32) ^ c3 ^ k1, p0 & _MASK
         k0, k1 = (k0 + _WEYL[0]) & _MASK, (k1 + _WEYL[1]) & _MASK
     return c0, c1, c2, c3
+    ### END YOUR SOLUTION
 
 
 def _rounds(counter: tuple[Wide, ...], key: tuple[int, int], shape: tuple[int, int]) -> Words:
@@ -137,11 +139,13 @@ def stable_order(keys: Wide) -> Integers:
 
 @lru_cache(maxsize=8)
 def _sorted_order(length: int, seed: int, epoch: int) -> Integers:
+    ### BEGIN YOUR SOLUTION [shuffled-order]
     drawn = words(seed, epoch, np.arange(length), ORDER_STREAM, 2).astype(np.uint64)
     keys = drawn[:, 0] << np.uint64(32) | drawn[:, 1]
     order = stable_order(keys)
     order.setflags(write=False)
     return order
+    ### END YOUR SOLUTION
 
 
 def _computed_order(places: Integers, length: int, seed: int, epoch: int) -> Integers:

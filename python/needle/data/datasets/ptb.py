@@ -84,6 +84,7 @@ def batchify(
     A NumPy array, on the host whatever ``device`` says; ``get_batch`` puts pieces of it there.
     ShapeError where there is not a row.
     """
+    ### BEGIN YOUR SOLUTION [text-columns]
     if not 1 <= batch_size <= len(data):
         raise ShapeError(
             f"batchify: batch_size must be from 1 to the {len(data)} ids there are, got "
@@ -92,6 +93,7 @@ def batchify(
     rows = len(data) // batch_size
     ids = np.array(data[: rows * batch_size], dtype=dtype)
     return np.ascontiguousarray(ids.reshape(batch_size, rows).T)
+    ### END YOUR SOLUTION
 
 
 def get_batch(
@@ -102,6 +104,7 @@ def get_batch(
 
     Tensors on ``device``, in ``dtype`` if given. ShapeError where no row has one after it.
     """
+    ### BEGIN YOUR SOLUTION [text-columns]
     steps = min(bptt, len(batches) - 1 - i)
     if i < 0 or steps < 1:
         raise ShapeError(
@@ -113,3 +116,4 @@ def get_batch(
         as_tensor(batches[i : i + steps], device, dtype),
         as_tensor(targets, device, dtype),
     )
+    ### END YOUR SOLUTION

@@ -130,6 +130,7 @@ class Board:
 
     def claim(self, worker: int) -> tuple[int, Unit] | None:
         """The oldest unit open to this worker, now its own, and its record; None for none."""
+        ### BEGIN YOUR SOLUTION [claim]
         with self._locked(None):
             choices = np.flatnonzero(self._table[:, _STATE] == OPEN)
             preferred = self._table[choices, _PREFERRED]
@@ -141,6 +142,7 @@ class Board:
             row[_OWNER] = worker
             row[_STATE] = CLAIMED
             return record, Unit(*row[2:].tolist())
+        ### END YOUR SOLUTION
 
     def sleep(self, worker: int, asleep: bool) -> None:
         """Whether this worker wants to be roused; it looks for work once more after saying so."""

@@ -35,12 +35,14 @@ class Layout:
     slot_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
+        ### BEGIN YOUR SOLUTION [ring-layout]
         offsets, at = [], 0
         for each in self.fields:
             offsets.append(at)
             at += -(-_row_bytes(each) * self.rows // _ALIGN) * _ALIGN
         object.__setattr__(self, "offsets", tuple(offsets))
         object.__setattr__(self, "slot_bytes", max(PAGE, -(-at // PAGE) * PAGE))
+        ### END YOUR SOLUTION
 
     def views(self, slot: Any, rows: int) -> list[npt.NDArray[Any] | None]:
         """The first ``rows`` rows of each leaf; ``slot`` is a buffer of ``slot_bytes``."""
@@ -98,12 +100,14 @@ class Ring:
 
     def lend(self, slot: int, rows: int) -> list[npt.NDArray[Any] | None]:
         """The arrays of a slot taken; it is free once they and everything derived are gone."""
+        ### BEGIN YOUR SOLUTION [ring-lend]
         size, start = self.layout.slot_bytes, slot * self.layout.slot_bytes
         block = (ctypes.c_char * size).from_buffer(self.memory.buffer, start)
         # Called anywhere, by any thread: no Python code, in which Ctrl-C would come up and be lost.
         self._lent[slot] = weakref.ref(block, partial(self._lent.pop, slot))
         self._taken.discard(slot)
         return self.layout.views(block, rows)
+        ### END YOUR SOLUTION
 
     def close(self) -> None:
         """Gives the memory back; lent arrays stay valid."""

@@ -24,6 +24,7 @@ class BatchSampler(Sampler):
         set_epoch(self.sampler, epoch)
 
     def __iter__(self) -> Iterator[list[int]]:
+        ### BEGIN YOUR SOLUTION [batch-sampler]
         batch: list[int] = []
         for index in self.sampler:
             batch.append(index)
@@ -32,6 +33,7 @@ class BatchSampler(Sampler):
                 batch = []
         if batch and not self.drop_last:
             yield batch
+        ### END YOUR SOLUTION
 
     def __len__(self) -> int:
         return batch_count(len(self.sampler), self.batch_size, self.drop_last)  # type: ignore[arg-type]

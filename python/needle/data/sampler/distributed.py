@@ -41,12 +41,14 @@ class DistributedSampler(Sampler):
 
     def positions(self, start: int, stop: int) -> Indices:
         """The indices at these places of the rank's pass."""
+        ### BEGIN YOUR SOLUTION [distributed-sampler]
         places = self._places(start, stop)
         padding = places >= self.length
         places[padding] %= max(self.length, 1)
         if not self.shuffle or not len(places):
             return places
         return shuffled(places, self.length, self.seed, self.epoch)
+        ### END YOUR SOLUTION
 
     def validity(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
         """False where a place only fills up."""
@@ -61,7 +63,9 @@ class DistributedSampler(Sampler):
         return -(-self.length // self.world)
 
     def _places(self, start: int, stop: int) -> Indices:
+        ### BEGIN YOUR SOLUTION [distributed-sampler]
         return self.rank + self.world * np.arange(start, stop, dtype=np.int64)
+        ### END YOUR SOLUTION
 
 
 def check_rank(op: str, rank: Any, world: Any) -> tuple[int, int]:

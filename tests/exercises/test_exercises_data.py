@@ -1,0 +1,278 @@
+"""Part 8 of the course: files, random numbers, orders, batches, and what worker processes share."""
+
+from __future__ import annotations
+
+import gc
+import io
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from apps.course.compare import expect
+from needle.data import philox
+from needle.data.collate import stack
+from needle.data.datasets.ptb import batchify, get_batch
+from needle.data.engines.board import NOBODY, Board, Unit
+from needle.data.engines.ring import Layout, Ring
+from needle.data.idx import _read_header
+from needle.data.sampler import BatchSampler, DistributedSampler
+from needle.data.structure import Field
+from needle.data.transforms.windows import window
+from needle.errors import DataError, ShapeError
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def header(content: bytes, ndim: int | None = None) -> Any:
+    return _read_header("file", io.BytesIO(content), ndim)
+
+
+@pytest.mark.exercise("idx-header")
+def test_the_header_of_an_idx_file() -> None:
+    content = bytes([0, 0, 8, 3]) + struct.pack(">III", 60000, 28, 28) + b"pixels"
+    dtype, shape, size = header(content, 3)
+    expect(
+        "shape",
+        shape,
+        (60000, 28, 28),
+        given={"bytes": content[:16].hex(" ")},
+        mistakes={"numbers are big-endian": struct.unpack("<III", content[4:16])},
+    )
+    expect("dtype", dtype, np.dtype("u1"))
+    expect("the header's length", size, 16)
+    expect("of float32 labels", header(bytes([0, 0, 13, 1]) + struct.pack(">I", 9))[1:], ((9,), 8))
+
+
+@pytest.mark.exercise("idx-header")
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "an IDX file starts with"),
+        (b"\x89PNG....", "an IDX file starts with"),
+        (bytes([0, 0, 7, 1]), "an IDX file starts with"),
+        (bytes([0, 0, 8, 0]), "expected 3 axes"),
+        (bytes([0, 0, 8, 1, 0, 0, 0, 5]), "expected 3 axes"),
+        (bytes([0, 0, 8, 3, 0, 0]), "cut short"),
+    ],
+    ids=["empty", "png", "type", "no axes", "labels", "short"],
+)
+def test_other_files_are_refused(content: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        header(content, 3)
+
+
+# ---- random numbers and orders -------------------------------------------------------------------
+
+
+@pytest.mark.exercise("philox")
+def test_philox_gives_the_papers_numbers() -> None:
+    """Known answers of the authors' own Random123 library."""
+    ones = 0xFFFFFFFF
+    pi = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)
+    key = (0xA4093822, 0x299F31D0)
+    answers = {
+        ((0,) * 4, (0,) * 2): (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8),
+        ((ones,) * 4, (ones,) * 2): (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD),
+        (pi, key): (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    }
+    for (counter, each), answer in answers.items():
+        given = {"counter": [hex(c) for c in counter], "key": [hex(k) for k in each]}
+        expect("philox_block", tuple(philox.philox_block(counter, each)), answer, given=given)
+
+
+@pytest.mark.exercise("shuffled-order")
+def test_an_order_is_a_function_of_seed_and_epoch() -> None:
+    order = philox._sorted_order.__wrapped__
+    for length in (1, 7, 1000):
+        drawn = philox.words(3, 5, np.arange(length), philox.ORDER_STREAM, 2).astype(np.uint64)
+        keys = drawn[:, 0] * np.uint64(2**32) + drawn[:, 1]
+        expect(
+            f"the order of {length} in epoch 5 with seed 3",
+            order(length, 3, 5),
+            np.argsort(keys, kind="stable"),
+            given={"the first keys": keys[:3]},
+        )
+    expect("it cannot be written to", bool(order(5, 0, 0).flags.writeable), False)
+    differs = (order(100, 0, 1) != order(100, 0, 0)).any()
+    expect("another epoch has another order", bool(differs), True)
+
+
+@pytest.mark.exercise("batch-sampler")
+def test_lists_of_indices() -> None:
+    given = {"indices": "0 ... 6", "batch_size": 3}
+    kept, dropped = BatchSampler(range(7), 3), BatchSampler(range(7), 3, drop_last=True)
+    expect("the batches", list(kept), [[0, 1, 2], [3, 4, 5], [6]], given=given)
+    expect("with drop_last", list(dropped), [[0, 1, 2], [3, 4, 5]], given=given)
+    expect("of six", list(BatchSampler(range(6), 3)), [[0, 1, 2], [3, 4, 5]])
+    first, second = list(BatchSampler(range(4), 2))
+    expect("each batch is a list of its own", first is second, False)
+
+
+@pytest.mark.exercise("distributed-sampler")
+def test_ranks_share_a_set() -> None:
+    ranks = [DistributedSampler(10, rank, 4) for rank in range(4)]
+    given = {"samples": 10, "ranks": 4}
+    expect(
+        "the indices of each rank",
+        [list(rank) for rank in ranks],
+        [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]],
+        given=given,
+    )
+    expect(
+        "which count",
+        [rank.validity(0, 3).tolist() for rank in ranks],
+        [[True] * 3, [True] * 3, [True, True, False], [True, True, False]],
+        given=given,
+    )
+    expect("places 1 to 3 of rank 2", ranks[2].positions(1, 3).tolist(), [6, 0])
+    shuffled = [
+        i
+        for rank in range(4)
+        for i in DistributedSampler(10, rank, 4, shuffle=True, drop_last=True)
+    ]
+    expect("shuffled, with drop_last: no index twice", len(set(shuffled)), 8)
+
+
+# ---- samples and batches -------------------------------------------------------------------------
+
+
+@pytest.mark.exercise("crop-window")
+def test_a_window_of_an_image() -> None:
+    image = np.arange(1, 13, dtype="uint8").reshape(3, 4, 1)
+    margins = np.pad(image, ((5, 5), (5, 5), (0, 0)), constant_values=99)
+    for top, left, size in (
+        (0, 1, (2, 2)),
+        (-1, -2, (3, 4)),
+        (2, 3, (2, 3)),
+        (-2, 0, (8, 4)),
+        (5, 0, (2, 2)),
+    ):
+        got = window(image, top, left, size, 99)
+        want = margins[top + 5 : top + 5 + size[0], left + 5 : left + 5 + size[1]]
+        given = {"image": image[..., 0], "top, left": (top, left), "size": size, "fill": 99}
+        expect("the window", got[..., 0], want[..., 0], given=given)
+    expect("its dtype", str(window(image, 0, 0, (1, 1), 0).dtype), "uint8")
+    whole = window(image, 0, 0, (3, 4), 0)
+    expect("it is a new array", bool(np.shares_memory(whole, image)), False)
+
+
+@pytest.mark.exercise("collate")
+def test_values_become_a_leaf_of_a_batch() -> None:
+    rows = [np.array([1.0, 2.0], "float32"), np.array([3.0, 4.0], "float32")]
+    out = np.zeros((2, 2), "float32")
+    got = stack(rows, "array", out)
+    expect("two rows", got, np.array([[1.0, 2.0], [3.0, 4.0]]))
+    expect("they lie in out, which fits", got is out, True)
+    other = stack(rows, "array", np.zeros((2, 2), "float64"))
+    expect("an out of another dtype is left alone", str(other.dtype), "float32")
+    expect("numbers", stack([1, 2, 3], "int"), np.array([1, 2, 3]))
+    expect("text", stack(["a", "b"], "text"), ["a", "b"])
+    mixed = stack([np.zeros(2, "float32"), np.zeros(2, "float64")], "array")
+    expect("the dtype of float32 and float64", str(mixed.dtype), "float64")
+    uneven = [np.zeros(2), np.zeros(3)]
+    with pytest.raises(ShapeError):
+        stack(uneven, "array")
+    expect(
+        "a leaf that may be ragged",
+        [a.shape for a in stack(uneven, "array", ragged=True)],
+        [(2,), (3,)],
+    )
+
+
+@pytest.mark.exercise("text-columns")
+def test_text_in_columns() -> None:
+    batches = batchify(list(range(11)), 3)
+    want = np.array([[0, 3, 6], [1, 4, 7], [2, 5, 8]])
+    expect(
+        "batchify of 0 ... 10 in 3 columns",
+        batches,
+        want,
+        given={"ids": "0 ... 10"},
+        mistakes={"text is read down a column": np.arange(9).reshape(3, 3)},
+    )
+    x, y = get_batch(batches, 0, 2)
+    expect("inputs of get_batch(batches, 0, 2)", x, want[:2], given={"batches": want})
+    expect("targets: the rows after each, flat", y, want[1:3].reshape(-1), given={"batches": want})
+    x, y = get_batch(batches, 1, 5)
+    expect("at the end there is less", x, want[1:2])
+    with pytest.raises(ShapeError, match="get_batch"):
+        get_batch(batches, 2, 5)
+    with pytest.raises(ShapeError, match="batchify"):
+        batchify([1, 2], 3)
+
+
+# ---- what worker processes share -----------------------------------------------------------------
+
+
+def unit(ticket: int, preferred: int = NOBODY) -> Unit:
+    return Unit(ticket, *([0] * 11), preferred)
+
+
+@pytest.mark.exercise("claim")
+def test_the_oldest_unit_is_claimed_once() -> None:
+    board = Board.create(records=4, workers=3)
+    try:
+        expect("claim on an empty board", board.claim(0), None)
+        board.put(0, unit(7))
+        board.put(1, unit(5, preferred=2))
+        board.put(2, unit(6))
+        given = {"tickets": "record 0: 7, record 1: 5 for worker 2 alone, record 2: 6"}
+        expect(
+            "worker 0 claims",
+            board.claim(0),
+            (2, unit(6)),
+            given=given,
+            mistakes={
+                "record 1 is for worker 2": (1, unit(5, preferred=2)),
+                "smaller tickets are older": (0, unit(7)),
+            },
+        )
+        expect("worker 2 claims", board.claim(2), (1, unit(5, preferred=2)), given=given)
+        expect("worker 1 claims what is left", board.claim(1), (0, unit(7)), given=given)
+        expect("and then there is nothing", board.claim(1), None)
+        expect("who has record 2", board.owner(2), 0)
+        expect("what worker 2 has", board.owned(2), [1])
+    finally:
+        board.close()
+
+
+FIELDS = (Field((3,), np.dtype("float32")), None, Field((), np.dtype("int64")))
+
+
+@pytest.mark.exercise("ring-layout")
+def test_where_the_arrays_of_a_batch_lie() -> None:
+    layout = Layout(FIELDS, rows=10)
+    expect(
+        "offsets of 10 rows of 3 floats, nothing, 10 int64",
+        layout.offsets,
+        (0, 128, 128),
+        mistakes={"each begins at a multiple of 64 bytes": (0, 120, 120)},
+    )
+    expect("bytes of a slot: whole pages", layout.slot_bytes % 4096, 0)
+    large = Layout(FIELDS, rows=1000)
+    expect("of 1000 rows there are enough", large.slot_bytes >= 12032 + 8000, True)
+    expect("and not a page too many", large.slot_bytes - 12032 - 8000 < 65536, True)
+    expect("a slot of nothing has a page", Layout((None,), 5).slot_bytes >= 4096, True)
+
+
+@pytest.mark.exercise("ring-lend")
+def test_a_slot_comes_back_with_the_last_view() -> None:
+    ring = Ring(Layout(FIELDS, rows=4), slots=2, generation=0)
+    try:
+        slot = ring.take()
+        arrays = ring.lend(slot or 0, 3)
+        expect(
+            "what is lent", [None if a is None else a.shape for a in arrays], [(3, 3), None, (3,)]
+        )
+        expect("slots lent, taken, free", (ring.lent, ring.taken, ring.free), (1, 0, [1]))
+        part = arrays[0][1:2]  # type: ignore[index]
+        del arrays
+        gc.collect()
+        expect("while a view of a view lives, the slot is lent", ring.free, [1])
+        del part
+        gc.collect()
+        expect("after it the slot is free again", ring.free, [0, 1])
+    finally:
+        ring.close()
