@@ -21,7 +21,7 @@ CONFIGURE = $(CONFIGURE_CPP) \
 	-DPython_EXECUTABLE=$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 
 .DELETE_ON_ERROR:
-.PHONY: help train test test-torch test-course test-cuda soak lint bench ladder bench-against bench-smoke bench-data sanitize clean distclean build
+.PHONY: help train test test-torch test-course test-cuda soak lint bench ladder bench-against bench-smoke bench-data sanitize docs notebook clean distclean build
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | expand -t 16
@@ -65,8 +65,7 @@ train: $(VENV)/.needle-train build  ## LeNet-5 on real handwritten digits; more 
 # The tests of kernels run on every instruction set that this machine has (the main run takes the
 # best one), those that need no compiled code in plain NumPy mode too. The main run comes last.
 KERNEL_TESTS := tests/conformance tests/backends tests/native tests/data/test_native_kernels.py
-NUMPY_TESTS := tests/course tests/test_refusals.py tests/test_autograd.py tests/test_course_autograd.py \
-	tests/test_draw.py tests/accelerated tests/init tests/nn tests/ops tests/optim tests/apps tests/test_io.py
+NUMPY_TESTS := $(shell cat .ci/numpy_tests)
 EXTENSION := needle.backend_ndarray.ndarray_backend_cpu
 PYTEST := -m pytest -n $(JOBS)
 
@@ -139,6 +138,14 @@ bench-smoke: $(VENV)/.needle-train build  ## every benchmark on tiny work: does 
 
 bench-data: $(VENV)/.needle-train $(VENV)/.needle-images build  ## times the data module beside others; apps/bench/data/
 	$(RUN) -m apps.bench.data $(ARGS)
+
+# Links within the site are checked (-W), and the notebook is run; its outputs are shown.
+docs: $(VENV)/.needle-docs build  ## the documentation site in build/docs
+	@PYTHONPATH="$(CURDIR)/python:$(CURDIR)" $(BIN)/python -m sphinx -c docs -W --keep-going -q . build/docs
+	@echo "needle: the site begins at build/docs/index.html"
+
+notebook: $(VENV)/.needle-docs  ## hw_notebook.ipynb from its source, hw_notebook.py
+	@$(RUN) -m apps.notebook
 
 lint: $(VENV)/.needle-dev  ## ruff, mypy and clang-format
 	$(BIN)/ruff check .

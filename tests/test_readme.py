@@ -55,13 +55,6 @@ def test_every_environment_variable_is_listed_as_the_code_means_it() -> None:
     assert listed == {variable.name: variable.meaning for variable in VARIABLES}
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
-def test_links_lead_somewhere(name: str) -> None:
-    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / name).read_text(encoding="utf-8"))
-    missing = [link for link in links if not (ROOT / link).exists()]
-    assert not missing
-
-
 def test_the_options_shown_exist() -> None:
     pytest.importorskip("safetensors")
     shown = set(re.findall(r"--(?:model|data|download|out|resume|help)\b", README))

@@ -1,4 +1,4 @@
-"""hw_notebook.ipynb runs from top to bottom, and is committed without outputs."""
+"""hw_notebook.ipynb is what its source says, runs from top to bottom, and has no outputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_notebook_is_valid_and_without_outputs() -> None:
@@ -19,6 +19,13 @@ def test_the_notebook_is_valid_and_without_outputs() -> None:
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert code and all(not cell.outputs and cell.execution_count is None for cell in code)
+
+
+def test_writing_it_again_from_its_source_changes_nothing() -> None:
+    pytest.importorskip("jupytext")
+    from apps.notebook.__main__ import NOTEBOOK, notebook_text
+
+    assert NOTEBOOK.read_text(encoding="utf-8") == notebook_text(), "run make notebook"
 
 
 def test_the_notebook_runs_and_shows_what_it_says(tmp_path: Path) -> None:
@@ -30,7 +37,7 @@ def test_the_notebook_runs_and_shows_what_it_says(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "python"), "MPLBACKEND": "Agg"},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), str(ROOT)])},
         capture_output=True,
         text=True,
     )

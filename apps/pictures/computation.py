@@ -1,0 +1,72 @@
+"""The computational graph as a picture: leaves on the left, results on the right.
+
+What the graph is comes from ``needle.draw_graph``; here are only places and strokes.
+"""
+
+from __future__ import annotations
+
+from needle.draw import Graph, draw_graph
+
+from .canvas import Picture, picture
+
+COLOURS = {"leaf": "#cfe5ff", "constant": "#eeeeee", "op": "#fff1cc"}
+STEP, GAP = 1.7, 0.8  # inches from rank to rank, and between boxes of one rank
+
+
+def draw_computation(result: object) -> Picture:
+    """The graph that computed a Tensor (or a ``Graph``), an arrow for each use of a value."""
+    graph = result if isinstance(result, Graph) else draw_graph(result)  # type: ignore[arg-type]
+    places = layout(graph)
+    width, height = (max(place[i] for place in places.values()) + 1 for i in (0, 1))
+    figure, axes = picture(STEP * width + 0.4, GAP * height + 0.4)
+    for source, target in graph.edges:
+        arrow = {"arrowstyle": "->", "color": "#777777", "shrinkA": 24, "shrinkB": 24}
+        axes.annotate("", places[target], places[source], arrowprops=arrow)
+    for node in graph.nodes:
+        kind = "constant" if node.title == "constant" else "leaf" if node.leaf else "op"
+        style = "round,pad=0.5" if node.leaf else "square,pad=0.5"
+        box = {"boxstyle": style, "facecolor": COLOURS[kind], "edgecolor": "#777777"}
+        text = f"{node.title}\n{node.shape}"
+        axes.text(*places[node.name], text, ha="center", va="center", fontsize=8, bbox=box)
+    axes.set_xlim(-0.5, width - 0.5)
+    axes.set_ylim(height - 0.5, -0.5)
+    axes.set_axis_off()
+    return figure
+
+
+def layout(graph: Graph) -> dict[str, tuple[float, float]]:
+    """Name -> (rank, row): an arrow leads to a higher rank, and no two boxes share a place.
+
+    The rank of an op is its longest way from a leaf; a leaf stands just before its first user.
+    """
+    ranks = _ranks(graph)
+    columns: dict[int, list[str]] = {}
+    for node in graph.nodes:
+        columns.setdefault(ranks[node.name], []).append(node.name)
+    tallest = max(len(names) for names in columns.values())
+    rows: dict[str, float] = {}
+    for rank in sorted(columns):
+        names = sorted(columns[rank], key=lambda name: _mean_row(name, graph, rows))
+        start = (tallest - len(names)) / 2
+        rows.update({name: start + i for i, name in enumerate(names)})
+    return {name: (rank, rows[name]) for name, rank in ranks.items()}
+
+
+def _ranks(graph: Graph) -> dict[str, int]:
+    ranks = {node.name: 0 for node in graph.nodes}
+    targets: dict[str, list[str]] = {}
+    for source, target in graph.edges:
+        targets.setdefault(source, []).append(target)
+    leaves = {node.name for node in graph.nodes if node.leaf}
+    for node in graph.nodes:  # inputs come before users
+        for target in targets.get(node.name, ()):
+            ranks[target] = max(ranks[target], ranks[node.name] + 1)
+    for name in leaves & set(targets):
+        ranks[name] = min(ranks[target] for target in targets[name]) - 1
+    return ranks
+
+
+def _mean_row(name: str, graph: Graph, rows: dict[str, float]) -> float:
+    """Where the inputs of a box are on average; what has none keeps its turn."""
+    known = [rows[source] for source, target in graph.edges if target == name and source in rows]
+    return sum(known) / len(known) if known else float("inf")

@@ -1,0 +1,94 @@
+"""The roofline of this machine with some of needle's kernels under it, measured while one waits.
+
+The roofs come from apps/bench/limits.py. A first impression: the careful figures are those of
+``make ladder`` and ``make bench-against``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import needle
+
+from .canvas import Picture, picture
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One measured call: its operations, the bytes it must move at the least, its seconds."""
+
+    name: str
+    operations: float
+    moved: float
+    seconds: float
+
+    @property
+    def intensity(self) -> float:
+        """Operations a byte."""
+        return self.operations / self.moved
+
+    @property
+    def rate(self) -> float:
+        """10^9 operations a second."""
+        return self.operations / self.seconds / 1e9
+
+
+def measured_kernels(device: Any = None, seconds: float = 0.05) -> list[Kernel]:
+    """Elementwise, sum, matrix products, a convolution in float32: the best of ``seconds`` each.
+
+    device: ``needle.cpu()`` by default.
+    """
+    place = needle.cpu() if device is None else device
+
+    def random(*shape: int) -> Any:
+        return needle.init.randn(*shape, device=place)
+
+    n = 1 << 22
+    a, b = random(n), random(n)
+    found = [
+        Kernel("a + b", n, 12 * n, best_seconds(lambda: a + b, seconds)),
+        Kernel("sum(a)", n, 4 * n, best_seconds(lambda: a.sum(), seconds)),
+    ]
+    for size in (32, 128, 512):
+        x, y = random(size, size), random(size, size)
+        took = best_seconds(lambda x=x, y=y: x @ y, seconds)  # type: ignore[misc]
+        found.append(Kernel(f"matmul {size}", 2.0 * size**3, 12 * size**2, took))
+    images, weight = random(16, 32, 32, 32), random(32, 32, 3, 3)
+    took = best_seconds(lambda: needle.conv2d(images, weight, padding=1), seconds)
+    moved = 4 * (2 * images.size + weight.size)
+    return [*found, Kernel("conv2d 3x3", 2.0 * images.size * 32 * 9, moved, took)]
+
+
+def best_seconds(call: Callable[[], Any], seconds: float) -> float:
+    """The shortest of all calls that fit into ``seconds``, after one that warms up."""
+    call()
+    end, best = time.perf_counter() + seconds, float("inf")
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def draw_roofline(limits: dict[str, float], kernels: list[Kernel]) -> Picture:
+    """Kernels by operations a byte and rate, under the peak and the memory's bandwidth.
+
+    limits: "gflops" and, in GB/s, "gbs large" (memory) and "gbs small" (cache), as
+    ``apps.bench.limits.measure`` gives them.
+    """
+    figure, axes = picture(8, 4.5)
+    places = [min(k.intensity for k in kernels) / 2 * 2**i for i in range(14)]
+    for name, rate in (("memory", limits["gbs large"]), ("cache", limits["gbs small"])):
+        roof = [min(limits["gflops"], x * rate) for x in places]
+        axes.plot(places, roof, "--", label=f"{name}: {rate:.3g} GB/s")
+    axes.axhline(limits["gflops"], color="black", label=f"peak: {limits['gflops']:.3g} GFLOP/s")
+    for kernel in kernels:
+        axes.plot(kernel.intensity, kernel.rate, "o", color="#cc3311")
+        axes.annotate(kernel.name, (kernel.intensity, kernel.rate), (6, -3),
+                      textcoords="offset points", fontsize=8)  # fmt: skip
+    axes.set(xscale="log", yscale="log", xlabel="operations a byte moved", ylabel="GFLOP/s")
+    axes.legend(fontsize=8)
+    return figure

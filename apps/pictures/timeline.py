@@ -1,0 +1,90 @@
+"""The loader as a timeline: which worker prepared what when, and when the program waited.
+
+``Slow`` is a data set whose samples say who read them and when; ``recorded`` goes through a loader
+of it, pretending to train.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from needle.data import DataLoader, Dataset
+
+from .canvas import Picture, picture
+
+COLOURS = {"reading": "#4477aa", "waiting": "#ee6677", "computing": "#228833"}
+
+
+@dataclass(frozen=True)
+class Span:
+    """Somebody was busy with ``kind`` from ``start`` to ``end``, in seconds of the same clock."""
+
+    who: str
+    kind: str
+    start: float
+    end: float
+
+
+class Slow(Dataset):
+    """``count`` samples that take ``seconds`` each: int64 (process, thread, start, end) in µs."""
+
+    def __init__(self, count: int, seconds: float) -> None:
+        super().__init__()
+        self.count, self.seconds = count, seconds
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: Any) -> Any:
+        start = time.monotonic()
+        time.sleep(self.seconds)
+        times = [round(1e6 * t) for t in (start, time.monotonic())]
+        return np.array([os.getpid(), threading.get_ident() % 2**31, *times], dtype=np.int64)
+
+
+def recorded(loader: DataLoader, computing: float) -> list[Span]:
+    """What everybody did during one epoch of a loader over ``Slow``.
+
+    computing: seconds that the program is busy with each batch.
+    """
+    spans: list[Span] = []
+    names: dict[tuple[int, int], str] = {}
+    before = time.monotonic()
+    for batch in loader:
+        arrived = time.monotonic()
+        spans.append(Span("program", "waiting", before, arrived))
+        for process, thread, start, end in batch.numpy().tolist():
+            name = names.setdefault((process, thread), f"worker {len(names) + 1}")
+            name = name if loader.num_workers else "program"
+            spans.append(Span(name, "reading", start / 1e6, end / 1e6))
+        time.sleep(computing)
+        before = time.monotonic()
+        spans.append(Span("program", "computing", arrived, before))
+    return spans
+
+
+def draw_timeline(spans: list[Span], title: str = "") -> Picture:
+    """A row for the program and one for each worker; time runs to the right."""
+    people = sorted({span.who for span in spans})
+    zero = min(span.start for span in spans)
+    figure, axes = picture(10, 0.8 + 0.4 * len(people))
+    for kind, colour in COLOURS.items():
+        for row, who in enumerate(people):
+            bars = [
+                (span.start - zero, span.end - span.start)
+                for span in spans
+                if (span.who, span.kind) == (who, kind)
+            ]
+            label = kind if bars and kind not in axes.get_legend_handles_labels()[1] else None
+            axes.broken_barh(bars, (row - 0.4, 0.8), color=colour, label=label, edgecolor="white")
+    axes.set_yticks(range(len(people)), people)
+    axes.set_xlabel("seconds")
+    axes.set_title(title, fontsize=10)
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+    return figure

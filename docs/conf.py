@@ -1,0 +1,109 @@
+"""Settings of the documentation site, read by Sphinx; `make docs` builds it into build/docs.
+
+The source folder is the repository's root, so pages link to each other on the site as they do in
+the repository. What differs is done here: links to folders, which a site cannot show, lose their
+target, and docstrings, which are plain text with ``code`` and lists, are made reStructuredText.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from needle.ops import REGISTRY
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+project = PROJECT["name"]
+version = release = PROJECT["version"]
+author = project_copyright = PROJECT["authors"][0]["name"]
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+root_doc = "docs/index"
+include_patterns = [
+    *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "hw_notebook.ipynb"),
+    *("docs/*.md", "docs/api/*.md", "apps/**/*.md"),
+]
+exclude_patterns = [".*", "build", "dist", "runs", "data", "**/node_modules"]
+
+html_theme = "furo"
+html_title = f"needle {version}"
+html_extra_path = ["redirect"]  # the site's own index.html leads to docs/index.html
+html_copy_source = False
+
+myst_heading_anchors = 3
+nb_execution_mode = "force"  # the notebook is committed without outputs
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+
+autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+
+LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")
+
+
+def without_folders(text: str, folder: Path) -> str:
+    """A page's text with the links to folders, from a page in ``folder``, as words."""
+
+    def words(link: re.Match[str]) -> str:
+        return link[1] if (folder / link[2]).is_dir() else link[0]
+
+    return LINK.sub(words, text)
+
+
+def as_restructured(lines: list[str]) -> list[str]:
+    """A docstring's lines with the marks of reStructuredText that plain text has by chance escaped.
+
+    ``code`` in double backticks stays, everything else is text; paragraphs that are indented
+    become literal blocks, and lines that begin with "* " or "- " lists.
+    """
+    made: list[str] = []
+    for paragraph in re.split(r"\n\s*\n", "\n".join(lines)):
+        if paragraph.startswith("    "):
+            made += ["::", "", *paragraph.splitlines(), ""]
+            continue
+        for part in re.split(r"\n(?=[*-] )", paragraph):
+            mark = part[:2] if part.startswith(("* ", "- ")) else ""
+            made += [*(mark + _escaped(part[len(mark) :])).splitlines(), ""]
+    return made
+
+
+def _escaped(text: str) -> str:
+    """Text outside ``code`` with its special marks escaped."""
+    parts = re.split(r"(``.+?``)", text, flags=re.DOTALL)
+    return "".join(
+        part if part.startswith("``") else re.sub(r"([\\*`_|<>])", r"\\\1", part) for part in parts
+    )
+
+
+def families() -> str:
+    """The reference of every family of ops, as a page's text; the registry knows them."""
+    names = sorted({row.family for row in REGISTRY.values()})
+    blocks = (
+        f"### {name}\n\n```{{eval-rst}}\n.. automodule:: needle.ops.{name}\n```\n" for name in names
+    )
+    return "\n".join(blocks)
+
+
+def setup(app: Any) -> None:
+    """Called by Sphinx."""
+
+    def read(app: Any, name: str, source: list[str]) -> None:
+        text = without_folders(source[0], Path(app.srcdir, name).parent)
+        source[0] = text.replace("<!-- here: the families of ops -->", families())
+
+    def docstring(app: Any, what: str, name: str, thing: Any, options: Any, lines: Any) -> None:
+        lines[:] = as_restructured(lines)
+
+    app.connect("source-read", read)
+    app.connect("autodoc-process-docstring", docstring)
