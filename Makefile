@@ -21,7 +21,7 @@ CONFIGURE = $(CONFIGURE_CPP) \
 	-DPython_EXECUTABLE=$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 
 .DELETE_ON_ERROR:
-.PHONY: help train test test-torch test-course test-cuda soak lint bench ladder bench-against bench-smoke bench-data sanitize docs notebook clean distclean build
+.PHONY: help train test test-torch test-course test-cuda soak lint bench ladder bench-against bench-smoke bench-data bench-cuda sanitize docs notebook clean distclean build
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | expand -t 16
@@ -90,8 +90,21 @@ PART ?= all
 test-course: $(VENV)/.needle-test  ## the course's proof: each exercise emptied, and solved
 	@$(RUN) -m apps.course prove $(PART)
 
-test-cuda: $(VENV)/.needle-train build  ## the conformance suite on this machine's GPU
+# A GPU is asked for first: the tests would run on the emulated one. The checkers are CUDA's own.
+HAVE_GPU := $(RUN) -c "import needle; why = needle.cuda().why(); exit(why and 'needle: ' + why)"
+CHECKER := compute-sanitizer --error-exitcode 1
+
+test-cuda: $(VENV)/.needle-test build  ## conformance, gradients, training and memory on this machine's GPU
+	@$(HAVE_GPU)
 	NEEDLE_CUDA_SYNC=1 $(RUN) -m needle.testing.conformance cuda
+	$(RUN) -m pytest -q tests/gpu
+	if command -v compute-sanitizer > /dev/null; then for tool in memcheck racecheck; do \
+		PYTHONPATH=python:. $(CHECKER) --tool $$tool $(BIN)/python -m needle.testing.conformance cuda \
+		|| exit 1; done; fi
+
+bench-cuda: $(VENV)/.needle-train build  ## speed on this machine's GPU, beside PyTorch's on it where installed
+	@$(HAVE_GPU)
+	$(RUN) -m apps.bench.cuda $(ARGS)
 
 # One at a time: they measure times and count processes. test leaves them out (tests/conftest.py).
 soak: $(VENV)/.needle-test build  ## repeated faults and long runs of the loader; half an hour

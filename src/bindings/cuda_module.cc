@@ -10,6 +10,7 @@
 #include "cuda/device.h"
 #include "cuda/kernels.h"
 #include "cuda/transfer.h"
+#include "cuda_images.h"
 #include "translated.h"
 
 #ifndef NEEDLE_CUDA_MODULE
@@ -142,6 +143,7 @@ PYBIND11_MODULE(NEEDLE_CUDA_MODULE, m) {
         "Whether every kernel is waited for, so that its error is raised where it is called.");
   bind_transfers(m);
   bind_devices(m);
+  bind_cuda_images(m);
 #ifdef NEEDLE_CUDA_ON_CPU
   m.def("set_order", [](const std::string& name) {
     using cuda_on_cpu::Order;
@@ -151,6 +153,7 @@ PYBIND11_MODULE(NEEDLE_CUDA_MODULE, m) {
   });
   m.def("launches", &cuda_on_cpu::launches);
   m.def("set_memory_limit", &cuda_on_cpu::set_memory_limit);
+  m.def("bytes_from_slots", &cuda_on_cpu::bytes_from_registered);
 #endif
   try {
     bind_backend<CudaDevice>(m.ptr());

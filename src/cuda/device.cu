@@ -1,6 +1,7 @@
 #include "device.h"
 
 #include <atomic>
+#include <map>
 #include <mutex>
 
 namespace needle::cuda {
@@ -10,7 +11,7 @@ std::atomic<bool> waits{false};
 
 struct Device {
   std::once_flag once;
-  cudaStream_t stream = nullptr;
+  cudaStream_t stream = nullptr, copies = nullptr;
   int processors = 1;
 };
 
@@ -20,6 +21,7 @@ Device& device_of(int index) {
   std::call_once(device.once, [&] {
     check(cudaSetDevice(index), "cuda");
     check(cudaStreamCreateWithFlags(&device.stream, cudaStreamNonBlocking), "cuda");
+    check(cudaStreamCreateWithFlags(&device.copies, cudaStreamNonBlocking), "cuda");
     check(cudaDeviceGetAttribute(&device.processors, cudaDevAttrMultiProcessorCount, index),
           "cuda");
   });
@@ -47,6 +49,9 @@ const Count& count() {
   return found;
 }
 
+std::mutex pinned_mutex;
+std::map<const char*, std::size_t> pinned_pieces;  // where each begins, and its bytes
+
 }  // namespace
 
 void check(cudaError_t status, const char* op) {
@@ -64,6 +69,7 @@ std::string why() { return count().why; }
 void use(int device) { check(cudaSetDevice(device), "cuda"); }
 int processors(int device) { return device_of(device).processors; }
 cudaStream_t stream(int device) { return device_of(device).stream; }
+cudaStream_t copy_stream(int device) { return device_of(device).copies; }
 void synchronize(int device) { check(cudaStreamSynchronize(stream(device)), "synchronize"); }
 
 void set_synchronous(bool on) { waits.store(on, std::memory_order_relaxed); }
@@ -100,10 +106,50 @@ void copy_from_host(int device, void* to, const void* from, std::size_t bytes) {
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream(device)), "upload");
 }
 
+void copy_later(cudaStream_t on, void* to, const void* from, std::size_t bytes) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on), "upload");
+}
+
 void copy_to_host(int device, void* to, const void* from, std::size_t bytes) {
   use(device);
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream(device)), "download");
   synchronize(device);
 }
+
+void pin(void* memory, std::size_t bytes) {
+  check(cudaHostRegister(memory, bytes, cudaHostRegisterPortable), "pin");
+  const std::lock_guard lock(pinned_mutex);
+  pinned_pieces[static_cast<const char*>(memory)] = bytes;
+}
+
+void unpin(void* memory) noexcept {
+  {
+    const std::lock_guard lock(pinned_mutex);
+    pinned_pieces.erase(static_cast<const char*>(memory));
+  }
+  static_cast<void>(cudaHostUnregister(memory));
+}
+
+bool is_pinned(const void* memory) {
+  const std::lock_guard lock(pinned_mutex);
+  const auto* at = static_cast<const char*>(memory);
+  auto next = pinned_pieces.upper_bound(at);
+  return next != pinned_pieces.begin() && at < (--next)->first + next->second;
+}
+
+void* take_pinned(std::size_t bytes) {  // feed.cu's: copied from by itself alone, so not noted
+  void* memory = nullptr;
+  check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "pin");
+  return memory;
+}
+
+void give_pinned_back(void* memory) noexcept { static_cast<void>(cudaFreeHost(memory)); }
+
+Event::Event(int device) {
+  use(device);
+  check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cuda");
+}
+
+Event::~Event() { static_cast<void>(cudaEventDestroy(event_)); }
 
 }  // namespace needle::cuda

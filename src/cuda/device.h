@@ -30,11 +30,12 @@ inline constexpr int kMaxDevices = 16;
 
 void check(cudaError_t status, const char* op);
 
-int device_count();          // 0 where there is no driver or no GPU
-std::string why();           // the reason why there is none
-void use(int device);        // the calling thread's device from now on
-int processors(int device);  // multiprocessors
-cudaStream_t stream(int device);
+int device_count();                    // 0 where there is no driver or no GPU
+std::string why();                     // the reason why there is none
+void use(int device);                  // the calling thread's device from now on
+int processors(int device);            // multiprocessors
+cudaStream_t stream(int device);       // of kernels
+cudaStream_t copy_stream(int device);  // of copies that run beside them: feed.cu
 void synchronize(int device);
 
 // Launches wait for their kernel and report its error (NEEDLE_CUDA_SYNC); else an error shows at a
@@ -47,9 +48,35 @@ void give_memory_back(int device, void* memory);
 // What lies behind `bytes` is not the buffer's: the emulator guards it, a GPU cannot.
 void mark_end(int device, void* memory, std::size_t bytes);
 
-// In the order of the stream; from the host's pageable memory, so the source may change on return.
+// In the order of the stream. The source may change on return: pageable memory is CUDA's to copy
+// first, and pinned memory is refused (feed.h copies from it).
 void copy_from_host(int device, void* to, const void* from, std::size_t bytes);
 void copy_to_host(int device, void* to, const void* from, std::size_t bytes);  // waits
+// In the order of `on`; from pinned memory, the source must stay until that has come to pass.
+void copy_later(cudaStream_t on, void* to, const void* from, std::size_t bytes);
+
+// Host memory that the GPU reads by itself.
+void pin(void* memory, std::size_t bytes);  // DeviceFailure where it cannot be
+void unpin(void* memory) noexcept;
+bool is_pinned(const void* memory);
+void* take_pinned(std::size_t bytes);
+void give_pinned_back(void* memory) noexcept;
+
+// A point in a stream, for other streams and the host to wait for.
+class Event {
+ public:
+  explicit Event(int device);
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  void record(cudaStream_t in) { check(cudaEventRecord(event_, in), "cuda"); }
+  void hold(cudaStream_t waiting) const { check(cudaStreamWaitEvent(waiting, event_, 0), "cuda"); }
+  void wait(const char* op) const { check(cudaEventSynchronize(event_), op); }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
 
 struct Grid {
   unsigned x = 1, y = 1, z = 1;

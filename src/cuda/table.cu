@@ -13,7 +13,11 @@ namespace {
   ROW(where)              \
   ROW(reduce)             \
   ROW(matmul)             \
-  ROW(relu_grad)
+  ROW(relu_grad)          \
+  ROW(gather)             \
+  ROW(scatter)            \
+  ROW(scatter_add)        \
+  ROW(one_hot)
 
 constexpr KernelTable make_table() {
   KernelTable t;

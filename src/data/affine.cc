@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/pixel_formulas.h"
 #include "steps.h"
 
 #ifdef __AVX2__
@@ -21,8 +22,8 @@ namespace {
 
 using Index = std::int64_t;
 using Byte = std::uint8_t;
-constexpr int kFractionBits = 11;
-constexpr Index kOne = Index(1) << kFractionBits;
+using pixel::kFractionBits;
+constexpr Index kOne = pixel::kUnit;
 constexpr Index kPiece = 128;  // pixels of a row whose places are worked out together
 
 template <class T>
@@ -40,16 +41,10 @@ template <>
 
 // ---- places ------------------------------------------------------------------------------------
 
-constexpr double kFar = 1099511627776.0;  // 2**40: places beyond are outside of any image
-
 // Places of the pixels X, X + 1... of row Y along one axis of the input.
 void places(const double* m, Index X, Index Y, Index count, double* to) {
   const double a = m[0], b = m[1] * double(Y), c = m[2];
-  for (Index i = 0; i < count; ++i) {
-    const double x = a * double(int(X + i)) + b + c;
-    const double near = -kFar > x ? -kFar : x;
-    to[i] = kFar < near ? kFar : near;
-  }
+  for (Index i = 0; i < count; ++i) to[i] = pixel::place(a, int(X + i), b, c);
 }
 
 // In units of 2**-11. Added to 1.5 * 2**52, whole numbers are the lower bits of a double.
@@ -60,7 +55,7 @@ void fixed_places(const double* m, Index X, Index Y, Index count, Index* to) {
   Index zero;
   std::memcpy(&zero, &large, sizeof zero);
   for (Index i = 0; i < count; ++i) {
-    const double moved = std::floor(x[i] * double(kOne) + 0.5) + large;
+    const double moved = pixel::in_units(x[i]) + large;
     Index bits;
     std::memcpy(&bits, &moved, sizeof bits);
     to[i] = bits - zero;
@@ -103,13 +98,11 @@ template <int kChannels>
 [[gnu::always_inline]] inline void mix(const Image<Byte>& in, Index channel_stride, Index qx,
                                        Index qy, const Byte* fill, Byte* to) {
   const Corners<Byte> p = corners(in, qx >> kFractionBits, qy >> kFractionBits, fill);
-  const int u = int(qx & (kOne - 1)), v = int(qy & (kOne - 1)), one = int(kOne);
+  const int u = int(qx & (kOne - 1)), v = int(qy & (kOne - 1));
   for (Index c = 0; c < (kChannels ? kChannels : in.channels); ++c) {
     int x[4];
     for (int k = 0; k < 4; ++k) x[k] = p.pixel[k][c * p.channel_stride[k]];
-    const int upper = x[0] * (one - u) + x[1] * u, lower = x[2] * (one - u) + x[3] * u;
-    const int sum = upper * (one - v) + lower * v + (1 << (2 * kFractionBits - 1));
-    to[c * channel_stride] = Byte(sum >> (2 * kFractionBits));
+    to[c * channel_stride] = pixel::mixed(x, u, v);
   }
 }
 
@@ -118,11 +111,11 @@ template <int kChannels>
                                        double py, const float* fill, float* to) {
   const double column = std::floor(px), row = std::floor(py);
   const Corners<float> p = corners(in, Index(column), Index(row), fill);
-  const float u = float(px - column), v = float(py - row), s = 1.0f - u, t = 1.0f - v;
+  const float u = float(px - column), v = float(py - row);
   for (Index c = 0; c < (kChannels ? kChannels : in.channels); ++c) {
     float x[4];
     for (int k = 0; k < 4; ++k) x[k] = p.pixel[k][c * p.channel_stride[k]];
-    to[c * channel_stride] = (x[0] * s + x[1] * u) * t + (x[2] * s + x[3] * u) * v;
+    to[c * channel_stride] = pixel::mixed(x, u, v);
   }
 }
 

@@ -8,6 +8,7 @@
 // results would be slower: a look-up a value.
 #include <cstring>
 
+#include "core/pixel_formulas.h"
 #include "steps.h"
 
 #ifdef __AVX2__
@@ -21,21 +22,8 @@ using Index = std::int64_t;
 using Byte = std::uint8_t;
 constexpr Index kPiece = 192;  // values, a multiple of 3
 
-// As the instructions for the larger and the smaller of two do it: NaN stays.
-[[gnu::always_inline]] inline float clip(float value, float most) {
-  const float positive = 0.0f > value ? 0.0f : value;
-  return most < positive ? most : positive;
-}
-
-// Above 2**23 a float's last bit is 1: the addition rounds half to even.
-[[gnu::always_inline]] inline void finish(float value, Byte& to) {
-  const float rounded = clip(value, 255.0f) + 8388608.0f;
-  std::uint32_t bits;
-  std::memcpy(&bits, &rounded, sizeof bits);
-  to = Byte(bits);
-}
-
-[[gnu::always_inline]] inline void finish(float value, float& to) { to = clip(value, 1.0f); }
+[[gnu::always_inline]] inline void finish(float value, Byte& to) { to = pixel::to_byte(value); }
+[[gnu::always_inline]] inline void finish(float value, float& to) { to = pixel::clip(value, 1.0f); }
 
 template <class T>
 void fetch(const T* from, Index stride, Index count, float* to) {

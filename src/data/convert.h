@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/pixel_formulas.h"
 #include "core/simd.h"
 
 #if defined(__SSE2__)
@@ -15,25 +16,7 @@ namespace {
 
 using Index = std::int64_t;
 
-// x / 255 of a byte without a division: kHigh has 16 bits, so x * kHigh is exact, and the sum with
-// the rest rounds as the quotient does, for each of the 256 values.
-constexpr float kHigh = 0x8081p-23f;
-constexpr float kLow = static_cast<float>(1.0 / 255.0 - static_cast<double>(kHigh));
-
-template <class T>  // a float or a vector of them
-[[gnu::always_inline]] inline T scaled(T x) {
-  return x * kHigh + x * kLow;
-}
-
-constexpr bool all_scaled_are_quotients() {
-  for (int x = 0; x < 256; ++x) {
-    const float value = static_cast<float>(x);
-    const float high = value * kHigh, low = value * kLow;
-    if (high + low != value / 255.0f) return false;
-  }
-  return true;
-}
-static_assert(all_scaled_are_quotients());
+using pixel::scaled;
 
 constexpr Index kLanes = simd::kLanes<float>;
 using Floats = simd::Vector<float>;

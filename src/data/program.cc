@@ -104,8 +104,8 @@ std::vector<float> normalization(const StepCall& call, std::int64_t channels) {
 }  // namespace
 
 Program::Program(const std::vector<StepCall>& calls, std::int64_t channels, Element type,
-                 const OutputRow& output, const StepTable& table)
-    : table_(&table), channels_(channels), source_type_(type), type_(type) {
+                 const OutputRow& output, const StepTable* table)
+    : table_(table), channels_(channels), source_type_(type), type_(type) {
   instructions_.reserve(calls.size());
   for (const StepCall& call : calls) compile(call);
   set_output(output);

@@ -33,9 +33,10 @@ struct OutputRow {  // one image of the output, compact, its axes in the order t
 
 class Program {
  public:
-  // Throws Error, naming the step, where steps, images and output do not fit.
+  // Throws Error, naming the step, where steps, images and output do not fit. table: none for a
+  // program that is lowered (lower.h) instead of run.
   Program(const std::vector<StepCall>& calls, std::int64_t channels, Element type,
-          const OutputRow& output, const StepTable& table);
+          const OutputRow& output, const StepTable* table);
 
   // The image number `sample` of the parameters, into `out`. Throws Error for parameters or sizes
   // that do not fit. Any number of threads may call it at once.
@@ -43,6 +44,7 @@ class Program {
 
  private:
   friend struct Run;
+  friend class Lowering;
 
   void compile(const StepCall& call);
   void set_output(const OutputRow& output);

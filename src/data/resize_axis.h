@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "core/pixel_formulas.h"
+
 namespace needle::data {
 
 // Output place i is the sum over t < taps of weight[i * taps + t] * input[first[i] + t]. Rows with
@@ -25,7 +27,7 @@ struct ResizeAxis {
   const std::int32_t* pairs = nullptr;
 };
 
-inline constexpr int kWeightBits = 14;
+using pixel::kWeightBits;
 
 // Triangle filter with half-pixel centres, widened by in / out when shrinking with `antialias`. In
 // float64, in this order: scale = in / out; support = antialias && scale > 1 ? scale : 1;

@@ -18,7 +18,7 @@ namespace {
 
 using Index = std::int64_t;
 using Byte = std::uint8_t;
-constexpr int kLineShift = 7, kOutShift = 2 * kWeightBits - kLineShift;
+using pixel::kLineShift, pixel::kOutShift;
 
 // ---- vertical: some rows to one line -----------------------------------------------------------
 

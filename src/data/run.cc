@@ -2,11 +2,11 @@
 // pointwise steps wait in it for the pass that writes it out; resize and affine make a new one.
 // Memory between steps is the thread's, taken and given back as the calls nest.
 #include <algorithm>
-#include <cmath>
 
 #include "canvas.h"
 #include "core/check.h"
 #include "core/scratch.h"
+#include "parameters.h"
 #include "program.h"
 
 namespace needle::data {
@@ -19,15 +19,8 @@ struct Run {
 
   std::int64_t channels() const { return program.channels_; }
 
-  [[noreturn]] void refuse_here(const char* step, const std::string& rule) const {
-    refuse(step, rule + " (image " + std::to_string(sample) + ")");
-  }
-
-  std::int64_t integer(const char* step, double value) const {
-    if (!is_integer(value) || std::fabs(value) > static_cast<double>(kMaxElements)) {
-      refuse_here(step, "parameters must be whole numbers below 2**31, got " + text(value));
-    }
-    return static_cast<std::int64_t>(value);
+  Parameters parameters(const double* p, const Canvas& canvas) const {
+    return {p, sample, canvas.height, canvas.width};
   }
 
   // What the stages after the filling make of it, one value a channel.
@@ -96,7 +89,8 @@ struct Run {
     const std::int64_t c = channels();
     if (canvas.height > 0 && canvas.width > 0 && c > 0 &&
         canvas.height > kMaxElements / c / canvas.width) {
-      refuse_here("image", "between steps it must have at most 2**31 elements");
+      parameters(nullptr, canvas)
+          .refuse_here("image", "between steps it must have at most 2**31 elements");
     }
     const ThreadScratch memory(canvas.height * canvas.width * c * size_of(canvas.type));
     const std::int64_t strides[3] = {canvas.width * c, c, 1};
@@ -133,7 +127,7 @@ struct Run {
   // ---- the steps: each gives false where the canvas must be settled before it ----
 
   bool crop(const Instruction& step, const double* p, Canvas& canvas) const {
-    const std::int64_t top = integer("crop", p[0]), left = integer("crop", p[1]);
+    const auto [top, left] = parameters(p, canvas).crop();
     const bool reaches_out = top < 0 || left < 0 || top + step.height > canvas.height ||
                              left + step.width > canvas.width;
     if (reaches_out) {
@@ -149,19 +143,13 @@ struct Run {
 
   bool flip(const double* p, Canvas& canvas) const {
     for (int i = 0; i < 2; ++i) {
-      if (p[i] != 0 && p[i] != 1)
-        refuse_here("flip", "parameters must be 0 or 1, got " + text(p[i]));
-      if (p[i] == 1) mirror(canvas, i == 0);
+      if (parameters(p, canvas).flips(i)) mirror(canvas, i == 0);
     }
     return true;
   }
 
   bool erase(const Instruction& step, const double* p, Canvas& canvas) const {
-    std::int64_t box[4];
-    for (int i = 0; i < 4; ++i) box[i] = integer("erase", p[i]);
-    if (box[2] < 0 || box[3] < 0) refuse_here("erase", "height and width must not be negative");
-    const Rectangle where = intersection({0, 0, canvas.height, canvas.width},
-                                         {box[0], box[1], box[0] + box[2], box[1] + box[3]});
+    const Rectangle where = parameters(p, canvas).erased();
     if (where.empty()) return true;
     if (canvas.erased_count == kMaxPending) return false;
     canvas.erased[canvas.erased_count++] = {where, {step.fill, canvas.stage_count}};
@@ -172,13 +160,7 @@ struct Run {
     if (canvas.stage_count + 2 > kMaxPending) return false;
     if (step.row->kind == Kind::kColour) {
       float* m = canvas.colours[canvas.colour_count];
-      bool changes = false;
-      for (int i = 0; i < 12; ++i) {
-        m[i] = static_cast<float>(p[i]);
-        if (!std::isfinite(m[i])) refuse_here("colour", "parameters must be finite float32 values");
-        changes = changes || m[i] != (i % 5 == 0 ? 1.0f : 0.0f);  // 3x4: the diagonal
-      }
-      if (!changes) return true;
+      if (!parameters(p, canvas).colour(m)) return true;
       ++canvas.colour_count;
       canvas.stages[canvas.stage_count++] = {StageKind::kColour, m};
       return true;
@@ -193,23 +175,6 @@ struct Run {
       canvas.stages[canvas.stage_count++] = {StageKind::kNormalize, step.numbers.data()};
     }
     return true;
-  }
-
-  // The box of the canvas that a resize takes.
-  Rectangle resized_box(const double* p, const Canvas& canvas) const {
-    std::int64_t b[4];
-    for (int i = 0; i < 4; ++i) b[i] = integer("resize", p[i]);
-    const bool fits = b[0] >= 0 && b[1] >= 0 && b[2] >= 1 && b[3] >= 1 &&
-                      b[0] + b[2] <= canvas.height && b[1] + b[3] <= canvas.width;
-    if (!fits) {
-      refuse_here("resize",
-                  "the box (top, left, height, width) must have pixels and lie inside "
-                  "the image of " +
-                      std::to_string(canvas.height) + "x" + std::to_string(canvas.width) +
-                      ", got (" + text(p[0]) + ", " + text(p[1]) + ", " + text(p[2]) + ", " +
-                      text(p[3]) + ")");
-    }
-    return {b[0], b[1], b[0] + b[2], b[1] + b[3]};
   }
 
   // Resize (no m) or affine of a plain canvas, through memory or straight into out.
@@ -246,19 +211,13 @@ struct Run {
     const Instruction& step = program.instructions_[at];
     double m[6];
     const bool affine = step.row->kind == Kind::kAffine;
-    if (affine) {
-      std::copy_n(p, 6, m);
-      for (const double number : m) {
-        if (!std::isfinite(number)) refuse_here("affine", "parameters must be finite");
-      }
-      if (canvas.height < 1 || canvas.width < 1) refuse_here("affine", "the image has no pixels");
-    }
+    if (affine) parameters(p, canvas).affine(m);
     canvas.type == Element::kByte ? transform<std::uint8_t>(at, step, affine ? m : nullptr, canvas)
                                   : transform<float>(at, step, affine ? m : nullptr, canvas);
   }
 
   void resize(std::size_t at, const double* p, Canvas& canvas) const {
-    take_window(canvas, resized_box(p, canvas));
+    take_window(canvas, parameters(p, canvas).resized());
     if (canvas.plain()) return transform(at, p, canvas);
     settle(canvas, [&](const Canvas& settled) { transform(at, p, settled); });
   }
@@ -290,10 +249,7 @@ struct Run {
   void finish(const Canvas& canvas) const {
     const std::int64_t* wanted = program.out_shape_;
     if (canvas.height != wanted[0] || canvas.width != wanted[1]) {
-      raise_error("run_images: out must take an image of height " + std::to_string(canvas.height) +
-                  " and width " + std::to_string(canvas.width) + ", got " +
-                  std::to_string(wanted[0]) + " and " + std::to_string(wanted[1]) + " (image " +
-                  std::to_string(sample) + ")");
+      refuse_size(canvas.height, canvas.width, wanted, sample);
     }
     std::int64_t strides[3], stride = 1;
     for (int i = 2; i >= 0; --i) {

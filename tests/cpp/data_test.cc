@@ -79,7 +79,7 @@ std::vector<float> augmented(const std::vector<std::uint8_t>& pixels, const Step
       {"normalize", {3, 0.5, 0.4, 0.3, 0.2, 0.3, 0.4}, nullptr, 0},
       {"to_chw", {}, nullptr, 0},
   };
-  const Program program(calls, 3, Element::kByte, {{3, height, width}, Element::kFloat}, table);
+  const Program program(calls, 3, Element::kByte, {{3, height, width}, Element::kFloat}, &table);
   std::vector<float> out(n * 3 * height * width);
   parallel_for(n, 3, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
@@ -113,12 +113,12 @@ TEST(programs_give_the_same_bits_on_every_instruction_set) {
 TEST(programs_refuse_what_does_not_fit) {
   const StepTable& table = step_table(cpu::selected_table().isa);
   const OutputRow bytes{{4, 4, 3}, Element::kByte};
-  EXPECT_THROWS(Program({{"twist", {}, nullptr, 0}}, 3, Element::kByte, bytes, table));
-  EXPECT_THROWS(Program({{"to_float", {}, nullptr, 0}}, 3, Element::kByte, bytes, table));
-  EXPECT_THROWS(Program({}, 1, Element::kByte, bytes, table));
+  EXPECT_THROWS(Program({{"twist", {}, nullptr, 0}}, 3, Element::kByte, bytes, &table));
+  EXPECT_THROWS(Program({{"to_float", {}, nullptr, 0}}, 3, Element::kByte, bytes, &table));
+  EXPECT_THROWS(Program({}, 1, Element::kByte, bytes, &table));
   EXPECT_THROWS(step_table("sse9"));
   std::uint8_t pixels[5 * 5 * 3] = {}, out[4 * 4 * 3];
-  const Program none({}, 3, Element::kByte, bytes, table);
+  const Program none({}, 3, Element::kByte, bytes, &table);
   EXPECT_THROWS(none.run({pixels, 5, 5, 3, 15, 3, 1}, 0, out));
 }
 

@@ -27,6 +27,8 @@ struct dim3 {
   unsigned x = 1, y = 1, z = 1;
 };
 
+struct cuda_on_cpu_stream;
+
 namespace cuda_on_cpu {
 
 // ---- what a running thread calls ----
@@ -75,6 +77,11 @@ void guard(void* buffer, std::size_t bytes);  // fills anew; behind `bytes` noth
 void check_guards();                          // std::runtime_error where a kernel did
 void set_memory_limit(std::size_t bytes);     // of each device
 
+// A copy from pinned memory comes to pass as late as it may: when something that is ordered after
+// it in its stream, or that waits for its event, runs. This does what waits in the stream.
+void catch_up(struct ::cuda_on_cpu_stream* stream);
+std::int64_t bytes_from_registered();  // copied so far from memory that cudaHostRegister was given
+
 }  // namespace cuda_on_cpu
 
 // Those of the thread that runs.
@@ -96,6 +103,7 @@ extern dim3 blockDim, gridDim;
 #define __any_sync(mask, vote) (::cuda_on_cpu::ballot(mask, vote, __LINE__) != 0)
 #define __all_sync(mask, vote) (::cuda_on_cpu::ballot(mask, !(vote), __LINE__) == 0)
 
+inline int __ffs(int word) { return __builtin_ffs(word); }
 inline unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<unsigned>((std::uint64_t(a) * b) >> 32);
 }
@@ -113,12 +121,21 @@ enum cudaError_t : int {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
+  cudaErrorHostMemoryAlreadyRegistered = 712,
+  cudaErrorHostMemoryNotRegistered = 713,
   cudaErrorInvalidDevice = 101,
 };
-enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
+enum cudaMemcpyKind {
+  cudaMemcpyHostToDevice = 1,
+  cudaMemcpyDeviceToHost = 2,
+  cudaMemcpyDefault = 4
+};
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
 inline constexpr unsigned cudaStreamNonBlocking = 1;
+inline constexpr unsigned cudaEventDisableTiming = 2;
+inline constexpr unsigned cudaHostRegisterPortable = 1, cudaHostAllocPortable = 1;
 using cudaStream_t = struct cuda_on_cpu_stream*;
+using cudaEvent_t = struct cuda_on_cpu_event*;
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
   std::size_t dynamicSmemBytes = 0;
@@ -134,6 +151,15 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaHostRegister(void* memory, std::size_t bytes, unsigned flags);
+cudaError_t cudaHostUnregister(void* memory);
+cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes);
 cudaError_t cudaFree(void* pointer);
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
@@ -143,6 +169,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
+  cuda_on_cpu::catch_up(config->stream);
   // Parameters travel by value; each thread of a GPU sees the same copy.
   const std::tuple<std::decay_t<Parameters>...> copies(static_cast<Parameters>(arguments)...);
   cuda_on_cpu::run_grid(config->gridDim, config->blockDim, [&] { std::apply(kernel, copies); });

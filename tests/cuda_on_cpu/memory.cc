@@ -4,10 +4,15 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include "cuda_runtime.h"
 
@@ -157,6 +162,66 @@ void set_memory_limit(std::size_t bytes) { limit = bytes; }
 
 }  // namespace cuda_on_cpu
 
+// ---- streams: copies from pinned memory wait in them ----
+
+struct cuda_on_cpu_stream {
+  int device;
+  std::deque<std::function<void()>> waiting;
+  std::size_t issued = 0, done = 0;  // of what has waited
+};
+
+struct cuda_on_cpu_event {
+  cuda_on_cpu_stream* stream = nullptr;
+  std::size_t upto = 0;
+};
+
+namespace cuda_on_cpu {
+namespace {
+
+std::vector<cuda_on_cpu_stream*> streams;  // live as long as the process
+struct Pinned {
+  std::size_t bytes;
+  bool registered;
+};
+std::map<const char*, Pinned> pinned;
+std::int64_t from_registered = 0;
+
+// The pinned memory that these bytes are in, or null.
+const Pinned* pinned_of(const void* memory, std::size_t bytes) {
+  const auto* at = static_cast<const char*>(memory);
+  auto next = pinned.upper_bound(at);
+  if (next == pinned.begin() || at + bytes > (--next)->first + next->second.bytes) return nullptr;
+  return &next->second;
+}
+
+void catch_up(cuda_on_cpu_stream* stream, std::size_t upto) {
+  const std::lock_guard lock(mutex);
+  while (stream != nullptr && stream->done < upto) {
+    const std::function<void()> next = std::move(stream->waiting.front());
+    stream->waiting.pop_front();
+    ++stream->done;
+    const int before = std::exchange(current, stream->device);
+    next();
+    current = before;
+  }
+}
+
+void put_off(cuda_on_cpu_stream* stream, std::function<void()> what) {
+  const std::lock_guard lock(mutex);
+  stream->waiting.push_back(std::move(what));
+  ++stream->issued;
+}
+
+}  // namespace
+
+std::int64_t bytes_from_registered() { return from_registered; }
+
+void catch_up(cuda_on_cpu_stream* stream) {
+  if (stream != nullptr) catch_up(stream, stream->issued);
+}
+
+}  // namespace cuda_on_cpu
+
 using namespace cuda_on_cpu;
 
 const char* cudaGetErrorString(cudaError_t error) {
@@ -187,11 +252,70 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = nullptr;
+  const std::lock_guard lock(mutex);
+  streams.push_back(new cuda_on_cpu_stream{current, {}});
+  *stream = streams.back();
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  catch_up(stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  put_off(stream, [from = event->stream, upto = event->upto] { catch_up(from, upto); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new cuda_on_cpu_event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  *event = {stream, stream->issued};
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  catch_up(event->stream, event->upto);
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostRegister(void* memory, std::size_t bytes, unsigned) {
+  const std::lock_guard lock(mutex);
+  const Pinned piece{bytes, true};
+  const bool is_new = pinned.emplace(static_cast<const char*>(memory), piece).second;
+  return is_new ? cudaSuccess : cudaErrorHostMemoryAlreadyRegistered;
+}
+
+cudaError_t cudaHostUnregister(void* memory) {
+  const std::lock_guard lock(mutex);
+  const bool known = pinned.erase(static_cast<const char*>(memory)) == 1;
+  return known ? cudaSuccess : cudaErrorHostMemoryNotRegistered;
+}
+
+cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
+  *memory = std::malloc(bytes);
+  if (*memory == nullptr) return cudaErrorMemoryAllocation;
+  std::memset(*memory, kNan, bytes);
+  const std::lock_guard lock(mutex);
+  pinned[static_cast<const char*>(*memory)] = {bytes, false};
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* memory) {
+  for (cuda_on_cpu_stream* stream : streams) catch_up(stream);
+  const cudaError_t status = cudaHostUnregister(memory);
+  if (status == cudaSuccess) std::free(memory);
+  return status;
+}
 
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
   const std::lock_guard lock(mutex);
@@ -211,6 +335,7 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
 
 cudaError_t cudaFree(void* pointer) {
   if (pointer == nullptr) return cudaSuccess;
+  for (cuda_on_cpu_stream* stream : streams) catch_up(stream);
   const std::lock_guard lock(mutex);
   Device& d = device();
   const auto found = d.pieces.find(static_cast<char*>(pointer) - d.base);
@@ -229,9 +354,19 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
-                            cudaStream_t) {
-  const Opened opened;
-  std::memcpy(to, from, bytes);
-  check_guards();
+                            cudaStream_t stream) {
+  const auto copy = [=] {
+    const Opened opened;
+    std::memcpy(to, from, bytes);
+    check_guards();
+  };
+  const Pinned* piece = stream == nullptr ? nullptr : pinned_of(from, bytes);
+  if (piece != nullptr) {
+    if (piece->registered) from_registered += static_cast<std::int64_t>(bytes);
+    put_off(stream, copy);
+    return cudaSuccess;
+  }
+  catch_up(stream);
+  copy();
   return cudaSuccess;
 }

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.skipif(emulated.module is None, reason="not built: CMake target cuda_on_cpu"),
 ]
 F32 = np.dtype("float32")
-COOPERATING = ("copy", "reduce", "matmul")
+COOPERATING = ("copy", "reduce", "matmul", "scatter")
 """Rows whose threads wait for each other; what the others do cannot depend on order."""
 
 

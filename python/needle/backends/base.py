@@ -416,11 +416,41 @@ class Backend(ABC):
     def synchronize(self) -> None:
         """Waits until all work given to the device is done."""
 
+    def run_images(
+        self,
+        steps: Sequence[tuple[str, tuple[float, ...]]],
+        parameters: Sequence[NumpyArray[Any]],
+        images: Any,
+        indices: NumpyArray[Any] | None,
+        out: View,
+    ) -> None:
+        """Augments a batch on the device, for ``needle.data``, which asks first whether it is here.
+
+        steps, parameters, indices: as ``needle.data.executors.Work``. images: host arrays as
+        there, or a View ``(N, H, W, C)``; free to change on return. out: a compact View.
+        """
+        raise NotImplementedError
+
+    def pin(self, memory: Any) -> Any | None:
+        """Lets the device read this host memory (a buffer) by itself while the result is held.
+
+        None where there is nothing to gain by it, or where it cannot be.
+        """
+        return None
+
 
 REQUIRED = tuple(
     name for name, member in vars(Backend).items() if getattr(member, "__isabstractmethod__", False)
 )
-SERVICES = ("adopt", "export", "memory_stats", "empty_cache", "synchronize")
+SERVICES = (
+    "adopt",
+    "export",
+    "memory_stats",
+    "empty_cache",
+    "synchronize",
+    "run_images",
+    "pin",
+)
 OPTIONAL = tuple(
     name
     for name, member in vars(Backend).items()

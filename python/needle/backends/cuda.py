@@ -51,4 +51,6 @@ def backend_of_device(module: ModuleType, index: int) -> Backend:
         memory_stats=partial(module.memory_stats_of, index),
         empty_cache=partial(module.empty_cache_of, index),
         synchronize=partial(module.synchronize_on, index),
+        run_images=partial(module.run_images_on, index),
+        pin=partial(module.pin_on, index),
     )

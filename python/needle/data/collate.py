@@ -140,6 +140,8 @@ def to_tensors(batch: Any, device: Any = None, owned: bool = False) -> Any:
 def _converted(tensor_type: TensorType, batch: Any, device: Any, owned: bool) -> Any:
     if isinstance(batch, np.ndarray):
         return _to_tensor(tensor_type, batch, device, owned)
+    if _constant is not None and backend_selection.is_array(batch):
+        return _constant(batch)  # on its device already
     if isinstance(batch, Mapping):
         return {key: _converted(tensor_type, each, device, owned) for key, each in batch.items()}
     if isinstance(batch, (tuple, list)):

@@ -168,7 +168,8 @@ class LoaderIterator:
     def _delivered(self, work: Work, request: Request, answer: Completed) -> Any:
         """The batch as the user gets it."""
         loader, clock = self._loader, Clock()
-        batch = loader.pipeline.finish(answer.batch, request, clock)
+        stays = not loader.batch_transforms
+        batch = loader.pipeline.finish(answer.batch, request, clock, stays=stays)
         if loader.batch_transforms:
             with clock.measure("augment"):
                 batch = transformed_batch(loader, batch, self._progress.epoch, work.first)

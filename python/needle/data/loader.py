@@ -24,6 +24,7 @@ from .collate import default_collate
 from .dataset import Dataset, in_memory_of
 from .engines import make_engine
 from .engines.base import Engine
+from .executors import pinning
 from .iteration import LoaderIterator
 from .order import DrawnOrder, Order, PlacedOrder, StreamOrder, find_order
 from .pipeline import Pipeline
@@ -272,6 +273,7 @@ class DataLoader:
                 prefetch=self.prefetch,
                 start_method=self.start_method,
                 restart_workers=self.restart_workers,
+                pin=pinning((self.device or default_device()).name),
             )
             self._closing = weakref.finalize(self, engine.close)  # also at the program's end
             self._engine, self._process = engine, os.getpid()

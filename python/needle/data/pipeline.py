@@ -148,11 +148,17 @@ class Pipeline:
             return self._sample_by_sample(request, rows, clock, out, threads, progress, reseed)
 
     def finish(
-        self, batch: Any, request: Request, clock: Clock | None = None, threads: int = 0
+        self,
+        batch: Any,
+        request: Request,
+        clock: Clock | None = None,
+        threads: int = 0,
+        stays: bool = False,
     ) -> Any:
         """The whole batch after the transforms that ``prepare`` has left; it comes as NumPy.
 
         ``batch`` is what the slices of ``request`` are together; None, of no samples, stays None.
+        stays: the images may be left on the device that transformed them.
         """
         if batch is None or self.augment == "worker":
             return batch
@@ -164,7 +170,10 @@ class Pipeline:
         assert indices is not None
         keys = Keys(request.seed, request.epoch, indices)
         with (clock or Clock()).measure("augment"):
-            made = self.later.run(first_field(batch), None, keys, None, threads, self.device)
+            images = first_field(batch)
+            made = self.later.on_device(images, keys, self.device) if stays else None
+            if made is None:
+                made = self.later.run(images, None, keys, None, threads, self.device)
             if isinstance(made, list):
                 made = stack(made, "array")
         return with_first(batch, made)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import native
-from .executors import executor_for
+from .executors import device_executor, executor_for
 from .segments import (
     Choice,
     Images,
@@ -25,6 +25,7 @@ from .segments import (
     Part,
     Segment,
     fits,
+    run_on_device,
     run_segment,
     varies,
 )
@@ -98,6 +99,16 @@ class Chain:
             if whole is None or not whole.is_one_call(device):
                 return self._run_by_kind(images, keys, out, threads, device)
         return self.plan(kind).run(images, None, keys, out, threads, device)
+
+    def on_device(self, images: Array | list[Any], keys: Keys, device: str) -> Any | None:
+        """The images transformed, as an array on the device; None where one call cannot do it."""
+        executor = device_executor(device)
+        if executor is None or not self.parts or (keys.seed is None and self.draws):
+            return None
+        plan = self.plan(spec_of(images))
+        if not plan.is_one_call(device):
+            return None
+        return run_on_device(plan.segments[0], Images(images), keys, executor)
 
     def _run_by_kind(
         self, images: list[Any], keys: Keys, out: Array | None, threads: int, device: str

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import native
-from .executors import Work, executor_for
+from .executors import DeviceExecutor, Executor, Work, executor_for
 from .random_source import keyed
 from .recycling import empty
 from .structure import tag_sample
@@ -150,15 +150,17 @@ def run_segment(
     if not fits(out, shape, segment.output.dtype):
         out = empty(shape, segment.output.dtype)  # type: ignore[arg-type]
     assert out is not None
-    if not len(images):
-        return Images(out)
-    rows = [entry.rows_for_all() for entry in drawn]
-    try:
-        executor(Work(segment.steps, rows, images.pixels, images.indices, out, threads))
-    except (ValueError, IndexError):
-        _define(segment, images, keys, drawn)  # says it of the image, in the transform's words
-        raise
+    _execute(executor, segment, images, keys, drawn, out, threads)
     return Images(out)
+
+
+def run_on_device(segment: Segment, images: Images, keys: Keys, executor: DeviceExecutor) -> Any:
+    """As ``run_segment`` of a native one, but the images stay on the executor's device."""
+    assert segment.output is not None and not varies(segment.output)
+    shape = (len(images), *(size for size in segment.output.shape if size is not None))
+    out = executor.empty(shape, segment.output.dtype)
+    _execute(executor, segment, images, keys, _draw(segment, images.sizes(), keys), out, 0)
+    return out
 
 
 @lru_cache(maxsize=64)
@@ -186,6 +188,25 @@ def reseed_globals(seed: int, epoch: int, sample: int, stream: int) -> None:
     words = native.words(seed, epoch, np.array([sample]), RESEED_STREAM + stream, 8)[0]
     np.random.seed(words[:4])
     random.seed(int.from_bytes(words[4:].tobytes(), "little"))
+
+
+def _execute(
+    executor: Executor,
+    segment: Segment,
+    images: Images,
+    keys: Keys,
+    drawn: Sequence[_Drawn],
+    out: Any,
+    threads: int,
+) -> None:
+    if not len(images):
+        return
+    rows = [entry.rows_for_all() for entry in drawn]
+    try:
+        executor(Work(segment.steps, rows, images.pixels, images.indices, out, threads))
+    except (ValueError, IndexError):
+        _define(segment, images, keys, drawn)  # says it of the image, in the transform's words
+        raise
 
 
 class _Drawn(NamedTuple):

@@ -18,7 +18,7 @@ _FILES = {
     "processes": ("processes", "ProcessEngine"),
 }
 _registered: dict[str, Callable[..., Engine]] = {}
-_OWN_OPTIONS = {"processes": ("start_method", "restart_workers")}
+_OWN_OPTIONS = {"processes": ("start_method", "restart_workers", "pin")}
 
 
 def engine_names() -> list[str]:

@@ -10,6 +10,7 @@ import os
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from ...errors import LoaderTimeout, NeedleError, WorkerError
@@ -40,7 +41,8 @@ class ProcessEngine(Engine):
     prefetch: batches asked for ahead, for each worker where a batch cannot be made in slices.
     start_method: "forkserver" (the default), "spawn" (macOS's) or "fork". restart_workers:
     replace a worker that died and issue its samples again, else raise WorkerError. held_slots:
-    batches that the consumer can hold without their being copied.
+    batches that the consumer can hold without their being copied. pin: lets a device read the
+    batches' memory while its result is held.
     Raises TypeError naming the part of the data set that cannot be pickled, WorkerError where
     memory or the system does not allow it; no process has been started then.
     """
@@ -56,11 +58,12 @@ class ProcessEngine(Engine):
         start_method: str | None = None,
         restart_workers: bool = True,
         held_slots: int = _HELD,
+        pin: Callable[[Any], Any] | None = None,
     ) -> None:
         if workers < 1:
             raise ValueError(f"DataLoader: needs at least one worker, got {workers}")
         self.workers, self.restart_workers = workers, restart_workers
-        self.held_slots = max(1, held_slots)
+        self.held_slots, self._pin = max(1, held_slots), pin
         self.start_method = check_method("DataLoader", start_method)
         self.splits = bool(pipeline.splits)
         ahead = max(1, prefetch)
@@ -82,7 +85,7 @@ class ProcessEngine(Engine):
         self._crew = shared.crew = Crew(self.workers, self.start_method, self._pipeline)
         self._crew.prepare()
         self._space = shared.space = Space(
-            self._crew, self.capacity, self.held_slots, self._pipeline_layout
+            self._crew, self.capacity, self.held_slots, self._pipeline_layout, self._pin
         )
         self._crew.introduce(
             "board", 0, self._board.memory, (self._board.records, self._board.workers)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -62,12 +62,20 @@ def learn_fields(leaves: Sequence[Any], samples: int) -> tuple[Field | None, ...
 class Ring:
     """The consumer's side of ``slots`` slots in one piece of shared memory.
 
-    A slot is free, taken by a batch under way that is written there, or lent to the consumer.
+    A slot is free, taken by a batch under way that is written there, or lent to the consumer. pin:
+    lets a device read the memory while its result is held, until ``close``.
     """
 
-    def __init__(self, layout: Layout, slots: int, generation: int) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        slots: int,
+        generation: int,
+        pin: Callable[[Any], Any] | None = None,
+    ) -> None:
         self.layout, self.slots, self.generation = layout, slots, generation
         self.memory = Memory(layout.slot_bytes * slots, f"{slots} batches of {layout.rows} samples")
+        self._pinned = None if pin is None else pin(self.memory.buffer)
         self._taken: set[int] = set()
         self._lent: dict[int, weakref.ref[Any]] = {}
 
@@ -111,6 +119,7 @@ class Ring:
 
     def close(self) -> None:
         """Gives the memory back; lent arrays stay valid."""
+        self._pinned = None
         self.memory.close()
 
 

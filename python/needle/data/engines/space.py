@@ -7,7 +7,7 @@ asked for when is processes.py's.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,8 @@ from .ring import Layout, Ring, learn_fields
 class Space:
     """Indices and slots for ``capacity`` batches under way and ``held_slots`` with the consumer.
 
-    fields: the leaves of a batch where they are known; None: learned from the first slice.
+    fields: the leaves of a batch where they are known; None: learned from the first slice. pin:
+    lets a device read the slots while its result is held.
     """
 
     def __init__(
@@ -32,9 +33,11 @@ class Space:
         capacity: int,
         held_slots: int,
         fields: Sequence[Field | None] | None,
+        pin: Callable[[Any], Any] | None = None,
     ) -> None:
         self._crew, self._capacity, self._held_slots = crew, capacity, held_slots
         self._fields = None if fields is None else tuple(fields)
+        self._pin = pin
         self._areas: list[Memory] = []
         self._area_rows = 0
         self._places: deque[int] = deque()
@@ -75,7 +78,8 @@ class Space:
         if self.ring is None or self.ring.layout.rows < batch.rows:
             layout = Layout(self._fields, batch.rows)
             generation = 0 if self.ring is None else self.ring.generation + 1
-            ring = Ring(layout, self._capacity + self._held_slots, generation)
+            slots = self._capacity + self._held_slots
+            ring = Ring(layout, slots, generation, self._pin)
             self._rings.append(ring)
             self._crew.introduce("ring", generation, ring.memory, layout)
             old, self.ring = self.ring, ring

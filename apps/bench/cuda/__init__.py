@@ -1,0 +1,1 @@
+"""Speed on a GPU, beside PyTorch on the same one: ``make bench-cuda``."""

@@ -1,0 +1,144 @@
+"""Measures needle beside PyTorch on one GPU, in one run, in turns; writes RESULTS.md beside this.
+
+``python -m apps.bench.cuda [--device cuda:1] [--work NAME,...] [--quick] [--out FOLDER]``. Each
+piece stands beside what the GPU's measured ceilings would allow: of memory (a relu of 512 MB, the
+best side's), of arithmetic (the largest product, the best side's).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import needle
+
+from .sides import SIDES, GpuSide, best
+from .work import Piece, pieces
+
+ROUNDS, SECONDS = 5, 0.2
+OURS = ("needle", "needle, captured")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """1 where the device cannot be used or a piece of ours failed."""
+    options = parse(arguments)
+    place = needle.device(options.device)
+    if not place.enabled():
+        print(f"needle: {place.why()}")
+        return 1
+    sides = [name for name in SIDES if name.startswith("needle") or has_torch()]
+    if not has_torch():
+        print("PyTorch is not installed: needle alone is measured", flush=True)
+    found: dict[str, dict[str, float]] = {}
+    work, failed = pieces(options.quick), False
+    for name, piece in work.items():
+        if options.work and not any(word in name for word in options.work):
+            continue
+        found[name], errors = measured(piece, sides, options)
+        failed = failed or any(side in OURS for side in errors)
+        texts = [f"{side} {1e3 * seconds:.3f} ms" for side, seconds in found[name].items()]
+        print(
+            f"{name}: " + ", ".join([*texts, *(f"{s}: {e}" for s, e in errors.items())]), flush=True
+        )
+    page = options.out / "RESULTS.md"
+    page.write_text("\n".join(table(work, found, options.device)) + "\n", encoding="utf-8")
+    print(f"written to {page}")
+    return 1 if failed else 0
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m apps.bench.cuda", description=__doc__)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--work", type=lambda text: text.split(","), help="parts of names")
+    parser.add_argument("--quick", action="store_true", help="everything tiny: does it run?")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
+    return parser.parse_args(arguments)
+
+
+def has_torch() -> bool:
+    return importlib.util.find_spec("torch") is not None
+
+
+def measured(
+    piece: Piece, names: Sequence[str], options: argparse.Namespace
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Seconds a call of each side, the median of rounds in turns; and what failed."""
+    ready, errors = {}, {}
+    for name in names:
+        try:
+            side = SIDES[name](options.device)
+            step = piece.build(side)
+            ready[name] = (side, step, calls(side, step, options.quick))
+        except Exception as error:  # of one side: the others go on
+            errors[name] = f"{type(error).__name__}: {error}"
+    samples: dict[str, list[float]] = {name: [] for name in ready}
+    for _ in range(1 if options.quick else ROUNDS):
+        for name, (side, step, count) in ready.items():
+            samples[name].append(seconds_of(side, step, count))
+    for side, _, _ in ready.values():
+        side.release()
+    return {name: statistics.median(values) for name, values in samples.items()}, errors
+
+
+def calls(side: GpuSide, step: object, quick: bool) -> int:
+    """How many calls take long enough to be timed; warms up."""
+    seconds_of(side, step, 1 if quick else 3)
+    return 1 if quick else max(1, round(SECONDS / max(seconds_of(side, step, 3), 1e-6)))
+
+
+def seconds_of(side: GpuSide, step: object, count: int) -> float:
+    """Of one call, of so many one after the other."""
+    assert callable(step)
+    side.wait()
+    start = time.perf_counter()
+    for _ in range(count):
+        step()
+    side.wait()
+    return (time.perf_counter() - start) / count
+
+
+def table(work: dict[str, Piece], found: dict[str, dict[str, float]], device: str) -> list[str]:
+    """The page's lines."""
+    bandwidth = max(
+        (work[n].moved / t for n in found if n == "relu" for t in found[n].values()), default=0
+    )
+    rate = max(
+        (work[n].flops / t for n in found if "product" in n for t in found[n].values()), default=0
+    )
+    lines = [
+        f"# needle on {device}",
+        "",
+        f"Measured ceilings: {bandwidth / 1e9:.0f} GB/s, {rate / 1e12:.1f} TFLOP/s (float32). "
+        "Milliseconds a call; the median of rounds in turns. `make bench-cuda` writes this page.",
+        "",
+        "| work | needle | captured | PyTorch | of PyTorch's speed | of the ceiling | goal |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, times in found.items():
+        piece = work[name]
+        ours = best(times, OURS)
+        theirs = best(times, [side for side in times if side not in OURS])
+        floor = max(piece.moved / bandwidth if bandwidth else 0, piece.flops / rate if rate else 0)
+        goal = (
+            ""
+            if piece.goal is None
+            else f"{piece.goal} of {'ceiling' if piece.of_limit else 'PyTorch'}"
+        )
+        shown = [milliseconds(times.get(side)) for side in OURS] + [milliseconds(theirs)]
+        lines.append(
+            f"| {name} | {' | '.join(shown)} | {theirs / ours:.2f} | {floor / ours:.2f} | {goal} |"
+        )
+    return lines
+
+
+def milliseconds(seconds: float | None) -> str:
+    return "–" if seconds is None or seconds != seconds else f"{1e3 * seconds:.3f}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

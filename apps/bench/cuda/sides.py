@@ -1,0 +1,128 @@
+"""The two libraries on a GPU behind the face of apps/bench/against/sides.py.
+
+``wait`` ends when the device has done all that it was given. What is measured is work.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from apps.bench.against.sides import Needle, Side, Step, Torch
+from needle.data import transforms as T
+from needle.data.plan import Chain, placed
+from needle.data.segments import Keys
+
+PAD, MEAN, STD = 4, (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
+
+
+class GpuSide(Side, Protocol):
+    """A side whose work goes on after a call returns."""
+
+    def wait(self) -> None: ...
+
+    def augment(self, images: Any, resident: bool) -> Step:
+        """Padded crop, mirror and normalise of uint8 (N, H, W, C) to float32 (N, C, H, W).
+
+        resident: the images are on the device already.
+        """
+
+
+class NeedleOn(Needle):
+    """needle on a device."""
+
+    def wait(self) -> None:
+        self.device.synchronize()
+
+    def release(self) -> None:
+        self.device.empty_cache()
+
+    def augment(self, images: Any, resident: bool) -> Step:
+        chain = Chain(
+            placed([T.RandomCrop(PAD), T.RandomFlipHorizontal(), T.Normalize(MEAN, STD), T.ToCHW()])
+        )
+        keys = Keys(0, 0, np.arange(len(images)))
+        if not resident:
+            return lambda: chain.on_device(images, keys, self.device.name)
+        held = self.needle.backend_ndarray.array(images, device=self.device)
+        out = chain.on_device(images, keys, self.device.name)
+        random = np.random.default_rng(0)
+        corners = random.integers(-PAD, PAD + 1, (len(images), 2)).astype(float)
+        flips = np.stack([random.integers(0, 2, len(images)), np.zeros(len(images))], 1)
+        height, width, channels = images.shape[1:]
+        numbers = (float(channels), *MEAN, *STD)
+        steps = [
+            ("crop", (float(height), float(width), 0.0)),
+            ("flip", ()),
+            ("normalize", numbers),
+            ("to_chw", ()),
+        ]
+        none = np.zeros((len(images), 0))
+        rows = [corners, flips.astype(float), none, none]
+        return lambda: self.device.run_images(steps, rows, held._view, None, out._view)
+
+
+class TorchOn(Torch):
+    """PyTorch on a device, its products in full float32."""
+
+    def __init__(self, mode: str, device: str = "cuda") -> None:
+        super().__init__(mode, 1)
+        self.place = device
+        self.torch.backends.cuda.matmul.allow_tf32 = False
+        self.torch.backends.cudnn.allow_tf32 = False
+
+    def wait(self) -> None:
+        if self.place == "cuda":
+            self.torch.cuda.synchronize()
+
+    def tensor(self, array: Any, gradient: bool = False) -> Any:
+        return super().tensor(array).to(self.place).requires_grad_(gradient)
+
+    def norm(self, channels: int) -> Any:
+        return super().norm(channels).to(self.place)
+
+    def model(self, name: str) -> Any:
+        return super().model(name).to(self.place)
+
+    def augment(self, images: Any, resident: bool) -> Step:
+        torch, place = self.torch, self.place
+        mean, std = (torch.tensor(v, device=place).reshape(1, 3, 1, 1) for v in (MEAN, STD))
+        host = torch.from_numpy(images)
+        held = host.to(place)
+        if place == "cuda":
+            host = host.pin_memory()
+        n, height, width = images.shape[:3]
+        rows, columns = torch.arange(height, device=place), torch.arange(width, device=place)
+        number = torch.arange(n, device=place)[:, None, None]
+
+        def step() -> Any:
+            x = held if resident else host.to(place, non_blocking=True)
+            x = torch.nn.functional.pad(x, (0, 0, PAD, PAD, PAD, PAD))
+            corner = torch.randint(0, 2 * PAD + 1, (2, n, 1), device=place)
+            flipped = torch.rand(n, 1, device=place) < 0.5
+            across = torch.where(flipped, columns.flip(0), columns) + corner[1]
+            x = x[number, (rows + corner[0])[:, :, None], across[:, None]].permute(0, 3, 1, 2)
+            return (x / 255 - mean) / std
+
+        return step
+
+
+Make = Callable[[str], GpuSide]
+SIDES: dict[str, Make] = {
+    "needle": lambda device: NeedleOn(device),
+    "needle, captured": lambda device: NeedleOn(device, captured=True),
+    "PyTorch": lambda device: TorchOn("eager", torch_device(device)),
+    "PyTorch, channels last": lambda device: TorchOn("channels last", torch_device(device)),
+}
+
+
+def torch_device(device: str) -> str:
+    """PyTorch's name of a device of ours; the emulated one is measured beside its CPU."""
+    return device if device.startswith("cuda") and "emulated" not in device else "cpu"
+
+
+def best(times: dict[str, float], names: Sequence[str]) -> float:
+    """The least time of the sides named; nan where none ran."""
+    return min((times[name] for name in names if name in times), default=float("nan"))

@@ -1,0 +1,201 @@
+// run_images_on: a program of augmentation steps over a batch, from host memory or a device array
+// into a device array. pin_on: memory that batches come from, read by the GPU itself.
+#include "cuda_images.h"
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "arguments.h"
+#include "cuda/augment.h"
+#include "cuda/device.h"
+#include "cuda/feed.h"
+#include "data/lower.h"
+#include "image_arguments.h"
+#include "translated.h"
+
+namespace py = pybind11;
+
+namespace needle::bindings {
+namespace {
+
+using cuda::FeedTurn;
+using cuda::HostPiece;
+using data::Element;
+using data::SourceImage;
+
+std::int64_t bytes_of(Element type) { return type == Element::kByte ? 1 : 4; }
+
+// Where the images of a batch are: elements from one base, and what of the host is to be sent.
+struct Batch {
+  Element type = Element::kByte;
+  std::int64_t channels = 0;
+  std::vector<SourceImage> images;
+  std::vector<std::int64_t> offsets;
+  const void* base = nullptr;  // of a device array
+  std::vector<HostPiece> pieces;
+  std::vector<std::unique_ptr<char[]>> copies;
+  std::vector<py::array> owners;
+};
+
+// The image's elements, where they fill one piece of memory in some order of the axes; else 0.
+std::int64_t span_of(const SourceImage& image, std::int64_t channels) {
+  const std::int64_t shape[] = {image.height, image.width, channels};
+  const std::int64_t strides[] = {image.row_stride, image.column_stride, image.channel_stride};
+  std::int64_t size = 1, span = 1;
+  for (int i = 0; i < 3; ++i) {
+    if (strides[i] < 0 && shape[i] > 1) return 0;
+    size *= shape[i];
+    span += shape[i] > 1 ? (shape[i] - 1) * strides[i] : 0;
+  }
+  return size == span ? size : 0;
+}
+
+// A copy without gaps, for what has gaps or runs backwards.
+void make_dense(SourceImage& image, Batch& batch) {
+  const std::int64_t item = bytes_of(batch.type);
+  const std::int64_t row = image.width * batch.channels;
+  batch.copies.push_back(std::make_unique<char[]>(image.height * row * item));
+  char* to = batch.copies.back().get();
+  const auto* from = static_cast<const char*>(image.data);
+  for (std::int64_t y = 0; y < image.height; ++y) {
+    for (std::int64_t x = 0; x < image.width; ++x) {
+      for (std::int64_t c = 0; c < batch.channels; ++c, to += item) {
+        const std::int64_t at =
+            y * image.row_stride + x * image.column_stride + c * image.channel_stride;
+        std::memcpy(to, from + at * item, item);
+      }
+    }
+  }
+  image = {
+      batch.copies.back().get(), image.height, image.width, batch.channels, row, batch.channels, 1};
+}
+
+// Neighbours in memory are one piece.
+void place(Batch& batch) {
+  const std::int64_t item = bytes_of(batch.type);
+  std::size_t at = 0;  // of the present piece
+  for (SourceImage& image : batch.images) {
+    if (span_of(image, batch.channels) == 0) make_dense(image, batch);
+    const auto bytes = static_cast<std::size_t>(span_of(image, batch.channels) * item);
+    const auto* data = static_cast<const char*>(image.data);
+    HostPiece* last = batch.pieces.empty() ? nullptr : &batch.pieces.back();
+    if (last != nullptr && static_cast<const char*>(last->data) + last->bytes == data) {
+      batch.offsets.push_back(std::int64_t(at + last->bytes) / item);
+      last->bytes += bytes;
+    } else {
+      if (last != nullptr) at += FeedTurn::place_after(last->bytes);
+      batch.offsets.push_back(std::int64_t(at) / item);
+      batch.pieces.push_back({data, bytes});
+    }
+  }
+}
+
+Batch host_batch(const py::object& images, const py::object& indices) {
+  Sources from = sources_of(images, indices);
+  Batch batch;
+  batch.type = from.type;
+  batch.channels = from.channels;
+  batch.owners = std::move(from.owners);
+  for (std::int64_t i = 0; i < from.count; ++i) batch.images.push_back(from.image(i));
+  return batch;
+}
+
+Element element_of(const char* what, DType dtype) {
+  if (dtype == DType::kUInt8) return Element::kByte;
+  if (dtype == DType::kFloat32) return Element::kFloat;
+  raise_error(std::string("run_images: ") + what + " must be uint8 or float32, got " +
+              name_of(dtype));
+}
+
+// Rows of an array on the device; they stay where they are.
+Batch device_batch(int device, const py::object& images, const py::object& indices) {
+  const View view = to_view("run_images", images.ptr());
+  NEEDLE_CHECK(view.device == device, "run_images: images and out must be on one device");
+  NEEDLE_CHECK(view.ndim == 4, "run_images: images on a device must be (N, H, W, C)");
+  NEEDLE_CHECK(indices.is_none(), "run_images: images on a device take no indices; pass None");
+  Batch batch;
+  batch.type = element_of("images", view.dtype);
+  batch.channels = view.shape[3];
+  batch.base = view.data;
+  for (std::int64_t i = 0; i < view.shape[0]; ++i) {
+    batch.images.push_back({nullptr, view.shape[1], view.shape[2], view.shape[3], view.strides[1],
+                            view.strides[2], view.strides[3]});
+    batch.offsets.push_back(i * view.strides[0]);
+  }
+  return batch;
+}
+
+data::OutputRow output_of(const View& out, std::int64_t count, int device) {
+  NEEDLE_CHECK(out.device == device && !out.is_scalar, "run_images: out must be on the device");
+  NEEDLE_CHECK(out.ndim == 4 && out.shape[0] == count && is_compact(out),
+               "run_images: out must have 4 axes, a row an image, and be compact");
+  return {{out.shape[1], out.shape[2], out.shape[3]}, element_of("out", out.dtype)};
+}
+
+void run_images(int device, const py::sequence& steps, const py::sequence& parameters,
+                const py::object& images, const py::object& indices, const py::object& target) {
+  const bool there = is_view(images.ptr());
+  Batch batch = there ? device_batch(device, images, indices) : host_batch(images, indices);
+  const auto count = static_cast<std::int64_t>(batch.images.size());
+  const auto calls = calls_of(steps, parameters, count, batch.owners);
+  const View out = to_view("run_images", target.ptr());
+  const data::OutputRow row = output_of(out, count, device);
+  if (count == 0) return;
+  const data::Program program(calls, batch.channels, batch.type, row, nullptr);
+  const py::gil_scoped_release released;
+  if (!there) place(batch);
+  const ImageBatch lowered = data::lower(program, batch.images, batch.offsets);
+  std::size_t words_at = 0;
+  for (const HostPiece& piece : batch.pieces) words_at += FeedTurn::place_after(piece.bytes);
+  batch.pieces.push_back({lowered.words.data(), lowered.words.size() * sizeof lowered.words[0]});
+  FeedTurn turn(device);
+  const char* sent = turn.send(batch.pieces);
+  cuda::run_passes(lowered, there ? batch.base : sent,
+                   reinterpret_cast<const std::uint32_t*>(sent + words_at), out.data, device);
+}
+
+// ---- pinned memory ----
+
+struct Pinned {
+  Py_buffer buffer;
+  ~Pinned() {
+    cuda::unpin(buffer.buf);
+    PyBuffer_Release(&buffer);
+  }
+};
+
+py::object pin(int device, const py::object& memory) {
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(memory.ptr(), &buffer, PyBUF_SIMPLE) != 0) throw PythonError();
+  try {
+    cuda::use(device);
+    cuda::pin(buffer.buf, static_cast<std::size_t>(buffer.len));
+  } catch (const cuda::DeviceFailure&) {
+    PyBuffer_Release(&buffer);
+    return py::none();
+  }
+  return py::capsule(new Pinned{buffer}, [](void* held) { delete static_cast<Pinned*>(held); });
+}
+
+}  // namespace
+
+void bind_cuda_images(py::module_& m) {
+  m.def(
+      "run_images_on",
+      [](int device, const py::sequence& steps, const py::sequence& parameters,
+         const py::object& images, const py::object& indices, const py::object& out) {
+        translated([&] { run_images(device, steps, parameters, images, indices, out); });
+      },
+      py::arg("device"), py::arg("steps"), py::arg("parameters"), py::arg("images"),
+      py::arg("indices"), py::arg("out"), "Backend.run_images on a device.");
+  m.def(
+      "pin_on",
+      [](int device, const py::object& memory) {
+        return translated([&] { return pin(device, memory); });
+      },
+      py::arg("device"), py::arg("memory"), "Backend.pin for a device.");
+}
+
+}  // namespace needle::bindings

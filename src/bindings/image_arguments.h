@@ -1,0 +1,48 @@
+// The images, steps and parameters of run_images, checked and in C++'s form: for the CPU's and for
+// CUDA's. Errors are needle's.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/program.h"
+#include "data_arguments.h"
+
+namespace needle::bindings {
+
+data::Element element_of(const std::string& what, const pybind11::array& array);
+
+// The images of one call: rows of one array, or arrays of their own.
+struct Sources {
+  data::Element type = data::Element::kByte;
+  std::int64_t channels = 0, count = 0;
+  std::optional<data::SourceImage> rows;
+  std::int64_t row_bytes = 0;
+  Integers indices;
+  std::vector<data::SourceImage> images;
+  std::int64_t span = 0;  // bytes from a row's first element to its last, 0: not in one piece
+  std::vector<pybind11::array> owners;  // a list can lose its items while the GIL is released
+
+  data::SourceImage image(std::int64_t i) const {
+    if (!rows) return images[i];
+    data::SourceImage image = *rows;
+    const std::int64_t row = indices.empty() ? i : indices[i];
+    image.data = static_cast<const char*>(image.data) + row * row_bytes;
+    return image;
+  }
+};
+
+// images: an array (N, H, W, C) with rows `indices` (None: all), or a list of arrays (H, W, C).
+Sources sources_of(const pybind11::object& images, const pybind11::object& indices);
+
+// `owners` keeps the arrays of parameters.
+std::vector<data::StepCall> calls_of(const pybind11::sequence& steps,
+                                     const pybind11::sequence& parameters, std::int64_t count,
+                                     std::vector<pybind11::array>& owners);
+
+}  // namespace needle::bindings

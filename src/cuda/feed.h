@@ -1,0 +1,43 @@
+// Host memory to a device on a stream of its own, while kernels work on what came before. Two
+// buffers take turns on the device: one is filled while the kernels of the other's turn run. Used
+// for batches of images, and for uploads from pinned memory.
+#pragma once
+
+#include <cstddef>
+#include <mutex>
+#include <span>
+
+namespace needle::cuda {
+
+struct HostPiece {
+  const void* data;
+  std::size_t bytes;
+};
+
+class Feed;
+
+// One turn: send(), launch kernels that read what was sent, and let it end. At its end the pieces
+// may change: they have been read (the kernels may still be running).
+class FeedTurn {
+ public:
+  explicit FeedTurn(int device);
+  ~FeedTurn();
+  FeedTurn(const FeedTurn&) = delete;
+  FeedTurn& operator=(const FeedTurn&) = delete;
+
+  // The pieces one after the other, each from a multiple of kAlign on; the next kernels of the
+  // device's stream find them there. Pinned pieces are read where they are, others are gathered in
+  // pinned memory first. Once a turn.
+  char* send(std::span<const HostPiece> pieces);
+
+  static constexpr std::size_t kAlign = 16;
+  static std::size_t place_after(std::size_t bytes) {
+    return (bytes + kAlign - 1) / kAlign * kAlign;
+  }
+
+ private:
+  Feed& feed_;
+  std::unique_lock<std::mutex> lock_;
+};
+
+}  // namespace needle::cuda
