@@ -18,6 +18,8 @@ from .rates import rate_line
 from .registry import RegistryError, exercises, needed, part_of, parts, select
 
 Options = argparse.Namespace
+VIEWS = 4
+"""The part without which only NumPy's arrays work."""
 
 
 def student(options: Options) -> int:
@@ -27,6 +29,9 @@ def student(options: Options) -> int:
     print(f"{options.dir}: {len(chosen)} exercises are open in it. Begin with")
     print(f"  cd {options.dir}")
     print(f"  python -m apps.course show {chosen[0].tag}")
+    if any(exercise.part == VIEWS for exercise in chosen):
+        print(f"Arrays of needle's own come with part {VIEWS}. To try things before it: export")
+        print("  NEEDLE_BACKEND=np")
     if find_spec("pytest") is None:
         print("  (checks need pytest: python -m pip install pytest)")
     return 0
