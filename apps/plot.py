@@ -46,7 +46,9 @@ def read_run(folder: Path) -> Measured:
         facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         rows = read_records(folder / "metrics.csv")
         settings, workers = facts["settings"], facts["workers"]["count"]
-        label = f"{settings['model']}, {settings['data']}, {workers} worker{'s' * (workers != 1)}"
+        source = settings.get("source", "builtin")
+        data = settings["data"] if source == "builtin" else f"{settings['data']} ({source})"
+        label = f"{settings['model']}, {data}, {workers} worker{'s' * (workers != 1)}"
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"plot: {folder} is no folder of a run of apps/train.py ({error}); give others"

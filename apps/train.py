@@ -45,7 +45,7 @@ from apps.training.records import Records, tensorboard_package
 from apps.training.report import write_epochs, write_report
 from apps.training.run import Progress, Run
 from apps.training.settings import OPTIMIZERS, SCHEDULES, Settings, resumed
-from apps.training.sources import SOURCES, Workers, find_source
+from apps.training.sources import PLACES, SOURCES, Workers, find_source
 from needle import config
 from needle.errors import CheckpointError, DataError, NeedleError
 
@@ -62,6 +62,9 @@ def parser() -> argparse.ArgumentParser:
     add("--model", help=f"{', '.join(sorted(MODELS))} (default: lenet5)")
     add("--data", help=f"{', '.join(sorted(SOURCES))} (default: digits, which needs no download)")
     add("--data-dir", type=Path, help="where the data set's files are (default: data)")
+    add(
+        "--source", help=f"{', '.join(PLACES)}, s3://bucket/prefix or http://... (default: builtin)"
+    )
     add("--download", action="store_true", help="fetch the data set if it is not there")
     add("--device", help="cpu (compiled kernels; the default), cpu_numpy or a backend of yours")
     add("--epochs", type=_positive(int))
@@ -139,6 +142,8 @@ def train(options: dict[str, Any]) -> int:
         try:
             run = Run(settings, data_dir, download, workers)
         except DataError as error:
+            if settings.source != "builtin":
+                raise
             hint = "(on this command line: --data-dir DIR, --download)"
             raise DataError(f"{error} {hint}") from error
         with contextlib.closing(run):
@@ -172,7 +177,7 @@ def _train(run: Run, folder: RunFolder, keep: int, resume: bool) -> None:
         except Interrupted:
             print(f"stopped; saved in {folder.checkpoint}; go on with: {again}")
             raise
-        except (CheckpointError, OSError):
+        except (CheckpointError, DataError, OSError):
             if folder.checkpoint.exists():
                 print(f"stopped; go on from the latest checkpoint with: {again}", file=sys.stderr)
             raise

@@ -1,4 +1,5 @@
-"""Fixtures for every test: the devices of this machine. Soaks are left out unless asked for."""
+"""Fixtures for every test: the devices of this machine. What takes minutes is left out unless asked
+for."""
 
 from __future__ import annotations
 
@@ -12,14 +13,21 @@ from needle.backend_selection import BACKEND
 DEVICES = ("cpu_numpy", "cpu") if BACKEND == "nd" else ("cpu",)
 
 
+ON_REQUEST = ("soak", "s3")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Soaks run where ``-m`` asks for them (make soak), or where one is named itself."""
-    if "soak" in (config.option.markexpr or "") or any("::" in name for name in config.args):
+    """These run where ``-m`` asks for them (make soak, make test-s3), or where one is named."""
+    if any("::" in name for name in config.args):
         return
-    soaks = [item for item in items if item.get_closest_marker("soak")]
-    items[:] = [item for item in items if not item.get_closest_marker("soak")]
-    if soaks:
-        config.hook.pytest_deselected(items=soaks)
+    kept, left = [], []
+    asked = config.option.markexpr or ""
+    unasked = [mark for mark in ON_REQUEST if mark not in asked]
+    for item in items:
+        (left if any(map(item.get_closest_marker, unasked)) else kept).append(item)
+    items[:] = kept
+    if left:
+        config.hook.pytest_deselected(items=left)
 
 
 @pytest.fixture(params=DEVICES)

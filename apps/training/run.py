@@ -20,7 +20,7 @@ import needle
 from apps.models import build_model, find_model, load_weights
 from apps.profiling import Profile, profile_step
 from needle import nn, optim
-from needle.errors import NeedleError
+from needle.errors import DataError, NeedleError
 
 from .evaluation import Evaluation, evaluate, ranks
 from .folder import RunFolder
@@ -28,7 +28,14 @@ from .interruption import Interrupted, StopRequest
 from .recipes import augmentations
 from .records import Clock, Records
 from .settings import Settings, build_optimizer, build_schedule
-from .sources import Workers, evaluation_loader, find_source, open_split, training_loader
+from .sources import (
+    Workers,
+    evaluation_loader,
+    find_source,
+    open_source,
+    open_split,
+    training_loader,
+)
 from .step import Gradients
 
 EVALUATION_BATCH = 500
@@ -92,10 +99,11 @@ class Run:
         self.source = source = find_source(settings.data)
         device = needle.device(settings.device)
         began = time.time(), time.perf_counter()
-        training = source.open(data_dir, True, download)
+        place = settings.data, settings.source, data_dir
+        training = open_source(*place, True, download)
         training_read = time.perf_counter()
         self.classes: tuple[str, ...] = tuple(training.classes)
-        self.test = open_split(source, source.open(data_dir, False, download), self.image_size)
+        self.test = open_split(source, open_source(*place, False, download), self.image_size)
         self.reading = (began[0], training_read - began[1], time.perf_counter() - training_read)
         np.random.seed(settings.seed)
         self.model = build_model(
@@ -196,7 +204,7 @@ class Run:
                 began = time.time()
                 self.evaluation = self._evaluate(heed)
                 self._end_epoch(self.evaluation, records, began)
-            except (Interrupted, OSError):  # a record that could not be written, or data read
+            except (Interrupted, OSError, DataError):  # a record not written, or data not read
                 self._save(folder, records)
                 raise
             self._save(folder, records)

@@ -40,6 +40,8 @@ class Settings:
     augment: list[dict[str, Any]] = field(default_factory=list)
     weights: str = ""
     """A file of weights to start from."""
+    source: str = "builtin"
+    """Where the data is read from, one of sources.PLACES or an address."""
 
     def as_json(self) -> dict[str, Any]:
         """The options by name."""

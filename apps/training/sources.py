@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from needle import data
-from needle.errors import unknown_name
+from needle.errors import DataError, unknown_name
 
 Images = NDArray[np.float32]
 CHUNK = 2000
@@ -91,6 +91,35 @@ def find_source(name: str) -> Source:
     return SOURCES[name]
 
 
+PLACES = ("builtin", "folder", "packed")
+"""Where a data set may be read from: its published files, or what apps/upload.py made of them in
+the data folder; or an address, below which it put them."""
+
+
+def open_source(name: str, place: str, data_dir: Path, train: bool, download: bool) -> Any:
+    """A split of a data set from ``place``, of (H, W, C) images; the same samples in each.
+
+    UnknownNameError or DataError, which says how to make it, where it is not there.
+    """
+    source, split = find_source(name), "train" if train else "test"
+    if place == "builtin":
+        return source.open(data_dir, train, download)
+    mode = "L" if source.channels == 1 else "RGB"
+    if "://" in place:
+        return data.open_remote(f"{place.rstrip('/')}/{split}", layout="HWC", mode=mode)
+    if place not in PLACES:
+        raise unknown_name("source", place, [*PLACES, "s3://bucket/prefix", "http://host/path"])
+    here = data_dir / f"{name}-{place}"
+    if not here.exists():
+        raise DataError(
+            f"--source {place}: there is no {here}; make it with python apps/upload.py --data "
+            f"{name} --to {place}"
+        )
+    if place == "packed":
+        return data.PackedDataset(here / f"{split}.arrow")
+    return data.ImageFolder(here / split, layout="HWC", mode=mode)
+
+
 def open_split(source: Source, dataset: Any, image_size: tuple[int, int]) -> Split:
     """A whole dataset as arrays, fitted to ``image_size`` and normalised."""
     fit = fitting(tuple(dataset[0][0].shape[:2]), image_size)
@@ -98,10 +127,21 @@ def open_split(source: Source, dataset: Any, image_size: tuple[int, int]) -> Spl
     images = np.empty((len(dataset), *image_size, source.channels), np.float32)
     labels = np.empty(len(dataset), np.int64)
     for start in range(0, len(dataset), CHUNK):
-        chunk, labels[start : start + CHUNK] = dataset[start : start + CHUNK]
-        fitted = chunk if fit is None else np.stack([fit(image) for image in chunk])
+        chunk, labels[start : start + CHUNK] = _rows(dataset, start, start + CHUNK)
+        fitted = np.stack(chunk if fit is None else [fit(image) for image in chunk])
         images[start : start + CHUNK] = normalize(fitted)
     return Split(images, labels)
+
+
+def _rows(dataset: Any, start: int, stop: int) -> tuple[Any, Any]:
+    """Images, float32 in 0..1, and labels of some samples, fetched together where that goes."""
+    found = dataset.fetch(np.arange(start, min(stop, len(dataset))))
+    if found is None:
+        found = dataset[start:stop]
+    images, labels = zip(*found) if isinstance(found, list) else found
+    if all(image.dtype == np.uint8 for image in images):
+        images = [image.astype(np.float32) / np.float32(255) for image in images]
+    return images, labels
 
 
 def fitting(size: tuple[int, int], wanted: tuple[int, int]) -> data.Transform | None:
@@ -150,7 +190,7 @@ def training_loader(
         dataset,
         batch_size,
         shuffle=True,
-        transforms=[*before, *augment, normalize, data.ToCHW()],
+        transforms=[*before, *augment, data.ToFloat(), normalize, data.ToCHW()],
         seed=seed,
         device=device,
         num_workers=workers.count,

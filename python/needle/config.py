@@ -37,11 +37,18 @@ CUDA_SYNC = Variable(
     "1: wait for every CUDA kernel, so that its error is raised by the call that launched it",
 )
 DATA_DIR = Variable("NEEDLE_DATA_DIR", "data", "where datasets are looked for and downloaded to")
+CACHE_DIR = Variable(
+    "NEEDLE_CACHE_DIR", "~/.cache/needle", "where objects from stores and web servers are kept"
+)
+CACHE_BYTES = Variable("NEEDLE_CACHE_BYTES", "10e9", "how many bytes of them are kept (0: none)")
 RUNTIME_DIR = Variable(
     "XDG_RUNTIME_DIR", "", "where servers of shared loaders listen (empty: the temporary folder)"
 )
 
-VARIABLES = (BACKEND, CPU_ISA, NUM_THREADS, CONV2D, CUDA_SYNC, DATA_DIR, RUNTIME_DIR)
+VARIABLES = (
+    *(BACKEND, CPU_ISA, NUM_THREADS, CONV2D, CUDA_SYNC),
+    *(DATA_DIR, CACHE_DIR, CACHE_BYTES, RUNTIME_DIR),
+)
 
 _ONE_THREAD = (
     NUM_THREADS.name,

@@ -44,6 +44,10 @@ class DataError(NeedleError, ValueError):
     """A data file is truncated, corrupt or of another format; the message names file and place."""
 
 
+class StoreError(NeedleError, OSError):
+    """An object store or web server cannot be reached or refuses, after every attempt."""
+
+
 class CheckpointError(NeedleError, ValueError):
     """A checkpoint is cut short, corrupt or belongs to another model."""
 

@@ -36,6 +36,14 @@ from .idx import read_idx, write_idx
 from .loader import DataLoader
 from .npy_files import NpyDataset
 from .packed import PackedDataset, pack
+from .remote import (
+    ObjectCache,
+    Patience,
+    RemoteImageFolder,
+    RemotePacked,
+    open_remote,
+    upload,
+)
 from .sampler import (
     BatchSampler,
     DistributedSampler,
@@ -106,9 +114,11 @@ __all__ = [
     "NDArrayDataset",
     "NpyDataset",
     "Normalize",
+    "ObjectCache",
     "OneOf",
     "PackedDataset",
     "Pad",
+    "Patience",
     "Permute",
     "RandomAffine",
     "RandomBrightnessContrast",
@@ -119,6 +129,8 @@ __all__ = [
     "RandomResizedCrop",
     "RandomRotation",
     "RandomSampler",
+    "RemoteImageFolder",
+    "RemotePacked",
     "Resize",
     "Sampler",
     "SequentialSampler",
@@ -137,12 +149,14 @@ __all__ = [
     "download",
     "get_batch",
     "idx",
+    "open_remote",
     "pack",
     "pickle_reading",
     "random_source",
     "read_idx",
     "sampler",
     "transforms",
+    "upload",
     "write_idx",
     "write_tar_shards",
 ]

@@ -242,7 +242,12 @@ class Pipeline:
                 return None  # one by one, to find which
             raise
         images = first_field(batch)
-        if batch is None or (self.chain.parts and not isinstance(images, np.ndarray)):
+        uneven = _are_uneven(images)
+        if batch is None or (
+            self.chain.parts and not isinstance(images, np.ndarray) and not uneven
+        ):
+            return None
+        if uneven and not self.chain.parts:
             return None
         if self.chain.parts:
             with clock.measure("augment"):
@@ -317,6 +322,11 @@ class Pipeline:
         structure = Structure(("tuple", None, (inner.tree, LEAF)), (*inner.kinds, "array"))
         in_place = (*part.placed, column is rows)
         return Slice(structure, [*part.leaves, column], part.samples, in_place, part.skipped)
+
+
+def _are_uneven(images: Any) -> bool:
+    """Whether these are images of several sizes, which only transforms make a batch of."""
+    return isinstance(images, list) and all(isinstance(image, np.ndarray) for image in images)
 
 
 @lru_cache(maxsize=8)

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError
-from ..dataset import Dataset, Transform, check_index, check_layout, to_chw
+from ..dataset import Dataset, Transform, check_index, check_layout, check_pixels, to_chw
 from ..decode_size import decode_size
-from ..decoding import MAX_PIXELS, decode, decode_float, pillow, read_file
+from ..decoding import CHANNELS, MAX_PIXELS, decode, decode_float, pillow, read_file
 from ..text_table import TextTable
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
@@ -25,6 +25,7 @@ class ImageFolder(Dataset):
     An item is ``(image, label)``: RGB float32 in 0..1 or, with ``dtype="uint8"``, the pixels as
     they are; ``transforms`` see ``(H, W, 3)``, then ``layout`` "CHW" or "HWC"; label an int, the
     place of the class in ``classes``. extensions: endings, of any case, that count as images.
+    mode: "L" makes them grey, of one channel.
     scaled_decode: a JPEG may be decoded at half its size or less where ``decode_at_least`` allows
     it, which is set where the transforms, or a loader's, begin by resizing; faster, and the pixels
     differ a little (as may the longer side of ``Resize(int)``, by one). max_pixels: larger images
@@ -43,19 +44,13 @@ class ImageFolder(Dataset):
         *,
         layout: str = "CHW",
         dtype: str = "float32",
+        mode: str = "RGB",
         scaled_decode: bool = False,
         max_pixels: int = MAX_PIXELS,
     ) -> None:
-        pillow("ImageFolder")  # says now that it is missing, not at the first image
-        super().__init__(transforms)
+        self._set_options(transforms, layout, dtype, mode, scaled_decode, max_pixels)
         self.root = Path(root)
-        self.layout = check_layout("ImageFolder", layout, transforms)
-        if dtype not in ("float32", "uint8"):
-            raise ValueError(f"ImageFolder: dtype must be 'float32' or 'uint8', got {dtype!r}")
-        self.dtype, self.max_pixels = dtype, max_pixels
-        self.scaled_decode = scaled_decode
-        self.decode_at_least = decode_size(transforms or ()) if scaled_decode else None
-        self.classes = _class_names(self.root)
+        self.classes: tuple[str, ...] = _class_names(self.root)
         endings = tuple(extension.lower() for extension in extensions)
         self.paths, self.labels = _scan(self.root, self.classes, endings)
         if not len(self.paths):
@@ -63,6 +58,26 @@ class ImageFolder(Dataset):
                 f"ImageFolder: {root} has folders {', '.join(self.classes[:5])} but no file "
                 f"ending in {', '.join(endings)}; give extensions="
             )
+
+    def _set_options(
+        self,
+        transforms: Sequence[Transform] | None,
+        layout: str,
+        dtype: str,
+        mode: str,
+        scaled_decode: bool,
+        max_pixels: int,
+    ) -> None:
+        """All but where the files are."""
+        owner = type(self).__name__
+        pillow(owner)  # says now that it is missing, not at the first image
+        super().__init__(transforms)
+        self.layout = check_layout(owner, layout, transforms)
+        self.dtype, self.max_pixels = check_pixels(owner, dtype), max_pixels
+        if mode not in CHANNELS:
+            raise ValueError(f"{owner}: mode must be 'RGB' or 'L', got {mode!r}")
+        self.mode, self.scaled_decode = mode, scaled_decode
+        self.decode_at_least = decode_size(transforms or ()) if scaled_decode else None
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -93,9 +108,14 @@ class ImageFolder(Dataset):
         return os.path.join(self.root, self.paths[place])
 
     def _decoded(self, place: int) -> npt.NDArray[Any]:
-        """uint8 or float32 ``(H, W, 3)``, before any transform."""
+        """uint8 or float32 ``(H, W, C)``, before any transform."""
+        return self._pixels(self._file(place))
+
+    def _pixels(self, source: bytes | str, name: str | None = None) -> npt.NDArray[Any]:
+        """The image of a file, or of its content, which errors then call ``name``."""
         function = decode if self.dtype == "uint8" else decode_float
-        return function(self._file(place), "RGB", self.decode_at_least, max_pixels=self.max_pixels)
+        size, limit = self.decode_at_least, self.max_pixels
+        return function(source, self.mode, size, name=name, max_pixels=limit)
 
 
 def _scan(

@@ -1,0 +1,66 @@
+"""Puts a data set where train.py --source reads it: python apps/upload.py --data cifar10 --to URL
+
+``--to folder`` and ``--to packed`` make it below the data folder, an address (s3://bucket/prefix,
+or a path) gets it there; interrupted, the same command goes on. needle.data.upload does the work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+if not __package__:  # run as a file: the folder above is where apps.training is found
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from apps.training.sources import SOURCES, open_source
+from needle import config, data
+from needle.errors import NeedleError
+
+
+def put(name: str, to: str, packed: bool, data_dir: Path, download: bool = False) -> None:
+    """Both splits of the data set, to ``folder``, ``packed`` or an address."""
+    for split in ("train", "test"):
+        dataset = open_source(name, "builtin", data_dir, split == "train", download)
+        if to == "packed":
+            folder = data_dir / f"{name}-packed"
+            folder.mkdir(parents=True, exist_ok=True)
+            data.pack(_bytes(dataset), folder / f"{split}.arrow")
+            continue
+        url = str(data_dir / f"{name}-folder") if to == "folder" else to
+        if packed:
+            dataset = _bytes(dataset)
+        data.upload(dataset, f"{url.rstrip('/')}/{split}", packed=packed)
+
+
+def _bytes(dataset: Any) -> Any:
+    """The data set with its pixels as they are, where 255 is white: a quarter of the size."""
+    if getattr(dataset, "scale", None) == 255:
+        dataset.dtype = "uint8"
+    return dataset
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the program; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="apps/upload.py", description="Puts a data set in place.")
+    parser.add_argument("--data", required=True, help=", ".join(sorted(SOURCES)))
+    parser.add_argument("--to", required=True, help="folder, packed, s3://bucket/prefix or a path")
+    parser.add_argument(
+        "--packed", action="store_true", help="shards instead of an object an image"
+    )
+    parser.add_argument("--data-dir", type=Path, help="where the data set's files are")
+    parser.add_argument("--download", action="store_true", help="fetch them if they are not there")
+    given = parser.parse_args(arguments)
+    data_dir = given.data_dir or Path(config.DATA_DIR.read())
+    try:
+        put(given.data, given.to, given.packed, data_dir, given.download)
+    except (NeedleError, OSError, ImportError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"{given.data} is there: {given.to}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
