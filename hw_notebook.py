@@ -32,13 +32,17 @@ if root is not None:
 # `watch` does two things while you learn. Modules that you edit are read again before the next
 # cell, and objects that you have stay instances of their classes. And a variable that holds on to
 # ever more of the graph is warned of.
+#
+# Each chapter ends with its exercises. `python -m apps.course student DIR` writes a tree in which
+# they are open; there `python -m apps.course show TAG` explains one, `check TAG` says whether yours
+# is right, and this notebook shows how far you are.
 
 # %%
 import numpy as np
 
 import needle as ndl
 from apps import pictures
-from apps.notebook import watch
+from apps.notebook import exercises, watch
 from needle import nn
 from needle.testing import check_gradients, conformance
 
@@ -111,6 +115,9 @@ for _ in range(20):
     total = total + loss
     sum_of_losses += loss.item()
 
+# %%
+exercises(1)
+
 # %% [markdown]
 # ## 2 An op of your own
 #
@@ -147,6 +154,9 @@ try:
     check_gradients(lambda a: Forgetful()(a), points)
 except AssertionError as complaint:
     print(complaint)
+
+# %%
+exercises(2)
 
 # %% [markdown]
 # ## 3 Layers, initialisation, optimisers
@@ -205,6 +215,9 @@ curves = {
 }
 pictures.draw_curves(curves, "loss")
 
+# %%
+exercises(3)
+
 # %% [markdown]
 # ## 4 Strides and views
 #
@@ -254,6 +267,9 @@ fast = numbers.sum().item()
 end = perf_counter()
 assert slow == fast
 print(f"loop {1e3 * (middle - start):.2f} ms, one operation {1e3 * (end - middle):.3f} ms")
+
+# %%
+exercises(4)
 
 # %% [markdown]
 # ## 5 and 6 Kernels
@@ -320,6 +336,9 @@ with np.errstate(all="ignore"):
     report = conformance.run(MyBackend(), only="softmax")
 print(report.table())
 assert not report.ok
+
+# %%
+exercises(5, 6)
 
 # %% [markdown]
 # ## 7 Convolution, and LeNet-5 reads handwriting
@@ -402,6 +421,9 @@ assert accuracy > 0.95
 wrong = np.flatnonzero(predicted != labels)[:8]
 pictures.draw_images(images[wrong, 0], [f"{predicted[i]}, not {labels[i]}" for i in wrong])
 
+# %%
+exercises(7)
+
 # %% [markdown]
 # ## 8 Data
 #
@@ -434,6 +456,9 @@ for epoch in range(8):
     shown.append(next(iter(copies))[0].numpy()[0, :, :, 0])
 pictures.draw_images(np.stack(shown), [f"epoch {epoch}" for epoch in range(8)])
 
+# %%
+exercises(8)
+
 # %% [markdown]
 # ## 9 A backend of your own
 #
@@ -443,7 +468,10 @@ pictures.draw_images(np.stack(shown), [f"epoch {epoch}" for epoch in range(8)])
 # each computes. This is what the suite says of the ten of `cpu`:
 
 # %%
-print(conformance.run("cpu", only="reduce").table())
+print(conformance.run("cpu", only="matmul").table())
+
+# %%
+exercises(9)
 
 # %% [markdown]
 # ## What next

@@ -1,4 +1,4 @@
-"""What makes a notebook pleasant to learn in: edits that count at once, graphs that are watched.
+"""What a notebook is learnt with: exercises, edits that count at once, graphs that are watched.
 
 ``watch()`` sets both up, in a notebook; elsewhere it does nothing. ``python -m apps.notebook``
 writes hw_notebook.ipynb.
@@ -10,10 +10,11 @@ import sys
 import warnings
 from typing import Any
 
+from .chapters import Chapter, exercises
 from .growth import GraphGrowthWarning, growing_graphs
 from .reloading import Reloader
 
-__all__ = ["GraphGrowthWarning", "Reloader", "growing_graphs", "watch"]
+__all__ = ["Chapter", "GraphGrowthWarning", "Reloader", "exercises", "growing_graphs", "watch"]
 
 
 def watch(*packages: str) -> Reloader | None:
@@ -33,6 +34,7 @@ def watch(*packages: str) -> Reloader | None:
             print(f"edited and read again: {name}")
 
     def after(result: Any) -> None:
+        reloader.note()
         code = getattr(getattr(result, "info", None), "raw_cell", "") or ""
         for warning in growing_graphs(shell.user_ns, code):
             warnings.warn_explicit(warning, None, "this cell", warning.line)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import CellType, FunctionType, ModuleType
@@ -27,22 +28,30 @@ class Reloader:
     def __init__(self, packages: Sequence[str]) -> None:
         self.packages = tuple(packages)
         self.seen: dict[str, int] = {}
-        self.changed()
+        self.note()
+
+    def note(self) -> None:
+        """Notes modules that were imported since; right after their import, before an edit."""
+        for name, (_, stamp) in self._stamps().items():
+            self.seen.setdefault(name, stamp)
 
     def changed(self) -> list[ModuleType]:
-        """The modules whose files are newer than at the last call; new modules are noted only."""
+        """The modules whose files have another time than they were noted with."""
         found = []
-        for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None)
-            if name.split(".")[0] not in self.packages or not str(file).endswith(".py"):
-                continue
-            try:
-                stamp = Path(str(file)).stat().st_mtime_ns
-            except OSError:
-                continue  # removed, or under way from an editor
+        for name, (module, stamp) in self._stamps().items():
             if self.seen.setdefault(name, stamp) != stamp:
                 self.seen[name] = stamp
                 found.append(module)
+        return found
+
+    def _stamps(self) -> dict[str, tuple[ModuleType, int]]:
+        """The watched modules and the times of their files; without files that are not there."""
+        found = {}
+        for name, module in list(sys.modules.items()):
+            file = str(getattr(module, "__file__", None))
+            if name.split(".")[0] in self.packages and file.endswith(".py"):
+                with suppress(OSError):  # removed, or under way from an editor
+                    found[name] = (module, Path(file).stat().st_mtime_ns)
         return found
 
     def refresh(self) -> list[str]:

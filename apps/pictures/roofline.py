@@ -85,10 +85,10 @@ def draw_roofline(limits: dict[str, float], kernels: list[Kernel]) -> Picture:
         roof = [min(limits["gflops"], x * rate) for x in places]
         axes.plot(places, roof, "--", label=f"{name}: {rate:.3g} GB/s")
     axes.axhline(limits["gflops"], color="black", label=f"peak: {limits['gflops']:.3g} GFLOP/s")
-    for kernel in kernels:
+    for i, kernel in enumerate(sorted(kernels, key=lambda each: each.intensity)):
         axes.plot(kernel.intensity, kernel.rate, "o", color="#cc3311")
-        axes.annotate(kernel.name, (kernel.intensity, kernel.rate), (6, -3),
-                      textcoords="offset points", fontsize=8)  # fmt: skip
+        place, aside = (kernel.intensity, kernel.rate), (4, 8 if i % 2 else -12)
+        axes.annotate(kernel.name, place, aside, textcoords="offset points", fontsize=8)
     axes.set(xscale="log", yscale="log", xlabel="operations a byte moved", ylabel="GFLOP/s")
     axes.legend(fontsize=8)
     return figure

@@ -18,7 +18,7 @@ from needle.data import DataLoader, Dataset
 
 from .canvas import Picture, picture
 
-COLOURS = {"reading": "#4477aa", "waiting": "#ee6677", "computing": "#228833"}
+COLOURS = {"waiting": "#ee6677", "computing": "#228833", "reading": "#4477aa"}
 
 
 @dataclass(frozen=True)

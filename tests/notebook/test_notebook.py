@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from apps.notebook import exercises
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -26,6 +28,17 @@ def test_writing_it_again_from_its_source_changes_nothing() -> None:
     from apps.notebook.__main__ import NOTEBOOK, notebook_text
 
     assert NOTEBOOK.read_text(encoding="utf-8") == notebook_text(), "run make notebook"
+
+
+def test_every_part_of_the_course_has_its_place() -> None:
+    parts = pytest.importorskip("apps.course.registry").parts()
+    source = (ROOT / "hw_notebook.py").read_text(encoding="utf-8")
+    calls = re.findall(r"^exercises\((.*)\)$", source, re.MULTILINE)
+    named = [int(number) for call in calls for number in call.split(",")]
+    assert named == sorted(set(named)) and {part.number for part in parts} <= set(named)
+    shown = str(exercises(*named))
+    for each in (each for part in parts for each in part.exercises):
+        assert f"| `{each.tag}` | {each.title} |" in shown
 
 
 def test_the_notebook_runs_and_shows_what_it_says(tmp_path: Path) -> None:

@@ -69,9 +69,9 @@ def edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Edit]:
 
 
 def test_objects_stay_instances_and_functions_change_for_everybody(edit: Edit) -> None:
-    module = edit(FIRST)
     reloader = Reloader(["edited_exercise"])
-    assert reloader.refresh() == []
+    module = edit(FIRST)
+    reloader.note()
     kept, derived, function = module.Derived(), module.Derived, module.tripled
     edit(
         FIRST.replace('"first"', '"second"')

@@ -1,0 +1,37 @@
+"""The exercises that belong to a chapter of the notebook, as a table that shows itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from apps.course import progress
+from apps.course.edition import ROOT, is_student_tree
+from apps.course.registry import Exercise, parts
+
+HEAD = "| exercise | what | minutes |"
+
+
+class Chapter:
+    """A table of exercises: tag, title, minutes, and in a student's tree how far each is."""
+
+    def __init__(self, exercises: Sequence[Exercise]) -> None:
+        self.exercises = tuple(exercises)
+        self.states = progress.states(ROOT) if is_student_tree(ROOT) else {}
+
+    def __repr__(self) -> str:
+        lines = [
+            HEAD + (" |" if self.states else ""),
+            "|---|---|---:|" + "---|" * bool(self.states),
+        ]
+        for each in self.exercises:
+            state = f" {progress.WORDS[self.states[each.tag]]} |" if self.states else ""
+            lines.append(f"| `{each.tag}` | {each.title} | {each.minutes} |{state}")
+        return "\n".join(lines)
+
+    def _repr_markdown_(self) -> str:
+        return repr(self)
+
+
+def exercises(*numbers: int) -> Chapter:
+    """The exercises of these parts of the course; parts that are not there have none."""
+    return Chapter([each for part in parts() if part.number in numbers for each in part.exercises])
