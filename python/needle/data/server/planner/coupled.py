@@ -6,6 +6,7 @@ go on with what their law has left over, residual to the pivot's, whatever the p
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from random import Random
 
 import numpy as np
@@ -15,6 +16,8 @@ from .policy import Policy, policy
 
 REVISIONS = 64
 """How often in an epoch the first pivot is chosen anew."""
+FEW = 16
+"""Of so many atoms one is found faster by looking at each than by NumPy's calls."""
 
 
 @policy("coupled")
@@ -37,9 +40,12 @@ class Coupled(Policy):
     def draw(self, slots: list[int]) -> dict[int, int]:
         self._look(slots)
         members, left, random = self.members, self.members.left, self.random.random
-        ends = (self._membership[self._pivot] * members.counts()).cumsum()
-        index = self._item(_choose(ends, random()))
         p = slots[self._pivot]
+        if len(members.rows) <= FEW:
+            index = self._item(self._row(p, random()))
+        else:
+            ends = (self._membership[self._pivot] * members.counts()).cumsum()
+            index = self._item(_choose(ends, random()))
         mask, share, limit = members.masks[index], random(), left[p]
         taken, refused = 1 << p, []
         for place, j in enumerate(slots):
@@ -49,7 +55,11 @@ class Coupled(Policy):
                 else:
                     refused.append(place)
         drawn = {index: taken}
-        if refused:
+        if len(refused) == 1 and len(members.rows) <= FEW:
+            slot = slots[refused[0]]
+            index = self._item(self._residual_row(slot, p, random()))
+            drawn[index] = drawn.get(index, 0) | 1 << slot
+        elif refused:
             self._couple_refused(drawn, slots, refused)
         return drawn
 
@@ -76,6 +86,29 @@ class Coupled(Policy):
             # Where rounding leaves nothing over, which has a chance below 1e-9, the law stays.
             laws = np.where(rest.any(1, keepdims=True), rest, others)
 
+    def _row(self, slot: int, u: float) -> int:
+        """The row that u falls on by the law of this slot, as ``_choose``."""
+        wanted, end, found = u * self.members.left[slot], 0, -1
+        for mask, row in self.members.rows.items():
+            if mask >> slot & 1 and self.members.items[row]:
+                end, found = end + len(self.members.items[row]), row
+                if end > wanted:
+                    break
+        return found
+
+    def _residual_row(self, slot: int, pivot: int, u: float) -> int:
+        """The row that u falls on by what the pivot's law leaves of this slot's."""
+        members = self.members
+        own, common = 1.0 / members.left[slot], 1.0 / members.left[pivot]
+        rows, ends, end = [], [], 0.0
+        for mask, row in members.rows.items():
+            density = own - common if mask >> pivot & 1 else own
+            if mask >> slot & 1 and density > 0.0 and members.items[row]:
+                end += density * len(members.items[row])
+                rows.append(row)
+                ends.append(end)
+        return rows[min(bisect_right(ends, u * end), len(rows) - 1)]
+
     def _item(self, row: int) -> int:
         items = self.members.items[row]
         return items[int(self.random.random() * len(items))]
@@ -89,7 +122,8 @@ class Coupled(Policy):
             self._seen = members.rows, len(members.rows), slots
             self._countdown *= rows is members.rows and active == slots
         if self._countdown == 0:
-            self._pivot = int(overlaps(members, slots).argmax())
+            # Two laws have equally much in common with each other.
+            self._pivot = int(overlaps(members, slots).argmax()) if len(slots) > 2 else 0
             self._countdown = min(members.left[j] for j in slots) // REVISIONS + 1
         self._countdown -= 1
 

@@ -148,6 +148,7 @@ class Connection:
         """Frees all that the task held."""
         if self.feed is not None and self.task is not None:
             self.feed.leave(self.task)
+            self.feed.trim()
 
     # ---- out
 

@@ -26,10 +26,12 @@ from .sample import Sample
 from .spill import SpillFile
 from .task import Task
 
-SLICE_SECONDS = 16e-3
+SLICE_SECONDS = 40e-3
 """How long a worker should take for its part of a chunk: long beside the asking, short enough that
 the first samples of a batch need not wait for the last ones of the next."""
-MOST_SLICE, FIRST_SLICE = 64, 2
+MOST_SLICE, FIRST_SLICE = 64, 4
+PARTS = 4
+"""So many chunks at least are what a task may be ahead, lest it waits for a whole one."""
 ROUNDS = 64
 """Draws are made so many at a time, at most."""
 
@@ -101,6 +103,9 @@ class Feed:
         for sample in task.drop():
             self.release(sample)
         self._cache.refresh()
+
+    def trim(self) -> None:
+        """Gives memory that is not used back to the system."""
         self.arena.trim()
 
     def release(self, sample: Sample) -> None:
@@ -187,7 +192,9 @@ class Feed:
         """A power of two a reader, so that slots for chunks seldom grow."""
         size = FIRST_SLICE
         if self._sample_seconds:
-            size = max(1, min(MOST_SLICE, int(SLICE_SECONDS / self._sample_seconds)))
+            size = min(MOST_SLICE, int(SLICE_SECONDS / self._sample_seconds))
+        ahead = max((task.ahead for task in self.tasks.values()), default=0)
+        size = max(1, min(size, ahead // (PARTS * self.readers.count)))
         return (1 << size.bit_length() - 1) * self.readers.count
 
     def _chunk(self) -> list[Sample]:
@@ -234,10 +241,8 @@ class Feed:
                 return
 
     def _arrived(self, chunk: list[Sample], answer: Completed) -> None:
-        now = sum(answer.seconds.values()) / len(chunk)
-        self._sample_seconds = (
-            0.9 * self._sample_seconds + 0.1 * now if self._sample_seconds else now
-        )
+        now, before = sum(answer.seconds.values()) / len(chunk), self._sample_seconds
+        self._sample_seconds = min(now, 1.05 * before) if before else now  # others run here too
         try:
             leaves = self._leaves(chunk, answer.batch)
             if all(isinstance(leaf, np.ndarray) and leaf.dtype.kind in KINDS for leaf in leaves):

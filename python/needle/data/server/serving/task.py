@@ -62,6 +62,11 @@ class Task:
     # ---- how far ahead it may be
 
     @property
+    def ahead(self) -> int:
+        """How many samples it may be ahead at most."""
+        return self.credits * self.batch_size
+
+    @property
     def room(self) -> int:
         """How many samples may be drawn for it now."""
         if self._ended or len(self._held) >= 2 * self.credits:  # it takes and never releases
@@ -74,7 +79,7 @@ class Task:
 
         As long as it is not, it waits for a round with them, which is one reading for all.
         """
-        return self.room > 0 and 2 * self._unused > self.credits * self.batch_size
+        return self.room > 0 and 2 * self._unused > self.ahead
 
     def grant(self, batches: int) -> None:
         """The loader has used so many batches: as many more may come."""
