@@ -98,7 +98,8 @@ def test_the_study_counts_requests_and_goes_on(tmp_path: Path) -> None:
         out / "study.md"
     ).read_text()
     given[0] = file_with('"s3-packed"')
-    assert sweep.main(given, lambda *_: pytest.fail("nothing is missing")) == 0
+    study = sweep.read_study(Path(given[0]))
+    assert len(sweep.sweep(study, out, tmp_path / "data", lambda *_: pytest.fail("is there"))) == 1
     Path(given[0]).write_text(Path(given[0]).read_text().replace("epochs = 2", "epochs = 3"))
     assert sweep.main(given, in_process) == 1
 

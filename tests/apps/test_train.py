@@ -18,6 +18,8 @@ import pytest
 
 import needle
 from apps import train as program
+from apps import upload
+from apps.bench.loopback_store import LoopbackStore
 from apps.training import run as run_module
 from apps.training import sources
 from apps.training.evaluation import Evaluation
@@ -25,6 +27,8 @@ from apps.training.folder import CHECKPOINT
 from apps.training.interruption import StopRequest
 from apps.training.report import PICTURES
 from needle import data
+from needle.data.remote import images as remote_images
+from needle.data.remote.store import Store
 
 for package in program.PACKAGES:
     pytest.importorskip(package)
@@ -324,3 +328,37 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / CHECKPOINT).write_bytes(b"not a checkpoint")
     assert program.main(["--out", str(tmp_path), "--resume"]) == 1
     assert "cut short, corrupt or no safetensors file" in capsys.readouterr().err
+
+
+@quick
+def test_a_store_that_stays_away_leaves_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("aiohttp")
+    pytest.importorskip("fsspec")
+    impatient = data.Patience(tries=2, wait=0.01)
+    monkeypatch.setattr(remote_images, "store_at", lambda where, _: Store(where.url, impatient))
+    monkeypatch.setenv("NEEDLE_CACHE_BYTES", "0")
+    upload.put("few", str(tmp_path / "site"), False, tmp_path)
+    files = [path for path in (tmp_path / "site").rglob("*") if path.is_file()]
+    with LoopbackStore() as store:
+        for path in files:
+            store.objects[f"site/{path.relative_to(tmp_path / 'site')}"] = path.read_bytes()
+        given = [*SMALL, "--source", f"{store.endpoint}/site"]
+        assert program.main([*given, "--out", str(tmp_path / "whole")]) == 0
+        step = run_module.Run._step
+
+        def lose_the_store(run: Any, *batch: Any) -> float:
+            store.down = store.down or run.progress.seen + run.progress.epochs_done * 80 >= 112
+            return step(run, *batch)
+
+        monkeypatch.setattr(run_module.Run, "_step", lose_the_store)
+        assert program.main([*given, "--out", str(tmp_path / "lost")]) == 1
+        said = capsys.readouterr().err
+        assert re.search(r"error: get http.*attempt 2 of 2; check the network", said)
+        assert f"--out {tmp_path / 'lost'} --resume" in said
+        monkeypatch.setattr(run_module.Run, "_step", step)
+        store.down = False
+        assert program.main(["--out", str(tmp_path / "lost"), "--resume"]) == 0
+    assert weights(tmp_path / "lost") == weights(tmp_path / "whole")
+    assert epochs(tmp_path / "lost") == epochs(tmp_path / "whole")
