@@ -6,14 +6,30 @@ also look at what is printed. The site itself is built by `make docs`.
 
 from __future__ import annotations
 
+import importlib
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("apps/**/*.md")])
 EXECUTED_ELSEWHERE = {"backend.md", "shared_loader.md"}
+PACKAGE = ROOT / "python" / "needle"
+BASES = [ROOT, PACKAGE.parent, PACKAGE, PACKAGE / "data", PACKAGE / "data" / "server"]
+BASES += [ROOT / place for place in ("apps", "docs", "src", "tests", "tests/data")]
+ALIASES = {name: f"needle.{name}" for name in ("data", "nn", "optim")} | {
+    "ndl": "needle",
+    "needle": "needle",
+}
+NOT_OURS = {
+    *("src/ndarray_backend_cpu.cc", "optim.py", "apps/models.py"),  # the course's
+    "nn.ModuleList",  # PyTorch's
+    *("build/docs", "dist/"),  # what is built
+}
 EXAMPLES = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -30,6 +46,37 @@ def test_the_examples_of_a_page_run_from_top_to_bottom(page: Path) -> None:
     for block in EXAMPLES.finditer(text):
         line = text[: block.start()].count("\n") + 1
         exec(compile("\n" * line + block[1], str(page), "exec"), names)
+
+
+def spoken_of(page: Path) -> Iterator[str]:
+    """What stands between single backticks in a page's text, outside of blocks."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.M)
+    yield from re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)
+
+
+def resolved(dotted: str) -> bool:
+    """Whether a dotted name of needle exists, as an attribute or as a module."""
+    first, *names = dotted.split(".")
+    found = importlib.import_module(ALIASES[first])
+    for i, name in enumerate(names):
+        if not hasattr(found, name) and isinstance(found, ModuleType):
+            with suppress(ImportError):
+                importlib.import_module(".".join([ALIASES[first], *names[: i + 1]]))
+        if not hasattr(found, name):
+            return False
+        found = getattr(found, name)
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_names_and_files_that_a_page_speaks_of_exist(page: Path) -> None:
+    for code in spoken_of(page):
+        name = re.match(rf"(?:{'|'.join(ALIASES)})(?:\.\w+)+", code)
+        assert not name or name[0] in NOT_OURS or resolved(name[0]), f"{page.name}: {name[0]}"
+        path = code.partition(" ")[0].partition(":")[0]
+        if re.fullmatch(r"[\w.-]+/[\w./-]*", path) and path not in NOT_OURS:
+            there = any((base / path).exists() or [*base.glob(f"{path}.*")] for base in BASES)
+            assert there, f"{page.name}: no {path}"
 
 
 def anchors(page: Path) -> set[str]:
