@@ -116,6 +116,22 @@ ELEMENTWISE = [
     unary("tanh", np.tanh),
     unary("sigmoid", sigmoid),
     unary("relu", lambda a: np.maximum(a, 0), apart, dtypes=NUMBERS),
+    OpRow(
+        "bias_relu",
+        ops.bias_relu,
+        lambda a, bias: np.maximum(a + bias, 0),
+        apart(S, S[1:]),
+        resize=False,
+        failures=tuple(
+            Failure(
+                lambda t, shapes=shapes: ops.bias_relu(*(t(np.ones(s)) for s in shapes)),
+                ShapeError,
+                f"bias_relu: bias must have one value for each of a's last axis, got {shapes[0]} "
+                f"and {shapes[1]}",
+            )
+            for shapes in (((3, 4), (3,)), ((3, 4), (4, 1)), ((), (1,)))
+        ),
+    ),
     unary("leaky_relu", lambda a: np.where(a > 0, a, 0.01 * a), apart),
     OpRow(
         "leaky_relu",

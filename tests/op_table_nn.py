@@ -43,6 +43,20 @@ UNEVEN = {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2), "groups": 2}
 X, W, Y = (2, 4, 5, 6), (6, 2, 3, 2), (2, 6, 3, 8)
 
 
+def away_from_the_kink(before: Any, *shapes: Any) -> Any:
+    """Inputs of which no element of ``before``, what relu is taken of, is near 0, where
+    differences mislead."""
+
+    def make(random: np.random.Generator) -> tuple[Any, ...]:
+        for _ in range(1000):
+            inputs = tuple(random.standard_normal(shape) for shape in shapes)
+            if np.abs(before(*inputs)).min() > 0.02:
+                return inputs
+        raise AssertionError("no such inputs were drawn")
+
+    return make
+
+
 CONVOLUTION = [
     OpRow(
         "conv2d",
@@ -74,6 +88,22 @@ CONVOLUTION = [
             ),
         ),
     ),
+    *[
+        OpRow(
+            "conv2d_relu",
+            lambda x, w, b, o=options: ops.conv2d_relu(x, w, b, **o),
+            lambda x, w, b, o=options: np.maximum(conv2d(x, w, b, **o), 0),
+            away_from_the_kink(
+                lambda x, w, b, o=options: conv2d(x, w, b, **o), shape, weight, weight[:1]
+            ),
+            case,
+            resize=False,
+        )
+        for case, shape, weight, options in (
+            ("", (2, 2, 4, 3), (3, 2, 2, 2), {"padding": 1}),
+            ("depthwise", (2, 3, 4, 5), (3, 1, 2, 2), {"groups": 3, "stride": 2}),
+        )
+    ],
     convolution("bias", (3, 2, 5, 4), (3, 2, 3, 3), resize=True, stride=2, padding=1),
     convolution("pointwise", (2, 3, 4, 3), (4, 3, 1, 1)),
     convolution("uneven", X, W, **UNEVEN),
@@ -199,27 +229,9 @@ POOLING = [
 ]
 
 
-def batch_norm_relu(x: Any, weight: Any, bias: Any, added: Any = 0.0) -> Any:
+def batch_norm_added(x: Any, weight: Any, bias: Any, added: Any = 0.0) -> Any:
     axes, along = (0, *range(2, x.ndim)), (1, -1) + (1,) * (x.ndim - 2)
-    return np.maximum(normalised(x, weight, bias, axes, along, 1e-2) + added, 0)
-
-
-def away_from_the_kink(shape: Any, adds: bool) -> Any:
-    """Inputs of which no element before relu is near 0, where differences mislead."""
-
-    def make(random: np.random.Generator) -> tuple[Any, ...]:
-        for _ in range(1000):
-            x, weight, bias, added = (
-                random.standard_normal(s) for s in (shape, shape[1:2], shape[1:2], shape)
-            )
-            inputs = (x, weight, bias, added) if adds else (x, weight, bias)
-            axes, along = (0, *range(2, x.ndim)), (1, -1) + (1,) * (x.ndim - 2)
-            before = normalised(x, weight, bias, axes, along, 1e-2) + (added if adds else 0.0)
-            if np.abs(before).min() > 0.02:
-                return inputs
-        raise AssertionError("no such inputs were drawn")
-
-    return make
+    return normalised(x, weight, bias, axes, along, 1e-2) + added
 
 
 NORMALIZATION = [
@@ -257,8 +269,10 @@ NORMALIZATION = [
         OpRow(
             "batch_norm_relu",
             lambda x, w, b, *added: ops.batch_norm_relu(x, w, b, *added, eps=1e-2)[0],
-            batch_norm_relu,
-            away_from_the_kink(shape, adds),
+            lambda *inputs: np.maximum(batch_norm_added(*inputs), 0),
+            away_from_the_kink(
+                batch_norm_added, shape, shape[1:2], shape[1:2], *([shape] if adds else [])
+            ),
             f"{len(shape)}-d" + (" added" if adds else ""),
             resize=False,
             failures=(

@@ -100,6 +100,10 @@ class Lambda(nn.Module):
         return self.function(x + self.weight * 0.0)
 
 
+def constant(*shape: int) -> needle.Tensor:
+    return needle.Tensor(pixels(*shape, seed=3), device=needle.cpu())
+
+
 CASES: dict[str, Callable[[Any], Any]] = {
     "arithmetic": lambda x: -((x * 2 + 1 - x / 3) ** 2) / (x * x + 1),
     "powers": lambda x: 2.0**x + (x * x + 1) ** (x * 0.1) + ops.sqrt(ops.abs(x) + 1),
@@ -115,6 +119,9 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "unequal shapes": lambda x: ops.reshape(x, (x.shape[0] * 3, 16)),
     "broadcast": lambda x: ops.broadcast_to(x.sum(axes=1, keepdims=True), tuple(x.shape)) * x,
     "channels": lambda x: ops.concatenate((x, x * 2), axis=1),
+    "layers with relu": lambda x: ops.bias_relu(
+        ops.conv2d_relu(x, constant(2, 3, 3, 3), constant(2), padding=1), constant(4)
+    ),
     "pooling": lambda x: ops.avg_pool2d(x, 3, 2, 1) + ops.max_pool2d(x, 3, 2, 1),
 }
 

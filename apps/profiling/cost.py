@@ -16,6 +16,7 @@ from needle.backends.base import View
 CONVOLUTIONS = {
     "conv2d": (2, 1),
     "conv2d_bias": (3, 1),
+    "conv2d_relu": (3, 1),
     "conv2d_input_grad": (0, 1),
     "conv2d_weight_grad": (0, 2),
 }

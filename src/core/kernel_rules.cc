@@ -115,6 +115,20 @@ void check_last_axis(const char* op, const View& x) {
   NEEDLE_CHECK(x.ndim >= 1, std::string(op) + ": x needs an axis, got a 0-d view; reshape it");
 }
 
+void bias_relu(In a, In bias, Out out) {
+  check_last_axis("bias_relu", a);
+  check_alike("bias_relu", a, out);
+  check_vector("bias_relu", bias, a.shape[a.ndim - 1], a);
+}
+
+void bias_relu_grad(In grad, In y, Out a_grad, Out bias_grad) {
+  const char* op = "bias_relu_grad";
+  check_last_axis(op, y);
+  check_alike(op, y, grad);
+  check_alike(op, y, a_grad);
+  check_vector(op, bias_grad, y.shape[y.ndim - 1], y);
+}
+
 void batch_norm(In x, In weight, In bias, Out out, Out mean, Out var, double) {
   const char* op = "batch_norm";
   check_last_axis(op, x);
@@ -260,9 +274,7 @@ void conv2d(In x, In weight, Out out, const Conv2dParams& params) {
 }
 void conv2d_bias(In x, In weight, In bias, Out out, const Conv2dParams& params) {
   check_convolution("conv2d_bias", x, weight, out, params);
-  check_same_dtype("conv2d_bias", x, bias);
-  check_rank("conv2d_bias", bias, 1);
-  check_size("conv2d_bias", bias, 0, weight.shape[3]);
+  check_vector("conv2d_bias", bias, weight.shape[3], x);
 }
 void conv2d_input_grad(In grad, In weight, Out x_grad, const Conv2dParams& params) {
   check_convolution("conv2d_input_grad", x_grad, weight, grad, params);
@@ -320,6 +332,8 @@ void adam_step(Views params, Views grads, Views firsts, Views seconds, Views out
 KernelTable make_rules() {
   KernelTable rules;
   rules.relu_grad = relu_grad;
+  rules.bias_relu = bias_relu;
+  rules.bias_relu_grad = bias_relu_grad;
   rules.matmul = matmul;
   rules.softmax = rules.log_softmax = softmax;
   rules.logsumexp = logsumexp;
@@ -338,7 +352,7 @@ KernelTable make_rules() {
   rules.avg_pool2d = avg_pool2d;
   rules.avg_pool2d_grad = avg_pool2d_grad;
   rules.conv2d = conv2d;
-  rules.conv2d_bias = conv2d_bias;
+  rules.conv2d_bias = rules.conv2d_relu = conv2d_bias;
   rules.conv2d_input_grad = conv2d_input_grad;
   rules.conv2d_weight_grad = conv2d_weight_grad;
   rules.one_hot = one_hot;

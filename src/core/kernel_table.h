@@ -54,6 +54,8 @@ using Out = const View&;  // the view is const, the memory it shows is written
   ROW(matmul, (In a, In b, Out out))                                                            \
   /* optional */                                                                                \
   ROW(relu_grad, (In grad, In y, Out out))                                                      \
+  ROW(bias_relu, (In a, In bias, Out out))                                                      \
+  ROW(bias_relu_grad, (In grad, In y, Out a_grad, Out bias_grad))                               \
   ROW(softmax, (In a, Out out, int axis))                                                       \
   ROW(log_softmax, (In a, Out out, int axis))                                                   \
   ROW(logsumexp, (In a, Out out))                                                               \
@@ -78,6 +80,7 @@ using Out = const View&;  // the view is const, the memory it shows is written
   ROW(avg_pool2d_grad, (In grad, Out x_grad, const Pool2dParams& params))                       \
   ROW(conv2d, (In x, In weight, Out out, const Conv2dParams& params))                           \
   ROW(conv2d_bias, (In x, In weight, In bias, Out out, const Conv2dParams& params))             \
+  ROW(conv2d_relu, (In x, In weight, In bias, Out out, const Conv2dParams& params))             \
   ROW(conv2d_input_grad, (In grad, In weight, Out x_grad, const Conv2dParams& params))          \
   ROW(conv2d_weight_grad, (In grad, In x, Out weight_grad, const Conv2dParams& params))         \
   ROW(gather, (In a, In index, Out out))                                                        \

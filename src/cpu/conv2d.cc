@@ -225,6 +225,13 @@ void conv2d_bias(In x, In weight, In bias, Out out, const Conv2dParams& params) 
   });
 }
 
+void conv2d_relu(In x, In weight, In bias, Out out, const Conv2dParams& params) {
+  with_float(out.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    forward_with_bias<T>(x, weight, bias, T(0), out, params);
+  });
+}
+
 void conv2d_input_grad(In grad, In weight, Out x_grad, const Conv2dParams& params) {
   with_float(x_grad.dtype, [&](auto tag) {
     input_gradient<typename decltype(tag)::type>(grad, weight, x_grad, params);

@@ -46,7 +46,19 @@ struct Depthwise {
   Index tap_count;
   const T *weight, *bias;  // (taps, channels); (channels)
   T least;
+  bool triples;  // see in_triples
 };
+
+// Whether three taps each look at neighbours in one row, one column apart, and pixels of the grid
+// as well: then a source pixel serves three sums.
+[[maybe_unused]] bool in_triples(const Tap* taps, Index count, const Grid& grid) {
+  bool all = count % 3 == 0 && grid.step.w == 1;
+  for (Index t = 0; all && t < count; ++t) {
+    const Tap& first = taps[t / 3 * 3];
+    all = taps[t].dy == first.dy && taps[t].dx == first.dx + t % 3;
+  }
+  return all;
+}
 
 // A tap that some pixels see: where, and its filters.
 template <class T>
@@ -55,39 +67,63 @@ struct SeenTap {
   const T* filters;
 };
 
-constexpr int kPixelsAtOnce = 4;
+constexpr int kPixelsAtOnce = 4, kTriplePixels = 8;
 
-// P pixels, `step` apart in the source, one vector of channels from c on.
+// sums[p] += what pixel p, `step` apart in the source, sees through the taps; one vector of
+// channels from c on.
 template <class T, int P>
-[[gnu::always_inline]] inline void depthwise_vector(const Depthwise<T>& d, const SeenTap<T>* taps,
-                                                    Index count, Index c, const T* from, Index step,
-                                                    T* to) {
-  Vector<T> sums[P];
-#pragma GCC unroll 4
-  for (int p = 0; p < P; ++p) sums[p] = load(d.bias + c);
+[[gnu::always_inline]] inline void add_taps(const SeenTap<T>* taps, Index count, Index c,
+                                            const T* from, Index step, Vector<T> (&sums)[P]) {
   for (Index t = 0; t < count; ++t) {
     const Vector<T> filter = load(taps[t].filters + c);
     const T* seen = from + taps[t].offset + c;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int p = 0; p < P; ++p) sums[p] += filter * load(seen + p * step);
   }
-  const Vector<T> floor = Vector<T>{} + d.least;
-#pragma GCC unroll 4
-  for (int p = 0; p < P; ++p) {
-    store<T>(to + c + p * d.out.column_stride, floor > sums[p] ? floor : sums[p]);
+}
+
+// The same, in the same order, with taps in triples: each source pixel is read once for three.
+template <class T, int P>
+[[gnu::always_inline]] inline void add_triples(const SeenTap<T>* taps, Index count, Index c,
+                                               const T* from, Index step, Vector<T> (&sums)[P]) {
+  for (Index t = 0; t < count; t += 3) {
+    const Vector<T> filters[3] = {load(taps[t].filters + c), load(taps[t + 1].filters + c),
+                                  load(taps[t + 2].filters + c)};
+    const T* seen = from + taps[t].offset + c;
+#pragma GCC unroll 10
+    for (int at = 0; at < P + 2; ++at) {
+      const Vector<T> pixel = load(seen + at * step);
+#pragma GCC unroll 3
+      for (int k = 0; k < 3; ++k) {
+        if (at - k >= 0 && at - k < P) sums[at - k] += filters[k] * pixel;
+      }
+    }
   }
 }
 
 // P pixels of a row from `first` on, which all see the taps.
-template <class T, int P>
+template <class T, int P, bool kTriples = false>
 [[gnu::noinline]] void depthwise_pixels(const Depthwise<T>& d, const Pixel& row, Index first,
                                         const SeenTap<T>* taps, Index count) {
   constexpr Index W = Blocking<T>::W;
   const Index step = d.grid.step.w * d.source.column_stride;
   const T* from = d.source.at(row.n, row.i * d.grid.step.h, first * d.grid.step.w);
   T* to = d.out.at(row.n, row.i, first);
-  for (Index c = 0; c < d.out.channels; c += W) {
-    depthwise_vector<T, P>(d, taps, count, smaller(c, d.out.channels - W), from, step, to);
+  const Vector<T> floor = Vector<T>{} + d.least;
+  for (Index begin = 0; begin < d.out.channels; begin += W) {
+    const Index c = smaller(begin, d.out.channels - W);
+    Vector<T> sums[P];
+#pragma GCC unroll 8
+    for (int p = 0; p < P; ++p) sums[p] = load(d.bias + c);
+    if constexpr (kTriples) {
+      add_triples<T, P>(taps, count, c, from, step, sums);
+    } else {
+      add_taps<T, P>(taps, count, c, from, step, sums);
+    }
+#pragma GCC unroll 8
+    for (int p = 0; p < P; ++p) {
+      store<T>(to + c + p * d.out.column_stride, floor > sums[p] ? floor : sums[p]);
+    }
   }
 }
 
@@ -106,6 +142,18 @@ Index seen_taps(const Depthwise<T>& d, Index row, Index j, SeenTap<T>* seen) {
   return count;
 }
 
+// Pixels [j, last), if they are P or more, P at a time: the last ones begin earlier, where others
+// have been. Gives the first pixel that is left.
+template <class T, int P, bool kTriples>
+Index pixels_at_once(const Depthwise<T>& d, const Pixel& row, Index j, Index last,
+                     const SeenTap<T>* taps, Index count) {
+  if (last - j < P) return j;
+  for (; j < last; j += P) {
+    depthwise_pixels<T, P, kTriples>(d, row, smaller(j, last - P), taps, count);
+  }
+  return last;
+}
+
 template <class T>
 void depthwise_row(const Depthwise<T>& d, const Pixel& row, SeenTap<T>* taps) {
   Index first = 0, last = d.grid.columns;  // the pixels that see as many taps as any
@@ -119,10 +167,9 @@ void depthwise_row(const Depthwise<T>& d, const Pixel& row, SeenTap<T>* taps) {
     depthwise_pixels<T, 1>(d, row, j, taps, seen_taps(d, row.i, j, taps));
   }
   const Index count = seen_taps(d, row.i, -1, taps);
-  for (; j + kPixelsAtOnce <= last; j += kPixelsAtOnce) {
-    depthwise_pixels<T, kPixelsAtOnce>(d, row, j, taps, count);
-  }
-  for (; j < last; ++j) depthwise_pixels<T, 1>(d, row, j, taps, count);
+  if (d.triples) j = pixels_at_once<T, kTriplePixels, true>(d, row, j, last, taps, count);
+  j = pixels_at_once<T, kPixelsAtOnce, false>(d, row, j, last, taps, count);
+  j = pixels_at_once<T, 1, false>(d, row, j, last, taps, count);
   for (; j < d.grid.columns; ++j) {
     depthwise_pixels<T, 1>(d, row, j, taps, seen_taps(d, row.i, j, taps));
   }
@@ -142,8 +189,9 @@ void depthwise(const Image<const T>& source, const Image<T>& out, const Grid& gr
       filters.as<T>()[t * channels + c] = from[c * weight.strides[3]];
     }
   }
-  const Depthwise<T> d{source,         out,  grid, taps, tap_count, filters.as<const T>(),
-                       biases.as<T>(), least};
+  const Depthwise<T> d{source,         out,       grid,
+                       taps,           tap_count, filters.as<const T>(),
+                       biases.as<T>(), least,     in_triples(taps, tap_count, grid)};
   parallel_for(grid.images * grid.rows, 4, [&](Index begin, Index end) {
     const Scratch seen(bytes_for<SeenTap<T>>(tap_count));
     for (Index row = begin; row < end; ++row) {

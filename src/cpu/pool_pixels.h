@@ -1,8 +1,9 @@
-// Pooling where channels are neighbours in memory and at least a vector of them: each window for
-// blocks of channels that stay in registers, without a copy. Used by pooling.cc.
+// Pooling where channels are neighbours in memory: what becomes of one window, for blocks of
+// channels that stay in registers, without a copy. Used by pooling.cc and pool_tiles.h.
 #pragma once
 
 #include <cstring>
+#include <type_traits>
 
 #include "core/simd.h"
 #include "core/view.h"
@@ -23,25 +24,49 @@ struct Pixels {
   }
 };
 
+// The same of a size that the compiler knows.
+template <int kRows, int kColumns>
+struct FixedPixels {
+  std::int64_t row_stride, column_stride;
+
+  template <class F>
+  [[gnu::always_inline]] void each(F&& f) const {
+#pragma GCC unroll 4
+    for (int y = 0; y < kRows; ++y) {
+#pragma GCC unroll 4
+      for (int x = 0; x < kColumns; ++x) f(y * row_stride + x * column_stride);
+    }
+  }
+};
+
 // f(V{}, constant n, channel) for n vectors, or one element (V is T), from each such channel on.
+// The last vector may begin earlier, or, with `beyond`, end in what follows the pixel: f gives the
+// same again, and the pixels after it come later.
 template <class T, class F>
-[[gnu::always_inline]] inline void each_channel_block(std::int64_t channels, F&& f) {
+[[gnu::always_inline]] inline void each_channel_block(std::int64_t channels, bool beyond, F&& f) {
   using V = simd::Vector<T>;
   constexpr std::int64_t W = simd::kLanes<T>;
+  constexpr std::integral_constant<int, 1> one{};
+  if (channels < W) {
+    if (beyond) return f(V{}, one, std::int64_t{0});
+    for (std::int64_t c = 0; c < channels; ++c) f(T{}, one, c);
+    return;
+  }
   std::int64_t c = 0;
   for (; c + 4 * W <= channels; c += 4 * W) f(V{}, std::integral_constant<int, 4>{}, c);
-  for (; c + W <= channels; c += W) f(V{}, std::integral_constant<int, 1>{}, c);
-  for (; c < channels; ++c) f(T{}, std::integral_constant<int, 1>{}, c);
+  for (; c + W <= channels; c += W) f(V{}, one, c);
+  if (c < channels) f(V{}, one, channels - W);
 }
 
 using simd::get;
 using simd::put;
 
 // to = the window's fold, for all channels.
-template <class T, class Fold>
-void fold_pixels(const Fold& fold, const T* from, const Pixels& window, std::int64_t channels,
-                 T* to) {
-  each_channel_block<T>(channels, [&](auto kind, auto count, std::int64_t c) {
+template <class T, class Fold, class Window>
+[[gnu::always_inline]] inline void fold_pixels(const Fold& fold, const T* from,
+                                               const Window& window, std::int64_t channels,
+                                               bool beyond, T* to) {
+  each_channel_block<T>(channels, beyond, [&](auto kind, auto count, std::int64_t c) {
     using V = decltype(kind);
     constexpr int kCount = decltype(count)::value;
     constexpr std::int64_t kStep = sizeof(V) / sizeof(T);
@@ -57,10 +82,11 @@ void fold_pixels(const Fold& fold, const T* from, const Pixels& window, std::int
 }
 
 // to = grad at the first maximum of each channel's window (the first NaN, if there is one), else 0.
-template <class T>
-void split_pixels(const T* from, const Pixels& window, const T* grad, std::int64_t channels, T* to,
-                  const Pixels& to_window) {
-  each_channel_block<T>(channels, [&](auto kind, auto count, std::int64_t first) {
+template <class T, class Window>
+[[gnu::always_inline]] inline void split_pixels(const T* from, const Window& window, const T* grad,
+                                                std::int64_t channels, bool beyond, T* to,
+                                                const Window& to_window) {
+  each_channel_block<T>(channels, beyond, [&](auto kind, auto count, std::int64_t first) {
     using V = decltype(kind);
     using Places = std::conditional_t<sizeof(V) == sizeof(T), int, decltype(kind < kind)>;
     constexpr std::int64_t kStep = sizeof(V) / sizeof(T);
@@ -87,9 +113,10 @@ void split_pixels(const T* from, const Pixels& window, const T* grad, std::int64
 }
 
 // to = grad * share at every pixel of the window.
-template <class T>
-void spread_pixels(const T* grad, T share, std::int64_t channels, T* to, const Pixels& window) {
-  each_channel_block<T>(channels, [&](auto kind, auto count, std::int64_t first) {
+template <class T, class Window>
+[[gnu::always_inline]] inline void spread_pixels(const T* grad, T share, std::int64_t channels,
+                                                 bool beyond, T* to, const Window& window) {
+  each_channel_block<T>(channels, beyond, [&](auto kind, auto count, std::int64_t first) {
     using V = decltype(kind);
     constexpr std::int64_t kStep = sizeof(V) / sizeof(T);
     for (int k = 0; k < decltype(count)::value; ++k) {

@@ -1,8 +1,9 @@
 // Max and average pooling over (N, H, W, C) images and their gradients. Where channels are
-// neighbours and not few, pool_pixels.h has the loops. For the rest, forward passes share out
-// output rows and work on blocks of channels, in any layout. Gradients walk each window for a block
-// of channels where channels are neighbours in memory, which vectorises, else for one channel; they
-// share out (image, channel block) pairs, because windows of neighbouring rows may overlap.
+// neighbours, pool_tiles.h takes windows side by side, and pool_pixels.h has the loops of a window.
+// For the rest, forward passes share out output rows and work on blocks of channels, in any layout.
+// Gradients walk each window for a block of channels where channels are neighbours in memory, which
+// vectorises, else for one channel; they share out (image, channel block) pairs, because windows of
+// neighbouring rows may overlap.
 #include <cstring>
 #include <limits>
 
@@ -10,7 +11,7 @@
 #include "core/simd.h"
 #include "core/thread_pool.h"
 #include "kernels.h"
-#include "pool_pixels.h"
+#include "pool_tiles.h"
 
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
@@ -29,11 +30,6 @@ Window window_at(const Pool2dParams& p, Index height, Index width, Index i, Inde
   const Index y = i * p.stride.h - p.padding.h, x = j * p.stride.w - p.padding.w;
   return {clip(y, height), clip(y + p.kernel.h, height), clip(x, width),
           clip(x + p.kernel.w, width)};
-}
-
-template <class T>
-T* at(const View& v, Index n, Index y, Index x, Index c) {
-  return data_of<T>(v) + n * v.strides[0] + y * v.strides[1] + x * v.strides[2] + c * v.strides[3];
 }
 
 bool channels_last(const View& v) { return v.strides[3] == 1 || v.shape[3] == 1; }
@@ -140,24 +136,18 @@ Pixels pixels_of(const View& image, const Window& w) {
   return {w.bottom - w.top, w.right - w.left, image.strides[1], image.strides[2]};
 }
 
-// f(n, i, j) for every pixel of `image`, rows of pixels shared out to the threads.
-template <class F>
-void each_output(const View& image, F&& f) {
-  const Index rows = image.shape[1];
-  parallel_for(image.shape[0] * rows, 4, [&](Index begin, Index end) {
-    for (Index task = begin; task < end; ++task) {
-      for (Index j = 0; j < image.shape[2]; ++j) f(task / rows, task % rows, j);
-    }
-  });
-}
-
 template <class T, class Fold>
 void forward(const View& x, const View& out, const Pool2dParams& p, const Fold& fold) {
+  if (side_by_side(p) && takes_vectors<T>(x) && takes_vectors<T>(out)) {
+    return fold_tiles<T>(x, out, p, fold);
+  }
   if (many_channels<T>(x, out)) {
-    return each_output(out, [&](Index n, Index i, Index j) {
-      const Window w = window_at(p, x.shape[1], x.shape[2], i, j);
-      fold_pixels(fold, at<const T>(x, n, w.top, w.left, 0), pixels_of(x, w), x.shape[3],
-                  at<T>(out, n, i, j, 0));
+    return each_row(out, [&](Index n, Index i) {
+      for (Index j = 0; j < out.shape[2]; ++j) {
+        const Window w = window_at(p, x.shape[1], x.shape[2], i, j);
+        fold_pixels(fold, at<const T>(x, n, w.top, w.left, 0), pixels_of(x, w), x.shape[3], false,
+                    at<T>(out, n, i, j, 0));
+      }
     });
   }
   const Index rows = out.shape[1], channels = out.shape[3];
@@ -278,38 +268,11 @@ void split_gradient(const View& grad, const View& x, const View& x_grad, const P
   });
 }
 
-bool side_by_side(const Pool2dParams& p) {
-  return p.kernel.h == p.stride.h && p.kernel.w == p.stride.w && p.padding.h == 0 &&
-         p.padding.w == 0;
-}
-
-// Side by side with neighbouring channels: split(n, window, gradient of the output pixel, first
-// pixel of x_grad) writes what the window gets; pixels in no window get zeros.
-template <class T, class Split>
-void tile_gradient(const View& grad, const View& x_grad, const Pool2dParams& p, Split&& split) {
-  const Index height = x_grad.shape[1], width = x_grad.shape[2], channels = x_grad.shape[3];
-  const auto clear = [&](Index n, const Window& w) {
-    const T zero = T(0);
-    each_pixel<T>(x_grad, w, n, 0, [&](T* to) {
-      for (Index c = 0; c < channels; ++c) to[c] = zero;
-    });
-  };
-  each_output(grad, [&](Index n, Index i, Index j) {
-    const Window w = window_at(p, height, width, i, j);
-    split(n, w, at<const T>(grad, n, i, j, 0), at<T>(x_grad, n, w.top, w.left, 0));
-    const bool last_row = i + 1 == grad.shape[1], last = j + 1 == grad.shape[2];
-    if (last) clear(n, {w.top, w.bottom, w.right, width});
-    if (last && last_row) clear(n, {w.bottom, height, 0, width});
-  });
-}
-
 template <class T>
 void max_gradient(const View& grad, const View& x, const View& x_grad, const Pool2dParams& p) {
-  if (side_by_side(p) && many_channels<T>(x, x_grad) && grad.strides[3] == 1 && size_of(grad) > 0) {
-    return tile_gradient<T>(grad, x_grad, p, [&](Index n, const Window& w, const T* from, T* to) {
-      split_pixels(at<const T>(x, n, w.top, w.left, 0), pixels_of(x, w), from, x.shape[3], to,
-                   pixels_of(x_grad, w));
-    });
+  if (side_by_side(p) && takes_vectors<T>(x) && takes_vectors<T>(x_grad) &&
+      takes_vectors<T>(grad) && size_of(grad) > 0) {
+    return split_tiles<T>(grad, x, x_grad, p);
   }
   if (side_by_side(p)) return split_gradient<T>(grad, x, x_grad, p);
   using Place = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
@@ -343,10 +306,8 @@ void max_gradient(const View& grad, const View& x, const View& x_grad, const Poo
 template <class T>
 void average_gradient(const View& grad, const View& x_grad, const Pool2dParams& p) {
   const T share = T(1) / T(p.kernel.h * p.kernel.w);
-  if (side_by_side(p) && many_channels<T>(grad, x_grad) && size_of(grad) > 0) {
-    return tile_gradient<T>(grad, x_grad, p, [&](Index, const Window& w, const T* from, T* to) {
-      spread_pixels(from, share, grad.shape[3], to, pixels_of(x_grad, w));
-    });
+  if (side_by_side(p) && takes_vectors<T>(grad) && takes_vectors<T>(x_grad) && size_of(grad) > 0) {
+    return spread_tiles<T>(grad, x_grad, share, p);
   }
   each_gradient<T>(grad, x_grad, true, p,
                    [&](const Window& w, Index n, Index c, Index count, const T* from) {

@@ -18,6 +18,7 @@ namespace {
   ROW(matmul)                   \
   ROW(conv2d)                   \
   ROW(conv2d_bias)              \
+  ROW(conv2d_relu)              \
   ROW(conv2d_input_grad)        \
   ROW(conv2d_weight_grad)       \
   ROW(batch_norm)               \
@@ -33,6 +34,8 @@ namespace {
   ROW(avg_pool2d)               \
   ROW(avg_pool2d_grad)          \
   ROW(relu_grad)                \
+  ROW(bias_relu)                \
+  ROW(bias_relu_grad)           \
   ROW(softmax)                  \
   ROW(log_softmax)              \
   ROW(logsumexp)                \

@@ -89,6 +89,8 @@ def _calls() -> dict[str, tuple[Any, ...]]:
         "max_pool2d": (x, *windows), "avg_pool2d": (x, *windows),
         "max_pool2d_grad": (y, x, *windows), "avg_pool2d_grad": (y, x.shape, *windows),
         "conv2d": (x, w, *geometry), "conv2d_bias": (x, w, some(6), *geometry),
+        "conv2d_relu": (x, w, some(6), *geometry),
+        "bias_relu": (x, vector), "bias_relu_grad": (grad, x),
         "conv2d_input_grad": (some(2, 5, 2, 6), w, x.shape, *geometry),
         "conv2d_weight_grad": (some(2, 5, 2, 6), x, w.shape, *geometry),
         "gather": (x[0], ids), "one_hot": (ids, 4, "float32"),

@@ -129,9 +129,10 @@ def test_forward(kernels: Any, case: Case, dtype: str) -> None:
     want, outs = np.concatenate(parts, axis=-1), [(case.out, dtype)]
     for layout, (got,) in results(kernels.conv2d, (x, weight), outs, *case.settings):
         close(got, want, 2e-6, layout)
-    call = kernels.conv2d_bias
-    for layout, (got,) in results(call, (x, weight, bias), outs, *case.settings):
-        close(got, want + bias, 2e-6, layout)
+    want = want + bias
+    for call, result in ((kernels.conv2d_bias, want), (kernels.conv2d_relu, np.maximum(want, 0))):
+        for layout, (got,) in results(call, (x, weight, bias), outs, *case.settings):
+            close(got, result, 2e-6, layout)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

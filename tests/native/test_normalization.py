@@ -183,6 +183,36 @@ def test_threads_do_not_change_batch_norm_with_relu(
     same_for_any_threads(kernels.module, call)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(7,), (0, 3), (3, 0), (5, 1), (3, 5, 7, 6), (9, 300)], ids=str)
+def test_bias_with_relu(kernels: Any, shape: Any, dtype: str) -> None:
+    axes, channels = tuple(range(len(shape) - 1)), shape[-1:]
+    a, grad, bias = random(shape, dtype, 0), random(shape, dtype, 1), random(channels, dtype, 2)
+    y = np.maximum(a + bias, 0)
+    for layout, (got,) in results(kernels.bias_relu, (a, bias), [(shape, dtype)]):
+        np.testing.assert_array_equal(got, y, err_msg=layout)
+    kept, outs = np.where(y > 0, grad, 0), [(shape, dtype), (channels, dtype)]
+    for layout, (one, sums) in results(kernels.bias_relu_grad, (grad, y), outs):
+        np.testing.assert_array_equal(one, kept, err_msg=layout)
+        close(sums, kept.sum(axes, dtype=np.float64), 1e-6, layout)
+
+
+@pytest.mark.parametrize("layout", ["compact", "permuted"])
+@pytest.mark.parametrize("channels", [6, 300])
+def test_threads_do_not_change_bias_with_relu(kernels: Any, layout: str, channels: int) -> None:
+    shape = (6, 30, 41, channels)
+    a, grad = (view_of(random(shape, "float32", i), layout) for i in range(2))
+    bias = view_of(random((channels,), "float32", 2))
+
+    def call() -> list[np.ndarray]:
+        y, kept, sums = (empty_view(s, "float32") for s in (shape, shape, (channels,)))
+        kernels.bias_relu(a, bias, y)
+        kernels.bias_relu_grad(grad, y, kept, sums)
+        return [numpy_of(v) for v in (y, kept, sums)]
+
+    same_for_any_threads(kernels.module, call)
+
+
 @pytest.mark.parametrize("name", ["batch_norm", "layer_norm"])
 @pytest.mark.parametrize("layout", ["compact", "permuted"])
 def test_threads_do_not_change_the_result(kernels: Any, name: str, layout: str) -> None:

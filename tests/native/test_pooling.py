@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_views import FLOATS
-from layout_runs import close, results
+from kernel_views import FLOATS, numpy_of, view_of
+from layout_runs import close, results, same_for_any_threads
+
+from needle.backends import View
 
 # (N, H, W, C), kernel, stride, padding
 CASES = [
@@ -87,3 +89,60 @@ def test_average_and_its_gradient(kernels: Any, case: Any, dtype: str) -> None:
         close(got, mean, 1e-6, layout)
     for layout, (got,) in results(kernels.avg_pool2d_grad, (grad,), [(x.shape, dtype)], *case[1:]):
         close(got, x_grad, 1e-6, layout)
+
+
+def inside(base: np.ndarray, shape: tuple[int, ...]) -> View:
+    """A view of this shape from pixel (1, 2) of each image of ``base`` on."""
+    whole = view_of(base)
+    offset = whole.strides[1] + 2 * whole.strides[2]
+    return View(whole.handle, shape, whole.strides, offset, whole.dtype)
+
+
+def around(view: View, base_shape: tuple[int, ...]) -> np.ndarray:
+    """What the buffer of ``inside`` holds, zeros where the view is."""
+    strides = view.strides
+    base = numpy_of(View(view.handle, base_shape, strides, 0, view.dtype)).copy()
+    base[:, 1 : 1 + view.shape[1], 2 : 2 + view.shape[2]] = 0
+    return base
+
+
+@pytest.mark.parametrize("kernel", [2, 3])
+@pytest.mark.parametrize("channels", [1, 3, 6, 20])
+def test_windows_side_by_side_touch_nothing_around(
+    kernels: Any, channels: int, kernel: int
+) -> None:
+    """Vectors reach into the next pixel, but not out of a row; any number of threads agrees."""
+    shape, settings = (3, 13, 11, channels), ((kernel, kernel), (kernel, kernel), (0, 0))
+    small = out_shape(shape, *settings)
+    x_base, y_base = (3, 15, 14, channels), (3, 15, 14, channels)
+    image = np.random.default_rng(2).standard_normal(x_base).astype(np.float32)
+    seen, grad = image[:, 1:14, 2:13], image[:, 1 : 1 + small[1], 2 : 2 + small[2]]
+    tiles = seen[:, : small[1] * kernel, : small[2] * kernel].reshape(
+        3, small[1], kernel, small[2], kernel, channels
+    )
+    wanted = {"max_pool2d": tiles.max((2, 4)), "avg_pool2d": tiles.mean((2, 4), dtype=np.float64)}
+    first = tiles == tiles.max((2, 4), keepdims=True)
+    for name, share in (("max", first), ("avg", np.full(first.shape, 1 / kernel**2))):
+        spread = np.zeros(shape)
+        part = (share * grad[:, :, None, :, None]).reshape(
+            3, small[1] * kernel, small[2] * kernel, channels
+        )
+        spread[:, : part.shape[1], : part.shape[2]] = part
+        wanted[f"{name}_pool2d_grad"] = spread
+    x, g = inside(image, shape), inside(image, small)
+
+    def call() -> list[np.ndarray]:
+        found = []
+        for name, want in wanted.items():
+            base = np.full(x_base if want.shape == shape else y_base, 93, np.float32)
+            out = inside(base, want.shape)
+            ins = {"max_pool2d_grad": (g, x), "avg_pool2d_grad": (g,)}.get(name, (x,))
+            getattr(kernels, name)(*ins, out, *settings)
+            close(numpy_of(out), want, 1e-6, name)
+            edge = around(out, base.shape)
+            assert set(np.unique(edge)) == {0, 93}, name
+            assert (edge == 93).sum() == base.size - want.size, name
+            found.append(numpy_of(out))
+        return found
+
+    same_for_any_threads(kernels.module, call)

@@ -155,6 +155,34 @@ def test_batch_norm_with_relu_is_batch_norm_then_relu(training, adds, device):
         close(ours, wanted.numpy(), atol=2e-5)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_convolution_and_linear_with_relu_are_the_layer_then_relu(bias, device):
+    host = {"conv": randn(2, 3, 5, 4), "course": randn(2, 3, 5, 4), "linear": randn(2, 4, 3)}
+    for kind, x in host.items():
+        found = []
+        for activation in ("relu", None):
+            np.random.seed(1)
+            options = {"bias": bias, "device": device, "activation": activation}
+            if kind == "linear":
+                module = nn.Linear(3, 5, **options)
+            else:
+                module = (nn.Conv2d if kind == "conv" else nn.Conv)(3, 4, 3, **options)
+            assert ("activation='relu'" in repr(module)) is bool(activation)
+            inputs = tensor(x, device)
+            y = module(inputs) if activation else ndl.ops.relu(module(inputs))
+            (y * tensor(randn(*y.shape, seed=4), device)).sum().backward()
+            found.append((y, inputs.grad, *(p.grad for p in module.parameters())))
+        for ours, wanted in zip(*found, strict=True):
+            close(ours, wanted.numpy(), atol=2e-5)
+
+
+@pytest.mark.parametrize("make", [nn.Conv2d, nn.Linear])
+def test_layers_refuse_an_activation_that_they_do_not_know(make):
+    size = (3,) if make is nn.Conv2d else ()
+    with pytest.raises(UnknownNameError, match=f"{make.__name__}: activation must be None or"):
+        make(2, 3, *size, activation="gelu")
+
+
 def test_batch_norm_refuses_what_it_does_not_know():
     with pytest.raises(UnknownNameError, match="BatchNorm2d: activation must be None or 'relu'"):
         nn.BatchNorm2d(3, activation="gelu")

@@ -4,8 +4,14 @@ Functions over arrays (NDArray or ``numpy.ndarray``), images channels last. They
 no gradient graph; ``ops`` and ``optim`` call them. ``softmax.definition`` is the plain body.
 """
 
-from .activation import relu_grad
-from .convolution import conv2d, conv2d_bias, conv2d_input_grad, conv2d_weight_grad
+from .activation import bias_relu, bias_relu_grad, relu_grad
+from .convolution import (
+    conv2d,
+    conv2d_bias,
+    conv2d_input_grad,
+    conv2d_relu,
+    conv2d_weight_grad,
+)
 from .indexing import argmax, argmin, gather, one_hot, scatter, scatter_add
 from .loss import cross_entropy, cross_entropy_grad
 from .normalization import (
@@ -39,9 +45,12 @@ __all__ = [
     "batch_norm_grad",
     "batch_norm_relu",
     "batch_norm_relu_grad",
+    "bias_relu",
+    "bias_relu_grad",
     "conv2d",
     "conv2d_bias",
     "conv2d_input_grad",
+    "conv2d_relu",
     "conv2d_weight_grad",
     "cross_entropy",
     "cross_entropy_grad",

@@ -7,6 +7,8 @@ The definitions turn the windows into rows of a matrix ("im2col") and multiply.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..backends.base import Backend, Pair
 from .registry import Array, accelerated, empty, full
 from .windows import Geometry, crop, pad, windows
@@ -99,11 +101,53 @@ def _(
     dilation: Pair,
     groups: int,
 ) -> Array:
+    return _with_bias(backend.conv2d_bias, x, weight, bias, stride, padding, dilation, groups)
+
+
+def _with_bias(
+    kernel: Callable[..., None],
+    x: Array,
+    weight: Array,
+    bias: Array,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+    groups: int,
+) -> Array:
     geometry = Geometry("conv2d", x.shape[1:3], weight.shape[:2], stride, padding, dilation)
     out = empty(x, (x.shape[0], *geometry.out, weight.shape[3]))
     settings = (stride, padding, dilation, groups)
-    backend.conv2d_bias(x._view, weight._view, bias._view, out._view, *settings)
+    kernel(x._view, weight._view, bias._view, out._view, *settings)
     return out
+
+
+@accelerated
+def conv2d_relu(
+    x: Array,
+    weight: Array,
+    bias: Array,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+    groups: int,
+) -> Array:
+    """relu(conv2d_bias(...)): another pass saved, and the sums themselves are never stored."""
+    y = conv2d_bias(x, weight, bias, stride, padding, dilation, groups)
+    return y.__array_namespace__().maximum(y, 0)
+
+
+@conv2d_relu.kernel
+def _(
+    backend: Backend,
+    x: Array,
+    weight: Array,
+    bias: Array,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+    groups: int,
+) -> Array:
+    return _with_bias(backend.conv2d_relu, x, weight, bias, stride, padding, dilation, groups)
 
 
 @accelerated

@@ -131,6 +131,17 @@ class Backend(ABC):
         """out = grad where y > 0, else 0, elementwise; one shape and dtype."""
         raise NotImplementedError
 
+    def bias_relu(self, a: View, bias: View, out: View) -> None:
+        """out = the larger of a (..., C) + bias (C,) and 0; NaN stays NaN."""
+        raise NotImplementedError
+
+    def bias_relu_grad(self, grad: View, y: View, a_grad: View, bias_grad: View) -> None:
+        """a_grad = relu_grad of grad and y; bias_grad (C,) = its sums over all axes but the last.
+
+        float32 sums are of float64's accuracy, as reduce's.
+        """
+        raise NotImplementedError
+
     def softmax(self, a: View, out: View, axis: int) -> None:
         """out = exp(a - max) / sum(exp(a - max)) along ``axis`` (non-negative)."""
         raise NotImplementedError
@@ -303,6 +314,20 @@ class Backend(ABC):
         groups: int,
     ) -> None:
         """conv2d plus bias (O,), added while the results are at hand."""
+        raise NotImplementedError
+
+    def conv2d_relu(
+        self,
+        x: View,
+        weight: View,
+        bias: View,
+        out: View,
+        stride: Pair,
+        padding: Pair,
+        dilation: Pair,
+        groups: int,
+    ) -> None:
+        """The larger of conv2d_bias and 0; NaN stays NaN."""
         raise NotImplementedError
 
     def conv2d_input_grad(

@@ -1,10 +1,24 @@
-"""Elementwise activations as modules; the functions and their gradients are in ``ops``."""
+"""Elementwise activations as modules, and which of them other layers can end in.
+
+The functions and their gradients are in ``ops``.
+"""
 
 from __future__ import annotations
 
 from .. import ops
 from ..autograd import Tensor
+from ..errors import UnknownNameError
 from .module import Module
+
+
+def check_activation(layer: Module, activation: str | None) -> str | None:
+    """What a layer does to its results in the same pass over memory: None or "relu"."""
+    if activation not in (None, "relu"):
+        raise UnknownNameError(
+            f"{type(layer).__name__}: activation must be None or 'relu', got {activation!r}; "
+            "put another one behind the layer"
+        )
+    return activation
 
 
 class ReLU(Module):

@@ -10,6 +10,7 @@ from ..autograd import Tensor
 from ..backend_selection import Device
 from ..errors import ShapeError
 from ..shapes import pair, shape_of
+from .activations import check_activation
 from .module import Module, Parameter
 
 Size = int | tuple[int, int]
@@ -20,7 +21,8 @@ class Conv2d(Module):
 
     weight (KH, KW, in_channels/groups, out_channels) is drawn Kaiming uniform, then bias (O,) =
     U(±1/sqrt(fan_in)), fan_in = KH*KW*in_channels/groups. PyTorch's arguments; the weight's layout
-    is the one the kernels read (``nn.torch_mapping`` translates).
+    is the one the kernels read (``nn.torch_mapping`` translates). ``activation="relu"``: relu of
+    the result, in the same pass over memory (``ops.conv2d_relu``).
     """
 
     def __init__(
@@ -35,9 +37,11 @@ class Conv2d(Module):
         bias: bool = True,
         device: Device | None = None,
         dtype: Any = "float32",
+        activation: str | None = None,
     ) -> None:
         super().__init__()
         name = type(self).__name__
+        self.activation = check_activation(self, activation)
         if groups < 1 or in_channels % groups or out_channels % groups:
             raise ShapeError(
                 f"{name}: groups must divide in_channels and out_channels, got "
@@ -70,7 +74,10 @@ class Conv2d(Module):
             parts.append(f"dilation={self.dilation}")
         if self.groups != 1:
             parts.append(f"groups={self.groups}")
-        return ", ".join([*parts, f"bias={self.bias is not None}"])
+        parts.append(f"bias={self.bias is not None}")
+        if self.activation:
+            parts.append(f"activation={self.activation!r}")
+        return ", ".join(parts)
 
     def forward(self, x: Tensor) -> Tensor:
         shape = shape_of(type(self).__name__, x)
@@ -79,22 +86,20 @@ class Conv2d(Module):
                 f"{type(self).__name__}: input must be (N, C, H, W) with C={self.in_channels}, got "
                 f"shape {shape}; reshape or permute the input"
             )
-        return ops.conv2d(
-            x,
-            ops.permute(self.weight, (3, 2, 0, 1)),
-            self.bias,
-            stride=self.stride,
-            padding=self.padding,
-            dilation=self.dilation,
-            groups=self.groups,
-        )
+        weight = ops.permute(self.weight, (3, 2, 0, 1))
+        geometry = (self.stride, self.padding, self.dilation, self.groups)
+        if self.activation and self.bias is not None:
+            return ops.conv2d_relu(x, weight, self.bias, *geometry)
+        y = ops.conv2d(x, weight, self.bias, *geometry)
+        return ops.relu(y) if self.activation else y
 
 
 class Conv(Conv2d):
     """The course's convolution: square kernel, padding kernel_size // 2, so "same" for odd kernels
     at stride 1; tuples for kernel_size and stride are taken by their first item.
 
-    ``padding``, ``dilation`` and ``groups`` go beyond it; rectangular kernels are Conv2d's.
+    ``padding``, ``dilation``, ``groups`` and ``activation`` go beyond it; rectangular kernels are
+    Conv2d's.
     """
 
     def __init__(
@@ -110,6 +115,7 @@ class Conv(Conv2d):
         padding: Size | None = None,
         dilation: int = 1,
         groups: int = 1,
+        activation: str | None = None,
     ) -> None:
         size = kernel_size if isinstance(kernel_size, int) else kernel_size[0]
         step = stride if isinstance(stride, int) else stride[0]
@@ -125,4 +131,5 @@ class Conv(Conv2d):
             bias=bias,
             device=device,
             dtype=dtype,
+            activation=activation,
         )

@@ -9,6 +9,7 @@ from ..autograd import Tensor, as_operand
 from ..backend_selection import Device
 from ..errors import ShapeError
 from ..shapes import product, shape_of
+from .activations import check_activation
 from .module import Module, Parameter
 
 
@@ -37,6 +38,7 @@ class Linear(Module):
     """x (..., in_features) -> x @ weight + bias (..., out_features).
 
     weight (in_features, out_features) and then bias (1, out_features) are drawn Kaiming uniform.
+    ``activation="relu"``: relu of the result, in the pass that adds the bias.
     """
 
     def __init__(
@@ -46,8 +48,10 @@ class Linear(Module):
         bias: bool = True,
         device: Device | None = None,
         dtype: Any = "float32",
+        activation: str | None = None,
     ) -> None:
         super().__init__()
+        self.activation = check_activation(self, activation)
         self.in_features, self.out_features = in_features, out_features
         place: dict[str, Any] = {"device": device, "dtype": dtype}
         self.weight = Parameter(init.kaiming_uniform(in_features, out_features, **place))
@@ -57,10 +61,14 @@ class Linear(Module):
             self.bias = Parameter(ops.reshape(drawn, (1, out_features)))
 
     def extra_repr(self) -> str:
+        extra = f", activation={self.activation!r}" if self.activation else ""
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
-            f"bias={self.bias is not None}"
+            f"bias={self.bias is not None}{extra}"
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return affine("Linear", x, self.weight, self.bias)
+        if not self.activation:
+            return affine("Linear", x, self.weight, self.bias)
+        y = affine("Linear", x, self.weight, None)
+        return ops.relu(y) if self.bias is None else ops.bias_relu(y, self.bias)

@@ -10,8 +10,9 @@ from typing import Any
 from .. import init, ops
 from ..autograd import Tensor
 from ..backend_selection import Device
-from ..errors import ShapeError, UnknownNameError
+from ..errors import ShapeError
 from ..shapes import shape_of
+from .activations import check_activation
 from .module import Module, Parameter
 
 
@@ -37,12 +38,8 @@ class _BatchNorm(Module):
         activation: str | None = None,
     ) -> None:
         super().__init__()
-        if activation not in (None, "relu"):
-            raise UnknownNameError(
-                f"{type(self).__name__}: activation must be None or 'relu', got {activation!r}; "
-                "put another one behind the layer"
-            )
-        self.dim, self.eps, self.momentum, self.activation = dim, eps, momentum, activation
+        self.dim, self.eps, self.momentum = dim, eps, momentum
+        self.activation = check_activation(self, activation)
         self.weight = Parameter(init.ones(dim, device=device, dtype=dtype))
         self.bias = Parameter(init.zeros(dim, device=device, dtype=dtype))
         self.register_buffer("running_mean", init.zeros(dim, device=device, dtype=dtype))

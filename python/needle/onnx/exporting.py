@@ -217,6 +217,11 @@ def _conv(graph: Graph, node: Any) -> str:
     )
 
 
+def _then_relu(rule: Rule) -> Rule:
+    """Of an op that ends in relu, from the rule of the op without."""
+    return lambda graph, node: graph.add("Relu", [rule(graph, node)])
+
+
 def _pool(kind: str, **more: Any) -> Rule:
     def rule(graph: Graph, node: Any) -> str:
         kernel, stride, padding = node.op.windows
@@ -335,8 +340,10 @@ EXPORTS: dict[type[Op], Rule] = {
     arithmetic.PowerScalar: _scalar("Pow"),
     arithmetic.ScalarPower: _scalar("Pow", reverse=True),
     convolution.Conv2d: _conv,
+    convolution.Conv2dReLU: _then_relu(_conv),
     elementwise.Abs: _plain("Abs"),
     elementwise.AsType: _cast,
+    elementwise.BiasReLU: _then_relu(_plain("Add")),
     elementwise.Cos: _plain("Cos"),
     elementwise.Erf: _plain("Erf"),
     elementwise.Exp: _plain("Exp"),

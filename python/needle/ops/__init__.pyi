@@ -24,14 +24,18 @@ from .arithmetic import scalar_power as scalar_power
 from .convolution import Conv as Conv
 from .convolution import Conv2d as Conv2d
 from .convolution import Conv2dInputGrad as Conv2dInputGrad
+from .convolution import Conv2dReLU as Conv2dReLU
 from .convolution import Conv2dWeightGrad as Conv2dWeightGrad
 from .convolution import conv as conv
 from .convolution import conv2d as conv2d
 from .convolution import conv2d_input_grad as conv2d_input_grad
+from .convolution import conv2d_relu as conv2d_relu
 from .convolution import conv2d_weight_grad as conv2d_weight_grad
 from .elementwise import GELU as GELU
 from .elementwise import Abs as Abs
 from .elementwise import AsType as AsType
+from .elementwise import BiasReLU as BiasReLU
+from .elementwise import BiasReLUGrad as BiasReLUGrad
 from .elementwise import Cos as Cos
 from .elementwise import Erf as Erf
 from .elementwise import Exp as Exp
@@ -46,6 +50,7 @@ from .elementwise import Tanh as Tanh
 from .elementwise import ToDevice as ToDevice
 from .elementwise import abs as abs
 from .elementwise import astype as astype
+from .elementwise import bias_relu as bias_relu
 from .elementwise import cos as cos
 from .elementwise import erf as erf
 from .elementwise import exp as exp

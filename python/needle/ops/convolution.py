@@ -14,6 +14,7 @@ from ..autograd import Tensor, TensorOp
 from ..backend_selection import array_api as xp
 from ..errors import ShapeError
 from ..shapes import conv_output_size, pair
+from .elementwise import BiasReLUGrad
 from .reduction import summation
 from .registry import op
 from .shape import permute
@@ -90,7 +91,11 @@ class Conv2d(_Convolution):
                 f"conv2d: bias must have shape ({weight.shape[0]},), one value an output "
                 f"channel, got {bias.shape}; reshape it"
             )
-        return xp.permute_dims(accelerated.conv2d_bias(*operands, bias, *self.geometry), TO_FIRST)
+        return xp.permute_dims(self._with_bias(*operands, bias), TO_FIRST)
+
+    def _with_bias(self, x: Array, weight: Array, bias: Array) -> Array:
+        """The fused operation, channels last."""
+        return accelerated.conv2d_bias(x, weight, bias, *self.geometry)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
         ### BEGIN YOUR SOLUTION [conv2d-op-grad]
@@ -121,6 +126,32 @@ def conv2d(
     """
     convolution = Conv2d(stride, padding, dilation, groups)
     return convolution(x, weight) if bias is None else convolution(x, weight, bias)
+
+
+class Conv2dReLU(Conv2d):
+    """max(weight ⋆ x + bias, 0): ``conv2d_relu``."""
+
+    def _with_bias(self, x: Array, weight: Array, bias: Array) -> Array:
+        return accelerated.conv2d_relu(x, weight, bias, *self.geometry)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
+        x, weight, bias = node.inputs
+        grads = BiasReLUGrad(bias.shape, channel=1)(out_grad, node)
+        return self._for_x(grads[0], x, weight), self._for_weight(grads[0], x, weight), grads[1]
+
+
+@op(Conv2dReLU)
+def conv2d_relu(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    stride: Size = 1,
+    padding: Size = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+) -> Tensor:
+    """relu(conv2d(x, weight, bias, ...)), computed while the sums are at hand; the same errors."""
+    return Conv2dReLU(stride, padding, dilation, groups)(x, weight, bias)
 
 
 class Conv2dInputGrad(_Convolution):

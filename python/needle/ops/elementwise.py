@@ -9,12 +9,12 @@ import math
 from typing import Any
 
 from .. import accelerated
-from ..autograd import Tensor, TensorOp
+from ..autograd import Tensor, TensorOp, TensorTuple, TensorTupleOp
 from ..backend_selection import array_api as xp
 from ..backend_selection import device as as_device
 from ..backend_selection import device_of, from_numpy, to_numpy
 from ..dtypes import numpy_dtype
-from ..errors import UnknownNameError
+from ..errors import ShapeError, UnknownNameError
 from .registry import op
 
 Array = Any
@@ -193,6 +193,53 @@ def relu_grad(grad: Tensor, y: Tensor) -> Tensor:
 def relu(a: Tensor) -> Tensor:
     """max(a, 0); the gradient at 0 is 0."""
     return ReLU()(a)
+
+
+class BiasReLU(TensorOp):
+    """max(a + bias, 0), the bias along the last axis: ``bias_relu``."""
+
+    def compute(self, a: Array, bias: Array) -> Array:
+        if a.ndim == 0 or bias.size != a.shape[-1] or bias.shape[-1:] != a.shape[-1:]:
+            raise ShapeError(
+                f"bias_relu: bias must have one value for each of a's last axis, got {a.shape} and "
+                f"{bias.shape}; reshape it to {tuple(a.shape[-1:])}"
+            )
+        return accelerated.bias_relu(a, bias if bias.ndim == 1 else xp.reshape(bias, (-1,)))
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, Tensor]:
+        grads = BiasReLUGrad(node.inputs[1].shape)(out_grad, node)
+        return grads[0], grads[1]
+
+
+class BiasReLUGrad(TensorTupleOp):
+    """(grad, y) -> relu_grad(grad, y), and its sums along ``channel`` as the bias is shaped."""
+
+    def __init__(self, bias_shape: tuple[int, ...], channel: int = -1) -> None:
+        self.bias_shape, self.channel = bias_shape, channel
+
+    def compute(self, grad: Array, y: Array) -> tuple[Array, Array]:
+        if self.channel == -1:
+            kept, sums = accelerated.bias_relu_grad(grad, y)
+        else:
+            to_last = (*(i for i in range(y.ndim) if i != self.channel), self.channel)
+            back = tuple(sorted(range(y.ndim), key=to_last.__getitem__))
+            grad, y = xp.permute_dims(grad, to_last), xp.permute_dims(y, to_last)
+            kept, sums = accelerated.bias_relu_grad(grad, y)
+            kept = xp.permute_dims(kept, back)
+        return kept, sums if sums.shape == self.bias_shape else xp.reshape(sums, self.bias_shape)
+
+    def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, None]:
+        """It is linear in grad; the gradient of the sums reaches every element of a channel."""
+        y = node.inputs[1]
+        along = [1] * len(y.shape)
+        along[self.channel] = -1
+        return relu_grad(out_grad[0] + out_grad[1].reshape(tuple(along)), y), None
+
+
+@op(BiasReLU, BiasReLUGrad)
+def bias_relu(a: Tensor, bias: Tensor) -> Tensor:
+    """relu(a + bias) in one pass, for a (..., C) and bias of C values, (C,) or (1, C)."""
+    return BiasReLU()(a, bias)
 
 
 class LeakyReLU(TensorOp):

@@ -27,6 +27,7 @@ def optional_cases() -> Iterator[Case]:
     """Every case of the optional kernels."""
     for dtype in FLOATS:
         yield from _relu_cases(dtype)
+        yield from _bias_relu_cases(dtype)
         yield from _softmax_cases(dtype)
         yield from _loss_cases(dtype)
         yield from _norm_cases(dtype)
@@ -53,6 +54,15 @@ def _relu_cases(dtype: DType) -> Iterator[Case]:
         grad = np.ones((), dtype) if grad is None else grad.copy()
         oracle, call = in_float64(accelerated.relu_grad.definition), _kernel("relu_grad")
         yield Case("relu_grad", f"{dtype} {shape}", (grad, y), oracle, call, pairs=PAIRS)
+
+
+def _bias_relu_cases(dtype: DType) -> Iterator[Case]:
+    for shape in ((7,), (3, 5), (2, 3, 4, 6), (0, 3), (3, 0), (67, 33)):
+        a, bias = large_values(shape, dtype), large_values(shape[-1:], dtype)[::-1].copy()
+        y, grad = accelerated.bias_relu.definition(a, bias), large_values(shape, dtype)[::-1].copy()
+        for name, inputs in (("bias_relu", (a, bias)), ("bias_relu_grad", (grad, y))):
+            oracle = in_float64(getattr(accelerated, name).definition)
+            yield Case(name, f"{dtype} {shape}", inputs, oracle, _kernel(name), SLACK, pairs=PAIRS)
 
 
 def _softmax_cases(dtype: DType) -> Iterator[Case]:

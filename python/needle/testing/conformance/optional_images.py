@@ -111,5 +111,6 @@ def _convolution_cases(
     label = f"{dtype} {shape} * {weight_shape} stride, padding, dilation, groups {settings}"
     yield _case("conv2d", label, (x, weight), (), settings, pairs)
     yield _case("conv2d_bias", label, (x, weight, bias), (), settings, pairs)
+    yield _case("conv2d_relu", label, (x, weight, bias), (), settings, pairs)
     yield _case("conv2d_input_grad", label, (grad, weight), (shape,), settings, pairs)
     yield _case("conv2d_weight_grad", label, (grad, x), (weight_shape,), settings, pairs)
