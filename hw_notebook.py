@@ -27,6 +27,7 @@ if root is not None:
         sys.path.insert(0, str(root / "python"))
     elif importlib.util.find_spec("needle") is None:
         subprocess.run([sys.executable, "-m", "pip", "install", "-q", f"{root}[train]"], check=True)
+        importlib.invalidate_caches()
 
 # %% [markdown]
 # `watch` does two things while you learn. Modules that you edit are read again before the next
@@ -354,7 +355,22 @@ pictures.slider(lambda step: pictures.draw_sliding(image, edge, step), step=(0, 
 
 # %% [markdown]
 # LeNet-5 (LeCun et al. 1998) learns its kernels: convolutions that look for strokes, pooling that
-# forgives small shifts, linear layers that decide. The digits are 8x8, and LeNet wants 32x32.
+# forgives small shifts, linear layers that decide. The digits are 8x8, and LeNet wants 32x32. With
+# MNIST in `data/` or `NEEDLE_DATA_DIR` (`python apps/train.py --data mnist --download` puts it
+# there) set `DATA = "mnist"`: it takes a minute instead of seconds.
+
+# %%
+DATA = "digits"
+
+
+def split(train):
+    kind = ndl.data.MNIST if DATA == "mnist" else ndl.data.Digits
+    return kind(train=train, transforms=[ndl.data.Resize(32)])
+
+
+train, test = split(True), split(False)
+epochs, batch_size = (2, 128) if DATA == "mnist" else (8, 32)
+loader = ndl.data.DataLoader(train, batch_size, shuffle=True, seed=0, device=device)
 
 # %%
 np.random.seed(0)
@@ -372,14 +388,10 @@ model = nn.Sequential(
     nn.ReLU(),
     nn.Linear(84, 10),  # -> (N, 10), a score for each digit
 )
-train = ndl.data.Digits(train=True, transforms=[ndl.data.Resize(32)])
-test = ndl.data.Digits(train=False, transforms=[ndl.data.Resize(32)])
-loader = ndl.data.DataLoader(train, batch_size=32, shuffle=True, seed=0, device=device)
-
 optimizer = ndl.optim.Adam(model.parameters(), lr=0.002)
 loss_function = nn.SoftmaxLoss()
 losses = []
-for epoch in range(8):
+for epoch in range(epochs):
     for images, labels in loader:
         loss = loss_function(model(images), labels)
         optimizer.reset_grad()
