@@ -1,5 +1,7 @@
-"""Builds what the C++ exercises need: the ladders' programs, in build/course, without the module
-for Python. Called by ``checking`` and ``proof``."""
+"""Builds what the C++ exercises need: programs, in build/course, not the module for Python.
+
+Called by ``checking`` and ``proof``.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,18 @@ import sys
 from pathlib import Path
 
 FOLDERS = ("build/course", "build/make")
-"""Where the ladders' programs may lie: built by ``build`` here, or by ``make``."""
-LADDERS = ("gemm_ladder", "conv_ladder")
+"""Where programs may lie: built by ``build`` here, or by ``make``."""
+PROGRAMS = {
+    "gemm_ladder": "apps/bench/gemm_ladder/gemm_ladder",
+    "conv_ladder": "apps/bench/conv_ladder/conv_ladder",
+    "course_kernels_test": "tests/cpp/course_kernels_test",
+}
+"""Name (the target's, too) -> place in the build folder."""
 
 
-def ladder_program(root: Path, ladder: str) -> Path | None:
-    """The newest program of that ladder in a tree; None where none is built."""
-    places = [root / folder / "apps" / "bench" / ladder / ladder for folder in FOLDERS]
+def built_program(root: Path, name: str) -> Path | None:
+    """The newest program of that name in a tree; None where none is built."""
+    places = [root / folder / PROGRAMS[name] for folder in FOLDERS]
     built = [place for place in places if place.is_file()]
     return max(built, key=lambda place: place.stat().st_mtime, default=None)
 
@@ -24,7 +31,7 @@ def ladder_program(root: Path, ladder: str) -> Path | None:
 def build(root: Path) -> str:
     """Compiles what changed; "" or what the compiler said, its first error first.
 
-    The first time takes minutes: all kernels, since the last steps are the library's.
+    The first time takes minutes: all kernels, for this machine's instruction set.
     """
     folder = root / FOLDERS[0]
     if not (folder / "build.ninja").is_file():
@@ -40,13 +47,25 @@ def build(root: Path) -> str:
                 f"-DCMAKE_MAKE_PROGRAM={_tool('ninja')}",
                 "-DCMAKE_BUILD_TYPE=Release",
                 "-DNEEDLE_BUILD_PYTHON=OFF",
+                f"-DNEEDLE_ONLY_ISA={_instruction_set()}",
                 "-DNEEDLE_BUILD_TESTS=ON",
             ]
         )
         if configured:
             return configured
     jobs = str(os.cpu_count() or 1)
-    return _run([_tool("cmake"), "--build", str(folder), "-j", jobs, "--target", *LADDERS])
+    return _run([_tool("cmake"), "--build", str(folder), "-j", jobs, "--target", *PROGRAMS])
+
+
+def _instruction_set() -> str:
+    """This machine's best one among needle's, so that a third is compiled; "" for all of them."""
+    try:
+        flags = set(Path("/proc/cpuinfo").read_text("utf-8").split())
+    except OSError:
+        return ""
+    if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags:
+        return "avx512"
+    return "avx2" if {"avx2", "fma", "f16c", "bmi2"} <= flags else ""
 
 
 def _tool(name: str) -> str:

@@ -9,7 +9,7 @@ from apps.bench import ladder
 from apps.bench.conv_ladder.__main__ import flops as conv_flops
 from apps.bench.gemm_ladder.__main__ import flops as gemm_flops
 
-from .building import ladder_program
+from .building import built_program
 from .registry import Exercise
 
 SIZES: dict[str, tuple[int, Callable[[int], float]]] = {
@@ -25,7 +25,7 @@ def rate_line(root: Path, exercise: Exercise) -> str:
     ``exercise.rate`` names ladder and step, such as "gemm_ladder 03"; both run on one core.
     """
     name, step = exercise.rate.split()
-    program = ladder_program(root, name)
+    program = built_program(root, name)
     if program is None:
         return f"{exercise.tag:<22} not built"
     size, flops = SIZES[name]

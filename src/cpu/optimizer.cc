@@ -3,6 +3,7 @@
 // read and written once. Views are compact.
 #include <cmath>
 
+#include "core/not_implemented.h"
 #include "core/scratch.h"
 #include "core/simd.h"
 #include "core/thread_pool.h"
@@ -48,6 +49,7 @@ void sgd_plain(const T* param, const T* grad, T* out, Index n, const SgdParams& 
 
 template <class T, bool kNesterov>
 void sgd_momentum(const T* param, const T* grad, T* velocity, T* out, Index n, const SgdParams& s) {
+  /// BEGIN SOLUTION [kernel-sgd]
   const T lr = T(s.lr), decay = T(s.weight_decay), momentum = T(s.momentum);
   const T fresh = T(1.0 - s.dampening);
   NEEDLE_INDEPENDENT
@@ -56,6 +58,7 @@ void sgd_momentum(const T* param, const T* grad, T* velocity, T* out, Index n, c
     velocity[i] = v;
     out[i] = p - lr * (kNesterov ? g + momentum * v : v);
   }
+  /// END SOLUTION
 }
 
 template <class T>

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/not_implemented.h"
 #include "core/scalar_math.h"
 #include "core/scratch.h"
 #include "core/thread_pool.h"
@@ -23,6 +24,7 @@ Index grain_for(Index elements) { return kTaskElements / (elements + 1) + 1; }
 
 template <class T, bool kLog>
 void slice(const T* a, T* out, Index n) {
+  /// BEGIN SOLUTION [kernel-softmax]
   const T highest = largest(a, n);
   const T total = exp_sum(a, n, highest, out);
   if constexpr (kLog) {
@@ -32,6 +34,7 @@ void slice(const T* a, T* out, Index n) {
     const T scale = T(1) / total;
     for (Index i = 0; i < n; ++i) out[i] *= scale;
   }
+  /// END SOLUTION
 }
 
 template <class T, bool kLog>

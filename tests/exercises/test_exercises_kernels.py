@@ -1,4 +1,4 @@
-"""Part 5 of the course: steps of the ladders in C++, each compared with step 00."""
+"""Part 5 of the course: kernels beside plain loops, the ladders' steps beside step 00."""
 
 from __future__ import annotations
 
@@ -7,24 +7,68 @@ from pathlib import Path
 
 import pytest
 
-from apps.course.building import ladder_program
+from apps.course.building import built_program
 from apps.course.compare import expect
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def output_of(name: str, *arguments: str) -> tuple[list[str], int]:
+    """The lines that a program prints and how it ended; skips where it is not built."""
+    program = built_program(ROOT, name)
+    if program is None:
+        pytest.skip(f"{name} is not built: python -m apps.course check builds it, so does make")
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120)
+    return done.stdout.splitlines(), done.returncode
+
+
 def check_step(ladder: str, step: str) -> None:
     """Runs ``ladder check step``; a step that is an empty block raises its NotImplementedError."""
-    program = ladder_program(ROOT, ladder)
-    if program is None:
-        pytest.skip(f"{ladder} is not built: python -m apps.course check builds it, so does make")
-    done = subprocess.run([program, "check", step], capture_output=True, text=True, timeout=120)
-    said = done.stdout.splitlines()
+    said, status = output_of(ladder, "check", step)
     opened = [line.partition(": ")[2] for line in said if line.startswith("NotImplementedError")]
     if opened:
         raise NotImplementedError(opened[0])
-    crash = [f"the program ended with {done.returncode}"] if done.returncode not in (0, 1) else []
+    crash = [f"the program ended with {status}"] if status not in (0, 1) else []
     expect(f"where step {step} of {ladder} differs from step 00", said[:4] + crash, [])
+
+
+def check_kernel(name: str) -> None:
+    """Runs the C++ tests; what is said before the line of the test ``name`` belongs to it."""
+    lines, status = output_of("course_kernels_test")
+    said: list[str] = []
+    for line in lines:
+        if line.startswith(("ok ", "FAILED ")):
+            if line.split()[1] == name:
+                break
+            said = []
+        else:
+            said.append(line)
+    else:
+        said.append(f"the program ended with {status} before or in it")
+    opened = [line.partition("threw ")[2] for line in said if f"{name}: threw kernel-" in line]
+    if opened:
+        raise NotImplementedError(opened[0])
+    expect(f"what is wrong with {name}", said[:4], [])
+
+
+@pytest.mark.exercise("kernel-one-hot")
+def test_one_hot_kernel() -> None:
+    check_kernel("one_hot")
+
+
+@pytest.mark.exercise("kernel-sgd")
+def test_sgd_kernel() -> None:
+    check_kernel("sgd")
+
+
+@pytest.mark.exercise("kernel-argmax")
+def test_argmax_kernel() -> None:
+    check_kernel("argmax")
+
+
+@pytest.mark.exercise("kernel-softmax")
+def test_softmax_kernel() -> None:
+    check_kernel("softmax")
 
 
 @pytest.mark.exercise("gemm-loop-order")

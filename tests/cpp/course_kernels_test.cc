@@ -1,0 +1,86 @@
+// The kernels that part 5 of the course empties (apps/course/parts), beside plain loops in double,
+// on every instruction set of this machine. Names of tests are what tests/exercises asks for.
+#include "expect.h"
+
+namespace needle {
+namespace {
+
+using testing::compact;
+using testing::transposed;
+
+TEST(one_hot) {
+  std::int64_t ids[10] = {2, 9, 0, 9, 7, 9, -1, 9, 1, 9};  // every second one counts
+  testing::for_each_isa([&](const KernelTable& t) {
+    float got[15];
+    std::fill_n(got, 15, 93.0f);
+    View index = compact(ids, {5});
+    index.strides[0] = 2;
+    t.one_hot(index, transposed(compact(got, {3, 5})));
+    for (int row = 0; row < 5; ++row) {
+      for (int c = 0; c < 3; ++c) EXPECT_NEAR(got[c * 5 + row], ids[2 * row] == c ? 1 : 0, 0);
+    }
+  });
+}
+
+TEST(softmax) {
+  constexpr int kRows = 3, kSize = 50;
+  float a[kRows * kSize], probabilities[kRows * kSize], logs[kRows * kSize];
+  for (int i = 0; i < kRows * kSize; ++i) {
+    a[i] = float(i * 37 % 101) / 20 + (i / kSize == 1 ? 1e4f : 0.0f);
+  }
+  testing::for_each_isa([&](const KernelTable& t) {
+    t.softmax(compact(a, {kRows, kSize}), compact(probabilities, {kRows, kSize}), 1);
+    t.log_softmax(compact(a, {kRows, kSize}), compact(logs, {kRows, kSize}), 1);
+    for (int row = 0; row < kRows; ++row) {
+      const float* x = a + row * kSize;
+      double total = 0;
+      for (int i = 0; i < kSize; ++i) total += std::exp(double(x[i]) - 1e4 * (row == 1));
+      for (int i = 0; i < kSize; ++i) {
+        const double want = double(x[i]) - 1e4 * (row == 1) - std::log(total);
+        EXPECT_NEAR(probabilities[row * kSize + i], std::exp(want), 1e-6);
+        EXPECT_NEAR(logs[row * kSize + i], want, 2e-5);
+      }
+    }
+  });
+}
+
+TEST(argmax) {
+  constexpr int kRows = 9, kColumns = 70;
+  float a[kRows * kColumns];
+  for (int i = 0; i < kRows * kColumns; ++i) a[i] = float(i * 7919 % 13);  // with equal ones
+  a[4 * kColumns + 3] = a[6 * kColumns + 3] = NAN;
+  testing::for_each_isa([&](const KernelTable& t) {
+    std::int64_t got[kColumns];
+    t.argmax(compact(a, {kRows, kColumns}), compact(got, {1, kColumns}), 0);
+    for (int c = 0; c < kColumns; ++c) {
+      std::int64_t want = 0;
+      for (int row = 1; row < kRows; ++row) {
+        if (a[row * kColumns + c] > a[want * kColumns + c]) want = row;
+      }
+      EXPECT_NEAR(got[c], c == 3 ? 4 : want, 0);  // the first NaN wins over everything
+    }
+  });
+}
+
+TEST(sgd) {
+  constexpr int kSize = 21;
+  for (const bool nesterov : {false, true}) {
+    testing::for_each_isa([&](const KernelTable& t) {
+      float param[kSize], grad[kSize], velocity[kSize], out[kSize];
+      for (int i = 0; i < kSize; ++i) {
+        param[i] = float(i) - 10, grad[i] = float(i % 4) / 3, velocity[i] = float(i % 5);
+      }
+      const View p = compact(param, {kSize}), g = compact(grad, {kSize}),
+                 v = compact(velocity, {kSize}), o = compact(out, {kSize});
+      t.sgd_step({&p, 1}, {&g, 1}, {&v, 1}, {&o, 1}, {0.5, 0.9, 0.25, 0.1, nesterov});
+      for (int i = 0; i < kSize; ++i) {
+        const double step = grad[i] + 0.1 * param[i], fresh = 0.9 * (i % 5) + 0.75 * step;
+        EXPECT_NEAR(velocity[i], fresh, 1e-5);
+        EXPECT_NEAR(out[i], param[i] - 0.5 * (nesterov ? step + 0.9 * fresh : fresh), 1e-5);
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace needle
