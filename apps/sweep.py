@@ -186,7 +186,11 @@ def train_apart(arguments: list[str], environment: dict[str, str]) -> None:
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
-    """The study in Markdown; ``times`` is against the source that comes first, same workers."""
+    """The study in Markdown; ``times`` is against the source that comes first, same workers.
+
+    An epoch is the mean of all, so give two at least where starting workers is not to count. GETs
+    are those of the whole run: indices, the test split, every epoch.
+    """
     seconds = {(r["source"], r["workers"]): r["waiting_s"] + r["computing_s"] for r in rows}
     first = rows[0]["source"]
     lines = [

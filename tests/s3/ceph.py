@@ -60,7 +60,9 @@ def running_ceph(folder: Path) -> Iterator[str]:
     use = ["-c", str(conf)]
 
     def call(*command: str) -> str:
-        made = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+        made = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+        if made.returncode:
+            raise RuntimeError(f"{' '.join(command)}: {made.stderr[-2000:]}")
         return made.stdout.strip()
 
     address = f"[v1:127.0.0.1:{mon}]"

@@ -61,7 +61,7 @@ def test_a_listing_is_enough(proxy: LoopbackStore, tmp_path: Path) -> None:
     store = Store("s3://needle/listed", PATIENCE)
     files = list((tmp_path / "set").rglob("*.png"))
     there = [(str(path.relative_to(tmp_path / "set")), path.read_bytes()) for path in files]
-    store.put(there, lambda: None)
+    store.put(there)
     local = data.ImageFolder(tmp_path / "set", layout="HWC", dtype="uint8")
     assert batches(opened("s3://needle/listed")) == batches(local)
 
@@ -83,14 +83,14 @@ def test_shards_by_ranges(
 
 def test_what_the_store_refuses(proxy: LoopbackStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store("s3://needle/some", PATIENCE)
-    store.put([("a b#.txt", b"content")], lambda: None)
+    store.put([("a b#.txt", b"content")])
     (row,) = store.listing()
     assert (row.name, row.size) == ("a b#.txt", 7)
     assert store.get([Wanted(row.name, 7, etag=row.etag)]) == [b"content"]
     assert store.get([Wanted(row.name, 7, 2, 5)]) == [b"nte"]
     with pytest.raises(ObjectMissing, match="attempt 1 of 4"):
         store.get([Wanted("none")])
-    store.put([("a b#.txt", b"another")], lambda: None)
+    store.put([("a b#.txt", b"another")])
     with pytest.raises(DataError, match=r"attempt 1 of 4; it has changed"):
         store.get([Wanted(row.name, 7, etag=row.etag)])
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")

@@ -66,12 +66,15 @@ class Store:
         found: list[bytes] = self._run(lambda client: self._together(client, wanted, self._got))
         return found
 
-    def put(self, objects: Sequence[tuple[str, bytes]], done: Callable[[], Any]) -> None:
-        """Writes (name, content) each; ``done`` is called after each one."""
+    def put(
+        self, objects: Sequence[tuple[str, bytes]], done: Callable[[str], Any] | None = None
+    ) -> None:
+        """Writes (name, content) each; ``done`` is called with the name after each one."""
 
         async def one(client: Client, given: tuple[str, bytes]) -> None:
             await self._persistently("put", given[0], partial(_put, client, *given))
-            done()
+            if done is not None:
+                done(given[0])
 
         self._run(lambda client: self._together(client, objects, one))
 

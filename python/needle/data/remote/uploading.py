@@ -9,9 +9,8 @@ from __future__ import annotations
 import io
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,11 @@ from .store import Store, md5_of
 
 SHARD_BYTES = 8 << 20
 """About what a shard is meant to have; one range is asked for a shard then."""
-AT_ONCE = 64
+IMAGES_AT_ONCE, SHARDS_AT_ONCE = 64, 8
 """Objects made, compared and sent together."""
 
+Made = tuple[str, bytes, int]
+"""Name, content, and the class of an image or the samples of a shard."""
 Row = tuple[str, int, str, int]
 
 
@@ -66,28 +67,37 @@ def upload(
         )
     encode = encode or ("keep" if hasattr(dataset, "encoded") else "raw")
     made = _packed(dataset, samples_per_shard, encode) if packed else _images(dataset)
-    there = _etags(store)
-    rows: list[Row] = []
     with _bar(store.url, total, progress) as bar:
-        while group := list(islice(made, 1 if packed else AT_ONCE)):
-            step = group[0][2] if packed else 1
-            advance = partial(bar.update, step) if bar is not None else _nothing
-            new = [(name, len(content), md5_of(content), number) for name, content, number in group]
-            sent = [each[:2] for each, row in zip(group, new) if there.get(row[0]) != row[2]]
-            for _ in range(len(group) - len(sent)):
-                advance()
-            store.put(sent, advance)
-            rows += new
+
+        def done(number: int) -> None:
+            if bar is not None:
+                bar.update(number if packed else 1)
+
+        rows = _send(store, made, SHARDS_AT_ONCE if packed else IMAGES_AT_ONCE, done)
     classes = getattr(dataset, "classes", None)
     names = None if classes is None else [str(name) for name in classes]
     layout = getattr(dataset, "layout", None) if packed and encode == "raw" else "HWC"
     index = to_index("packed" if packed else "images", names, layout, rows)
-    store.put([(INDEX, index)], _nothing)
+    store.put([(INDEX, index)])
     return store.url
 
 
-def _nothing() -> None:
-    pass
+def _send(
+    store: Store, made: Iterator[Made], at_once: int, done: Callable[[int], None]
+) -> list[Row]:
+    """Puts what is not there yet; the index's row of each object. ``done`` gets its number."""
+    there = _etags(store)
+    rows: list[Row] = []
+    while group := list(islice(made, at_once)):
+        numbers, new = {name: number for name, _, number in group}, []
+        for name, content, number in group:
+            rows.append((name, len(content), md5_of(content), number))
+            if there.get(name) == rows[-1][2]:
+                done(number)
+            else:
+                new.append((name, content))
+        store.put(new, lambda name: done(numbers[name]))  # noqa: B023 - called before the next
+    return rows
 
 
 def _etags(store: Store) -> dict[str, str]:
@@ -101,7 +111,7 @@ def _etags(store: Store) -> dict[str, str]:
 # ---- an object an image --------------------------------------------------------------------------
 
 
-def _images(dataset: Any) -> Iterator[tuple[str, bytes, int]]:
+def _images(dataset: Any) -> Iterator[Made]:
     """(name, content, class) of each sample."""
     classes = getattr(dataset, "classes", None)
     if classes is None:
@@ -166,9 +176,7 @@ class _Part(Subset):
         return self.dataset.encoded(int(self.indices[index]))
 
 
-def _packed(
-    dataset: Any, samples_per_shard: int | None, encode: str
-) -> Iterator[tuple[str, bytes, int]]:
+def _packed(dataset: Any, samples_per_shard: int | None, encode: str) -> Iterator[Made]:
     """(name, content, samples) of each shard."""
     total = len(dataset)
     with tempfile.TemporaryDirectory(prefix="needle-upload-") as folder:
