@@ -232,6 +232,16 @@ views = {"a": a, "a.permute((1, 0))": a.permute((1, 0)), "a[::-1, 1:3]": a[::-1,
 pictures.draw_memory(views)
 
 # %% [markdown]
+# Which places does a slice take? (With ipywidgets: two sliders.)
+
+# %%
+pictures.slider(
+    lambda start, step: pictures.draw_memory({f"a[:, {start}::{step}]": a[:, start::step]}),
+    start=(0, 3),
+    step=(1, 3),
+)
+
+# %% [markdown]
 # Broadcasting is stride 0: the column below has three places in memory and is read four times,
 # the row four places, read three times. Nothing is copied before the kernel adds them.
 
@@ -301,19 +311,23 @@ assert np.allclose(*results, atol=1e-3)
 
 # %% [markdown]
 # How fast *could* a kernel be? Nothing computes quicker than the machine multiplies and adds, or
-# than its memory delivers. Both limits are measured here, by a small C++ program, and drawn as a
-# roof; a kernel far below it wastes something, one that touches it cannot be improved but by
-# moving fewer bytes. (A convolution may even stand above the peak: Winograd's algorithm
+# than its memory delivers. Both limits of one core are measured here, by a small C++ program, and
+# drawn as a roof; a kernel far below it wastes something, one that touches it cannot be improved
+# but by moving fewer bytes. (A convolution may even stand above the peak: Winograd's algorithm
 # multiplies less than is counted.) `make ladder` climbs from plain loops to these kernels.
 
 # %%
 from apps.bench import limits
 
+threads = backend.module.num_threads()
+backend.module.set_num_threads(1)  # one core's kernels under one core's roof
 try:
-    roofs = limits.measure(backend.module.num_threads(), seconds=0.02)
+    roofs = limits.measure(threads=1, seconds=0.02)
     roofline = pictures.draw_roofline(roofs, pictures.measured_kernels(device))
 except RuntimeError as reason:  # no compiler on this machine
     roofline = reason
+finally:
+    backend.module.set_num_threads(threads)
 roofline
 
 # %% [markdown]
