@@ -21,7 +21,7 @@ CONFIGURE = $(CONFIGURE_CPP) \
 	-DPython_EXECUTABLE=$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 
 .DELETE_ON_ERROR:
-.PHONY: help train test test-torch test-course test-cuda test-s3 soak lint bench ladder bench-against bench-smoke bench-data bench-cuda sanitize docs notebook clean distclean build
+.PHONY: help train test test-torch test-course test-cuda test-s3 test-browser soak lint bench ladder bench-against bench-smoke bench-data bench-cuda sanitize docs notebook clean distclean build
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## /\1\t/p' Makefile | expand -t 16
@@ -109,6 +109,9 @@ bench-cuda: $(VENV)/.needle-train build  ## speed on this machine's GPU, beside 
 # Ceph's is tried too where Debian's radosgw, ceph-mon, ceph-osd and ceph-common are installed.
 test-s3: $(VENV)/.needle-test $(VENV)/.needle-stores build  ## data sets in real object stores on loopback: Swift, Ceph
 	@$(RUN) -m pytest -m s3 tests/s3 $(PYTEST_ARGS)
+
+test-browser: $(VENV)/.needle-test $(VENV)/.needle-browser build  ## the page of apps/predict.py in headless Chromium
+	@$(RUN) -m pytest -m browser tests/browser $(PYTEST_ARGS)
 
 # One at a time: they measure times and count processes. test leaves them out (tests/conftest.py).
 soak: $(VENV)/.needle-test build  ## repeated faults and long runs of the loader; half an hour

@@ -13,7 +13,7 @@ from needle.backend_selection import BACKEND
 DEVICES = ("cpu_numpy", "cpu") if BACKEND == "nd" else ("cpu",)
 
 
-ON_REQUEST = ("soak", "s3")
+ON_REQUEST = ("soak", "s3", "browser")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -11,6 +11,7 @@ import io
 import socket
 import threading
 from pathlib import Path
+from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -38,7 +39,7 @@ def application(classifier: Classifier, host: str = "127.0.0.1") -> Any:
         raise ModuleNotFoundError(
             "--serve: the page needs the package bottle; pip install 'needle[serve]'"
         )
-    app = bottle.Bottle()
+    app, one_at_a_time = bottle.Bottle(), threading.Lock()
 
     @app.hook("before_request")  # type: ignore[untyped-decorator]
     def only_by_its_own_name() -> None:
@@ -64,8 +65,10 @@ def application(classifier: Classifier, host: str = "127.0.0.1") -> Any:
         if not 0 < bottle.request.content_length <= MOST_BYTES:
             bottle.response.status = 413
             return {"error": f"a picture of at most {MOST_BYTES:,} bytes is expected"}
+        picture = bottle.request.body.read()
         try:
-            return answer(classifier, bottle.request.body.read())
+            with one_at_a_time:
+                return answer(classifier, picture)
         except NeedleError as error:
             bottle.response.status = 400
             return {"error": str(error)}
@@ -102,8 +105,20 @@ class _Quiet(WSGIRequestHandler):
         pass
 
 
-class _Server6(WSGIServer):
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread a connection: browsers open some ahead that say nothing for long."""
+
+    daemon_threads = True
+
+
+class _Server6(_Server):
     address_family = socket.AF_INET6
+
+
+def server_for(classifier: Classifier, host: str, port: int) -> WSGIServer:
+    """The server, bound to its port (0: any that is free) but not running."""
+    kind = _Server6 if ":" in host else _Server
+    return make_server(host, port, application(classifier, host), kind, _Quiet)
 
 
 def serve(classifier: Classifier, host: str, port: int) -> None:
@@ -111,9 +126,7 @@ def serve(classifier: Classifier, host: str, port: int) -> None:
 
     Another thread answers: wsgiref takes a KeyboardInterrupt in a request for the request's error.
     """
-    app = application(classifier, host)
-    kind = _Server6 if ":" in host else WSGIServer
-    with make_server(host, port, app, kind, _Quiet) as server:
+    with server_for(classifier, host, port) as server:
         answering = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
         answering.start()
         print(f"http://{host}:{port}/ (Ctrl-C ends it)", flush=True)

@@ -7,6 +7,7 @@ import http.client
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ import pytest
 from apps import predict as program
 from apps import train
 from apps.prediction.classifier import Classifier
-from apps.prediction.server import application, tiled
+from apps.prediction.server import server_for, tiled
 from needle import data
 
 for package in (*train.PACKAGES, "PIL"):
@@ -156,14 +157,7 @@ def test_maps_lie_side_by_side_from_black_to_white() -> None:
 @pytest.fixture(scope="module")
 def server(run: Path) -> Iterator[int]:
     pytest.importorskip("bottle")
-    from wsgiref.simple_server import WSGIRequestHandler, make_server
-
-    class Quiet(WSGIRequestHandler):
-        def log_message(self, *arguments: Any) -> None:
-            pass
-
-    app = application(Classifier(run / "model.safetensors"))
-    with make_server("127.0.0.1", 0, app, handler_class=Quiet) as served:
+    with server_for(Classifier(run / "model.safetensors"), "127.0.0.1", 0) as served:
         thread = threading.Thread(target=served.serve_forever)
         thread.start()
         yield served.server_port
@@ -179,6 +173,12 @@ def ask(port: int, method: str, path: str, body: bytes = b"", host: str = "") ->
     content = reply.read()
     connection.close()
     return reply.status, content
+
+
+def test_a_connection_that_says_nothing_holds_up_nobody(server: int) -> None:
+    """Browsers open some ahead."""
+    with socket.create_connection(("127.0.0.1", server)):
+        assert ask(server, "GET", "/about")[0] == 200
 
 
 def test_a_drawing_is_answered_with_classes_and_maps(server: int, pictures: Path) -> None:
