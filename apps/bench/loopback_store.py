@@ -1,8 +1,8 @@
 """A small object store on this machine, to measure and test with: the S3 requests needle makes.
 
 Also a proxy before another store (``upstream``). Either can be slow and fail as ordered: "reset",
-an HTTP status, "truncated", "wrong" bytes, or a "stall". It counts requests, keeps objects in
-memory and checks no signature. Not part of needle; sweep.py and tests start it.
+an HTTP status, "truncated", "short", "wrong" bytes, or a "stall". It counts requests, keeps objects
+in memory and checks no signature. Not part of needle; sweep.py and tests start it.
 """
 
 from __future__ import annotations
@@ -207,6 +207,8 @@ def _handler_of(store: LoopbackStore) -> type[BaseHTTPRequestHandler]:
         def _send(self, status: int, headers: dict[str, str], body: bytes, fault: Any) -> None:
             if fault == "wrong":
                 body = bytes(255 - byte for byte in body)
+            if fault == "short":
+                body = body[:-1]
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)

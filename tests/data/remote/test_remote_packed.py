@@ -62,19 +62,26 @@ def test_ten_times_fewer_requests_for_the_same_batches(
 
 
 def test_a_large_shard_comes_in_ranges(
-    store: LoopbackStore, monkeypatch: pytest.MonkeyPatch
+    store: LoopbackStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data.upload(images(), "s3://bucket/set", packed=True, samples_per_shard=60, progress=False)
     size = len(store.objects["bucket/set/shard-00000.arrow"])
     monkeypatch.setattr(packed_module, "PIECE", 1024)
     monkeypatch.setattr(packed_module, "WINDOW", 3)
     store.gets.clear()
-    store.faults = {".arrow": [None, "truncated", 503]}
+    store.faults = {".arrow": [None, "truncated", 503, "short"]}
     dataset = data.open_remote(f"{store.endpoint}/bucket/set", patience=QUICK)
     np.testing.assert_array_equal(dataset.fetch(np.array([50, 3]))[0], images().images[[50, 3]])
     asked = sorted({wanted for _, wanted in store.gets[1:] if wanted})
     want = [f"bytes={at}-{min(at + 1024, size) - 1}" for at in range(0, size, 1024)]
-    assert asked == sorted(want) and len(store.gets) == 1 + len(want) + 2
+    assert asked == sorted(want) and len(store.gets) == 1 + len(want) + 3
+
+    store.faults = {".arrow": [None, "wrong"]}  # a piece has no checksum: the shard is got again
+    store.gets.clear()
+    cold = data.ObjectCache(tmp_path / "cold")
+    again = data.open_remote(f"{store.endpoint}/bucket/set", patience=QUICK, cache=cold)
+    np.testing.assert_array_equal(again.fetch(np.array([50, 3]))[0], images().images[[50, 3]])
+    assert len(store.gets) == 1 + 2 * len(want)
 
 
 def test_image_files_of_several_sizes(store: LoopbackStore, folder: Path) -> None:

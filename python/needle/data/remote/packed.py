@@ -159,12 +159,21 @@ class RemotePacked(Dataset):
                     paths[number] = found
                 elif file is not None:
                     claimed[number] = file
-            self._download(claimed)
+            damaged = self._download(claimed)
+            damaged = self._download({number: claimed[number] for number in damaged})
+            if damaged:
+                raise DataError(
+                    f"{self._url(damaged[0])}: its bytes must have the MD5 "
+                    f"{self.catalogue.wanted(damaged[0]).md5}, and have not, got twice; upload the "
+                    f"data set again"
+                )
             for number, file in claimed.items():
                 paths[number] = self.cache.commit(self._key(number), file)
 
-    def _download(self, claimed: dict[int, IO[bytes]]) -> None:
-        """Fills the files."""
+    def _download(self, claimed: dict[int, IO[bytes]]) -> list[int]:
+        """Fills the files; those that do not have their shard's MD5 then, for pieces have none."""
+        for file in claimed.values():
+            file.truncate(0)
         pieces = [(number, each) for number in claimed for each in self._pieces(number)]
         hashes = {number: hashlib.md5(usedforsecurity=False) for number in claimed}
         for start in range(0, len(pieces), WINDOW):
@@ -172,13 +181,8 @@ class RemotePacked(Dataset):
             for (number, _), content in zip(window, self.store.get([each for _, each in window])):
                 _write(claimed[number], content)
                 hashes[number].update(content)
-        for number in claimed:
-            md5 = self.catalogue.wanted(number).md5
-            if md5 and hashes[number].hexdigest() != md5:
-                raise DataError(
-                    f"{self._url(number)}: its bytes must have the MD5 {md5}, got "
-                    f"{hashes[number].hexdigest()}; upload the data set again"
-                )
+        expected = {number: self.catalogue.wanted(number).md5 for number in claimed}
+        return [n for n, md5 in expected.items() if md5 and hashes[n].hexdigest() != md5]
 
     def _pieces(self, number: int) -> Iterator[Wanted]:
         whole, size = self.catalogue.wanted(number), self._size(number)
