@@ -66,6 +66,7 @@ train: $(VENV)/.needle-train build  ## LeNet-5 on real handwritten digits; more 
 # best one), those that need no compiled code in plain NumPy mode too. The main run comes last.
 KERNEL_TESTS := tests/conformance tests/backends tests/native tests/data/test_native_kernels.py
 NUMPY_TESTS := $(shell cat .ci/numpy_tests)
+EMULATOR_TESTS := tests/cuda_on_cpu/test_backend.py tests/cuda_on_cpu/test_images.py
 EXTENSION := needle.backend_ndarray.ndarray_backend_cpu
 PYTEST := -m pytest -n $(JOBS)
 
@@ -134,6 +135,9 @@ sanitize: $(VENV)/.needle-test build  ## the C++ under address, undefined and th
 	rm -f $(SITE)/needle/backend_ndarray/*.so && $(CMAKE) --install $(ADDRESS) --prefix $(SITE)
 	$(UNDER_ADDRESS) $(BIN)/python -m pytest -q -p no:cacheprovider -p no:xdist \
 		-o pythonpath="$(SITE) ." $(KERNEL_TESTS)
+	$(CMAKE) --build $(ADDRESS) -j $(JOBS) --target cuda_on_cpu -- --quiet
+	$(UNDER_ADDRESS) PYTHONPATH="$(ADDRESS)/emulated:$(SITE):." $(BIN)/python -m pytest -q \
+		-p no:cacheprovider -p no:xdist -o pythonpath="$(ADDRESS)/emulated $(SITE) ." $(EMULATOR_TESTS)
 	$(CONFIGURE_CPP) -B $(THREAD) -DNEEDLE_SANITIZE=thread -DNEEDLE_BUILD_TESTS=ON \
 		-DNEEDLE_BUILD_PYTHON=OFF --log-level=WARNING
 	$(CMAKE) --build $(THREAD) -j $(JOBS) -- --quiet

@@ -4,7 +4,8 @@
 // kRegM x kRegN part of the tile in registers. There are two of each piece: the next ones are on
 // their way from memory while the present ones are multiplied, and one barrier a step is enough.
 // A value loaded into shared memory is used kTileN (kTileM) times, one loaded into a register
-// kRegN (kRegM) times: that is what keeps the multipliers, not memory, busy.
+// kRegN (kRegM) times: that is what keeps the multipliers, not memory, busy. Registers are filled
+// 16 bytes at a time, or loads would be as many as a quarter of the multiplications.
 #pragma once
 
 #include <algorithm>
@@ -64,20 +65,44 @@ struct Piece {
   }
 };
 
-// Adds one step's products to the thread's sums; its rows and columns lie kTile / kReg apart, so
-// that the threads of a warp read neighbours.
-template <class T, class Tile, int kWidthA, int kWidthB>
-__device__ void multiply_step(const T (&a)[Tile::kStep][kWidthA],
-                              const T (&b)[Tile::kStep][kWidthB],
+// A thread's kReg lines of kTile lie in groups of kVector neighbours, 16 bytes if there are as
+// many; the groups of all threads side by side.
+template <class T, int kTile, int kReg>
+struct Lines {
+  static constexpr int kVector = std::min(kReg, 16 / int(sizeof(T)));
+  static constexpr int kWidth = kTile + 16 / int(sizeof(T));  // of a row in shared memory: the rest
+                                                              // puts columns into different banks
+  struct alignas(sizeof(T) * kVector) Group {
+    T of[kVector];
+  };
+  static __device__ int place(int thread, int i) {
+    return i / kVector * (kTile / kReg * kVector) + thread * kVector + i % kVector;
+  }
+  static __device__ void load(const T (&row)[kWidth], int thread, T (&values)[kReg]) {
+#pragma unroll
+    for (int i = 0; i < kReg; i += kVector) {
+      const Group group = *reinterpret_cast<const Group*>(&row[place(thread, i)]);
+#pragma unroll
+      for (int j = 0; j < kVector; ++j) values[i + j] = group.of[j];
+    }
+  }
+};
+template <class T, class Tile>
+using Rows = Lines<T, Tile::kTileM, Tile::kRegM>;
+template <class T, class Tile>
+using Columns = Lines<T, Tile::kTileN, Tile::kRegN>;
+
+// Adds one step's products to the thread's sums.
+template <class T, class Tile>
+__device__ void multiply_step(const T (&a)[Tile::kStep][Rows<T, Tile>::kWidth],
+                              const T (&b)[Tile::kStep][Columns<T, Tile>::kWidth],
                               T (&sums)[Tile::kRegM][Tile::kRegN]) {
   const int row = int(threadIdx.x) / Tile::kAcross, column = int(threadIdx.x) % Tile::kAcross;
 #pragma unroll
   for (int k = 0; k < Tile::kStep; ++k) {
     T x[Tile::kRegM], y[Tile::kRegN];
-#pragma unroll
-    for (int i = 0; i < Tile::kRegM; ++i) x[i] = a[k][row + i * (Tile::kTileM / Tile::kRegM)];
-#pragma unroll
-    for (int j = 0; j < Tile::kRegN; ++j) y[j] = b[k][column + j * Tile::kAcross];
+    Rows<T, Tile>::load(a[k], row, x);
+    Columns<T, Tile>::load(b[k], column, y);
 #pragma unroll
     for (int i = 0; i < Tile::kRegM; ++i) {
 #pragma unroll
@@ -91,8 +116,8 @@ __device__ void multiply_step(const T (&a)[Tile::kStep][kWidthA],
 template <class T, class Tile, class A, class B, class Store>
 __device__ void tile_product(const A& a, const B& b, std::uint32_t row, std::uint32_t column,
                              std::uint32_t begin, std::uint32_t end, Store&& store) {
-  NEEDLE_SHARED(tiles_a, T[2][Tile::kStep][Tile::kTileM + 1]);
-  NEEDLE_SHARED(tiles_b, T[2][Tile::kStep][Tile::kTileN + 1]);
+  NEEDLE_SHARED(tiles_a, T[2][Tile::kStep][Rows<T, Tile>::kWidth]);
+  NEEDLE_SHARED(tiles_b, T[2][Tile::kStep][Columns<T, Tile>::kWidth]);
   Piece<T, A, Tile::kTileM, Tile::kStep, Tile::kThreads> piece_a;
   Piece<T, B, Tile::kTileN, Tile::kStep, Tile::kThreads> piece_b;
   T sums[Tile::kRegM][Tile::kRegN] = {};
@@ -124,8 +149,8 @@ __device__ void tile_product(const A& a, const B& b, std::uint32_t row, std::uin
   for (int i = 0; i < Tile::kRegM; ++i) {
 #pragma unroll
     for (int j = 0; j < Tile::kRegN; ++j) {
-      store(row + first_row + i * (Tile::kTileM / Tile::kRegM),
-            column + first_column + j * Tile::kAcross, sums[i][j]);
+      store(row + Rows<T, Tile>::place(first_row, i),
+            column + Columns<T, Tile>::place(first_column, j), sums[i][j]);
     }
   }
 }

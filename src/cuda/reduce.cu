@@ -1,26 +1,14 @@
-// The row reduce. Long rows: a warp for each output, its lanes reading neighbours, combined by
-// shuffles. Columns (the output's neighbours are the input's) and short rows: a thread for each
-// output, so that a warp still reads whole cache lines. Where outputs are few, the reduced elements
-// are cut into segments, whose partial results a second kernel combines; the cut depends on sizes
-// alone, so results are the same on every GPU. float32 sums collect in float64.
-#include <algorithm>
+// The row reduce: the rules of reduce.h for sum, product and the extremes. float32 sums collect in
+// float64.
+#include "reduce.h"
+
 #include <limits>
 
-#include "allocator.h"
 #include "core/check.h"
-#include "core/reduce_plan.h"
 #include "core/view_rules.h"
-#include "kernels.h"
-#include "walk.h"
 
 namespace needle::cuda {
 namespace {
-
-constexpr unsigned kThreads = 256, kRowsOfBlock = kThreads / kWarp;
-constexpr std::int64_t kShortRow = 16;
-constexpr std::int64_t kManyWarps = 8192, kManyThreads = 1 << 17;  // enough for every GPU
-constexpr std::int64_t kRowSegment = 1024, kColumnSegment = 64;    // at least so many elements
-constexpr std::int64_t kMostSegments = 32768;
 
 // ---- how two values combine: `step` in the elements' type, `combine` in that of partial results.
 // Integers wrap, so they are unsigned here ----
@@ -32,6 +20,7 @@ struct Sum {
   static __device__ Wide identity() { return Wide(0); }
   static __device__ T step(T x, T y) { return x + y; }
   static __device__ Wide combine(Wide x, Wide y) { return x + y; }
+  static __device__ T result(Wide x) { return static_cast<T>(x); }
 };
 
 template <class T>
@@ -41,6 +30,7 @@ struct Prod {
   static __device__ Wide identity() { return Wide(1); }
   static __device__ T step(T x, T y) { return x * y; }
   static __device__ Wide combine(Wide x, Wide y) { return x * y; }
+  static __device__ T result(Wide x) { return static_cast<T>(x); }
 };
 
 // NaN differs from itself and wins.
@@ -60,147 +50,8 @@ struct Extreme {
   }
   static __device__ T step(T x, T y) { return better(x, y); }
   static __device__ Wide combine(Wide x, Wide y) { return better(x, y); }
+  static __device__ T result(Wide x) { return static_cast<T>(x); }
 };
-
-struct Reduction {
-  Walk kept;                    // operand 0: a, operand 1: out
-  Walk reduced;                 // operand 0: a
-  std::int64_t shift;           // bytes from a's first element to that of `reduced`
-  std::uint32_t length;         // elements of a segment
-  std::uint32_t first_segment;  // number of the first one in `partial`
-};
-
-template <class Rule>
-__device__ typename Rule::Wide fold(const char* a, const Walk& walk, std::uint32_t i,
-                                    std::uint32_t end, std::uint32_t stride) {
-  using T = typename Rule::Lane;
-  const auto at = [&](std::uint32_t index) {
-    return *reinterpret_cast<const T*>(a + locate<1>(walk, index).of[0]);
-  };
-  auto total = Rule::identity();
-  for (; i + 3 * stride < end; i += 4 * stride) {  // four loads in flight
-    const T x = at(i), y = at(i + stride), z = at(i + 2 * stride), w = at(i + 3 * stride);
-    total = Rule::combine(total, Rule::step(Rule::step(x, y), Rule::step(z, w)));
-  }
-  for (; i < end; i += stride) total = Rule::combine(total, at(i));
-  return total;
-}
-
-template <class Rule>
-__device__ typename Rule::Wide fold_warp(typename Rule::Wide total) {
-  for (int by = kWarp / 2; by > 0; by /= 2) {
-    total = Rule::combine(total, __shfl_down_sync(kAllLanes, total, by));
-  }
-  return total;
-}
-
-// blockIdx.x: which outputs; blockIdx.y: which segment. Without `partial` the result goes to out.
-template <class Rule, bool kWarpEach>
-__global__ void __launch_bounds__(kThreads)
-    reduce_kernel(const __grid_constant__ Reduction r, typename Rule::Wide* partial) {
-  const unsigned lane = threadIdx.x % kWarp;
-  const std::uint32_t output = kWarpEach ? blockIdx.x * kRowsOfBlock + threadIdx.x / kWarp
-                                         : blockIdx.x * kThreads + threadIdx.x;
-  if (output >= r.kept.size) return;  // whole warps where they work together
-  const auto at = locate<2>(r.kept, output);
-  const char* a = r.kept.data[0] + at.of[0] + r.shift;
-  const std::uint32_t begin = blockIdx.y * r.length;
-  const std::uint32_t end = std::min(begin + r.length, r.reduced.size);
-  auto total = kWarpEach ? fold<Rule>(a, r.reduced, begin + lane, end, kWarp)
-                         : fold<Rule>(a, r.reduced, begin, end, 1);
-  if constexpr (kWarpEach) {
-    total = fold_warp<Rule>(total);
-    if (lane != 0) return;
-  }
-  if (partial != nullptr) {
-    partial[std::size_t(r.first_segment + blockIdx.y) * r.kept.size + output] = total;
-  } else {
-    *reinterpret_cast<typename Rule::Lane*>(r.kept.data[1] + at.of[1]) =
-        static_cast<typename Rule::Lane>(total);
-  }
-}
-
-// A warp combines the segments of one output.
-template <class Rule>
-__global__ void __launch_bounds__(kThreads)
-    combine_kernel(const __grid_constant__ Walk kept, const typename Rule::Wide* partial,
-                   const std::uint32_t segments) {
-  const unsigned lane = threadIdx.x % kWarp;
-  const std::uint32_t output = blockIdx.x * kRowsOfBlock + threadIdx.x / kWarp;
-  if (output >= kept.size) return;
-  auto total = Rule::identity();
-  for (std::uint32_t s = lane; s < segments; s += kWarp) {
-    total = Rule::combine(total, partial[std::size_t(s) * kept.size + output]);
-  }
-  total = fold_warp<Rule>(total);
-  if (lane != 0) return;
-  *reinterpret_cast<typename Rule::Lane*>(kept.data[1] + locate<2>(kept, output).of[1]) =
-      static_cast<typename Rule::Lane>(total);
-}
-
-// ---- launching ----
-
-struct Plan : ReducePlan {
-  const View *a, *out;
-  bool columns;
-  std::int64_t length;  // of a segment
-};
-
-// One kernel for each piece of the reduced elements; gives the number of segments.
-template <class Rule>
-std::uint32_t launch_segments(const Plan& plan, const LoopPlan& kept,
-                              typename Rule::Wide* partial) {
-  const View* kept_views[] = {plan.a, plan.out};
-  const View* reduced_views[] = {plan.a};
-  Reduction r{};
-  r.kept = make_walk(kept, kept_views);
-  r.length = static_cast<std::uint32_t>(plan.length);
-  std::uint32_t segments = 0;
-  in_parts(plan.reduced, [&](const LoopPlan& part) {
-    r.reduced = make_walk(part, reduced_views);
-    r.shift = part.data[0] - static_cast<char*>(plan.a->data);
-    r.first_segment = segments;
-    const auto count = static_cast<std::uint32_t>(ceil_div(part.size, plan.length));
-    const unsigned each = plan.columns ? kThreads : kRowsOfBlock;
-    const auto kernel = plan.columns ? reduce_kernel<Rule, false> : reduce_kernel<Rule, true>;
-    launch("reduce", plan.a->device, {ceil_div(r.kept.size, each), count}, {kThreads}, kernel, r,
-           partial);
-    segments += count;
-  });
-  return segments;
-}
-
-template <class Rule>
-void reduce_typed(const Plan& plan) {
-  in_parts(plan.kept, [&](const LoopPlan& kept) {
-    if (plan.reduced.size <= std::min(plan.length, kPart)) {
-      launch_segments<Rule>(plan, kept, nullptr);
-      return;
-    }
-    const std::int64_t most = ceil_div(plan.reduced.size, plan.length) +
-                              2 * ceil_div(plan.reduced.size, kPart);  // parts end where they end
-    using Wide = typename Rule::Wide;
-    const Temporary partial(std::size_t(most * kept.size) * sizeof(Wide), plan.a->device);
-    const std::uint32_t segments = launch_segments<Rule>(plan, kept, partial.as<Wide>());
-    const View* views[] = {plan.a, plan.out};
-    launch("reduce", plan.a->device, {ceil_div<std::uint32_t>(kept.size, kRowsOfBlock)}, {kThreads},
-           combine_kernel<Rule>, make_walk(kept, views), partial.as<Wide>(), segments);
-  });
-}
-
-Plan plan_of(In a, Out out) {
-  Plan plan{make_reduce_plan(a, out), &a, &out, false, 0};
-  const auto item = std::int64_t(size_of(a.dtype));
-  const std::int64_t across = plan.kept.strides[0][plan.kept.ndim - 1];
-  const std::int64_t along = plan.reduced.strides[0][plan.reduced.ndim - 1];
-  const std::int64_t kept = plan.kept.size, size = plan.reduced.size;
-  plan.columns = size <= kShortRow || (across == item && along != item);
-  const std::int64_t least = plan.columns ? kColumnSegment : kRowSegment;
-  const std::int64_t wanted = plan.columns ? kManyThreads : kManyWarps;
-  plan.length = std::max({least, ceil_div(std::min(size, kPart), kMostSegments),
-                          kept >= wanted ? size : ceil_div(size * kept, wanted)});
-  return plan;
-}
 
 [[noreturn]] void refuse() {
   raise_error("reduce: the operation does not take this dtype; convert the operand first");

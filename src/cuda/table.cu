@@ -5,19 +5,44 @@
 namespace needle::cuda {
 namespace {
 
-#define NEEDLE_READY(ROW) \
-  ROW(fill)               \
-  ROW(copy)               \
-  ROW(unary)              \
-  ROW(binary)             \
-  ROW(where)              \
-  ROW(reduce)             \
-  ROW(matmul)             \
-  ROW(relu_grad)          \
-  ROW(gather)             \
-  ROW(scatter)            \
-  ROW(scatter_add)        \
-  ROW(one_hot)
+#define NEEDLE_READY(ROW)       \
+  ROW(fill)                     \
+  ROW(copy)                     \
+  ROW(unary)                    \
+  ROW(binary)                   \
+  ROW(where)                    \
+  ROW(reduce)                   \
+  ROW(matmul)                   \
+  ROW(relu_grad)                \
+  ROW(gather)                   \
+  ROW(scatter)                  \
+  ROW(scatter_add)              \
+  ROW(one_hot)                  \
+  ROW(softmax)                  \
+  ROW(log_softmax)              \
+  ROW(logsumexp)                \
+  ROW(cross_entropy)            \
+  ROW(cross_entropy_grad)       \
+  ROW(batch_norm)               \
+  ROW(batch_norm_grad)          \
+  ROW(batch_norm_relu)          \
+  ROW(batch_norm_relu_grad)     \
+  ROW(batch_norm_add_relu)      \
+  ROW(batch_norm_add_relu_grad) \
+  ROW(layer_norm)               \
+  ROW(layer_norm_grad)          \
+  ROW(max_pool2d)               \
+  ROW(max_pool2d_grad)          \
+  ROW(avg_pool2d)               \
+  ROW(avg_pool2d_grad)          \
+  ROW(conv2d)                   \
+  ROW(conv2d_bias)              \
+  ROW(conv2d_input_grad)        \
+  ROW(conv2d_weight_grad)       \
+  ROW(argmax)                   \
+  ROW(argmin)                   \
+  ROW(sgd_step)                 \
+  ROW(adam_step)
 
 constexpr KernelTable make_table() {
   KernelTable t;

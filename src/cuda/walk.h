@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/check.h"
 #include "core/loop.h"
 #include "device.h"
 
@@ -17,6 +18,11 @@ inline constexpr std::int64_t kPart = 1 << 14;
 #else
 inline constexpr std::int64_t kPart = 1 << 30;
 #endif
+
+// Elements that a thread loads before it uses the first; of doubles more would not fit its
+// registers.
+template <class T>
+inline constexpr int kInFlight = sizeof(T) <= 4 ? 4 : 1;
 
 // n / divisor for n < 2^31 as one multiplication (Granlund and Montgomery, 1994).
 struct Divisor {
@@ -87,6 +93,14 @@ inline Walk make_walk(const LoopPlan& plan, const View* const* views) {
     }
   }
   return walk;
+}
+
+// Rows and pixels have numbers below 2^31; nobody has that many.
+inline void check_count(const char* op, std::int64_t count) {
+  if (count >= std::int64_t(1) << 31) {
+    raise_error(std::string(op) + ": a GPU takes fewer than 2147483648 rows or pixels, got " +
+                std::to_string(count) + "; cut the array");
+  }
 }
 
 // Calls f(part) for pieces of the plan of at most kMost elements, cut along the outer dimensions.

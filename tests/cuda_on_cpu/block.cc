@@ -1,6 +1,8 @@
 // One block after the other, in this thread: each thread of a block runs on a small stack of its
 // own (a fiber) until it waits at a barrier or ends; then the next one runs. What only works
 // because of the order in which threads happen to run breaks under another order.
+#undef _FORTIFY_SOURCE  // its longjmp stays on one stack
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -33,7 +35,9 @@ constexpr unsigned kWarp = 32;
 enum class State { kNew, kReady, kAtBarrier, kAtWarpBarrier, kDone };
 
 struct Fiber {
-  ucontext_t context = {};
+  ucontext_t context = {};  // where it begins
+  jmp_buf at;               // where it waits
+  bool begun = false;
   std::unique_ptr<char[]> stack{new char[kStack]};
   void* fake_stack = nullptr;  // the address sanitizer's
 };
@@ -65,7 +69,6 @@ struct Block {
 Block block;
 Order order = Order::kForward;
 std::int64_t launched = 0;
-ucontext_t scheduler;
 std::vector<std::unique_ptr<Fiber>> fibers;
 std::vector<Fiber*> idle;
 alignas(64) unsigned char shared_bytes[kSharedMost + 64 * kGuard];
@@ -75,12 +78,16 @@ std::string failure;  // what a thread found wrong; its block is given up
   throw std::runtime_error("cuda_on_cpu: " + message);
 }
 
-// ---- switching ----
+// ---- switching: swapcontext would ask the kernel for the signal mask each time; the address
+// sanitizer does not know longjmp from one stack to another ----
 
 #ifdef __SANITIZE_ADDRESS__
+ucontext_t scheduler;
 void* scheduler_fake = nullptr;
 const void* scheduler_stack = nullptr;
 std::size_t scheduler_size = 0;
+#else
+jmp_buf scheduler_at;
 #endif
 
 void to_fiber(Fiber* fiber) {
@@ -89,7 +96,10 @@ void to_fiber(Fiber* fiber) {
   swapcontext(&scheduler, &fiber->context);
   __sanitizer_finish_switch_fiber(scheduler_fake, nullptr, nullptr);
 #else
-  swapcontext(&scheduler, &fiber->context);
+  if (_setjmp(scheduler_at) != 0) return;
+  if (fiber->begun) _longjmp(fiber->at, 1);
+  fiber->begun = true;
+  setcontext(&fiber->context);
 #endif
 }
 
@@ -99,7 +109,7 @@ void to_scheduler(Fiber* fiber) {
   swapcontext(&fiber->context, &scheduler);
   __sanitizer_finish_switch_fiber(fiber->fake_stack, &scheduler_stack, &scheduler_size);
 #else
-  swapcontext(&fiber->context, &scheduler);
+  if (_setjmp(fiber->at) == 0) _longjmp(scheduler_at, 1);
 #endif
 }
 
@@ -341,7 +351,7 @@ void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& kernel) {
   std::mt19937 random(static_cast<unsigned>(launched));
   if (order != Order::kForward) std::reverse(places.begin(), places.end());
   if (order == Order::kReversed) std::reverse(sequence.begin(), sequence.end());
-  const Opened opened;
+  const Turn turn;
   block.kernel = &kernel;
   blockDim = threads;
   gridDim = blocks;

@@ -1,7 +1,7 @@
 // CUDA's runtime on the CPU: what src/cuda includes as <cuda_runtime.h> when it is built as plain
 // C++ for the tests. Words of the language are macros, a launch walks the grid in this thread
-// (block.cc), device memory is a region that is closed while no kernel runs (memory.cc). Only what
-// src/cuda uses is here; tensor cores and cp.async are not (their plain twins run).
+// (block.cc), pointers to device memory are of no use to the host (memory.cc). Only what src/cuda
+// uses is here; tensor cores and cp.async are not (their plain twins run).
 #pragma once
 
 #include <cstddef>
@@ -68,11 +68,15 @@ std::int64_t launches();      // so far
 
 // ---- device memory ----
 
-class Opened {  // kernels and copies may touch the memory of the current device while one lives
+class Turn {  // one grid or copy at a time
  public:
-  Opened();
-  ~Opened();
+  Turn();
+  ~Turn();
 };
+// The host's pointer into the current device's memory as kernels use it; any other one as it is.
+void* true_pointer(const void* pointer);
+// The same for every word of a kernel's argument: a pointer, or a struct that holds some.
+void true_pointers(void* argument, std::size_t bytes);
 void guard(void* buffer, std::size_t bytes);  // fills anew; behind `bytes` nothing may be written
 void check_guards();                          // std::runtime_error where a kernel did
 void set_memory_limit(std::size_t bytes);     // of each device
@@ -171,7 +175,9 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                                Arguments&&... arguments) {
   cuda_on_cpu::catch_up(config->stream);
   // Parameters travel by value; each thread of a GPU sees the same copy.
-  const std::tuple<std::decay_t<Parameters>...> copies(static_cast<Parameters>(arguments)...);
+  static_assert((std::is_trivially_copyable_v<std::decay_t<Parameters>> && ...));
+  std::tuple<std::decay_t<Parameters>...> copies(static_cast<Parameters>(arguments)...);
+  std::apply([](auto&... copy) { (cuda_on_cpu::true_pointers(&copy, sizeof copy), ...); }, copies);
   cuda_on_cpu::run_grid(config->gridDim, config->blockDim, [&] { std::apply(kernel, copies); });
   return cudaSuccess;
 }

@@ -1,6 +1,7 @@
-// Device memory on the CPU: one region of addresses a device, closed (PROT_NONE) unless a kernel or
-// a copy runs, so that host code that follows a device pointer stops at once. What is handed out
-// is filled with NaN and has guards before and behind it.
+// Device memory on the CPU: one region of addresses a device. Pointers that are handed out lead
+// into a second region as large, which nobody may touch (PROT_NONE), so that host code that follows
+// one stops at once; copies and launches turn them into the true ones. What is handed out is filled
+// with NaN and has guards before and behind it.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -25,7 +26,7 @@ namespace {
 
 constexpr int kDevices = 2;
 constexpr std::size_t kRegion = std::size_t(16) << 30;  // addresses, not memory
-constexpr std::size_t kGuard = 256, kPage = 4096;
+constexpr std::size_t kGuard = 256;
 constexpr unsigned char kNan = 0xff, kGuardByte = 0xa5;
 
 struct Piece {
@@ -33,35 +34,32 @@ struct Piece {
 };
 
 struct Device {
-  char* base = nullptr;
+  char* base = nullptr;                 // the closed region follows
   std::map<std::size_t, Piece> pieces;  // by offset of the buffer
-  std::size_t taken = 0, high = 0;      // bytes; the end of the highest piece so far
+  std::size_t taken = 0;                // bytes
 };
 
 Device devices[kDevices];
 thread_local int current = 0;
-int open_count = 0;
-std::recursive_mutex mutex;  // one grid or copy at a time
+std::recursive_mutex mutex;
 std::size_t limit = std::size_t(1) << 30;
 
 Device& device() {
   Device& d = devices[current];
   if (d.base == nullptr) {
-    void* at =
-        mmap(nullptr, kRegion, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED) throw std::runtime_error("cuda_on_cpu: no addresses for device memory");
+    constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void* at = mmap(nullptr, 2 * kRegion, PROT_NONE, kFlags, -1, 0);
+    if (at == MAP_FAILED || mprotect(at, kRegion, PROT_READ | PROT_WRITE) != 0) {
+      throw std::runtime_error("cuda_on_cpu: no addresses for device memory");
+    }
     d.base = static_cast<char*>(at);
   }
   return d;
 }
 
-std::size_t pages_to(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
-
-void protect(int flags) {
-  Device& d = device();
-  if (d.high > 0 && mprotect(d.base, pages_to(d.high), flags) != 0) {
-    throw std::runtime_error("cuda_on_cpu: mprotect failed");
-  }
+char* handed_out(const Device& d, std::size_t at) { return d.base + kRegion + at; }
+std::size_t place_of(const Device& d, const void* pointer) {
+  return static_cast<std::size_t>(static_cast<const char*>(pointer) - handed_out(d, 0));
 }
 
 void set_guards(Device& d, std::size_t at, const Piece& piece) {
@@ -98,16 +96,6 @@ std::size_t find_gap(const Device& d, std::size_t room) {
   return at;
 }
 
-// A freed piece's pages are not memory any more: opening and closing takes time by pages.
-cudaError_t give_back(Device& d, std::size_t at, std::size_t room) {
-  const std::size_t first = pages_to(at), end = at + room;
-  const std::size_t last = end < d.high - kGuard ? end / kPage * kPage : pages_to(d.high);
-  if (last > first && madvise(d.base + first, last - first, MADV_DONTNEED) != 0) {
-    return cudaErrorInvalidValue;
-  }
-  return cudaSuccess;
-}
-
 bool intact(const char* from, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) {
     if (static_cast<unsigned char>(from[i]) != kGuardByte) return false;
@@ -117,23 +105,32 @@ bool intact(const char* from, std::size_t bytes) {
 
 }  // namespace
 
-Opened::Opened() {
-  mutex.lock();
-  if (open_count++ == 0) protect(PROT_READ | PROT_WRITE);
+Turn::Turn() { mutex.lock(); }
+Turn::~Turn() { mutex.unlock(); }
+
+void* true_pointer(const void* pointer) {
+  const Device& d = device();
+  const std::size_t place = place_of(d, pointer);
+  return place < kRegion ? d.base + place : const_cast<void*>(pointer);
 }
-Opened::~Opened() {
-  if (--open_count == 0) protect(PROT_NONE);
-  mutex.unlock();
+
+void true_pointers(void* argument, std::size_t bytes) {
+  auto* at = static_cast<char*>(argument);
+  for (; bytes >= sizeof(void*); at += sizeof(void*), bytes -= sizeof(void*)) {
+    void* word;
+    std::memcpy(&word, at, sizeof word);
+    word = true_pointer(word);
+    std::memcpy(at, &word, sizeof word);
+  }
 }
 
 void guard(void* buffer, std::size_t bytes) {
-  const std::lock_guard lock(mutex);
+  const Turn turn;
   Device& d = device();
-  const auto found = d.pieces.find(static_cast<char*>(buffer) - d.base);
+  const auto found = d.pieces.find(place_of(d, buffer));
   if (found == d.pieces.end() || bytes > found->second.room) {
     throw std::runtime_error("cuda_on_cpu: guard: this is no buffer of the current device");
   }
-  const Opened opened;
   unpoison(d, found->first, found->second);
   found->second.used = bytes;
   set_guards(d, found->first, found->second);
@@ -318,33 +315,30 @@ cudaError_t cudaFreeHost(void* memory) {
 }
 
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
-  const std::lock_guard lock(mutex);
+  const Turn turn;
   Device& d = device();
   const std::size_t room = (bytes + kGuard - 1) / kGuard * kGuard;
   const std::size_t at = find_gap(d, room);
   if (d.taken + room > limit || at + room + kGuard > kRegion) return cudaErrorMemoryAllocation;
-  d.high = std::max(d.high, at + room + kGuard);
   d.taken += room;
   const Piece& piece = d.pieces[at] = {room, bytes};
-  const Opened opened;
   set_guards(d, at, piece);
   poison(d, at, piece);
-  *pointer = d.base + at;
+  *pointer = handed_out(d, at);
   return cudaSuccess;
 }
 
 cudaError_t cudaFree(void* pointer) {
   if (pointer == nullptr) return cudaSuccess;
   for (cuda_on_cpu_stream* stream : streams) catch_up(stream);
-  const std::lock_guard lock(mutex);
+  const Turn turn;
   Device& d = device();
-  const auto found = d.pieces.find(static_cast<char*>(pointer) - d.base);
+  const auto found = d.pieces.find(place_of(d, pointer));
   if (found == d.pieces.end()) return cudaErrorInvalidValue;
-  const auto [at, piece] = *found;
-  unpoison(d, at, piece);
-  d.taken -= piece.room;
+  unpoison(d, found->first, found->second);
+  d.taken -= found->second.room;
   d.pieces.erase(found);
-  return give_back(d, at, piece.room);
+  return cudaSuccess;
 }
 
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
@@ -356,8 +350,8 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   const auto copy = [=] {
-    const Opened opened;
-    std::memcpy(to, from, bytes);
+    const Turn turn;
+    std::memcpy(true_pointer(to), true_pointer(from), bytes);
     check_guards();
   };
   const Pinned* piece = stream == nullptr ? nullptr : pinned_of(from, bytes);

@@ -39,7 +39,7 @@ class Row(NamedTuple):
 _COMPILING = re.compile(r"Compiling entry function '(\w+)' for '(sm_\d+)'")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers(?:.*?(\d+) bytes smem)?")
-_NAME = re.compile(r"[a-z][a-z_]*_kernel")
+_LENGTH = re.compile(r"(?=(\d+))")
 
 
 def reports() -> list[Path]:
@@ -48,13 +48,18 @@ def reports() -> list[Path]:
     return [path for path in found if path.parent == found[-1].parent] if found else []
 
 
+def _family(mangled: str) -> str:
+    """The template's name: the one that ends in _kernel of those that follow their lengths."""
+    named = (mangled[at.end(1) :][: int(at[1])] for at in _LENGTH.finditer(mangled))
+    return next((name for name in named if name.endswith("_kernel")), mangled)
+
+
 def _kernels(text: str) -> Iterator[tuple[str, str, int, int, int, int]]:
     kernel = target = ""
     stack = spilled = 0
     for line in text.splitlines():
         if match := _COMPILING.search(line):
-            named = _NAME.search(match[1])
-            kernel, target = named[0] if named else match[1], match[2]
+            kernel, target = _family(match[1]), match[2]
         elif match := _SPILLS.search(line):
             stack, spilled = int(match[1]), int(match[2]) + int(match[3])
         elif (match := _USED.search(line)) and kernel:

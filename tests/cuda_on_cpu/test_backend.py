@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import needle
-from needle import backends
+from needle import accelerated, backends
 from needle.backend_selection import BACKEND
 from needle.backends import View
 from needle.errors import DeviceError
@@ -23,8 +23,12 @@ pytestmark = [
     pytest.mark.skipif(emulated.module is None, reason="not built: CMake target cuda_on_cpu"),
 ]
 F32 = np.dtype("float32")
-COOPERATING = ("copy", "reduce", "matmul", "scatter")
-"""Rows whose threads wait for each other; what the others do cannot depend on order."""
+COOPERATING = (
+    *("copy", "reduce", "matmul", "scatter", "softmax", "logsumexp", "cross_entropy", "argmax"),
+    *("batch_norm_grad", "layer_norm"),
+)
+"""Rows whose threads wait for each other, a row of each way; what the others do cannot depend on
+order."""
 
 
 @pytest.fixture(params=emulated.ORDERS)
@@ -33,14 +37,6 @@ def order(request: pytest.FixtureRequest) -> Iterator[str]:
     emulated.module.set_order(request.param)
     yield request.param
     emulated.module.set_order("forward")
-
-
-@pytest.fixture(autouse=True)
-def _few_pages() -> Iterator[None]:
-    """Memory opens and closes for each copy and kernel, which takes time by pages in use."""
-    yield
-    for device in range(emulated.module.device_count()):
-        backends.get(emulated.NAME + (f"_{device}" if device else "")).empty_cache()
 
 
 @pytest.fixture
@@ -112,6 +108,72 @@ def test_sums_are_the_same_bits_in_every_order() -> None:
         results.add(array(host).sum(axis=1).numpy().tobytes())
     emulated.module.set_order("forward")
     assert len(results) == 1
+
+
+def uniform(*shape: int) -> np.ndarray:
+    return np.random.default_rng(len(shape)).uniform(-1, 1, shape).astype("float32")
+
+
+CHANNELS = [uniform(2100, 40) + 3, uniform(40), uniform(40)]
+STATISTICS = [CHANNELS[0].mean(0), CHANNELS[0].var(0)]
+WIDE = [uniform(3, 2500) + 3, uniform(2500), uniform(2500)]
+BEYOND_ONE_BLOCK: dict[str, tuple[Any, ...]] = {
+    "softmax": (uniform(3, 2500), 1),
+    "log_softmax": (uniform(3, 2500), 1),
+    "logsumexp": (uniform(2, 9000), 1, False),
+    "cross_entropy": (uniform(3, 2500), np.array([1, 2499, 7]), 0.1),
+    "cross_entropy_grad": (uniform(3), uniform(3, 2500), np.array([1, 2499, 7]), 0.1),
+    "batch_norm": (*CHANNELS, 1e-3),
+    "batch_norm_grad": (uniform(2100, 40), CHANNELS[0], CHANNELS[1], *STATISTICS, 1e-3),
+    "layer_norm": (*WIDE, 1e-3),
+    "layer_norm_grad": (
+        *(uniform(2100, 40), CHANNELS[0], CHANNELS[1]),
+        *(f(CHANNELS[0], axis=1, keepdims=True) for f in (np.mean, np.var)),
+        1e-3,
+    ),
+    "max_pool2d": (uniform(3, 40, 40, 8), (3, 3), (2, 2), (1, 1)),
+    "max_pool2d_grad": (uniform(3, 20, 20, 8), uniform(3, 40, 40, 8), (3, 3), (2, 2), (1, 1)),
+    "conv2d_weight_grad": (
+        *(uniform(2, 24, 24, 5), uniform(2, 24, 24, 3), (3, 3, 3, 5)),
+        *((1, 1), (1, 1), (1, 1), 1),
+    ),
+    "conv2d_weight_grad of channels by themselves": (
+        *(uniform(2, 36, 36, 9), uniform(2, 36, 36, 9), (3, 1, 1, 9)),
+        *((1, 1), (1, 0), (1, 1), 9),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BEYOND_ONE_BLOCK)
+def test_kernels_beyond_one_block(case: str) -> None:
+    """Long rows, many pixels, several launches; in the order that finds most."""
+    function = getattr(accelerated, case.split()[0])
+    arguments = BEYOND_ONE_BLOCK[case]
+    wide = [a.astype("float64") if getattr(a, "dtype", 0) == F32 else a for a in arguments]
+    placed = [array(a) if isinstance(a, np.ndarray) else a for a in arguments]
+    emulated.module.set_order("shuffled")
+    try:
+        got = function(*placed)
+    finally:
+        emulated.module.set_order("forward")
+    want = function.definition(*wide)
+    for g, w in zip(got, want) if isinstance(want, tuple) else [(got, want)]:
+        np.testing.assert_allclose(g.numpy(), w, rtol=2e-4, atol=2e-4)
+
+
+def test_a_label_outside_the_classes_is_nan_or_an_error_where_launches_wait() -> None:
+    logits, labels = array(uniform(2, 3)), array(np.array([3, 1]))
+    for got in (
+        accelerated.cross_entropy(logits, labels, 0.0).numpy(),
+        accelerated.cross_entropy_grad(array(uniform(2)), logits, labels, 0.1).numpy(),
+    ):
+        assert np.isnan(got[0]).all() and np.isfinite(got[1]).all()
+    emulated.module.set_synchronous(True)
+    try:
+        with pytest.raises(ValueError, match=r"labels must be in \[0, 3\), got 3"):
+            accelerated.cross_entropy(logits, labels, 0.0)
+    finally:
+        emulated.module.set_synchronous(False)
 
 
 def train(device: Any) -> tuple[list[float], list[np.ndarray]]:

@@ -1,0 +1,83 @@
+// argmax and argmin along one axis: the first of equals wins, and NaN over everything. Rows of
+// memory: a warp goes over a row, its lanes' winners meet by shuffles. Slices that lie side by
+// side, and short ones: a thread each.
+#include "kernels.h"
+#include "rows.h"
+
+namespace needle::cuda {
+namespace {
+
+struct Slices {
+  Walk slices;  // operand 0: out, 1: a
+  std::uint32_t n;
+  std::int64_t step;  // along a slice of a, in elements
+};
+
+template <class T>
+struct Best {
+  T value;
+  std::uint32_t place;
+};
+
+// Whether x takes the place of the best so far: an earlier equal does, for lanes that meet.
+template <class T, bool kMax>
+__device__ bool wins(const Best<T>& x, const Best<T>& best) {
+  const bool x_nan = x.value != x.value, best_nan = best.value != best.value;
+  if (x_nan | best_nan) return x_nan & (!best_nan | (x.place < best.place));
+  if (x.value == best.value) return x.place < best.place;
+  return kMax ? x.value > best.value : x.value < best.value;
+}
+
+// kLanes threads of a warp for a slice: all or one.
+template <class T, bool kMax, int kLanes>
+__global__ void __launch_bounds__(kRowThreads) arg_reduce_kernel(const __grid_constant__ Slices s) {
+  const std::uint32_t slice = blockIdx.x * (kRowThreads / kLanes) + threadIdx.x / kLanes;
+  const std::uint32_t lane = threadIdx.x % kLanes;
+  if (slice >= s.slices.size) return;
+  const auto at = locate<2>(s.slices, slice);
+  const Row<const T> a{reinterpret_cast<const T*>(s.slices.data[1] + at.of[1]), s.step, s.n};
+  Best<T> best{a[0], 0};
+#pragma unroll(kInFlight<T>)
+  for (std::uint32_t i = lane; i < s.n; i += kLanes) {
+    const Best<T> next{a[i], i};
+    if (wins<T, kMax>(next, best)) best = next;
+  }
+#pragma unroll
+  for (int by = kLanes / 2; by > 0; by /= 2) {
+    const Best<T> other{T(__shfl_xor_sync(kAllLanes, best.value, by)),
+                        __shfl_xor_sync(kAllLanes, best.place, by)};
+    if (wins<T, kMax>(other, best)) best = other;
+  }
+  if (lane == 0) {
+    *reinterpret_cast<std::int64_t*>(s.slices.data[0] + at.of[0]) = std::int64_t(best.place);
+  }
+}
+
+template <bool kMax>
+void arg_reduce(In a, Out out, int axis) {
+  if (size_of(out) == 0) return;
+  const char* op = kMax ? "argmax" : "argmin";
+  const View kept_out = without_axis(out, axis), kept_a = without_axis(a, axis);
+  const View* views[] = {&kept_out, &kept_a};
+  const LoopPlan plan = make_plan(kept_out, kept_a);
+  check_count(op, plan.size);
+  check_count(op, a.shape[axis]);
+  const Slices s{make_walk(plan, views), static_cast<std::uint32_t>(a.shape[axis]),
+                 a.strides[axis]};
+  const auto item = std::int64_t(size_of(a.dtype));
+  const bool alone = s.n <= kShortRow || (plan.strides[1][plan.ndim - 1] == item && s.step != 1);
+  with_type(a.dtype, [&](auto tag) {
+    using Given = typename decltype(tag)::type;
+    using T = std::conditional_t<std::is_same_v<Given, bool>, std::uint8_t, Given>;
+    const unsigned slices = alone ? kRowThreads : kRowThreads / kWarp;  // of a block
+    launch(op, a.device, {ceil_div(s.slices.size, slices)}, {kRowThreads},
+           alone ? arg_reduce_kernel<T, kMax, 1> : arg_reduce_kernel<T, kMax, kWarp>, s);
+  });
+}
+
+}  // namespace
+
+void argmax(In a, Out out, int axis) { arg_reduce<true>(a, out, axis); }
+void argmin(In a, Out out, int axis) { arg_reduce<false>(a, out, axis); }
+
+}  // namespace needle::cuda

@@ -1,0 +1,201 @@
+// The gradient of batch_norm, also of that with relu or with addition and relu: a pass that sums
+// the gradient, and its product with the deviations, over each channel, and one that writes. With
+// relu the normalised value is computed again from x, so that it need not be kept; with addition
+// and relu the result y tells where the gradient passes, and what does is written in the first
+// pass, since it is the gradient of what was added.
+#include <cmath>
+
+#include "batch_norm.h"
+#include "kernels.h"
+
+namespace needle::cuda {
+namespace {
+
+struct GradientSums {
+  double grad, product;
+
+  __device__ GradientSums& operator+=(const GradientSums& other) {
+    grad += other.grad;
+    product += other.product;
+    return *this;
+  }
+};
+
+// The vectors of a call, one value a channel.
+template <class T>
+struct Vectors {
+  Vector<const T> weight, bias, mean, var;
+  Vector<T> weight_grad, bias_grad;
+  double eps, pixels;
+
+  __device__ double inverse(std::uint32_t channel) const {
+    return 1.0 / std::sqrt(double(var[channel]) + eps);
+  }
+};
+
+// Where relu lets the gradient through, from x.
+template <class T, Then then>
+struct Mask {
+  T scale, bias;
+
+  __device__ Mask(const Vectors<T>& v, std::uint32_t channel) {
+    if constexpr (then == Then::kRelu) {
+      scale = T(double(v.weight[channel]) * v.inverse(channel));
+      bias = v.bias[channel];
+    }
+  }
+  __device__ T apply(T grad, T centred) const {
+    if constexpr (then == Then::kRelu) return centred * scale + bias > T(0) ? grad : T(0);
+    return grad;
+  }
+};
+
+// Operands: x, grad; with kAddRelu added_grad, x, grad, y.
+template <class T, Then then>
+__global__ void __launch_bounds__(kChannelThreads)
+    gradient_sums_kernel(const __grid_constant__ Layout layout,
+                         const __grid_constant__ ChannelTiles t,
+                         const __grid_constant__ Vectors<T> v, GradientSums* parts) {
+  NEEDLE_SHARED(shared, GradientSums[kChannelThreads]);
+  constexpr bool kAdds = then == Then::kAddRelu;
+  constexpr int kX = kAdds ? 1 : 0;
+  const ChannelThread my(t);
+  GradientSums total = {};
+  if (my.first < my.end) {
+    const T center = v.mean[my.channel];
+    const Mask<T, then> mask(v, my.channel);
+    T sum = T(0), product = T(0);
+#pragma unroll(kAdds ? 1 : kInFlight<T>)
+    for (std::uint32_t i = my.first; i < my.end; i += my.step) {
+      const auto at = locate<kAdds ? 4 : 2>(layout.pixels, i);
+      const T centred = *layout.at<const T>(kX, at.of[kX], my.channel) - center;
+      T grad = mask.apply(*layout.at<const T>(kX + 1, at.of[kX + 1], my.channel), centred);
+      if constexpr (kAdds) {
+        grad = *layout.at<const T>(3, at.of[3], my.channel) > T(0) ? grad : T(0);
+        *layout.at<T>(0, at.of[0], my.channel) = grad;
+      }
+      sum += grad;
+      product += grad * centred;
+    }
+    total = {double(sum), double(product)};
+  }
+  total = add_up(total, shared, t.across);
+  if (threadIdx.x < t.across && my.channel < t.channels) {
+    parts[std::size_t(my.chunk) * t.channels + my.channel] = total;
+  }
+}
+
+// x_grad = scale * g - (x - mean) * slope - offset
+template <class T>
+struct Constants {
+  T scale, slope, offset;
+};
+
+// A block combines the partial sums of a channel.
+template <class T>
+__global__ void __launch_bounds__(kChannelThreads)
+    gradient_constants_kernel(const __grid_constant__ ChannelTiles t, const GradientSums* parts,
+                              const __grid_constant__ Vectors<T> v, Constants<T>* constants) {
+  NEEDLE_SHARED(shared, GradientSums[kChannelThreads]);
+  const std::uint32_t channel = blockIdx.x;
+  const GradientSums all = add_parts(parts, t, channel, shared);
+  if (threadIdx.x > 0) return;
+  const double inverse = v.inverse(channel), scale = double(v.weight[channel]) * inverse;
+  constants[channel] = {T(scale), T(scale / v.pixels * all.product * inverse * inverse),
+                        T(scale / v.pixels * all.grad)};
+  v.weight_grad[channel] = T(all.product * inverse);
+  v.bias_grad[channel] = T(all.grad);
+}
+
+// Operands: x_grad, x, the gradient.
+template <class T, Then then>
+__global__ void __launch_bounds__(kChannelThreads)
+    input_gradient_kernel(const __grid_constant__ Layout layout,
+                          const __grid_constant__ ChannelTiles t,
+                          const __grid_constant__ Vectors<T> v, const Constants<T>* constants) {
+  const ChannelThread my(t);
+  if (my.first >= my.end) return;
+  const T center = v.mean[my.channel];
+  const Mask<T, then> mask(v, my.channel);
+  const Constants<T> c = constants[my.channel];
+#pragma unroll(kInFlight<T>)
+  for (std::uint32_t i = my.first; i < my.end; i += my.step) {
+    const auto at = locate<3>(layout.pixels, i);
+    const T centred = *layout.at<const T>(1, at.of[1], my.channel) - center;
+    const T grad = mask.apply(*layout.at<const T>(2, at.of[2], my.channel), centred);
+    *layout.at<T>(0, at.of[0], my.channel) = c.scale * grad - (centred * c.slope + c.offset);
+  }
+}
+
+// The views of a gradient call; `bias` for kRelu, `y` and `added_grad` for kAddRelu, else unused.
+struct GradientCall {
+  const View &grad, &y, &x, &weight, &bias, &mean, &var;
+  const View &x_grad, &weight_grad, &bias_grad, &added_grad;
+  double eps;
+};
+
+template <class T, Then then>
+void gradient(const GradientCall& call) {
+  constexpr bool kAdds = then == Then::kAddRelu;
+  constexpr Then kLeft = kAdds ? Then::kNothing : then;  // what was written is behind the relu
+  const int device = call.x.device;
+  const std::int64_t channels = call.x.shape[call.x.ndim - 1];
+  if (channels == 0) return;
+  if (size_of(call.x) == 0) {
+    for (const View* empty : {&call.weight_grad, &call.bias_grad}) fill(*empty, 0.0, 0);
+    return;
+  }
+  const View* summed[] = {&call.added_grad, &call.x, &call.grad, &call.y};
+  const View* written[] = {&call.x_grad, &call.x, kAdds ? &call.added_grad : &call.grad};
+  const Pass sums("batch_norm_grad", kAdds ? summed : summed + 1, kAdds ? 4 : 2, true);
+  const Pass writes("batch_norm_grad", written, 3, false);
+  const Temporary parts(sums.tiles.chunks * std::size_t(channels) * sizeof(GradientSums), device);
+  const Temporary constants(std::size_t(channels) * sizeof(Constants<T>), device);
+  const Vectors<T> v{Vector<const T>(call.weight),
+                     Vector<const T>(call.bias),
+                     Vector<const T>(call.mean),
+                     Vector<const T>(call.var),
+                     Vector<T>(call.weight_grad),
+                     Vector<T>(call.bias_grad),
+                     call.eps,
+                     double(sums.tiles.pixels)};
+  launch("batch_norm_grad", device, {sums.tiles.blocks()}, {kChannelThreads},
+         gradient_sums_kernel<T, then>, sums.layout, sums.tiles, v, parts.as<GradientSums>());
+  launch("batch_norm_grad", device, {static_cast<unsigned>(channels)}, {kChannelThreads},
+         gradient_constants_kernel<T>, sums.tiles, parts.as<GradientSums>(), v,
+         constants.as<Constants<T>>());
+  launch("batch_norm_grad", device, {writes.tiles.blocks()}, {kChannelThreads},
+         input_gradient_kernel<T, kLeft>, writes.layout, writes.tiles, v,
+         constants.as<Constants<T>>());
+}
+
+}  // namespace
+
+void batch_norm_grad(In grad, In x, In weight, In mean, In var, Out x_grad, Out weight_grad,
+                     Out bias_grad, double eps) {
+  with_float(x.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    gradient<T, Then::kNothing>(
+        {grad, grad, x, weight, weight, mean, var, x_grad, weight_grad, bias_grad, x_grad, eps});
+  });
+}
+
+void batch_norm_relu_grad(In grad, In x, In weight, In bias, In mean, In var, Out x_grad,
+                          Out weight_grad, Out bias_grad, double eps) {
+  with_float(x.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    gradient<T, Then::kRelu>(
+        {grad, grad, x, weight, bias, mean, var, x_grad, weight_grad, bias_grad, x_grad, eps});
+  });
+}
+
+void batch_norm_add_relu_grad(In grad, In y, In x, In weight, In mean, In var, Out x_grad,
+                              Out weight_grad, Out bias_grad, Out added_grad, double eps) {
+  with_float(x.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    gradient<T, Then::kAddRelu>(
+        {grad, y, x, weight, weight, mean, var, x_grad, weight_grad, bias_grad, added_grad, eps});
+  });
+}
+
+}  // namespace needle::cuda

@@ -1,0 +1,204 @@
+// conv2d and its input gradient: the product of windows and filters (conv_windows.h), a block a
+// tile of pixels x output channels; depthwise ones by themselves. The input gradient is the same
+// product on the output's gradient: input pixels whose coordinates agree modulo the stride are one
+// grid, which sees through those taps alone that reach it, so no product with a zero between is
+// computed.
+#include <numeric>
+
+#include "conv_windows.h"
+#include "depthwise.h"
+#include "kernels.h"
+
+namespace needle::cuda {
+namespace {
+
+template <class T>
+struct WindowProduct {
+  Image<const T> source;
+  Image<T> out;  // its pixels are those of `windows`
+  WindowGrid windows;
+  Taps taps;
+  const T* weight;
+  std::int64_t weight_line, weight_row, weight_column, weight_channel;  // strides, in elements
+  std::uint32_t lines;  // columns of the product: channels of `out` in a group
+  std::int64_t source_group, out_group, weight_group;  // from one group to the next
+  const T* bias;                                       // or null
+  std::int64_t bias_step;
+  Divisor tiles_across;
+};
+
+// blockIdx.x: tile of the result; y: group.
+template <class T, class Tile>
+__global__ void __launch_bounds__(Tile::kThreads)
+    conv2d_kernel(const __grid_constant__ WindowProduct<T> p) {
+  const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
+  const std::uint32_t across = blockIdx.x - down * p.tiles_across.divisor;
+  Image<const T> source = p.source;
+  source.data += blockIdx.y * p.source_group;
+  const Windows<T> a{source, p.windows, p.taps};
+  const Filters<T> b{p.weight + blockIdx.y * p.weight_group,
+                     p.lines,
+                     p.weight_line,
+                     p.weight_row,
+                     p.weight_column,
+                     p.weight_channel,
+                     p.taps};
+  tile_product<T, Tile>(
+      a, b, down * Tile::kTileM, across * Tile::kTileN, 0, p.taps.depth,
+      [&](std::uint32_t row, std::uint32_t column, T value) {
+        if (row >= p.windows.pixels.size || column >= p.lines) return;
+        const Pixel pixel = p.windows.pixels.at(row);
+        if (p.bias != nullptr) value += p.bias[(blockIdx.y * p.lines + column) * p.bias_step];
+        p.out.at(pixel.image, pixel.row,
+                 pixel.column)[blockIdx.y * p.out_group + column * p.out.channel] = value;
+      });
+}
+
+template <class T, class Tile>
+void launch_tiles(const char* op, WindowProduct<T>& p, std::uint32_t groups, int device) {
+  const std::uint32_t across = ceil_div<std::uint32_t>(p.lines, Tile::kTileN);
+  p.tiles_across = Divisor(across);
+  launch(op, device,
+         {across * ceil_div<std::uint32_t>(p.windows.pixels.size, Tile::kTileM), groups},
+         {Tile::kThreads}, conv2d_kernel<T, Tile>, p);
+}
+
+constexpr std::int64_t kMostGroups = 32768;  // of one launch
+
+template <class T>
+void run_product(const char* op, WindowProduct<T> p, std::int64_t groups, int device) {
+  if (p.windows.pixels.size == 0 || p.lines == 0) return;
+  for (; groups > 0; groups -= kMostGroups) {
+    const auto some = static_cast<std::uint32_t>(std::min(groups, kMostGroups));
+    const std::int64_t tiles = ceil_div<std::int64_t>(p.windows.pixels.size, NarrowTile::kTileM) *
+                               ceil_div<std::int64_t>(p.lines, NarrowTile::kTileN) * some;
+    if (is_narrow<T>(p.lines) && tiles >= processors(device)) {
+      launch_tiles<T, TileOf<T>>(op, p, some, device);
+    } else {
+      launch_tiles<T, SmallTile>(op, p, some, device);
+    }
+    p.source.data += some * p.source_group;
+    p.out.data += some * p.out_group;
+    p.weight += some * p.weight_group;
+    if (p.bias != nullptr) p.bias += std::int64_t(some) * p.lines * p.bias_step;
+  }
+}
+
+template <class T>
+void forward(In x, In weight, const View* bias, Out out, const Conv2dParams& params) {
+  if (size_of(out) == 0) return;
+  if (is_depthwise(weight, params.groups)) return depthwise<T>(x, weight, bias, out, params);
+  const std::int64_t inputs = weight.shape[2], outputs = weight.shape[3] / params.groups;
+  check_count("conv2d", weight.shape[0] * weight.shape[1] * inputs);
+  const auto i32 = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
+  const WindowProduct<T> p{
+      image_of<const T>(x),
+      image_of<T>(out),
+      {PixelGrid("conv2d", out.shape[0], out.shape[1], out.shape[2]), i32(params.stride.h),
+       i32(params.stride.w), -i32(params.padding.h), -i32(params.padding.w)},
+      Taps(weight.shape[0], weight.shape[1], inputs, params.dilation),
+      data_of<const T>(weight),
+      weight.strides[3],
+      weight.strides[0],
+      weight.strides[1],
+      weight.strides[2],
+      static_cast<std::uint32_t>(outputs),
+      inputs * x.strides[3],
+      outputs * out.strides[3],
+      outputs * weight.strides[3],
+      bias != nullptr ? data_of<const T>(*bias) : nullptr,
+      bias != nullptr ? bias->strides[0] : 0,
+      {}};
+  run_product("conv2d", p, params.groups, out.device);
+}
+
+// ---- input gradient: one axis of a phase, the pixels at `phase` modulo the stride ----
+
+struct Phase {
+  std::int64_t pixels;  // of the phase
+  std::int64_t tap, step,
+      taps;  // the first tap that reaches them, every how many-th does, how many
+  std::int64_t first, distance;  // what the first one sees from pixel 0, and from tap to tap
+};
+
+Phase phase_of(std::int64_t phase, std::int64_t size, std::int64_t kernel, std::int64_t stride,
+               std::int64_t padding, std::int64_t dilation) {
+  Phase p{ceil_div(size - phase, stride), 0, stride / std::gcd(stride, dilation), 0, 0, 0};
+  const auto seen = [&](std::int64_t tap) { return phase + padding - tap * dilation; };
+  while (p.tap < std::min(kernel, p.step) && seen(p.tap) % stride != 0) ++p.tap;
+  if (p.tap < std::min(kernel, p.step)) {
+    p.taps = ceil_div(kernel - p.tap, p.step);
+    p.first = seen(p.tap) / stride;
+    p.distance = -(p.step * dilation / stride);
+  }
+  return p;
+}
+
+template <class T>
+void input_gradient_of(In grad, In weight, Out x_grad, const Conv2dParams& params, Pair phase) {
+  const char* op = "conv2d_input_grad";
+  const Phase y = phase_of(phase.h, x_grad.shape[1], weight.shape[0], params.stride.h,
+                           params.padding.h, params.dilation.h);
+  const Phase x = phase_of(phase.w, x_grad.shape[2], weight.shape[1], params.stride.w,
+                           params.padding.w, params.dilation.w);
+  const std::int64_t inputs = weight.shape[2], outputs = weight.shape[3] / params.groups;
+  check_count(op, weight.shape[0] * weight.shape[1] * outputs);
+  Image<T> out = image_of<T>(x_grad);
+  out.data += phase.h * out.row + phase.w * out.column;
+  out.row *= params.stride.h;
+  out.column *= params.stride.w;
+  const auto i32 = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
+  const WindowProduct<T> p{
+      image_of<const T>(grad),
+      out,
+      {PixelGrid(op, x_grad.shape[0], y.pixels, x.pixels), 1, 1, i32(y.first), i32(x.first)},
+      Taps(y.taps, x.taps, outputs, {y.distance, x.distance}),
+      data_of<const T>(weight) + y.tap * weight.strides[0] + x.tap * weight.strides[1],
+      weight.strides[2],
+      y.step * weight.strides[0],
+      x.step * weight.strides[1],
+      weight.strides[3],
+      static_cast<std::uint32_t>(inputs),
+      outputs * grad.strides[3],
+      inputs * x_grad.strides[3],
+      outputs * weight.strides[3],
+      nullptr,
+      0,
+      {}};
+  run_product(op, p, params.groups, x_grad.device);
+}
+
+template <class T>
+void input_gradient(In grad, In weight, Out x_grad, const Conv2dParams& params) {
+  if (size_of(x_grad) == 0) return;
+  if (is_depthwise(weight, params.groups)) {
+    return depthwise_input_grad<T>(grad, weight, x_grad, params);
+  }
+  for (std::int64_t h = 0; h < std::min(params.stride.h, x_grad.shape[1]); ++h) {
+    for (std::int64_t w = 0; w < std::min(params.stride.w, x_grad.shape[2]); ++w) {
+      input_gradient_of<T>(grad, weight, x_grad, params, {h, w});
+    }
+  }
+}
+
+}  // namespace
+
+void conv2d(In x, In weight, Out out, const Conv2dParams& params) {
+  with_float(out.dtype, [&](auto tag) {
+    forward<typename decltype(tag)::type>(x, weight, nullptr, out, params);
+  });
+}
+
+void conv2d_bias(In x, In weight, In bias, Out out, const Conv2dParams& params) {
+  with_float(out.dtype, [&](auto tag) {
+    forward<typename decltype(tag)::type>(x, weight, &bias, out, params);
+  });
+}
+
+void conv2d_input_grad(In grad, In weight, Out x_grad, const Conv2dParams& params) {
+  with_float(x_grad.dtype, [&](auto tag) {
+    input_gradient<typename decltype(tag)::type>(grad, weight, x_grad, params);
+  });
+}
+
+}  // namespace needle::cuda

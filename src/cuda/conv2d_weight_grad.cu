@@ -1,0 +1,200 @@
+// The weight gradient of conv2d as a matrix product whose long side is k: k runs over the pixels of
+// the output's gradient, rows are (tap, input channel) pairs, columns output channels. The result
+// has few tiles, so k is cut into parts, by sizes alone, whose products `reduce` adds up.
+#include "conv_windows.h"
+#include "depthwise.h"
+#include "kernels.h"
+
+namespace needle::cuda {
+namespace {
+
+// The left operand: a line a (tap, channel) pair, k through the windows.
+template <class T>
+struct TapLines {
+  using Line = Distance;
+  using Depth = Place<T>;
+  const Image<const T>& image;
+  const WindowGrid& grid;
+  const Taps& taps;
+
+  __device__ Line line(std::uint32_t n) const {
+    if (n >= taps.depth) return {0, kOutside, kOutside};
+    return distance_of(image, taps, n);
+  }
+  __device__ Depth depth(std::uint32_t k) const { return window_at(image, grid, k); }
+  __device__ T at(const Line& line, const Depth& depth) const {
+    return element(image, depth, line);
+  }
+  __device__ bool deep() const { return taps.channels.divisor < 8; }  // few channels: along pixels
+};
+
+// The right operand: a line a channel of the output's gradient, k through its pixels.
+template <class T>
+struct GradientLines {
+  using Line = const T*;  // null outside
+  using Depth = std::int64_t;
+  const Image<const T>& image;
+  const PixelGrid& grid;
+  std::uint32_t lines;
+
+  __device__ Line line(std::uint32_t n) const {
+    return n < lines ? image.data + n * image.channel : nullptr;
+  }
+  __device__ Depth depth(std::uint32_t k) const {
+    const Pixel pixel = grid.at(k);
+    return pixel.image * image.image + pixel.row * image.row + pixel.column * image.column;
+  }
+  __device__ T at(Line line, Depth depth) const { return line == nullptr ? T(0) : line[depth]; }
+  __device__ bool deep() const { return image.channel != 1; }
+};
+
+template <class T>
+struct PixelProduct {
+  Image<const T> x, grad;
+  WindowGrid windows;
+  Taps taps;
+  T* out;
+  std::int64_t row, column, channel, line;  // strides of the result, in elements
+  std::uint32_t lines;                      // output channels of a group
+  std::int64_t x_group, grad_group, out_group;
+  std::uint32_t part;        // pixels of a part
+  std::int64_t part_stride;  // elements from the result of one part to that of the next
+  Divisor tiles_across;
+};
+
+// blockIdx.x: tile of the result; y: part of the pixels; z: group.
+template <class T, class Tile>
+__global__ void __launch_bounds__(Tile::kThreads)
+    conv2d_weight_grad_kernel(const __grid_constant__ PixelProduct<T> p) {
+  const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
+  const std::uint32_t across = blockIdx.x - down * p.tiles_across.divisor;
+  Image<const T> x = p.x, grad = p.grad;
+  x.data += blockIdx.z * p.x_group;
+  grad.data += blockIdx.z * p.grad_group;
+  T* const out = p.out + blockIdx.z * p.out_group + blockIdx.y * p.part_stride;
+  const TapLines<T> a{x, p.windows, p.taps};
+  const GradientLines<T> b{grad, p.windows.pixels, p.lines};
+  const std::uint32_t begin = blockIdx.y * p.part;
+  const std::uint32_t end = std::min(begin + p.part, p.windows.pixels.size);
+  tile_product<T, Tile>(
+      a, b, down * Tile::kTileM, across * Tile::kTileN, begin, end,
+      [&](std::uint32_t row, std::uint32_t column, T value) {
+        if (row >= p.taps.depth || column >= p.lines) return;
+        const Taps::At at = p.taps.at(row);
+        out[at.i * p.row + at.j * p.column + at.channel * p.channel + column * p.line] = value;
+      });
+}
+
+template <class T, class Tile>
+void launch_tiles(PixelProduct<T>& p, std::uint32_t parts, std::uint32_t groups, int device) {
+  const std::uint32_t across = ceil_div<std::uint32_t>(p.lines, Tile::kTileN);
+  p.tiles_across = Divisor(across);
+  launch("conv2d_weight_grad", device,
+         {across * ceil_div<std::uint32_t>(p.taps.depth, Tile::kTileM), parts, groups},
+         {Tile::kThreads}, conv2d_weight_grad_kernel<T, Tile>, p);
+}
+
+constexpr std::int64_t kMostGroups = 32768;  // of one launch
+
+template <class T>
+void run_product(PixelProduct<T> p, std::int64_t parts, std::int64_t groups, int device) {
+  for (; groups > 0; groups -= kMostGroups) {
+    const auto some = static_cast<std::uint32_t>(std::min(groups, kMostGroups));
+    const auto pieces = static_cast<std::uint32_t>(parts);
+    if (is_narrow<T>(p.lines) && p.taps.depth > SmallTile::kTileM) {
+      launch_tiles<T, TileOf<T>>(p, pieces, some, device);
+    } else {
+      launch_tiles<T, SmallTile>(p, pieces, some, device);
+    }
+    p.x.data += some * p.x_group;
+    p.grad.data += some * p.grad_group;
+    p.out += some * p.out_group;
+  }
+}
+
+// `parts` arrays like weight_grad at `memory`, one after another.
+View parts_like(Out weight_grad, std::int64_t parts, void* memory) {
+  View all = weight_grad;
+  all.data = memory;
+  all.ndim = 5;
+  all.shape[0] = parts;
+  for (int i = 0; i < 4; ++i) all.shape[i + 1] = weight_grad.shape[i];
+  std::int64_t stride = 1;
+  for (int i = 4; i >= 0; stride *= all.shape[i--]) all.strides[i] = stride;
+  return all;
+}
+
+// out = the sum of the parts
+void sum_parts(const View& all, Out out) {
+  View sum = out;
+  sum.ndim = 5;
+  sum.shape[0] = 1, sum.strides[0] = 0;
+  for (int i = 0; i < 4; ++i) {
+    sum.shape[i + 1] = out.shape[i];
+    sum.strides[i + 1] = out.strides[i];
+  }
+  reduce(ReduceOp::sum, all, sum);
+}
+
+template <class T>
+void depthwise_weight_grad(In grad, In x, Out weight_grad, const Conv2dParams& params) {
+  const char* op = "conv2d_weight_grad";
+  const Depthwise<T> d = depthwise_of<T>(x, weight_grad, x, params);
+  const PixelGrid pixels(op, grad.shape[0], grad.shape[1], grad.shape[2]);
+  const bool neighbours = grad.strides[3] == 1 && grad.shape[3] > 1;
+  const ChannelTiles tiles = tiles_of(op, pixels.size, grad.shape[3], neighbours, true);
+  const Temporary memory(tiles.chunks * std::size_t(size_of(weight_grad)) * sizeof(T), x.device);
+  launch(op, x.device, {tiles.blocks(), static_cast<unsigned>(d.rows * d.columns)},
+         {kChannelThreads}, depthwise_weight_grad_kernel<T>, d, image_of<const T>(grad), pixels,
+         tiles, memory.as<T>());
+  sum_parts(parts_like(weight_grad, tiles.chunks, memory.as<void>()), weight_grad);
+}
+
+template <class T>
+void weight_gradient(In grad, In x, Out weight_grad, const Conv2dParams& params) {
+  if (size_of(weight_grad) == 0) return;
+  if (size_of(grad) == 0) return fill(weight_grad, 0.0, 0);
+  if (is_depthwise(weight_grad, params.groups)) {
+    return depthwise_weight_grad<T>(grad, x, weight_grad, params);
+  }
+  const char* op = "conv2d_weight_grad";
+  const std::int64_t inputs = weight_grad.shape[2], outputs = weight_grad.shape[3] / params.groups;
+  const std::int64_t rows = weight_grad.shape[0] * weight_grad.shape[1] * inputs;
+  check_count(op, rows);
+  const PixelGrid pixels(op, grad.shape[0], grad.shape[1], grad.shape[2]);
+  const std::int64_t parts = parts_of_k(rows, outputs, pixels.size, params.groups);
+  const std::size_t bytes = parts > 1 ? std::size_t(parts * size_of(weight_grad)) * sizeof(T) : 0;
+  const Temporary memory(bytes, x.device);
+  const View all = parts_like(weight_grad, parts, memory.as<void>());
+  const std::int64_t* strides = parts > 1 ? all.strides + 1 : weight_grad.strides;
+  const auto i32 = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
+  const PixelProduct<T> p{image_of<const T>(x),
+                          image_of<const T>(grad),
+                          {pixels, i32(params.stride.h), i32(params.stride.w),
+                           -i32(params.padding.h), -i32(params.padding.w)},
+                          Taps(weight_grad.shape[0], weight_grad.shape[1], inputs, params.dilation),
+                          parts > 1 ? memory.as<T>() : data_of<T>(weight_grad),
+                          strides[0],
+                          strides[1],
+                          strides[2],
+                          strides[3],
+                          static_cast<std::uint32_t>(outputs),
+                          inputs * x.strides[3],
+                          outputs * grad.strides[3],
+                          outputs * strides[3],
+                          ceil_div<std::uint32_t>(pixels.size, static_cast<std::uint32_t>(parts)),
+                          all.strides[0],
+                          {}};
+  run_product(p, parts, params.groups, x.device);
+  if (parts > 1) sum_parts(all, weight_grad);
+}
+
+}  // namespace
+
+void conv2d_weight_grad(In grad, In x, Out weight_grad, const Conv2dParams& params) {
+  with_float(weight_grad.dtype, [&](auto tag) {
+    weight_gradient<typename decltype(tag)::type>(grad, x, weight_grad, params);
+  });
+}
+
+}  // namespace needle::cuda

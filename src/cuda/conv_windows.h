@@ -1,0 +1,131 @@
+// Convolutions as matrix products (gemm.h) whose left operand, the windows' pixels one window a
+// row, is read from the images and never written ("implicit GEMM"). Channels are last, so k runs
+// through the channels of one tap after the other, and a step of k is mostly a run of memory. Both
+// directions are one product: a tap sees, from the pixel of the output, one of the source at a
+// distance that grows evenly from tap to tap.
+#pragma once
+
+#include "core/kernel_table.h"
+#include "gemm.h"
+#include "images.h"
+
+namespace needle::cuda {
+namespace {
+
+// For results of few columns, as convolutions have them: 64 output channels fill it. Of doubles,
+// its sums do not fit the registers.
+using NarrowTile = Tile<128, 64, 8, 8, 4>;
+template <class T>
+using TileOf = std::conditional_t<sizeof(T) == 4, NarrowTile, SmallTile>;
+template <class T>
+bool is_narrow(std::uint32_t columns) {
+  return sizeof(T) == 4 && columns > SmallTile::kTileN;
+}
+
+// Taps (i, j) one row after another, each with its channels: the k of the product. Tap (i, j) sees
+// the source's pixel at (i * step_y, j * step_x) from its window's first.
+struct Taps {
+  Divisor channels, columns;
+  std::uint32_t depth;  // rows * columns * channels
+  std::int32_t step_y, step_x;
+
+  Taps(std::int64_t rows_, std::int64_t columns_, std::int64_t channels_, Pair step)
+      : channels(std::max<std::int64_t>(1, channels_)),
+        columns(std::max<std::int64_t>(1, columns_)),
+        depth(static_cast<std::uint32_t>(rows_ * columns_ * channels_)),
+        step_y(static_cast<std::int32_t>(step.h)),
+        step_x(static_cast<std::int32_t>(step.w)) {}
+
+  struct At {
+    std::int32_t i, j;
+    std::uint32_t channel;
+  };
+  __device__ At at(std::uint32_t k) const {
+    const std::uint32_t tap = channels.quotient(k), i = columns.quotient(tap);
+    return {std::int32_t(i), std::int32_t(tap - i * columns.divisor), k - tap * channels.divisor};
+  }
+};
+
+// Where the windows of a grid of pixels begin in the source.
+struct WindowGrid {
+  PixelGrid pixels;
+  std::int32_t stride_y, stride_x, first_y, first_x;
+};
+
+constexpr std::int32_t kOutside = -(1 << 30);  // a coordinate that no distance brings inside
+
+// A place in images, together with a distance: inside or not.
+template <class T>
+struct Place {
+  const T* data;
+  std::int32_t y, x;
+};
+struct Distance {
+  std::int64_t offset;
+  std::int32_t y, x;
+};
+
+template <class T>
+__device__ T element(const Image<const T>& image, const Place<T>& place, const Distance& d) {
+  const bool inside = std::uint32_t(place.y + d.y) < std::uint32_t(image.height) &&
+                      std::uint32_t(place.x + d.x) < std::uint32_t(image.width);
+  return inside ? place.data[d.offset] : T(0);
+}
+
+template <class T>
+__device__ Place<T> window_at(const Image<const T>& image, const WindowGrid& grid,
+                              std::uint32_t number) {
+  if (number >= grid.pixels.size) return {image.data, kOutside, kOutside};
+  const Pixel pixel = grid.pixels.at(number);
+  const std::int32_t y = std::int32_t(pixel.row) * grid.stride_y + grid.first_y;
+  const std::int32_t x = std::int32_t(pixel.column) * grid.stride_x + grid.first_x;
+  return {image.at(pixel.image, y, x), y, x};
+}
+
+template <class T>
+__device__ Distance distance_of(const Image<const T>& image, const Taps& taps, std::uint32_t k) {
+  const Taps::At at = taps.at(k);
+  const std::int32_t y = at.i * taps.step_y, x = at.j * taps.step_x;
+  return {y * image.row + x * image.column + at.channel * image.channel, y, x};
+}
+
+// The left operand: a line a window, k through its taps.
+template <class T>
+struct Windows {
+  using Line = Place<T>;
+  using Depth = Distance;
+  const Image<const T>& image;
+  const WindowGrid& grid;
+  const Taps& taps;
+
+  __device__ Line line(std::uint32_t n) const { return window_at(image, grid, n); }
+  __device__ Depth depth(std::uint32_t k) const { return distance_of(image, taps, k); }
+  __device__ T at(const Line& line, const Depth& depth) const {
+    return element(image, line, depth);
+  }
+  __device__ bool deep() const { return image.channel == 1; }
+};
+
+// The weights as right operand: `lines` columns, k as the windows'.
+template <class T>
+struct Filters {
+  using Line = const T*;  // null outside
+  using Depth = std::int64_t;
+  const T* data;
+  std::uint32_t lines;
+  std::int64_t line_stride, row, column, channel;  // strides, in elements
+  const Taps& taps;
+
+  __device__ Line line(std::uint32_t n) const {
+    return n < lines ? data + n * line_stride : nullptr;
+  }
+  __device__ Depth depth(std::uint32_t k) const {
+    const Taps::At at = taps.at(k);
+    return at.i * row + at.j * column + at.channel * channel;
+  }
+  __device__ T at(Line line, Depth depth) const { return line == nullptr ? T(0) : line[depth]; }
+  __device__ bool deep() const { return channel == 1; }
+};
+
+}  // namespace
+}  // namespace needle::cuda

@@ -1,0 +1,206 @@
+// layer_norm and its gradient. A warp (a block, if long) takes a row of the last dimension: one
+// pass for its moments, about the mean of its first elements, and one that writes, which finds the
+// row in the cache. The gradients of weight and bias are sums over rows for each column: those
+// threads walk down the columns (channel_rows.h), and `reduce` adds what blocks leave.
+#include <cmath>
+#include <limits>
+
+#include "channel_rows.h"
+#include "core/scalar_math.h"
+#include "kernels.h"
+#include "rows.h"
+
+namespace needle::cuda {
+namespace {
+
+template <class T>
+struct Step {  // a row's elements, or a vector's
+  const T* data;
+  std::int64_t step;
+
+  explicit Step(const View& v) : data(data_of<const T>(v)), step(v.strides[v.ndim - 1]) {}
+  __device__ T operator[](std::uint32_t i) const { return data[i * step]; }
+};
+
+struct Rows {
+  Walk rows;  // all axes but the last
+  std::uint32_t n;
+  std::int64_t steps[kMaxOperands];  // along a row, in elements
+
+  template <class T, int kOperands>
+  __device__ Row<T> row(int operand, const Offsets<kOperands>& at) const {
+    return {reinterpret_cast<T*>(rows.data[operand] + at.of[operand]), steps[operand], n};
+  }
+  template <class T, int kOperands>
+  __device__ T& value(int operand, const Offsets<kOperands>& at) const {
+    return *reinterpret_cast<T*>(rows.data[operand] + at.of[operand]);
+  }
+};
+
+// Views without their last axis; the first decides the order of rows.
+template <class... Views>
+Rows rows_of(const char* op, const View& first, const Views&... others) {
+  const int last = first.ndim - 1;
+  const LoopPlan plan = make_plan(without_axis(first, last), without_axis(others, last)...);
+  check_count(op, plan.size);
+  check_count(op, first.shape[last]);
+  const View* views[] = {&first, &others...};
+  return {make_walk(plan, views),
+          static_cast<std::uint32_t>(first.shape[last]),
+          {first.strides[last], others.strides[last]...}};
+}
+
+// Operands: out, x, mean, var.
+template <class T, int kLanes>
+__global__ void __launch_bounds__(kRowThreads)
+    layer_norm_kernel(const __grid_constant__ Rows r, const __grid_constant__ Step<T> weight,
+                      const __grid_constant__ Step<T> bias, const double eps) {
+  NEEDLE_SHARED(warps, T[kRowThreads / kWarp]);
+  const RowLanes<T, kLanes> lanes(warps);
+  if (lanes.row >= r.rows.size) return;
+  const auto at = locate<4>(r.rows, lanes.row);
+  const Row<T> out = r.row<T>(0, at);
+  const Row<const T> x = r.row<const T>(1, at);
+  const std::uint32_t some = std::min<std::uint32_t>(r.n, kLanes);
+  const T center = lanes.sum(lanes.lane < some ? x[lanes.lane] : T(0)) / T(some);
+  T sum = T(0), squares = T(0);
+#pragma unroll(kInFlight<T>)
+  for (std::uint32_t i = lanes.lane; i < r.n; i += kLanes) {
+    const T deviation = x[i] - center;
+    sum += deviation;
+    squares += deviation * deviation;
+  }
+  const T shift = lanes.sum(sum) / T(r.n);  // the mean is center + shift, not rounded
+  const T var = math::maximum(T(0), lanes.sum(squares) / T(r.n) - shift * shift);
+  const T scale = T(1) / std::sqrt(var + T(eps));
+#pragma unroll(kInFlight<T>)
+  for (std::uint32_t i = lanes.lane; i < r.n; i += kLanes) {
+    out[i] = ((x[i] - center) - shift) * scale * weight[i] + bias[i];
+  }
+  if (lanes.lane == 0) r.value<T>(2, at) = center + shift, r.value<T>(3, at) = var;
+}
+
+// Operands: x_grad, grad, x; x_grad, mean, var. x_grad = scale * (g w - mean(g w) - normal * mean(g
+// w normal)).
+template <class T, int kLanes>
+__global__ void __launch_bounds__(kRowThreads)
+    layer_norm_input_grad_kernel(const __grid_constant__ Rows r, const __grid_constant__ Rows s,
+                                 const __grid_constant__ Step<T> weight, const double eps) {
+  NEEDLE_SHARED(warps, T[kRowThreads / kWarp]);
+  const RowLanes<T, kLanes> lanes(warps);
+  if (lanes.row >= r.rows.size) return;
+  const auto at = locate<3>(r.rows, lanes.row), statistics = locate<3>(s.rows, lanes.row);
+  const Row<T> x_grad = r.row<T>(0, at);
+  const Row<const T> grad = r.row<const T>(1, at), x = r.row<const T>(2, at);
+  const T mean = s.value<const T>(1, statistics);
+  const T scale = T(1) / std::sqrt(s.value<const T>(2, statistics) + T(eps));
+  T sum = T(0), product = T(0);
+#pragma unroll(kInFlight<T>)
+  for (std::uint32_t i = lanes.lane; i < r.n; i += kLanes) {
+    const T g = grad[i] * weight[i];
+    sum += g;
+    product += g * ((x[i] - mean) * scale);
+  }
+  const T offset = lanes.sum(sum) / T(r.n), slope = lanes.sum(product) / T(r.n);
+#pragma unroll(kInFlight<T>)
+  for (std::uint32_t i = lanes.lane; i < r.n; i += kLanes) {
+    const T normal = (x[i] - mean) * scale;
+    x_grad[i] = scale * (grad[i] * weight[i] - offset - normal * slope);
+  }
+}
+
+template <class T>
+struct GradientSums {
+  T product, grad;
+
+  __device__ GradientSums& operator+=(const GradientSums& other) {
+    product += other.product;
+    grad += other.grad;
+    return *this;
+  }
+};
+
+// Operands: x, grad, mean, var. parts[0][chunk][column]: sums of grad * normal, parts[1] of grad.
+template <class T>
+__global__ void __launch_bounds__(kChannelThreads)
+    layer_norm_weight_grad_kernel(const __grid_constant__ Rows r,
+                                  const __grid_constant__ ChannelTiles t, const double eps,
+                                  T* parts) {
+  NEEDLE_SHARED(shared, GradientSums<T>[kChannelThreads]);
+  const ChannelThread my(t);
+  GradientSums<T> total = {};
+#pragma unroll 2
+  for (std::uint32_t i = my.first; i < my.end; i += my.step) {
+    const auto at = locate<4>(r.rows, i);
+    const T scale = T(1) / std::sqrt(r.value<const T>(3, at) + T(eps));
+    const T normal = (r.row<const T>(0, at)[my.channel] - r.value<const T>(2, at)) * scale;
+    const T grad = r.row<const T>(1, at)[my.channel];
+    total += {grad * normal, grad};
+  }
+  total = add_up(total, shared, t.across);
+  if (threadIdx.x < t.across && my.channel < t.channels) {
+    T* const part = parts + std::size_t(my.chunk) * t.channels + my.channel;
+    part[0] = total.product;
+    part[std::size_t(t.chunks) * t.channels] = total.grad;
+  }
+}
+
+// out (n,) = the sum of `count` rows at `parts`
+template <class T>
+void sum_rows(T* parts, std::int64_t count, Out out) {
+  View all = out, sum = out;
+  all.data = parts;
+  all.ndim = sum.ndim = 2;
+  all.shape[0] = count, all.shape[1] = sum.shape[1] = out.shape[0];
+  all.strides[0] = out.shape[0], all.strides[1] = 1;
+  sum.shape[0] = 1, sum.strides[0] = 0, sum.strides[1] = out.strides[0];
+  reduce(ReduceOp::sum, all, sum);
+}
+
+template <class T>
+void gradient(In grad, In x, In weight, In mean, In var, Out x_grad, Out weight_grad, Out bias_grad,
+              double eps) {
+  const char* op = "layer_norm_grad";
+  if (size_of(x) == 0) {
+    for (const View* empty : {&weight_grad, &bias_grad}) fill(*empty, 0.0, 0);
+    return;
+  }
+  const Rows rows = rows_of(op, x_grad, grad, x), statistics = rows_of(op, x_grad, mean, var);
+  launch_rows(op, x.device, rows.rows.size, rows.n, layer_norm_input_grad_kernel<T, kWarp>,
+              layer_norm_input_grad_kernel<T, kRowThreads>, rows, statistics, Step<T>(weight), eps);
+  const Rows columns = rows_of(op, x, grad, mean, var);
+  const bool neighbours = columns.n > 1 && columns.steps[0] == 1 && columns.steps[1] == 1;
+  const ChannelTiles tiles = tiles_of(op, columns.rows.size, columns.n, neighbours, true);
+  const std::size_t count = std::size_t(tiles.chunks) * tiles.channels;
+  const Temporary parts(2 * count * sizeof(T), x.device);
+  launch(op, x.device, {tiles.blocks()}, {kChannelThreads}, layer_norm_weight_grad_kernel<T>,
+         columns, tiles, eps, parts.as<T>());
+  sum_rows(parts.as<T>(), tiles.chunks, weight_grad);
+  sum_rows(parts.as<T>() + count, tiles.chunks, bias_grad);
+}
+
+}  // namespace
+
+void layer_norm(In x, In weight, In bias, Out out, Out mean, Out var, double eps) {
+  if (size_of(x) == 0) {
+    const double none = std::numeric_limits<double>::quiet_NaN();
+    for (const View* statistic : {&mean, &var}) fill(*statistic, none, 0);
+    return;
+  }
+  with_float(x.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const Rows rows = rows_of("layer_norm", out, x, mean, var);
+    launch_rows("layer_norm", x.device, rows.rows.size, rows.n, layer_norm_kernel<T, kWarp>,
+                layer_norm_kernel<T, kRowThreads>, rows, Step<T>(weight), Step<T>(bias), eps);
+  });
+}
+
+void layer_norm_grad(In grad, In x, In weight, In mean, In var, Out x_grad, Out weight_grad,
+                     Out bias_grad, double eps) {
+  with_float(x.dtype, [&](auto tag) {
+    gradient<typename decltype(tag)::type>(grad, x, weight, mean, var, x_grad, weight_grad,
+                                           bias_grad, eps);
+  });
+}
+
+}  // namespace needle::cuda

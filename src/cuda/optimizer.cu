@@ -1,0 +1,169 @@
+// One pass of SGD or Adam over many parameters in one launch. Their addresses and sizes are the
+// kernel's argument; a block looks up which parameter it is in and moves kElementsOfBlock elements
+// of it, each read and written once: the bound is memory. A thread loads four elements of every
+// array before it stores one, since the outputs may be the inputs. Views are compact.
+#include <cmath>
+
+#include "core/scalar_math.h"
+#include "kernels.h"
+#include "walk.h"
+
+namespace needle::cuda {
+namespace {
+
+constexpr unsigned kStepThreads = 256;
+constexpr std::uint32_t kEach = 4;  // elements of a thread that are under way together
+constexpr std::uint32_t kElementsOfBlock = 2 * kEach * kStepThreads;
+// A kernel's arguments have 32 764 bytes. (Few in the tests' emulator, so that cutting is tested.)
+#ifdef NEEDLE_CUDA_ON_CPU
+constexpr std::size_t kMostParameters = 3;
+#else
+constexpr std::size_t kMostParameters = 512;
+#endif
+
+template <class T>
+struct Parameter {
+  const T *param, *grad;
+  T *first, *second, *out;  // moments; SGD's velocity is the first, null without momentum
+  std::int64_t size;
+  std::uint32_t first_block;
+};
+
+template <class T>
+struct Parameters {
+  std::uint32_t count;
+  Parameter<T> of[kMostParameters];
+
+  __device__ const Parameter<T>& of_block(std::uint32_t block) const {
+    std::uint32_t low = 0, high = count;
+    while (high - low > 1) {
+      const std::uint32_t middle = (low + high) / 2;
+      (of[middle].first_block <= block ? low : high) = middle;
+    }
+    return of[low];
+  }
+};
+
+// Rule::step(constants, param, grad, first, second) gives the new parameter and changes the
+// moments.
+template <class T, class Rule>
+__global__ void __launch_bounds__(kStepThreads)
+    step_kernel(const __grid_constant__ Parameters<T> all, const __grid_constant__ Rule rule) {
+  const Parameter<T>& p = all.of_block(blockIdx.x);
+  const std::int64_t begin = std::int64_t(blockIdx.x - p.first_block) * kElementsOfBlock;
+  const std::int64_t end = std::min(begin + kElementsOfBlock, p.size);
+  for (std::int64_t i = begin + threadIdx.x; i < end; i += kEach * kStepThreads) {
+    T param[kEach] = {}, grad[kEach] = {}, first[kEach] = {}, second[kEach] = {};
+#pragma unroll
+    for (std::uint32_t j = 0; j < kEach; ++j) {
+      const std::int64_t at = i + j * kStepThreads;
+      if (at >= end) continue;
+      param[j] = p.param[at];
+      grad[j] = p.grad[at];
+      if constexpr (Rule::kMoments > 0) first[j] = p.first[at];
+      if constexpr (Rule::kMoments > 1) second[j] = p.second[at];
+    }
+#pragma unroll
+    for (std::uint32_t j = 0; j < kEach; ++j) {
+      const std::int64_t at = i + j * kStepThreads;
+      if (at >= end) continue;
+      p.out[at] = rule.step(param[j], grad[j], first[j], second[j]);
+      if constexpr (Rule::kMoments > 0) p.first[at] = first[j];
+      if constexpr (Rule::kMoments > 1) p.second[at] = second[j];
+    }
+  }
+}
+
+template <class T>
+struct Sgd {
+  static constexpr int kMoments = 0;
+  T lr, decay;
+  __device__ T step(T param, T grad, T&, T&) const { return param - lr * (grad + decay * param); }
+};
+
+template <class T>
+struct SgdMomentum {
+  static constexpr int kMoments = 1;
+  T lr, decay, momentum, fresh;
+  bool nesterov;
+  __device__ T step(T param, T grad, T& velocity, T&) const {
+    const T g = grad + decay * param;
+    velocity = momentum * velocity + fresh * g;
+    return param - lr * (nesterov ? g + momentum * velocity : velocity);
+  }
+};
+
+// out = kept * p - rate * m / (sqrt(v) * spread + eps)
+template <class T>
+struct Adam {
+  static constexpr int kMoments = 2;
+  T beta1, fresh1, beta2, fresh2, rate, spread, eps, kept, coupled_decay;
+
+  explicit Adam(const AdamParams& s)
+      : beta1(T(s.beta1)),
+        fresh1(T(1.0 - s.beta1)),
+        beta2(T(s.beta2)),
+        fresh2(T(1.0 - s.beta2)),
+        rate(T(s.lr / (1.0 - std::pow(s.beta1, double(s.step))))),
+        spread(T(1.0 / std::sqrt(1.0 - std::pow(s.beta2, double(s.step))))),
+        eps(T(s.eps)),
+        kept(T(s.decoupled ? 1.0 - s.lr * s.weight_decay : 1.0)),
+        coupled_decay(T(s.decoupled ? 0.0 : s.weight_decay)) {}
+
+  __device__ T step(T param, T grad, T& first, T& second) const {
+    const T g = grad + coupled_decay * param;
+    first = beta1 * first + fresh1 * g;
+    second = beta2 * second + fresh2 * g * g;
+    return kept * param - rate * first / (std::sqrt(second) * spread + eps);
+  }
+};
+
+template <class T, class Rule>
+void step_all(const char* op, Views params, Views grads, Views firsts, Views seconds, Views outs,
+              const Rule& rule) {
+  for (std::size_t next = 0; next < params.size();) {
+    Parameters<T> some{};
+    std::uint32_t blocks = 0;
+    for (; next < params.size() && some.count < kMostParameters; ++next) {
+      const std::int64_t size = size_of(params[next]);
+      if (size == 0) continue;
+      some.of[some.count++] = {data_of<const T>(params[next]),
+                               data_of<const T>(grads[next]),
+                               firsts.empty() ? nullptr : data_of<T>(firsts[next]),
+                               seconds.empty() ? nullptr : data_of<T>(seconds[next]),
+                               data_of<T>(outs[next]),
+                               size,
+                               blocks};
+      blocks += static_cast<std::uint32_t>(ceil_div<std::int64_t>(size, kElementsOfBlock));
+    }
+    if (blocks == 0) return;
+    launch(op, params[0].device, {blocks}, {kStepThreads}, step_kernel<T, Rule>, some, rule);
+  }
+}
+
+}  // namespace
+
+void sgd_step(Views params, Views grads, Views velocities, Views outs, const SgdParams& s) {
+  if (params.empty()) return;
+  with_float(params[0].dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if (velocities.empty()) {
+      const Sgd<T> rule{T(s.lr), T(s.weight_decay)};
+      return step_all<T>("sgd_step", params, grads, {}, {}, outs, rule);
+    }
+    const SgdMomentum<T> rule{T(s.lr), T(s.weight_decay), T(s.momentum), T(1.0 - s.dampening),
+                              s.nesterov};
+    step_all<T>("sgd_step", params, grads, velocities, {}, outs, rule);
+  });
+}
+
+void adam_step(Views params, Views grads, Views firsts, Views seconds, Views outs,
+               const AdamParams& settings) {
+  if (params.empty()) return;
+  with_float(params[0].dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    step_all<T>("adam_step", params, grads, firsts, seconds, outs, Adam<T>(settings));
+  });
+}
+
+}  // namespace needle::cuda

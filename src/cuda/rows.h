@@ -1,0 +1,90 @@
+// Rows that neighbouring threads work on together, a warp, or a whole block where a row is long:
+// softmax, cross entropy, layer norm. Lanes read neighbours, so a warp's loads are whole cache
+// lines; what the rows of a block hold stays in the first cache, so going over a row again costs no
+// memory.
+#pragma once
+
+#include "walk.h"
+
+namespace needle::cuda {
+namespace {
+
+constexpr unsigned kRowThreads = 256;
+constexpr std::int64_t kLongRow = 2048;  // elements from which on a row has a block of its own
+constexpr std::int64_t kShortRow = 16;   // up to which one thread takes it
+
+template <class T>
+struct Row {
+  T* data;
+  std::int64_t stride;  // in elements
+  std::uint32_t n;
+
+  __device__ T& operator[](std::uint32_t i) const { return data[i * stride]; }
+};
+
+// The threads of one row, kLanes of them; `warps` is shared by the block, a value for each warp.
+template <class T, int kLanes>
+struct RowLanes {
+  T* warps;
+  std::uint32_t row;
+  unsigned lane;
+
+  explicit __device__ RowLanes(T* shared)
+      : warps(shared),
+        row(blockIdx.x * (kRowThreads / kLanes) + threadIdx.x / kLanes),
+        lane(threadIdx.x % kLanes) {}
+
+  // f over the values of all lanes; the same bits in each.
+  template <class F>
+  __device__ T fold(T value, F&& f) const {
+#pragma unroll
+    for (int by = kWarp / 2; by > 0; by /= 2) {
+      value = f(value, __shfl_xor_sync(kAllLanes, value, by));
+    }
+    if constexpr (kLanes > kWarp) {
+      __syncthreads();  // who still reads what the fold before left
+      if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
+      __syncthreads();
+      value = warps[0];
+      for (int i = 1; i < kLanes / kWarp; ++i) value = f(value, warps[i]);
+    }
+    return value;
+  }
+  __device__ T sum(T value) const {
+    return fold(value, [](T x, T y) { return x + y; });
+  }
+  // term(i) over the lane's elements, then over all lanes
+  template <class F>
+  __device__ T sum_of(std::uint32_t n, F&& term) const {
+    T total = T(0);
+#pragma unroll(kInFlight<T>)
+    for (std::uint32_t i = lane; i < n; i += kLanes) total += term(i);
+    return sum(total);
+  }
+};
+
+// Launches the kernel of a warp a row, or that of a block a row.
+template <class... Parameters, class... Arguments>
+void launch_rows(const char* op, int device, std::uint32_t rows, std::int64_t n,
+                 void (*by_warp)(Parameters...), void (*by_block)(Parameters...),
+                 Arguments&&... arguments) {
+  if (n >= kLongRow) {
+    launch(op, device, {rows}, {kRowThreads}, by_block, arguments...);
+  } else {
+    launch(op, device, {ceil_div<std::uint32_t>(rows, kRowThreads / kWarp)}, {kRowThreads}, by_warp,
+           arguments...);
+  }
+}
+
+inline View without_axis(const View& v, int axis) {
+  View rest = v;
+  --rest.ndim;
+  for (int i = axis; i < rest.ndim; ++i) {
+    rest.shape[i] = v.shape[i + 1];
+    rest.strides[i] = v.strides[i + 1];
+  }
+  return rest;
+}
+
+}  // namespace
+}  // namespace needle::cuda

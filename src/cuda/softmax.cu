@@ -1,0 +1,133 @@
+// softmax, log_softmax, logsumexp. Rows of memory: a warp (a block, if long) goes over its row
+// three times, for the maximum, the sum and the result, of which only the first comes from memory.
+// Slices that lie side by side, and short ones: a thread each, so that a warp reads neighbours.
+// logsumexp is a reduction (reduce.h) whose partial results are a maximum and a sum relative to it.
+#include "core/view_rules.h"
+#include "reduce.h"
+#include "row_exp.h"
+
+namespace needle::cuda {
+namespace {
+
+struct Slices {
+  Walk slices;  // operand 0: out, 1: a
+  std::uint32_t n;
+  std::int64_t out_step, a_step;  // along a slice, in elements
+};
+
+template <class T>
+__device__ Row<T> slice_of(const Slices& s, int operand, std::int64_t offset, std::int64_t step) {
+  return {reinterpret_cast<T*>(s.slices.data[operand] + offset), step, s.n};
+}
+
+template <class T, bool kLog, int kLanes>
+__global__ void __launch_bounds__(kRowThreads)
+    softmax_rows_kernel(const __grid_constant__ Slices s) {
+  NEEDLE_SHARED(warps, T[kRowThreads / kWarp]);
+  const RowLanes<T, kLanes> lanes(warps);
+  if (lanes.row >= s.slices.size) return;
+  const auto at = locate<2>(s.slices, lanes.row);
+  const Row<T> out = slice_of<T>(s, 0, at.of[0], s.out_step);
+  const Row<const T> a = slice_of<const T>(s, 1, at.of[1], s.a_step);
+  const T highest = largest(lanes, a), total = exp_sum(lanes, a, highest);
+  const T last = kLog ? math::log(total) : T(1) / total;
+#pragma unroll(kInFlight<T>)
+  for (std::uint32_t i = lanes.lane; i < s.n; i += kLanes) {
+    const T shifted = a[i] - highest;
+    out[i] = kLog ? shifted - last : math::exp(shifted) * last;
+  }
+}
+
+template <class T, bool kLog>
+__global__ void __launch_bounds__(kRowThreads)
+    softmax_columns_kernel(const __grid_constant__ Slices s) {
+  const std::uint32_t slice = blockIdx.x * kRowThreads + threadIdx.x;
+  if (slice >= s.slices.size) return;
+  const auto at = locate<2>(s.slices, slice);
+  const Row<T> out = slice_of<T>(s, 0, at.of[0], s.out_step);
+  const Row<const T> a = slice_of<const T>(s, 1, at.of[1], s.a_step);
+  T highest = a[0], total = T(0);
+#pragma unroll(kInFlight<T>)
+  for (std::uint32_t i = 1; i < s.n; ++i) highest = math::maximum(highest, a[i]);
+#pragma unroll(kInFlight<T>)
+  for (std::uint32_t i = 0; i < s.n; ++i) total += math::exp(a[i] - highest);
+  const T last = kLog ? math::log(total) : T(1) / total;
+#pragma unroll(kInFlight<T>)
+  for (std::uint32_t i = 0; i < s.n; ++i) {
+    const T shifted = a[i] - highest;
+    out[i] = kLog ? shifted - last : math::exp(shifted) * last;
+  }
+}
+
+template <class T, bool kLog>
+void softmax_typed(In a, Out out, int axis) {
+  if (size_of(a) == 0) return;
+  const View kept_out = without_axis(out, axis), kept_a = without_axis(a, axis);
+  const View* views[] = {&kept_out, &kept_a};
+  const LoopPlan plan = make_plan(kept_out, kept_a);
+  check_count("softmax", plan.size);
+  check_count("softmax", a.shape[axis]);
+  const Slices s{make_walk(plan, views), static_cast<std::uint32_t>(a.shape[axis]),
+                 out.strides[axis], a.strides[axis]};
+  const bool neighbours = plan.strides[1][plan.ndim - 1] == std::int64_t(sizeof(T));
+  if (s.n <= kShortRow || (neighbours && s.a_step != 1)) {
+    launch("softmax", a.device, {ceil_div(s.slices.size, kRowThreads)}, {kRowThreads},
+           softmax_columns_kernel<T, kLog>, s);
+  } else {
+    launch_rows("softmax", a.device, s.slices.size, s.n, softmax_rows_kernel<T, kLog, kWarp>,
+                softmax_rows_kernel<T, kLog, kRowThreads>, s);
+  }
+}
+
+// ---- logsumexp: sum * exp(highest), or rather exp(0) where the maximum is infinite ----
+
+template <class T>
+struct ExpSum {
+  T highest, sum;
+
+  ExpSum() = default;
+  __device__ ExpSum(T x) : highest(x), sum(x == x ? T(1) : x) {}
+  __device__ ExpSum(T x, T total) : highest(x), sum(total) {}
+  __device__ ExpSum from_lane_below(int by) const {
+    return {__shfl_down_sync(kAllLanes, highest, by), __shfl_down_sync(kAllLanes, sum, by)};
+  }
+};
+
+template <class T>
+struct LogSumExp {
+  using Lane = T;
+  using Wide = ExpSum<T>;
+  static __device__ Wide identity() { return {-std::numeric_limits<T>::infinity(), T(0)}; }
+  static __device__ T finite(T x) { return math::is_finite(x) ? x : T(0); }
+  static __device__ Wide step(Wide x, Wide y) { return combine(x, y); }
+  static __device__ Wide combine(Wide x, Wide y) {
+    const T highest = math::maximum(x.highest, y.highest), shift = finite(highest);
+    return {highest, x.sum * math::exp(x.highest - shift) + y.sum * math::exp(y.highest - shift)};
+  }
+  static __device__ T result(Wide x) {
+    const bool infinite = x.highest == std::numeric_limits<T>::infinity();
+    return infinite ? x.highest * x.sum : math::log(x.sum) + finite(x.highest);
+  }
+};
+
+}  // namespace
+
+void softmax(In a, Out out, int axis) {
+  with_float(a.dtype,
+             [&](auto tag) { softmax_typed<typename decltype(tag)::type, false>(a, out, axis); });
+}
+
+void log_softmax(In a, Out out, int axis) {
+  with_float(a.dtype,
+             [&](auto tag) { softmax_typed<typename decltype(tag)::type, true>(a, out, axis); });
+}
+
+void logsumexp(In a, Out out) {
+  const Plan plan = plan_of(a, out);
+  if (plan.kept.size == 0) return;
+  if (plan.reduced.size == 0) return fill(out, -std::numeric_limits<double>::infinity(), 0);
+  with_float(a.dtype,
+             [&](auto tag) { reduce_typed<LogSumExp<typename decltype(tag)::type>>(plan); });
+}
+
+}  // namespace needle::cuda
