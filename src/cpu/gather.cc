@@ -6,32 +6,19 @@
 
 #include "core/check.h"
 #include "core/loop.h"
+#include "core/rows.h"
 #include "core/scalar_math.h"
-#include "core/view_rules.h"
 #include "kernels.h"
 
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-View row_of(const View& v) {
-  View row{v.data, v.dtype, v.ndim - 1};
-  std::copy_n(v.shape + 1, row.ndim, row.shape);
-  std::copy_n(v.strides + 1, row.ndim, row.strides);
-  return row;
-}
-
 std::int64_t index_at(const View& index, std::int64_t i) {
   return data_of<std::int64_t>(index)[i * index.strides[0]];
 }
 
-// `many` has one row an index, `table` is what the index points into.
 void check(const char* op, const View& many, const View& table, const View& index) {
-  NEEDLE_CHECK(many.ndim >= 1 && table.ndim >= 1 && index.ndim == 1,
-               "gather/scatter: the arrays need a first axis and the index just one");
-  check_dtype(op, index, DType::kInt64);
-  check_same_dtype(op, many, table);
-  check_same_shape(op, row_of(many), row_of(table));
-  NEEDLE_CHECK(many.shape[0] == index.shape[0], "gather/scatter: one row an index is needed");
+  check_rows(op, many, table, index);
   const std::int64_t rows = table.shape[0];
   for (std::int64_t i = 0; i < index.shape[0]; ++i) {
     const std::int64_t row = index_at(index, i);

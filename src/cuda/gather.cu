@@ -8,8 +8,8 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "core/rows.h"
 #include "core/scalar_math.h"
-#include "core/view_rules.h"
 #include "kernels.h"
 #include "walk.h"
 
@@ -20,24 +20,6 @@ constexpr unsigned kThreads = 256, kWarps = kThreads / kWarp;
 constexpr unsigned kMostColumnBlocks = 65535;
 constexpr unsigned kBlocksPerProcessor = 16;
 constexpr std::int64_t kMostEntries = 1 << 30;
-
-View row_of(const View& v) {
-  View row = v;
-  row.ndim = v.ndim - 1;
-  std::copy_n(v.shape + 1, row.ndim, row.shape);
-  std::copy_n(v.strides + 1, row.ndim, row.strides);
-  return row;
-}
-
-// `many` has one row an index, `table` is what the index points into.
-void check_rows(const char* op, const View& many, const View& table, const View& index) {
-  NEEDLE_CHECK(many.ndim >= 1 && table.ndim >= 1 && index.ndim == 1,
-               "gather/scatter: the arrays need a first axis and the index just one");
-  check_dtype(op, index, DType::kInt64);
-  check_same_dtype(op, many, table);
-  check_same_shape(op, row_of(many), row_of(table));
-  NEEDLE_CHECK(many.shape[0] == index.shape[0], "gather/scatter: one row an index is needed");
-}
 
 template <class F>
 void with_word(DType dtype, F&& f) {  // moving rows needs the element's size alone

@@ -16,19 +16,20 @@ from apps.bench.against.sides import Step
 
 from .sides import GpuSide
 
-MEMORY, PRODUCT, CONVOLUTION = "memory", "product", "convolution"
-
 
 class Piece(NamedTuple):
-    """One piece of work. bound: which ceiling holds it; goal: of the speed beside PyTorch's best,
-    or, where ``of_limit``, of the ceiling."""
+    """One piece of work: the bytes it must move and its arithmetic.
+
+    goal: of the speed beside PyTorch's best, or, where ``of_limit``, of the ceiling. captured: as a
+    recording too.
+    """
 
     build: Callable[[GpuSide], Step]
-    bound: str
     moved: float = 0.0
     flops: float = 0.0
     goal: float | None = None
     of_limit: bool = False
+    captured: bool = False
 
 
 def numbers(*shape: int, seed: int = 0) -> Any:
@@ -76,24 +77,22 @@ def pieces(quick: bool) -> dict[str, Piece]:
     """Name -> piece; ``quick``: tiny ones, for seeing that they run."""
     n, batch, count = (32, 2, 1000) if quick else (4096, 256, 1 << 27)
     found = {
-        "relu": Piece(partial(relu, count=count), MEMORY, moved=8 * count),
-        f"product of {n} x {n}": Piece(
-            partial(product, n=n), PRODUCT, 12 * n * n, 2 * n**3, goal=0.8
-        ),
+        "relu": Piece(partial(relu, count=count), moved=8 * count),
+        f"product of {n} x {n}": Piece(partial(product, n=n), 12 * n * n, 2 * n**3, goal=0.8),
     }
     for channels, size in [(4, 6)] if quick else [(64, 32), (128, 16), (256, 8), (512, 4)]:
         for what in ("forward", "input gradient", "weight gradient"):
             flops = 2 * 9 * channels**2 * size**2 * batch
             build = partial(convolution, what=what, batch=batch, channels=channels, size=size)
             name = f"3x3, {channels} channels of {size} x {size}, {what}"
-            found[name] = Piece(build, CONVOLUTION, 0, flops, goal=0.6)
+            found[name] = Piece(build, 0, flops, goal=0.6)
     if not quick:
         image_bytes = 4 * batch * 64 * 32 * 32
         found["batch norm"] = Piece(
-            partial(norm, batch=batch), MEMORY, 3 * image_bytes, goal=0.85, of_limit=True
+            partial(norm, batch=batch), 3 * image_bytes, goal=0.85, of_limit=True
         )
         found["max pool 2 x 2"] = Piece(
-            partial(pool, batch=batch), MEMORY, 1.25 * image_bytes, goal=0.85, of_limit=True
+            partial(pool, batch=batch), 1.25 * image_bytes, goal=0.85, of_limit=True
         )
     for size in (8,) if quick else (32, 224):
         moved = batch * size * size * 3 * 5
@@ -102,11 +101,11 @@ def pieces(quick: bool) -> dict[str, Piece]:
             name = f"crop, mirror, normalise {size} x {size}, {where}"
             build = partial(augmentation, batch=batch, size=size, resident=resident)
             goal = 0.85 if resident else None
-            found[name] = Piece(build, MEMORY, moved, goal=goal, of_limit=True)
+            found[name] = Piece(build, moved, goal=goal, of_limit=True)
     for model, channels, goal in (
         () if quick else (("lenet5", 1, 1.5), ("resnet9", 3, 1.5), ("resnet18", 3, None))
     ):
         flops = training_flops(model, channels) * batch
         build = partial(training, model=model, batch=batch, channels=channels)
-        found[f"{model}, a step of {batch}"] = Piece(build, CONVOLUTION, 0, flops, goal)
+        found[f"{model}, a step of {batch}"] = Piece(build, 0, flops, goal, captured=True)
     return found
