@@ -30,6 +30,7 @@ if importlib.util.find_spec("needle") is None:
 
 import needle
 from apps.bench import limits
+from apps.course.outcome import open_tag
 from apps.models import MODELS, find_model
 from apps.profiling import layer_table, write_trace
 from apps.training.folder import (
@@ -115,10 +116,13 @@ def main(arguments: list[str] | None = None) -> int:
     except (NeedleError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except NotImplementedError as error:  # of a backend that somebody is writing
-        device = options["device"]
+    except NotImplementedError as error:  # of a backend that somebody is writing, or of the course
+        device, tag = options["device"], open_tag(error)
         check = f"python -m needle.testing.conformance {device} shows what is missing"
-        print(f"error: {device}: {error}; {check}", file=sys.stderr)
+        said = (
+            f"{error}; python -m apps.course show {tag}" if tag else f"{device}: {error}; {check}"
+        )
+        print(f"error: {said}", file=sys.stderr)
         return 1
 
 

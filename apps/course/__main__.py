@@ -13,7 +13,7 @@ from . import pages, progress, proof
 from .blocks import MarkerError, blocks_in, open_tags
 from .building import PROGRAMS, built_program
 from .checking import check
-from .edition import ROOT, EditionError, is_student_tree, put_back, write_edition
+from .edition import ROOT, EditionError, is_student_tree, put_back, solutions_of, write_edition
 from .rates import rate_line
 from .registry import RegistryError, exercises, needed, part_of, parts, select
 
@@ -84,10 +84,17 @@ def solve(options: Options) -> int:
     if options.with_prerequisites:
         wanted = set(tags).union(*(needed(tag) for tag in tags)) & open_tags(ROOT)
         tags = [tag for tag in exercises() if tag in wanted or tag in tags]
+    if not _exact(options.what):  # a part, or all: as far as it is open in this edition
+        tags = [tag for tag in tags if tag in solutions_of(ROOT)]
     for path in put_back(ROOT, tags):
         print(f"your answer is kept in {path}")
     print(f"solved: {', '.join(tags)}")
     return 0
+
+
+def _exact(words: Sequence[str]) -> bool:
+    """Whether every word is a tag."""
+    return all(word in exercises() for word in words)
 
 
 def draw_progress(options: Options) -> int:

@@ -82,7 +82,7 @@ def test_an_exercise_from_empty_to_solved(
     assert "got  2." in pages.score_table(results)
     (kept,) = put_back(tree, ["hooks"])
     assert "return grad" in kept.read_text()
-    assert course.main(["check", "hooks"]) == 0
+    assert course.main(["check", "hooks"]) == 0  # the explanation follows
     assert "solved" in capsys.readouterr().out
     assert progress.states(tree)["hooks"] == "solved"
     assert "next: record" in progress.drawn(tree)
