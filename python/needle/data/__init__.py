@@ -167,3 +167,7 @@ def __getattr__(name: str) -> Any:
     if name == "GlobalDataLoader":
         return importlib.import_module(".server", __name__).GlobalDataLoader
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

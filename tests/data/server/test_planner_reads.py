@@ -98,3 +98,20 @@ def test_random_families_come_near_the_optimum_and_never_need_more_than_the_tree
         assert mean >= least - 4 * error
         ratios.append(mean / least)
     assert np.mean(ratios) <= 1.04
+
+
+def test_few_atoms_one_by_one_are_chosen_as_many_are_by_arrays() -> None:
+    random = Random(5)
+    for _ in range(60):
+        members = random_family(random, 3)
+        policy, counts = Coupled(members, random), members.counts()
+        laws = members.membership([0, 1, 2]) * counts
+        laws /= laws.sum(1, keepdims=True)
+        for u in [random.random() for _ in range(20)] + [0.0, 1 - 2**-53]:
+            chosen = int(laws[1].cumsum().searchsorted(u * (1 - 1e-12), "right"))
+            assert policy._row(1, u * (1 - 1e-12)) == chosen
+            rest = np.maximum(laws[2] - laws[1], 0.0)
+            if rest.sum() > 1e-9:
+                ends = rest.cumsum() / rest.sum()
+                wanted = int(ends.searchsorted(u * (1 - 1e-9), "right"))
+                assert policy._residual_row(2, 1, u * (1 - 1e-9)) == wanted
