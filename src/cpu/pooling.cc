@@ -270,8 +270,7 @@ void split_gradient(const View& grad, const View& x, const View& x_grad, const P
 
 template <class T>
 void max_gradient(const View& grad, const View& x, const View& x_grad, const Pool2dParams& p) {
-  if (side_by_side(p) && takes_vectors<T>(x) && takes_vectors<T>(x_grad) &&
-      takes_vectors<T>(grad) && size_of(grad) > 0) {
+  if (side_by_side(p) && takes_vectors<T>(x) && takes_vectors<T>(x_grad) && size_of(grad) > 0) {
     return split_tiles<T>(grad, x, x_grad, p);
   }
   if (side_by_side(p)) return split_gradient<T>(grad, x, x_grad, p);
@@ -306,7 +305,7 @@ void max_gradient(const View& grad, const View& x, const View& x_grad, const Poo
 template <class T>
 void average_gradient(const View& grad, const View& x_grad, const Pool2dParams& p) {
   const T share = T(1) / T(p.kernel.h * p.kernel.w);
-  if (side_by_side(p) && takes_vectors<T>(grad) && takes_vectors<T>(x_grad) && size_of(grad) > 0) {
+  if (side_by_side(p) && takes_vectors<T>(x_grad) && size_of(grad) > 0) {
     return spread_tiles<T>(grad, x_grad, share, p);
   }
   each_gradient<T>(grad, x_grad, true, p,
