@@ -15,6 +15,7 @@ from typing import Any
 from .blocks import open_tags
 from .building import build
 from .edition import taken_tags
+from .outcome import gist
 from .registry import Exercise, part_of
 
 Record = dict[str, Any]
@@ -104,8 +105,8 @@ def run_exercises(root: Path, chosen: Sequence[Exercise]) -> list[Record]:
     return records
 
 
-def _failed(test: str, error: str) -> Record:
-    return {"test": test, "outcome": "failed", "error": error}
+def _failed(test: str, error: str, place: str = "") -> Record:
+    return {"test": test, "outcome": "failed", "error": error, "place": place}
 
 
 def _records_of(exercise: Exercise, records: Sequence[Record]) -> list[Record]:
@@ -134,7 +135,7 @@ def run_tests(root: Path, tests: Sequence[str], backend: str) -> list[Record]:
             text = f"not done after {LIMIT} s: a loop that does not end?"
             return [_failed(test, text) for test in tests]
         if not report.is_file():
-            text = (done.stderr or done.stdout).strip().splitlines() or ["pytest did not start"]
-            return [_failed(test, text[-1]) for test in tests]
+            found = gist(done.stderr or done.stdout)
+            return [_failed(test, found["error"], found["place"]) for test in tests]
         records: list[Record] = json.loads(report.read_text("utf-8"))
         return records

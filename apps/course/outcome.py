@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 from .registry import exercises
+
+PLACE = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+def gist(text: str) -> dict[str, str]:
+    """The error and its place, file:line, in what pytest says of a file it could not import."""
+    lines = [line.removeprefix("E ").strip() for line in text.strip().splitlines()]
+    places = PLACE.findall(text)
+    place = "{}:{}".format(*places[-1]) if places else ""
+    return {"error": lines[-1] if lines else "pytest did not start", "place": place}
 
 
 def open_tag(error: BaseException | None) -> str:

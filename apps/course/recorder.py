@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from .compare import Case, WrongAnswer
-from .outcome import open_tag
+from .outcome import gist, open_tag
 
 RECORDS = pytest.StashKey[list[dict[str, Any]]]()
 
@@ -40,8 +40,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def pytest_collectreport(report: pytest.CollectReport) -> None:
     """A test file that cannot be imported is an outcome too."""
     if report.failed:
-        text = str(report.longrepr).strip().splitlines()[-1:]
-        COLLECTION.append({"test": report.nodeid, "outcome": "failed", "error": "".join(text)})
+        found = gist(str(report.longrepr))
+        COLLECTION.append({"test": report.nodeid, "outcome": "failed", **found})
 
 
 COLLECTION: list[dict[str, Any]] = []

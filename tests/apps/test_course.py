@@ -15,6 +15,7 @@ from apps.course import blocks, pages, progress, proof, registry
 from apps.course.checking import check
 from apps.course.compare import WrongAnswer, expect
 from apps.course.edition import EditionError, put_back, write_edition
+from apps.course.outcome import gist
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = """def f():
@@ -106,6 +107,18 @@ def test_a_wrong_answer_says_its_likely_cause() -> None:
             expect("f(x)", got, right, mistakes={"both halves were added": right + right.T})
         assert cause in caught.value.case.cause
     expect("f(x)", right + 1e-9, right)
+
+
+def test_of_a_file_that_does_not_parse_the_line_is_said() -> None:
+    text = """ImportError while loading conftest
+E     File "/tree/python/needle/graph.py", line 120
+E       for node in order
+E   SyntaxError: expected ':'
+"""
+    assert gist(text) == {
+        "error": "SyntaxError: expected ':'",
+        "place": "/tree/python/needle/graph.py:120",
+    }
 
 
 def test_what_cannot_be_is_said(capsys: pytest.CaptureFixture[str]) -> None:
