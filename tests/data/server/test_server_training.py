@@ -15,7 +15,7 @@ from needle.data.server.client.status import ask_status
 
 PROGRAM = Path(__file__).parent / "training_program.py"
 DATA = Path(os.environ.get("NEEDLE_TEST_DATA", "data"))
-RATES = ("0.003", "0.006")
+Rates = tuple[str, str]
 
 
 def start(where: str, rate: str, epochs: int, server: str) -> subprocess.Popen[str]:
@@ -26,9 +26,9 @@ def start(where: str, rate: str, epochs: int, server: str) -> subprocess.Popen[s
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
 
-def accuracies(where: str, epochs: int, server: str) -> list[float]:
+def accuracies(where: str, rates: Rates, epochs: int, server: str) -> list[float]:
     """Of two trainings at once, with different learning rates."""
-    programs = [start(where, rate, epochs, server) for rate in RATES]
+    programs = [start(where, rate, epochs, server) for rate in rates]
     found = []
     for program in programs:
         told, _ = program.communicate()
@@ -37,12 +37,14 @@ def accuracies(where: str, epochs: int, server: str) -> list[float]:
     return found
 
 
-def compare(where: str, dataset: str, samples: int, epochs: int, least: float, off: float) -> None:
-    alone = accuracies(where, epochs, "alone")
+def compare(
+    where: str, dataset: str, rates: Rates, samples: int, epochs: int, least: float, off: float
+) -> None:
+    alone = accuracies(where, rates, epochs, "alone")
     with folder() as place:
         path = place / "s.sock"
         with server_process(path, dataset) as server:
-            shared = accuracies(where, epochs, str(path))
+            shared = accuracies(where, rates, epochs, str(path))
             status = ask_status(path)
             assert status is not None
             assert status["totals"] == {"reads": samples, "delivered": 2 * epochs * samples}
@@ -53,11 +55,11 @@ def compare(where: str, dataset: str, samples: int, epochs: int, least: float, o
 
 
 def test_two_trainings_on_digits_reach_what_they_reach_alone() -> None:
-    compare("digits", "digits?layout=HWC", 1497, 4, 0.92, 0.05)
+    compare("digits", "digits?layout=HWC", ("0.003", "0.006"), 1497, 4, 0.92, 0.05)
 
 
 @pytest.mark.soak
 @pytest.mark.skipif(not (DATA / "mnist").is_dir(), reason="needs mnist/ in NEEDLE_TEST_DATA")
 def test_two_trainings_on_mnist_reach_what_they_reach_alone() -> None:
     name = f"mnist:{DATA}?layout=HWC&dtype=uint8"
-    compare(str(DATA), name, 60_000, 2, 0.98, 0.005)
+    compare(str(DATA), name, ("0.0015", "0.003"), 60_000, 2, 0.98, 0.005)
