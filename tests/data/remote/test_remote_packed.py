@@ -86,8 +86,8 @@ def test_a_large_shard_comes_in_ranges(
 
 def test_image_files_of_several_sizes(store: LoopbackStore, folder: Path) -> None:
     local = data.ImageFolder(folder, layout="HWC", dtype="uint8")
-    data.upload(local, "s3://bucket/set", packed=True, samples_per_shard=7, progress=False)
-    dataset = data.open_remote("s3://bucket/set", patience=QUICK)
+    data.upload(local, folder.parent / "set", packed=True, samples_per_shard=7, progress=False)
+    dataset = data.open_remote(folder.parent / "set", patience=QUICK)
     resize = {"transforms": [data.Resize((6, 6)), data.ToCHW()]}
     assert batches(dataset, **resize) == batches(local, **resize)
 
