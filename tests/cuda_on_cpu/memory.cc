@@ -96,13 +96,6 @@ std::size_t find_gap(const Device& d, std::size_t room) {
   return at;
 }
 
-bool intact(const char* from, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; ++i) {
-    if (static_cast<unsigned char>(from[i]) != kGuardByte) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 Turn::Turn() { mutex.lock(); }
@@ -140,6 +133,13 @@ void guard(void* buffer, std::size_t bytes) {
 #ifdef __SANITIZE_ADDRESS__
 void check_guards() {}  // the sanitizer has stopped the program by then
 #else
+static bool intact(const char* from, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; ++i) {
+    if (static_cast<unsigned char>(from[i]) != kGuardByte) return false;
+  }
+  return true;
+}
+
 void check_guards() {
   constexpr std::size_t kNear = 64;
   Device& d = device();
