@@ -71,8 +71,8 @@ EXTENSION := needle.backend_ndarray.ndarray_backend_cpu
 PYTEST := -m pytest -n $(JOBS)
 
 test: $(VENV)/.needle-test build  ## every test, on every instruction set and in NumPy mode
-	@echo "needle: compiling the CUDA kernels for the CPU and, where nvcc is, for every GPU"
-	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target cuda_tests -- --quiet
+	@echo "needle: compiling the CUDA kernels for the CPU and, if they changed and nvcc is, for every GPU"
+	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target $$($(RUN) -m tests.cuda_on_cpu.resources target) -- --quiet
 	@echo "needle: the C++ tests"
 	@$(BIN)/ctest --test-dir $(BUILD) --output-on-failure --progress
 	@for isa in $$($(RUN) -c "import $(EXTENSION) as m; print(*m.available_isas()[:-1])"); do \
