@@ -90,35 +90,29 @@ def conv2d_bias(
     return conv2d(x, weight, stride, padding, dilation, groups) + bias
 
 
-@conv2d_bias.kernel
-def _(
-    backend: Backend,
-    x: Array,
-    weight: Array,
-    bias: Array,
-    stride: Pair,
-    padding: Pair,
-    dilation: Pair,
-    groups: int,
-) -> Array:
-    return _with_bias(backend.conv2d_bias, x, weight, bias, stride, padding, dilation, groups)
+def _with_bias(name: str) -> Callable[..., Array]:
+    """The adapter of a kernel that adds a bias and may do more to the sums."""
+
+    def run(
+        backend: Backend,
+        x: Array,
+        weight: Array,
+        bias: Array,
+        stride: Pair,
+        padding: Pair,
+        dilation: Pair,
+        groups: int,
+    ) -> Array:
+        geometry = Geometry("conv2d", x.shape[1:3], weight.shape[:2], stride, padding, dilation)
+        out = empty(x, (x.shape[0], *geometry.out, weight.shape[3]))
+        settings = (stride, padding, dilation, groups)
+        getattr(backend, name)(x._view, weight._view, bias._view, out._view, *settings)
+        return out
+
+    return run
 
 
-def _with_bias(
-    kernel: Callable[..., None],
-    x: Array,
-    weight: Array,
-    bias: Array,
-    stride: Pair,
-    padding: Pair,
-    dilation: Pair,
-    groups: int,
-) -> Array:
-    geometry = Geometry("conv2d", x.shape[1:3], weight.shape[:2], stride, padding, dilation)
-    out = empty(x, (x.shape[0], *geometry.out, weight.shape[3]))
-    settings = (stride, padding, dilation, groups)
-    kernel(x._view, weight._view, bias._view, out._view, *settings)
-    return out
+conv2d_bias.kernel(_with_bias("conv2d_bias"))
 
 
 @accelerated
@@ -136,18 +130,7 @@ def conv2d_relu(
     return y.__array_namespace__().maximum(y, 0)
 
 
-@conv2d_relu.kernel
-def _(
-    backend: Backend,
-    x: Array,
-    weight: Array,
-    bias: Array,
-    stride: Pair,
-    padding: Pair,
-    dilation: Pair,
-    groups: int,
-) -> Array:
-    return _with_bias(backend.conv2d_relu, x, weight, bias, stride, padding, dilation, groups)
+conv2d_relu.kernel(_with_bias("conv2d_relu"))
 
 
 @accelerated
