@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -51,6 +52,18 @@ class LoopbackStore:
     def endpoint(self) -> str:
         """The address of the server."""
         return f"http://127.0.0.1:{self._server.server_port}"
+
+    def environment(self, folder: Path, key: str, secret: str) -> dict[str, str]:
+        """What leads S3's clients here, and to nobody's own files; ``folder`` gets the cache."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": key,
+            "AWS_SECRET_ACCESS_KEY": secret,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_CONFIG_FILE": str(folder / "none"),
+            "AWS_SHARED_CREDENTIALS_FILE": str(folder / "none"),
+            "NEEDLE_CACHE_DIR": str(folder / "cache"),
+        }
 
     def __enter__(self) -> LoopbackStore:
         self._thread.start()

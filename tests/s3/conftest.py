@@ -32,16 +32,7 @@ def proxy(real: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     """The proxy before it, which the environment leads S3's clients to; a bucket is there."""
     s3fs = pytest.importorskip("s3fs")
     with LoopbackStore(upstream=real) as found:
-        environment = {
-            "AWS_ENDPOINT_URL": found.endpoint,
-            "AWS_ACCESS_KEY_ID": "test:tester",
-            "AWS_SECRET_ACCESS_KEY": "testing",
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_CONFIG_FILE": str(tmp_path / "none"),
-            "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
-            "NEEDLE_CACHE_DIR": str(tmp_path / "cache"),
-        }
-        for name, value in environment.items():
+        for name, value in found.environment(tmp_path, "test:tester", "testing").items():
             monkeypatch.setenv(name, value)
         client = s3fs.S3FileSystem(skip_instance_cache=True)
         if not client.exists(BUCKET):

@@ -23,16 +23,7 @@ SECRET = "not-to-be-seen"
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackStore]:
     """An empty store, which the environment leads S3's clients to."""
     with LoopbackStore() as found:
-        environment = {
-            "AWS_ENDPOINT_URL": found.endpoint,
-            "AWS_ACCESS_KEY_ID": "somebody",
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_CONFIG_FILE": str(tmp_path / "none"),
-            "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
-            "NEEDLE_CACHE_DIR": str(tmp_path / "cache"),
-        }
-        for name, value in environment.items():
+        for name, value in found.environment(tmp_path, "somebody", SECRET).items():
             monkeypatch.setenv(name, value)
         yield found
 
