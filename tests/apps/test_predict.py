@@ -214,7 +214,6 @@ def test_the_page_refuses_what_it_should(server: int) -> None:
 def test_the_program_serves_until_it_is_stopped(run: Path) -> None:
     pytest.importorskip("bottle")
     import signal
-    import socket
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -227,9 +226,12 @@ def test_the_program_serves_until_it_is_stopped(run: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
-    assert f"http://127.0.0.1:{port}/" in process.stdout.readline()
-    assert ask(port, "GET", "/about")[0] == 200
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    try:
+        assert process.stdout is not None
+        assert f"http://127.0.0.1:{port}/" in process.stdout.readline()
+        assert ask(port, "GET", "/about")[0] == 200
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 0 and "Traceback" not in errors

@@ -5,15 +5,14 @@ from __future__ import annotations
 import csv
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from apps import sweep, upload
 from apps import train as trainer
 from apps.training import sources
-from needle import data
 from needle.backend_selection import BACKEND
+from tests.apps import few_digits
 
 pytestmark = pytest.mark.skipif(BACKEND == "np", reason="reading data is the same in both modes")
 for package in ("s3fs", "pyarrow", "PIL", *trainer.PACKAGES):
@@ -34,19 +33,10 @@ delay_ms = 1
 
 
 @pytest.fixture(autouse=True)
-def few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+def _few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     """48 digits for training and 20 for testing; no report's pictures."""
 
-    def open_few(root: Path, train: bool, download: bool) -> Any:
-        whole = data.Digits(train, layout="HWC")
-        count = 48 if train else 20
-        few = data.ImageArrays(whole.images[:count], whole.labels[:count], layout="HWC", scale=16.0)
-        few.classes = whole.classes  # type: ignore[attr-defined]
-        return few
-
-    digits = sources.SOURCES["digits"]
-    row = sources.Source(open_few, digits.size, digits.mean, digits.std, digits.recipe)
-    monkeypatch.setitem(sources.SOURCES, "digits", row)
+    monkeypatch.setitem(sources.SOURCES, "digits", few_digits.source(48, 20))
     monkeypatch.setattr(trainer, "write_report", lambda *arguments: None)
 
 

@@ -30,6 +30,7 @@ from needle import data
 from needle.backend_selection import BACKEND
 from needle.data.remote import images as remote_images
 from needle.data.remote.store import Store
+from tests.apps import few_digits
 
 for package in program.PACKAGES:
     pytest.importorskip(package)
@@ -40,19 +41,10 @@ SMALL = ["--data", "few", "--epochs", "3", "--batch-size", "16"]
 
 
 @pytest.fixture(autouse=True)
-def few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+def _few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A source of 80 digits for training and 40 for testing, with random crops."""
 
-    def open_few(root: Path, train: bool, download: bool) -> Any:
-        whole = data.Digits(train, layout="HWC")
-        count = 80 if train else 40
-        few = data.ImageArrays(whole.images[:count], whole.labels[:count], layout="HWC", scale=16.0)
-        few.classes = whole.classes  # type: ignore[attr-defined]
-        return few
-
-    digits = sources.SOURCES["digits"]
-    row = sources.Source(open_few, digits.size, digits.mean, digits.std, digits.recipe)
-    monkeypatch.setitem(sources.SOURCES, "few", row)
+    monkeypatch.setitem(sources.SOURCES, "few", few_digits.source(80, 40))
 
 
 @pytest.fixture
