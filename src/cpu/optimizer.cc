@@ -1,8 +1,7 @@
 // One pass of SGD or Adam over many parameters: all of them are cut into tasks of a fixed number of
 // elements that the threads share, so that many small parameters cost one call and each element is
 // read and written once. Views are compact.
-#include <cmath>
-
+#include "core/adam.h"
 #include "core/not_implemented.h"
 #include "core/scratch.h"
 #include "core/simd.h"
@@ -74,44 +73,26 @@ void sgd_typed(Views params, Views grads, Views velocities, Views outs, const Sg
   });
 }
 
-// The constants of one Adam step. out = kept * p - rate * m / (sqrt(v) * spread + eps)
-template <class T>
-struct AdamConstants {
-  T beta1, fresh1, beta2, fresh2, rate, spread, eps, kept, coupled_decay;
-
-  explicit AdamConstants(const AdamParams& s)
-      : beta1(T(s.beta1)),
-        fresh1(T(1.0 - s.beta1)),
-        beta2(T(s.beta2)),
-        fresh2(T(1.0 - s.beta2)),
-        rate(T(s.lr / (1.0 - std::pow(s.beta1, double(s.step))))),
-        spread(T(1.0 / std::sqrt(1.0 - std::pow(s.beta2, double(s.step))))),
-        eps(T(s.eps)),
-        kept(T(s.decoupled ? 1.0 - s.lr * s.weight_decay : 1.0)),
-        coupled_decay(T(s.decoupled ? 0.0 : s.weight_decay)) {}
-};
-
 template <class T>
 void adam_part(const T* param, const T* grad, T* first, T* second, T* out, Index n,
-               const AdamConstants<T>& k) {
+               const Adam<T>& rule) {
   NEEDLE_INDEPENDENT
   for (Index i = 0; i < n; ++i) {
-    const T p = param[i], g = grad[i] + k.coupled_decay * p;
-    const T m = k.beta1 * first[i] + k.fresh1 * g, v = k.beta2 * second[i] + k.fresh2 * g * g;
+    T m = first[i], v = second[i];
+    out[i] = rule.step(param[i], grad[i], m, v);
     first[i] = m;
     second[i] = v;
-    out[i] = k.kept * p - k.rate * m / (std::sqrt(v) * k.spread + k.eps);
   }
 }
 
 template <class T>
 void adam_typed(Views params, Views grads, Views firsts, Views seconds, Views outs,
                 const AdamParams& s) {
-  const AdamConstants<T> constants(s);
+  const Adam<T> rule(s);
   each_part(params, [&](Index p, Index at, Index n) {
     adam_part(data_of<const T>(params[p]) + at, data_of<const T>(grads[p]) + at,
               data_of<T>(firsts[p]) + at, data_of<T>(seconds[p]) + at, data_of<T>(outs[p]) + at, n,
-              constants);
+              rule);
   });
 }
 

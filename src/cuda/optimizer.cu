@@ -2,9 +2,7 @@
 // kernel's argument; a block looks up which parameter it is in and moves kElementsOfBlock elements
 // of it, each read and written once: the bound is memory. A thread loads four elements of every
 // array before it stores one, since the outputs may be the inputs. Views are compact.
-#include <cmath>
-
-#include "core/scalar_math.h"
+#include "core/adam.h"
 #include "kernels.h"
 #include "walk.h"
 
@@ -93,29 +91,10 @@ struct SgdMomentum {
   }
 };
 
-// out = kept * p - rate * m / (sqrt(v) * spread + eps)
 template <class T>
-struct Adam {
+struct AdamMoments : Adam<T> {
+  using Adam<T>::Adam;
   static constexpr int kMoments = 2;
-  T beta1, fresh1, beta2, fresh2, rate, spread, eps, kept, coupled_decay;
-
-  explicit Adam(const AdamParams& s)
-      : beta1(T(s.beta1)),
-        fresh1(T(1.0 - s.beta1)),
-        beta2(T(s.beta2)),
-        fresh2(T(1.0 - s.beta2)),
-        rate(T(s.lr / (1.0 - std::pow(s.beta1, double(s.step))))),
-        spread(T(1.0 / std::sqrt(1.0 - std::pow(s.beta2, double(s.step))))),
-        eps(T(s.eps)),
-        kept(T(s.decoupled ? 1.0 - s.lr * s.weight_decay : 1.0)),
-        coupled_decay(T(s.decoupled ? 0.0 : s.weight_decay)) {}
-
-  __device__ T step(T param, T grad, T& first, T& second) const {
-    const T g = grad + coupled_decay * param;
-    first = beta1 * first + fresh1 * g;
-    second = beta2 * second + fresh2 * g * g;
-    return kept * param - rate * first / (std::sqrt(second) * spread + eps);
-  }
 };
 
 template <class T, class Rule>
@@ -162,7 +141,7 @@ void adam_step(Views params, Views grads, Views firsts, Views seconds, Views out
   if (params.empty()) return;
   with_float(params[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    step_all<T>("adam_step", params, grads, firsts, seconds, outs, Adam<T>(settings));
+    step_all<T>("adam_step", params, grads, firsts, seconds, outs, AdamMoments<T>(settings));
   });
 }
 
