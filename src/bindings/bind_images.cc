@@ -43,7 +43,7 @@ data::OutputRow output_of(const py::array& out, std::int64_t count) {
   return row;
 }
 
-constexpr std::int64_t kBytesPerChunk = 1 << 16;
+constexpr std::int64_t kBytesPerChunk = 1 << 18;
 
 void run_images(const py::sequence& steps, const py::sequence& parameters, const py::object& images,
                 const py::object& indices, py::array out, int threads) {

@@ -1,7 +1,7 @@
 // Images scaled to another size: bilinear, with the filter widened where an axis shrinks and
 // antialias is asked for, or nearest. One output row after the other: the vertical pass makes one
 // line of the rows it needs (it stays in the cache), the horizontal pass one output row of the
-// line.
+// line. Where only a part of the result is wanted, both passes make only what that part needs.
 //
 // Bytes are fixed point, so that every backend agrees bit for bit; weights are of 2**14:
 //   line = (sum of weight * byte + 2**6) >> 7        fits 16 bits
@@ -74,6 +74,10 @@ struct LineOf<Byte> {
 // A row of neighbouring pixels to where `out` wants them.
 template <class T>
 void spread(const T* row, const Image<T>& out, T* to) {
+  if (has_neighbours(out, out.channels)) {
+    std::memcpy(to, row, std::size_t(out.width * out.channels) * sizeof(T));
+    return;
+  }
   for (Index j = 0; j < out.width; ++j) {
     for (Index c = 0; c < out.channels; ++c) {
       to[j * out.column_stride + c * out.channel_stride] = row[j * out.channels + c];
@@ -81,30 +85,53 @@ void spread(const T* row, const Image<T>& out, T* to) {
   }
 }
 
+// The places from `begin`, which is a multiple of eight, to `end`.
+ResizeAxis part_of(const ResizeAxis& axis, Index begin, Index end) {
+  ResizeAxis part = axis;
+  part.out = end - begin;
+  part.first += begin;
+  part.count += begin;
+  part.weight += begin * axis.taps;
+  part.real += begin * axis.taps;
+  part.pairs += begin * axis.taps * 2;
+  return part;
+}
+
 template <class T>
-void resize_bilinear(const Image<T>& in, const Image<T>& out, bool antialias) {
+void resize_bilinear(const Image<T>& in, const Image<T>& out, const Scaling& scaling) {
   using Line = typename LineOf<T>::type;
-  const Index count = in.width * in.channels;
+  const Index channels = in.channels;
+  const Rectangle& part = scaling.part;
   const Scratch packed(std::size_t(packed_size(in)) * sizeof(T));
   const Rows<T> rows = rows_of(in, packed.as<T>());
-  const ResizeAxis& down = resize_axis(in.height, out.height, antialias, false);
-  const ResizeAxis& across = resize_axis(in.width, out.width, antialias, rows.mirrored);
+  const ResizeAxis& down = resize_axis(in.height, scaling.height, scaling.antialias, false);
+  const Index begin = part.left / 8 * 8;
+  const ResizeAxis across = part_of(
+      resize_axis(in.width, scaling.width, scaling.antialias, rows.mirrored), begin, part.right);
 
-  // Around the line there are zeros: taps that are not there are read, times a weight of zero.
-  const Index slack = (across.taps * in.channels + 31) / 16 * 16;
-  const Scratch room(std::size_t(count + 2 * slack) * sizeof(Line));
+  // Of the line only what the part's columns read, from its lowest to its highest place. Around it
+  // there are zeros: taps that are not there are read, times a weight of zero.
+  const Index last = across.out - 1;
+  const Index firsts[2] = {across.first[0], across.first[last]};
+  const Index ends[2] = {firsts[0] + across.count[0], firsts[1] + across.count[last]};
+  const Index low = firsts[firsts[1] < firsts[0]] * channels;  // mirrored ones fall
+  const Index high = ends[ends[1] > ends[0]] * channels;
+  const Index slack = (across.taps * channels + 31) / 16 * 16;
+  const Scratch room(std::size_t(in.width * channels + 2 * slack) * sizeof(Line));
   Line* const line = room.as<Line>() + slack;
-  std::memset(room.as<Line>(), 0, std::size_t(slack) * sizeof(Line));
-  std::memset(line + count, 0, std::size_t(slack) * sizeof(Line));
-  const bool direct = has_neighbours(out, out.channels);
-  const Scratch row(direct ? 0 : std::size_t(out.width * out.channels) * sizeof(T));
+  std::memset(line + low - slack, 0, std::size_t(slack) * sizeof(Line));
+  std::memset(line + high, 0, std::size_t(slack) * sizeof(Line));
+  const bool direct = begin == part.left && has_neighbours(out, channels);
+  const Scratch row(direct ? 0 : std::size_t(across.out * channels) * sizeof(T));
 
-  for (Index i = 0; i < out.height; ++i) {
+  for (Index y = 0; y < out.height; ++y) {
+    const Index i = part.top + y;
     const VerticalTaps taps{down.count[i], down.weight + i * down.taps, down.real + i * down.taps};
-    make_line(rows.data + down.first[i] * rows.stride, rows.stride, taps, count, line);
-    T* const to = out.data + i * out.row_stride;
-    make_row_of(line, across, in.channels, direct ? to : row.as<T>());
-    if (!direct) spread(row.as<T>(), out, to);
+    make_line(rows.data + down.first[i] * rows.stride + low, rows.stride, taps, high - low,
+              line + low);
+    T* const to = out.data + y * out.row_stride;
+    make_row_of(line, across, channels, direct ? to : row.as<T>());
+    if (!direct) spread(row.as<T>() + (part.left - begin) * channels, out, to);
   }
 }
 
@@ -125,15 +152,16 @@ void nearest_row(const T* from, const Index* places, const Image<T>& out, Index 
 }
 
 template <class T>
-void resize_nearest(const Image<T>& in, const Image<T>& out) {
+void resize_nearest(const Image<T>& in, const Image<T>& out, const Scaling& scaling) {
   const Scratch places(std::size_t(out.width) * sizeof(Index));
   Index* const place = places.as<Index>();
   for (Index j = 0; j < out.width; ++j) {
-    place[j] = nearest_place(j, in.width, out.width) * in.column_stride;
+    place[j] = nearest_place(scaling.part.left + j, in.width, scaling.width) * in.column_stride;
   }
   const bool neighbours = in.channel_stride == 1 && out.channel_stride == 1;
   for (Index i = 0; i < out.height; ++i) {
-    const T* const from = in.data + nearest_place(i, in.height, out.height) * in.row_stride;
+    const Index row = nearest_place(scaling.part.top + i, in.height, scaling.height);
+    const T* const from = in.data + row * in.row_stride;
     T* const to = out.data + i * out.row_stride;
     if (in.channels == 1) {
       nearest_row<1>(from, place, out, 0, to);
@@ -146,22 +174,22 @@ void resize_nearest(const Image<T>& in, const Image<T>& out) {
 }
 
 template <class T>
-void resize_image(const Image<T>& in, const Image<T>& out, bool bilinear, bool antialias) {
-  if (bilinear) {
-    resize_bilinear(in, out, antialias);
+void resize_image(const Image<T>& in, const Image<T>& out, const Scaling& scaling) {
+  if (scaling.bilinear) {
+    resize_bilinear(in, out, scaling);
   } else {
-    resize_nearest(in, out);
+    resize_nearest(in, out, scaling);
   }
 }
 
 }  // namespace
 
-void resize(const Image<Byte>& in, const Image<Byte>& out, bool bilinear, bool antialias) {
-  resize_image(in, out, bilinear, antialias);
+void resize(const Image<Byte>& in, const Image<Byte>& out, const Scaling& scaling) {
+  resize_image(in, out, scaling);
 }
 
-void resize(const Image<float>& in, const Image<float>& out, bool bilinear, bool antialias) {
-  resize_image(in, out, bilinear, antialias);
+void resize(const Image<float>& in, const Image<float>& out, const Scaling& scaling) {
+  resize_image(in, out, scaling);
 }
 
 }  // namespace needle::data::NEEDLE_ISA

@@ -177,6 +177,21 @@ struct Run {
     return true;
   }
 
+  // What is wanted of an image that is resized: where a crop follows, what the crop takes.
+  void wanted_part(std::size_t at, const Instruction& step, Canvas& resized) const {
+    resized.inside = {0, 0, step.height, step.width};
+    if (at + 1 == program.instructions_.size()) return;
+    const Instruction& next = program.instructions_[at + 1];
+    if (next.row->kind != Kind::kCrop) return;
+    const double* p = next.parameters + sample * next.row->parameters;
+    const auto [top, left] = Parameters{p, sample, step.height, step.width}.crop();
+    const Rectangle part =
+        intersection(resized.inside, {top, left, top + next.height, left + next.width});
+    if (part.empty()) return;
+    resized.inside = part;
+    resized.outside = {next.fill, 0};  // as the crop will say, where it reaches out
+  }
+
   // Resize (no m) or affine of a plain canvas, through memory or straight into out.
   template <class T>
   void transform(std::size_t at, const Instruction& step, const double* m,
@@ -185,25 +200,25 @@ struct Run {
     const bool last = at + 1 == program.instructions_.size() && program.axes_[0] == 0 &&
                       program.axes_[1] == 1 && canvas.type == program.out_type_ &&
                       step.height == program.out_shape_[0] && step.width == program.out_shape_[1];
-    const ThreadScratch memory(last ? 0 : step.height * step.width * c * sizeof(T));
+    Canvas next;
+    start(next, nullptr, canvas.type, step.height, step.width);
+    if (m == nullptr) wanted_part(at, step, next);
+    const Rectangle& part = next.inside;
+    next.row_stride = part.width() * c;
+    const ThreadScratch memory(last ? 0 : part.height() * part.width() * c * sizeof(T));
+    T* const made = last ? static_cast<T*>(out) : memory.as<T>();
     const Image<T> in = image_of<T>(canvas);
-    const Image<T> result{last ? static_cast<T*>(out) : memory.as<T>(),
-                          step.height,
-                          step.width,
-                          c,
-                          step.width * c,
-                          c,
-                          1};
+    const Image<T> result{made, part.height(), part.width(), c, next.row_stride, c, 1};
+    const Scaling scaling{step.height, step.width, part, step.bilinear, step.antialias};
     if constexpr (sizeof(T) == 1) {
-      m == nullptr ? program.table_->resize_bytes(in, result, step.bilinear, step.antialias)
+      m == nullptr ? program.table_->resize_bytes(in, result, scaling)
                    : program.table_->affine_bytes(in, result, m, step.bilinear, step.fill);
     } else {
-      m == nullptr ? program.table_->resize_floats(in, result, step.bilinear, step.antialias)
+      m == nullptr ? program.table_->resize_floats(in, result, scaling)
                    : program.table_->affine_floats(in, result, m, step.bilinear, step.fill);
     }
     if (last) return;
-    Canvas next;
-    start(next, result.data, canvas.type, step.height, step.width);
+    next.data = made;
     go_on(at + 1, next);
   }
 

@@ -14,13 +14,19 @@
 
 namespace needle::data {
 
+// All of an image (at least 1x1) scaled to height x width, of which only `part` is wanted.
+struct Scaling {
+  std::int64_t height, width;
+  Rectangle part;
+  bool bilinear, antialias;
+};
+
 struct StepTable {
   const char* isa;
-  // All of `in` (at least 1x1) scaled to the size of `out`.
-  void (*resize_bytes)(const Image<std::uint8_t>& in, const Image<std::uint8_t>& out, bool bilinear,
-                       bool antialias);
-  void (*resize_floats)(const Image<float>& in, const Image<float>& out, bool bilinear,
-                        bool antialias);
+  // out: of the part's size.
+  void (*resize_bytes)(const Image<std::uint8_t>& in, const Image<std::uint8_t>& out,
+                       const Scaling& scaling);
+  void (*resize_floats)(const Image<float>& in, const Image<float>& out, const Scaling& scaling);
   // m: a, b, c, d, e, f; the pixel centre (X, Y) of `out` takes what is at (aX + bY + c,
   // dX + eY + f) of `in`; fill is there where `in` is not.
   void (*affine_bytes)(const Image<std::uint8_t>& in, const Image<std::uint8_t>& out,
@@ -39,9 +45,8 @@ struct StepTable {
 #ifdef NEEDLE_ISA
 namespace NEEDLE_ISA {
 
-void resize(const Image<std::uint8_t>& in, const Image<std::uint8_t>& out, bool bilinear,
-            bool antialias);
-void resize(const Image<float>& in, const Image<float>& out, bool bilinear, bool antialias);
+void resize(const Image<std::uint8_t>& in, const Image<std::uint8_t>& out, const Scaling& scaling);
+void resize(const Image<float>& in, const Image<float>& out, const Scaling& scaling);
 void affine(const Image<std::uint8_t>& in, const Image<std::uint8_t>& out, const double m[6],
             bool bilinear, double fill);
 void affine(const Image<float>& in, const Image<float>& out, const double m[6], bool bilinear,

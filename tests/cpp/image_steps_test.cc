@@ -70,16 +70,20 @@ Byte resized(Picture<Byte>& in, const ResizeAxis& down, const ResizeAxis& across
 void check_resize(const StepTable& steps, bool antialias) {
   const std::int64_t channels = number(1, 5);
   Picture<Byte> in(number(1, 40), number(1, 90), channels, number(0, 3) == 0, number(0, 1));
-  Picture<Byte> out(number(1, 30), number(1, 50), channels, false, false);
+  const std::int64_t height = number(1, 30), width = number(1, 50);
+  const std::int64_t top = number(0, 1) * number(0, height - 1);
+  const std::int64_t left = number(0, 1) * number(0, width - 1);
+  Picture<Byte> out(number(1, height - top), number(1, width - left), channels, false, false);
+  const Rectangle part{top, left, top + out.image.height, left + out.image.width};
   const std::vector<Byte> before = out.values;
-  steps.resize_bytes(in.image, out.image, true, antialias);
-  const ResizeAxis& down = resize_axis(in.image.height, out.image.height, antialias, false);
-  const ResizeAxis& across = resize_axis(in.image.width, out.image.width, antialias, false);
+  steps.resize_bytes(in.image, out.image, {height, width, part, true, antialias});
+  const ResizeAxis& down = resize_axis(in.image.height, height, antialias, false);
+  const ResizeAxis& across = resize_axis(in.image.width, width, antialias, false);
   bool same = true;
   for (std::int64_t i = 0; i < out.image.height; ++i) {
     for (std::int64_t j = 0; j < out.image.width; ++j) {
       for (std::int64_t c = 0; c < channels; ++c) {
-        same &= out.at(i, j, c) == resized(in, down, across, i, j, c);
+        same &= out.at(i, j, c) == resized(in, down, across, top + i, left + j, c);
         out.at(i, j, c) = before[std::size_t(&out.at(i, j, c) - out.values.data())];
       }
     }

@@ -182,3 +182,28 @@ def test_bytes_of_cifars_layout_become_normalised_floats():
     assert plan.is_one_call()
     got = plan.run(images, indices, Keys(1, 1, indices))
     assert_equal(got, one_by_one(chain, images, indices, 1, indices))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.sampled_from(["uint8", "float32"]), st.sampled_from([1, 3, 5]))
+def test_of_a_resized_image_only_what_the_crop_takes_is_made(data, dtype, channels):
+    seed, size = data.draw(st.integers(0, 2**64 - 1)), st.tuples(SIZES, SIZES)
+    images = pixels((3, *data.draw(size), channels), dtype, seed)
+    if data.draw(st.booleans(), "mirrored"):
+        images = images[:, ::-1, ::-1]
+    method = data.draw(st.sampled_from(["nearest", "bilinear"]))
+    chain = [
+        data.draw(
+            st.builds(T.Resize, size, st.booleans(), st.just(method))
+            | st.builds(T.RandomResizedCrop, size, method=st.just(method))
+        ),
+        data.draw(
+            st.builds(T.RandomCrop, st.integers(0, 9), size | st.none(), fill=st.just(3.0))
+            | st.builds(T.CenterCrop, size)
+        ),
+        *data.draw(st.sampled_from([[], [T.RandomFlipHorizontal(), T.ToFloat(), T.ToCHW()]])),
+    ]
+    samples = np.arange(3) * 5
+    want = one_by_one(chain, images, None, seed, samples)
+    got = Chain(placed(chain)).run(images, None, Keys(seed, 1, samples))
+    assert_equal(got, want)
