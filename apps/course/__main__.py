@@ -11,7 +11,7 @@ from pathlib import Path
 
 from . import pages, progress, proof
 from .blocks import MarkerError, blocks_in, open_tags
-from .building import PROGRAMS, built_program
+from .building import built_program
 from .checking import check
 from .edition import ROOT, EditionError, is_student_tree, put_back, solutions_of, write_edition
 from .rates import rate_line
@@ -64,8 +64,8 @@ def check_answers(options: Options) -> int:
     if find_spec("pytest") is None:
         raise EditionError("check needs pytest; python -m pip install pytest")
     chosen = select(options.what)
-    builds = any(part_of(exercise).builds for exercise in chosen)
-    if builds and not built_program(ROOT, next(iter(PROGRAMS))):
+    programs = {name for exercise in chosen for name in part_of(exercise).builds}
+    if not all(built_program(ROOT, name) for name in programs):
         print("building the kernels, once; this takes minutes", file=sys.stderr)
     results = check(ROOT, chosen)
     progress.remember(ROOT, results)

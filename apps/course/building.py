@@ -1,4 +1,4 @@
-"""Builds what the C++ exercises need: programs, in build/course, not the module for Python.
+"""Builds what the exercises in C++ and CUDA need: programs, in build/course, not Python's modules.
 
 Called by ``checking`` and ``proof``.
 """
@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 FOLDERS = ("build/course", "build/make")
@@ -17,6 +18,7 @@ PROGRAMS = {
     "gemm_ladder": "apps/bench/gemm_ladder/gemm_ladder",
     "conv_ladder": "apps/bench/conv_ladder/conv_ladder",
     "course_kernels_test": "tests/cpp/course_kernels_test",
+    "course_cuda_test": "tests/cuda_on_cpu/course_cuda_test",
 }
 """Name (the target's, too) -> place in the build folder."""
 
@@ -28,8 +30,8 @@ def built_program(root: Path, name: str) -> Path | None:
     return max(built, key=lambda place: place.stat().st_mtime, default=None)
 
 
-def build(root: Path) -> str:
-    """Compiles what changed; "" or what the compiler said, its first error first.
+def build(root: Path, names: Collection[str]) -> str:
+    """Compiles what changed of these programs; "" or what the compiler said, first error first.
 
     The first time takes minutes: all kernels, for this machine's instruction set.
     """
@@ -54,7 +56,7 @@ def build(root: Path) -> str:
         if configured:
             return configured
     jobs = str(os.cpu_count() or 1)
-    return _run([_tool("cmake"), "--build", str(folder), "-j", jobs, "--target", *PROGRAMS])
+    return _run([_tool("cmake"), "--build", str(folder), "-j", jobs, "--target", *names])
 
 
 def _instruction_set() -> str:

@@ -82,15 +82,15 @@ class Result:
 
 
 def check(root: Path, chosen: Sequence[Exercise]) -> list[Result]:
-    """Runs the tests of the exercises. What those in C++ need is built first; where that fails,
-    they all say so."""
-    compiled = [exercise for exercise in chosen if part_of(exercise).builds]
-    problem = build(root) if compiled else ""
+    """Runs the tests of the exercises. What a part's need is built first; where that fails, they
+    all say so."""
     records: list[Record] = []
-    runnable = chosen
-    if problem:
-        records = [_failed(test, problem) for exercise in compiled for test in exercise.tests]
-        runnable = [exercise for exercise in chosen if exercise not in compiled]
+    runnable = []
+    for part in dict.fromkeys(map(part_of, chosen)):
+        problem = build(root, part.builds) if part.builds else ""
+        own = [exercise for exercise in chosen if exercise.part == part.number]
+        records += [_failed(t, problem) for exercise in own for t in exercise.tests if problem]
+        runnable += [] if problem else own
     records += run_exercises(root, runnable)
     empty, taken = open_tags(root), taken_tags(root)
     return [Result(e, _records_of(e, records), e.tag in empty, e.tag in taken) for e in chosen]

@@ -46,12 +46,13 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the course. backend: the NEEDLE_BACKEND its tests run with ("np": no compiler)."""
+    """A part of the course. backend: the NEEDLE_BACKEND its tests run with ("np": no compiler).
+    builds: the programs its tests run, names of ``building.PROGRAMS``."""
 
     number: int
     title: str
     backend: str
-    builds: bool
+    builds: tuple[str, ...]
     exercises: tuple[Exercise, ...]
 
 
@@ -69,7 +70,7 @@ def read_part(path: Path) -> Part:
         exercises = tuple(_exercise(number, tag, row) for tag, row in table["exercise"].items())
     except (KeyError, TypeError) as error:
         raise RegistryError(f"{path.name}: {error}; correct the table") from error
-    builds = bool(table.get("builds", False))
+    builds = tuple(table.get("builds", ()))
     return Part(number, table["title"], table.get("backend", "np"), builds, exercises)
 
 

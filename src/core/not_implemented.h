@@ -2,6 +2,7 @@
 // such blocks include this; nothing else throws it.
 #pragma once
 
+#include <cstdio>
 #include <stdexcept>
 
 namespace needle {
@@ -11,6 +12,17 @@ struct NotImplemented : std::logic_error {
   ~NotImplemented() override;
 };
 
+#ifdef __CUDACC__  // a kernel cannot throw: the GPU prints the message, and the launch has failed
+[[noreturn]] static inline __host__ __device__ void not_implemented(const char* message) {
+#ifdef __CUDA_ARCH__
+  printf("NotImplementedError: %s\n", message);
+  __trap();
+#else
+  throw NotImplemented(message);
+#endif
+}
+#else
 [[noreturn]] void not_implemented(const char* message);
+#endif
 
 }  // namespace needle

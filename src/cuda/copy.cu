@@ -38,6 +38,7 @@ __global__ void __launch_bounds__(kTile* kTileRows)
   const auto at = locate<2>(t.outer, outer);
   const char* from = t.outer.data[1] + at.of[1];
   char* to = t.outer.data[0] + at.of[0];
+  /// BEGIN SOLUTION [cuda-transpose]
   for (unsigned j = threadIdx.y; j < kTile; j += kTileRows) {
     if (row + threadIdx.x < t.rows && column + j < t.columns) {
       tile[j][threadIdx.x] =
@@ -51,6 +52,7 @@ __global__ void __launch_bounds__(kTile* kTileRows)
           tile[threadIdx.x][i];
     }
   }
+  /// END SOLUTION
 }
 
 template <class Word>

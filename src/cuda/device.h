@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/not_implemented.h"
 #include "core/view.h"
 
 // Shared memory of a block: NEEDLE_SHARED(tile, float[16][17]); it begins at a multiple of 16

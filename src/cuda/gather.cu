@@ -33,6 +33,7 @@ void with_word(DType dtype, F&& f) {  // moving rows needs the element's size al
 template <class Word>
 __global__ void __launch_bounds__(kThreads)
     gather_kernel(const __grid_constant__ Walk walk, const std::int64_t row_stride) {
+  /// BEGIN SOLUTION [cuda-gather]
   const std::uint32_t threads = gridDim.x * kThreads;
   for (std::uint32_t i = blockIdx.x * kThreads + threadIdx.x; i < walk.size; i += threads) {
     const auto at = locate<3>(walk, i);
@@ -40,6 +41,7 @@ __global__ void __launch_bounds__(kThreads)
     *reinterpret_cast<Word*>(walk.data[0] + at.of[0]) =
         *reinterpret_cast<const Word*>(walk.data[1] + at.of[1] + chosen * row_stride);
   }
+  /// END SOLUTION
 }
 
 struct Index {

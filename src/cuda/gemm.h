@@ -121,6 +121,7 @@ __device__ void tile_product(const A& a, const B& b, std::uint32_t row, std::uin
   Piece<T, A, Tile::kTileM, Tile::kStep, Tile::kThreads> piece_a;
   Piece<T, B, Tile::kTileN, Tile::kStep, Tile::kThreads> piece_b;
   T sums[Tile::kRegM][Tile::kRegN] = {};
+  /// BEGIN SOLUTION [cuda-gemm-tile]
   piece_a.start(a, row);
   piece_b.start(b, column);
   piece_a.load(a, begin, end);
@@ -143,6 +144,7 @@ __device__ void tile_product(const A& a, const B& b, std::uint32_t row, std::uin
     }
     __syncthreads();
   }
+  /// END SOLUTION
   const int first_row = int(threadIdx.x) / Tile::kAcross,
             first_column = int(threadIdx.x) % Tile::kAcross;
 #pragma unroll

@@ -61,6 +61,7 @@ __global__ void __launch_bounds__(kRowThreads)
   const auto at = locate<4>(r.rows, lanes.row);
   const Row<T> out = r.row<T>(0, at);
   const Row<const T> x = r.row<const T>(1, at);
+  /// BEGIN SOLUTION [cuda-layer-norm]
   const std::uint32_t some = std::min<std::uint32_t>(r.n, kLanes);
   const T center = lanes.sum(lanes.lane < some ? x[lanes.lane] : T(0)) / T(some);
   T sum = T(0), squares = T(0);
@@ -78,6 +79,7 @@ __global__ void __launch_bounds__(kRowThreads)
     out[i] = ((x[i] - center) - shift) * scale * weight[i] + bias[i];
   }
   if (lanes.lane == 0) r.value<T>(2, at) = center + shift, r.value<T>(3, at) = var;
+  /// END SOLUTION
 }
 
 // Operands: x_grad, grad, x; x_grad, mean, var. x_grad = scale * (g w - mean(g w) - normal * mean(g

@@ -47,6 +47,7 @@ struct Parameters {
 template <class T, class Rule>
 __global__ void __launch_bounds__(kStepThreads)
     step_kernel(const __grid_constant__ Parameters<T> all, const __grid_constant__ Rule rule) {
+  /// BEGIN SOLUTION [cuda-sgd]
   const Parameter<T>& p = all.of_block(blockIdx.x);
   const std::int64_t begin = std::int64_t(blockIdx.x - p.first_block) * kElementsOfBlock;
   const std::int64_t end = std::min(begin + kElementsOfBlock, p.size);
@@ -70,6 +71,7 @@ __global__ void __launch_bounds__(kStepThreads)
       if constexpr (Rule::kMoments > 1) p.second[at] = second[j];
     }
   }
+  /// END SOLUTION
 }
 
 template <class T>

@@ -37,6 +37,7 @@ struct RowLanes {
   // f over the values of all lanes; the same bits in each.
   template <class F>
   __device__ T fold(T value, F&& f) const {
+    /// BEGIN SOLUTION [cuda-row-fold]
 #pragma unroll
     for (int by = kWarp / 2; by > 0; by /= 2) {
       value = f(value, __shfl_xor_sync(kAllLanes, value, by));
@@ -49,6 +50,7 @@ struct RowLanes {
       for (int i = 1; i < kLanes / kWarp; ++i) value = f(value, warps[i]);
     }
     return value;
+    /// END SOLUTION
   }
   __device__ T sum(T value) const {
     return fold(value, [](T x, T y) { return x + y; });

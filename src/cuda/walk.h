@@ -59,6 +59,7 @@ struct Offsets {
 
 template <int kOperands>
 __device__ Offsets<kOperands> locate(const Walk& walk, std::uint32_t index) {
+  /// BEGIN SOLUTION [cuda-locate]
   Offsets<kOperands> offsets = {};
   for (int i = walk.ndim - 1; i > 0; --i) {
     const std::uint32_t rest = walk.shape[i].quotient(index);
@@ -68,6 +69,7 @@ __device__ Offsets<kOperands> locate(const Walk& walk, std::uint32_t index) {
   }
   for (int k = 0; k < kOperands; ++k) offsets.of[k] += index * walk.strides[k][0];
   return offsets;
+  /// END SOLUTION
 }
 
 // `views` in the order of the plan's operands, for scalars and the sizes of elements.

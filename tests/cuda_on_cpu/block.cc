@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "cuda_runtime.h"
@@ -72,7 +74,8 @@ std::int64_t launched = 0;
 std::vector<std::unique_ptr<Fiber>> fibers;
 std::vector<Fiber*> idle;
 alignas(64) unsigned char shared_bytes[kSharedMost + 64 * kGuard];
-std::string failure;  // what a thread found wrong; its block is given up
+std::string failure;        // what a thread found wrong; its block is given up
+std::exception_ptr thrown;  // by a kernel: an empty block of the course
 
 [[noreturn]] void fail(const std::string& message) {
   throw std::runtime_error("cuda_on_cpu: " + message);
@@ -132,7 +135,13 @@ void fiber_main(unsigned low, unsigned high) {
       const unsigned mine = block.order[block.next++];
       enter(mine);
       block.threads[mine].fiber = fiber;
-      (*block.kernel)();
+      try {
+        (*block.kernel)();
+      } catch (...) {  // must not leave this stack, on which nobody has called
+        thrown = std::current_exception();
+        failure = "a kernel threw an exception";
+      }
+      if (!failure.empty()) break;
       block.threads[mine].state = State::kDone;
       ++block.done;
     }
@@ -231,8 +240,8 @@ void run_block(unsigned count, const std::vector<unsigned>& sequence) {
   if (failure.empty()) return;
   idle.clear();  // fibers of threads that wait hold what will never go on
   fibers.clear();
-  const std::string message = failure;
-  failure.clear();
+  const std::string message = std::exchange(failure, "");
+  if (thrown != nullptr) std::rethrow_exception(std::exchange(thrown, nullptr));
   fail(message);
 }
 

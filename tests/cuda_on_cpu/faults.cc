@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <cstring>
+#include <stdexcept>
 #include <vector>
 
 #include "cuda_runtime.h"
@@ -75,6 +76,11 @@ __global__ void lanes_missing(const float* in, float* out) {
   if (threadIdx.x % 2 == 0) out[threadIdx.x] = __shfl_xor_sync(0xffffffffu, in[threadIdx.x], 1);
 }
 
+__global__ void throws(const float*, float*) {
+  if (threadIdx.x == 5) throw std::runtime_error("thrown by a thread");
+  __syncthreads();
+}
+
 __global__ void count_threads(const float*, float* out) { atomicAdd(out, 1.0f); }
 
 struct Buffer {
@@ -106,10 +112,15 @@ const struct {
   const char* name;
   void (*kernel)(const float*, float*);
 } kKernels[] = {
-    {"sum_warps", sum_warps},         {"uninitialised_shared", uninitialised_shared},
-    {"behind_shared", behind_shared}, {"behind_buffer", behind_buffer},
-    {"before_buffer", before_buffer}, {"half_wait", half_wait},
-    {"two_barriers", two_barriers},   {"lanes_missing", lanes_missing},
+    {"sum_warps", sum_warps},
+    {"uninitialised_shared", uninitialised_shared},
+    {"behind_shared", behind_shared},
+    {"behind_buffer", behind_buffer},
+    {"before_buffer", before_buffer},
+    {"half_wait", half_wait},
+    {"two_barriers", two_barriers},
+    {"lanes_missing", lanes_missing},
+    {"throws", throws},
     {"count_threads", count_threads},
 };
 

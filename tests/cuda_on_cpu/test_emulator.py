@@ -57,6 +57,7 @@ def test_uninitialised_shared_memory_is_nan_in_every_block(order: int) -> None:
         ("half_wait", "wait at a barrier that others never reach: thread .* in line"),
         ("two_barriers", "wait at the barriers of lines"),
         ("lanes_missing", "wait at a barrier that others never reach"),
+        ("throws", "thrown by a thread"),  # as an empty block of the course does
     ],
 )
 def test_a_fault_is_an_error(kernel: str, message: str, order: int) -> None:

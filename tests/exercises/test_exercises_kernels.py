@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-
 import pytest
 
-from apps.course.building import built_program
 from apps.course.compare import expect
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def output_of(name: str, *arguments: str) -> tuple[list[str], int]:
-    """The lines that a program prints and how it ended; skips where it is not built."""
-    program = built_program(ROOT, name)
-    if program is None:
-        pytest.skip(f"{name} is not built: python -m apps.course check builds it, so does make")
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120)
-    return done.stdout.splitlines(), done.returncode
+from tests.exercises.native_programs import output_of, raise_open
 
 
 def check_step(ladder: str, step: str) -> None:
     """Runs ``ladder check step``; a step that is an empty block raises its NotImplementedError."""
     said, status = output_of(ladder, "check", step)
-    opened = [line.partition(": ")[2] for line in said if line.startswith("NotImplementedError")]
-    if opened:
-        raise NotImplementedError(opened[0])
+    raise_open(said)
     crash = [f"the program ended with {status}"] if status not in (0, 1) else []
     expect(f"where step {step} of {ladder} differs from step 00", said[:4] + crash, [])
 
