@@ -24,6 +24,7 @@ struct WindowProduct {
   std::int64_t source_group, out_group, weight_group;  // from one group to the next
   const T* bias;                                       // or null
   std::int64_t bias_step;
+  T least;  // of a result: 0 with relu, else -inf
   Divisor tiles_across;
 };
 
@@ -49,6 +50,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
         if (row >= p.windows.pixels.size || column >= p.lines) return;
         const Pixel pixel = p.windows.pixels.at(row);
         if (p.bias != nullptr) value += p.bias[(blockIdx.y * p.lines + column) * p.bias_step];
+        if (value < p.least) value = p.least;  // NaN stays
         p.out.at(pixel.image, pixel.row,
                  pixel.column)[blockIdx.y * p.out_group + column * p.out.channel] = value;
       });
@@ -85,9 +87,9 @@ void run_product(const char* op, WindowProduct<T> p, std::int64_t groups, int de
 }
 
 template <class T>
-void forward(In x, In weight, const View* bias, Out out, const Conv2dParams& params) {
+void forward(In x, In weight, const View* bias, T least, Out out, const Conv2dParams& params) {
   if (size_of(out) == 0) return;
-  if (is_depthwise(weight, params.groups)) return depthwise<T>(x, weight, bias, out, params);
+  if (is_depthwise(weight, params.groups)) return depthwise<T>(x, weight, bias, least, out, params);
   const std::int64_t inputs = weight.shape[2], outputs = weight.shape[3] / params.groups;
   check_count("conv2d", weight.shape[0] * weight.shape[1] * inputs);
   const auto i32 = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
@@ -108,6 +110,7 @@ void forward(In x, In weight, const View* bias, Out out, const Conv2dParams& par
       outputs * weight.strides[3],
       bias != nullptr ? data_of<const T>(*bias) : nullptr,
       bias != nullptr ? bias->strides[0] : 0,
+      least,
       {}};
   run_product("conv2d", p, params.groups, out.device);
 }
@@ -164,6 +167,7 @@ void input_gradient_of(In grad, In weight, Out x_grad, const Conv2dParams& param
       outputs * weight.strides[3],
       nullptr,
       0,
+      kNoFloor<T>,
       {}};
   run_product(op, p, params.groups, x_grad.device);
 }
@@ -185,13 +189,22 @@ void input_gradient(In grad, In weight, Out x_grad, const Conv2dParams& params) 
 
 void conv2d(In x, In weight, Out out, const Conv2dParams& params) {
   with_float(out.dtype, [&](auto tag) {
-    forward<typename decltype(tag)::type>(x, weight, nullptr, out, params);
+    using T = typename decltype(tag)::type;
+    forward<T>(x, weight, nullptr, kNoFloor<T>, out, params);
   });
 }
 
 void conv2d_bias(In x, In weight, In bias, Out out, const Conv2dParams& params) {
   with_float(out.dtype, [&](auto tag) {
-    forward<typename decltype(tag)::type>(x, weight, &bias, out, params);
+    using T = typename decltype(tag)::type;
+    forward<T>(x, weight, &bias, kNoFloor<T>, out, params);
+  });
+}
+
+void conv2d_relu(In x, In weight, In bias, Out out, const Conv2dParams& params) {
+  with_float(out.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    forward<T>(x, weight, &bias, T(0), out, params);
   });
 }
 

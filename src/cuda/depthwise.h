@@ -24,6 +24,7 @@ struct Depthwise {
   std::int64_t weight_row, weight_column, weight_channel;  // strides, in elements
   const T* bias;                                           // or null
   std::int64_t bias_step;
+  T least;                     // of a result
   std::int32_t rows, columns;  // of the kernel
   Divisor multiplier;          // output channels of a group
   Divisor stride_y, stride_x;
@@ -74,6 +75,7 @@ __global__ void __launch_bounds__(kImageThreads)
       }
     }
     if (d.bias != nullptr) sum += d.bias[channel * d.bias_step];
+    if (sum < d.least) sum = d.least;  // NaN stays
     d.out.at(pixel.image, pixel.row, pixel.column)[channel * d.out.channel] = sum;
   });
 }
@@ -140,11 +142,12 @@ __global__ void __launch_bounds__(kChannelThreads)
 }
 
 template <class T>
-void depthwise(In x, In weight, const View* bias, Out out, const Conv2dParams& p) {
+void depthwise(In x, In weight, const View* bias, T least, Out out, const Conv2dParams& p) {
   each_element_grid("conv2d", out, [&](const ElementGrid& grid, std::int64_t first) {
     Depthwise<T> d = depthwise_of<T>(x, weight, out, p);
     d.source.data += first * d.source.image;
     d.out.data += first * d.out.image;
+    d.least = least;
     if (bias != nullptr) d.bias = data_of<const T>(*bias), d.bias_step = bias->strides[0];
     launch("conv2d", out.device, {ceil_div(grid.size, kImageThreads)}, {kImageThreads},
            depthwise_kernel<T>, d, grid);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 
 #include "walk.h"
 
@@ -31,6 +32,10 @@ Image<T> image_of(const View& v, std::int64_t first = 0) {
           static_cast<std::int32_t>(v.shape[1]),
           static_cast<std::int32_t>(v.shape[2])};
 }
+
+// What no result is below: that of a convolution without relu.
+template <class T>
+inline constexpr T kNoFloor = -std::numeric_limits<T>::infinity();
 
 struct Pixel {
   std::uint32_t image, row, column;

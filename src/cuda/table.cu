@@ -14,6 +14,8 @@ namespace {
   ROW(reduce)                   \
   ROW(matmul)                   \
   ROW(relu_grad)                \
+  ROW(bias_relu)                \
+  ROW(bias_relu_grad)           \
   ROW(gather)                   \
   ROW(scatter)                  \
   ROW(scatter_add)              \
@@ -37,6 +39,7 @@ namespace {
   ROW(avg_pool2d_grad)          \
   ROW(conv2d)                   \
   ROW(conv2d_bias)              \
+  ROW(conv2d_relu)              \
   ROW(conv2d_input_grad)        \
   ROW(conv2d_weight_grad)       \
   ROW(argmax)                   \
