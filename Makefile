@@ -66,7 +66,7 @@ train: $(VENV)/.needle-train build  ## LeNet-5 on real handwritten digits; more 
 # best one), those that need no compiled code in plain NumPy mode too. The main run comes last.
 KERNEL_TESTS := tests/conformance tests/backends tests/native tests/data/test_native_kernels.py
 NUMPY_TESTS := $(shell cat .ci/numpy_tests)
-EMULATOR_TESTS := tests/cuda_on_cpu/test_backend.py tests/cuda_on_cpu/test_images.py
+EMULATOR_TESTS := $(addprefix tests/cuda_on_cpu/test_,backend.py images.py graphs.py)
 EXTENSION := needle.backend_ndarray.ndarray_backend_cpu
 PYTEST := -m pytest -n $(JOBS)
 

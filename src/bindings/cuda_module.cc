@@ -8,6 +8,7 @@
 #include "bind_backend.h"
 #include "cuda/allocator.h"
 #include "cuda/device.h"
+#include "cuda/graph.h"
 #include "cuda/kernels.h"
 #include "cuda/transfer.h"
 #include "cuda_images.h"
@@ -117,6 +118,19 @@ void bind_devices(py::module_& m) {
       py::arg("device"), "Waits for the device; errors of its kernels are raised here.");
 }
 
+void bind_graphs(py::module_& m) {
+  py::class_<cuda::Graph>(m, "Graph", py::module_local(),
+                          "Graph(device): from here to finish() or abandon() this thread's kernels "
+                          "are recorded instead of run; launch() runs them.")
+      .def(py::init([](int device) {
+             return translated([&] { return std::make_unique<cuda::Graph>(checked(device)); });
+           }),
+           py::arg("device"))
+      .def("finish", &cuda::Graph::finish, py::call_guard<py::gil_scoped_release>())
+      .def("abandon", &cuda::Graph::abandon, py::call_guard<py::gil_scoped_release>())
+      .def("launch", &cuda::Graph::launch, py::call_guard<py::gil_scoped_release>());
+}
+
 void bind_transfers(py::module_& m) {
   m.def(
       "upload",
@@ -143,6 +157,7 @@ PYBIND11_MODULE(NEEDLE_CUDA_MODULE, m) {
         "Whether every kernel is waited for, so that its error is raised where it is called.");
   bind_transfers(m);
   bind_devices(m);
+  bind_graphs(m);
   bind_cuda_images(m);
 #ifdef NEEDLE_CUDA_ON_CPU
   m.def("set_order", [](const std::string& name) {
@@ -152,6 +167,7 @@ PYBIND11_MODULE(NEEDLE_CUDA_MODULE, m) {
                                                 : Order::kShuffled);
   });
   m.def("launches", &cuda_on_cpu::launches);
+  m.def("fail_next_kernel", &cuda_on_cpu::fail_next_kernel);
   m.def("set_memory_limit", &cuda_on_cpu::set_memory_limit);
   m.def("bytes_from_slots", &cuda_on_cpu::bytes_from_registered);
 #endif

@@ -20,6 +20,8 @@ BufferCache& cache(int device) {
   return cache_of(device, std::make_integer_sequence<int, kMaxDevices>());
 }
 
+thread_local KeptMemory* keeping = nullptr;
+
 }  // namespace
 
 void* allocate(std::size_t bytes, int device) {
@@ -34,5 +36,36 @@ void release(void* buffer, std::size_t bytes, int device) noexcept {
 
 MemoryStats memory_stats(int device) { return cache(device).stats(); }
 void empty_cache(int device) { cache(device).empty(); }
+
+KeptMemory::~KeptMemory() {
+  for (const Piece& piece : pieces_) release(piece.data, piece.bytes, device_);
+}
+
+void* KeptMemory::take(std::size_t bytes) {
+  for (Piece& piece : pieces_) {
+    if (piece.taken || piece.bytes < bytes || piece.bytes / 2 > bytes) continue;
+    piece.taken = true;
+    return piece.data;
+  }
+  pieces_.reserve(pieces_.size() + 1);
+  pieces_.push_back({allocate(bytes, device_), bytes, true});
+  return pieces_.back().data;
+}
+
+void KeptMemory::give_back(void* data) noexcept {
+  for (Piece& piece : pieces_) piece.taken = piece.taken && piece.data != data;
+}
+
+void KeptMemory::keep_in(KeptMemory* memory) { keeping = memory; }
+
+Temporary::Temporary(std::size_t bytes, int device)
+    : data_(keeping != nullptr ? keeping->take(bytes) : allocate(bytes, device)),
+      bytes_(bytes),
+      device_(device),
+      kept_(keeping) {}
+
+Temporary::~Temporary() {
+  kept_ != nullptr ? kept_->give_back(data_) : release(data_, bytes_, device_);
+}
 
 }  // namespace needle::cuda

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <utility>
+#include <vector>
 
 #include "core/buffer_cache.h"
 
@@ -14,11 +15,34 @@ void release(void* buffer, std::size_t bytes, int device) noexcept;
 MemoryStats memory_stats(int device);
 void empty_cache(int device);
 
+// Temporaries of kernels that this thread records in a graph (graph.h): each launch of it uses the
+// memory again, so it goes back to the cache with the graph. Within the graph it is taken again.
+class KeptMemory {
+ public:
+  explicit KeptMemory(int device) : device_(device) {}
+  ~KeptMemory();
+  KeptMemory(const KeptMemory&) = delete;
+  KeptMemory& operator=(const KeptMemory&) = delete;
+
+  void* take(std::size_t bytes);
+  void give_back(void* data) noexcept;
+  // From now on this thread's temporaries are this memory's; null: the cache's, as ever.
+  static void keep_in(KeptMemory* memory);
+
+ private:
+  struct Piece {
+    void* data;
+    std::size_t bytes;
+    bool taken;
+  };
+  int device_;
+  std::vector<Piece> pieces_;
+};
+
 class Temporary {
  public:
-  Temporary(std::size_t bytes, int device)
-      : data_(allocate(bytes, device)), bytes_(bytes), device_(device) {}
-  ~Temporary() { release(data_, bytes_, device_); }
+  Temporary(std::size_t bytes, int device);
+  ~Temporary();
   Temporary(const Temporary&) = delete;
   Temporary& operator=(const Temporary&) = delete;
 
@@ -31,6 +55,7 @@ class Temporary {
   void* data_;
   std::size_t bytes_;
   int device_;
+  KeptMemory* kept_;  // or null
 };
 
 }  // namespace needle::cuda

@@ -49,6 +49,18 @@ const Count& count() {
   return found;
 }
 
+struct Recording {
+  int device = -1;  // none
+  cudaStream_t stream = nullptr;
+};
+thread_local Recording recorded;
+
+// The stream in which this thread records is no more, whatever was recorded.
+void forget_recording() {
+  static_cast<void>(cudaStreamDestroy(recorded.stream));
+  recorded = {};
+}
+
 std::mutex pinned_mutex;
 std::map<const char*, std::size_t> pinned_pieces;  // where each begins, and its bytes
 
@@ -68,9 +80,14 @@ std::string why() { return count().why; }
 
 void use(int device) { check(cudaSetDevice(device), "cuda"); }
 int processors(int device) { return device_of(device).processors; }
-cudaStream_t stream(int device) { return device_of(device).stream; }
+cudaStream_t stream(int device) {
+  return device == recorded.device ? recorded.stream : device_of(device).stream;
+}
 cudaStream_t copy_stream(int device) { return device_of(device).copies; }
-void synchronize(int device) { check(cudaStreamSynchronize(stream(device)), "synchronize"); }
+void synchronize(int device) {
+  refuse_while_recording("synchronize");
+  check(cudaStreamSynchronize(stream(device)), "synchronize");
+}
 
 void set_synchronous(bool on) { waits.store(on, std::memory_order_relaxed); }
 bool synchronous() { return waits.load(std::memory_order_relaxed); }
@@ -102,6 +119,7 @@ void mark_end([[maybe_unused]] int device, [[maybe_unused]] void* memory,
 }
 
 void copy_from_host(int device, void* to, const void* from, std::size_t bytes) {
+  refuse_while_recording("upload");
   use(device);
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream(device)), "upload");
 }
@@ -111,6 +129,7 @@ void copy_later(cudaStream_t on, void* to, const void* from, std::size_t bytes) 
 }
 
 void copy_to_host(int device, void* to, const void* from, std::size_t bytes) {
+  refuse_while_recording("download");
   use(device);
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream(device)), "download");
   synchronize(device);
@@ -144,6 +163,56 @@ void* take_pinned(std::size_t bytes) {  // feed.cu's: copied from by itself alon
 }
 
 void give_pinned_back(void* memory) noexcept { static_cast<void>(cudaFreeHost(memory)); }
+
+// Memory may be taken while a thread records (relaxed): kernels do for themselves.
+void begin_recording(int device) {
+  refuse_while_recording("capture");
+  if (synchronous()) {
+    throw DeviceFailure("capture: NEEDLE_CUDA_SYNC=1 waits for every kernel, so there is no graph");
+  }
+  use(device);
+  check(cudaStreamCreateWithFlags(&recorded.stream, cudaStreamNonBlocking), "capture");
+  const auto status = cudaStreamBeginCapture(recorded.stream, cudaStreamCaptureModeRelaxed);
+  if (status != cudaSuccess) forget_recording();
+  check(status, "capture");
+  recorded.device = device;
+}
+
+cudaGraphExec_t end_recording() {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t made = nullptr;
+  auto status = cudaStreamEndCapture(recorded.stream, &graph);
+  forget_recording();
+  if (status == cudaSuccess) status = cudaGraphInstantiate(&made, graph, 0);
+  if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
+  check(status, "capture");
+  return made;
+}
+
+void abandon_recording() noexcept {
+  cudaGraph_t graph = nullptr;
+  static_cast<void>(cudaStreamEndCapture(recorded.stream, &graph));
+  if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
+  forget_recording();
+  static_cast<void>(cudaGetLastError());
+}
+
+bool recording() { return recorded.device >= 0; }
+
+void refuse_while_recording(const char* op) {
+  if (!recording()) return;
+  throw DeviceFailure(std::string(op) + ": this waits for the host or the device, which a graph " +
+                      "of kernels cannot; capture the kernels before and after it");
+}
+
+void launch_graph(int device, cudaGraphExec_t graph) {
+  refuse_while_recording("capture");
+  use(device);
+  check(cudaGraphLaunch(graph, stream(device)), "capture");
+  if (synchronous()) synchronize(device);
+}
+
+void drop_graph(cudaGraphExec_t graph) noexcept { static_cast<void>(cudaGraphExecDestroy(graph)); }
 
 Event::Event(int device) {
   use(device);

@@ -79,6 +79,17 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
+// Recording: what this thread launches on the device from begin_recording on goes into a graph, not
+// to the device; other threads' work goes on. Meanwhile whatever waits for the device, or copies
+// between it and the host, is refused. graph.h has what a graph needs besides.
+void begin_recording(int device);  // DeviceFailure where there can be no graph
+cudaGraphExec_t end_recording();
+void abandon_recording() noexcept;
+bool recording();
+void refuse_while_recording(const char* op);  // DeviceFailure
+void launch_graph(int device, cudaGraphExec_t graph);
+void drop_graph(cudaGraphExec_t graph) noexcept;
+
 struct Grid {
   unsigned x = 1, y = 1, z = 1;
 };

@@ -131,7 +131,10 @@ Feed& feed_of(int device) {
 
 }  // namespace
 
-FeedTurn::FeedTurn(int device) : feed_(feed_of(device)), lock_(feed_.mutex) { feed_.begin(); }
+FeedTurn::FeedTurn(int device) : feed_(feed_of(device)), lock_(feed_.mutex) {
+  refuse_while_recording("upload");
+  feed_.begin();
+}
 
 FeedTurn::~FeedTurn() {
   try {

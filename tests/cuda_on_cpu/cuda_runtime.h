@@ -84,6 +84,12 @@ void set_memory_limit(std::size_t bytes);     // of each device
 // A copy from pinned memory comes to pass as late as it may: when something that is ordered after
 // it in its stream, or that waits for its event, runs. This does what waits in the stream.
 void catch_up(struct ::cuda_on_cpu_stream* stream);
+// Whether the stream is recorded, in which case the launch is noted and must not run.
+bool note(struct ::cuda_on_cpu_stream* stream, const std::function<void()>& launch);
+// The next kernel fails as one that follows a wrong pointer does: the launch succeeds, every later
+// call that looks reports it, until it is reported once.
+void fail_next_kernel();
+bool failing();
 std::int64_t bytes_from_registered();  // copied so far from memory that cudaHostRegister was given
 
 }  // namespace cuda_on_cpu
@@ -128,18 +134,24 @@ enum cudaError_t : int {
   cudaErrorHostMemoryAlreadyRegistered = 712,
   cudaErrorHostMemoryNotRegistered = 713,
   cudaErrorInvalidDevice = 101,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
 };
 enum cudaMemcpyKind {
   cudaMemcpyHostToDevice = 1,
   cudaMemcpyDeviceToHost = 2,
   cudaMemcpyDefault = 4
 };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed = 2 };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 inline constexpr unsigned cudaHostRegisterPortable = 1, cudaHostAllocPortable = 1;
 using cudaStream_t = struct cuda_on_cpu_stream*;
 using cudaEvent_t = struct cuda_on_cpu_event*;
+using cudaGraph_t = struct cuda_on_cpu_graph*;
+using cudaGraphExec_t = struct cuda_on_cpu_graph*;
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
   std::size_t dynamicSmemBytes = 0;
@@ -154,7 +166,15 @@ cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph,
+                                 unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
@@ -173,11 +193,18 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  cuda_on_cpu::catch_up(config->stream);
   // Parameters travel by value; each thread of a GPU sees the same copy.
   static_assert((std::is_trivially_copyable_v<std::decay_t<Parameters>> && ...));
-  std::tuple<std::decay_t<Parameters>...> copies(static_cast<Parameters>(arguments)...);
-  std::apply([](auto&... copy) { (cuda_on_cpu::true_pointers(&copy, sizeof copy), ...); }, copies);
-  cuda_on_cpu::run_grid(config->gridDim, config->blockDim, [&] { std::apply(kernel, copies); });
+  const std::tuple<std::decay_t<Parameters>...> given(static_cast<Parameters>(arguments)...);
+  const auto run = [given, kernel, blocks = config->gridDim, threads = config->blockDim] {
+    auto copies = given;
+    const auto show = [](auto&... copy) { (cuda_on_cpu::true_pointers(&copy, sizeof copy), ...); };
+    std::apply(show, copies);
+    cuda_on_cpu::run_grid(blocks, threads, [&] { std::apply(kernel, copies); });
+  };
+  if (cuda_on_cpu::note(config->stream, run)) return cudaSuccess;
+  cuda_on_cpu::catch_up(config->stream);
+  if (cuda_on_cpu::failing()) return cudaSuccess;
+  run();
   return cudaSuccess;
 }

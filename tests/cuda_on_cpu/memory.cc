@@ -161,10 +161,16 @@ void set_memory_limit(std::size_t bytes) { limit = bytes; }
 
 // ---- streams: copies from pinned memory wait in them ----
 
+struct cuda_on_cpu_graph {
+  std::vector<std::function<void()>> launches;
+};
+
 struct cuda_on_cpu_stream {
   int device;
   std::deque<std::function<void()>> waiting;
-  std::size_t issued = 0, done = 0;  // of what has waited
+  std::size_t issued = 0, done = 0;       // of what has waited
+  cuda_on_cpu_graph* recorded = nullptr;  // what is launched goes into it
+  bool broken = false;                    // by something that no graph can hold
 };
 
 struct cuda_on_cpu_event {
@@ -175,7 +181,14 @@ struct cuda_on_cpu_event {
 namespace cuda_on_cpu {
 namespace {
 
-std::vector<cuda_on_cpu_stream*> streams;  // live as long as the process
+std::vector<cuda_on_cpu_stream*> streams;
+bool next_fails = false, failed = false;  // of kernels: fail_next_kernel
+
+// As CUDA does: what cannot be recorded spoils the recording.
+bool spoils(cuda_on_cpu_stream* stream) {
+  if (stream == nullptr || stream->recorded == nullptr) return false;
+  return stream->broken = true;
+}
 struct Pinned {
   std::size_t bytes;
   bool registered;
@@ -213,6 +226,20 @@ void put_off(cuda_on_cpu_stream* stream, std::function<void()> what) {
 
 std::int64_t bytes_from_registered() { return from_registered; }
 
+void fail_next_kernel() { next_fails = true; }
+
+bool failing() {
+  failed = failed || next_fails;
+  next_fails = false;
+  return failed;
+}
+
+bool note(cuda_on_cpu_stream* stream, const std::function<void()>& launch) {
+  if (stream == nullptr || stream->recorded == nullptr) return false;
+  stream->recorded->launches.push_back(launch);
+  return true;
+}
+
 void catch_up(cuda_on_cpu_stream* stream) {
   if (stream != nullptr) catch_up(stream, stream->issued);
 }
@@ -226,6 +253,9 @@ const char* cudaGetErrorString(cudaError_t error) {
     case cudaSuccess: return "no error";
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
+    case cudaErrorStreamCaptureUnsupported:
+    case cudaErrorStreamCaptureInvalidated: return "operation failed due to a stream capture";
     default: return "invalid argument";
   }
 }
@@ -255,10 +285,51 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  catch_up(stream);
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  std::erase(streams, stream);
+  delete stream;
   return cudaSuccess;
 }
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (spoils(stream)) return cudaErrorStreamCaptureUnsupported;
+  catch_up(stream);
+  return std::exchange(failed, false) ? cudaErrorIllegalAddress : cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (stream->recorded != nullptr) return cudaErrorInvalidValue;
+  stream->recorded = new cuda_on_cpu_graph;
+  stream->broken = false;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = std::exchange(stream->recorded, nullptr);
+  if (*graph == nullptr) return cudaErrorInvalidValue;
+  if (!stream->broken) return cudaSuccess;
+  delete std::exchange(*graph, nullptr);
+  return cudaErrorStreamCaptureInvalidated;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+  *made = new cuda_on_cpu_graph(*graph);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  catch_up(stream);
+  for (const std::function<void()>& launch : graph->launches) launch();
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) { return cudaGraphDestroy(graph); }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   put_off(stream, [from = event->stream, upto = event->upto] { catch_up(from, upto); });
@@ -276,6 +347,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (spoils(stream)) return cudaErrorStreamCaptureUnsupported;  // it would join streams
   *event = {stream, stream->issued};
   return cudaSuccess;
 }
@@ -349,6 +421,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
+  if (spoils(stream)) return cudaErrorStreamCaptureUnsupported;
   const auto copy = [=] {
     const Turn turn;
     std::memcpy(true_pointer(to), true_pointer(from), bytes);

@@ -19,7 +19,7 @@ An optional kernel exists when the class overrides the method; that is the whole
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray as NumpyArray
@@ -441,6 +441,15 @@ class Backend(ABC):
     def synchronize(self) -> None:
         """Waits until all work given to the device is done."""
 
+    def record_graph(self, run: Callable[[], None]) -> Callable[[], None]:
+        """Notes the kernels that ``run`` calls instead of running them; the result launches them.
+
+        One launch for all, on the buffers that they were given, which must be there by then. Asked
+        for by ``needle.capture`` where it is here. RuntimeError, with the reason, where ``run``
+        waits for the device or the host; nothing was run then.
+        """
+        raise NotImplementedError
+
     def run_images(
         self,
         steps: Sequence[tuple[str, tuple[float, ...]]],
@@ -473,6 +482,7 @@ SERVICES = (
     "memory_stats",
     "empty_cache",
     "synchronize",
+    "record_graph",
     "run_images",
     "pin",
 )

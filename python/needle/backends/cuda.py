@@ -7,6 +7,7 @@ Called by ``backends.get("cuda")``; ``"cuda:1"`` is the second GPU.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 
@@ -30,6 +31,18 @@ def load(index: int = 0) -> Backend:
     return backend_of_device(module, index)
 
 
+def _record_graph(module: ModuleType, index: int, run: Callable[[], None]) -> Callable[[], None]:
+    graph = module.Graph(index)
+    try:
+        run()
+    except BaseException:
+        graph.abandon()
+        raise
+    graph.finish()
+    launch: Callable[[], None] = graph.launch
+    return launch
+
+
 def backend_of_device(module: ModuleType, index: int) -> Backend:
     """A Backend of the module's kernels on one of its devices."""
     count = module.device_count()
@@ -51,6 +64,7 @@ def backend_of_device(module: ModuleType, index: int) -> Backend:
         memory_stats=partial(module.memory_stats_of, index),
         empty_cache=partial(module.empty_cache_of, index),
         synchronize=partial(module.synchronize_on, index),
+        record_graph=partial(_record_graph, module, index),
         run_images=partial(module.run_images_on, index),
         pin=partial(module.pin_on, index),
     )

@@ -19,9 +19,11 @@ from .. import backends
 from ..backend_selection import BACKEND
 from ..graph import recording
 from ..host_steps import current
-from .outcome import signature
+from .outcome import CaptureWarning, signature
 from .program import Program, StaleRecordingError
 from .recorder import Recorder, RefusedError
+
+__all__ = ["CaptureWarning", "Captured", "capture"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,10 +42,6 @@ class _Known:
     refused: bool = False
 
 
-class CaptureWarning(UserWarning):
-    """A captured function runs eagerly; the message says why."""
-
-
 class Captured(Generic[P, R]):
     """A function whose calls are recorded and replayed; call it like the function itself.
 
@@ -51,8 +49,8 @@ class Captured(Generic[P, R]):
     (``print`` one to see its kernel calls).
     """
 
-    def __init__(self, function: Callable[P, R], kept: int) -> None:
-        self.function, self.kept = function, kept
+    def __init__(self, function: Callable[P, R], kept: int, as_graphs: bool) -> None:
+        self.function, self.kept, self.as_graphs = function, kept, as_graphs
         self.recordings = self.replays = 0
         self._known: OrderedDict[Any, _Known] = OrderedDict()
         self._in_vain = 0
@@ -112,7 +110,7 @@ class Captured(Generic[P, R]):
             recorder = Recorder(self.function, leaves)
             result: R = recorder.run(backends.loaded(), args, options)
             try:
-                result, program = recorder.program(result)
+                result, program = recorder.program(result, self.as_graphs)
             except RefusedError as refused:
                 self._warn(str(refused), now=refused.now)
                 known.refused = not refused.now
@@ -142,15 +140,19 @@ class Captured(Generic[P, R]):
             )
 
 
-def capture(function: Callable[P, R], *, recordings: int = 8) -> Captured[P, R]:
+def capture(
+    function: Callable[P, R], *, recordings: int = 8, graphs: bool = True
+) -> Captured[P, R]:
     """``function`` as one that records itself at the first call and replays later ones.
 
     A recording fits calls whose Tensors, NDArrays and NumPy arrays have the same shapes, strides,
     dtypes and devices, and whose other arguments are equal (objects: the same); ``recordings`` of
     them are kept. Results, ``.grad`` and buffers are constants, in new buffers at every call.
+    ``graphs``: where the device has graphs (CUDA), the kernels between two host steps are launched
+    as one.
     """
     if not callable(function):
         raise TypeError(f"capture: a function is needed, got {type(function).__name__}")
     if recordings < 1:
         raise ValueError(f"capture: recordings must be at least 1, got {recordings}")
-    return Captured(function, recordings)
+    return Captured(function, recordings, graphs)

@@ -12,6 +12,10 @@ from ..ndarray import NDArray
 from .places import PLAIN
 
 
+class CaptureWarning(UserWarning):
+    """A captured function, or its kernels, runs as if it were not; the message says why."""
+
+
 def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
     """``value`` with every leaf of its tuples, lists and dicts replaced by ``function(leaf)``."""
     if isinstance(value, dict):

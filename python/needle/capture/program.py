@@ -1,7 +1,8 @@
 """A recorded step: kernel calls of one backend, the buffers they use, and how it runs again.
 
-The same list is what a CUDA graph would hold: (kernel, views, scalars). It is cut into segments
-where the host has to do something (``host_steps``). Made by ``recorder``, run by ``Captured``.
+The same list is what a CUDA graph holds (``graphs``): (kernel, views, scalars). It is cut into
+segments where the host has to do something (``host_steps``). Made by ``recorder``, run by
+``Captured``.
 """
 
 from __future__ import annotations
@@ -14,60 +15,19 @@ from itertools import accumulate
 from typing import Any
 
 from ..autograd import Tensor
-from ..backends.base import Backend, View
+from ..backends.base import Backend, View, provides
 from ..ndarray.array import wrap
 from ..ndarray.device import BackendDevice
+from .graphs import Graphs
 from .places import MISSING, Place, array_in, describe_view, unchanged
+from .slot import Slot
 
 Kernel = Callable[..., Any]
 Leaves = Sequence[Any]
-_new_view = tuple.__new__
 
 
 class StaleRecordingError(Exception):
     """What the step finds is no longer what was recorded; the message says what."""
-
-
-@dataclass(eq=False)
-class Slot:
-    """A buffer of the recording. ``uses`` are the places in argument lists that show it.
-
-    A *temporary* has a buffer of the recording's own; a *fresh* one gets a new buffer at each
-    replay, since somebody may keep it; any other is bound to what a place or a host step holds.
-    ``shown``: arrays are made on it too.
-    """
-
-    number: int
-    size: int
-    dtype: Any
-    offset: int = 0
-    own: bool = True
-    fresh: bool = False
-    shown: bool = False
-    first: int = 0
-    last: int = 0
-    handle: Any = None
-    shift: int = 0
-    uses: list[tuple[list[Any], int, View]] = field(default_factory=list)
-
-    def bind(self, handle: Any, offset: int = 0) -> None:
-        """Lets every use show ``handle`` from now on; ``offset`` is where its view begins."""
-        self.handle, self.shift = handle, offset - self.offset
-        shift = self.shift
-        for args, place, view in self.uses:
-            _, shape, strides, start, dtype = view
-            args[place] = _new_view(View, (handle, shape, strides, start + shift, dtype))
-
-    def release(self) -> None:
-        """Forgets the buffer, which belongs to others."""
-        self.handle = None
-        for args, place, _ in self.uses:
-            args[place] = None
-
-    def view(self, like: View) -> View:
-        """The buffer as ``like`` showed it in the recording."""
-        _, shape, strides, start, dtype = like
-        return View(self.handle, shape, strides, start + self.shift, dtype)
 
 
 @dataclass(eq=False)
@@ -174,6 +134,8 @@ class Program:
     slots: list[Slot]
     rebuild: Callable[[Leaves, Sequence[Any]], Any]
     guards: list[tuple[Place, Any]]
+    as_graphs: bool = True
+    graphs: Graphs | None = None
     replays: int = 0
     planned: int = 0
     _lock: Any = field(default_factory=threading.RLock)
@@ -196,6 +158,8 @@ class Program:
             for part in self.segments
         ]
         self._done = _last_uses(self.slots, self.segments)
+        if self.as_graphs and provides(self.backend, "record_graph"):
+            self.graphs = Graphs(self.backend, [run[1] for run in self._runs], self.slots)
 
     def check(self, leaves: Leaves) -> None:
         """StaleRecordingError if a value that the step may branch on has changed."""
@@ -221,15 +185,21 @@ class Program:
             bind.run(leaves)
         if len({id(bind.slot.handle) for bind in first}) < len(first):
             raise StaleRecordingError("two tensors have come to share one buffer")
-        allocate = self.backend.allocate
-        for slot in self._fresh:
-            slot.bind(allocate(slot.size, slot.dtype))
+        graphs, allocate = self.graphs, self.backend.allocate
+        if graphs is not None:
+            graphs.renew()
+        else:
+            for slot in self._fresh:
+                slot.bind(allocate(slot.size, slot.dtype))
         values: list[Any] = []
         for number, (binds, calls, writes, host) in enumerate(self._runs):
             if number:
                 _rebind(binds, leaves)
-            for kernel, args in calls:
-                kernel(*args)
+            if graphs is not None:
+                graphs.run(number)
+            else:
+                for kernel, args in calls:
+                    kernel(*args)
             for place, made in writes:
                 place.put(leaves, made.make() if isinstance(made, Made) else made)
             if host is not None:

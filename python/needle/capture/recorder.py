@@ -20,8 +20,9 @@ from ..host_steps import current
 from ..ndarray import NDArray
 from .outcome import map_leaves
 from .places import PLAIN, Holding, Place, State, array_in
-from .program import Bind, HostCall, Made, Program, Segment, Slot, Source
+from .program import Bind, HostCall, Made, Program, Segment, Source
 from .seam import HostNumber, listening
+from .slot import Slot
 
 
 class RefusedError(Exception):
@@ -58,7 +59,7 @@ class Recorder:
         with listening(self, backends):
             return self.function(*args, **options)
 
-    def program(self, result: Any) -> tuple[Any, Program]:
+    def program(self, result: Any, as_graphs: bool = True) -> tuple[Any, Program]:
         """The result, its tensors as constants, and the recording. RefusedError if none."""
         if self.refusal is not None:
             raise self.refusal
@@ -71,7 +72,9 @@ class Recorder:
         self._check_survivors(result)
         changed = set(self._written)
         guards = [g for g in self._guards if _key(g[0]) not in changed]
-        return result, Program(self.backend, self.segments, self.slots, _rebuilder(plan), guards)
+        rebuild = _rebuilder(plan)
+        program = Program(self.backend, self.segments, self.slots, rebuild, guards, as_graphs)
+        return result, program
 
     def refuse(self, reason: str, now: bool = False) -> None:
         """Notes why the step cannot be recorded; it runs on."""

@@ -1,0 +1,185 @@
+"""``needle.capture`` with graphs: launches recorded and replayed give the bits of the eager step.
+
+Also what graphs rest on: what a recording refuses, whose memory it uses, and errors of kernels at
+the operation that caused them.
+"""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle
+from needle import nn
+from needle.backend_selection import BACKEND
+from needle.backends import View
+from tests.cuda_on_cpu import emulated
+
+pytestmark = [
+    pytest.mark.skipif(BACKEND != "nd", reason="plain NumPy arrays have no backends"),
+    pytest.mark.skipif(emulated.module is None, reason="not built: CMake target cuda_on_cpu"),
+]
+F32 = np.dtype("float32")
+
+
+@pytest.fixture
+def device() -> Any:
+    return needle.device(emulated.NAME)
+
+
+@pytest.fixture
+def waiting() -> Iterator[None]:
+    """As with NEEDLE_CUDA_SYNC=1."""
+    emulated.module.set_synchronous(True)
+    yield
+    emulated.module.set_synchronous(False)
+
+
+class Training:
+    """A small network with everything that takes temporaries, and a step of its training."""
+
+    def __init__(self, device: Any, captured: bool, **options: Any) -> None:
+        np.random.seed(0)
+        self.device = device
+        self.model = nn.Sequential(
+            nn.Conv(1, 3, 3, device=device, activation="relu"),
+            nn.BatchNorm2d(3, device=device),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Dropout(0.25),
+            nn.Linear(3 * 3 * 3, 10, device=device),
+        )
+        self.optimizer = needle.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
+        self.loss = nn.SoftmaxLoss()
+        self.step: Any = needle.capture(self.train, **options) if captured else self.train
+
+    def train(self, x: needle.Tensor, y: needle.Tensor) -> needle.Tensor:
+        self.optimizer.reset_grad()
+        loss = self.loss(self.model(x), y)
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def steps(self, count: int, between: Callable[[], Any] = list) -> list[needle.Tensor]:
+        """The losses, kept on the device."""
+        np.random.seed(1)
+        found, disturbing = [], []
+        for _ in range(count):
+            images = np.random.rand(4, 1, 6, 6).astype("float32")
+            x = needle.Tensor(images, device=self.device)
+            y = needle.Tensor(np.random.randint(0, 10, 4), device=self.device)
+            found.append(self.step(x, y))
+            disturbing.append(between())
+        return found
+
+    def state(self) -> list[np.ndarray]:
+        grads = [p.grad.numpy() for p in self.model.parameters()]
+        return [*(value.numpy() for value in self.model.state_dict().values()), *grads]
+
+
+def assert_same(a: Training, b: Training, losses: Any) -> None:
+    for one, other in zip(*losses, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    for left, right in zip(a.state(), b.state(), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def test_graphs_give_the_bits_of_the_eager_step(device: Any) -> None:
+    """Though every loss is kept, so that its buffer can never be the one of a step before."""
+    eager, captured = Training(device, False), Training(device, True)
+    losses = [run.steps(12) for run in (eager, captured)]
+    assert_same(eager, captured, losses)
+    (program,) = captured.step.programs
+    assert captured.step.replays == 11
+    assert program.graphs.refusal is None
+    parts = sum(len(part.calls) > 1 for part in program.segments)
+    assert parts >= 2  # dropout's draw is between
+    assert program.graphs.launched == 11 * parts
+    assert program.graphs.recorded <= 5 * parts
+
+
+def test_what_kernels_took_while_they_were_recorded_stays_theirs(device: Any) -> None:
+    """Arrays that are made between replays take all memory that is free; nothing writes in them."""
+    eager, captured = Training(device, False), Training(device, True)
+    made: list[Any] = []
+
+    def take() -> None:
+        for size in (2, 8, 16, 32, 64, 256, 1024):
+            made.extend(device.full((size,), 7.0) for _ in range(6))
+
+    losses = [eager.steps(6), captured.steps(6, take)]
+    assert_same(eager, captured, losses)
+    assert captured.step.programs[0].graphs.launched > 0
+    assert all((array.numpy() == 7).all() for array in made)
+
+
+def test_memory_goes_back_with_the_graphs(device: Any) -> None:
+    gc.collect()  # what other tests left
+    before = device.memory_stats()["in_use"]
+    captured = Training(device, True)
+    captured.steps(4)
+    assert captured.step.programs[0].graphs.recorded
+    del captured
+    gc.collect()
+    assert device.memory_stats()["in_use"] == before
+
+
+def test_where_kernels_are_waited_for_they_are_launched_one_by_one(
+    device: Any, waiting: None
+) -> None:
+    eager, captured = Training(device, False), Training(device, True)
+    with pytest.warns(needle.CaptureWarning, match="one by one, not as a graph: .*CUDA_SYNC=1"):
+        losses = [run.steps(3) for run in (eager, captured)]
+    assert_same(eager, captured, losses)
+    assert captured.step.replays == 2
+
+
+def test_graphs_can_be_declined(device: Any) -> None:
+    captured = Training(device, True, graphs=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        captured.steps(2)
+    assert captured.step.replays == 1 and captured.step.programs[0].graphs is None
+
+
+def test_a_recording_runs_nothing_and_refuses_to_wait(device: Any) -> None:
+    backend = device.backend
+    view = View(backend.allocate(4, F32), (4,), (1,), 0, F32)
+    backend.fill(view, 1.0)
+    launch = backend.record_graph(lambda: backend.fill(view, 2.0))
+    assert backend.download(view).tolist() == [1.0] * 4
+    launch()
+    assert backend.download(view).tolist() == [2.0] * 4
+    host = np.zeros(4, "float32")
+    for name, waits in {
+        "download": lambda: backend.download(view),
+        "upload": lambda: backend.upload(host, view),
+        "synchronize": backend.synchronize,
+        "capture": lambda: backend.record_graph(lambda: None),
+    }.items():
+        with pytest.raises(RuntimeError, match=f"{name}: this waits for the host or the device"):
+            backend.record_graph(waits)
+    backend.fill(view, 3.0)  # and the next kernel runs at once again
+    assert backend.download(view).tolist() == [3.0] * 4
+
+
+def test_an_error_of_a_kernel_shows_later_with_a_hint(device: Any) -> None:
+    x = device.full((4,), 2.0)
+    emulated.module.fail_next_kernel()
+    y = needle.backend_ndarray.exp(x)
+    with pytest.raises(RuntimeError, match=r"illegal memory access.*set NEEDLE_CUDA_SYNC=1"):
+        y.numpy()
+
+
+def test_an_error_of_a_kernel_shows_at_its_operation_where_launches_wait(
+    device: Any, waiting: None
+) -> None:
+    x = device.full((4,), 2.0)
+    emulated.module.fail_next_kernel()
+    with pytest.raises(RuntimeError, match=r"^exp: CUDA reports 'an illegal memory access[^;]*$"):
+        needle.backend_ndarray.exp(x)
