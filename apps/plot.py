@@ -1,7 +1,7 @@
 """Compares runs in one picture: python apps/plot.py runs/a runs/b ... --out comparison.png
 
-Left the test accuracy over the epochs, right a bar a run: the mean seconds an epoch of training
-waited for data and computed, labelled by source and workers. Reads what train.py wrote.
+Left the test accuracy over the epochs, right a bar a run, as in the storage study: the mean seconds
+an epoch of training waited for data and computed, by source and workers. Reads what train.py wrote.
 """
 
 from __future__ import annotations
@@ -23,11 +23,17 @@ from needle.errors import DataError, NeedleError
 
 @dataclass(frozen=True)
 class Measured:
-    """One run: its label, and the rows of its training and validation epochs."""
+    """One run: where its data came from, who loaded it, the rows of its epochs."""
 
-    label: str
+    source: str
+    workers: int
     training: list[dict[str, float]]
     validation: list[dict[str, float]]
+
+    @property
+    def label(self) -> str:
+        """The run in a line."""
+        return f"{self.source}, {self.workers} worker{'s' * (self.workers != 1)}"
 
     @property
     def loading(self) -> float:
@@ -48,36 +54,59 @@ def read_run(folder: Path) -> Measured:
         settings, workers = facts["settings"], facts["workers"]["count"]
         source = settings.get("source", "builtin")
         data = settings["data"] if source == "builtin" else f"{settings['data']} ({source})"
-        label = f"{settings['model']}, {data}, {workers} worker{'s' * (workers != 1)}"
+        name = f"{settings['model']}, {data}"
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"plot: {folder} is no folder of a run of apps/train.py ({error}); give others"
         ) from error
     kinds = ([r for r in rows if r["type"] == kind] for kind in (TRAIN_EPOCH, TEST_EPOCH))
-    run = Measured(label, *kinds)
+    run = Measured(name, workers, *kinds)
     if not run.validation:
         raise DataError(f"plot: {folder} has no whole epoch yet; wait, or leave it out")
     return run
 
 
+GAP = 0.8
+"""Between the bars of two sources."""
+WIDEST = 22.0
+
+
 def draw(runs: list[Measured], path: Path) -> None:
     """The picture."""
-    figure, (left, right) = figure_of(width=6 + 1.1 * max(4, len(runs)), height=5, columns=2)
+    width = min(WIDEST, 6 + 1.1 * max(4, len(runs)))
+    figure, (left, right) = figure_of(width=width, height=6, columns=2)
+    _draw_curves(left, runs)
+    _draw_bars(right, runs)
+    figure.savefig(path)
+
+
+def _draw_curves(axes: Any, runs: list[Measured]) -> None:
+    """The test accuracy over the epochs, a line a run."""
     for run in runs:
         epochs = [row["epoch"] for row in run.validation]
-        left.plot(epochs, [r["value1"] for r in run.validation], marker=".", label=run.label)
-    left.set_xlabel("epoch")
-    left.set_ylabel("test accuracy")
-    left.grid(alpha=0.3)
-    left.legend(fontsize=8)
-    places = range(len(runs))
-    loading = [run.loading for run in runs]
-    right.bar(places, loading, label="waiting for data")
-    right.bar(places, [run.computing for run in runs], bottom=loading, label="computing")
-    right.set_xticks(places, [run.label for run in runs], rotation=45, ha="right", fontsize=8)
-    right.set_ylabel("seconds an epoch of training, mean")
-    right.legend(fontsize=8)
-    figure.savefig(path)
+        axes.plot(epochs, [r["value1"] for r in run.validation], marker=".", label=run.label)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("test accuracy")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8, ncols=1 + len(runs) // 12)
+
+
+def _draw_bars(axes: Any, runs: list[Measured]) -> None:
+    """Seconds an epoch, a bar a run; those of a source side by side, the fewest workers first."""
+    sources = list(dict.fromkeys(run.source for run in runs))
+    ordered = sorted(runs, key=lambda run: (sources.index(run.source), run.workers))
+    places = [i + GAP * sources.index(run.source) for i, run in enumerate(ordered)]
+    loading = [run.loading for run in ordered]
+    axes.bar(places, loading, label="waiting for data")
+    axes.bar(places, [run.computing for run in ordered], bottom=loading, label="computing")
+    axes.set_xticks(places, [str(run.workers) for run in ordered])
+    axes.set_xlabel("workers")
+    axes.set_ylabel("seconds an epoch of training, mean")
+    axes.legend(fontsize=8)
+    each = [[at for at, run in zip(places, ordered) if run.source == name] for name in sources]
+    above = axes.secondary_xaxis("top")
+    above.set_xticks([sum(group) / len(group) for group in each], sources, fontsize=8)
+    above.tick_params(length=0, rotation=0 if len(sources) < 3 else 20)
 
 
 def table(runs: list[Measured]) -> list[str]:

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ if not __package__:  # run as a file: the folder above is where apps.training is
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from apps.bench.loopback_store import LoopbackStore
-from apps.plot import Measured, draw, read_run
+from apps.plot import draw, read_run
 from apps.training.recipes import tomllib
 from apps.upload import put
 from needle import config
@@ -225,9 +225,9 @@ def write(rows: list[dict[str, Any]], out: Path) -> None:
         sheet = csv.DictWriter(file, fieldnames=list(rows[0]))
         sheet.writeheader()
         sheet.writerows(rows)
-    runs = [read_run(out / Case(row["source"], row["workers"]).name) for row in rows]
-    labels = [f"{row['source']}, {row['workers']}" for row in rows]
-    draw([Measured(n, r.training, r.validation) for n, r in zip(labels, runs)], out / "study.png")
+    cases = [Case(row["source"], row["workers"]) for row in rows]
+    runs = [replace(read_run(out / case.name), source=case.source) for case in cases]
+    draw(runs, out / "study.png")
 
 
 def main(arguments: list[str] | None = None, train: Train = train_apart) -> int:

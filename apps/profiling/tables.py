@@ -37,8 +37,11 @@ def layer_table(profile: Profile, limits: Mapping[str, float] | None = None) -> 
     nearer to.
     """
     rows = layer_rows(profile)
-    head = "| layer | kind | forward ms | backward ms | MFLOP f+b | GFLOP/s | MB f+b | of peak |"
-    lines = [head, "|---|---|---:|---:|---:|---:|---:|---:|"]
+    head = (
+        "| layer | kind | forward ms | backward ms | forward MFLOP | backward MFLOP | GFLOP/s | "
+        "forward MB | backward MB | of peak |"
+    )
+    lines = [head, "|---|---|" + 8 * "---:|"]
     for row in [*rows, _total(rows)]:
         done = sum(row[f"{phase}_operations"] for phase in PHASES)
         moved = sum(row[f"{phase}_bytes"] for phase in PHASES)
@@ -50,10 +53,12 @@ def layer_table(profile: Profile, limits: Mapping[str, float] | None = None) -> 
             arithmetic = rate / limits["gflops"]
             name = "flops" if arithmetic >= memory else "memory"
             share = f"{max(arithmetic, memory):.0%} {name}"
+        ms, flop, mb = (
+            " | ".join(f"{row[f'{phase}_{what}'] * scale:.{digits}f}" for phase in PHASES[:2])
+            for what, scale, digits in (("ms", 1, 3), ("operations", 1e-6, 2), ("bytes", 1e-6, 2))
+        )
         lines.append(
-            f"| {row['layer']} | {row['kind']} | {row['forward_ms']:.3f} | "
-            f"{row['backward_ms']:.3f} | {done / 1e6:.2f} | {rate:.1f} | {moved / 1e6:.2f} | "
-            f"{share} |"
+            f"| {row['layer']} | {row['kind']} | {ms} | {flop} | {rate:.1f} | {mb} | {share} |"
         )
     step = sum(row["optimizer_ms"] for row in rows)
     lines += ["", f"The whole step {1e3 * profile.seconds:.2f} ms, the optimiser {step:.2f} ms."]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,11 @@ def test_the_table_shows_shares_of_the_peak(profile: Profile) -> None:
     text = layer_table(profile, {"gflops": 1e-3, "gbs large": 1e9})
     line = next(line for line in text.splitlines() if line.startswith("| features.3 |"))
     assert line.endswith("% flops |") and "Conv2d(6, 16" in line
+    cells = [cell.strip() for cell in line.split("|")]
+    row = next(row for row in layer_rows(profile) if row["layer"] == "features.3")
+    for phase, flop, moved in (("forward", 5, 8), ("backward", 6, 9)):
+        assert float(cells[flop]) == pytest.approx(row[f"{phase}_operations"] / 1e6, abs=0.006)
+        assert float(cells[moved]) == pytest.approx(row[f"{phase}_bytes"] / 1e6, abs=0.006) != 0
     assert "% memory |" in layer_table(profile, {"gflops": 1e9, "gbs large": 1e-3})
     assert "%" not in layer_table(profile)
 
@@ -152,6 +158,15 @@ def test_plots_compare_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     runs = [plot.read_run(tmp_path / name) for name in "ab"]
     assert [run.label for run in runs] == ["m, d, 0 workers", "m, d, 2 workers"]
     assert [(run.loading, run.computing) for run in runs] == [(2, 8), (4, 6)]
+    _, axes = plot.figure_of(width=4, height=3)
+    plot._draw_bars(axes, [runs[1], replace(runs[0], source="e"), runs[0]])
+    bars = [(b.get_x() + b.get_width() / 2, b.get_y(), b.get_height()) for b in axes.patches]
+    assert bars == [
+        *[(0, 0, 2), (1, 0, 4), (2 + plot.GAP, 0, 2)],
+        *[(0, 2, 8), (1, 4, 6), (2 + plot.GAP, 2, 8)],
+    ]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "2", "0"]
+    assert [text.get_text() for text in axes.child_axes[0].get_xticklabels()] == ["m, d", "e"]
     out = tmp_path / "picture.png"
     assert plot.main([str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(out)]) == 0
     assert out.read_bytes().startswith(b"\x89PNG")

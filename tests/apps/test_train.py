@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import csv
 import os
@@ -10,6 +11,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +25,12 @@ from apps import upload
 from apps.bench.loopback_store import LoopbackStore
 from apps.training import run as run_module
 from apps.training import sources
-from apps.training.evaluation import Evaluation
+from apps.training.evaluation import Evaluation, evaluate
 from apps.training.folder import CHECKPOINT
 from apps.training.interruption import StopRequest
 from apps.training.report import PICTURES
-from needle import data
+from needle import data, nn
 from needle.backend_selection import BACKEND
-from needle.data.remote import images as remote_images
-from needle.data.remote.store import Store
 from tests.apps import few_digits
 
 for package in program.PACKAGES:
@@ -142,6 +143,28 @@ def test_evaluation_counts_exactly() -> None:
     assert found.correct == 2 and found.accuracy == 0.5
     assert found.confusion().tolist() == [[1, 1, 0], [0, 1, 0], [0, 1, 0]]
     assert found.mistakes().tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_a_mirrored_test_takes_the_mean_of_both_logits(flip: bool) -> None:
+    rng = np.random.default_rng(0)
+    images, weight = rng.standard_normal((7, 2, 3, 4)), rng.standard_normal((24, 5))
+    labels, place = rng.integers(0, 5, 7), {"device": needle.cpu(), "dtype": "float64"}
+    ids = {**place, "dtype": "int64"}
+    model = nn.Sequential(nn.Flatten(), nn.Linear(24, 5, bias=False, **place))
+    model.parameters()[0].data = needle.Tensor(weight, **place)
+    batches = [
+        (needle.Tensor(images[i : i + 3], **place), needle.Tensor(labels[i : i + 3], **ids))
+        for i in (0, 3, 6)
+    ]
+    found = evaluate(model, batches, flip=flip)
+    logits = images.reshape(7, 24) @ weight
+    if flip:
+        logits = (logits + images[..., ::-1].reshape(7, 24) @ weight) / 2
+    np.testing.assert_allclose(found.logits, logits, rtol=1e-12)
+    chosen = np.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
+    loss = (np.log(np.exp(logits).sum(axis=1)) - chosen).mean()
+    assert found.loss == pytest.approx(loss, rel=1e-12) and found.labels.tolist() == labels.tolist()
 
 
 def test_images_are_framed_or_resized() -> None:
@@ -323,36 +346,66 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path, capsys: pytest.CaptureFix
     assert "cut short, corrupt or no safetensors file" in capsys.readouterr().err
 
 
-@quick
-@pytest.mark.skipif(BACKEND == "np", reason="reading data is the same in both modes")
-def test_a_store_that_stays_away_leaves_a_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackStore]:
+    """A web server that has the digits at /site; nothing of them is kept on this machine."""
     pytest.importorskip("aiohttp")
     pytest.importorskip("fsspec")
-    impatient = data.Patience(tries=2, wait=0.01)
-    monkeypatch.setattr(remote_images, "store_at", lambda where, _: Store(where.url, impatient))
     monkeypatch.setenv("NEEDLE_CACHE_BYTES", "0")
     upload.put("few", str(tmp_path / "site"), False, tmp_path)
     files = [path for path in (tmp_path / "site").rglob("*") if path.is_file()]
     with LoopbackStore() as store:
         for path in files:
             store.objects[f"site/{path.relative_to(tmp_path / 'site')}"] = path.read_bytes()
-        given = [*SMALL, "--source", f"{store.endpoint}/site"]
-        assert program.main([*given, "--out", str(tmp_path / "whole")]) == 0
-        step = run_module.Run._step
+        yield store
 
-        def lose_the_store(run: Any, *batch: Any) -> float:
-            store.down = store.down or run.progress.seen + run.progress.epochs_done * 80 >= 112
-            return step(run, *batch)
 
-        monkeypatch.setattr(run_module.Run, "_step", lose_the_store)
+def lose(store: LoopbackStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store is away from the middle of the second epoch on."""
+    step = run_module.Run._step
+
+    def lost(run: Any, *batch: Any) -> float:
+        store.down = store.down or (run.progress.epochs_done, run.progress.batches) == (1, 2)
+        return step(run, *batch)
+
+    monkeypatch.setattr(run_module.Run, "_step", lost)
+
+
+@quick
+@pytest.mark.skipif(BACKEND == "np", reason="reading data is the same in both modes")
+def test_a_store_lost_for_a_minute_costs_nothing_one_that_stays_away_leaves_a_checkpoint(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    site: LoopbackStore,
+) -> None:
+    """With the patience that runs have, but a clock of the test's own."""
+    given = [*SMALL, "--source", f"{site.endpoint}/site"]
+    assert program.main([*given, "--out", str(tmp_path / "whole")]) == 0
+    waited: defaultdict[Any, float] = defaultdict(float)
+    plain = data.Patience.pause
+
+    def pause(patience: data.Patience, attempts: int) -> float:
+        request = asyncio.current_task()
+        waited[request] += plain(patience, attempts)
+        site.down &= waited[request] < 60
+        return 0.0
+
+    monkeypatch.setattr(data.Patience, "pause", pause)
+    with monkeypatch.context() as patch:
+        lose(site, patch)
+        assert program.main([*given, "--out", str(tmp_path / "minute")]) == 0
+    assert 60 <= max(waited.values()) < 90
+    with monkeypatch.context() as patch:
+        lose(site, patch)
+        patch.setattr(data.Patience, "pause", lambda *_: 0.0)
+        capsys.readouterr()
         assert program.main([*given, "--out", str(tmp_path / "lost")]) == 1
         said = capsys.readouterr().err
-        assert re.search(r"error: get http.*attempt 2 of 2; check the network", said)
+        assert re.search(r"error: get http.*attempt 14 of 14; check the network", said)
         assert f"--out {tmp_path / 'lost'} --resume" in said
-        monkeypatch.setattr(run_module.Run, "_step", step)
-        store.down = False
-        assert program.main(["--out", str(tmp_path / "lost"), "--resume"]) == 0
-    assert weights(tmp_path / "lost") == weights(tmp_path / "whole")
-    assert epochs(tmp_path / "lost") == epochs(tmp_path / "whole")
+    site.down = False
+    assert program.main(["--out", str(tmp_path / "lost"), "--resume"]) == 0
+    for name in ("minute", "lost"):
+        assert weights(tmp_path / name) == weights(tmp_path / "whole")
+        assert epochs(tmp_path / name) == epochs(tmp_path / "whole")

@@ -1,7 +1,8 @@
 """Real object stores on loopback, each started for these tests alone: OpenStack Swift, Ceph.
 
 Before each stands the fault-injecting proxy. A store that is not installed is skipped, and says
-how to install it; make test-s3 installs Swift.
+how to install it. Swift, which make test installs, is in every run of the tests; Ceph, which is
+Debian's, in make test-s3 alone.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ from apps.bench.loopback_store import LoopbackStore
 from .ceph import running_ceph
 from .swift import running_swift
 
+s3fs = pytest.importorskip("s3fs")
 STORES = {"swift": running_swift, "ceph": running_ceph}
-BUCKET = "needle"
+BUCKET, KEY, SECRET, REGION = "needle", "test:tester", "testing", "us-east-1"
 
 
-@pytest.fixture(scope="session", params=sorted(STORES))
+# Ended with the module: other tests count the processes below this one.
+@pytest.fixture(scope="module", params=["swift", pytest.param("ceph", marks=pytest.mark.s3)])
 def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a store that is running."""
+    """The address of a store that is running and has an empty bucket."""
     with STORES[request.param](tmp_path_factory.mktemp(request.param)) as endpoint:
+        who = {"key": KEY, "secret": SECRET, "endpoint_url": endpoint}
+        region = {"region_name": REGION}
+        s3fs.S3FileSystem(**who, client_kwargs=region, skip_instance_cache=True).mkdir(BUCKET)
         yield endpoint
 
 
 @pytest.fixture
 def proxy(real: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackStore]:
-    """The proxy before it, which the environment leads S3's clients to; a bucket is there."""
-    s3fs = pytest.importorskip("s3fs")
+    """The proxy before it, which the environment leads S3's clients to."""
     with LoopbackStore(upstream=real) as found:
-        for name, value in found.environment(tmp_path, "test:tester", "testing").items():
+        for name, value in found.environment(tmp_path, KEY, SECRET).items():
             monkeypatch.setenv(name, value)
-        client = s3fs.S3FileSystem(skip_instance_cache=True)
-        if not client.exists(BUCKET):
-            client.mkdir(BUCKET)
-        found.gets.clear()
         yield found
