@@ -34,9 +34,9 @@ if root is not None:
 # cell, and objects that you have stay instances of their classes. And a variable that holds on to
 # ever more of the graph is warned of.
 #
-# Each chapter ends with its exercises. `python -m apps.course student DIR` writes a tree in which
-# they are open; there `python -m apps.course show TAG` explains one, `check TAG` says whether yours
-# is right, and this notebook shows how far you are.
+# Each chapter names its exercises where it meets them. `python -m apps.course student DIR` writes a
+# tree in which they are open; there `python -m apps.course show TAG` explains one, `check TAG` says
+# whether yours is right, and this notebook shows how far you are.
 
 # %%
 import numpy as np
@@ -61,6 +61,9 @@ x = ndl.Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], device=device)
 y = ndl.exp(x / 10) @ x.transpose()
 print(y)
 print(y.shape, y.dtype, y.device)
+
+# %%
+exercises("record")
 
 # %% [markdown]
 # NumPy counts in float64, needle in float32 unless it is told otherwise. An array that is *asked*
@@ -101,6 +104,11 @@ assert np.allclose(by_hand, W.grad.numpy(), rtol=1e-4)
 # %%
 pictures.draw_computation(f)
 
+# %%
+exercises(
+    "topo-sort", "pass-on", "reverse-pass", "backward", "hooks", "gradients-of", "grad-function"
+)
+
 # %% [markdown]
 # ### A forgotten detach
 #
@@ -117,7 +125,7 @@ for _ in range(20):
     sum_of_losses += loss.item()
 
 # %%
-exercises(1)
+exercises("no-grad")
 
 # %% [markdown]
 # ## 2 An op of your own
@@ -157,7 +165,25 @@ except AssertionError as complaint:
     print(complaint)
 
 # %%
-exercises(2)
+exercises(
+    "unbroadcast",
+    "multiply-grad",
+    "divide-grad",
+    "power-grad",
+    "curve-grads",
+    "relu-grad",
+    "sum-grad",
+    "max-grad",
+    "matmul-grad",
+    "permute-grad",
+    "stack-grad",
+    "dilate",
+    "softmax",
+    "softmax-grad",
+    "logsumexp",
+    "cross-entropy",
+    "replay",
+)
 
 # %% [markdown]
 # ## 3 Layers, initialisation, optimisers
@@ -183,6 +209,9 @@ theirs.load_state_dict(mine.state_dict())
 batch = ndl.Tensor(X, device=device)
 assert np.allclose(mine(batch).numpy(), theirs(batch).numpy(), rtol=1e-5)
 theirs
+
+# %%
+exercises("kaiming", "module-walk", "linear", "compose", "dropout", "normalise", "normalise-grad")
 
 # %% [markdown]
 # Three optimisers on the same small network from the same weights, two epochs of real digits
@@ -217,7 +246,7 @@ curves = {
 pictures.draw_curves(curves, "loss")
 
 # %%
-exercises(3)
+exercises("sgd", "adam", "clip-grad-norm", "schedules", "train-epoch")
 
 # %% [markdown]
 # ## 4 Strides and views
@@ -241,6 +270,9 @@ pictures.slider(
     step=(1, 3),
 )
 
+# %%
+exercises("compact-strides", "row-major", "slice-view")
+
 # %% [markdown]
 # Broadcasting is stride 0: the column below has three places in memory and is read four times,
 # the row four places, read three times. Nothing is copied before the kernel adds them.
@@ -249,6 +281,9 @@ pictures.slider(
 column = ndl.backend_ndarray.array(np.arange(3).reshape(3, 1), device=device)
 row = ndl.backend_ndarray.array(np.arange(4).reshape(1, 4), device=device)
 pictures.draw_broadcast(column, row)
+
+# %%
+exercises("broadcast-view")
 
 # %% [markdown]
 # The order of axes matters to those who read it. Images are (N, C, H, W); files often have (H, W,
@@ -262,6 +297,9 @@ try:
 except ndl.errors.ShapeError as complaint:
     print(complaint)
 print(layer(pixels.permute((0, 3, 1, 2))).shape)
+
+# %%
+exercises("permute-view")
 
 # %% [markdown]
 # A Python loop over elements makes an array for each of them. One operation on the whole array
@@ -280,7 +318,7 @@ assert slow == fast
 print(f"loop {1e3 * (middle - start):.2f} ms, one operation {1e3 * (end - middle):.3f} ms")
 
 # %%
-exercises(4)
+exercises("reshape-view", "keep-order")
 
 # %% [markdown]
 # ## 5 and 6 Kernels
@@ -309,6 +347,16 @@ for function in (accelerated.conv2d, accelerated.conv2d.definition):
     print(f"conv2d: {(perf_counter() - start) * 1e3:.1f} ms")
 assert np.allclose(*results, atol=1e-3)
 
+# %%
+exercises(
+    "kernel-one-hot",
+    "kernel-unary",
+    "kernel-sgd",
+    "kernel-fold",
+    "kernel-argmax",
+    "kernel-softmax",
+)
+
 # %% [markdown]
 # How fast *could* a kernel be? Nothing computes quicker than the machine multiplies and adds, or
 # than its memory delivers. Both limits of one core are measured here, by a small C++ program, and
@@ -329,6 +377,20 @@ except RuntimeError as reason:  # no compiler on this machine
 finally:
     backend.module.set_num_threads(threads)
 roofline
+
+# %%
+exercises(
+    "gemm-loop-order",
+    "gemm-cache-blocks",
+    "gemm-vectors",
+    "gemm-register-tile",
+    "gemm-packed-b",
+    "gemm-packed-both",
+    "conv-loop-order",
+    "conv-registers",
+    "conv-pixel-tile",
+    "conv-packed-weights",
+)
 
 # %% [markdown]
 # The judge of kernels is the conformance suite. This backend is NumPy with a softmax written as
@@ -352,8 +414,21 @@ with np.errstate(all="ignore"):
 print(report.table())
 assert not report.ok
 
+# %% [markdown]
+# On a GPU threads take the place of loops. To learn its kernels none is needed, as docs/course.md
+# says:
+
 # %%
-exercises(5, 6)
+exercises(
+    "cuda-one-hot",
+    "cuda-locate",
+    "cuda-gather",
+    "cuda-transpose",
+    "cuda-sgd",
+    "cuda-row-fold",
+    "cuda-layer-norm",
+    "cuda-gemm-tile",
+)
 
 # %% [markdown]
 # ## 7 Convolution, and LeNet-5 reads handwriting
@@ -366,6 +441,11 @@ exercises(5, 6)
 image = ndl.data.Digits(train=False)[3][0][0]  # (8, 8)
 edge = np.array([[1, 0, -1], [2, 0, -2], [1, 0, -1]], dtype="float32")  # Sobel's
 pictures.slider(lambda step: pictures.draw_sliding(image, edge, step), step=(0, 35))
+
+# %%
+exercises(
+    "windows", "im2col", "conv2d", "conv2d-weight-grad", "conv2d-input-grad", "conv2d-op-grad"
+)
 
 # %% [markdown]
 # LeNet-5 (LeCun et al. 1998) learns its kernels: convolutions that look for strokes, pooling that
@@ -417,6 +497,9 @@ for epoch in range(epochs):
 # %%
 pictures.draw_curves({"LeNet-5": losses}, "loss", log=True)
 
+# %%
+exercises("max-pool", "max-pool-grad", "running-statistics", "lenet5", "basic-block")
+
 # %% [markdown]
 # What has it learned? The six filters of the first layer, and what each of them sees in a digit:
 
@@ -447,9 +530,6 @@ assert accuracy > 0.95
 wrong = np.flatnonzero(predicted != labels)[:8]
 pictures.draw_images(images[wrong, 0], [f"{predicted[i]}, not {labels[i]}" for i in wrong])
 
-# %%
-exercises(7)
-
 # %% [markdown]
 # ## 8 Data
 #
@@ -468,6 +548,18 @@ with ndl.data.DataLoader(slow_data, batch_size=8, num_workers=2, seed=0) as with
     spans = pictures.recorded(with_workers, computing=0.025)
 pictures.draw_timeline(spans, "two worker processes")
 
+# %%
+exercises(
+    "idx-header",
+    "batch-sampler",
+    "distributed-sampler",
+    "collate",
+    "text-columns",
+    "claim",
+    "ring-layout",
+    "ring-lend",
+)
+
 # %% [markdown]
 # Random augmentation is a function of (seed, epoch, sample): the same with any number of workers.
 # Eight looks at one digit:
@@ -483,7 +575,14 @@ for epoch in range(8):
 pictures.draw_images(np.stack(shown), [f"epoch {epoch}" for epoch in range(8)])
 
 # %%
-exercises(8)
+exercises("philox", "shuffled-order", "crop-window")
+
+# %% [markdown]
+# Several trainings on one data set can share a loader, which reads each sample once for all of them
+# (docs/shared_loader.md). Which samples it keeps, and who gets which:
+
+# %%
+exercises("cache-evict", "shared-draw")
 
 # %% [markdown]
 # ## 9 A backend of your own
@@ -496,8 +595,28 @@ exercises(8)
 # %%
 print(conformance.run("cpu", only="matmul").table())
 
+# %% [markdown]
+# The ten can be learnt one by one, first with a Python list for a buffer and one number at a time,
+# then as a C++ library whose loops threads share:
+
 # %%
-exercises(9)
+exercises(
+    "lists-places",
+    "lists-convert",
+    "lists-memory",
+    "lists-copy",
+    "lists-unary",
+    "lists-division",
+    "lists-binary",
+    "lists-where",
+    "lists-reduce",
+    "lists-matmul",
+)
+
+# %%
+exercises(
+    "openmp-map", "openmp-fill", "openmp-binary", "openmp-where", "openmp-reduce", "openmp-matmul"
+)
 
 # %% [markdown]
 # ## What next

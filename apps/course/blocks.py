@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TAG = r"[a-z][a-z0-9-]*"
-FOLDERS = ("python/needle", "src", "apps")
+FOLDERS = ("python/needle", "src", "apps", "examples")
 OWN = "apps/course"
 
 

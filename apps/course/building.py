@@ -1,6 +1,7 @@
-"""Builds what the exercises in C++ and CUDA need: programs, in build/course, not Python's modules.
+"""Builds what the exercises in C++ and CUDA need, in build/course: programs, not Python's modules;
+and the library of part 9, which is one.
 
-Called by ``checking`` and ``proof``.
+Called by ``checking``, ``proof`` and the tests of part 9.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Collection
+from importlib.util import find_spec
 from pathlib import Path
 
 FOLDERS = ("build/course", "build/make")
@@ -21,6 +23,7 @@ PROGRAMS = {
     "course_cuda_test": "tests/cuda_on_cpu/course_cuda_test",
 }
 """Name (the target's, too) -> place in the build folder."""
+LIBRARY, LIBRARY_BUILT = "examples/backend_openmp", "build/course/backend_openmp"
 
 
 def built_program(root: Path, name: str) -> Path | None:
@@ -35,28 +38,46 @@ def build(root: Path, names: Collection[str]) -> str:
 
     The first time takes minutes: all kernels, for this machine's instruction set.
     """
-    folder = root / FOLDERS[0]
+    options = [
+        "-DNEEDLE_BUILD_PYTHON=OFF",
+        f"-DNEEDLE_ONLY_ISA={_instruction_set()}",
+        "-DNEEDLE_BUILD_TESTS=ON",
+    ]
+    return _build(root, root / FOLDERS[0], options, names)
+
+
+def built_backend(root: Path) -> Path:
+    """The module that ``build_backend`` has made."""
+    return next((root / LIBRARY_BUILT).glob("_kernels*.so"))
+
+
+def build_backend(root: Path) -> str:
+    """Compiles examples/backend_openmp, in some 20 s; "" or what the compiler said."""
+    if find_spec("pybind11") is None:
+        return "pybind11 is not installed; python -m pip install pybind11"
+    options = [
+        "-DSKBUILD=ON",  # the module stays in the build folder
+        "-DCMAKE_CXX_FLAGS_RELEASE=-O0",  # each check compiles all of it; pip makes it fast
+        f"-DPython_EXECUTABLE={sys.executable}",
+        f"-Dpybind11_DIR={_said([sys.executable, '-m', 'pybind11', '--cmakedir'])}",
+    ]
+    return _build(root / LIBRARY, root / LIBRARY_BUILT, options, ["_kernels"])
+
+
+def _build(source: Path, folder: Path, options: list[str], targets: Collection[str]) -> str:
+    """Configures once, then compiles what changed."""
     if not (folder / "build.ninja").is_file():
         configured = _run(
             [
-                _tool("cmake"),
-                "-S",
-                str(root),
-                "-B",
-                str(folder),
-                "-G",
-                "Ninja",
-                f"-DCMAKE_MAKE_PROGRAM={_tool('ninja')}",
-                "-DCMAKE_BUILD_TYPE=Release",
-                "-DNEEDLE_BUILD_PYTHON=OFF",
-                f"-DNEEDLE_ONLY_ISA={_instruction_set()}",
-                "-DNEEDLE_BUILD_TESTS=ON",
+                *(_tool("cmake"), "-S", str(source), "-B", str(folder), "-G", "Ninja"),
+                *(f"-DCMAKE_MAKE_PROGRAM={_tool('ninja')}", "-DCMAKE_BUILD_TYPE=Release"),
+                *options,
             ]
         )
         if configured:
             return configured
     jobs = str(os.cpu_count() or 1)
-    return _run([_tool("cmake"), "--build", str(folder), "-j", jobs, "--target", *names])
+    return _run([_tool("cmake"), "--build", str(folder), "-j", jobs, "--target", *targets])
 
 
 def _instruction_set() -> str:
@@ -86,3 +107,7 @@ def _run(command: list[str]) -> str:
     lines = (done.stdout + done.stderr).splitlines()
     first = next((i for i, line in enumerate(lines) if "error" in line.lower()), 0)
     return "\n".join(lines[first : first + 6])
+
+
+def _said(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

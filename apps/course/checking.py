@@ -119,17 +119,26 @@ def _records_of(exercise: Exercise, records: Sequence[Record]) -> list[Record]:
     return found
 
 
+def environment_of(root: Path, backend: str) -> dict[str, str]:
+    """The variables of a process that imports the tree's own needle, on this backend."""
+    path = os.pathsep.join([str(root / "python"), str(root)])
+    return {**os.environ, "NEEDLE_BACKEND": backend, "PYTHONPATH": path}
+
+
 def run_tests(root: Path, tests: Sequence[str], backend: str) -> list[Record]:
     """The records of these pytest node ids, run in the tree ``root`` under ``backend``."""
-    environment = {**os.environ, "NEEDLE_BACKEND": backend}
-    environment["PYTHONPATH"] = os.pathsep.join([str(root / "python"), str(root)])
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider"]
         command += ["-p", "apps.course.recorder", "--course-report", str(report), *tests]
         try:
             done = subprocess.run(
-                command, cwd=root, env=environment, capture_output=True, text=True, timeout=LIMIT
+                command,
+                cwd=root,
+                env=environment_of(root, backend),
+                capture_output=True,
+                text=True,
+                timeout=LIMIT,
             )
         except subprocess.TimeoutExpired:
             text = f"not done after {LIMIT} s: a loop that does not end?"

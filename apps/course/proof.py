@@ -1,5 +1,5 @@
-"""The maintainers' proof (``make test-course``): blocks, registry and tests say the same; with a
-block empty its own tests all meet it; with its solution and those of its prerequisites, and
+"""The maintainers' proof (``make test-course``): blocks, registry, tests and notebook say the same;
+with a block empty its own tests all meet it; with its solution and those of its prerequisites, and
 nothing else, they pass. So no test meets a block that its exercise does not build on.
 
 Works on a copy of the tree, whose blocks it empties and fills; the tree itself is only read.
@@ -8,7 +8,10 @@ Works on a copy of the tree, whose blocks it empties and fills; the tree itself 
 from __future__ import annotations
 
 import ast
+import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -17,11 +20,14 @@ from pathlib import Path
 
 from .blocks import blocks_in, fill
 from .building import build
-from .checking import Record, run_exercises
+from .checking import Record, environment_of, run_exercises
 from .edition import empty_blocks, put_back, solutions_of, write_edition
 from .registry import Exercise, exercises, needed, part_of
 
 TESTS = "tests/exercises"
+NOTEBOOK = "hw_notebook"
+GENERATORS = ("apps.notebook", "needle.ops.stubs")
+"""Programs that write files of the tree."""
 Problems = list[str]
 
 
@@ -40,14 +46,36 @@ def marked_tests(root: Path) -> dict[str, set[str]]:
     return found
 
 
+def notebook_tags(root: Path) -> dict[str, list[str]]:
+    """The tags that the notebook's source and the notebook name in ``exercises(...)``, in order."""
+    cells = json.loads((root / f"{NOTEBOOK}.ipynb").read_text("utf-8"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    texts = {
+        f"{NOTEBOOK}.py": (root / f"{NOTEBOOK}.py").read_text("utf-8"),
+        f"{NOTEBOOK}.ipynb": "\n".join(code),
+    }
+    return {name: _named(text) for name, text in texts.items()}
+
+
+def _named(text: str) -> list[str]:
+    """The arguments of the calls of ``exercises`` in a program."""
+    calls = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+    own = (call for call in calls if ast.unparse(call.func) == "exercises")
+    return [ast.literal_eval(argument) for call in own for argument in call.args]
+
+
 def sets_differ(root: Path) -> Problems:
-    """Where the tags and tests of sources, registry and tests are not the same."""
-    known, marked = exercises(), marked_tests(root)
+    """Where the tags and tests of sources, registry, tests and notebook are not the same."""
+    known, marked, shown = exercises(), marked_tests(root), notebook_tags(root)
     sides = {"sources": set(blocks_in(root)), "registry": set(known), "tests": set(marked)}
+    sides |= {name: set(tags) for name, tags in shown.items()}
     every = set().union(*sides.values())
     problems = [
         f"{name}: no {sorted(every - side)}" for name, side in sides.items() if every - side
     ]
+    for name, tags in shown.items():
+        twice = sorted({tag for tag in tags if tags.count(tag) > 1})
+        problems += [f"{name}: names {tag} twice" for tag in twice]
     for tag in set(known) & set(marked):
         if set(known[tag].tests) != marked[tag]:
             differ = sorted(set(known[tag].tests) ^ marked[tag])
@@ -57,12 +85,15 @@ def sets_differ(root: Path) -> Problems:
 
 def prove(root: Path, chosen: Sequence[Exercise]) -> int:
     """Prints each problem found, and at the end how many; the exit status."""
-    problems = sets_differ(root)
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         work = Workbench(root, Path(folder))
         steps: list[tuple[str, Callable[[], Problems]]] = [
-            ("an edition made twice is the same, and solved is the source", work.same_again)
+            (
+                "sources, registry, tests and notebook have the same tags",
+                partial(sets_differ, root),
+            ),
+            ("an edition made twice is the same, and solved is the source", work.same_again),
         ]
         for number, level in enumerate(levels(chosen)):
             name = f"exercises empty, with {number} before them"
@@ -70,6 +101,7 @@ def prove(root: Path, chosen: Sequence[Exercise]) -> int:
         for exercise in chosen:
             steps.append((f"{exercise.tag} solved next", partial(work.solved_next, exercise)))
         steps.append(("everything is empty", partial(work.all_empty, chosen)))
+        problems: Problems = []
         for name, step in steps:
             found = step()
             print(
@@ -157,12 +189,23 @@ class Workbench:
         ]
 
     def same_again(self) -> Problems:
-        """Two editions are equal; with all solutions put back one equals its source."""
+        """Two editions are equal; with all solutions put back, and what programs write written
+        again, one equals its source."""
         again = self.folder / "again"
         write_edition(self.root, again, set(exercises()))
         problems = _differences(self.tree, again, "regenerated")
         put_back(again, list(exercises()))
-        return problems + _differences(self.root, again, "solved")
+        environment = {**environment_of(again, "np"), "PYTHONDONTWRITEBYTECODE": "1"}
+        for name in GENERATORS:
+            done = subprocess.run(
+                [sys.executable, "-m", name],
+                cwd=again,
+                env=environment,
+                capture_output=True,
+                text=True,
+            )
+            problems += [] if done.returncode == 0 else [f"{name}: {done.stderr[-500:]}"]
+        return problems + _differences(self.root, again, "solved and generated again")
 
 
 def _differences(one: Path, other: Path, what: str) -> Problems:

@@ -70,7 +70,7 @@ def _place(error: BaseException | None, root: Path) -> str:
     found, step = "", error.__traceback__ if error is not None else None
     while step is not None:
         path = Path(step.tb_frame.f_code.co_filename)
-        if path.is_relative_to(root / "python") or path.is_relative_to(root / "apps"):
+        if any(path.is_relative_to(root / folder) for folder in ("python", "apps", "examples")):
             found = f"{path.relative_to(root)}:{step.tb_lineno}"
         step = step.tb_next
     return found

@@ -1,4 +1,4 @@
-"""The exercises that belong to a chapter of the notebook, as a table that shows itself."""
+"""The exercises that belong to a place of the notebook, as a table that shows itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from apps.course import progress
 from apps.course.edition import ROOT, is_student_tree
-from apps.course.registry import Exercise, parts
+from apps.course.registry import Exercise, select
 
 HEAD = "| exercise | what | minutes |"
 
@@ -32,6 +32,6 @@ class Chapter:
         return repr(self)
 
 
-def exercises(*numbers: int) -> Chapter:
-    """The exercises of these parts of the course; parts that are not there have none."""
-    return Chapter([each for part in parts() if part.number in numbers for each in part.exercises])
+def exercises(*tags: str) -> Chapter:
+    """The exercises of these tags; RegistryError, which names those that are near, for another."""
+    return Chapter([each for tag in tags for each in select([tag])])

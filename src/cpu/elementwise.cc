@@ -5,6 +5,7 @@
 #include "core/check.h"
 #include "core/elementwise_formulas.h"
 #include "core/loop.h"
+#include "core/not_implemented.h"
 #include "core/scratch.h"
 #include "core/simd.h"
 #include "core/view_rules.h"
@@ -26,6 +27,7 @@ T& at(char* data, std::int64_t byte_offset) {
 
 template <class Op, class T>
 void unary_loop(const LoopPlan& plan, std::int64_t grain) {
+  /// BEGIN SOLUTION [kernel-unary]
   using R = ResultOf<T, Op::result>;
   const int last = plan.ndim - 1;
   const std::int64_t so = plan.strides[0][last], sa = plan.strides[1][last];
@@ -42,6 +44,7 @@ void unary_loop(const LoopPlan& plan, std::int64_t grain) {
       }
     }
   });
+  /// END SOLUTION
 }
 
 template <class Op, class T>

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "core/check.h"
+#include "core/not_implemented.h"
 #include "core/reduce_plan.h"
 #include "core/scratch.h"
 #include "core/simd.h"
@@ -146,6 +147,7 @@ template <class Rule>
 // Folds n <= kBlock neighbours.
 template <class Rule>
 typename Rule::Lane fold_block(const typename Rule::Lane* p, std::int64_t n) {
+  /// BEGIN SOLUTION [kernel-fold]
   using Lane = typename Rule::Lane;
   using V = VectorOf<Rule>;
   constexpr int lanes = simd::kLanes<Lane>, group = 4 * lanes;
@@ -164,6 +166,7 @@ typename Rule::Lane fold_block(const typename Rule::Lane* p, std::int64_t n) {
   }
   for (; i < n; ++i) total = Rule::template step<Lane>(total, p[i]);
   return total;
+  /// END SOLUTION
 }
 
 template <class Rule>

@@ -31,7 +31,7 @@ CPP = """void f() {
 """
 
 
-def test_tags_are_the_same_in_sources_registry_and_tests() -> None:
+def test_tags_are_the_same_in_sources_registry_tests_and_notebook() -> None:
     assert proof.sets_differ(ROOT) == []
 
 
@@ -70,6 +70,12 @@ def test_an_exercise_from_empty_to_solved(
     with pytest.raises(EditionError, match="not empty"):
         write_edition(ROOT, tree, set())
     monkeypatch.setattr(course, "ROOT", tree)
+    notebook = tree / "hw_notebook.py"
+    notebook.write_text(notebook.read_text().replace('exercises("record")', 'exercises("adam")'))
+    assert proof.sets_differ(tree) == [
+        "hw_notebook.py: no ['record']",
+        "hw_notebook.py: names adam twice",
+    ]
     graph = tree / "python/needle/graph.py"
     title = registry.exercises()["hooks"].title
     empty = f'raise NotImplementedError("hooks: {title}")'

@@ -22,6 +22,48 @@ TEST(one_hot) {
   });
 }
 
+TEST(unary) {
+  constexpr int kRows = 5, kColumns = 37;
+  float a[kRows * kColumns];
+  for (int i = 0; i < kRows * kColumns; ++i) a[i] = float(i % 23) / 4 - 2;
+  testing::for_each_isa([&](const KernelTable& t) {
+    float got[kRows * kColumns];
+    bool small[kRows * kColumns];
+    const View in = compact(a, {kRows, kColumns});
+    t.unary(UnaryOp::exp, in, compact(got, {kRows, kColumns}));
+    for (int i = 0; i < kRows * kColumns; ++i) EXPECT_NEAR(got[i], std::exp(double(a[i])), 1e-5);
+    t.unary(UnaryOp::isfinite, in, compact(small, {kRows, kColumns}));
+    for (int i = 0; i < kRows * kColumns; ++i) EXPECT_NEAR(small[i], 1, 0);
+    // Every second column, the rows from the last.
+    View some = compact(a + (kRows - 1) * kColumns, {kRows, kColumns / 2});
+    some.strides[0] = -kColumns, some.strides[1] = 2;
+    t.unary(UnaryOp::square, some, compact(got, {kRows, kColumns / 2}));
+    for (int row = 0; row < kRows; ++row) {
+      for (int c = 0; c < kColumns / 2; ++c) {
+        const double x = a[(kRows - 1 - row) * kColumns + 2 * c];
+        EXPECT_NEAR(got[row * (kColumns / 2) + c], x * x, 1e-6);
+      }
+    }
+  });
+}
+
+TEST(fold) {
+  constexpr int kSize = 1500;
+  float a[kSize];
+  for (int i = 0; i < kSize; ++i) a[i] = float(i * 7919 % 1000) / 10 + 0.1f;
+  for (const int n : {1, 3, 8, 31, 32, 33, 257, 1000, kSize}) {
+    double sum = 0, highest = a[0];
+    for (int i = 0; i < n; ++i) sum += a[i], highest = std::max(highest, double(a[i]));
+    testing::for_each_isa([&](const KernelTable& t) {
+      float got = 93;
+      t.reduce(ReduceOp::sum, compact(a, {1, n}), compact(&got, {1, 1}));
+      EXPECT_NEAR(got, sum, 3e-7 * sum);
+      t.reduce(ReduceOp::max, compact(a, {1, n}), compact(&got, {1, 1}));
+      EXPECT_NEAR(got, highest, 0);
+    });
+  }
+}
+
 TEST(softmax) {
   constexpr int kRows = 3, kSize = 50;
   float a[kRows * kSize], probabilities[kRows * kSize], logs[kRows * kSize];

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import io
 import struct
+from collections import Counter
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,9 @@ from needle.data.engines.board import NOBODY, Board, Unit
 from needle.data.engines.ring import Layout, Ring
 from needle.data.idx import _read_header
 from needle.data.sampler import BatchSampler, DistributedSampler
+from needle.data.server.planner.coupled import Coupled
+from needle.data.server.planner.members import Members
+from needle.data.server.serving.cache import SampleCache
 from needle.data.structure import Field
 from needle.data.transforms.windows import window
 from needle.errors import DataError, ShapeError
@@ -276,3 +281,84 @@ def test_a_slot_comes_back_with_the_last_view() -> None:
         expect("after it the slot is free again", ring.free, [0, 1])
     finally:
         ring.close()
+
+
+# ---- the shared loader ---------------------------------------------------------------------------
+
+
+@pytest.mark.exercise("cache-evict")
+def test_what_the_fewest_need_leaves_first() -> None:
+    need = {"a": 2, "b": 1, "c": 3, "d": 1, "e": 2, "f": 9}
+    cache = SampleCache(40, need=need.__getitem__)
+    for key in "abcd":
+        cache.put(key, key.upper(), 10)
+    given = {"needs": "a 2, b 1, c 3, d 1", "put in the order": "a b c d", "limit": "4 samples"}
+    there = lambda: [key for key in "abcdef" if key in cache]  # noqa: E731
+    expect("e fits", cache.put("e", "E", 10), True, given=given)
+    mistakes = {
+        "the oldest of the least need is at the front": ["a", "b", "c", "e"],
+        "the least need leaves, not the oldest": ["b", "c", "d", "e"],
+    }
+    expect("what is there now", there(), ["a", "c", "d", "e"], given=given, mistakes=mistakes)
+    need["d"] = 5  # tasks have begun an epoch
+    given = {"needs now": "a 2, c 3, d 5, e 2"}
+    cache.put("f", "F", 10)
+    mistakes = {"needs have changed since: ask again": ["a", "c", "e", "f"]}
+    expect("after f is put", there(), ["c", "d", "e", "f"], given=given, mistakes=mistakes)
+    for key in "cdef":
+        cache.hold(key)
+    cache.release("f")
+    given = {"held": "c, d, e, 30 of 40 bytes", "not held": "f, which 9 need"}
+    expect("20 bytes do not fit", cache.put("a", "A", 20), False, given=given)
+    expect("and nothing has left for them", there(), ["c", "d", "e", "f"], given=given)
+    expect("10 bytes fit", (cache.put("a", "A", 10), there()), (True, ["a", "c", "d", "e"]))
+    apart = SampleCache(20, need=lambda key: 1, held_apart=True)
+    kept = [apart.put("a", "A", 20, holders=1), apart.put("b", "B", 20)]
+    given = {"limit": "20 bytes beside what is held", "held": "a, 20 bytes"}
+    expect("20 bytes more fit", kept, [True, True], given=given)
+
+
+def tasks(*sizes: int) -> Members:
+    """Members of which slot j misses the indices 0 ... sizes[j] - 1."""
+    members = Members()
+    for slot, size in enumerate(sizes):
+        members.enter(slot, np.arange(size))
+    return members
+
+
+@pytest.mark.exercise("shared-draw")
+def test_who_joins_takes_what_it_misses() -> None:
+    """Tasks on one set always meet; those with nothing in common never do."""
+    drawn = Coupled(tasks(9, 9, 9), Random(0)).draw([0, 1, 2])
+    given = {"three tasks": "all miss 0 ... 8"}
+    expect("the masks drawn", list(drawn.values()), [0b111], given=given)
+    apart = tasks(4)
+    apart.enter(1, np.arange(4, 8))
+    for seed in range(20):
+        drawn = Coupled(apart, Random(seed)).draw([0, 1])
+        given = {"task 0 misses": "0 ... 3", "task 1": "4 ... 7"}
+        got = sorted((mask, index // 4) for index, mask in drawn.items())
+        expect("(mask, index // 4)", got, [(0b01, 0), (0b10, 1)], given=given)
+
+
+@pytest.mark.exercise("shared-draw")
+@pytest.mark.parametrize("sizes", [(4, 8), (8, 4)])
+def test_each_task_still_draws_uniformly(sizes: tuple[int, int]) -> None:
+    """Over many rounds; the seeds are fixed, and the bound is five standard deviations."""
+    members, rounds = tasks(*sizes), 4000
+    found: list[Counter[int]] = [Counter(), Counter()]
+    shared = 0
+    for seed in range(rounds):
+        drawn = Coupled(members, Random(seed)).draw([0, 1])
+        shared += len(drawn) == 1
+        for index, mask in drawn.items():
+            for slot in (0, 1):
+                found[slot][index] += mask >> slot & 1
+    given = {"task 0 misses": f"0 ... {sizes[0] - 1}", "task 1": f"0 ... {sizes[1] - 1}"}
+    for slot, size in enumerate(sizes):
+        share = np.array([found[slot][index] / rounds for index in range(size)])
+        bound = 5 * (1 / size / rounds) ** 0.5
+        what = f"how often task {slot} gets each index"
+        expect(what, share, np.full(size, 1 / size), given=given, rtol=0, atol=bound)
+    what = "how often one read serves both: the sum of min(1/4, 1/8) over 0 ... 3"
+    expect(what, shared / rounds, 0.5, given=given, rtol=0, atol=0.05)

@@ -40,9 +40,19 @@ def test_one_hot_kernel() -> None:
     check_kernel("one_hot")
 
 
+@pytest.mark.exercise("kernel-unary")
+def test_unary_kernel() -> None:
+    check_kernel("unary")
+
+
 @pytest.mark.exercise("kernel-sgd")
 def test_sgd_kernel() -> None:
     check_kernel("sgd")
+
+
+@pytest.mark.exercise("kernel-fold")
+def test_fold_kernel() -> None:
+    check_kernel("fold")
 
 
 @pytest.mark.exercise("kernel-argmax")

@@ -30,15 +30,13 @@ def test_writing_it_again_from_its_source_changes_nothing() -> None:
     assert NOTEBOOK.read_text(encoding="utf-8") == notebook_text(), "run make notebook"
 
 
-def test_every_part_of_the_course_has_its_place() -> None:
-    parts = pytest.importorskip("apps.course.registry").parts()
-    source = (ROOT / "hw_notebook.py").read_text(encoding="utf-8")
-    calls = re.findall(r"^exercises\((.*)\)$", source, re.MULTILINE)
-    named = [int(number) for call in calls for number in call.split(",")]
-    assert named == sorted(set(named)) and {part.number for part in parts} <= set(named)
-    shown = str(exercises(*named))
-    for each in (each for part in parts for each in part.exercises):
-        assert f"| `{each.tag}` | {each.title} |" in shown
+def test_where_exercises_are_met_they_are_shown() -> None:
+    """That all are named, and in both files, tests/apps/test_course.py asks."""
+    registry = pytest.importorskip("apps.course.registry")
+    sgd = registry.exercises()["sgd"]
+    assert f"| `sgd` | {sgd.title} | {sgd.minutes} |" in str(exercises("record", "sgd"))
+    with pytest.raises(registry.RegistryError, match="sgd"):
+        exercises("sgdd")
 
 
 def test_the_notebook_runs_and_shows_what_it_says(tmp_path: Path) -> None:

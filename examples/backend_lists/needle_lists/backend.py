@@ -32,14 +32,17 @@ class Buffer(array):
 
 def places(view: View) -> list[int]:
     """Where in the buffer the view's elements are, in row-major order."""
+    ### BEGIN YOUR SOLUTION [lists-places]
     found = [view.offset]
     for length, stride in zip(view.shape, view.strides):
         found = [place + i * stride for place in found for i in range(length)]
     return found
+    ### END YOUR SOLUTION
 
 
 def converted(value: Any, dtype: DType) -> Any:
     """The number in the dtype by C's rules: floats are cut, integers wrap around."""
+    ### BEGIN YOUR SOLUTION [lists-convert]
     if dtype.kind == "f":
         return value
     if dtype.kind == "b":
@@ -47,19 +50,24 @@ def converted(value: Any, dtype: DType) -> Any:
     bits = 8 * dtype.itemsize
     low = -(1 << (bits - 1)) if dtype.kind == "i" else 0
     return (int(value if math.isfinite(value) else 0) - low) % (1 << bits) + low
+    ### END YOUR SOLUTION
 
 
 def read(operand: Operand, out: View, dtype: DType) -> list[Any]:
     """The operand's elements; a Python number, in the dtype, as often as ``out`` needs it."""
+    ### BEGIN YOUR SOLUTION [lists-memory]
     if isinstance(operand, View):
         return [operand.handle[place] for place in places(operand)]
     return [Buffer(CODES[dtype.name], [converted(operand, dtype)])[0]] * math.prod(out.shape)
+    ### END YOUR SOLUTION
 
 
 def write(out: View, values: list[Any]) -> None:
     """Sets the view's elements, in row-major order."""
+    ### BEGIN YOUR SOLUTION [lists-memory]
     for place, value in zip(places(out), values):
         out.handle[place] = converted(value, out.dtype)
+    ### END YOUR SOLUTION
 
 
 # ---- functions of one number ---------------------------------------------------------------------
@@ -73,12 +81,14 @@ def quiet(name: str) -> Callable[[float], float]:
     function, poles = getattr(math, name), POLES.get(name, {})
 
     def call(x: float) -> float:
+        ### BEGIN YOUR SOLUTION [lists-unary]
         try:
             return function(x)
         except OverflowError:
             return -inf if name == "sinh" and x < 0 else inf
         except ValueError:
             return poles.get(x, nan)
+        ### END YOUR SOLUTION
 
     return call
 
@@ -111,24 +121,31 @@ UNARY: dict[str, Callable[[Any], Any]] = {
 
 
 def divide(x: float, y: float) -> float:
+    ### BEGIN YOUR SOLUTION [lists-division]
     if y != 0:
         return x / y
     return nan if x == 0 or x != x else math.copysign(inf, x) * math.copysign(1, y)
+    ### END YOUR SOLUTION
 
 
 def floor_divide(x: Any, y: Any) -> Any:
+    ### BEGIN YOUR SOLUTION [lists-division]
     if y == 0:
         return divide(x, y) if isinstance(x, float) else 0
     return x // y
+    ### END YOUR SOLUTION
 
 
 def remainder(x: Any, y: Any) -> Any:
+    ### BEGIN YOUR SOLUTION [lists-division]
     if y == 0:
         return nan if isinstance(x, float) else 0
     return x % y
+    ### END YOUR SOLUTION
 
 
 def power(x: Any, y: Any) -> Any:
+    ### BEGIN YOUR SOLUTION [lists-division]
     if not isinstance(x, float):
         return x**y if y >= 0 or x else 0  # a fraction is cut when it is stored
     negative = math.copysign(1, x) < 0 and y % 2 == 1
@@ -138,6 +155,7 @@ def power(x: Any, y: Any) -> Any:
         return -inf if negative else inf
     except ValueError:
         return nan if x else -inf if negative else inf
+    ### END YOUR SOLUTION
 
 
 def extreme(pick: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -173,10 +191,12 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 
 def exact_sum(values: list[Any]) -> Any:
     """The sum, rounded once."""
+    ### BEGIN YOUR SOLUTION [lists-reduce]
     try:
         return math.fsum(values) if values and isinstance(values[0], float) else sum(values)
     except (OverflowError, ValueError):  # infinities of both signs, or beyond float64
         return sum(values)
+    ### END YOUR SOLUTION
 
 
 REDUCE: dict[str, Callable[[list[Any]], Any]] = {
@@ -196,34 +216,51 @@ class ListsBackend(Backend):
     known_failures = Path(__file__).with_name("known_failures.txt").read_text().split()
 
     def allocate(self, size: int, dtype: DType) -> Buffer:
+        ### BEGIN YOUR SOLUTION [lists-memory]
         return Buffer(CODES[dtype.name], bytes(size * dtype.itemsize))
+        ### END YOUR SOLUTION
 
     def upload(self, source: np.ndarray, out: View) -> None:
+        ### BEGIN YOUR SOLUTION [lists-memory]
         write(out, source.ravel().tolist())
+        ### END YOUR SOLUTION
 
     def download(self, a: View) -> np.ndarray:
+        ### BEGIN YOUR SOLUTION [lists-memory]
         return np.array(read(a, a, a.dtype), a.dtype).reshape(a.shape)
+        ### END YOUR SOLUTION
 
     def fill(self, out: View, value: Scalar) -> None:
+        ### BEGIN YOUR SOLUTION [lists-copy]
         write(out, [value] * math.prod(out.shape))
+        ### END YOUR SOLUTION
 
     def copy(self, a: View, out: View) -> None:
+        ### BEGIN YOUR SOLUTION [lists-copy]
         write(out, read(a, out, a.dtype))
+        ### END YOUR SOLUTION
 
     def unary(self, name: str, a: View, out: View) -> None:
+        ### BEGIN YOUR SOLUTION [lists-unary]
         if name == "bitwise_invert" and a.dtype.kind == "b":
             name = "logical_not"
         write(out, list(map(UNARY[name], read(a, out, a.dtype))))
+        ### END YOUR SOLUTION
 
     def binary(self, name: str, a: Operand, b: Operand, out: View) -> None:
+        ### BEGIN YOUR SOLUTION [lists-binary]
         dtype = a.dtype if isinstance(a, View) else b.dtype
         write(out, list(map(BINARY[name], read(a, out, dtype), read(b, out, dtype))))
+        ### END YOUR SOLUTION
 
     def where(self, condition: View, a: Operand, b: Operand, out: View) -> None:
+        ### BEGIN YOUR SOLUTION [lists-where]
         pick, left, right = (read(each, out, out.dtype) for each in (condition, a, b))
         write(out, [x if wanted else y for wanted, x, y in zip(pick, left, right)])
+        ### END YOUR SOLUTION
 
     def reduce(self, name: str, a: View, out: View) -> None:
+        ### BEGIN YOUR SOLUTION [lists-reduce]
         # Stride 0 along the reduced axes: where each element of a goes.
         strides = tuple(0 if n == 1 else s for n, s in zip(out.shape, out.strides))
         groups: dict[int, list[Any]] = {place: [] for place in places(out)}
@@ -231,8 +268,10 @@ class ListsBackend(Backend):
         for place, value in zip(targets, read(a, a, a.dtype)):
             groups[place].append(value)
         write(out, [REDUCE[name](values) for values in groups.values()])
+        ### END YOUR SOLUTION
 
     def matmul(self, a: View, b: View, out: View) -> None:
+        ### BEGIN YOUR SOLUTION [lists-matmul]
         (*batch, m, n), k = out.shape, a.shape[-1]
         left, right = read(a, a, a.dtype), read(b, b, b.dtype)
         result = []
@@ -244,3 +283,4 @@ class ListsBackend(Backend):
             if not k:
                 result += [0] * (m * n)
         write(out, result)
+        ### END YOUR SOLUTION

@@ -176,30 +176,36 @@ T minimum(T x, T y) {
 // f(number of the first element, how many) for every run of elements along the last axis.
 template <class F>
 void for_runs(const View& out, F f) {
+  /// BEGIN SOLUTION [openmp-map]
   const Size n = out.count(), length = out.shape.empty() ? 1 : out.shape.back();
   if (n == 0) return;  // a loop of OpenMP must have a step other than 0
 #pragma omp parallel for if (n > kSerial && n > length)
   for (Size start = 0; start < n; start += length) f(start, length);
+  /// END SOLUTION
 }
 
 template <class T, class R, class F>
 void map(const View& a, const View& out, F formula) {
+  /// BEGIN SOLUTION [openmp-map]
   const Size dx = a.step(), dy = out.step();
   for_runs(out, [&](Size start, Size length) {
     const T* x = a.as<T>() + a.place(start);
     R* y = out.as<R>() + out.place(start);
     for (Size i = 0; i < length; ++i) y[i * dy] = formula(x[i * dx]);
   });
+  /// END SOLUTION
 }
 
 template <class T, class R, class F>
 void map(const View& a, const View& b, const View& out, F formula) {
+  /// BEGIN SOLUTION [openmp-binary]
   const Size dx = a.step(), dy = b.step(), dz = out.step();
   for_runs(out, [&](Size start, Size length) {
     const T *x = a.as<T>() + a.place(start), *y = b.as<T>() + b.place(start);
     R* z = out.as<R>() + out.place(start);
     for (Size i = 0; i < length; ++i) z[i * dz] = formula(x[i * dx], y[i * dy]);
   });
+  /// END SOLUTION
 }
 
 // An operand as a view: a number becomes a constant one, stored in `storage`.
@@ -235,6 +241,7 @@ View reduced_part(const View& a, const View& out) {
 
 template <class T, class Sum, class F>
 void fold(const View& a, const View& out, bool starts_with_first, Sum first, F step) {
+  /// BEGIN SOLUTION [openmp-reduce]
   const View part = reduced_part(a, out), heads(a.data, a.dtype, out.shape, a.strides);
   const Size n = out.count(), length = part.count(), along = part.step();
   const Size run = part.shape.empty() ? 1 : part.shape.back();
@@ -250,6 +257,7 @@ void fold(const View& a, const View& out, bool starts_with_first, Sum first, F s
     }
     results[out.place(j)] = static_cast<T>(total);
   }
+  /// END SOLUTION
 }
 
 [[noreturn]] void unknown(const char* function, const std::string& name) {
@@ -266,6 +274,7 @@ std::unique_ptr<Buffer> allocate(Size size, DType dtype) {
 }
 
 void copy(const View& a, const View& out) {
+  /// BEGIN SOLUTION [openmp-map]
   dispatch(a.dtype, [&](auto from) {
     dispatch(out.dtype, [&](auto to) {
       using From = decltype(from);
@@ -276,6 +285,7 @@ void copy(const View& a, const View& out) {
       });
     });
   });
+  /// END SOLUTION
 }
 
 void upload(const py::array& source, const View& out) {
@@ -291,11 +301,13 @@ py::array download(const View& a) {
 }
 
 void fill(const View& out, Number value) {
+  /// BEGIN SOLUTION [openmp-fill]
   dispatch(out.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T element = value.as<T>();
     map<T, T>(out, out, [element](T) { return element; });
   });
+  /// END SOLUTION
 }
 
 void unary(const std::string& name, const View& a, const View& out) {
@@ -343,6 +355,7 @@ void binary(const std::string& name, const Operand& a, const Operand& b, const V
 }
 
 void where(const View& condition, const Operand& a, const Operand& b, const View& out) {
+  /// BEGIN SOLUTION [openmp-where]
   std::int64_t left_storage = 0, right_storage = 0;
   const View left = viewed(a, out.dtype, out, left_storage);
   const View right = viewed(b, out.dtype, out, right_storage);
@@ -356,6 +369,7 @@ void where(const View& condition, const Operand& a, const Operand& b, const View
       for (Size i = 0; i < length; ++i) z[i * dz] = pick[i * dc] ? x[i * dx] : y[i * dy];
     });
   });
+  /// END SOLUTION
 }
 
 void reduce(const std::string& name, const View& a, const View& out) {
@@ -379,6 +393,7 @@ void reduce(const std::string& name, const View& a, const View& out) {
 }
 
 void matmul(const View& a, const View& b, const View& out) {
+  /// BEGIN SOLUTION [openmp-matmul]
   const std::size_t axes = out.shape.size();
   const Size m = out.shape[axes - 2], n = out.shape[axes - 1], depth = a.shape[axes - 1];
   const Size rows = out.count() / (n ? n : 1), up = b.strides[axes - 2],
@@ -410,6 +425,7 @@ void matmul(const View& a, const View& b, const View& out) {
       for (Size j = 0; j < n; ++j) z[j * out.strides[axes - 1]] = static_cast<T>(sums[j]);
     }
   });
+  /// END SOLUTION
 }
 
 PYBIND11_MODULE(_kernels, module) {

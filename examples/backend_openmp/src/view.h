@@ -107,10 +107,16 @@ struct Number {
 
 using Operand = std::variant<View, Number>;
 
-[[noreturn]] inline void not_written(const char* name) {
-  PyErr_SetString(PyExc_NotImplementedError, (std::string(name) + ": still to be written").c_str());
+namespace needle {
+
+// NotImplementedError in Python; its lock is taken, for the caller may have let go of it.
+[[noreturn]] inline void not_implemented(const char* message) {
+  const py::gil_scoped_acquire lock;
+  PyErr_SetString(PyExc_NotImplementedError, message);
   throw py::error_already_set();
 }
+
+}  // namespace needle
 
 // ---- conversions from Python, found by pybind11 -------------------------------------------------
 

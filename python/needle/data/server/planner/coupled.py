@@ -46,6 +46,7 @@ class Coupled(Policy):
         else:
             ends = (self._membership[self._pivot] * members.counts()).cumsum()
             index = self._item(_choose(ends, random()))
+        ### BEGIN YOUR SOLUTION [shared-draw]
         mask, share, limit = members.masks[index], random(), left[p]
         taken, refused = 1 << p, []
         for place, j in enumerate(slots):
@@ -54,6 +55,7 @@ class Coupled(Policy):
                     taken |= 1 << j
                 else:
                     refused.append(place)
+        ### END YOUR SOLUTION
         drawn = {index: taken}
         if len(refused) == 1 and len(members.rows) <= FEW:
             slot = slots[refused[0]]

@@ -171,6 +171,7 @@ class SampleCache(Generic[Key, Payload]):
         return asdict(self._counts)
 
     def _make_room(self, nbytes: int) -> bool:
+        ### BEGIN YOUR SOLUTION [cache-evict]
         counts = self._counts
         limit = self.limit_bytes + (counts.held_bytes if self._held_apart else 0)
         if nbytes > limit - counts.held_bytes:
@@ -178,9 +179,11 @@ class SampleCache(Generic[Key, Payload]):
         while counts.bytes + nbytes > limit:
             self._evict(self._victim())
         return True
+        ### END YOUR SOLUTION
 
     def _victim(self) -> Key:
         """The oldest of those whose need is least, after their needs were asked again."""
+        ### BEGIN YOUR SOLUTION [cache-evict]
         while True:
             lowest = min(need for need, keys in self._queues.items() if keys)
             key = next(iter(self._queues[lowest]))
@@ -188,6 +191,7 @@ class SampleCache(Generic[Key, Payload]):
             if self._need(key) == lowest:
                 return key
             self._enqueue(key, entry)
+        ### END YOUR SOLUTION
 
     def _evict(self, key: Key) -> None:
         entry = self._entries.pop(key)

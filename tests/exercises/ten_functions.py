@@ -1,0 +1,275 @@
+"""What the ten functions of a backend have to do, in a few small cases each (part 9).
+
+Arrays on a backend are made by hand, as views in four layouts; needle's own arrays are not used.
+All that a backend must do is asked by ``python -m needle.testing.conformance``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from apps.course.compare import expect
+from needle.backends import Backend, View
+
+Array = np.ndarray[Any, Any]
+LAYOUTS = ("row-major", "transposed", "reversed", "with gaps")
+
+
+def places_of(shape: tuple[int, ...], layout: str) -> Array:
+    """Where in a buffer the elements of a view of this shape and layout lie; its strides count."""
+    size = math.prod(shape)
+    if layout == "transposed":
+        return np.arange(size).reshape(shape[::-1]).T
+    if layout == "reversed":
+        return np.arange(size)[::-1].reshape(shape)
+    if layout == "with gaps":
+        return np.arange(2 * size + 1)[1::2].reshape(shape)
+    return np.arange(size).reshape(shape)
+
+
+def view_on(handle: Any, shape: tuple[int, ...], layout: str, dtype: str) -> View:
+    """A view of the buffer."""
+    places = places_of(shape, layout)
+    strides = tuple(step // places.itemsize for step in places.strides)
+    first = int(places.flat[0]) if places.size else 0
+    return View(handle, shape, strides, first, np.dtype(dtype))
+
+
+def empty(backend: Backend, shape: tuple[int, ...], dtype: str, layout: str = "row-major") -> View:
+    """A view of a new buffer, which has room for every layout."""
+    handle = backend.allocate(2 * math.prod(shape) + 1, np.dtype(dtype))
+    return view_on(handle, shape, layout, dtype)
+
+
+def on(backend: Backend, host: Any, dtype: str, layout: str = "row-major") -> View:
+    """The host's numbers on the backend."""
+    array = np.asarray(host, dtype)
+    view = empty(backend, array.shape, dtype, layout)
+    backend.upload(array, view)
+    return view
+
+
+def repeated(view: View, axis: int, times: int) -> View:
+    """The view with an axis of size 1 read ``times`` times: stride 0."""
+    shape, strides = list(view.shape), list(view.strides)
+    shape[axis], strides[axis] = times, 0
+    return view._replace(shape=tuple(shape), strides=tuple(strides))
+
+
+def compare(
+    what: str, backend: Backend, out: View, expected: Any, given: Mapping[str, Any], **more: Any
+) -> None:
+    """``expect`` of what the backend has in ``out``."""
+    expect(what, np.asarray(backend.download(out)), np.asarray(expected), given=given, **more)
+
+
+# ---- copy and fill -------------------------------------------------------------------------------
+
+GRID = np.arange(12).reshape(3, 4) - 5.5
+
+
+def check_copy(backend: Backend) -> None:
+    """Any layout to any other, repetition by stride 0, and C's conversions."""
+    for source in LAYOUTS:
+        for target in LAYOUTS:
+            a, out = on(backend, GRID, "float32", source), empty(backend, (3, 4), "float32", target)
+            backend.copy(a, out)
+            given = {"a": GRID, "layout of a": source, "layout of out": target}
+            compare("copy(a, out)", backend, out, GRID, given)
+    column = on(backend, [[1], [2], [3]], "int32")
+    out = empty(backend, (3, 4), "int32")
+    backend.copy(repeated(column, 1, 4), out)
+    compare(
+        "copy of a column that is repeated by stride 0",
+        backend,
+        out,
+        [[1] * 4, [2] * 4, [3] * 4],
+        {},
+    )
+    for dtype, values, target, expected in (
+        ("float64", [-2.7, 2.7, 0.0], "int32", [-2, 2, 0]),
+        ("int64", [300, -1, 2**40 + 7], "uint8", [44, 255, 7]),
+        ("float32", [0.0, 0.25, np.nan], "bool", [False, True, True]),
+        ("bool", [True, False, True], "float64", [1.0, 0.0, 1.0]),
+    ):
+        out = empty(backend, (3,), target)
+        backend.copy(on(backend, values, dtype), out)
+        given = {"a": values, "dtype of a": dtype, "dtype of out": target}
+        compare("copy(a, out)", backend, out, np.array(expected, "float64"), given)
+
+
+def check_fill(backend: Backend) -> None:
+    """Every element of the view and none beside it; the number becomes the dtype's."""
+    for layout in LAYOUTS:
+        whole = on(backend, np.full(25, 9.0), "float32")
+        backend.fill(view_on(whole.handle, (3, 4), layout, "float32"), -1.5)
+        expected = np.full(25, 9.0)
+        expected[places_of((3, 4), layout).ravel()] = -1.5
+        given = {"the buffer before": "25 nines", "layout of out": layout, "value": -1.5}
+        compare("the whole buffer after fill(out, value)", backend, whole, expected, given)
+    for dtype, value, expected in (("int32", 2.9, 2), ("bool", 3, True), ("uint8", 258, 2)):
+        out = empty(backend, (2,), dtype)
+        backend.fill(out, value)
+        given = {"value": value, "dtype of out": dtype}
+        compare("fill(out, value)", backend, out, np.array([expected] * 2, "float64"), given)
+
+
+# ---- elementwise ---------------------------------------------------------------------------------
+
+
+def check_unary(backend: Backend) -> None:
+    """Layouts, in place, integers and bool."""
+    for layout in LAYOUTS:
+        a = on(backend, GRID, "float32", layout)
+        for name, formula in (("negative", np.negative), ("exp", np.exp), ("floor", np.floor)):
+            out = empty(backend, (3, 4), "float32")
+            backend.unary(name, a, out)
+            given = {"a": GRID, "layout of a": layout}
+            compare(f"unary({name!r}, a, out)", backend, out, formula(GRID), given, rtol=1e-5)
+        backend.unary("square", a, a)
+        compare("unary('square', a, a), in place", backend, a, GRID**2, {"a": GRID})
+    for dtype, values, name, kind, expected in (
+        ("int32", [0, 5, -7], "bitwise_invert", "int32", [-1, -6, 6]),
+        ("bool", [True, False, True], "bitwise_invert", "bool", [False, True, False]),
+        ("int64", [3, 0, -3], "sign", "int64", [1, 0, -1]),
+        ("float64", [1.0, np.nan, np.inf], "isnan", "bool", [False, True, False]),
+        ("int32", [0, 5, -7], "logical_not", "bool", [True, False, False]),
+    ):
+        out = empty(backend, (3,), kind)
+        backend.unary(name, on(backend, values, dtype), out)
+        given = {"a": values, "dtype of a": dtype}
+        compare(f"unary({name!r}, a, out)", backend, out, np.array(expected, "float64"), given)
+
+
+def check_binary(backend: Backend) -> None:
+    """Layouts, repetition, numbers on either side, in place, comparisons."""
+    other = GRID[::-1] * 2
+    for first, second in (("row-major", "transposed"), ("with gaps", "reversed")):
+        a, b = on(backend, GRID, "float32", first), on(backend, other, "float32", second)
+        given = {"a": GRID, "b": other, "layouts": f"{first}, {second}"}
+        for name, expected in (
+            ("subtract", GRID - other),
+            ("maximum", np.maximum(GRID, other)),
+            ("less", other > GRID),
+        ):
+            out = empty(backend, (3, 4), "bool" if name == "less" else "float32")
+            backend.binary(name, a, b, out)
+            compare(f"binary({name!r}, a, b, out)", backend, out, expected, given)
+        backend.binary("multiply", a, b, a)
+        compare("binary('multiply', a, b, a), in place", backend, a, GRID * other, given)
+    row = on(backend, [[10, 20, 30]], "int64")
+    column = on(backend, [[1], [2]], "int64")
+    out = empty(backend, (2, 3), "int64")
+    backend.binary("add", repeated(row, 0, 2), repeated(column, 1, 3), out)
+    compare("a row plus a column, by stride 0", backend, out, [[11, 21, 31], [12, 22, 32]], {})
+    a = on(backend, [1, 2, 3], "int32")
+    for left, right, expected in ((10, a, [9, 8, 7]), (a, 10, [-9, -8, -7]), (a, 1.9, [0, 1, 2])):
+        out = empty(backend, (3,), "int32")
+        backend.binary("subtract", left, right, out)
+        shown = ["a" if isinstance(each, View) else each for each in (left, right)]
+        compare("binary('subtract', ...)", backend, out, expected, {"a": [1, 2, 3], "of": shown})
+
+
+def check_where(backend: Backend) -> None:
+    """Layouts; either operand, or both, a number."""
+    wanted = GRID > 0
+    for layout in LAYOUTS:
+        condition = on(backend, wanted, "bool", layout)
+        a, b = on(backend, GRID, "float32", "transposed"), on(backend, -GRID, "float32", layout)
+        for left, right, expected in (
+            (a, b, np.abs(GRID)),
+            (a, 0, np.maximum(GRID, 0)),
+            (7, b, np.where(wanted, 7, -GRID)),
+            (1, 0, wanted * 1.0),
+        ):
+            out = empty(backend, (3, 4), "float32", "with gaps")
+            backend.where(condition, left, right, out)
+            given = {
+                "condition": wanted,
+                "a": GRID if isinstance(left, View) else left,
+                "b": -GRID if isinstance(right, View) else right,
+                "layout of condition": layout,
+            }
+            compare("where(condition, a, b, out)", backend, out, expected, given)
+
+
+# ---- reductions and products ---------------------------------------------------------------------
+
+
+def check_reduce(backend: Backend) -> None:
+    """Axes, layouts, nothing at all, NaN, bool, and a long sum."""
+    for layout in LAYOUTS:
+        a = on(backend, GRID, "float32", layout)
+        for axes in ((0,), (1,), (0, 1), ()):
+            for name, function in (("sum", np.sum), ("max", np.max), ("min", np.min)):
+                expected = function(GRID, axes, keepdims=True)
+                out = empty(backend, expected.shape, "float32", "with gaps")
+                backend.reduce(name, a, out)
+                given = {"a": GRID, "layout of a": layout, "shape of out": expected.shape}
+                compare(f"reduce({name!r}, a, out)", backend, out, expected, given)
+    for name, value in (("sum", 0), ("prod", 1)):
+        out = empty(backend, (2, 1), "int32")
+        backend.reduce(name, empty(backend, (2, 0), "int32"), out)
+        compare(f"reduce({name!r}) over no elements", backend, out, [[value]] * 2, {})
+    out = empty(backend, (1, 2), "float64")
+    backend.reduce("max", on(backend, [[np.nan, 1], [5, 2]], "float64"), out)
+    compare("reduce('max') where there is a NaN, which wins", backend, out, [[np.nan, 2.0]], {})
+    out = empty(backend, (2, 1), "bool")
+    backend.reduce("all", on(backend, [[True, False], [True, True]], "bool"), out)
+    compare("reduce('all')", backend, out, np.array([[0.0], [1.0]]), {})
+    many = np.full(6000, 0.1, "float32")
+    out = empty(backend, (1,), "float32")
+    backend.reduce("sum", on(backend, many, "float32"), out)
+    running = np.cumsum(many, dtype="float32")[-1:]
+    mistakes = {"a running float32 sum: every addition rounds, use a wider one": running}
+    exact = np.array([math.fsum(many.tolist())])
+    compare("the sum of 6000 times 0.1f", backend, out, exact, {}, mistakes=mistakes)
+
+
+def check_matmul(backend: Backend) -> None:
+    """Layouts, batches, one matrix for all of a batch, integers, no products at all."""
+    left, right = GRID[:, :3], GRID.T[:3, :2]
+    for first, second in (("row-major", "transposed"), ("reversed", "with gaps")):
+        a, b = on(backend, left, "float32", first), on(backend, right, "float32", second)
+        out = empty(backend, (3, 2), "float32", second)
+        backend.matmul(a, b, out)
+        given = {"a": left, "b": right, "layouts": f"{first}, {second}"}
+        compare("matmul(a, b, out)", backend, out, left @ right, given)
+    batch = np.arange(24).reshape(2, 3, 4)
+    one = np.arange(8).reshape(1, 4, 2)
+    a, b = on(backend, batch, "int64"), repeated(on(backend, one, "int64"), 0, 2)
+    out = empty(backend, (2, 3, 2), "int64")
+    backend.matmul(a, b, out)
+    given = {"a": "0 ... 23 as (2, 3, 4)", "b": "0 ... 7 as (4, 2), for both"}
+    compare("matmul of a batch", backend, out, batch @ one, given)
+    out = on(backend, [[5.0, 5.0]], "float64")
+    backend.matmul(empty(backend, (1, 0), "float64"), empty(backend, (0, 2), "float64"), out)
+    compare("a product over k = 0", backend, out, [[0.0, 0.0]], {})
+
+
+def check_training_step(backend: Backend) -> None:
+    """A step of softmax regression, made of the ten alone: what needle does with them."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((6, 4)), np.eye(3)[[0, 1, 2, 0, 1, 2]]
+    w = rng.standard_normal((4, 3))
+    logits = x @ w
+    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    expected = w - 0.5 * (x.T @ ((p - y) / 6))
+
+    given = {"x": x, "labels": [0, 1, 2, 0, 1, 2], "lr": 0.5}
+    xs, ys, ws = (on(backend, each, "float64") for each in (x, y, w))
+    z, total = empty(backend, (6, 3), "float64"), empty(backend, (6, 1), "float64")
+    backend.matmul(xs, ws, z)
+    backend.unary("exp", z, z)
+    backend.reduce("sum", z, total)
+    backend.binary("divide", z, repeated(total, 1, 3), z)
+    backend.binary("subtract", z, ys, z)
+    step = empty(backend, (4, 3), "float64")
+    backend.matmul(xs._replace(shape=(4, 6), strides=xs.strides[::-1]), z, step)
+    backend.binary("multiply", step, 0.5 / 6, step)
+    backend.binary("subtract", ws, step, ws)
+    compare("the weights after a step of softmax regression", backend, ws, expected, given)
