@@ -36,9 +36,12 @@ def native() -> Any:
     return module().data
 
 
-@pytest.fixture(params=module().available_isas() if backends.available("cpu") else [])
-def every_isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Each instruction set that runs here."""
+ISAS = module().available_isas() if backends.available("cpu") else ["none"]
+
+
+@pytest.fixture(scope="module", autouse=True, params=ISAS)
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each instruction set that runs here in turn."""
     chosen = module().isa
     module().select_isa(request.param)
     yield request.param
@@ -272,7 +275,6 @@ def layouts(images: Array) -> list[Array]:
     return [images, major, turned, backward]
 
 
-@pytest.mark.usefixtures("every_isa")
 def test_every_byte_is_scaled_and_normalised_as_numpy_does() -> None:
     images = np.arange(256, dtype=np.uint8).reshape(1, 1, 256, 1).repeat(3, axis=3)
     one = no_parameters(1)
@@ -281,7 +283,6 @@ def test_every_byte_is_scaled_and_normalised_as_numpy_does() -> None:
             check([*steps, *tail], [one] * (len(steps) + len(tail)), images)
 
 
-@pytest.mark.usefixtures("every_isa")
 @pytest.mark.parametrize("size", [(1, 1), (1, 7), (5, 6), (3, 16), (4, 37), (2, 2051)])
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize("dtype", ["u1", "f4"])
@@ -358,7 +359,6 @@ def test_any_program(program: Any) -> None:
     check(*program)
 
 
-@pytest.mark.usefixtures("every_isa")
 def test_long_programs_settle_on_the_way() -> None:
     """More waiting stages and rectangles than one pass takes."""
     rng = np.random.default_rng(3)
