@@ -12,6 +12,9 @@ ifeq ($(origin CXX),default)
   CXX :=
 endif
 
+# Jobs and tests start Python hundreds of times, each twice as fast where bytecode is kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := $(abspath $(VENV))/bin
 RUN := PYTHONPATH=python:. $(BIN)/python
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
@@ -21,7 +24,7 @@ CONFIGURE = $(CONFIGURE_CPP) \
 	-DPython_EXECUTABLE=$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 
 .DELETE_ON_ERROR:
-.PHONY: help train test test-torch test-course test-cuda test-s3 test-browser soak lint bench ladder bench-against bench-smoke bench-data bench-cuda sanitize docs notebook clean distclean build
+.PHONY: help train test test-torch test-course test-cuda test-s3 test-browser soak lint bench ladder bench-against bench-smoke bench-data bench-cuda sanitize docs notebook clean distclean build build-tests
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## /\1\t/p' Makefile | expand -t 16
@@ -31,16 +34,16 @@ help:  ## this list
 $(VENV)/.needle-created:
 	@sh .ci/preflight.sh "$(PYTHON)" "$(CXX)"
 	@echo "needle: making the virtual environment $(VENV)"
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv --upgrade-deps $(VENV)
 	@touch $@
 
 $(VENV)/.needle-%: pyproject.toml $(VENV)/.needle-created
 	@echo "needle: installing packages into $(VENV) ($*)"
 	@$(BIN)/python .ci/requirements.py build $* > $@.txt
-	@$(PIP) install $(INSTALL_OPTIONS) --requirement $@.txt
+	@$(PIP) install --no-compile --requirement $@.txt
 	@touch $@
 
-$(VENV)/.needle-stores: INSTALL_OPTIONS := --no-compile # little of Swift is imported
+$(VENV)/.needle-dev $(VENV)/.needle-test: | $(VENV)/.needle-train  # one pip at a time, also under -j
 
 $(BUILD)/.configured-$(notdir $(VENV)): CMakeLists.txt $(VENV)/.needle-train
 	@sh .ci/preflight.sh "$(BIN)/python" "$(CXX)"
@@ -64,25 +67,22 @@ build: $(BUILD)/.compiled  ## the C++ extension, what changed of it
 train: $(VENV)/.needle-train build  ## LeNet-5 on real handwritten digits; more with ARGS="--help"
 	@$(RUN) apps/train.py $(ARGS)
 
-# The tests of kernels run on every instruction set that this machine has (the main run takes the
-# best one), those that need no compiled code in plain NumPy mode too. The main run comes last.
+# Tests of kernels go through the instruction sets that this machine has by themselves (fixtures
+# kernels and isa). What needs no compiled code runs in plain NumPy mode too; the main run is last.
 KERNEL_TESTS := tests/conformance tests/backends tests/native tests/data/test_native_kernels.py
 NUMPY_TESTS := $(shell cat .ci/numpy_tests)
 EMULATOR_TESTS := $(addprefix tests/cuda_on_cpu/test_,backend.py images.py graphs.py)
-EXTENSION := needle.backend_ndarray.ndarray_backend_cpu
-PYTEST := -m pytest -n $(JOBS)
+PYTEST := -m pytest -n $(JOBS) --dist worksteal
 
-test: $(VENV)/.needle-test build  ## every test, on every instruction set and in NumPy mode
-	@$(MAKE) -s --no-print-directory $(VENV)/.needle-stores \
-		|| echo "needle: OpenStack Swift cannot be installed here; the tests with it are skipped"
+build-tests: build  ## what tests need beside it: the emulated CUDA backend and, if it changed, CUDA's
 	@echo "needle: compiling the CUDA kernels for the CPU and, if they changed and nvcc is, for every GPU"
 	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target $$($(RUN) -m tests.cuda_on_cpu.resources target) -- --quiet
+
+test: $(VENV)/.needle-test build-tests  ## every test, on every instruction set and in NumPy mode
+	@$(MAKE) -s --no-print-directory $(VENV)/.needle-stores \
+		|| echo "needle: OpenStack Swift cannot be installed here; the tests with it are skipped"
 	@echo "needle: the C++ tests"
 	@$(BIN)/ctest --test-dir $(BUILD) --output-on-failure --progress
-	@for isa in $$($(RUN) -c "import $(EXTENSION) as m; print(*m.available_isas()[:-1])"); do \
-		echo "needle: the tests of kernels, NEEDLE_CPU_ISA=$$isa"; \
-		NEEDLE_CPU_ISA=$$isa $(RUN) $(PYTEST) -q $(KERNEL_TESTS) || exit 1; \
-	done
 	@echo "needle: what needs no compiled code, NEEDLE_BACKEND=np"
 	@NEEDLE_BACKEND=np $(RUN) $(PYTEST) -q $(NUMPY_TESTS)
 	@echo "needle: every test"

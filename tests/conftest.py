@@ -17,7 +17,11 @@ ON_REQUEST = ("soak", "s3", "browser")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """These run where ``-m`` asks for them (make soak, make test-s3), or where one is named."""
+    """These run where ``-m`` asks for them (make soak, make test-s3), or where one is named.
+
+    Slow ones come first, so that no worker is left with one at the end while the others have done.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     if any("::" in name for name in config.args):
         return
     kept, left = [], []
