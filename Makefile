@@ -103,6 +103,7 @@ test-cuda: $(VENV)/.needle-test build  ## conformance, gradients, training and m
 	@$(HAVE_GPU)
 	NEEDLE_CUDA_SYNC=1 $(RUN) -m needle.testing.conformance cuda
 	$(RUN) -m pytest -q tests/gpu
+	NEEDLE_TEST_DEVICES=cuda $(RUN) -m pytest -q tests/ops tests/init tests/accelerated tests/optim
 	if command -v compute-sanitizer > /dev/null; then for tool in memcheck racecheck; do \
 		PYTHONPATH=python:. $(CHECKER) --tool $$tool $(BIN)/python -m needle.testing.conformance cuda \
 		|| exit 1; done; fi
@@ -110,6 +111,8 @@ test-cuda: $(VENV)/.needle-test build  ## conformance, gradients, training and m
 bench-cuda: $(VENV)/.needle-train build  ## speed on this machine's GPU, beside PyTorch's on it where installed
 	@$(HAVE_GPU)
 	$(RUN) -m apps.bench.cuda $(ARGS)
+	$(RUN) apps/profile_layers.py --model lenet5 --devices cpu_numpy,cpu,cuda \
+		--batch-sizes 1,16,128,1024 --picture apps/bench/cuda/lenet5.png
 
 # Swift's are in make test too. Ceph is tried where Debian's radosgw, ceph-mon, ceph-osd and
 # ceph-common are installed.

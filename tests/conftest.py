@@ -3,6 +3,7 @@ for."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 import needle
 from needle.backend_selection import BACKEND
 
-DEVICES = ("cpu_numpy", "cpu") if BACKEND == "nd" else ("cpu",)
+ASKED = os.environ.get("NEEDLE_TEST_DEVICES")
+"""Names with commas: ``device`` is these alone; make test-cuda asks for the GPU."""
+DEVICES = ASKED.split(",") if ASKED else ("cpu_numpy", "cpu") if BACKEND == "nd" else ("cpu",)
 
 
 ON_REQUEST = ("soak", "s3", "browser")

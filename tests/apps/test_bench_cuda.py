@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import needle
 from apps.bench.cuda import __main__ as bench
+from apps.bench.cuda.sides import SIDES
+from needle import nn
 from needle.backend_selection import BACKEND
 from tests.cuda_on_cpu import emulated
 
@@ -20,6 +24,18 @@ def test_pieces_are_timed_and_written(tmp_path: Path, monkeypatch: pytest.Monkey
     assert bench.main([*asked, str(tmp_path)]) == 0
     rows = (tmp_path / "RESULTS.md").read_text(encoding="utf-8").splitlines()[6:]
     assert len(rows) == 4 and all(row.split("|")[2].strip() != "–" for row in rows)
+
+
+@pytest.mark.skipif(emulated.module is None, reason="not built: CMake target cuda_on_cpu")
+def test_a_step_is_fed_by_the_loader() -> None:
+    side = SIDES["needle, captured"](emulated.NAME)
+    place = needle.device(emulated.NAME)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 10, device=place))
+    images = np.random.default_rng(0).integers(0, 256, (8, 8, 8, 3)).astype(np.uint8)
+    step = side.fed_step(model, images, np.arange(8), 4)
+    losses = {float(step().numpy()) for _ in range(5)}  # over the end of an epoch
+    assert len(losses) == 5
+    side.release()
 
 
 def test_without_a_gpu_it_says_why(capsys: pytest.CaptureFixture[str]) -> None:

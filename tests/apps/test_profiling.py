@@ -121,8 +121,20 @@ def test_profile_layers_has_a_column_a_measurement(capsys: pytest.CaptureFixture
     assert profile_layers.main(["--batch-sizes", "1,3", "--repeats", "1"]) == 0
     said = capsys.readouterr().out
     assert "| layer | kind | cpu_numpy, 1 | cpu_numpy, 3 | cpu, 1 | cpu, 3 |" in said
+    assert "loss and gradients of cpu: " in said and "from those of cpu_numpy" in said
     assert profile_layers.main(["--devices", "cpus"]) == 1
     assert "unknown device 'cpus'" in capsys.readouterr().err
+
+
+def test_profile_layers_draws_and_refuses_results_that_differ(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "layers.png"
+    asked = ["--batch-sizes", "1", "--repeats", "1", "--picture", str(picture)]
+    monkeypatch.setattr(profile_layers, "LARGEST_DIFFERENCE", 0.0)
+    assert profile_layers.main(asked) == 1
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_run_is_the_same_with_a_profile(tmp_path: Path, monkeypatch: Any) -> None:

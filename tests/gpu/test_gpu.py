@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import needle
+from apps.models import build_model
 from needle import data, nn
 from needle.backend_selection import BACKEND
 from needle.data import transforms as T
@@ -98,7 +99,58 @@ def test_a_lenet_step_is_the_cpus(place: Place) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
 
 
-def test_steps_leave_no_memory_behind(place: Place) -> None:
+class Block(nn.Module):
+    """A residual block as ResNet's, of a step of two."""
+
+    def __init__(self, channels: int, device: Any) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 3, stride=2, padding=1, bias=False, device=device)
+        self.bn = nn.BatchNorm2d(channels, activation="relu", device=device)
+        self.shortcut = nn.Conv2d(channels, channels, 1, stride=2, bias=False, device=device)
+
+    def forward(self, x: needle.Tensor) -> needle.Tensor:
+        return self.bn(self.conv(x), self.shortcut(x))
+
+
+def resnet_losses(device: Any, whole: bool) -> list[float]:
+    """Of a few steps; ``whole``: of ResNet-20 on images of CIFAR's size, else of a small one."""
+    np.random.seed(0)
+    size, batch = (32, 64) if whole else (6, 4)
+    model = (
+        build_model("resnet20", device=device)
+        if whole
+        else nn.Sequential(
+            nn.Conv2d(3, 4, 3, padding=1, activation="relu", device=device),
+            Block(4, device),
+            nn.Flatten(),
+            nn.Linear(4 * 9, 10, device=device),
+        )
+    )
+    optimizer = needle.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    images = np.random.rand(batch, 3, size, size).astype("float32")
+    x = needle.Tensor(images, device=device)
+    y = needle.Tensor(np.arange(batch) % 10, device=device)
+    losses = []
+    for _ in range(10 if whole else 2):
+        loss = nn.SoftmaxLoss()(model(x), y)
+        optimizer.reset_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.numpy()))
+    return losses
+
+
+def test_a_resnet_trains_as_on_the_cpu(place: Place) -> None:
+    """Within 1e-3 after ten steps: sums in another order, which steps make larger."""
+    whole = place.device.name == "cuda"
+    reference = needle.cpu() if needle.cpu().enabled() else needle.cpu_numpy()
+    losses, want = resnet_losses(place.device, whole), resnet_losses(reference, whole)
+    assert losses == pytest.approx(want, rel=1e-3)
+    assert losses[0] == pytest.approx(want[0], rel=1e-5)
+
+
+@pytest.mark.parametrize("captured", [False, True], ids=["eager", "captured"])
+def test_steps_leave_no_memory_behind(place: Place, captured: bool) -> None:
     device = place.device
     model = nn.Sequential(
         nn.Linear(8, 16, device=device), nn.ReLU(), nn.Linear(16, 4, device=device)
@@ -107,12 +159,18 @@ def test_steps_leave_no_memory_behind(place: Place) -> None:
     x = needle.Tensor(np.ones((4, 8), "float32"), device=device)
     y = needle.Tensor(np.arange(4), device=device)
     held: list[int] = []
-    for step in range(place.steps):
+
+    def step() -> None:
         loss = nn.SoftmaxLoss()(model(x), y)
         optimizer.reset_grad()
         loss.backward()
         optimizer.step()
-        if step in (1, place.steps - 1):
+
+    taken = needle.capture(step) if captured else step
+    settled = 3 if captured else 1  # recorded, and replayed with each set of buffers
+    for number in range(place.steps + settled):
+        taken()
+        if number in (settled, place.steps + settled - 1):
             stats = device.memory_stats()
             held.append(stats["in_use"] + stats["cached"])
     assert held[0] == held[1]

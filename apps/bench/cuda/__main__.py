@@ -66,6 +66,7 @@ def has_torch() -> bool:
 
 def taking_part(piece: Piece, sides: Sequence[str]) -> list[str]:
     """Recordings are of whole steps."""
+    sides = [name for name in sides if name in OURS or not piece.ours]
     return [name for name in sides if piece.captured or name != OURS[1]]
 
 

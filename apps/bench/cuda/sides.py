@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from apps.bench.against.sides import Needle, Side, Step, Torch
+from needle import data
 from needle.data import transforms as T
 from needle.data.plan import Chain, placed
 from needle.data.segments import Keys
@@ -28,6 +29,9 @@ class GpuSide(Side, Protocol):
 
         resident: the images are on the device already.
         """
+
+    def fed_step(self, model: Any, images: Any, labels: Any, batch: int) -> Step:
+        """A training step on the loader's next batch, cropped, mirrored and normalised."""
 
 
 class NeedleOn(Needle):
@@ -63,6 +67,38 @@ class NeedleOn(Needle):
         rows = [corners, flips.astype(float), none, none]
         return lambda: self.device.run_images(steps, rows, held._view, None, out._view)
 
+    def fed_step(self, model: Any, images: Any, labels: Any, batch: int) -> Step:
+        chain = [T.RandomCrop(PAD), T.RandomFlipHorizontal(), T.Normalize(MEAN, STD), T.ToCHW()]
+        loader = data.DataLoader(
+            data.ArrayDataset(images, labels),
+            batch,
+            shuffle=True,
+            seed=0,
+            transforms=chain,
+            augment="device",
+            device=self.device,
+            num_workers=2,
+            drop_last=True,
+        )
+
+        def batches() -> Iterator[Any]:
+            while True:
+                yield from loader
+
+        source = batches()
+        optimizer = self.optimizer("sgd", model.parameters())
+        loss_function = self.needle.nn.CrossEntropyLoss()
+
+        def step(x: Any, y: Any) -> Any:
+            loss = loss_function(model(x), y)
+            optimizer.reset_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        taken = self.needle.capture(step) if self.captured else step
+        return lambda: taken(*next(source))
+
 
 class TorchOn(Torch):
     """PyTorch on a device, its products in full float32."""
@@ -85,6 +121,9 @@ class TorchOn(Torch):
 
     def model(self, name: str) -> Any:
         return super().model(name).to(self.place)
+
+    def fed_step(self, model: Any, images: Any, labels: Any, batch: int) -> Step:
+        raise NotImplementedError
 
     def augment(self, images: Any, resident: bool) -> Step:
         torch, place = self.torch, self.place
