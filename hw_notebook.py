@@ -588,9 +588,9 @@ exercises("cache-evict", "shared-draw")
 # ## 9 A backend of your own
 #
 # `python -m needle.testing.new_backend mine` writes a package with the ten functions empty, in
-# Python or C++; `python -m needle.testing.conformance mine` shows it fill up, and `apps/train.py
-# --device mine` trains LeNet on it as soon as the ten pass. docs/backend.md says in formulas what
-# each computes. This is what the suite says of the ten of `cpu`:
+# Python, C++ or CUDA; `python -m needle.testing.conformance mine` shows it fill up, and
+# `apps/train.py --device mine` trains LeNet on it as soon as the ten pass. docs/backend.md says in
+# formulas what each computes. This is what the suite says of the ten of `cpu`:
 
 # %%
 print(conformance.run("cpu", only="matmul").table())

@@ -21,7 +21,7 @@ from ..conformance.required import required_cases
 __all__ = ["KINDS", "package_files", "write_package"]
 
 TEMPLATES = Path(__file__).parent / "templates"
-KINDS = ("python", "cpp")
+KINDS = ("python", "cpp", "cuda")
 COMPILED = """cmake.version = ">=3.24"
 cmake.build-type = "Release"
 build-dir = "build/{wheel_tag}\""""
