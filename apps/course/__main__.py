@@ -75,6 +75,10 @@ def check_answers(options: Options) -> int:
             print(rate_line(ROOT, result.exercise))
     if len(results) == 1 and results[0].fine:
         print(f"\n{pages.wrapped(chosen[0].explanation)}")
+        if is_student_tree(ROOT):
+            print("", *progress.coming(progress.states(ROOT)), sep="\n")
+    elif all(result.state == "open" and not result.first_failure() for result in results):
+        print(f"\nwhat it asks, and where: python -m apps.course show {chosen[0].tag}")
     return 0 if all(result.fine for result in results) else 1
 
 

@@ -102,10 +102,10 @@ def _numbers(value: Any) -> Array | None:
 
 def _shown(value: Any) -> str:
     """A value in a few lines."""
-    numbers = _numbers(value) if _numeric(value) else None
-    if numbers is None:
+    if not _numeric(value) or isinstance(value, int):
         text = value if isinstance(value, str) else repr(value)
         return text if len(text) < 300 else text[:300] + " ..."
+    numbers = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
     text = np.array2string(numbers, precision=4, threshold=24, edgeitems=2, suppress_small=True)
     return f"{text}   shape {numbers.shape}" if numbers.ndim else text
 

@@ -37,7 +37,8 @@ def exercise_page(exercise: Exercise, blocks: Sequence[Block], hints: int, done:
 def wrapped(text: str) -> str:
     """Long lines of prose wrapped; lines that begin with spaces are left as they are."""
     return "\n".join(
-        line if line.startswith(" ") else textwrap.fill(line, WIDTH) for line in text.split("\n")
+        line if line.startswith(" ") else textwrap.fill(line, WIDTH, break_on_hyphens=False)
+        for line in text.split("\n")
     )
 
 

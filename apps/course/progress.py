@@ -114,14 +114,19 @@ def drawn(root: Path) -> str:
     lines = [_part_line(part, found) for part in parts() if part.exercises]
     used = {state for state in found.values() if state != "open"}
     lines += ["", "   ".join(f"{MARKS[s]} {WORDS[s]}" for s in WORDS if s in used)]
-    coming = next((tag for tag, state in found.items() if state not in DONE), None)
-    if coming is None:
-        lines += ["", "Everything is done. Next: docs/backend.md, a backend of your own."]
-    else:
-        exercise = exercises()[coming]
-        lines += ["", f"next: {coming}, {exercise.title} (about {exercise.minutes} minutes)"]
-        lines += [f"      python -m apps.course show {coming}"]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *coming(found)])
+
+
+def coming(found: dict[str, str]) -> list[str]:
+    """What to do next, in two lines, from the states of all exercises."""
+    tag = next((tag for tag, state in found.items() if state not in DONE), None)
+    if tag is None:
+        return ["Everything is done. Next: docs/backend.md, a backend of your own."]
+    exercise = exercises()[tag]
+    return [
+        f"next: {tag}, {exercise.title} (about {exercise.minutes} minutes)",
+        f"      python -m apps.course show {tag}",
+    ]
 
 
 DONE = {"own", "given", "solved"}

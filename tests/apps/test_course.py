@@ -89,8 +89,9 @@ def test_an_exercise_from_empty_to_solved(
     assert "got  2." in pages.score_table(results)
     (kept,) = put_back(tree, ["hooks"])
     assert "return grad" in kept.read_text()
-    assert course.main(["check", "hooks"]) == 0  # the explanation follows
-    assert "solved" in capsys.readouterr().out
+    assert course.main(["check", "hooks"]) == 0  # the explanation follows, and what comes next
+    said = capsys.readouterr().out
+    assert "solved" in said and "next: record" in said
     assert progress.states(tree)["hooks"] == "solved"
     assert "next: record" in progress.drawn(tree)
     put_back(tree, [exercise.tag for exercise in part])
@@ -113,6 +114,9 @@ def test_a_wrong_answer_says_its_likely_cause() -> None:
             expect("f(x)", got, right, mistakes={"both halves were added": right + right.T})
         assert cause in caught.value.case.cause
     expect("f(x)", right + 1e-9, right)
+    with pytest.raises(WrongAnswer) as caught:
+        expect("f(n)", 3, 4, given={"n": 2})
+    assert (caught.value.case.given, caught.value.case.got) == ("n = 2", "3")  # not 2. and 3.
 
 
 def test_of_a_file_that_does_not_parse_the_line_is_said() -> None:
