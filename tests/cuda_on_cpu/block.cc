@@ -65,6 +65,7 @@ struct Block {
   std::vector<unsigned> order;
   unsigned next = 0, current = 0;  // position in the order; thread
   unsigned arrived = 0, done = 0;
+  bool met = false;                                         // the threads of a warp, just now
   std::vector<std::pair<std::size_t, std::size_t>> pieces;  // of shared memory: begin, end
 };
 
@@ -184,7 +185,9 @@ std::string waiting_threads() {
   return text;
 }
 
-// Goes over the threads in order, each until it waits or ends, until all have ended.
+// Goes over the threads in order, each until it waits or ends, until all have ended. A warp whose
+// threads have met goes on at once, unless order is forward: then warps run ahead of each other, as
+// far as barriers let them.
 void run_threads() {
   while (block.done < block.threads.size()) {
     bool moved = false;
@@ -202,6 +205,7 @@ void run_threads() {
         to_fiber(thread.fiber);
       }
       if (!failure.empty()) return;
+      if (std::exchange(block.met, false) && order != Order::kForward) block.next = 0;
     }
     if (!moved) {
       failure = "some threads of a block wait at a barrier that others never reach: " +
@@ -233,6 +237,7 @@ void run_block(unsigned count, const std::vector<unsigned>& sequence) {
   block.warps.assign((count + kWarp - 1) / kWarp, Warp{});
   block.order = sequence;
   block.arrived = block.done = 0;
+  block.met = false;
   block.pieces.clear();
   run_threads();
   forget_shared();
@@ -295,6 +300,7 @@ void warp_barrier(unsigned mask, int line) {
       if (block.threads[t].state == State::kAtWarpBarrier) block.threads[t].state = State::kReady;
     }
     warp.arrived = 0;
+    block.met = true;
     return wait(State::kReady, line);
   }
   wait(State::kAtWarpBarrier, line);

@@ -63,7 +63,7 @@ T exchanged(unsigned mask, T value, int from, int line) {
 void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& kernel);
 
 enum class Order { kForward, kReversed, kShuffled };
-void set_order(Order order);  // of blocks, and of threads between barriers
+void set_order(Order order);  // of blocks, of threads between barriers, and of warps
 std::int64_t launches();      // so far
 
 // ---- device memory ----

@@ -37,6 +37,20 @@ __global__ void sum_warps(const float* in, float* out) {
   out[threadIdx.x] = total + 1000 * highest + (large & 1u);
 }
 
+// The sum of the block, over both warps, to all its threads; then another one. `waits`: with the
+// barrier that keeps a warp that is ahead from writing what the other still reads.
+__global__ void sum_twice(const float* in, float* out, bool waits) {
+  NEEDLE_SHARED(warps, float[2]);
+  for (int turn = 0; turn < 2; ++turn) {
+    float total = in[threadIdx.x] + turn;
+    for (int by = 16; by > 0; by /= 2) total += __shfl_xor_sync(0xffffffffu, total, by);
+    if (waits) __syncthreads();
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = total;
+    __syncthreads();
+    if (turn == 0) out[threadIdx.x] = warps[0] + warps[1];
+  }
+}
+
 __global__ void uninitialised_shared(const float*, float* out) {
   NEEDLE_SHARED(all, float[kThreads]);
   if (threadIdx.x > 0) all[threadIdx.x] = 1.0f;
@@ -133,6 +147,7 @@ PYBIND11_MODULE(cuda_faults, m) {
   m.def("turn_around", [](const Floats& in, bool waits) { return run(in, turn_around, waits); });
   m.def("turn_warps_around",
         [](const Floats& in, bool waits) { return run(in, turn_warps_around, waits); });
+  m.def("sum_twice", [](const Floats& in, bool waits) { return run(in, sum_twice, waits); });
   m.def("touch_on_host", [] { return Buffer(4).get()[0]; });
   m.def("set_order",
         [](int order) { cuda_on_cpu::set_order(static_cast<cuda_on_cpu::Order>(order)); });

@@ -42,6 +42,13 @@ def test_a_missing_barrier_is_seen_in_every_order(order: int) -> None:
     assert np.isnan(faults.turn_warps_around(VALUES, False)).any()
 
 
+def test_a_warp_that_runs_ahead_is_seen(order: int) -> None:
+    sums = [sum(VALUES)] * 64
+    assert faults.sum_twice(VALUES, True) == sums
+    if order == REVERSED:
+        assert faults.sum_twice(VALUES, False) != sums
+
+
 def test_uninitialised_shared_memory_is_nan_in_every_block(order: int) -> None:
     for _ in range(2):  # also where a block before has written
         got = faults.uninitialised_shared(VALUES)
