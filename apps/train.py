@@ -68,6 +68,11 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--download", action="store_true", help="fetch the data set if it is not there")
     add("--device", help="cpu (compiled kernels; the default), cpu_numpy or a backend of yours")
+    add(
+        "--precision",
+        choices=config.matmul_precision.choices,
+        help="products on a GPU: operands rounded, sums and weights float32 (default: float32)",
+    )
     add("--epochs", type=_positive(int))
     add("--batch-size", type=_positive(int))
     add("--lr", type=_positive(float), help="learning rate (the highest, where it changes)")
@@ -150,7 +155,7 @@ def train(options: dict[str, Any]) -> int:
                 raise
             hint = "(on this command line: --data-dir DIR, --download)"
             raise DataError(f"{error} {hint}") from error
-        with contextlib.closing(run):
+        with contextlib.closing(run), config.matmul_precision.using(settings.precision):
             if resume:
                 run.resume(folder.checkpoint)
             else:
@@ -221,7 +226,8 @@ def _default_folder(options: dict[str, Any], recipe: Recipe, resume: bool) -> Pa
 def new_settings(options: dict[str, Any], recipe: Recipe) -> Settings:
     """The given options, then the recipe's, then the defaults."""
     given = {name: value for name, value in options.items() if value is not None}
-    settings = Settings(**{"device": "cpu", "recipe": recipe.name, **recipe.options, **given})
+    defaults = {"device": "cpu", "precision": config.matmul_precision.get(), "recipe": recipe.name}
+    settings = Settings(**{**defaults, **recipe.options, **given})
     find_model(settings.model)
     find_source(settings.data)
     return settings

@@ -84,6 +84,18 @@ class Progress:
         return bool(found) and found[-1] > max(found[:-1], default=-1.0)
 
 
+def check_precision(precision: str, device: needle.Device) -> None:
+    """NeedleError where the device's products cannot be so."""
+    if not device.enabled():
+        return  # the first array says why
+    known = getattr(device, "matmul_precisions", ("float32",))
+    if precision not in known:
+        raise NeedleError(
+            f"--precision: {device.name} multiplies in {', '.join(known)}, got {precision}; "
+            "leave it out, or give a --device with tensor cores (a GPU from sm_80 on)"
+        )
+
+
 class Run:
     """A model in training on one data set. Building it reads the data and draws the weights."""
 
@@ -98,6 +110,7 @@ class Run:
         self.image_size = find_model(settings.model).image_size  # type: ignore[attr-defined]
         self.source = source = find_source(settings.data)
         device = needle.device(settings.device)
+        check_precision(settings.precision, device)
         began = time.time(), time.perf_counter()
         place = settings.data, settings.source, data_dir
         training = open_source(*place, True, download)

@@ -42,6 +42,8 @@ class Settings:
     """A file of weights to start from."""
     source: str = "builtin"
     """Where the data is read from, one of sources.PLACES or an address."""
+    precision: str = "float32"
+    """Of products: config.matmul_precision."""
 
     def as_json(self) -> dict[str, Any]:
         """The options by name."""

@@ -4,12 +4,14 @@
 // a second time, around kernels that run on the CPU.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include "bind_backend.h"
 #include "cuda/allocator.h"
 #include "cuda/device.h"
 #include "cuda/graph.h"
 #include "cuda/kernels.h"
+#include "cuda/precision.h"
 #include "cuda/transfer.h"
 #include "cuda_images.h"
 #include "translated.h"
@@ -131,6 +133,23 @@ void bind_graphs(py::module_& m) {
       .def("launch", &cuda::Graph::launch, py::call_guard<py::gil_scoped_release>());
 }
 
+void bind_precision(py::module_& m) {
+  m.def(
+      "set_matmul_precision",
+      [](const std::string& name) { translated([&] { return cuda::set_precision(name), 0; }); },
+      py::arg("name"), "In what float32 products are computed: needle.config.matmul_precision.");
+  m.def(
+      "matmul_precisions_of",
+      [](int device) {
+        return translated([&] {
+          const bool all = cuda::has_tensor_cores(checked(device));
+          const auto* const names = cuda::kPrecisionNames;
+          return std::vector<std::string>(names, all ? std::end(cuda::kPrecisionNames) : names + 1);
+        });
+      },
+      py::arg("device"), "Those of a device.");
+}
+
 void bind_transfers(py::module_& m) {
   m.def(
       "upload",
@@ -158,6 +177,7 @@ PYBIND11_MODULE(NEEDLE_CUDA_MODULE, m) {
   bind_transfers(m);
   bind_devices(m);
   bind_graphs(m);
+  bind_precision(m);
   bind_cuda_images(m);
 #ifdef NEEDLE_CUDA_ON_CPU
   m.def("set_order", [](const std::string& name) {

@@ -72,13 +72,16 @@ void run_product(const char* op, WindowProduct<T> p, std::int64_t groups, int de
   if (p.windows.pixels.size == 0 || p.lines == 0) return;
   for (; groups > 0; groups -= kMostGroups) {
     const auto some = static_cast<std::uint32_t>(std::min(groups, kMostGroups));
-    const std::int64_t tiles = ceil_div<std::int64_t>(p.windows.pixels.size, NarrowTile::kTileM) *
-                               ceil_div<std::int64_t>(p.lines, NarrowTile::kTileN) * some;
-    if (is_narrow<T>(p.lines) && tiles >= processors(device)) {
-      launch_tiles<T, TileOf<T>>(op, p, some, device);
-    } else {
-      launch_tiles<T, SmallTile>(op, p, some, device);
-    }
+    with_precision<T>(device, [&](auto precision) {
+      using Narrow = NarrowTile<T, decltype(precision)::value>;
+      const std::int64_t tiles = ceil_div<std::int64_t>(p.windows.pixels.size, Narrow::kTileM) *
+                                 ceil_div<std::int64_t>(p.lines, Narrow::kTileN) * some;
+      if (p.lines > kNarrow && tiles >= processors(device)) {
+        launch_tiles<T, Narrow>(op, p, some, device);
+      } else {
+        launch_tiles<T, SmallTile<decltype(precision)::value>>(op, p, some, device);
+      }
+    });
     p.source.data += some * p.source_group;
     p.out.data += some * p.out_group;
     p.weight += some * p.weight_group;

@@ -22,9 +22,10 @@ struct TapLines {
     return distance_of(image, taps, n);
   }
   __device__ Depth depth(std::uint32_t k) const { return window_at(image, grid, k); }
-  __device__ T at(const Line& line, const Depth& depth) const {
+  __device__ const T* at(const Line& line, const Depth& depth) const {
     return element(image, depth, line);
   }
+  __device__ const T* any() const { return image.data; }
   __device__ bool deep() const { return taps.channels.divisor < 8; }  // few channels: along pixels
 };
 
@@ -44,7 +45,10 @@ struct GradientLines {
     const Pixel pixel = grid.at(k);
     return pixel.image * image.image + pixel.row * image.row + pixel.column * image.column;
   }
-  __device__ T at(Line line, Depth depth) const { return line == nullptr ? T(0) : line[depth]; }
+  __device__ const T* at(Line line, Depth depth) const {
+    return line == nullptr ? nullptr : line + depth;
+  }
+  __device__ const T* any() const { return image.data; }
   __device__ bool deep() const { return image.channel != 1; }
 };
 
@@ -101,11 +105,15 @@ void run_product(PixelProduct<T> p, std::int64_t parts, std::int64_t groups, int
   for (; groups > 0; groups -= kMostGroups) {
     const auto some = static_cast<std::uint32_t>(std::min(groups, kMostGroups));
     const auto pieces = static_cast<std::uint32_t>(parts);
-    if (is_narrow<T>(p.lines) && p.taps.depth > SmallTile::kTileM) {
-      launch_tiles<T, TileOf<T>>(p, pieces, some, device);
-    } else {
-      launch_tiles<T, SmallTile>(p, pieces, some, device);
-    }
+    with_precision<T>(device, [&](auto precision) {
+      using Small = SmallTile<decltype(precision)::value>;
+      using Narrow = NarrowTile<T, decltype(precision)::value>;
+      if (p.lines > kNarrow && p.taps.depth > std::uint32_t(Small::kTileM)) {
+        launch_tiles<T, Narrow>(p, pieces, some, device);
+      } else {
+        launch_tiles<T, Small>(p, pieces, some, device);
+      }
+    });
     p.x.data += some * p.x_group;
     p.grad.data += some * p.grad_group;
     p.out += some * p.out_group;

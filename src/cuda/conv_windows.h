@@ -14,13 +14,12 @@ namespace {
 
 // For results of few columns, as convolutions have them: 64 output channels fill it. Of doubles,
 // its sums do not fit the registers.
-using NarrowTile = Tile<128, 64, 8, 8, 4>;
-template <class T>
-using TileOf = std::conditional_t<sizeof(T) == 4, NarrowTile, SmallTile>;
-template <class T>
-bool is_narrow(std::uint32_t columns) {
-  return sizeof(T) == 4 && columns > SmallTile::kTileN;
-}
+template <class T, Precision kPrecision>
+using NarrowTile = std::conditional_t<sizeof(T) == 4,
+                                      TileFor<kPrecision, RegisterTile<128, 64, 8, 8, 4>,
+                                              TensorTile<kPrecision, 128, 64, 16, 32, 32>>,
+                                      SmallTile<kPrecision>>;
+constexpr std::uint32_t kNarrow = 32;  // columns; no more, and a small tile computes less in vain
 
 // Taps (i, j) one row after another, each with its channels: the k of the product. Tap (i, j) sees
 // the source's pixel at (i * step_y, j * step_x) from its window's first.
@@ -66,10 +65,10 @@ struct Distance {
 };
 
 template <class T>
-__device__ T element(const Image<const T>& image, const Place<T>& place, const Distance& d) {
+__device__ const T* element(const Image<const T>& image, const Place<T>& place, const Distance& d) {
   const bool inside = std::uint32_t(place.y + d.y) < std::uint32_t(image.height) &&
                       std::uint32_t(place.x + d.x) < std::uint32_t(image.width);
-  return inside ? place.data[d.offset] : T(0);
+  return inside ? place.data + d.offset : nullptr;
 }
 
 template <class T>
@@ -100,9 +99,10 @@ struct Windows {
 
   __device__ Line line(std::uint32_t n) const { return window_at(image, grid, n); }
   __device__ Depth depth(std::uint32_t k) const { return distance_of(image, taps, k); }
-  __device__ T at(const Line& line, const Depth& depth) const {
+  __device__ const T* at(const Line& line, const Depth& depth) const {
     return element(image, line, depth);
   }
+  __device__ const T* any() const { return image.data; }
   __device__ bool deep() const { return image.channel == 1; }
 };
 
@@ -123,7 +123,10 @@ struct Filters {
     const Taps::At at = taps.at(k);
     return at.i * row + at.j * column + at.channel * channel;
   }
-  __device__ T at(Line line, Depth depth) const { return line == nullptr ? T(0) : line[depth]; }
+  __device__ const T* at(Line line, Depth depth) const {
+    return line == nullptr ? nullptr : line + depth;
+  }
+  __device__ const T* any() const { return data; }
   __device__ bool deep() const { return channel == 1; }
 };
 

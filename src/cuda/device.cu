@@ -12,7 +12,7 @@ std::atomic<bool> waits{false};
 struct Device {
   std::once_flag once;
   cudaStream_t stream = nullptr, copies = nullptr;
-  int processors = 1;
+  int processors = 1, capability = 0;
 };
 
 Device& device_of(int index) {
@@ -23,6 +23,8 @@ Device& device_of(int index) {
     check(cudaStreamCreateWithFlags(&device.stream, cudaStreamNonBlocking), "cuda");
     check(cudaStreamCreateWithFlags(&device.copies, cudaStreamNonBlocking), "cuda");
     check(cudaDeviceGetAttribute(&device.processors, cudaDevAttrMultiProcessorCount, index),
+          "cuda");
+    check(cudaDeviceGetAttribute(&device.capability, cudaDevAttrComputeCapabilityMajor, index),
           "cuda");
   });
   return device;
@@ -80,6 +82,7 @@ std::string why() { return count().why; }
 
 void use(int device) { check(cudaSetDevice(device), "cuda"); }
 int processors(int device) { return device_of(device).processors; }
+int capability(int device) { return device_of(device).capability; }
 cudaStream_t stream(int device) {
   return device == recorded.device ? recorded.stream : device_of(device).stream;
 }

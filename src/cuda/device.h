@@ -35,6 +35,7 @@ int device_count();                    // 0 where there is no driver or no GPU
 std::string why();                     // the reason why there is none
 void use(int device);                  // the calling thread's device from now on
 int processors(int device);            // multiprocessors
+int capability(int device);            // the major number: 8 of sm_80
 cudaStream_t stream(int device);       // of kernels
 cudaStream_t copy_stream(int device);  // of copies that run beside them: feed.cu
 void synchronize(int device);

@@ -2,65 +2,73 @@
 // A block computes one tile of the result. It walks along k in steps: all threads bring a piece of
 // a (kTileM x kStep) and of b (kStep x kTileN) into shared memory, then each multiplies its
 // kRegM x kRegN part of the tile in registers. There are two of each piece: the next ones are on
-// their way from memory while the present ones are multiplied, and one barrier a step is enough.
-// A value loaded into shared memory is used kTileN (kTileM) times, one loaded into a register
-// kRegN (kRegM) times: that is what keeps the multipliers, not memory, busy. Registers are filled
-// 16 bytes at a time, or loads would be as many as a quarter of the multiplications.
+// their way from memory while the present ones are multiplied (by cp.async, where there is:
+// instructions.h), and one barrier a step is enough. What a thread does with the pieces is its Part
+// of the tile: here in full precision, in tensor_tile.h by tensor cores. A value loaded into shared
+// memory is used kTileN (kTileM) times, one loaded into a register kRegN (kRegM) times: that is
+// what keeps the multipliers, not memory, busy. Registers are filled 16 bytes at a time, or loads
+// would be as many as a quarter of the multiplications.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-#include "device.h"
+#include "precision.h"
+#include "tensor_tile.h"
 
 namespace needle::cuda {
 namespace {
 
-template <int kM, int kN, int kK, int kRegM_, int kRegN_>
-struct Tile {
-  static constexpr int kTileM = kM, kTileN = kN, kStep = kK, kRegM = kRegM_, kRegN = kRegN_;
-  static constexpr int kAcross = kN / kRegN, kThreads = (kM / kRegM) * kAcross;
-};
-// For results with tiles enough for every processor, and for smaller ones.
-using LargeTile = Tile<128, 128, 8, 8, 8>;
-using SmallTile = Tile<32, 32, 16, 2, 4>;
+// The pieces of a step in shared memory; the padding puts columns into different banks.
+template <class T, class Tile>
+using PieceA = T[Tile::kStep][Tile::kTileM + Tile::kPadding / sizeof(T)];
+template <class T, class Tile>
+using PieceB = T[Tile::kStep][Tile::kTileN + Tile::kPadding / sizeof(T)];
 
 // What a kernel needs to know of an operand (a by its rows, b by its columns: "lines"):
 //   Line line(n), Depth depth(k)     what is the same along a line, and across lines
-//   T at(line, depth)                 the element, 0 outside the matrix
+//   const T* at(line, depth)          the element's address, null outside the matrix
+//   const T* any()                    some address of the operand's memory
 //   bool deep()                       whether memory runs along k
-// Threads take elements in the order of memory, so that a warp reads whole cache lines.
+// Threads take elements in the order of memory, along k eight at a time, so that a warp reads whole
+// sectors of it.
 template <class T, class Operand, int kLines, int kStep, int kThreads>
-struct Piece {
-  static constexpr int kLoads = kLines * kStep / kThreads;
-  static_assert(kLines * kStep % kThreads == 0);
+struct Loader {
+  static constexpr int kLoads = kLines * kStep / kThreads, kRun = 8;
+  static_assert(kLines * kStep % kThreads == 0 && kStep % kRun == 0);
   typename Operand::Line lines[kLoads];
-  T values[kLoads];
+  Copy<T> copies[kLoads];
 
   static __device__ int line_of(bool deep, int i) {
     const int e = int(threadIdx.x) + i * kThreads;
-    return deep ? e / kStep : e % kLines;
+    return deep ? e / kRun % kLines : e % kLines;
   }
   static __device__ int depth_of(bool deep, int i) {
     const int e = int(threadIdx.x) + i * kThreads;
-    return deep ? e % kStep : e / kLines;
+    return deep ? e % kRun + e / (kRun * kLines) * kRun : e / kLines;
   }
-  __device__ void start(const Operand& operand, std::uint32_t first) {
+  __device__ void begin(const Operand& operand, std::uint32_t first) {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) lines[i] = operand.line(first + line_of(operand.deep(), i));
   }
-  __device__ void load(const Operand& operand, std::uint32_t k, std::uint32_t end) {
+  template <int kWidth>
+  __device__ void start(const Operand& operand, std::uint32_t k, std::uint32_t end,
+                        T (&piece)[kStep][kWidth]) {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      const std::uint32_t depth = k + depth_of(operand.deep(), i);
-      values[i] = depth < end ? operand.at(lines[i], operand.depth(depth)) : T(0);
+      const int down = depth_of(operand.deep(), i);
+      const std::uint32_t depth = k + down;
+      const T* const from = depth < end ? operand.at(lines[i], operand.depth(depth)) : nullptr;
+      copies[i].start(&piece[down][line_of(operand.deep(), i)],
+                      from != nullptr ? from : operand.any(), from != nullptr);
     }
   }
   template <int kWidth>
-  __device__ void put(const Operand& operand, T (&tile)[kStep][kWidth]) const {
+  __device__ void finish(const Operand& operand, T (&piece)[kStep][kWidth]) const {
+    Copy<T>::wait();
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      tile[depth_of(operand.deep(), i)][line_of(operand.deep(), i)] = values[i];
+      copies[i].finish(&piece[depth_of(operand.deep(), i)][line_of(operand.deep(), i)]);
     }
   }
 };
@@ -70,15 +78,13 @@ struct Piece {
 template <class T, int kTile, int kReg>
 struct Lines {
   static constexpr int kVector = std::min(kReg, 16 / int(sizeof(T)));
-  static constexpr int kWidth = kTile + 16 / int(sizeof(T));  // of a row in shared memory: the rest
-                                                              // puts columns into different banks
   struct alignas(sizeof(T) * kVector) Group {
     T of[kVector];
   };
   static __device__ int place(int thread, int i) {
     return i / kVector * (kTile / kReg * kVector) + thread * kVector + i % kVector;
   }
-  static __device__ void load(const T (&row)[kWidth], int thread, T (&values)[kReg]) {
+  static __device__ void load(const T* row, int thread, T (&values)[kReg]) {
 #pragma unroll
     for (int i = 0; i < kReg; i += kVector) {
       const Group group = *reinterpret_cast<const Group*>(&row[place(thread, i)]);
@@ -87,73 +93,97 @@ struct Lines {
     }
   }
 };
-template <class T, class Tile>
-using Rows = Lines<T, Tile::kTileM, Tile::kRegM>;
-template <class T, class Tile>
-using Columns = Lines<T, Tile::kTileN, Tile::kRegN>;
 
-// Adds one step's products to the thread's sums.
+// A thread's kRegM x kRegN of the tile.
 template <class T, class Tile>
-__device__ void multiply_step(const T (&a)[Tile::kStep][Rows<T, Tile>::kWidth],
-                              const T (&b)[Tile::kStep][Columns<T, Tile>::kWidth],
-                              T (&sums)[Tile::kRegM][Tile::kRegN]) {
-  const int row = int(threadIdx.x) / Tile::kAcross, column = int(threadIdx.x) % Tile::kAcross;
+struct RegisterPart {
+  using Rows = Lines<T, Tile::kTileM, Tile::kRegM>;
+  using Columns = Lines<T, Tile::kTileN, Tile::kRegN>;
+  T sums[Tile::kRegM][Tile::kRegN] = {};
+
+  static __device__ int row() { return int(threadIdx.x) / Tile::kAcross; }
+  static __device__ int column() { return int(threadIdx.x) % Tile::kAcross; }
+
+  __device__ void add(const PieceA<T, Tile>& a, const PieceB<T, Tile>& b) {
 #pragma unroll
-  for (int k = 0; k < Tile::kStep; ++k) {
-    T x[Tile::kRegM], y[Tile::kRegN];
-    Rows<T, Tile>::load(a[k], row, x);
-    Columns<T, Tile>::load(b[k], column, y);
+    for (int k = 0; k < Tile::kStep; ++k) {
+      T x[Tile::kRegM], y[Tile::kRegN];
+      Rows::load(a[k], row(), x);
+      Columns::load(b[k], column(), y);
+#pragma unroll
+      for (int i = 0; i < Tile::kRegM; ++i) {
+#pragma unroll
+        for (int j = 0; j < Tile::kRegN; ++j) sums[i][j] += x[i] * y[j];
+      }
+    }
+  }
+  // f(row, column, sum), places in the tile
+  template <class F>
+  __device__ void each(F&& f) const {
 #pragma unroll
     for (int i = 0; i < Tile::kRegM; ++i) {
 #pragma unroll
-      for (int j = 0; j < Tile::kRegN; ++j) sums[i][j] += x[i] * y[j];
+      for (int j = 0; j < Tile::kRegN; ++j) {
+        f(Rows::place(row(), i), Columns::place(column(), j), sums[i][j]);
+      }
     }
   }
-}
+};
+
+template <int kM, int kN, int kK, int kRegM_, int kRegN_>
+struct RegisterTile {
+  static constexpr int kTileM = kM, kTileN = kN, kStep = kK, kRegM = kRegM_, kRegN = kRegN_;
+  static constexpr int kAcross = kN / kRegN, kThreads = (kM / kRegM) * kAcross;
+  static constexpr int kPadding = 16;  // bytes
+  static constexpr bool kRuns = true;
+  template <class T>
+  using Part = RegisterPart<T, RegisterTile>;
+};
+
+template <Precision kPrecision, class InFull, class OnTensorCores>
+using TileFor = std::conditional_t<kPrecision == Precision::kFloat32, InFull, OnTensorCores>;
+// For results with tiles enough for every processor, and for smaller ones.
+template <Precision kPrecision>
+using LargeTile = TileFor<kPrecision, RegisterTile<128, 128, 8, 8, 8>,
+                          TensorTile<kPrecision, 128, 128, 16, 64, 32>>;
+template <Precision kPrecision>
+using SmallTile =
+    TileFor<kPrecision, RegisterTile<32, 32, 16, 2, 4>, TensorTile<kPrecision, 64, 32, 16, 32, 16>>;
 
 // store(row, column, value) for the tile's elements, those outside the result too; k in [begin,
 // end).
 template <class T, class Tile, class A, class B, class Store>
 __device__ void tile_product(const A& a, const B& b, std::uint32_t row, std::uint32_t column,
                              std::uint32_t begin, std::uint32_t end, Store&& store) {
-  NEEDLE_SHARED(tiles_a, T[2][Tile::kStep][Rows<T, Tile>::kWidth]);
-  NEEDLE_SHARED(tiles_b, T[2][Tile::kStep][Columns<T, Tile>::kWidth]);
-  Piece<T, A, Tile::kTileM, Tile::kStep, Tile::kThreads> piece_a;
-  Piece<T, B, Tile::kTileN, Tile::kStep, Tile::kThreads> piece_b;
-  T sums[Tile::kRegM][Tile::kRegN] = {};
-  /// BEGIN SOLUTION [cuda-gemm-tile]
-  piece_a.start(a, row);
-  piece_b.start(b, column);
-  piece_a.load(a, begin, end);
-  piece_b.load(b, begin, end);
-  piece_a.put(a, tiles_a[0]);
-  piece_b.put(b, tiles_b[0]);
-  __syncthreads();
-  int present = 0;
-  for (std::uint32_t k = begin; k < end; k += Tile::kStep) {
-    const bool more = k + Tile::kStep < end;
-    if (more) {
-      piece_a.load(a, k + Tile::kStep, end);
-      piece_b.load(b, k + Tile::kStep, end);
+  if constexpr (Tile::kRuns) {
+    NEEDLE_SHARED(pieces_a, PieceA<T, Tile>[2]);
+    NEEDLE_SHARED(pieces_b, PieceB<T, Tile>[2]);
+    Loader<T, A, Tile::kTileM, Tile::kStep, Tile::kThreads> loader_a;
+    Loader<T, B, Tile::kTileN, Tile::kStep, Tile::kThreads> loader_b;
+    typename Tile::template Part<T> part;
+    /// BEGIN SOLUTION [cuda-gemm-tile]
+    const auto start = [&](std::uint32_t k, int place) {
+      loader_a.start(a, k, end, pieces_a[place]);
+      loader_b.start(b, k, end, pieces_b[place]);
+    };
+    const auto finish = [&](int place) {
+      loader_a.finish(a, pieces_a[place]);
+      loader_b.finish(b, pieces_b[place]);
+      __syncthreads();
+    };
+    loader_a.begin(a, row);
+    loader_b.begin(b, column);
+    start(begin, 0);
+    finish(0);
+    int present = 0;
+    for (std::uint32_t k = begin; k < end; k += Tile::kStep, present ^= 1) {
+      const bool more = k + Tile::kStep < end;
+      if (more) start(k + Tile::kStep, present ^ 1);
+      part.add(pieces_a[present], pieces_b[present]);
+      if (more) finish(present ^ 1);
     }
-    multiply_step<T, Tile>(tiles_a[present], tiles_b[present], sums);
-    present ^= 1;
-    if (more) {
-      piece_a.put(a, tiles_a[present]);
-      piece_b.put(b, tiles_b[present]);
-    }
-    __syncthreads();
-  }
-  /// END SOLUTION
-  const int first_row = int(threadIdx.x) / Tile::kAcross,
-            first_column = int(threadIdx.x) % Tile::kAcross;
-#pragma unroll
-  for (int i = 0; i < Tile::kRegM; ++i) {
-#pragma unroll
-    for (int j = 0; j < Tile::kRegN; ++j) {
-      store(row + Rows<T, Tile>::place(first_row, i),
-            column + Columns<T, Tile>::place(first_column, j), sums[i][j]);
-    }
+    /// END SOLUTION
+    part.each([&](int down, int across, T value) { store(row + down, column + across, value); });
   }
 }
 

@@ -1,5 +1,5 @@
 // The row matmul: batches of strided matrices through the tiles of gemm.h. Integers multiply as
-// unsigned, so that they wrap; float32 stays float32 throughout.
+// unsigned, so that they wrap; float32 stays float32 throughout unless config asks for less.
 #include "allocator.h"
 #include "core/view_rules.h"
 #include "gemm.h"
@@ -22,7 +22,10 @@ struct Matrix {
     return n < lines ? data + n * line_stride : nullptr;
   }
   __device__ Depth depth(std::uint32_t k) const { return k * depth_stride; }
-  __device__ T at(Line line, Depth depth) const { return line == nullptr ? T(0) : line[depth]; }
+  __device__ const T* at(Line line, Depth depth) const {
+    return line == nullptr ? nullptr : line + depth;
+  }
+  __device__ const T* any() const { return data; }
   __device__ bool deep() const { return depth_stride == 1; }
 };
 
@@ -90,13 +93,15 @@ void product(In a, In b, Out out, std::int64_t parts, std::int64_t part_stride) 
   p.part_stride = part_stride;
   in_parts<kMostBatches>(make_plan(views[0], views[1], views[2]), [&](const LoopPlan& batch) {
     p.batch = make_walk(batch, pointers);
-    [[maybe_unused]] const std::int64_t large = ceil_div<std::int64_t>(p.m, LargeTile::kTileM) *
-                                                ceil_div<std::int64_t>(p.n, LargeTile::kTileN) *
-                                                batch.size * parts;
-    if constexpr (sizeof(T) == 4) {  // of 8 bytes, a large tile's sums do not fit the registers
-      if (large >= processors(out.device)) return launch_tiles<T, LargeTile>(p, out.device);
-    }
-    launch_tiles<T, SmallTile>(p, out.device);
+    with_precision<T>(out.device, [&](auto precision) {
+      using Large = LargeTile<decltype(precision)::value>;
+      const std::int64_t tiles = ceil_div<std::int64_t>(p.m, Large::kTileM) *
+                                 ceil_div<std::int64_t>(p.n, Large::kTileN) * batch.size * parts;
+      if constexpr (sizeof(T) == 4) {  // of 8 bytes, a large tile's sums do not fit the registers
+        if (tiles >= processors(out.device)) return launch_tiles<T, Large>(p, out.device);
+      }
+      launch_tiles<T, SmallTile<decltype(precision)::value>>(p, out.device);
+    });
   });
 }
 

@@ -298,6 +298,7 @@ def test_ctrl_c_while_modules_load_leaves_no_traceback() -> None:
         (["--out", "/dev/null/runs"], "--out: /dev/null/runs must be a folder that can be written"),
         (["--engine", "threads"], "--engine: threads has to have workers, got --workers 0; give"),
         (["--engine", "thread", "--workers", "1"], "unknown engine 'thread'.*mean 'threads'"),
+        (["--precision", "bf16"], "--precision: cpu multiplies in float32, got bf16; leave it"),
         (["--resume"], "--resume: no run to go on with"),
         (["--lr", "1e30", "--optimizer", "sgd"], "loss must stay finite.*lower --lr"),
     ],

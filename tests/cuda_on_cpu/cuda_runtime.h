@@ -1,7 +1,7 @@
 // CUDA's runtime on the CPU: what src/cuda includes as <cuda_runtime.h> when it is built as plain
 // C++ for the tests. Words of the language are macros, a launch walks the grid in this thread
 // (block.cc), pointers to device memory are of no use to the host (memory.cc). Only what src/cuda
-// uses is here; tensor cores and cp.async are not (their plain twins run).
+// uses is here; tensor cores and cp.async are not (src/cuda/instructions.h: their plain twins run).
 #pragma once
 
 #include <cstddef>
@@ -144,7 +144,7 @@ enum cudaMemcpyKind {
   cudaMemcpyDefault = 4
 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed = 2 };
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrComputeCapabilityMajor = 75 };
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 inline constexpr unsigned cudaHostRegisterPortable = 1, cudaHostAllocPortable = 1;

@@ -72,6 +72,8 @@ class Backend(ABC):
     name: str
     known_failures: Sequence[str] = ()
     """Rows of the conformance suite that this backend, under construction, may still fail."""
+    matmul_precisions: Sequence[str] = ("float32",)
+    """The values of ``config.matmul_precision`` that its products heed; others are as float32."""
 
     # ---- required: the ten -------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 
-from ..config import CUDA_SYNC
+from ..config import CUDA_SYNC, matmul_precision
 from ..errors import DeviceError
 from .base import Backend
 from .native import backend_of
@@ -57,8 +57,10 @@ def backend_of_device(module: ModuleType, index: int) -> Backend:
             f"needle.cuda(0) to needle.cuda({count - 1})"
         )
     module.set_synchronous(CUDA_SYNC.read() not in ("", "0"))
+    matmul_precision.follow(module.set_matmul_precision)
     return backend_of(
         module,
+        matmul_precisions=tuple(module.matmul_precisions_of(index)),
         name=module.__device_name__ + (f":{index}" if index else ""),
         allocate=partial(module.allocate_on, index),
         memory_stats=partial(module.memory_stats_of, index),

@@ -1,0 +1,110 @@
+// The ladder of convolutions on a GPU, 3 x 3 of step 1 with zeros around the images, as the CPU's:
+// x (n, h, w, c), weight (3, 3, c, o), out (n, h, w, o). The steps are the matrix product's: rows
+// are output pixels, columns output channels, and k runs through the channels of one tap after the
+// other
+// ("implicit GEMM"): a's elements are read from the images, and no matrix is ever written.
+#include "ladder.h"
+
+namespace ladder {
+namespace {
+
+struct Sizes {
+  int n, h, w, c, o;
+};
+
+struct Windows {
+  const float* x;
+  Sizes s;
+
+  // Of pixel `row` at tap and channel k; null where there is none.
+  __device__ const float* place(int row, int k) const {
+    const int tap = k / s.c, j = row % s.w, i = row / s.w % s.h, n = row / s.w / s.h;
+    const int y = i + tap / 3 - 1, across = j + tap % 3 - 1;
+    const bool inside = n < s.n && tap < 9 && y >= 0 && y < s.h && across >= 0 && across < s.w;
+    return inside ? x + (long(n * s.h + y) * s.w + across) * s.c + k % s.c : nullptr;
+  }
+  __device__ float at(int row, int k) const {
+    const float* const from = place(row, k);
+    return from != nullptr ? *from : 0;
+  }
+  // Four neighbours along k are channels of one tap where channels come in fours.
+  __device__ Four four(int row, int k) const {
+    if (s.c % 4 == 0) {
+      const float* const from = place(row, k);
+      return from != nullptr ? *reinterpret_cast<const Four*>(from) : Four{};
+    }
+    return {{at(row, k), at(row, k + 1), at(row, k + 2), at(row, k + 3)}};
+  }
+};
+
+struct Weights {
+  const float* weight;
+  int k, o;
+
+  __device__ float at(int depth, int column) const {
+    return depth < k && column < o ? weight[long(depth) * o + column] : 0;
+  }
+  __device__ Four four(int depth, int column) const {
+    if (depth < k && column + 3 < o && o % 4 == 0) {
+      return *reinterpret_cast<const Four*>(&weight[long(depth) * o + column]);
+    }
+    return {
+        {at(depth, column), at(depth, column + 1), at(depth, column + 2), at(depth, column + 3)}};
+  }
+};
+
+struct Pixels {
+  float* out;
+  int pixels, o;
+
+  __device__ void put(int row, int column, float value) const {
+    if (row < pixels && column < o) out[long(row) * o + column] = value;
+  }
+};
+
+struct Convolution {
+  static constexpr Sizes kShapes[] = {{1, 3, 7, 5, 6}, {2, 6, 13, 4, 40}, {1, 16, 16, 12, 64}};
+  static constexpr int kSize = 128, kColumns = 64;
+  static Sizes of_size(int channels) { return {64, 32, 32, channels, channels}; }
+
+  Sizes s;
+  OnDevice x, weight, out;
+
+  explicit Convolution(const Sizes& sizes)
+      : s(sizes),
+        x(few_bits(long(s.n) * s.h * s.w * s.c, 1)),
+        weight(few_bits(9L * s.c * s.o, 2)),
+        out(long(s.n) * s.h * s.w * s.o) {}
+  Shape shape() const { return {s.n * s.h * s.w, s.o, 9 * s.c}; }
+  std::string name() const {
+    return std::to_string(s.n) + " images of " + std::to_string(s.h) + " x " + std::to_string(s.w) +
+           ", " + std::to_string(s.c) + " to " + std::to_string(s.o) + " channels";
+  }
+
+  template <class Step>
+  static void step(const Convolution& v) {
+    launch_step<Step>(Windows{v.x.data(), v.s}, Weights{v.weight.data(), 9 * v.s.c, v.s.o},
+                      Pixels{v.out.data(), v.shape().m, v.s.o}, v.shape());
+  }
+  static void production(const Convolution& v) {
+    const auto view = [](const OnDevice& memory, int a, int b, int c, int d) {
+      needle::View view;
+      view.data = memory.data();
+      view.ndim = 4;
+      const std::int64_t sizes[] = {a, b, c, d},
+                         strides[] = {std::int64_t(b) * c * d, std::int64_t(c) * d, d, 1};
+      for (int i = 0; i < 4; ++i) view.shape[i] = sizes[i], view.strides[i] = strides[i];
+      return view;
+    };
+    const Sizes& s = v.s;
+    needle::cuda::conv2d(view(v.x, s.n, s.h, s.w, s.c), view(v.weight, 3, 3, s.c, s.o),
+                         view(v.out, s.n, s.h, s.w, s.o), {{1, 1}, {1, 1}, {1, 1}, 1});
+  }
+};
+
+}  // namespace
+}  // namespace ladder
+
+int main(int count, char** arguments) {
+  return ladder::climb<ladder::Convolution>(count, arguments);
+}

@@ -1,0 +1,186 @@
+// What both ladders on a GPU share: memory of the device, the steps as kernels, and the program. It
+// prints as the CPU's ladders do (../ladder.h): a line with what the GPU can compute and move at
+// most, then one a step. `check` only compares every step with step 00.
+#pragma once
+
+#include <cmath>
+#include <cstdlib>
+#include <string>
+
+#include "../ladder.h"
+#include "cuda/kernels.h"
+#include "cuda/precision.h"
+#include "step00_naive.h"
+#include "step01_tiled.h"
+#include "step02_registers.h"
+#include "step03_vectorised.h"
+#include "step04_tensor_cores.h"
+
+namespace ladder {
+
+// A piece of the first GPU's memory; copies wait.
+class OnDevice {
+ public:
+  explicit OnDevice(long count) : bytes_(std::size_t(count) * sizeof(float)) {
+    data_ = needle::cuda::take_memory(0, bytes_);
+    if (data_ == nullptr) throw needle::cuda::DeviceFailure("ladder: the GPU's memory is full");
+  }
+  explicit OnDevice(const std::vector<float>& values) : OnDevice(long(values.size())) {
+    needle::cuda::copy_from_host(0, data_, values.data(), bytes_);
+    needle::cuda::synchronize(0);
+  }
+  ~OnDevice() { needle::cuda::give_memory_back(0, data_); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+  float* data() const { return static_cast<float*>(data_); }
+  std::vector<float> values() const {
+    std::vector<float> result(bytes_ / sizeof(float));
+    needle::cuda::copy_to_host(0, result.data(), data_, bytes_);
+    return result;
+  }
+
+ private:
+  std::size_t bytes_;
+  void* data_ = nullptr;
+};
+
+template <class Step, class A, class B, class C>
+__global__ void __launch_bounds__(Step::kThreads)
+    step_kernel(const __grid_constant__ A a, const __grid_constant__ B b,
+                const __grid_constant__ C c, const __grid_constant__ Shape shape) {
+  Step::run(a, b, c, shape);
+}
+
+template <class Step, class A, class B, class C>
+void launch_step(const A& a, const B& b, const C& c, const Shape& shape) {
+  needle::cuda::launch("ladder", 0, Step::grid(shape), {Step::kThreads}, step_kernel<Step, A, B, C>,
+                       a, b, c, shape);
+}
+
+// Numbers of few bits, whose products are exact in every precision: steps then differ by nothing
+// but the order of their sums.
+inline std::vector<float> few_bits(long n, unsigned seed) {
+  std::vector<float> values = numbers(n, seed);
+  for (float& v : values) v = std::rint(v * 8) / 8;
+  return values;
+}
+
+template <class Problem>
+struct Step {
+  const char* name;
+  void (*run)(const Problem&);
+  double intensity;  // FLOP a byte that comes from the GPU's memory or its second cache
+  const char* precision = "float32";
+};
+
+// What a tile of rows x columns needs of float32 operands.
+constexpr double intensity(double rows, double columns) {
+  return 2 * rows * columns / (4 * (rows + columns));
+}
+
+// The library's kernel in three precisions is the last of a ladder's steps.
+template <class Problem>
+constexpr Step<Problem> kSteps[] = {
+    {"00 naive", Problem::template step<Naive>, 0.25},
+    {"01 tiled", Problem::template step<Tiled>, intensity(16, 16)},
+    {"02 registers", Problem::template step<Registers>, intensity(64, 64)},
+    {"03 vectorised", Problem::template step<Vectorised>, intensity(128, 128)},
+    {"04 tensor cores", Problem::template step<TensorCores>, intensity(128, 64)},
+    {"05 production", Problem::production, intensity(128, Problem::kColumns)},
+    {"06 production, tf32", Problem::production, intensity(128, Problem::kColumns), "tf32"},
+    {"07 production, bf16", Problem::production, intensity(128, Problem::kColumns), "bf16"},
+};
+
+template <class Problem>
+void run_step(const Step<Problem>& step, const Problem& problem) {
+  needle::cuda::set_precision(step.precision);
+  step.run(problem);
+  needle::cuda::synchronize(0);
+}
+
+// Every step against step 00.
+template <class Problem>
+bool agree(const Problem& problem, const char* wanted) {
+  run_step(kSteps<Problem>[0], problem);
+  const std::vector<float> want = problem.out.values();
+  bool fine = true;
+  for (const Step<Problem>& step : kSteps<Problem>) {
+    if (!asked(step.name, wanted)) continue;
+    needle::cuda::copy_from_host(0, problem.out.data(), std::vector<float>(want.size(), NAN).data(),
+                                 want.size() * sizeof(float));
+    run_step(step, problem);
+    const std::vector<float> got = problem.out.values();
+    double error = 0;
+    for (std::size_t e = 0; e < got.size(); ++e) {
+      const double difference = std::fabs(double(got[e]) - want[e]);
+      if (!(difference <= error)) error = difference;
+    }
+    if (error <= 1e-6 * problem.shape().k) continue;
+    std::printf("%s differs by %g for %s\n", step.name, error, problem.name().c_str());
+    fine = false;
+  }
+  return fine;
+}
+
+constexpr int kChains = 8, kRepeats = 4096, kPeakThreads = 256;
+
+// Chains of multiply-adds that wait for nothing but themselves.
+inline __global__ void chains_kernel(float* out, float factor) {
+  float sums[kChains];
+  for (int i = 0; i < kChains; ++i) sums[i] = factor * float(i);
+  for (int r = 0; r < kRepeats; ++r) {
+#pragma unroll
+    for (int i = 0; i < kChains; ++i) sums[i] = sums[i] * factor + factor;
+  }
+  float sum = 0;
+  for (int i = 0; i < kChains; ++i) sum += sums[i];
+  out[blockIdx.x * kPeakThreads + threadIdx.x] = sum;
+}
+inline __global__ void copy_kernel(const Four* from, Four* to, long count) {
+  const long e = long(blockIdx.x) * kPeakThreads + threadIdx.x;
+  if (e < count) to[e] = from[e];
+}
+
+inline void print_gpu_limits() {
+  const unsigned blocks = unsigned(needle::cuda::processors(0)) * 8;
+  const long count = 1L << 25;
+  const OnDevice from(4 * count), to(4 * count);
+  const double computing = seconds_of([&] {
+    needle::cuda::launch("ladder", 0, {blocks}, {kPeakThreads}, chains_kernel, to.data(), 0.999f);
+    needle::cuda::synchronize(0);
+  });
+  const double moving = seconds_of([&] {
+    needle::cuda::launch("ladder", 0, {unsigned(count / kPeakThreads)}, {kPeakThreads}, copy_kernel,
+                         reinterpret_cast<const Four*>(from.data()),
+                         reinterpret_cast<Four*>(to.data()), count);
+    needle::cuda::synchronize(0);
+  });
+  std::printf("{\"peak\": %.4g, \"memory\": %.4g}\n",
+              2.0 * kChains * kRepeats * kPeakThreads * blocks / computing, 32.0 * count / moving);
+}
+
+// Usage: check [STEP] | SIZE THREADS [STEP]; a GPU's threads are not counted: any number will do.
+template <class Problem>
+int climb(int count, char** arguments) {
+  if (needle::cuda::device_count() == 0) {
+    std::printf("ladder: %s\n", needle::cuda::why().c_str());
+    return 1;
+  }
+  if (count > 1 && std::strcmp(arguments[1], "check") == 0) {
+    bool fine = true;
+    for (const auto& shape : Problem::kShapes) {
+      fine = agree(Problem(shape), count > 2 ? arguments[2] : nullptr) && fine;
+    }
+    return fine ? 0 : 1;
+  }
+  const Problem problem(Problem::of_size(count > 1 ? std::atoi(arguments[1]) : Problem::kSize));
+  print_gpu_limits();
+  for (const Step<Problem>& step : kSteps<Problem>) {
+    if (!asked(step.name, count > 3 ? arguments[3] : nullptr)) continue;
+    print_step(step.name, 1, seconds_of([&] { run_step(step, problem); }), step.intensity);
+  }
+  return 0;
+}
+
+}  // namespace ladder

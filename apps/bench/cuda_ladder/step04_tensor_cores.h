@@ -1,0 +1,40 @@
+// Step 04: tensor cores. One instruction of a warp multiplies 16 x 8 by 8 x 8: 1024 multiply-adds
+// for six numbers a lane. Operands become TF32 on the way (11 bits), sums stay float32. How lanes
+// share the pieces is src/cuda/tensor_tile.h; before sm_80 there is no such instruction and nothing
+// runs.
+#pragma once
+
+#include "step.h"
+
+namespace ladder {
+
+struct TensorCores : Tiles<128, 64> {
+  using Tile = needle::cuda::TensorTile<needle::cuda::Precision::kTf32, 128, 64, 16, 32, 32>;
+  static constexpr int kThreads = Tile::kThreads;
+
+  template <class A, class B, class C>
+  static __device__ void run(const A& a, const B& b, const C& c, const Shape& s) {
+    if constexpr (Tile::kRuns) {
+      NEEDLE_SHARED(left, float[16][128 + 8]);
+      NEEDLE_SHARED(right, float[16][64 + 8]);
+      const int thread = int(threadIdx.x);
+      Tile::Part<float> part;
+      for (int k = 0; k < s.k; k += 16) {
+        const int deep = thread % 4 * 4;
+        for (int line = thread / 4; line < 128; line += kThreads / 4) {
+          const Four four = a.four(row() + line, k + deep);
+          for (int i = 0; i < 4; ++i) left[deep + i][line] = four.of[i];
+        }
+        *reinterpret_cast<Four*>(&right[thread / 16][thread % 16 * 4]) =
+            b.four(k + thread / 16, column() + thread % 16 * 4);
+        __syncthreads();
+        part.add(left, right);
+        __syncthreads();
+      }
+      part.each(
+          [&](int down, int across, float sum) { c.put(row() + down, column() + across, sum); });
+    }
+  }
+};
+
+}  // namespace ladder

@@ -1,0 +1,173 @@
+// Instructions that C++ has no words for, of GPUs from sm_80 on. Where they cannot run (sm_75, the
+// tests' emulator) a plain twin does the same, behind #else. All there are, instruction and place:
+//   cp.async.ca.shared.global   Copy::start
+//   cp.async.wait_all           Copy::wait
+//   cvt.rna.tf32.f32            tf32
+//   cvt.rn.bf16x2.f32           pair
+//   cvt.rn.f16x2.f32            pair
+//   mma.sync.aligned.m16n8k8    multiply_add
+//   mma.sync.aligned.m16n8k16   multiply_add
+// tests/cuda_on_cpu/test_instructions.py holds this list against the code and against the PTX.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "device.h"
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define NEEDLE_SM80 1
+#else
+#define NEEDLE_SM80 0
+#endif
+
+namespace needle::cuda {
+namespace {
+
+// Whether kernels for tensor cores have a body: on sm_75 they are never launched (precision_of).
+#if NEEDLE_SM80 || defined(NEEDLE_CUDA_ON_CPU)
+inline constexpr bool kTensorCores = true;
+#else
+inline constexpr bool kTensorCores = false;
+#endif
+
+// An element on its way from the GPU's memory to a block's, 0 where there is none: started; later
+// all that were started are waited for, and each is finished. It travels beside the arithmetic and
+// through no register; the twin's waits in one.
+template <class T>
+struct Copy {
+#if NEEDLE_SM80
+  // `from` is read if there `is` one, and an address of the GPU's memory anyhow.
+  __device__ void start(T* to, const T* from, bool is) {
+    const auto place = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(place), "l"(from),
+                 "n"(int(sizeof(T))), "r"(is ? int(sizeof(T)) : 0)
+                 : "memory");
+  }
+  static __device__ void wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+  __device__ void finish(T*) const {}
+#else
+  T value;
+  __device__ void start(T*, const T* from, bool is) { value = is ? *from : T(0); }
+  static __device__ void wait() {}
+  __device__ void finish(T* to) const { *to = value; }
+#endif
+};
+
+#if !NEEDLE_SM80
+inline __device__ std::uint32_t bits_of(float x) {
+  std::uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+inline __device__ float float_of(std::uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+inline __device__ std::uint32_t bf16_of(float x) {  // the nearest, of two the even one
+  const std::uint32_t bits = bits_of(x);
+  return std::isnan(x) ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+// 5 bits of exponent, 10 of mantissa; below 2^-14 in steps of 2^-24, from 65520 on infinite.
+inline __device__ std::uint32_t fp16_of(float x) {
+  const std::uint32_t sign = bits_of(x) >> 16 & 0x8000;
+  const float size = std::fabs(x);
+  if (std::isnan(x)) return 0x7fff;
+  if (size >= 65520.0f) return sign | 0x7c00;
+  const int exponent = size < 0x1p-14f ? -14 : std::ilogb(size);
+  const auto mantissa = static_cast<std::uint32_t>(std::rint(std::ldexp(size, 10 - exponent)));
+  return sign | (std::uint32_t(exponent + 14) * 1024 + mantissa);
+}
+inline __device__ float fp16_value(std::uint32_t bits) {
+  const int exponent = int(bits >> 10 & 31), mantissa = int(bits & 1023);
+  float size = std::ldexp(float(mantissa + 1024), exponent - 25);
+  if (exponent == 0) size = std::ldexp(float(mantissa), -24);
+  if (exponent == 31) size = float_of(mantissa == 0 ? 0x7f800000 : 0x7fffffff);
+  return (bits & 0x8000) != 0 ? -size : size;
+}
+// Of two words of operands: the product, or the sum of the products of their two numbers.
+template <Precision kPrecision>
+__device__ float dot(std::uint32_t x, std::uint32_t y) {
+  if constexpr (kPrecision == Precision::kTf32) {
+    return float_of(x) * float_of(y);
+  } else if constexpr (kPrecision == Precision::kBf16) {
+    return float_of(x << 16) * float_of(y << 16) +
+           float_of(x & 0xffff0000) * float_of(y & 0xffff0000);
+  } else {
+    return fp16_value(x) * fp16_value(y) + fp16_value(x >> 16) * fp16_value(y >> 16);
+  }
+}
+#endif
+
+// The nearest TF32, float32 of 10 bits of mantissa; of two the one away from 0.
+inline __device__ std::uint32_t tf32(float x) {
+#if NEEDLE_SM80
+  std::uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return bits;
+#else
+  return std::isfinite(x) ? (bits_of(x) + 0x1000) & ~0x1fffu : bits_of(x);
+#endif
+}
+
+// The nearest bf16 (fp16) of both, `low` in the lower half of the word.
+template <Precision kPrecision>
+__device__ std::uint32_t pair(float low, float high) {
+#if NEEDLE_SM80
+  std::uint32_t word;
+  if constexpr (kPrecision == Precision::kBf16) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  }
+  return word;
+#else
+  if constexpr (kPrecision == Precision::kBf16) return bf16_of(low) | bf16_of(high) << 16;
+  return fp16_of(low) | fp16_of(high) << 16;
+#endif
+}
+
+// A warp adds a (16 x k) @ b (k x 8) to its 16 x 8 sums. Lane 4 g + t has sums (g, 2t), (g, 2t +
+// 1), (g + 8, 2t), (g + 8, 2t + 1); of a, rows g and g + 8, and of b, column g. TF32 (k = 8): a's
+// words are (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4), b's are t, t + 4. Else (k = 16) a word
+// holds two neighbours in k: 2t and 2t + 1 where TF32 has t, 2t + 8 and 2t + 9 where it has t + 4.
+template <Precision kPrecision>
+__device__ void multiply_add(float (&sums)[4], const std::uint32_t (&a)[4],
+                             const std::uint32_t (&b)[2]) {
+#if NEEDLE_SM80
+#define NEEDLE_MMA(form)                                                               \
+  asm volatile(form " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])            \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+  if constexpr (kPrecision == Precision::kTf32) {
+    NEEDLE_MMA("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32");
+  } else if constexpr (kPrecision == Precision::kBf16) {
+    NEEDLE_MMA("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32");
+  } else {
+    NEEDLE_MMA("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32");
+  }
+#undef NEEDLE_MMA
+#else
+  const int lane = int(threadIdx.x) % kWarp, group = lane / 4, t = lane % 4;
+  const auto both = [](std::uint32_t low, std::uint32_t high) {
+    return static_cast<unsigned long long>(high) << 32 | low;
+  };
+  for (int from = 0; from < 4; ++from) {  // the lane of four that has these k
+    const auto upper = __shfl_sync(kAllLanes, both(a[0], a[2]), group * 4 + from);
+    const auto lower = __shfl_sync(kAllLanes, both(a[1], a[3]), group * 4 + from);
+    for (int j = 0; j < 2; ++j) {
+      const auto column = __shfl_sync(kAllLanes, both(b[0], b[1]), (2 * t + j) * 4 + from);
+      for (int half = 0; half < 64; half += 32) {
+        const auto y = static_cast<std::uint32_t>(column >> half);
+        sums[j] += dot<kPrecision>(static_cast<std::uint32_t>(upper >> half), y);
+        sums[2 + j] += dot<kPrecision>(static_cast<std::uint32_t>(lower >> half), y);
+      }
+    }
+  }
+#endif
+}
+
+}  // namespace
+}  // namespace needle::cuda

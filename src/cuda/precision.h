@@ -1,0 +1,32 @@
+// In what precision products of float32 are computed (NEEDLE_MATMUL_PRECISION, python/needle/
+// config.py): in full, or by tensor cores, which take operands rounded to TF32, bf16 or fp16 and
+// add in float32. matmul and the convolutions ask.
+#pragma once
+
+#include <string>
+#include <type_traits>
+
+namespace needle::cuda {
+
+enum class Precision { kFloat32, kTf32, kBf16, kFp16 };
+inline constexpr const char* kPrecisionNames[] = {"float32", "tf32", "bf16", "fp16"};
+
+void set_precision(const std::string& name);  // Error where it is none of the names
+bool has_tensor_cores(int device);            // that have all of them: from sm_80 on
+Precision precision_of(int device);           // full where it has none
+
+// f(the precision, as a type) for products of T.
+template <class T, class F>
+void with_precision(int device, F&& f) {
+  if constexpr (std::is_same_v<T, float>) {
+    switch (precision_of(device)) {
+      case Precision::kTf32: return f(std::integral_constant<Precision, Precision::kTf32>{});
+      case Precision::kBf16: return f(std::integral_constant<Precision, Precision::kBf16>{});
+      case Precision::kFp16: return f(std::integral_constant<Precision, Precision::kFp16>{});
+      default: break;
+    }
+  }
+  f(std::integral_constant<Precision, Precision::kFloat32>{});
+}
+
+}  // namespace needle::cuda

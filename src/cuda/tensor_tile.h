@@ -1,0 +1,93 @@
+// The tile of a block on tensor cores: operands float32 in shared memory, rounded when they become
+// a warp's registers, sums float32. A warp has kWarpM x kWarpN of the tile, as pieces of 16 x 8
+// that one instruction adds to; a word loaded is used kWarpN / 8 (kWarpM / 16) times. Rows of
+// shared memory are 8 numbers longer than the tile, which puts the 4 depths x 8 lines that a warp
+// reads at once into 32 different banks. gemm.h brings the operands; precision.h says who asks for
+// it.
+#pragma once
+
+#include "instructions.h"
+
+namespace needle::cuda {
+namespace {
+
+template <Precision kPrecision, class Tile>
+struct WarpPart {
+  static constexpr int kDown = Tile::kWarpM / 16, kAcross = Tile::kWarpN / 8;
+  static constexpr int kDepth = kPrecision == Precision::kTf32 ? 8 : 16;  // of one instruction
+  static_assert(Tile::kStep % kDepth == 0);
+  float sums[kDown][kAcross][4] = {};
+
+  static __device__ int lane() { return int(threadIdx.x) % kWarp; }
+  static __device__ int first_row() {
+    return int(threadIdx.x) / kWarp / (Tile::kTileN / Tile::kWarpN) * Tile::kWarpM;
+  }
+  static __device__ int first_column() {
+    return int(threadIdx.x) / kWarp % (Tile::kTileN / Tile::kWarpN) * Tile::kWarpN;
+  }
+
+  // What the instruction takes for depths 2t and 2t + 1 are t and t + 4 here: in which order the
+  // products are added is free, as long as both operands have the same.
+  template <int kWidth>
+  static __device__ std::uint32_t word(const float (&tile)[Tile::kStep][kWidth], int depth,
+                                       int line) {
+    if constexpr (kPrecision == Precision::kTf32) return tf32(tile[depth][line]);
+    return pair<kPrecision>(tile[depth][line], tile[depth + 4][line]);
+  }
+
+  template <int kWidthA, int kWidthB>
+  __device__ void add(const float (&a)[Tile::kStep][kWidthA],
+                      const float (&b)[Tile::kStep][kWidthB]) {
+    const int row = first_row() + lane() / 4, column = first_column() + lane() / 4;
+#pragma unroll
+    for (int k = 0; k < Tile::kStep; k += kDepth) {
+      const int depth = k + lane() % 4;
+      std::uint32_t left[kDown][4], right[kAcross][2];
+#pragma unroll
+      for (int i = 0; i < kDown * 4; ++i) {
+        left[i / 4][i % 4] =
+            word(a, depth + i % 4 / 2 * (kDepth / 2), row + i / 4 * 16 + i % 2 * 8);
+      }
+#pragma unroll
+      for (int j = 0; j < kAcross * 2; ++j) {
+        right[j / 2][j % 2] = word(b, depth + j % 2 * (kDepth / 2), column + j / 2 * 8);
+      }
+#pragma unroll
+      for (int i = 0; i < kDown; ++i) {
+#pragma unroll
+        for (int j = 0; j < kAcross; ++j) {
+          multiply_add<kPrecision>(sums[i][j], left[i], right[j]);
+        }
+      }
+    }
+  }
+
+  // f(row, column, sum), places in the tile
+  template <class F>
+  __device__ void each(F&& f) const {
+    const int row = first_row() + lane() / 4, column = first_column() + lane() % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < kDown; ++i) {
+#pragma unroll
+      for (int j = 0; j < kAcross; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          f(row + i * 16 + e / 2 * 8, column + j * 8 + e % 2, sums[i][j][e]);
+        }
+      }
+    }
+  }
+};
+
+template <Precision kPrecision, int kM, int kN, int kK, int kWarpM_, int kWarpN_>
+struct TensorTile {
+  static constexpr int kTileM = kM, kTileN = kN, kStep = kK, kWarpM = kWarpM_, kWarpN = kWarpN_;
+  static constexpr int kThreads = (kM / kWarpM) * (kN / kWarpN) * kWarp;
+  static constexpr int kPadding = 32;  // bytes
+  static constexpr bool kRuns = kTensorCores;
+  template <class T>
+  using Part = WarpPart<kPrecision, TensorTile>;
+};
+
+}  // namespace
+}  // namespace needle::cuda

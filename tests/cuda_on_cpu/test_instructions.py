@@ -1,0 +1,47 @@
+"""The list in src/cuda/instructions.h is complete: what has no word in C++ is in it and has a plain
+twin; and where nvcc compiled the kernels, those for sm_80 have all of it, for sm_75 nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+HEADER = ROOT / "src" / "cuda" / "instructions.h"
+TEXT = HEADER.read_text()
+LISTED = dict(re.findall(r"^//   ([a-z]+\.[\w.]+) +([\w:]+)$", TEXT, re.MULTILINE))
+OBJECTS = sorted(
+    (ROOT / "build").glob("**/src/cuda/**/matmul.cu.o"), key=lambda path: path.stat().st_mtime
+)
+
+
+def test_no_other_file_has_instructions() -> None:
+    files = [*ROOT.glob("src/cuda/*"), *ROOT.glob("apps/bench/**/*.cu")]
+    found = {path.name for path in files if re.search(r"\basm\b|__CUDA_ARCH__", path.read_text())}
+    assert found == {HEADER.name}
+
+
+def test_every_instruction_is_in_the_list_and_has_a_twin() -> None:
+    assert len(LISTED) == 7
+    here = re.sub(r"//.*", "", TEXT)
+    used = set(re.findall(r'"((?:cp|cvt|mma)\.[\w.]+)', here))
+    assert used and all(any(name.startswith(each) for each in LISTED) for name in used), used
+    assert all(any(name.startswith(each) for name in used) for each in LISTED)
+    for place in {place.split("::")[-1] for place in LISTED.values()}:
+        definitions = len(re.findall(rf"__device__ [\w:<> ]*\b{place}\(", here))
+        body = here[here.index(f" {place}(") :].split("\n}\n")[0]
+        assert definitions == 2 or re.search(r"#if NEEDLE_SM80.*asm.*#else.*\S", body, re.DOTALL)
+
+
+@pytest.mark.skipif(not OBJECTS, reason="not compiled here: no nvcc, or nothing changed")
+def test_the_code_for_sm_80_has_them_and_that_for_sm_75_has_not() -> None:
+    for file in ("matmul", "conv2d", "conv2d_weight_grad"):
+        code = OBJECTS[-1].with_name(f"{file}.cu.o").read_bytes()
+        generations = re.split(rb"\.target sm_(\d+)", code)[1:]
+        found = dict(zip(generations[::2], generations[1::2], strict=True))
+        if b"80" in found:
+            assert [each for each in LISTED if each.encode() not in found[b"80"]] == []
+        if b"75" in found:
+            assert [each for each in LISTED if each.encode() in found[b"75"]] == []

@@ -1,0 +1,147 @@
+"""Products by tensor cores, their plain twins on the emulated GPU: operands are rounded, sums are
+float32; matmul, conv2d and its gradients, a network's steps. In full precision nothing is rounded:
+test_backend.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle
+from needle import accelerated, config
+from needle.backend_selection import BACKEND
+from needle.errors import UnknownNameError
+from tests.cuda_on_cpu import emulated
+from tests.cuda_on_cpu.test_backend import array, train
+
+pytestmark = [
+    pytest.mark.skipif(BACKEND == "np", reason="plain NumPy arrays have no backends"),
+    pytest.mark.skipif(emulated.module is None, reason="not built: CMake target cuda_on_cpu"),
+]
+
+
+def tf32(x: np.ndarray) -> np.ndarray:
+    """The nearest with 10 bits of mantissa, of two the one away from 0."""
+    return ((x.view("uint32") + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view("float32")
+
+
+def bf16(x: np.ndarray) -> np.ndarray:
+    """The nearest with 7 bits of mantissa, of two the even one."""
+    bits = x.view("uint32").astype("uint64")
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype("uint32").view("float32")
+
+
+def fp16(x: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return x.astype("float16").astype("float32")
+
+
+ROUNDED: dict[str, Callable[[np.ndarray], np.ndarray]] = {"tf32": tf32, "bf16": bf16, "fp16": fp16}
+
+
+@pytest.fixture(params=ROUNDED)
+def rounded(request: pytest.FixtureRequest) -> Iterator[Callable[[np.ndarray], np.ndarray]]:
+    """Each precision in turn, as what it makes of an operand; threads in shuffled order."""
+    emulated.module.set_order("shuffled")
+    with config.matmul_precision.using(request.param):
+        yield ROUNDED[request.param]
+    emulated.module.set_order("forward")
+
+
+def uniform(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).uniform(-1, 1, shape).astype("float32")
+
+
+def assert_products(got: Any, want: np.ndarray, in_full: np.ndarray) -> None:
+    """Equal but for the sums' rounding; in full precision they would not be."""
+    np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-5)
+    assert np.abs(in_full - want).max() > 4e-5
+
+
+def test_operands_are_rounded_to_the_nearest(rounded: Callable[[np.ndarray], np.ndarray]) -> None:
+    """A product with the identity shows them: ties, subnormal numbers, beyond the largest fp16."""
+    random = np.random.default_rng(0)
+    numbers = random.integers(0, 1 << 32, 1 << 10, dtype=np.uint64).astype("uint32").view("float32")
+    ties = (random.integers(0, 1 << 18, 1 << 9) * 0x1000 + 0x30000000).astype("uint32")
+    small = random.uniform(-1e-4, 1e-4, 1 << 9).astype("float32")
+    edges = [0.0, -0.0, 65504, 65519, 65520, 2**-14, 2**-24, 2**-25, 3 * 2**-25, 1 + 2**-8]
+    host = np.concatenate([numbers, ties.view("float32"), small, np.float32(edges)])
+    host = host[np.isfinite(host) & (np.abs(host) < 1e38)]
+    want = rounded(host)
+    with np.errstate(invalid="ignore"):
+        got = (array(host[:, None]) @ array(np.ones((1, 1), "float32"))).numpy()[:, 0]
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n"),
+    [(33, 17, 40), (3, 1030, 5), (130, 20, 140)],
+    ids=["edges", "long k", "large tiles"],
+)
+def test_matmul(m: int, k: int, n: int, rounded: Callable[[np.ndarray], np.ndarray]) -> None:
+    a, b = uniform(m, k), uniform(k, n)
+    want = rounded(a).astype("float64") @ rounded(b)
+    assert_products(array(a) @ array(b), want, a.astype("float64") @ b)
+    if m == 33:
+        left, right = (array(np.ascontiguousarray(x.T)).T for x in (a, b))
+        assert_products(left @ right, want, a.astype("float64") @ b)
+
+
+CONVOLUTIONS = {
+    "small tiles": ((2, 7, 6, 3), (3, 3, 3, 5), (2, 1), (1, 0), (1, 1), 1),
+    "narrow tiles": ((1, 17, 16, 5), (3, 2, 5, 36), (1, 1), (1, 1), (1, 2), 1),
+    "groups": ((1, 6, 6, 8), (3, 3, 4, 10), (1, 1), (1, 1), (1, 1), 2),
+}
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_convolutions(case: str, rounded: Callable[[np.ndarray], np.ndarray]) -> None:
+    x_shape, weight_shape, *how = CONVOLUTIONS[case]
+    x, weight = uniform(*x_shape), uniform(*weight_shape)
+    wide = [a.astype("float64") for a in (rounded(x), rounded(weight), x, weight)]
+    want, in_full = (accelerated.conv2d.definition(*wide[i : i + 2], *how) for i in (0, 2))
+    assert_products(accelerated.conv2d(array(x), array(weight), *how), want, in_full)
+    grad = uniform(*want.shape)
+    low, full = rounded(grad).astype("float64"), grad.astype("float64")
+    of_x = accelerated.conv2d_input_grad
+    assert_products(
+        of_x(array(grad), array(weight), x_shape, *how),
+        of_x.definition(low, wide[1], x_shape, *how),
+        of_x.definition(full, wide[3], x_shape, *how),
+    )
+    of_weight = accelerated.conv2d_weight_grad
+    assert_products(
+        of_weight(array(grad), array(x), weight_shape, *how),
+        of_weight.definition(low, wide[0], weight_shape, *how),
+        of_weight.definition(full, wide[2], weight_shape, *how),
+    )
+
+
+def test_a_small_lenet_trains_without_loss_scaling() -> None:
+    """Weights and gradients are float32, so bf16 operands lose no small gradient."""
+    want, _ = train(needle.cpu_numpy())
+    with config.matmul_precision.using("bf16"):
+        losses, weights = train(needle.device(emulated.NAME))
+        assert train(needle.cpu_numpy())[0] == want  # other backends do not heed it
+    assert losses == pytest.approx(want, rel=1e-2) and losses != pytest.approx(want, rel=1e-5)
+    assert all(w.dtype == np.float32 for w in weights)
+
+
+def test_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert needle.device(emulated.NAME).matmul_precisions == config.matmul_precision.choices
+    assert needle.cpu_numpy().matmul_precisions == ("float32",)
+    with pytest.raises(UnknownNameError, match="precision 'tf23'; known: bf16, .*mean 'tf32'"):
+        config.matmul_precision.set("tf23")
+    with pytest.raises(ValueError, match="'tf23' is none; use float32, tf32, bf16 or fp16"):
+        emulated.module.set_matmul_precision("tf23")
+    setting = config.Setting("precision", config.MATMUL_PRECISION, ("float32", "tf32"))
+    told: list[str] = []
+    setting.follow(told.append)
+    monkeypatch.setenv("NEEDLE_MATMUL_PRECISION", "tf32")
+    assert setting.get() == "tf32"
+    with setting.using("float32"):
+        assert setting.get() == "float32"
+    assert setting.get() == "tf32" and told == ["float32", "float32", "tf32"]
