@@ -24,7 +24,7 @@ CONFIGURE = $(CONFIGURE_CPP) \
 	-DPython_EXECUTABLE=$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 
 .DELETE_ON_ERROR:
-.PHONY: help train test test-torch test-course test-cuda test-s3 test-browser soak lint bench ladder bench-against bench-smoke bench-data bench-cuda sanitize docs notebook clean distclean build build-tests
+.PHONY: help train test test-torch test-course test-cuda test-s3 test-browser soak lint bench ladder ladder-cuda bench-against bench-smoke bench-data bench-cuda sanitize docs notebook clean distclean build build-tests
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## /\1\t/p' Makefile | expand -t 16
@@ -159,6 +159,12 @@ LADDERS := gemm_ladder conv_ladder
 ladder: $(VENV)/.needle-train build  ## matrix product and convolution from plain loops to our kernels, each step timed
 	for name in $(LADDERS); do $(RUN) -m apps.bench.$$name --out $(BUILD)/$$name.png \
 		--program $(BUILD)/apps/bench/$$name/$$name $(ARGS) || exit 1; done
+
+ladder-cuda: $(VENV)/.needle-train build  ## the same on this machine's GPU, up to tensor cores
+	@$(HAVE_GPU)
+	$(CMAKE) --build $(BUILD) -j $(JOBS) --target gemm_ladder_cuda conv_ladder_cuda -- --quiet
+	$(RUN) -m apps.bench.gemm_ladder --n 4096 --program $(BUILD)/src/cuda/gemm_ladder_cuda $(ARGS)
+	$(RUN) -m apps.bench.conv_ladder --channels 1024 --program $(BUILD)/src/cuda/conv_ladder_cuda $(ARGS)
 
 bench-against: $(VENV)/.needle-train build  ## the comparison with PyTorch; apps/bench/RESULTS.md
 	$(RUN) -m apps.bench.against $(ARGS)

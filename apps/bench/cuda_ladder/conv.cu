@@ -64,8 +64,8 @@ struct Pixels {
 
 struct Convolution {
   static constexpr Sizes kShapes[] = {{1, 3, 7, 5, 6}, {2, 6, 13, 4, 40}, {1, 16, 16, 12, 64}};
-  static constexpr int kSize = 128, kColumns = 64;
-  static Sizes of_size(int channels) { return {64, 32, 32, channels, channels}; }
+  static constexpr int kSize = 1024, kColumns = 64;
+  static Sizes of_size(int channels) { return {8, 16, 16, channels, channels}; }
 
   Sizes s;
   OnDevice x, weight, out;
