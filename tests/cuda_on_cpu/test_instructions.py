@@ -13,7 +13,7 @@ HEADER = ROOT / "src" / "cuda" / "instructions.h"
 TEXT = HEADER.read_text()
 LISTED = dict(re.findall(r"^//   ([a-z]+\.[\w.]+) +([\w:]+)$", TEXT, re.MULTILINE))
 OBJECTS = sorted(
-    (ROOT / "build").glob("**/src/cuda/**/matmul.cu.o"), key=lambda path: path.stat().st_mtime
+    (ROOT / "build").glob("**/needle_cuda.dir/matmul.cu.o"), key=lambda path: path.stat().st_mtime
 )
 
 
