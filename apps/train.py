@@ -276,6 +276,7 @@ def _say_start(run: Run, resume: bool) -> None:
     print(
         f"{s.model} ({count:,} parameters) on {s.data}: {run.samples:,} training and "
         f"{len(run.test):,} test images, device {s.device}"
+        + (f", products in {s.precision}" if s.precision != "float32" else "")
     )
     print(
         f"{s.optimizer}, lr {s.lr:g} {s.schedule}, batches of {s.batch_size}, {s.epochs} epochs, "
