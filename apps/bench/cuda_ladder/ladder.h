@@ -126,7 +126,7 @@ bool agree(const Problem& problem, const char* wanted) {
 constexpr int kChains = 8, kRepeats = 4096, kPeakThreads = 256;
 
 // Chains of multiply-adds that wait for nothing but themselves.
-inline __global__ void chains_kernel(float* out, float factor) {
+static __global__ void chains_kernel(float* out, float factor) {
   float sums[kChains];
   for (int i = 0; i < kChains; ++i) sums[i] = factor * float(i);
   for (int r = 0; r < kRepeats; ++r) {
@@ -137,7 +137,7 @@ inline __global__ void chains_kernel(float* out, float factor) {
   for (int i = 0; i < kChains; ++i) sum += sums[i];
   out[blockIdx.x * kPeakThreads + threadIdx.x] = sum;
 }
-inline __global__ void copy_kernel(const Four* from, Four* to, long count) {
+static __global__ void copy_kernel(const Four* from, Four* to, long count) {
   const long e = long(blockIdx.x) * kPeakThreads + threadIdx.x;
   if (e < count) to[e] = from[e];
 }
