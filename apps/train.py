@@ -40,7 +40,7 @@ from apps.training.folder import (
     latest_folder,
     new_folder,
 )
-from apps.training.interruption import Interrupted, StopRequest
+from apps.training.interruption import Interrupted, StopRequest, end_if_interrupted
 from apps.training.recipes import Recipe, find_recipe, recipe_names
 from apps.training.records import Records, tensorboard_package
 from apps.training.report import write_epochs, write_report
@@ -368,6 +368,7 @@ if __name__ == "__main__":
     quiet = signal.getsignal(signal.SIGINT) == signal.SIG_DFL  # else its parent had it ignored
     if quiet:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.unraisablehook = end_if_interrupted
     code = main()
     if quiet:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

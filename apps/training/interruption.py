@@ -6,7 +6,9 @@ a flag cannot. A second Ctrl-C stops at once, without saving.
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from types import FrameType, TracebackType
 from typing import Any
@@ -46,3 +48,12 @@ class StopRequest:
         if self.number is not None:
             raise KeyboardInterrupt
         self.number = number
+
+
+def end_if_interrupted(lost: Any) -> None:
+    """A ``sys.unraisablehook``: Ctrl-C in a destructor or in a weak reference's callback, where
+    Python would show a traceback and go on as if nothing had been asked for, ends the program."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        return sys.__unraisablehook__(lost)
+    print("\nstopped; nothing new was saved", flush=True)
+    os._exit(128 + signal.SIGINT)

@@ -283,6 +283,23 @@ def test_ctrl_c_while_modules_load_leaves_no_traceback() -> None:
     assert process.returncode == -signal.SIGINT and "Traceback" not in rest
 
 
+def test_ctrl_c_where_python_would_lose_it_ends_the_program() -> None:
+    """An exception in a destructor is printed, and the program goes on."""
+    code = (
+        "import sys; from apps.training.interruption import end_if_interrupted as hook\n"
+        "class Kept:\n    def __del__(self): raise self.error\n"
+        "kept, sys.unraisablehook = Kept(), hook\n"
+        "kept.error = {'v': ValueError, 'k': KeyboardInterrupt}[sys.argv[1]]\n"
+        "del kept; print('went on')"
+    )
+    ends = {}
+    for name in "vk":
+        command = [sys.executable, "-c", code, name]
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        ends[name] = ended.returncode, ended.stdout.strip(), "Traceback" in ended.stderr
+    assert ends == {"v": (0, "went on", True), "k": (130, "stopped; nothing new was saved", False)}
+
+
 # ---- mistakes ------------------------------------------------------------------------------------
 
 

@@ -40,7 +40,8 @@ def pack(
     as the dataset gives it, transforms included; so pack uint8 pixels, and augment on reading.
     encode: "raw" keeps arrays as they are; "jpeg" makes JPEGs of ``quality`` 1..100 of uint8
     ``(H, W, 1 | 3)``; "keep" copies the files of an ``ImageFolder`` undecoded, without its
-    transforms. progress: a bar where tqdm is installed. Named tuples come back as tuples.
+    transforms. progress: a bar on a terminal, where tqdm is installed. Named tuples come back as
+    tuples.
 
     The file appears whole or not at all, and replaces an older one at once. It needs its own
     size a second time, for a while, in a hidden folder beside it; what a killed run left there
@@ -168,11 +169,12 @@ def _classes(dataset: Any) -> tuple[str, ...] | None:
 
 
 def _bar(name: str, total: int, progress: bool) -> Any:
-    """tqdm's bar, or None where it is not wanted or not installed."""
+    """tqdm's bar, on a terminal; or None where it is not wanted or not installed."""
     if not progress:
         return nullcontext()
     try:
         from tqdm import tqdm
     except ImportError:
         return nullcontext()
-    return tqdm(desc=f"packing {name}", total=total, unit=" samples", leave=False)
+    about = {"desc": f"packing {name}", "total": total, "unit": " samples"}
+    return tqdm(**about, leave=False, disable=None)

@@ -53,9 +53,10 @@ def upload(
     ``pack`` writes them; encode is pack's, "keep" for image files, else "raw".
 
     Run again after an interruption it sends what is missing: objects whose MD5 the store gives
-    as their ETag are compared by it. progress: a bar where tqdm is installed. A folder on this
-    machine gets the same layout, which a web server can then hand out. Raises TypeError or
-    DataError for samples that are no images, StoreError where the store does not take them.
+    as their ETag are compared by it. progress: a bar on a terminal, where tqdm is installed. A
+    folder on this machine gets the same layout, which a web server can then hand out. Raises
+    TypeError or DataError for samples that are no images, StoreError where the store does not
+    take them.
     """
     store, total = Store(url, patience), len(dataset)
     if not total:
@@ -198,11 +199,12 @@ def _samples_of(content: bytes, samples: int) -> int:
 
 
 def _bar(url: str, total: int, progress: bool) -> Any:
-    """tqdm's bar, or None where it is not wanted or not installed."""
+    """tqdm's bar, on a terminal; or None where it is not wanted or not installed."""
     if not progress:
         return nullcontext()
     try:
         from tqdm import tqdm
     except ImportError:
         return nullcontext()
-    return tqdm(desc=f"uploading to {url}", total=total, unit=" samples", leave=False)
+    about = {"desc": f"uploading to {url}", "total": total, "unit": " samples"}
+    return tqdm(**about, leave=False, disable=None)
