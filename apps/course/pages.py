@@ -16,7 +16,8 @@ def exercise_page(exercise: Exercise, blocks: Sequence[Block], hints: int, done:
     """One exercise: where, what, how long, opened hints; the explanation once it is done."""
     head = f"{exercise.tag}: {exercise.title}"
     lines = [head, "-" * len(head)]
-    lines += [f"part {exercise.part}, about {exercise.minutes} minutes, {exercise.points} points"]
+    points = _count(exercise.points, "point")
+    lines += [f"part {exercise.part}, about {exercise.minutes} minutes, {points}"]
     if exercise.prerequisites:
         lines += [f"builds on: {', '.join(exercise.prerequisites)}"]
     lines += [f"where: {block.path}:{block.first + 1}" for block in blocks]
