@@ -1,8 +1,9 @@
 // The weight gradient of conv2d as a matrix product whose long side is k: k runs over the pixels of
-// the output gradient, rows are output channels, columns the (tap, input channel) pairs. A task
-// takes one block of columns and one range of pixels, copies its part of the patches slice by slice
-// (never all of them) and leaves a partial result; the partial results are added in their order.
-// Ranges depend on the shape alone, so the sum does not depend on the number of threads.
+// the output gradient, rows are the (tap, input channel) pairs, columns the output channels, as in
+// the result. A task takes one block of rows and one range of pixels, packs its part of the patches
+// slice by slice (never all of them) and leaves a partial result; the partial results are added in
+// their order. Ranges depend on the shape alone, so the sum does not depend on the number of
+// threads.
 #include "conv_window_sums.h"
 #include "core/thread_pool.h"
 #include "depthwise.h"
@@ -12,7 +13,7 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-constexpr Index kColumnBlock = 256;
+constexpr Index kRowBlock = 288;  // rows of a task, at most: packed they fit a part of L2
 constexpr Index kEnoughTasks = 64;
 constexpr Index kSmallestRange = 1024;       // pixels
 constexpr Index kPartialElements = 1 << 22;  // of all partial results together
@@ -25,113 +26,147 @@ struct WeightGradient {
   Index tap_count;
   Index ranges, range;  // how the pixels are cut
 
-  Index columns() const { return tap_count * x.channels; }
+  Index rows() const { return tap_count * x.channels; }
+  Index block() const {
+    return round_up(ceil_div(rows(), ceil_div(rows(), kRowBlock)), Blocking<T>::MR);
+  }
+  Index blocks() const { return ceil_div(rows(), block()); }
 };
 
 template <class T>
 void cut_pixels(WeightGradient<T>& w) {
-  const Index pixels = w.grid.size(), blocks = larger(1, ceil_div(w.columns(), kColumnBlock));
-  const Index elements = larger(1, w.columns() * w.grad.channels);
-  Index ranges = smaller(ceil_div(kEnoughTasks, blocks), kPartialElements / elements);
+  const Index pixels = w.grid.size(), elements = larger(1, w.rows() * w.grad.channels);
+  Index ranges = smaller(ceil_div(kEnoughTasks, w.blocks()), kPartialElements / elements);
   ranges = larger(1, smaller(ranges, pixels / kSmallestRange));
   w.range = round_up(larger(1, ceil_div(pixels, ranges)), Blocking<T>::KC);
   w.ranges = larger(1, ceil_div(pixels, w.range));
 }
 
-// Output channels of pixels [begin, end) as packed_tile wants its left operand.
+// Elements [first, last) of what a pixel sees: where they lie if they are neighbours, else a copy.
 template <class T>
-void pack_gradient(const WeightGradient<T>& w, Index begin, Index end, T* packed) {
-  constexpr Index MR = Blocking<T>::MR;
-  const Index k = end - begin, outputs = w.grad.channels, stride = w.grad.channel_stride;
-  Pixel pixel = pixel_at(w.grid, begin);
-  for (Index p = 0; p < k; ++p) {
-    const T* from = w.grad.at(pixel.n, pixel.i, pixel.j);
-    for (Index o = 0; o < outputs; o += MR) {
-      T* to = packed + o * k + p * MR;
-      for (Index r = 0; r < MR; ++r) to[r] = o + r < outputs ? from[(o + r) * stride] : T(0);
+const T* patch_of(const WeightGradient<T>& w, const Pixel& pixel, Index first, Index last,
+                  T* room) {
+  if (w.tap_count == 1 && w.x.channel_stride == 1) {
+    const T* seen = source_of(w.x, w.grid, pixel, w.taps[0]);
+    if (seen != nullptr) return seen + first;
+  }
+  copy_patch(w.x, w.grid, pixel, w.taps, first, last, room);
+  return room;
+}
+
+// n elements as one row of panels of kWidth columns, `step` apart; the last is filled with zeros.
+template <class T, Index kWidth>
+[[gnu::always_inline]] inline void put_in_panels(const T* from, Index stride, Index n, T* to,
+                                                 Index step) {
+  Index e = 0;
+  if (stride == 1) {
+    for (; e + kWidth <= n; e += kWidth, to += step) {
+      std::memcpy(to, from + e, kWidth * sizeof(T));
     }
-    advance(w.grid, pixel);
+  }
+  for (; e < n; e += kWidth, to += step) {
+    for (Index c = 0; c < kWidth; ++c) to[c] = e + c < n ? from[(e + c) * stride] : T(0);
   }
 }
 
-// Columns [first, last) of the patches of pixels [begin, end), row by row, padded to whole panels.
+// Panels of some pixels: of a block of rows, and of the output channels. Panels begin in different
+// sets of the cache: each gets a part of a line at every pixel.
 template <class T>
-void copy_rows(const WeightGradient<T>& w, Index begin, Index end, Index first, Index last, T* rows,
-               Index row_size) {
-  Pixel pixel = pixel_at(w.grid, begin);
-  for (Index p = begin; p < end; ++p, rows += row_size) {
-    copy_patch(w.x, w.grid, pixel, w.taps, first, last, rows);
-    for (Index j = last - first; j < row_size; ++j) rows[j] = T(0);
-    advance(w.grid, pixel);
-  }
-}
+struct PixelPanels {
+  static constexpr Index kSeenStep = odd_lines(Blocking<T>::KC * Blocking<T>::MR);
+  static constexpr Index kGradStep = odd_lines(Blocking<T>::KC * Blocking<T>::NR);
+  T *seen, *grads, *patch;
 
-// partial (outputs, columns): columns [first, last), summed over pixels [begin, end).
+  // Rows [first, last), pixels [begin, begin + k).
+  void pack(const WeightGradient<T>& w, Index begin, Index k, Index first, Index last) const {
+    constexpr Index MR = Blocking<T>::MR, NR = Blocking<T>::NR;
+    Pixel pixel = pixel_at(w.grid, begin);
+    for (Index p = 0; p < k; ++p) {
+      put_in_panels<T, MR>(patch_of(w, pixel, first, last, patch), 1, last - first, seen + p * MR,
+                           kSeenStep);
+      put_in_panels<T, NR>(w.grad.at(pixel.n, pixel.i, pixel.j), w.grad.channel_stride,
+                           w.grad.channels, grads + p * NR, kGradStep);
+      advance(w.grid, pixel);
+    }
+  }
+};
+
+// partial (rows, outputs): rows [first, last), summed over pixels [begin, end).
 template <class T>
 void sum_range(const WeightGradient<T>& w, Index begin, Index end, Index first, Index last,
                T* partial) {
   using B = Blocking<T>;
-  const Index outputs = w.grad.channels, columns = w.columns();
-  const Index row_size = round_up(last - first, B::NR);
-  const Scratch packed(bytes_for<T>(round_up(outputs, B::MR) * B::KC));
-  const Scratch rows(bytes_for<T>(B::KC * row_size));
+  using Panels = PixelPanels<T>;
+  const Index rows = last - first, outputs = w.grad.channels;
+  const ThreadScratch seen(bytes_for<T>(ceil_div(rows, B::MR) * Panels::kSeenStep));
+  const ThreadScratch grads(bytes_for<T>(ceil_div(outputs, B::NR) * Panels::kGradStep));
+  const ThreadScratch patch(bytes_for<T>(rows));
+  const Panels panels{seen.as<T>(), grads.as<T>(), patch.as<T>()};
   for (Index p = begin; p < end; p += B::KC) {
     const Index k = smaller(B::KC, end - p);
-    pack_gradient(w, p, p + k, packed.as<T>());
-    copy_rows(w, p, p + k, first, last, rows.as<T>(), row_size);
-    for (Index j = first; j < last; j += B::NR) {
-      for (Index o = 0; o < outputs; o += B::MR) {
-        packed_tile<T>(k, packed.as<T>() + o * k, rows.as<T>() + j - first, row_size,
-                       {partial + o * columns + j, columns, 1, smaller(B::MR, outputs - o),
-                        smaller(B::NR, last - j), p > begin});
+    panels.pack(w, p, k, first, last);
+    for (Index o = 0; o < outputs; o += B::NR) {
+      const bool wide = outputs - o > B::W;
+      for (Index i = 0; i < rows; i += B::MR) {
+        const auto tile = wide ? &packed_tile<T, B::MR, 2> : &packed_tile<T, B::MR, 1>;
+        tile(k, panels.seen + i / B::MR * Panels::kSeenStep,
+             panels.grads + o / B::NR * Panels::kGradStep, B::NR,
+             {partial + (first + i) * outputs + o, outputs, 1, smaller(B::MR, rows - i),
+              smaller(B::NR, outputs - o), p > begin});
       }
     }
   }
 }
 
-// weight_grad[tap, c, o] = the sum of the partial results, first to last.
+// weight_grad[tap, c, o] = the sum of the partial results, first to last; each (rows, filled).
 template <class T>
-void add_partials(const WeightGradient<T>& w, const T* partials, const View& weight_grad, T* to) {
-  const Index outputs = w.grad.channels, columns = w.columns();
-  parallel_for(columns, 64, [&](Index begin, Index end) {
-    for (Index column = begin; column < end; ++column) {
-      T* target = to + w.taps[column / w.x.channels].weight +
-                  column % w.x.channels * weight_grad.strides[2];
-      for (Index o = 0; o < outputs; ++o) {
-        T sum = T(0);
-        for (Index r = 0; r < w.ranges; ++r) sum += partials[(r * outputs + o) * columns + column];
-        target[o * weight_grad.strides[3]] = sum;
+void add_partials(const WeightGradient<T>& w, T* partials, Index filled, const View& weight_grad,
+                  T* to) {
+  const Index channels = w.x.channels, size = w.rows() * filled;
+  parallel_for(w.rows(), 64, [&](Index begin, Index end) {
+    for (Index row = begin; row < end; ++row) {
+      const Tap& tap = w.taps[row / channels];
+      T* target = to + tap.weight + row % channels * weight_grad.strides[2];
+      T* sums = partials + row * filled;
+      for (Index r = 1; r < w.ranges; ++r) {
+        for (Index o = 0; o < filled; ++o) sums[o] += sums[r * size + o];
       }
+      for (Index o = 0; o < w.grad.channels; ++o) target[o * weight_grad.strides[3]] = sums[o];
     }
   });
 }
 
 template <class T>
-void group_gradient(const WeightGradient<T>& w, const View& weight_grad, T* to) {
-  const Index pixels = w.grid.size(), outputs = w.grad.channels, columns = w.columns();
-  const Scratch partials(bytes_for<T>(w.ranges * outputs * columns));
-  if (pixels == 0) {
-    for (Index i = 0; i < outputs * columns; ++i) partials.as<T>()[i] = T(0);
-  }
-  const Index blocks = ceil_div(columns, kColumnBlock);
+void group_gradient(WeightGradient<T>& w, const View& weight_grad, T* to) {
+  cut_pixels(w);
+  const Index pixels = w.grid.size(), size = w.rows() * w.grad.channels;
+  const ThreadScratch memory(bytes_for<T>(w.ranges * size));
+  T* const partials = memory.as<T>();
+  if (pixels == 0) clear(partials, size);
+  const Index blocks = w.blocks();
   parallel_for(pixels == 0 ? 0 : blocks * w.ranges, 1, [&](Index first_task, Index last_task) {
     for (Index task = first_task; task < last_task; ++task) {
-      const Index begin = task / blocks * w.range, first = task % blocks * kColumnBlock;
+      const Index begin = task / blocks * w.range, first = task % blocks * w.block();
       sum_range(w, begin, smaller(begin + w.range, pixels), first,
-                smaller(first + kColumnBlock, columns),
-                partials.as<T>() + task / blocks * outputs * columns);
+                smaller(first + w.block(), w.rows()), partials + task / blocks * size);
     }
   });
-  add_partials(w, partials.as<const T>(), weight_grad, to);
+  add_partials(w, partials, w.grad.channels, weight_grad, to);
 }
 
 // ---- windows -----------------------------------------------------------------------------------
 
+// In multiply-adds at full speed: measured. Of an element that goes into a panel.
+constexpr double kPanelCost = 6;
+
 template <class T>
 double rows_cost(const WeightGradient<T>& w) {
   using B = Blocking<T>;
-  const double sums = double(round_up(w.grad.channels, B::MR) * round_up(w.columns(), B::NR));
-  return double(w.grid.size()) * (sums + patch_cost(w.x, w.taps, w.tap_count));
+  const double sums = double(round_up(w.rows(), B::MR) * round_up(w.grad.channels, B::W));
+  const bool in_place = w.tap_count == 1 && w.x.channel_stride == 1;
+  const double seen = in_place ? kPanelCost * double(w.rows() + w.grad.channels)
+                               : patch_cost(w.x, w.taps, w.tap_count);
+  return double(w.grid.size()) * (sums + seen);
 }
 
 template <class T>
@@ -147,25 +182,15 @@ template <class T>
 void windows_gradient(WeightGradient<T>& w, const WindowSums<T>& s, const View& weight_grad,
                       T* to) {
   cut_units(w, s);
-  const Index size = s.partial_size(), channels = w.x.channels;
-  const Scratch partials(bytes_for<T>(w.ranges * size));
+  const ThreadScratch memory(bytes_for<T>(w.ranges * s.partial_size()));
+  T* const partials = memory.as<T>();
   parallel_for(w.ranges, 1, [&](Index first, Index last) {
     for (Index task = first; task < last; ++task) {
       sum_units(s, task * w.range, smaller(s.units(), (task + 1) * w.range),
-                partials.as<T>() + task * size);
+                partials + task * s.partial_size());
     }
   });
-  parallel_for(w.columns(), 64, [&](Index begin, Index end) {
-    for (Index column = begin; column < end; ++column) {
-      const Tap& tap = w.taps[column / channels];
-      T* target = to + tap.weight + column % channels * weight_grad.strides[2];
-      T* sums = partials.as<T>() + column * s.filled();
-      for (Index r = 1; r < w.ranges; ++r) {
-        for (Index o = 0; o < s.filled(); ++o) sums[o] += sums[r * size + o];
-      }
-      for (Index o = 0; o < w.grad.channels; ++o) target[o * weight_grad.strides[3]] = sums[o];
-    }
-  });
+  add_partials(w, partials, s.filled(), weight_grad, to);
 }
 
 // ---- depthwise ---------------------------------------------------------------------------------
@@ -178,7 +203,7 @@ void depthwise_gradient(WeightGradient<T>& w, const View& weight_grad) {
   ranges = larger(1, smaller(ranges, rows / ceil_div(kSmallestRange, larger(1, w.grid.columns))));
   w.range = larger(1, ceil_div(rows, ranges));
   w.ranges = larger(1, ceil_div(rows, w.range));
-  const Scratch partials(bytes_for<T>(w.ranges * elements));
+  const ThreadScratch partials(bytes_for<T>(w.ranges * elements));
   parallel_for(w.ranges, 1, [&](Index first, Index last) {
     for (Index task = first; task < last; ++task) {
       sum_rows(d, task * w.range, smaller(rows, (task + 1) * w.range),
@@ -209,14 +234,13 @@ void one_group(WeightGradient<T>& w, const Conv2dParams& params, const View& wei
     const WindowSums<T> sums = window_sums_of(windows_of(w.x, w.grid, weight_grad, params), w.grad);
     if (window_sums_cost(sums) < rows_cost(w)) return windows_gradient(w, sums, weight_grad, to);
   }
-  cut_pixels(w);
   group_gradient(w, weight_grad, to);
 }
 
 template <class T>
 void weight_gradient(const View& grad, const View& x, const View& weight_grad,
                      const Conv2dParams& params) {
-  const Scratch taps(bytes_for<Tap>(weight_grad.shape[0] * weight_grad.shape[1]));
+  const ThreadScratch taps(bytes_for<Tap>(weight_grad.shape[0] * weight_grad.shape[1]));
   const Index count = forward_taps(weight_grad, params, taps.as<Tap>());
   const Grid grid{grad.shape[0], grad.shape[1], grad.shape[2], params.stride};
   WeightGradient<T> all{

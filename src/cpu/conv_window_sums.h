@@ -133,8 +133,9 @@ void sum_band(const WindowSums<T>& s, Index rows, const T* band, const GradRows<
 template <class T>
 void sum_units(const WindowSums<T>& s, Index begin, Index end, T* partial) {
   const Windows<T>& w = s.windows;
-  const Scratch room(bytes_for<T>(w.room(s.rows)));
-  const Scratch grads(bytes_for<T>(s.rows * s.grad.width * s.grad.channels + Blocking<T>::NR));
+  const ThreadScratch room(bytes_for<T>(w.room(s.rows)));
+  const ThreadScratch grads(
+      bytes_for<T>(s.rows * s.grad.width * s.grad.channels + Blocking<T>::NR));
   clear(grads.as<T>(), s.rows * s.grad.width * s.grad.channels + Blocking<T>::NR);
   clear(partial, s.partial_size());
   for (Index unit = begin; unit < end; ++unit) {

@@ -101,17 +101,33 @@ template <class T, int P>
   }
 }
 
-// P pixels of a row from `first` on, which all see the taps.
+// The first pixel of what the next row of the grid sees and `row` does not.
+template <class T>
+const T* source_ahead(const Depthwise<T>& d, const Pixel& row) {
+  const Index bottom = d.tap_count > 0 ? d.taps[d.tap_count - 1].dy : 0;
+  Index y = row.i * d.grid.step.h + bottom + 1, n = row.n;
+  if (y >= d.source.height) y -= d.source.height, ++n;
+  const bool exists = n < d.source.images && y >= 0 && y < d.source.height;
+  return exists ? d.source.at(n, y, 0) : d.source.data;
+}
+
+// P pixels of a row from `first` on, which all see the taps. Channels are the outer loop, so rows
+// of pixels are not read in the order of memory: the next one is fetched meanwhile.
 template <class T, int P, bool kTriples = false>
 [[gnu::noinline]] void depthwise_pixels(const Depthwise<T>& d, const Pixel& row, Index first,
                                         const SeenTap<T>* taps, Index count) {
   constexpr Index W = Blocking<T>::W;
+  const T* ahead = source_ahead(d, row) + first * d.grid.step.w * d.source.column_stride;
   const Index step = d.grid.step.w * d.source.column_stride;
   const T* from = d.source.at(row.n, row.i * d.grid.step.h, first * d.grid.step.w);
   T* to = d.out.at(row.n, row.i, first);
   const Vector<T> floor = Vector<T>{} + d.least;
   for (Index begin = 0; begin < d.out.channels; begin += W) {
     const Index c = smaller(begin, d.out.channels - W);
+    if (c * Index{sizeof(T)} % 64 < Index{sizeof(Vector<T>)}) {
+#pragma GCC unroll 8
+      for (int p = 0; p < P; ++p) __builtin_prefetch(ahead + c + p * step);
+    }
     Vector<T> sums[P];
 #pragma GCC unroll 8
     for (int p = 0; p < P; ++p) sums[p] = load(d.bias + c);
@@ -181,7 +197,7 @@ void depthwise(const Image<const T>& source, const Image<T>& out, const Grid& gr
                Index tap_count, const View& weight, const T* bias, T least) {
   if (grid.size() == 0) return;
   const Index channels = out.channels;
-  const Scratch filters(bytes_for<T>(tap_count * channels)), biases(bytes_for<T>(channels));
+  const ThreadScratch filters(bytes_for<T>(tap_count * channels)), biases(bytes_for<T>(channels));
   for (Index c = 0; c < channels; ++c) biases.as<T>()[c] = bias != nullptr ? bias[c] : T(0);
   for (Index t = 0; t < tap_count; ++t) {
     const T* from = data_of<const T>(weight) + taps[t].weight;
@@ -193,7 +209,7 @@ void depthwise(const Image<const T>& source, const Image<T>& out, const Grid& gr
                        taps,           tap_count, filters.as<const T>(),
                        biases.as<T>(), least,     in_triples(taps, tap_count, grid)};
   parallel_for(grid.images * grid.rows, 4, [&](Index begin, Index end) {
-    const Scratch seen(bytes_for<SeenTap<T>>(tap_count));
+    const ThreadScratch seen(bytes_for<SeenTap<T>>(tap_count));
     for (Index row = begin; row < end; ++row) {
       depthwise_row(d, {row / grid.rows, row % grid.rows, 0}, seen.as<SeenTap<T>>());
     }

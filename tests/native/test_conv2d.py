@@ -47,6 +47,7 @@ CASES = [
     Case((1, 12, 13, 24), (3, 3), 40, padding=(1, 1), groups=2),
     Case((2, 5, 5, 4), (1, 1), 8),
     Case((2, 6, 5, 40), (1, 1), 8, (2, 2), groups=2),
+    Case((256, 1, 8, 40), (1, 1), 20),  # several ranges of pixels, packed from where they lie
     Case((3, 6, 5, 8), (3, 3), 8, padding=(1, 1), groups=8),  # depthwise
     Case((2, 6, 5, 70), (3, 3), 70, (2, 2), (1, 1), groups=70),
     Case((2, 7, 19, 40), (3, 2), 40, (1, 2), (1, 1), (1, 2), groups=40),  # some pixels at once
@@ -177,7 +178,7 @@ def test_what_is_not_finite_reaches_those_alone_that_see_it(kernels: Any, channe
 
 @pytest.mark.parametrize(
     ("channels", "outputs", "size", "groups"),
-    [(32, 32, 3, 1), (32, 32, 3, 32), (3, 3, 3, 1), (1, 6, 5, 1), (6, 16, 5, 1)],
+    [(32, 32, 3, 1), (32, 32, 3, 32), (3, 3, 3, 1), (1, 6, 5, 1), (6, 16, 5, 1), (260, 36, 1, 1)],
 )
 def test_threads_do_not_change_the_gradients(
     kernels: Any, channels: int, outputs: int, size: int, groups: int
