@@ -47,7 +47,7 @@ std::string shown(const Values& values, std::size_t at) {
   std::string text = "elements " + std::to_string(begin) + " to " + std::to_string(end - 1) + ":";
   char number[32];
   for (std::size_t i = begin; i < end; ++i) {
-    std::snprintf(number, sizeof number, " %.7g", values[i]);
+    std::snprintf(number, sizeof number, " %.7g", std::isnan(values[i]) ? NAN : values[i]);
     text += number;
   }
   return text;
