@@ -110,7 +110,8 @@ test-cuda: $(VENV)/.needle-test build  ## conformance, gradients, training and m
 
 bench-cuda: $(VENV)/.needle-train build  ## speed on this machine's GPU, beside PyTorch's on it where installed
 	@$(HAVE_GPU)
-	$(RUN) -m apps.bench.cuda $(ARGS)
+	for precision in float32 tf32 bf16; do \
+		$(RUN) -m apps.bench.cuda --precision $$precision $(ARGS) || exit 1; done
 	$(RUN) apps/profile_layers.py --model lenet5 --devices cpu_numpy,cpu,cuda \
 		--batch-sizes 1,16,128,1024 --picture apps/bench/cuda/lenet5.png
 

@@ -24,6 +24,11 @@ def test_pieces_are_timed_and_written(tmp_path: Path, monkeypatch: pytest.Monkey
     assert bench.main([*asked, str(tmp_path)]) == 0
     rows = (tmp_path / "RESULTS.md").read_text(encoding="utf-8").splitlines()[6:]
     assert len(rows) == 4 and all(row.split("|")[2].strip() != "–" for row in rows)
+    asked[4] = "product"
+    assert bench.main([*asked, str(tmp_path), "--precision", "bf16"]) == 0
+    page = (tmp_path / "RESULTS-bf16.md").read_text(encoding="utf-8")
+    assert "TFLOP/s (bf16)" in page and "0.6 of PyTorch" in page
+    assert bench.main(["--device", "cpu", "--precision", "bf16"]) == 1
 
 
 @pytest.mark.skipif(emulated.module is None, reason="not built: CMake target cuda_on_cpu")

@@ -1,8 +1,8 @@
 """Measures needle beside PyTorch on one GPU, in one run, in turns; writes RESULTS.md beside this.
 
-``python -m apps.bench.cuda [--device cuda:1] [--work NAME,...] [--quick] [--out FOLDER]``. Each
-piece stands beside what the GPU's measured ceilings would allow: of memory (a relu of 512 MB, the
-best side's), of arithmetic (the largest product, the best side's).
+``python -m apps.bench.cuda [--device cuda:1] [--work NAME,...] [--precision tf32] [--quick] [--out
+FOLDER]``. Each piece stands beside what the GPU's measured ceilings would allow: of memory (a relu
+of 512 MB, the best side's), of arithmetic (the largest product, the best side's).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import needle
+from needle import config
 
 from .sides import SIDES, GpuSide, best
 from .work import Piece, pieces
@@ -30,22 +31,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not place.enabled():
         print(f"needle: {place.why()}")
         return 1
+    if options.precision not in place.matmul_precisions:
+        print(f"needle: {place} multiplies in {', '.join(place.matmul_precisions)}")
+        return 1
     sides = [name for name in SIDES if name.startswith("needle") or has_torch()]
     if not has_torch():
         print("PyTorch is not installed: needle alone is measured", flush=True)
     found: dict[str, dict[str, float]] = {}
-    work, failed = pieces(options.quick), False
+    work, failed = pieces(options.quick, options.precision), False
     for name, piece in work.items():
         if options.work and not any(word in name for word in options.work):
             continue
-        found[name], errors = measured(piece, taking_part(piece, sides), options)
+        with config.matmul_precision.using(options.precision):
+            found[name], errors = measured(piece, taking_part(piece, sides), options)
         failed = failed or any(side in OURS for side in errors)
         texts = [f"{side} {1e3 * seconds:.3f} ms" for side, seconds in found[name].items()]
         print(
             f"{name}: " + ", ".join([*texts, *(f"{s}: {e}" for s, e in errors.items())]), flush=True
         )
-    page = options.out / "RESULTS.md"
-    page.write_text("\n".join(table(work, found, options.device)) + "\n", encoding="utf-8")
+    full = options.precision == config.MATMUL_PRECISION.default
+    page = options.out / ("RESULTS.md" if full else f"RESULTS-{options.precision}.md")
+    lines = table(work, found, options.device, options.precision)
+    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(f"written to {page}")
     return 1 if failed else 0
 
@@ -55,6 +62,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m apps.bench.cuda", description=__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--work", type=lambda text: text.split(","), help="parts of names")
+    choices = config.matmul_precision.choices
+    parser.add_argument("--precision", choices=choices, default="float32", help="of products")
     parser.add_argument("--quick", action="store_true", help="everything tiny: does it run?")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent)
     return parser.parse_args(arguments)
@@ -108,7 +117,9 @@ def seconds_of(side: GpuSide, step: object, count: int) -> float:
     return (time.perf_counter() - start) / count
 
 
-def table(work: dict[str, Piece], found: dict[str, dict[str, float]], device: str) -> list[str]:
+def table(
+    work: dict[str, Piece], found: dict[str, dict[str, float]], device: str, precision: str
+) -> list[str]:
     """The page's lines."""
     bandwidth = max(
         (work[n].moved / t for n in found if n == "relu" for t in found[n].values()), default=0
@@ -119,7 +130,7 @@ def table(work: dict[str, Piece], found: dict[str, dict[str, float]], device: st
     lines = [
         f"# needle on {device}",
         "",
-        f"Measured ceilings: {bandwidth / 1e9:.0f} GB/s, {rate / 1e12:.1f} TFLOP/s (float32). "
+        f"Measured ceilings: {bandwidth / 1e9:.0f} GB/s, {rate / 1e12:.1f} TFLOP/s ({precision}). "
         "Milliseconds a call; the median of rounds in turns. `make bench-cuda` writes this page.",
         "",
         "| work | needle | captured | PyTorch | of PyTorch's speed | of the ceiling | goal |",

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from apps.bench.against.sides import Needle, Side, Step, Torch
-from needle import data
+from needle import config, data
 from needle.data import transforms as T
 from needle.data.plan import Chain, placed
 from needle.data.segments import Keys
@@ -101,13 +101,19 @@ class NeedleOn(Needle):
 
 
 class TorchOn(Torch):
-    """PyTorch on a device, its products in full float32."""
+    """PyTorch on a device, its products in the precision that needle's are (config)."""
 
     def __init__(self, mode: str, device: str = "cuda") -> None:
         super().__init__(mode, 1)
         self.place = device
-        self.torch.backends.cuda.matmul.allow_tf32 = False
-        self.torch.backends.cudnn.allow_tf32 = False
+        precision = config.matmul_precision.get()
+        self.torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+        self.torch.backends.cudnn.allow_tf32 = precision == "tf32"
+        short = {"bf16": self.torch.bfloat16, "fp16": self.torch.float16}.get(precision)
+        if short is not None:
+            self.torch.set_autocast_dtype(device, short)
+            self.torch.set_autocast_cache_enabled(False)  # weights change from step to step
+        self.torch.set_autocast_enabled(device, short is not None)
 
     def wait(self) -> None:
         if self.place == "cuda":

@@ -83,12 +83,15 @@ def fed_training(side: GpuSide, model: str, batch: int, size: int) -> Step:
     return side.fed_step(side.model(model), images, labels, batch)
 
 
-def pieces(quick: bool) -> dict[str, Piece]:
-    """Name -> piece; ``quick``: tiny ones, for seeing that they run."""
+def pieces(quick: bool, precision: str = "float32") -> dict[str, Piece]:
+    """Name -> piece; ``quick``: tiny ones, for seeing that they run. precision: of products,
+    which decides the goals."""
     n, batch, count = (32, 2, 1000) if quick else (4096, 256, 1 << 27)
     found = {
         "relu": Piece(partial(relu, count=count), moved=8 * count),
-        f"product of {n} x {n}": Piece(partial(product, n=n), 12 * n * n, 2 * n**3, goal=0.8),
+        f"product of {n} x {n}": Piece(
+            partial(product, n=n), 12 * n * n, 2 * n**3, goal=0.8 if precision == "float32" else 0.6
+        ),
     }
     for channels, size in [(4, 6)] if quick else [(64, 32), (128, 16), (256, 8), (512, 4)]:
         for what in ("forward", "input gradient", "weight gradient"):
@@ -113,7 +116,13 @@ def pieces(quick: bool) -> dict[str, Piece]:
             goal = 0.85 if resident else None
             found[name] = Piece(build, moved, goal=goal, of_limit=True)
     for model, channels, goal in (
-        () if quick else (("lenet5", 1, 1.5), ("resnet9", 3, 1.5), ("resnet18", 3, None))
+        ()
+        if quick
+        else (
+            ("lenet5", 1, 1.5),
+            ("resnet9", 3, 1.5),
+            ("resnet18", 3, 0.7 if precision == "bf16" else None),
+        )
     ):
         flops = training_flops(model, channels) * batch
         build = partial(training, model=model, batch=batch, channels=channels)
