@@ -233,6 +233,7 @@ def test_single_nodes_and_devices() -> None:
     assert NeedleBackend.supports_device("CPU") and not NeedleBackend.supports_device("CUDA")
 
 
+@pytest.mark.slow
 def test_onnxs_own_tests_of_operators_pass_or_are_refused() -> None:
     """No operator that is known gives another result than ONNX says, and most cases pass."""
     with warnings.catch_warnings():

@@ -65,6 +65,7 @@ def run(script: str, tree: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["op", "override", "backend", "transform"])
+@pytest.mark.slow
 def test_a_recipe_that_needs_no_build(name: str) -> None:
     found = recipe(name)
     assert not found.edits

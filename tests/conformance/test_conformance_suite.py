@@ -42,6 +42,7 @@ def test_the_cpu_backend_conforms_under_every_instruction_set(isa: str) -> None:
     assert report.ok, f"{isa}\n{report.table()}"
 
 
+@pytest.mark.slow
 def test_ten_functions_over_lists_conform_and_all_else_falls_back() -> None:
     report = conformance.run("lists")
     assert report.ok, report.table()

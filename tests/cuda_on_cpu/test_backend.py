@@ -55,6 +55,7 @@ assert all(states[f"unary.{name}"] == "passes" for name in backends.base.UNARY)
 """
 
 
+@pytest.mark.slow
 def test_the_backend_conforms() -> None:
     # in a process of its own: closing memory takes far longer in one that has run for minutes
     subprocess.run([sys.executable, "-c", CONFORMS], check=True)

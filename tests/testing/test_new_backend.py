@@ -59,6 +59,7 @@ def test_each_function_says_what_it_has_to_do(skeleton: Any) -> None:
         assert len(own[name].__doc__) > 20
 
 
+@pytest.mark.slow
 def test_filling_in_the_ten_empties_the_list_and_lenet_trains(tmp_path: Path) -> None:
     """By the command line alone, found through its entry point, as a user does it."""
     folder = write_package("toy", "python", tmp_path / "toy")
