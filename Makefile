@@ -34,7 +34,8 @@ help:  ## this list
 $(VENV)/.needle-created:
 	@sh .ci/preflight.sh "$(PYTHON)" "$(CXX)"
 	@echo "needle: making the virtual environment $(VENV)"
-	@$(PYTHON) -m venv --upgrade-deps $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install --no-compile --upgrade pip  # Python 3.11's takes twice as long to resolve
 	@touch $@
 
 $(VENV)/.needle-%: pyproject.toml $(VENV)/.needle-created
