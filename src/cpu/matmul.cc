@@ -44,7 +44,7 @@ void set_zero(const Matrix<T>& c) {
 template <class T>
 struct PackedB {
   static constexpr Index kPacked = (Index{4} << 20) / Index{sizeof(T)};
-  static constexpr Index kDepth = 7 * Blocking<T>::KC / 4;  // a panel fills 7/8 of L1
+  static constexpr Index kDepth = Blocking<T>::KC;  // a panel and two of A fit L1
   Index depth, slices, columns;
 
   PackedB(Index k, Index n)
