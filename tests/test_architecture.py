@@ -20,7 +20,7 @@ PACKAGE = ROOT / "python" / "needle"
 SOURCES = ROOT / "src"
 
 FLOORS = {
-    0: ("errors", "config", "dtypes", "shapes", "host_steps"),
+    0: ("errors", "config", "dtypes", "shapes", "host_steps", "philox"),
     1: ("backends",),
     2: ("ndarray", "backend_ndarray", "accelerated", "backend_numpy", "backend_selection"),
     3: ("graph", "replay", "autograd", "derivative", "tensor_methods"),

@@ -124,6 +124,15 @@ std::int64_t to_int(const char* function, PyObject* object) {
   return value;
 }
 
+std::uint64_t to_word(const char* function, PyObject* object) {
+  const unsigned long long value = PyLong_AsUnsignedLongLong(object);
+  if (PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    raise(PyExc_TypeError, std::string(function) + ": expected an int in [0, 2**64)");
+  }
+  return value;
+}
+
 double to_double(const char* function, PyObject* object) {
   const double value = PyFloat_AsDouble(object);
   if (value == -1.0 && PyErr_Occurred() != nullptr) {

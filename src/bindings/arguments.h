@@ -35,6 +35,7 @@ struct Arguments {
 };
 
 std::int64_t to_int(const char* function, PyObject* object);
+std::uint64_t to_word(const char* function, PyObject* object);  // an int in [0, 2**64)
 double to_double(const char* function, PyObject* object);
 bool to_bool(const char* function, PyObject* object);
 Pair to_pair(const char* function, PyObject* object);
@@ -92,6 +93,11 @@ struct Caster<ReduceOp> : RowCaster<ReduceOp, kReduceNames, int(std::size(kReduc
 };
 
 template <>
+struct Caster<RandomOp> : RowCaster<RandomOp, kRandomNames, int(std::size(kRandomNames))> {
+  using RowCaster::RowCaster;
+};
+
+template <>
 struct Caster<const Pool2dParams&> {
   Pool2dParams value;
   explicit Caster(Arguments& from)
@@ -104,6 +110,13 @@ struct Caster<const Conv2dParams&> {
   explicit Caster(Arguments& from)
       : value{to_pair(from.function, from.next()), to_pair(from.function, from.next()),
               to_pair(from.function, from.next()), to_int(from.function, from.next())} {}
+};
+template <>
+struct Caster<const RandomParams&> {
+  RandomParams value;
+  explicit Caster(Arguments& from)
+      : value{to_word(from.function, from.next()), to_int(from.function, from.next()),
+              to_double(from.function, from.next()), to_double(from.function, from.next())} {}
 };
 template <>
 struct Caster<const SgdParams&> {

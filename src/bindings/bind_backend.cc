@@ -15,9 +15,11 @@ constexpr Expansion kExpansions[] = {
     {"UnaryOp op", "name"},
     {"BinaryOp op", "name"},
     {"ReduceOp op", "name"},
+    {"RandomOp op", "name"},
     {"std::int64_t integer", ""},
     {"const Pool2dParams& params", "kernel stride padding"},
     {"const Conv2dParams& params", "stride padding dilation groups"},
+    {"const RandomParams& settings", "seed draw a b"},
     {"const SgdParams& settings", "lr momentum dampening weight_decay nesterov"},
     {"const AdamParams& settings", "lr beta1 beta2 eps weight_decay decoupled step"},
 };

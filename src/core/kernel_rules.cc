@@ -303,6 +303,8 @@ void arg_reduce(In a, Out out, int axis) {
                "argmax/argmin: the axis must not be empty; nothing has no extreme");
 }
 
+void random(RandomOp, Out out, const RandomParams&) { check_floating("random", out); }
+
 // As many compact views as parameters, each of its parameter's shape and dtype.
 void check_step(const char* op, Views params, Views others) {
   NEEDLE_CHECK(others.size() == params.size(),
@@ -357,6 +359,7 @@ KernelTable make_rules() {
   rules.conv2d_weight_grad = conv2d_weight_grad;
   rules.one_hot = one_hot;
   rules.argmax = rules.argmin = arg_reduce;
+  rules.random = random;
   rules.sgd_step = sgd_step;
   rules.adam_step = adam_step;
   return rules;

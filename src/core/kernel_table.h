@@ -8,6 +8,7 @@
 #include <span>
 
 #include "elementwise_ops.h"  // enum class UnaryOp, BinaryOp
+#include "random_ops.h"       // enum class RandomOp
 #include "reduce_ops.h"       // enum class ReduceOp
 #include "view.h"
 
@@ -35,6 +36,12 @@ struct AdamParams {
   double lr, beta1, beta2, eps, weight_decay;
   bool decoupled;
   std::int64_t step;
+};
+
+struct RandomParams {
+  std::uint64_t seed;
+  std::int64_t draw;  // modulo 2**32
+  double a, b;
 };
 
 using Views = std::span<const View>;
@@ -89,6 +96,7 @@ using Out = const View&;  // the view is const, the memory it shows is written
   ROW(one_hot, (In index, Out out))                                                             \
   ROW(argmax, (In a, Out out, int axis))                                                        \
   ROW(argmin, (In a, Out out, int axis))                                                        \
+  ROW(random, (RandomOp op, Out out, const RandomParams& settings))                             \
   ROW(sgd_step,                                                                                 \
       (Views params, Views grads, Views velocities, Views outs, const SgdParams& settings))     \
   ROW(adam_step, (Views params, Views grads, Views firsts, Views seconds, Views outs,           \

@@ -59,4 +59,15 @@ void check_labels_in_range(const char* op, const View& labels, std::int64_t clas
   }
 }
 
+View row_major(const View& like, void* data) {
+  View v = like;
+  v.data = data;
+  std::int64_t stride = 1;
+  for (int i = v.ndim - 1; i >= 0; --i) {
+    v.strides[i] = stride;
+    stride *= v.shape[i] > 1 ? v.shape[i] : 1;
+  }
+  return v;
+}
+
 }  // namespace needle

@@ -14,4 +14,7 @@ void check_reduced_shape(const char* op, const View& a, const View& out);
 // The labels' values; they lie in host memory.
 void check_labels_in_range(const char* op, const View& labels, std::int64_t classes);
 
+// A view of the same elements in row-major order at `data`.
+View row_major(const View& like, void* data);
+
 }  // namespace needle

@@ -45,6 +45,7 @@ namespace {
   ROW(adam_step)                \
   ROW(argmax)                   \
   ROW(argmin)                   \
+  ROW(random)                   \
   ROW(one_hot)
 
 #define NEEDLE_QUOTE_(text) #text

@@ -44,6 +44,7 @@ namespace {
   ROW(conv2d_weight_grad)       \
   ROW(argmax)                   \
   ROW(argmin)                   \
+  ROW(random)                   \
   ROW(sgd_step)                 \
   ROW(adam_step)
 

@@ -1,9 +1,9 @@
 #include "transfer.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "allocator.h"
+#include "core/view_rules.h"
 #include "device.h"
 #include "feed.h"
 #include "kernels.h"
@@ -15,18 +15,6 @@ constexpr std::size_t kSmall = 1 << 16;
 
 std::size_t bytes_of(const View& v) {
   return static_cast<std::size_t>(size_of(v)) * size_of(v.dtype);
-}
-
-// The same elements in row-major order at `data`.
-View row_major(const View& like, void* data) {
-  View v = like;
-  v.data = data;
-  std::int64_t stride = 1;
-  for (int i = v.ndim - 1; i >= 0; --i) {
-    v.strides[i] = stride;
-    stride *= std::max<std::int64_t>(1, v.shape[i]);
-  }
-  return v;
 }
 
 // Beside kernels that run. The source may change on return, so small ones are simply copied first.

@@ -96,6 +96,7 @@ def _calls() -> dict[str, tuple[Any, ...]]:
         "gather": (x[0], ids), "one_hot": (ids, 4, "float32"),
         "argmax": (x, 2, False), "argmin": (x, -1, True), "erf": (x,),
         "scatter": (some(4, 5), ids, some(3, 5)), "scatter_add": (some(4, 5), ids, some(3, 5)),
+        "random": (some(5, 7), "normal", 3, 1, 0.5, 2.0),
         "sgd_step": ([vector, w], [vector, w], [vector * 2, w], 0.1, 0.9, 0.1, 0.01, True),
         "adam_step": ([vector], [vector], [vector * 2], [vector**2], 0.1, 0.9, 0.99, 1e-8, 0.1,
                       True, 3),

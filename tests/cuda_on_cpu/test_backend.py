@@ -162,6 +162,14 @@ def test_kernels_beyond_one_block(case: str) -> None:
         np.testing.assert_allclose(g.numpy(), w, rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.parametrize("name", ["uniform", "normal", "bernoulli"])
+def test_random_numbers_beyond_one_launch_are_the_definitions(name: str, order: str) -> None:
+    want, got = np.empty(40_001, "float32"), array(np.zeros(40_001, "float32"))
+    accelerated.random(want, name, 5, 1, 0.25, 2.0)
+    accelerated.random(got, name, 5, 1, 0.25, 2.0)
+    assert got.numpy().tobytes() == want.tobytes()
+
+
 def test_a_label_outside_the_classes_is_nan_or_an_error_where_launches_wait() -> None:
     logits, labels = array(uniform(2, 3)), array(np.array([3, 1]))
     for got in (

@@ -203,6 +203,13 @@ def _() -> None:
     same(ndl.init.randn(3, 2), np.random.RandomState(0).randn(3, 2).astype("float32"))
 
 
+@row("`torch.Generator().manual_seed(0)`")
+def _() -> None:
+    first, again = (ndl.init.randn(3, generator=ndl.init.Generator(0)) for _ in range(2))
+    same(first.numpy(), again.numpy(), atol=0)
+    assert nn.Dropout(0.5, generator=ndl.init.Generator(0))(first).shape == (3,)
+
+
 @row("`nn.ModuleList([...])`")
 def _() -> None:
     model = nn.Module()

@@ -26,6 +26,7 @@ from .normalization import (
 )
 from .optimizer_steps import adam_step, sgd_step
 from .pooling import avg_pool2d, avg_pool2d_grad, max_pool2d, max_pool2d_grad
+from .random import random
 from .registry import OPERATIONS, Accelerated, accelerated
 from .softmax import log_softmax, logsumexp, softmax
 from .special import erf
@@ -63,6 +64,7 @@ __all__ = [
     "max_pool2d",
     "max_pool2d_grad",
     "one_hot",
+    "random",
     "relu_grad",
     "scatter",
     "scatter_add",

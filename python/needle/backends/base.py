@@ -382,6 +382,14 @@ class Backend(ABC):
         """out int64 = position of the first minimum along ``axis``; NaN wins."""
         raise NotImplementedError
 
+    def random(self, name: str, out: View, seed: int, draw: int, a: float, b: float) -> None:
+        """out in row-major order: ``name`` is uniform [a, a + b), normal (mean a, deviation b) or
+        bernoulli (b with probability a, else 0). Floats.
+
+        Bit for bit the definition: Philox's words by seed (64 bits), draw (32) and place.
+        """
+        raise NotImplementedError
+
     def sgd_step(
         self,
         params: Sequence[View],

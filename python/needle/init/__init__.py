@@ -13,8 +13,10 @@ from .basic import (
     zeros_like,
 )
 from .fans import kaiming_normal, kaiming_uniform, xavier_normal, xavier_uniform
+from .generator import Generator
 
 __all__ = [
+    "Generator",
     "constant",
     "default_device",
     "kaiming_normal",

@@ -1,7 +1,8 @@
 """Constants and plain random draws.
 
 Every random tensor is one call of the global ``np.random`` stream, of exactly the final shape, on
-the host, so a seed gives the same numbers on every device. Formulas for layers are in ``fans``.
+the host, so a seed gives the same numbers on every device; or, with a ``generator``, one draw of
+that on the device. Formulas for layers are in ``fans``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ..dtypes import numpy_dtype
 from ..errors import ShapeError
 from ..host_steps import host_step
 from ..shapes import as_shape
+from .generator import Generator
 
 DTypeLike = Any
 
@@ -50,6 +52,21 @@ def _scaled_draw(
     )
 
 
+def _drawn(
+    generator: Generator,
+    name: str,
+    shape: Any,
+    settings: tuple[float, float],
+    device: Device | None,
+    dtype: DTypeLike,
+    requires_grad: bool,
+) -> Tensor:
+    place = device or default_device()
+    return Tensor.make_const(
+        generator.draw(name, shape, *settings, place, dtype), requires_grad=requires_grad
+    )
+
+
 @host_step
 def rand(
     *shape: int,
@@ -58,9 +75,14 @@ def rand(
     device: Device | None = None,
     dtype: DTypeLike = "float32",
     requires_grad: bool = False,
+    generator: Generator | None = None,
 ) -> Tensor:
     """Uniform in [low, high), of shape ``shape``."""
-    host = np.random.rand(*as_shape("rand", shape))
+    sizes = as_shape("rand", shape)
+    if generator is not None:
+        settings = low, high - low
+        return _drawn(generator, "uniform", sizes, settings, device, dtype, requires_grad)
+    host = np.random.rand(*sizes)
     return _scaled_draw(host, high - low, low, device, dtype, requires_grad)
 
 
@@ -72,9 +94,13 @@ def randn(
     device: Device | None = None,
     dtype: DTypeLike = "float32",
     requires_grad: bool = False,
+    generator: Generator | None = None,
 ) -> Tensor:
     """Normal with the given mean and standard deviation."""
-    host = np.random.randn(*as_shape("randn", shape))
+    sizes = as_shape("randn", shape)
+    if generator is not None:
+        return _drawn(generator, "normal", sizes, (mean, std), device, dtype, requires_grad)
+    host = np.random.randn(*sizes)
     return _scaled_draw(host, std, mean, device, dtype, requires_grad)
 
 
@@ -85,9 +111,13 @@ def randb(
     device: Device | None = None,
     dtype: DTypeLike = "bool",
     requires_grad: bool = False,
+    generator: Generator | None = None,
 ) -> Tensor:
     """1 (True) with probability ``p``, else 0: one uniform draw compared with ``p``."""
-    drawn: NumpyArray[Any] = np.asarray(np.random.rand(*as_shape("randb", shape)))
+    sizes = as_shape("randb", shape)
+    if generator is not None:
+        return _drawn(generator, "bernoulli", sizes, (p, 1.0), device, dtype, requires_grad)
+    drawn: NumpyArray[Any] = np.asarray(np.random.rand(*sizes))
     if BACKEND == "nd":
         drawn = drawn.astype("float32")
     hits = (drawn <= float(p)).astype(numpy_dtype(dtype, "randb"))

@@ -29,6 +29,7 @@ def optional_cases() -> Iterator[Case]:
         yield from _relu_cases(dtype)
         yield from _bias_relu_cases(dtype)
         yield from _softmax_cases(dtype)
+        yield from _random_cases(dtype)
         yield from _loss_cases(dtype)
         yield from _norm_cases(dtype)
         yield from _fused_norm_cases(dtype)
@@ -54,6 +55,24 @@ def _relu_cases(dtype: DType) -> Iterator[Case]:
         grad = np.ones((), dtype) if grad is None else grad.copy()
         oracle, call = in_float64(accelerated.relu_grad.definition), _kernel("relu_grad")
         yield Case("relu_grad", f"{dtype} {shape}", (grad, y), oracle, call, pairs=PAIRS)
+
+
+def _random_cases(dtype: DType) -> Iterator[Case]:
+    settings = (("uniform", -2.0, 5.0), ("normal", 0.5, 2.0), ("bernoulli", 0.3, 4.0))
+    pairs = tuple(("compact", out) for _, out in PAIRS)
+    for name, a, b in (*settings, ("bernoulli", 0.0, 1.0), ("bernoulli", 1.0, 1.0)):
+        for shape, seed, draw in (((), 0, 0), ((3, 0), 1, 2), ((67, 33), 2**64 - 1, 2**32 - 1)):
+
+            def oracle(*_: HostArray, given: Any = (shape, name, seed, draw, a, b)) -> Any:
+                out = np.empty(given[0], dtype)
+                accelerated.random.definition(out, *given[1:])
+                return (out,)
+
+            def call(backend: Any, _: Any, outs: Any, given: Any = (name, seed, draw, a, b)) -> Any:
+                backend.random(given[0], outs[0], *given[1:])
+
+            label = f"{name} {dtype} {shape} seed {seed} draw {draw}"
+            yield Case("random", label, (), oracle, call, pairs=pairs)
 
 
 def _bias_relu_cases(dtype: DType) -> Iterator[Case]:

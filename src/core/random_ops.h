@@ -1,0 +1,23 @@
+// The distributions of the row random, one row each: the name the backend interface gives it. Their
+// formulas are in random_formulas.h.
+#pragma once
+
+#include <cstdint>
+
+namespace needle {
+
+#define NEEDLE_RANDOM_OPS(ROW) ROW(uniform) ROW(normal) ROW(bernoulli)
+
+enum class RandomOp : std::uint8_t {
+#define NEEDLE_ROW(name) name,
+  NEEDLE_RANDOM_OPS(NEEDLE_ROW)
+#undef NEEDLE_ROW
+};
+
+inline constexpr const char* kRandomNames[] = {
+#define NEEDLE_ROW(name) #name,
+    NEEDLE_RANDOM_OPS(NEEDLE_ROW)
+#undef NEEDLE_ROW
+};
+
+}  // namespace needle

@@ -1,0 +1,56 @@
+// random: elements that depend on the seed, the draw and their place alone
+// (core/random_formulas.h), whoever computes them. Four at a time, as Philox gives words.
+#include "core/random_formulas.h"
+#include "core/scratch.h"
+#include "core/thread_pool.h"
+#include "core/view_rules.h"
+#include "kernels.h"
+
+namespace needle::cpu::NEEDLE_ISA {
+namespace {
+
+using Index = std::int64_t;
+using random_numbers::kWords;
+constexpr Index kTaskBlocks = 2048;
+
+template <RandomOp op, class T>
+void fill_compact(T* out, Index size, const RandomParams& params) {
+  const random_numbers::Draw<op, T> draw(params.a, params.b);
+  const PhiloxKey key = philox_key(params.seed);
+  const auto number = static_cast<std::uint32_t>(params.draw);
+  parallel_for((size + kWords - 1) / kWords, kTaskBlocks, [&](Index begin, Index end) {
+    for (Index block = begin; block < end; ++block) {
+      const PhiloxBlock words =
+          random_numbers::words_of(key, number, static_cast<std::uint64_t>(block));
+      const Index first = block * kWords, last = first + kWords < size ? first + kWords : size;
+      for (Index i = first; i < last; ++i) out[i] = draw.of(words.word[i - first]);
+    }
+  });
+}
+
+template <class T>
+void fill_of(RandomOp op, T* out, Index size, const RandomParams& params) {
+  switch (op) {
+#define NEEDLE_ROW(name) \
+  case RandomOp::name: return fill_compact<RandomOp::name>(out, size, params);
+    NEEDLE_RANDOM_OPS(NEEDLE_ROW)
+#undef NEEDLE_ROW
+  }
+}
+
+template <class T>
+void draw_all(RandomOp op, Out out, const RandomParams& params) {
+  const Index size = size_of(out);
+  if (is_compact(out)) return fill_of(op, data_of<T>(out), size, params);
+  const Scratch straight(static_cast<std::size_t>(size) * sizeof(T));
+  fill_of(op, straight.as<T>(), size, params);
+  copy(row_major(out, straight.as<void>()), out);
+}
+
+}  // namespace
+
+void random(RandomOp op, Out out, const RandomParams& params) {
+  with_float(out.dtype, [&](auto tag) { draw_all<typename decltype(tag)::type>(op, out, params); });
+}
+
+}  // namespace needle::cpu::NEEDLE_ISA
