@@ -28,8 +28,9 @@ from .target import Target, short, spread, table
 from .training_task import Spec
 
 TITLE = "Several tasks on one data set: the shared loader beside separate ones"
-PHOTOS, BATCH = 256, 32
-EPOCHS = 4  # of a run: what loaders have ready when it begins must not count much
+BATCH = 32
+PHOTOS, EPOCHS = 256, 4  # of a run: what loaders have ready when it begins must not count much
+MANY = PHOTOS * EPOCHS * 2  # in one epoch, where policies differ: tasks hold some hundred samples
 JPEG, CIFAR = "photographs", "CIFAR"
 
 
@@ -62,7 +63,8 @@ POLICIES = ("server, planned", "server, tree", "server, independent")
 
 def prepare(settings: Settings) -> None:
     """Lays the files out."""
-    pictures.photo_folder(settings, settings.pick(PHOTOS, 16))
+    for photos in (PHOTOS, MANY):
+        pictures.photo_folder(settings, settings.pick(photos, 16))
 
 
 def cases(settings: Settings) -> list[Case]:
@@ -90,8 +92,9 @@ class Tasks(Subject):
         super().__init__()
         self.jobs = SETS[sets]
         self.server: Any = None
-        self.epochs = settings.pick(EPOCHS if kind == JPEG else 1, 1)
-        photos = settings.pick(PHOTOS, 16)
+        compares = kind == JPEG and sets not in EQUAL and system not in SYSTEMS[1:]
+        self.epochs = settings.pick(EPOCHS if kind == JPEG and not compares else 1, 1)
+        photos = settings.pick(MANY if compares else PHOTOS, 16)
         root = pictures.photo_folder(settings, photos) if kind == JPEG else ""
         self.length = photos if kind == JPEG else settings.pick(50_000, 256)
         self.batch = settings.pick(BATCH if kind == JPEG else 128, 4)
@@ -244,9 +247,10 @@ def tables(result: Result) -> list[str]:
         "peak memory, MiB",
     )
     note = (
-        f"{PHOTOS} photographs, resized to 256, cropped to 224, flipped, normalised, batches of "
-        f"{BATCH}; the server keeps a fifth of them. Separate loaders share the cores: cores / "
-        "tasks workers each, at least one."
+        f"{PHOTOS} photographs, {EPOCHS} epochs (servers with sets that are not equal: {MANY}, one "
+        "epoch), resized to 256, cropped to 224, flipped, normalised, batches of "
+        f"{BATCH}; the server keeps a fifth of them, and what tasks have ready is some hundred "
+        "samples more. Separate loaders share the cores: cores / tasks workers each, at least one."
     )
     return [note, "", *table(head, rows)]
 
