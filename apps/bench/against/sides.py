@@ -121,6 +121,11 @@ class Needle:
         return self.needle.optim.SGD(parameters, lr=1e-3, momentum=0.9, dampening=0.0)
 
     def training_step(self, model: Any, images: Any, labels: Any) -> Step:
+        taken = self.step_of(model)
+        return lambda: taken(images, labels)
+
+    def step_of(self, model: Any) -> Callable[[Any, Any], Any]:
+        """A training step on any batch, captured where this side is."""
         optimizer = self.optimizer("sgd", model.parameters())
         loss_function = self.needle.nn.CrossEntropyLoss()
 
@@ -131,8 +136,7 @@ class Needle:
             optimizer.step()
             return loss
 
-        taken = self.needle.capture(step) if self.captured else step
-        return lambda: taken(images, labels)
+        return self.needle.capture(step) if self.captured else step
 
     def ready(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return function

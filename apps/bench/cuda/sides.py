@@ -86,17 +86,7 @@ class NeedleOn(Needle):
                 yield from loader
 
         source = batches()
-        optimizer = self.optimizer("sgd", model.parameters())
-        loss_function = self.needle.nn.CrossEntropyLoss()
-
-        def step(x: Any, y: Any) -> Any:
-            loss = loss_function(model(x), y)
-            optimizer.reset_grad()
-            loss.backward()
-            optimizer.step()
-            return loss
-
-        taken = self.needle.capture(step) if self.captured else step
+        taken = self.step_of(model)
         return lambda: taken(*next(source))
 
 
