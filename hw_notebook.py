@@ -498,7 +498,15 @@ for epoch in range(epochs):
 pictures.draw_curves({"LeNet-5": losses}, "loss", log=True)
 
 # %%
-exercises("max-pool", "max-pool-grad", "running-statistics", "lenet5", "basic-block")
+exercises(
+    "max-pool",
+    "max-pool-grad",
+    "kernel-max-pool",
+    "kernel-max-pool-grad",
+    "running-statistics",
+    "lenet5",
+    "basic-block",
+)
 
 # %% [markdown]
 # What has it learned? The six filters of the first layer, and what each of them sees in a digit:
@@ -575,7 +583,7 @@ for epoch in range(8):
 pictures.draw_images(np.stack(shown), [f"epoch {epoch}" for epoch in range(8)])
 
 # %%
-exercises("philox", "shuffled-order", "crop-window")
+exercises("philox", "shuffled-order", "crop-window", "augment-rows", "augment-colour")
 
 # %% [markdown]
 # Several trainings on one data set can share a loader, which reads each sample once for all of them

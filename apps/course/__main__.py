@@ -11,11 +11,11 @@ from pathlib import Path
 
 from . import pages, progress, proof
 from .blocks import MarkerError, blocks_in, open_tags
-from .building import built_program
+from .building import LIBRARY, is_built
 from .checking import check
 from .edition import ROOT, EditionError, is_student_tree, put_back, solutions_of, write_edition
 from .rates import rate_line
-from .registry import RegistryError, exercises, needed, part_of, parts, select
+from .registry import RegistryError, exercises, needed, parts, select
 
 Options = argparse.Namespace
 VIEWS = 4
@@ -64,9 +64,7 @@ def check_answers(options: Options) -> int:
     if find_spec("pytest") is None:
         raise EditionError("check needs pytest; python -m pip install pytest")
     chosen = select(options.what)
-    programs = {name for exercise in chosen for name in part_of(exercise).builds}
-    if not all(built_program(ROOT, name) for name in programs):
-        print("building the kernels, once; this takes minutes", file=sys.stderr)
+    _say_what_is_built({name for exercise in chosen for name in exercise.builds})
     results = check(ROOT, chosen)
     progress.remember(ROOT, results)
     print(pages.score_table(results))
@@ -80,6 +78,17 @@ def check_answers(options: Options) -> int:
     elif all(result.state == "open" and not result.first_failure() for result in results):
         print(f"\nwhat it asks, and where: python -m apps.course show {chosen[0].tag}")
     return 0 if all(result.fine for result in results) else 1
+
+
+def _say_what_is_built(names: set[str]) -> None:
+    """A line for what keeps one waiting."""
+    new = [name for name in names if not is_built(ROOT, name)]
+    if new == [LIBRARY]:
+        print(f"compiling examples/{LIBRARY}; half a minute, also after each edit", file=sys.stderr)
+    elif new:
+        print("compiling all kernels, this once; a few minutes", file=sys.stderr)
+    elif names:
+        print("compiling what has changed", file=sys.stderr)
 
 
 def solve(options: Options) -> int:

@@ -82,13 +82,13 @@ class Result:
 
 
 def check(root: Path, chosen: Sequence[Exercise]) -> list[Result]:
-    """Runs the tests of the exercises. What a part's need is built first; where that fails, they
-    all say so."""
+    """Runs the tests of the exercises. What they need is built first; where that fails, all
+    that need it say so."""
     records: list[Record] = []
     runnable = []
-    for part in dict.fromkeys(map(part_of, chosen)):
-        problem = build(root, part.builds) if part.builds else ""
-        own = [exercise for exercise in chosen if exercise.part == part.number]
+    for builds in dict.fromkeys(exercise.builds for exercise in chosen):
+        problem = build(root, builds)
+        own = [exercise for exercise in chosen if exercise.builds == builds]
         records += [_failed(t, problem) for exercise in own for t in exercise.tests if problem]
         runnable += [] if problem else own
     records += run_exercises(root, runnable)

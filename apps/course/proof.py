@@ -22,7 +22,7 @@ from .blocks import blocks_in, fill
 from .building import build
 from .checking import Record, environment_of, run_exercises
 from .edition import empty_blocks, put_back, solutions_of, write_edition
-from .registry import Exercise, exercises, needed, part_of
+from .registry import Exercise, exercises, needed
 
 TESTS = "tests/exercises"
 NOTEBOOK = "hw_notebook"
@@ -152,10 +152,9 @@ class Workbench:
 
     def run(self, chosen: Sequence[Exercise]) -> list[Record]:
         """The outcomes of these exercises' tests; what has to be built is built before."""
-        if programs := {name for exercise in chosen for name in part_of(exercise).builds}:
-            problem = build(self.tree, programs)
-            if problem:
-                raise RuntimeError(f"the student tree does not build: {problem}")
+        problem = build(self.tree, {name for exercise in chosen for name in exercise.builds})
+        if problem:
+            raise RuntimeError(f"the student tree does not build: {problem}")
         return run_exercises(self.tree, chosen)
 
     def empty_together(self, level: Sequence[Exercise]) -> Problems:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +12,8 @@ from apps.bench import ladder
 from apps.bench.conv_ladder.__main__ import flops as conv_flops
 from apps.bench.gemm_ladder.__main__ import flops as gemm_flops
 
-from .building import built_program
+from .building import FAST, LIBRARY, build_backend, built_backend, built_program
+from .checking import environment_of
 from .registry import Exercise
 
 SIZES: dict[str, tuple[int, Callable[[int], float]]] = {
@@ -17,22 +21,55 @@ SIZES: dict[str, tuple[int, Callable[[int], float]]] = {
     "conv_ladder": (64, conv_flops),
 }
 """Ladder -> the size that is timed, and what it costs in operations."""
+OWN_KERNEL = "07"
+"""The step of gemm_ladder that is the library's kernel."""
 
 
 def rate_line(root: Path, exercise: Exercise) -> str:
-    """One line: operations a second, as shares of the library's kernel and of the peak.
+    """One line: operations a second on one core, as shares of the library's kernel and of the peak.
 
-    ``exercise.rate`` names ladder and step, such as "gemm_ladder 03"; both run on one core.
+    ``exercise.rate`` names ladder and step, such as "gemm_ladder 03", or the library of part 9.
     """
-    name, step = exercise.rate.split()
+    rate = _rate_of_library if exercise.rate == LIBRARY else _rate_of_step
+    return f"{exercise.tag:<22} {rate(root, exercise.rate)}"
+
+
+def _rate_of_step(root: Path, rate: str) -> str:
+    name, step = rate.split()
     program = built_program(root, name)
     if program is None:
-        return f"{exercise.tag:<22} not built"
+        return "not built"
     size, flops = SIZES[name]
     _, rows = ladder.run(program, size, 1, flops(size), step)
     own, reference = rows
-    share = own["gflops"] / reference["gflops"]
+    return _shares(own["gflops"], reference["gflops"], own["gflops"] / own["share"])
+
+
+def _shares(own: float, reference: float, peak: float) -> str:
     return (
-        f"{exercise.tag:<22} {own['gflops']:6.1f} GFLOP/s, {share:.0%} of the library's kernel, "
-        f"{own['share']:.0%} of this core's peak"
+        f"{own:6.1f} GFLOP/s, {own / reference:.0%} of the library's kernel, "
+        f"{own / peak:.0%} of this core's peak"
     )
+
+
+def _rate_of_library(root: Path, rate: str) -> str:
+    """Its product of two square matrices, on one core and on all."""
+    print("compiling it once more, to be fast; a minute", file=sys.stderr)
+    program, problem = built_program(root, "gemm_ladder"), build_backend(root, FAST)
+    if problem or program is None:
+        return problem or "not built"
+    size, flops = SIZES["gemm_ladder"]
+    limits, (reference,) = ladder.run(program, size, 1, flops(size), OWN_KERNEL)
+    cores = os.cpu_count() or 1
+    one, all_of_them = (flops(size) / _seconds(root, size, n) / 1e9 for n in (1, cores))
+    line = _shares(one, reference["gflops"], limits["peak"])
+    return f"{line}; {all_of_them / one:.2g} times that on {cores}"
+
+
+def _seconds(root: Path, size: int, threads: int) -> float:
+    """What one product takes; OpenMP reads its number of threads when a process begins."""
+    module = built_backend(root, FAST)
+    command = [sys.executable, "-m", "apps.course.product", str(module), str(size)]
+    environment = {**environment_of(root, "np"), "OMP_NUM_THREADS": str(threads)}
+    said = subprocess.check_output(command, cwd=root, env=environment, text=True)
+    return float(said)

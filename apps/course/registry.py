@@ -29,6 +29,8 @@ class Exercise:
     minutes: how long it takes. prerequisites: tags whose code its solution or its tests call.
     contract: what the block must do. hints: from a nudge to nearly the answer. tests: pytest node
     ids. explanation: why the answer is what it is. rate: the performance it is measured by, if any.
+    builds: what its tests run, names that ``building.build`` knows; a part's file may name them
+    for all.
     """
 
     tag: str
@@ -42,17 +44,16 @@ class Exercise:
     explanation: str
     prerequisites: tuple[str, ...] = ()
     rate: str = ""
+    builds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the course. backend: the NEEDLE_BACKEND its tests run with ("np": no compiler).
-    builds: the programs its tests run, names of ``building.PROGRAMS``."""
+    """A part of the course. backend: the NEEDLE_BACKEND its tests run with ("np": no compiler)."""
 
     number: int
     title: str
     backend: str
-    builds: tuple[str, ...]
     exercises: tuple[Exercise, ...]
 
 
@@ -67,11 +68,12 @@ def read_part(path: Path) -> Part:
     table = tomllib.loads(path.read_text("utf-8"))
     number = table["part"]
     try:
-        exercises = tuple(_exercise(number, tag, row) for tag, row in table["exercise"].items())
+        common = {"builds": table.get("builds", [])}
+        rows = table["exercise"].items()
+        exercises = tuple(_exercise(number, tag, {**common, **row}) for tag, row in rows)
     except (KeyError, TypeError) as error:
         raise RegistryError(f"{path.name}: {error}; correct the table") from error
-    builds = tuple(table.get("builds", ()))
-    return Part(number, table["title"], table.get("backend", "np"), builds, exercises)
+    return Part(number, table["title"], table.get("backend", "np"), exercises)
 
 
 def _exercise(part: int, tag: str, row: dict[str, Any]) -> Exercise:

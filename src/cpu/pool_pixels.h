@@ -5,6 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "core/not_implemented.h"
 #include "core/simd.h"
 #include "core/view.h"
 
@@ -66,6 +67,7 @@ template <class T, class Fold, class Window>
 [[gnu::always_inline]] inline void fold_pixels(const Fold& fold, const T* from,
                                                const Window& window, std::int64_t channels,
                                                bool beyond, T* to) {
+  /// BEGIN SOLUTION [kernel-max-pool]
   each_channel_block<T>(channels, beyond, [&](auto kind, auto count, std::int64_t c) {
     using V = decltype(kind);
     constexpr int kCount = decltype(count)::value;
@@ -79,6 +81,7 @@ template <class T, class Fold, class Window>
     });
     for (int k = 0; k < kCount; ++k) put(to + c + k * kStep, fold.finish(best[k]));
   });
+  /// END SOLUTION
 }
 
 // to = grad at the first maximum of each channel's window (the first NaN, if there is one), else 0.
@@ -86,6 +89,7 @@ template <class T, class Window>
 [[gnu::always_inline]] inline void split_pixels(const T* from, const Window& window, const T* grad,
                                                 std::int64_t channels, bool beyond, T* to,
                                                 const Window& to_window) {
+  /// BEGIN SOLUTION [kernel-max-pool-grad]
   each_channel_block<T>(channels, beyond, [&](auto kind, auto count, std::int64_t first) {
     using V = decltype(kind);
     using Places = std::conditional_t<sizeof(V) == sizeof(T), int, decltype(kind < kind)>;
@@ -110,6 +114,7 @@ template <class T, class Window>
       });
     }
   });
+  /// END SOLUTION
 }
 
 // to = grad * share at every pixel of the window.

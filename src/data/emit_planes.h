@@ -4,6 +4,7 @@
 #pragma once
 
 #include "convert.h"
+#include "core/not_implemented.h"
 #include "core/scratch.h"
 #include "planes.h"
 #include "window.h"
@@ -53,12 +54,14 @@ void fill_rows(float* out, Index stride, Index rows, Index width, float value) {
 
 template <bool kMirrored, class F>
 void convert_rows(const PlaneRows& p, F f) {
+  /// BEGIN SOLUTION [augment-rows]
   const Index right = p.width - p.left - p.inside;
   for (Index y = 0; y < p.rows; ++y) {
     float* out = p.out + y * p.out_stride;
     fill_margins(out, p.left, right, p.width, p.fill);
     convert_run<kMirrored>(p.in + y * p.in_stride, out + p.left, p.inside, f);
   }
+  /// END SOLUTION
 }
 
 template <bool kMirrored>

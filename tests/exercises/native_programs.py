@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from apps.course.building import built_program
+from apps.course.compare import expect
+from apps.course.registry import exercises
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,6 +21,26 @@ def output_of(name: str, *arguments: str) -> tuple[list[str], int]:
         pytest.skip(f"{name} is not built: python -m apps.course check builds it, so does make")
     done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120)
     return done.stdout.splitlines(), done.returncode
+
+
+def expect_fine(program: str, name: str) -> None:
+    """Runs C++ tests; what they say before the line of the test ``name`` belongs to it."""
+    lines, status = output_of(program)
+    said: list[str] = []
+    for line in lines:
+        if line.startswith(("ok ", "FAILED ")):
+            if line.split()[1] == name:
+                break
+            said = []
+        else:
+            said.append(line)
+    else:
+        said.append(f"the program ended with {status} before or in it")
+    thrown = [line.partition(f"{name}: threw ")[2] for line in said]
+    opened = [text for text in thrown if text.partition(":")[0] in exercises()]
+    if opened:
+        raise NotImplementedError(opened[0])
+    expect(f"what is wrong with {name}", said[:4], [])
 
 
 def raise_open(lines: list[str]) -> None:

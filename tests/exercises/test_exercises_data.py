@@ -26,6 +26,7 @@ from needle.data.server.serving.cache import SampleCache
 from needle.data.structure import Field
 from needle.data.transforms.windows import window
 from needle.errors import DataError, ShapeError
+from tests.exercises.native_programs import expect_fine
 
 # ---- files ---------------------------------------------------------------------------------------
 
@@ -161,6 +162,16 @@ def test_a_window_of_an_image() -> None:
     expect("its dtype", str(window(image, 0, 0, (1, 1), 0).dtype), "uint8")
     whole = window(image, 0, 0, (3, 4), 0)
     expect("it is a new array", bool(np.shares_memory(whole, image)), False)
+
+
+@pytest.mark.exercise("augment-rows")
+def test_rows_flipped_cropped_and_normalised_in_cpp() -> None:
+    expect_fine("course_images_test", "rows")
+
+
+@pytest.mark.exercise("augment-colour")
+def test_colours_are_mixed_in_cpp() -> None:
+    expect_fine("course_images_test", "colour")
 
 
 @pytest.mark.exercise("collate")

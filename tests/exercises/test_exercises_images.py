@@ -15,6 +15,7 @@ from apps.models.small import LeNet5
 from needle import Tensor, accelerated, nn, ops
 from needle.accelerated import convolution
 from needle.accelerated.windows import Geometry, windows
+from tests.exercises.native_programs import expect_fine
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)
@@ -183,6 +184,16 @@ def test_gradient_of_max_pooling() -> None:
     low = np.full((1, 2, 2, 1), -np.inf)
     got = accelerated.max_pool2d_grad(np.ones((1, 1, 1, 1)), low, (4, 4), (1, 1), (1, 1))
     expect("where all is -infinity it goes to a pixel, not to the padding", got.sum(), 1.0)
+
+
+@pytest.mark.exercise("kernel-max-pool")
+def test_max_pooling_in_cpp() -> None:
+    expect_fine("course_images_test", "max_pool")
+
+
+@pytest.mark.exercise("kernel-max-pool-grad")
+def test_gradient_of_max_pooling_in_cpp() -> None:
+    expect_fine("course_images_test", "max_pool_grad")
 
 
 @pytest.mark.exercise("running-statistics")

@@ -6,7 +6,6 @@ tests/testing/test_compiled_backend.py judges the whole library.
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +13,19 @@ import numpy as np
 import pytest
 import ten_functions as ten
 
-from apps.course.building import build_backend, built_backend
+from apps.course.building import built_backend
+from apps.course.product import backend_in
 from needle.backends import Backend
-from needle.backends.native import backend_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
 def openmp(request: pytest.FixtureRequest) -> Backend:
-    """The backend as its sources are now."""
+    """The backend as it was compiled before the tests."""
     if not request.config.getoption("course_report", None):
         pytest.skip("python -m apps.course check compiles the library and runs this")
-    problem = build_backend(ROOT)
-    if problem:
-        pytest.fail(problem)
-    spec = importlib.util.spec_from_file_location("course._kernels", built_backend(ROOT))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return backend_of(module)
+    return backend_in(built_backend(ROOT))
 
 
 @pytest.mark.exercise("openmp-map")

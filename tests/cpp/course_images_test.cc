@@ -1,0 +1,216 @@
+// The kernels for images that parts 7 and 8 of the course empty (apps/course/parts), beside plain
+// loops, on every instruction set of this machine. Names of tests are what tests/exercises asks
+// for.
+#include "data/select.h"
+#include "expect.h"
+
+namespace needle {
+namespace {
+
+using testing::compact;
+using Byte = std::uint8_t;
+using Index = std::int64_t;
+
+// ---- pooling: (N, H, W, C), channels side by side ----
+
+constexpr Index kImages = 2, kHeight = 7, kWidth = 9;
+
+struct Pooling {
+  Index channels;
+  Pool2dParams p;
+
+  Index rows() const { return (kHeight + 2 * p.padding.h - p.kernel.h) / p.stride.h + 1; }
+  Index columns() const { return (kWidth + 2 * p.padding.w - p.kernel.w) / p.stride.w + 1; }
+  Index pixels() const { return kImages * kHeight * kWidth * channels; }
+  Index results() const { return kImages * rows() * columns() * channels; }
+  Index place(Index n, Index y, Index x, Index c) const {
+    return ((n * kHeight + y) * kWidth + x) * channels + c;
+  }
+
+  // f(number of the result, the places in the image of what its window covers).
+  template <class F>
+  void each_window(F&& f) const {
+    for (Index at = 0; at < results(); ++at) {
+      const Index c = at % channels, j = at / channels % columns(),
+                  i = at / channels / columns() % rows(), n = at / channels / columns() / rows();
+      std::vector<Index> places;
+      for (Index y = i * p.stride.h - p.padding.h; y < i * p.stride.h - p.padding.h + p.kernel.h;
+           ++y) {
+        for (Index x = j * p.stride.w - p.padding.w; x < j * p.stride.w - p.padding.w + p.kernel.w;
+             ++x) {
+          if (y >= 0 && y < kHeight && x >= 0 && x < kWidth) places.push_back(place(n, y, x, c));
+        }
+      }
+      f(at, places);
+    }
+  }
+};
+
+// Whole numbers below zero, many of them equal; the NaN is in the first image's last channel.
+std::vector<float> pixels_of(const Pooling& pool) {
+  std::vector<float> x(std::size_t(pool.pixels()));
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = -1 - float(i * 7919 % 11);
+  x[std::size_t(pool.place(0, 2, 3, pool.channels - 1))] = NAN;
+  return x;
+}
+
+// Whether a place wins over the best one so far.
+bool wins(float value, float best) { return value > best || (value != value && best == best); }
+
+Index first_maximum(const std::vector<float>& x, const std::vector<Index>& places) {
+  Index best = places[0];
+  for (const Index at : places) {
+    if (wins(x[std::size_t(at)], x[std::size_t(best)])) best = at;
+  }
+  return best;
+}
+
+bool same(float got, float want) { return got == want || (got != got && want != want); }
+
+TEST(max_pool) {
+  const Pool2dParams tiles{{2, 2}, {2, 2}, {0, 0}}, overlapping{{3, 3}, {2, 2}, {1, 1}};
+  for (const Pooling& pool : {Pooling{19, tiles}, {3, tiles}, {37, overlapping}}) {
+    std::vector<float> x = pixels_of(pool), got(std::size_t(pool.results()));
+    testing::for_each_isa([&](const KernelTable& t) {
+      const View in = compact(x.data(), {kImages, kHeight, kWidth, pool.channels});
+      const View out = compact(got.data(), {kImages, pool.rows(), pool.columns(), pool.channels});
+      t.max_pool2d(in, out, pool.p);
+      pool.each_window([&](Index at, const std::vector<Index>& places) {
+        const float most = x[std::size_t(first_maximum(x, places))];
+        if (!same(got[std::size_t(at)], most)) EXPECT_NEAR(got[std::size_t(at)], most, 0);
+      });
+      if (pool.p.padding.h != 0) return;  // the mean counts the pixels of whole windows
+      t.avg_pool2d(in, out, pool.p);
+      pool.each_window([&](Index at, const std::vector<Index>& places) {
+        float sum = 0;
+        for (const Index place : places) sum += x[std::size_t(place)];
+        if (sum == sum) EXPECT_NEAR(got[std::size_t(at)], sum / 4, 1e-6);
+      });
+    });
+  }
+}
+
+TEST(max_pool_grad) {
+  for (const Pooling& pool : {Pooling{19, {{2, 2}, {2, 2}, {0, 0}}},
+                              {3, {{2, 2}, {2, 2}, {0, 0}}},
+                              {37, {{3, 2}, {3, 2}, {0, 0}}}}) {
+    std::vector<float> x = pixels_of(pool), got(x.size()), grad(std::size_t(pool.results()));
+    for (std::size_t i = 0; i < grad.size(); ++i) grad[i] = float(i % 17) + 1;
+    std::vector<float> want(x.size());
+    pool.each_window([&](Index at, const std::vector<Index>& places) {
+      want[std::size_t(first_maximum(x, places))] += grad[std::size_t(at)];
+    });
+    testing::for_each_isa([&](const KernelTable& t) {
+      std::fill(got.begin(), got.end(), 93.0f);
+      t.max_pool2d_grad(compact(grad.data(), {kImages, pool.rows(), pool.columns(), pool.channels}),
+                        compact(x.data(), {kImages, kHeight, kWidth, pool.channels}),
+                        compact(got.data(), {kImages, kHeight, kWidth, pool.channels}), pool.p);
+      for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(got[i], want[i], 0);
+    });
+  }
+}
+
+// ---- augmentation ----
+
+// Calls f(the steps) for every instruction set that runs here.
+template <class F>
+void for_each_steps(F&& f) {
+  for (const std::string& isa : cpu::available_isas()) f(data::step_table(isa.c_str()));
+}
+
+// Planes of bytes, cropped so that `left` columns and a row are missing, mirrored or not, scaled
+// and normalised, into planes with a column beyond each row that nobody may write.
+void check_rows(const data::StepTable& steps, Index inside, Index left, Index right,
+                bool mirrored) {
+  constexpr Index kRows = 2, kChannels = 2;
+  const Index width = left + inside + right, stride = width + 1;
+  std::vector<Byte> bytes(std::size_t(kChannels * kRows * inside));
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = Byte(i * 97 + 5);
+  std::vector<float> got(std::size_t(kChannels * (kRows + 1) * stride), 93.0f);
+  const float fill[] = {-7, -8}, numbers[] = {0.5f, 0.25f, 0.25f, 2.0f};
+  const data::Stage stages[] = {{data::StageKind::kScale, nullptr},
+                                {data::StageKind::kNormalize, numbers}};
+  const data::Emission e{bytes.data() + (mirrored ? inside - 1 : 0),
+                         data::Element::kByte,
+                         inside,
+                         mirrored ? -1 : 1,
+                         kRows * inside,
+                         {0, left, kRows, left + inside},
+                         kRows + 1,
+                         width,
+                         kChannels,
+                         fill,
+                         stages,
+                         2,
+                         nullptr,
+                         0,
+                         got.data(),
+                         data::Element::kFloat,
+                         stride,
+                         1,
+                         (kRows + 1) * stride};
+  steps.emit(e);
+  for (Index c = 0; c < kChannels; ++c) {
+    for (Index y = 0; y <= kRows; ++y) {
+      for (Index x = 0; x < stride; ++x) {
+        const Index column = mirrored ? inside - 1 - (x - left) : x - left;
+        const bool here = y < kRows && x >= left && x < left + inside;
+        const Byte byte = here ? bytes[std::size_t((c * kRows + y) * inside + column)] : Byte(0);
+        const double value = (byte / 255.0 - numbers[c]) / numbers[kChannels + c];
+        const double want = x == width ? 93 : here ? value : fill[c];
+        EXPECT_NEAR(got[std::size_t((c * (kRows + 1) + y) * stride + x)], want, 1e-6);
+      }
+    }
+  }
+}
+
+TEST(rows) {
+  for_each_steps([](const data::StepTable& steps) {
+    for (const bool mirrored : {false, true}) {
+      for (Index inside = 1; inside < 40; ++inside) check_rows(steps, inside, 0, 0, mirrored);
+      check_rows(steps, 20, 3, 0, mirrored);
+      check_rows(steps, 20, 0, 5, mirrored);
+      check_rows(steps, 3, 30, 18, mirrored);
+    }
+  });
+}
+
+// Matrices of quarters, so that sums are exact and what lies between two bytes is known.
+constexpr float kOfBytes[12] = {0.5f, 0.25f, -0.25f, 8, -0.5f, 1, 0.5f, 0.5f, 2, 0, 1, -40.5f};
+constexpr float kOfFloats[12] = {0.5f, 0.25f, -0.25f, 0.25f, -0.5f, 1, 0.5f, 0, 2, 0, 1, -1};
+
+float mixed(const float* matrix, const float* pixel, Index step, Index c) {
+  const float* m = matrix + 4 * c;
+  return m[0] * pixel[0] + m[1] * pixel[step] + m[2] * pixel[2 * step] + m[3];
+}
+
+TEST(colour) {
+  constexpr Index kPixels = 500;  // more than go through a small array at once
+  for_each_steps([](const data::StepTable& steps) {
+    Byte bytes[3 * 7], changed[3 * 7];
+    for (Index i = 0; i < 3 * 7; ++i) bytes[i] = changed[i] = Byte(i * 89);
+    const data::Image<Byte> few{changed, 1, 7, 3, 3 * 7, 3, 1};  // seven: too few for the vectors
+    steps.colour_bytes(few, few, kOfBytes);
+    for (Index i = 0; i < 7; ++i) {
+      const float pixel[3] = {float(bytes[3 * i]), float(bytes[3 * i + 1]),
+                              float(bytes[3 * i + 2])};
+      for (Index c = 0; c < 3; ++c) {
+        const double value = std::nearbyint(mixed(kOfBytes, pixel, 1, c));
+        EXPECT_NEAR(changed[3 * i + c], value < 0 ? 0 : value > 255 ? 255 : value, 0);
+      }
+    }
+    std::vector<float> planes(3 * kPixels), got(3 * kPixels);
+    for (Index i = 0; i < 3 * kPixels; ++i) planes[std::size_t(i)] = float(i * 7 % 64) / 64;
+    steps.colour_floats({planes.data(), 1, kPixels, 3, kPixels, 1, kPixels},
+                        {got.data(), 1, kPixels, 3, 3 * kPixels, 3, 1}, kOfFloats);
+    for (Index i = 0; i < kPixels; ++i) {
+      for (Index c = 0; c < 3; ++c) {
+        const float value = mixed(kOfFloats, planes.data() + i, kPixels, c);
+        EXPECT_NEAR(got[std::size_t(3 * i + c)], value < 0 ? 0 : value > 1 ? 1 : value, 0);
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace needle
