@@ -24,7 +24,7 @@ CONFIGURE = $(CONFIGURE_CPP) \
 	-DPython_EXECUTABLE=$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 
 .DELETE_ON_ERROR:
-.PHONY: help train test test-torch test-course test-cuda test-s3 test-browser soak lint bench ladder ladder-cuda bench-against bench-smoke bench-data bench-cuda sanitize docs notebook clean distclean build build-tests
+.PHONY: help train test test-torch test-course test-cuda train-cuda test-s3 test-browser soak lint bench ladder ladder-cuda bench-against bench-smoke bench-data bench-cuda sanitize docs notebook clean distclean build build-tests
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## /\1\t/p' Makefile | expand -t 16
@@ -72,7 +72,7 @@ train: $(VENV)/.needle-train build  ## LeNet-5 on real handwritten digits; more 
 # kernels and isa). What needs no compiled code runs in plain NumPy mode too; the main run is last.
 KERNEL_TESTS := tests/conformance tests/backends tests/native tests/data/test_native_kernels.py
 NUMPY_TESTS := $(shell cat .ci/numpy_tests)
-EMULATOR_TESTS := $(addprefix tests/cuda_on_cpu/test_,backend.py images.py graphs.py)
+EMULATOR_TESTS := $(addprefix tests/cuda_on_cpu/test_,backend.py images.py graphs.py loads.py)
 PYTEST := -m pytest -n $(JOBS) --dist worksteal
 
 build-tests: build  ## what tests need beside it: the emulated CUDA backend and, if it changed, CUDA's
@@ -114,7 +114,19 @@ bench-cuda: $(VENV)/.needle-train build  ## speed on this machine's GPU, beside 
 	for precision in float32 tf32 bf16; do \
 		$(RUN) -m apps.bench.cuda --precision $$precision $(ARGS) || exit 1; done
 	$(RUN) apps/profile_layers.py --model lenet5 --devices cpu_numpy,cpu,cuda \
-		--batch-sizes 1,16,128,1024 --picture apps/bench/cuda/lenet5.png
+		--batch-sizes 1,16,128,1024 --picture apps/bench/cuda/lenet5.png \
+		> apps/bench/cuda/LENET5.md || { cat apps/bench/cuda/LENET5.md; exit 1; }
+
+# CIFAR-10's files are looked for in DATA, and brought there if they are not. Time and curve are in
+# runs/: report.html, run.json, epochs.csv. RECIPE=resnet18-cifar10 is the one of 200 epochs;
+# ARGS=--resume goes on.
+DATA ?= data
+RECIPE ?= resnet18-cifar10-short
+
+train-cuda: $(VENV)/.needle-train build  ## ResNet-18 on CIFAR-10 on this machine's GPU, to 94 % or more
+	@$(HAVE_GPU)
+	$(RUN) apps/train.py --recipe $(RECIPE) --device cuda --precision bf16 --workers 2 --goal 0.94 \
+		--data-dir $(DATA) --download --out runs/$(RECIPE)-cuda $(ARGS)
 
 # Swift's are in make test too. Ceph is tried where Debian's radosgw, ceph-mon, ceph-osd and
 # ceph-common are installed.

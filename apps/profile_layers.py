@@ -1,16 +1,20 @@
 """Times a model layer by layer: python apps/profile_layers.py --model resnet20 --devices cpu
 
-A column for each device and batch size, forward and backward; random images and labels. The first
-device is the reference: the others' losses and gradients must be near its (1e-3). A device
-``cpu_numpy`` is the sequential reference, ``cpu`` the parallel kernels. --picture draws the table.
+A table for each batch size with a column for each device, forward and backward; random images and
+labels. ``cpu_numpy`` is the definitions in NumPy, ``cpu`` has a column of one thread (the
+sequential kernels) and one of all. ReLU is a layer of its own, unless --fused. The first device is
+the reference: the others' losses and gradients must be near its (1e-3). --picture draws the tables.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 if not __package__:  # run as a file: the folder above is where apps.models is found
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -20,45 +24,115 @@ import numpy as np
 import needle
 from apps.models import MODELS, build_model, find_model
 from apps.profiling import Profile, layer_rows, profile_step
+from needle import nn
 from needle.errors import NeedleError
 
 LARGEST_DIFFERENCE = 1e-3
+Measured = dict[str, Profile]
+"""By column."""
 
 
-def prepared(
-    model: str, device: str, batch: int, channels: int
-) -> tuple[Any, needle.Tensor, needle.Tensor]:
-    """The network, random images and labels: the same on every device."""
-    place = needle.device(device)
-    np.random.seed(0)
-    net = build_model(model, in_channels=channels, num_classes=10, device=place)
-    size = find_model(model).image_size  # type: ignore[attr-defined]
-    shape = (batch, channels, *size)
-    pixels = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    images = needle.Tensor(pixels, device=place, requires_grad=False)
-    labels = needle.Tensor(np.arange(batch) % 10, device=place, dtype="int64", requires_grad=False)
-    return net, images, labels
+@dataclass(frozen=True)
+class Work:
+    """What is measured: a model on random images of so many channels."""
+
+    model: str
+    channels: int
+    fused: bool = False
+
+    def prepare(self, device: str, batch: int) -> tuple[nn.Module, needle.Tensor, needle.Tensor]:
+        """The network, images and labels: the same on every device."""
+        place = needle.device(device)
+        np.random.seed(0)
+        net = build_model(self.model, in_channels=self.channels, num_classes=10, device=place)
+        if not self.fused:
+            take_apart(net)
+        size = find_model(self.model).image_size  # type: ignore[attr-defined]
+        pixels = np.random.default_rng(0).standard_normal((batch, self.channels, *size))
+        images = needle.Tensor(
+            pixels.astype(np.float32), device=place, dtype="float32", requires_grad=False
+        )
+        labels = needle.Tensor(
+            np.arange(batch) % 10, device=place, dtype="int64", requires_grad=False
+        )
+        return net, images, labels
 
 
-def measure(model: str, device: str, batch: int, repeats: int, channels: int) -> Profile:
-    """The fastest of ``repeats`` steps of batches of random images."""
-    net, images, labels = prepared(model, device, batch, channels)
-    profiles = [profile_step(net, images, labels, warm_up=i == 0) for i in range(repeats)]
+def take_apart(net: nn.Module) -> None:
+    """Convolutions and linear layers end before their ReLU, which takes the place kept for it."""
+    for _, module in net.named_modules():
+        if not isinstance(module, nn.Sequential):
+            continue
+        layers = list(module)
+        for i, layer in enumerate(layers[:-1]):
+            kept = isinstance(layers[i + 1], nn.Identity)
+            if kept and getattr(layer, "activation", None) == "relu":
+                layer.activation, layers[i + 1] = None, nn.ReLU()
+        module.modules = tuple(layers)
+
+
+class Column(NamedTuple):
+    """A device, and how many threads its kernels have; 0: all there are."""
+
+    device: str
+    threads: int = 0
+
+    def __str__(self) -> str:
+        return self.device + (f" ({self.threads} thread)" if self.threads else "")
+
+
+def columns_of(devices: Sequence[str]) -> tuple[list[Column], list[str]]:
+    """The columns of devices that can be used here, and why the others cannot.
+
+    UnknownNameError for a name that means nothing.
+    """
+    columns, reasons = [], []
+    for name in devices:
+        device = needle.device(name)
+        if not device.enabled():
+            reasons.append(f"{name} is left out: {device.why()}")
+            continue
+        if name == "cpu" and device.backend.module.num_threads() > 1:
+            columns.append(Column(name, 1))
+        columns.append(Column(name))
+    return columns, reasons
+
+
+@contextmanager
+def threads_of(column: Column) -> Iterator[None]:
+    """Inside, kernels have the column's threads."""
+    if not column.threads:
+        yield
+        return
+    module = needle.device(column.device).backend.module
+    before = module.num_threads()
+    module.set_num_threads(column.threads)
+    try:
+        yield
+    finally:
+        module.set_num_threads(before)
+
+
+def measure(work: Work, column: Column, batch: int, repeats: int) -> Profile:
+    """The fastest of ``repeats`` steps of a batch of random images."""
+    net, images, labels = work.prepare(column.device, batch)
+    with threads_of(column):
+        profiles = [profile_step(net, images, labels, warm_up=i == 0) for i in range(repeats)]
     return min(profiles, key=lambda profile: profile.seconds)
 
 
-def outcome(model: str, device: str, batch: int, channels: int) -> np.ndarray[Any, Any]:
+def outcome(work: Work, device: str, batch: int) -> np.ndarray[Any, Any]:
     """Loss and gradients of all parameters after one pass forward and backward, end to end."""
-    net, images, labels = prepared(model, device, batch, channels)
-    loss = needle.nn.CrossEntropyLoss()(net(images), labels)
+    net, images, labels = work.prepare(device, batch)
+    loss = nn.CrossEntropyLoss()(net(images), labels)
     loss.backward()
     grads = [p.grad.numpy().ravel() for p in net.parameters()]
     return np.concatenate([np.atleast_1d(loss.numpy()), *grads])
 
 
-def differences(model: str, devices: list[str], batch: int, channels: int) -> dict[str, float]:
+def differences(work: Work, devices: Sequence[str], batch: int) -> dict[str, float]:
     """How far each device's loss and gradients are from the first one's, of their norm."""
-    first, *others = (outcome(model, device, batch, channels) for device in devices)
+    first, *others = (outcome(work, device, batch) for device in devices)
     norm = float(np.linalg.norm(first))
     return {
         device: float(np.linalg.norm(other - first)) / norm
@@ -66,27 +140,8 @@ def differences(model: str, devices: list[str], batch: int, channels: int) -> di
     }
 
 
-def draw(model: str, measured: dict[str, Profile], file: Path) -> None:
-    """A bar a layer and column, forward above backward; milliseconds, logarithmic."""
-    from apps.pictures.canvas import picture  # matplotlib is of the extra [train]
-
-    columns = {name: {r["layer"]: r for r in layer_rows(p)} for name, p in measured.items()}
-    layers = list(dict.fromkeys(layer for rows in columns.values() for layer in rows))
-    figure, axes = picture(10, 7, 2)
-    width = 0.8 / len(columns)
-    for axis, phase in zip(axes.ravel(), ("forward", "backward"), strict=True):
-        for i, (name, rows) in enumerate(columns.items()):
-            heights = [rows[layer][f"{phase}_ms"] if layer in rows else 0.0 for layer in layers]
-            axis.bar(np.arange(len(layers)) + i * width, heights, width, label=name)
-        axis.set_xticks(np.arange(len(layers)) + 0.4 - width / 2, layers, rotation=30, fontsize=7)
-        axis.set_yscale("log")
-        axis.set_ylabel(f"{phase}, ms")
-    axes.ravel()[0].legend(fontsize=7, ncols=3, title=model)
-    figure.savefig(file)
-
-
-def table(measured: dict[str, Profile]) -> str:
-    """Markdown: a row a layer, "forward / backward" milliseconds in a column a measurement."""
+def table(measured: Measured) -> str:
+    """Markdown: a row a layer, "forward / backward" milliseconds in a column a device."""
     columns = {name: {r["layer"]: r for r in layer_rows(p)} for name, p in measured.items()}
     layers = list(dict.fromkeys(layer for rows in columns.values() for layer in rows))
     kinds = next(iter(measured.values())).kinds
@@ -101,37 +156,86 @@ def table(measured: dict[str, Profile]) -> str:
     return "\n".join([*lines, f"| **step** | | {' | '.join(whole)} |"])
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
+def draw(model: str, tables: dict[int, Measured], file: Path) -> None:
+    """A bar a layer and device, logarithmic milliseconds; a row a batch size, forward and
+    backward."""
+    from apps.pictures.canvas import picture  # matplotlib is of the extra [train]
+
+    figure, axes = picture(14, 3.2 * len(tables), len(tables), 2)
+    for row, (batch, measured) in zip(axes.reshape(-1, 2), tables.items(), strict=True):
+        for axis, phase in zip(row, ("forward", "backward"), strict=True):
+            _bars(axis, measured, phase)
+            axis.set_ylabel(f"{phase} of {batch}, ms")
+    axes.ravel()[0].legend(fontsize=7, ncols=2, title=model)
+    figure.savefig(file)
+
+
+def _bars(axis: Any, measured: Measured, phase: str) -> None:
+    columns = {name: {r["layer"]: r for r in layer_rows(p)} for name, p in measured.items()}
+    layers = list(dict.fromkeys(layer for rows in columns.values() for layer in rows))
+    width = 0.8 / len(columns)
+    for i, (name, rows) in enumerate(columns.items()):
+        heights = [rows[layer][f"{phase}_ms"] if layer in rows else 0.0 for layer in layers]
+        axis.bar(np.arange(len(layers)) + i * width, heights, width, label=name)
+    kinds = next(iter(measured.values())).kinds
+    names = [f"{layer} {kinds.get(layer, '').split('(')[0]}" for layer in layers]
+    places = np.arange(len(layers)) + 0.4 - width / 2
+    axis.set_xticks(places, names, rotation=30, ha="right", rotation_mode="anchor", fontsize=7)
+    axis.set_yscale("log")
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(prog="apps/profile_layers.py", description=__doc__)
     add = parser.add_argument
     add("--model", default="lenet5", help=", ".join(sorted(MODELS)))
     add("--devices", default="cpu_numpy,cpu", help="separated by commas")
-    add("--batch-sizes", default="128", help="separated by commas")
+    add("--batch-sizes", default="1,16,128,1024", help="separated by commas")
     add("--channels", type=int, help="of an image (default: 1 for lenet5 and mlp_resnet, else 3)")
-    add("--picture", type=Path, help="a file for the table as a picture (PNG, SVG or PDF)")
+    add("--fused", action="store_true", help="the model as it trains: ReLU within other layers")
+    add("--picture", type=Path, help="a file for the tables as a picture (PNG, SVG or PDF)")
     add("--repeats", type=int, default=3, help="steps, of which the fastest is shown")
     options = parser.parse_args(arguments)
-    channels = options.channels or (1 if options.model in ("lenet5", "mlp_resnet") else 3)
+    options.channels = options.channels or (1 if options.model in ("lenet5", "mlp_resnet") else 3)
+    return options
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the program; returns its exit code, 1 also where results differ."""
+    options = parse(arguments)
+    work = Work(options.model, options.channels, options.fused)
+    tables: dict[int, Measured] = {}
+    equal = True
     try:
         batches = [int(text) for text in options.batch_sizes.split(",")]
-        devices = options.devices.split(",")
-        measured = {
-            f"{device}, {batch}": measure(options.model, device, batch, options.repeats, channels)
-            for device in devices
-            for batch in batches
-        }
-        apart = differences(options.model, devices, batches[0], channels)
+        columns, reasons = columns_of(options.devices.split(","))
+        if not columns:
+            raise NeedleError("; ".join(reasons))
+        print(f"{options.model}, milliseconds forward / backward; 'loss' is softmax and its loss")
+        for batch in batches:
+            tables[batch] = {str(c): measure(work, c, batch, options.repeats) for c in columns}
+            print(f"\nBatches of {batch}:\n\n{table(tables[batch])}", flush=True)
+            equal = _say_differences(work, columns, batch) and equal
     except (NeedleError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(f"{options.model}, milliseconds forward / backward by device and batch size\n")
-    print(table(measured))
-    for device, distance in apart.items():
-        print(f"\nloss and gradients of {device}: {distance:.1e} from those of {devices[0]}")
+    for reason in reasons:
+        print(f"\n{reason}")
     if options.picture:
-        draw(options.model, measured, options.picture)
-    return int(any(not distance < LARGEST_DIFFERENCE for distance in apart.values()))
+        draw(options.model, tables, options.picture)
+    return int(not equal)
+
+
+def _say_differences(work: Work, columns: Sequence[Column], batch: int) -> bool:
+    """Whether all are small enough."""
+    devices = list(dict.fromkeys(column.device for column in columns))
+    apart = differences(work, devices, batch)
+    for device, distance in apart.items():
+        print(
+            f"\nloss and gradients of {device}: {distance:.1e} from those of {devices[0]} "
+            f"(at most {LARGEST_DIFFERENCE:g})"
+        )
+    return all(distance < LARGEST_DIFFERENCE for distance in apart.values())
 
 
 def _times(row: dict[str, Any] | None) -> str:

@@ -99,6 +99,7 @@ def parser() -> argparse.ArgumentParser:
     add("--resume", action="store_true", help="go on with the run in --out")
     add("--profile", action="store_true", help="also time one step by layer and kernel")
     add("--force", action="store_true", help="replace the run in --out")
+    add("--goal", type=share, help="exit code 1 if fewer of the test images are classified right")
     add(
         "--keep",
         type=_number(int, "0 or more", lambda x: x >= 0),
@@ -137,8 +138,8 @@ def train(options: dict[str, Any]) -> int:
     if missing:
         raise ImportError(f"training needs {', '.join(missing)}; pip install 'needle[train]'")
     data_dir = options.pop("data_dir") or Path(config.DATA_DIR.read())
-    download, resume, force, keep, profile = (
-        options.pop(name) for name in ("download", "resume", "force", "keep", "profile")
+    download, resume, force, keep, profile, goal = (
+        options.pop(name) for name in ("download", "resume", "force", "keep", "profile", "goal")
     )
     workers = _workers(options.pop("workers"), options.pop("engine"))
     recipe = find_recipe(options.pop("recipe") or _recipe_for(options))
@@ -167,7 +168,16 @@ def train(options: dict[str, Any]) -> int:
                 _write_profile(run, folder.path)
             _train(run, folder, keep, resume)
         _finish(run, folder, facts)
-    return 0
+        return _heed_goal(run, goal)
+
+
+def _heed_goal(run: Run, goal: float | None) -> int:
+    """The program's exit code."""
+    reached = run.evaluate().accuracy
+    if goal is None or reached >= goal:
+        return 0
+    print(f"error: --goal: {goal:.2%} was to be reached, got {reached:.2%}", file=sys.stderr)
+    return 1
 
 
 def _train(run: Run, folder: RunFolder, keep: int, resume: bool) -> None:

@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,14 @@ def run(
 
     step: run that one alone ("03"), and the library's kernel behind it.
 
-    The limits: "peak" in GFLOP/s, else GB/s from the cache or memory of that name.
+    The limits: "peak" in GFLOP/s, else GB/s from the cache or memory of that name. RuntimeError
+    with what the program said where it failed.
     """
     command = [str(program), str(size), str(threads), *([step] if step else [])]
-    text = subprocess.check_output(command, text=True)
-    first, *rows = [json.loads(line) for line in text.splitlines()]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{program.name}: {done.stderr.strip() or f'ended {done.returncode}'}")
+    first, *rows = [json.loads(line) for line in done.stdout.splitlines()]
     limits = {name: value / 1e9 for name, value in first.items()}
     for row in rows:
         row["gflops"] = flops / row["seconds"] / 1e9
@@ -90,7 +94,10 @@ def climb(
     parser.add_argument("--out", type=Path, help="the picture; none is drawn without matplotlib")
     given = parser.parse_args(arguments)
     n = getattr(given, option)
-    limits, rows = run(given.program, n, given.threads, flops(n))
+    try:
+        limits, rows = run(given.program, n, given.threads, flops(n))
+    except RuntimeError as error:
+        sys.exit(str(error))
     print(f"{option} = {n}, float32; one core's peak: {limits['peak']:.4g} GFLOP/s\n")
     print(*table(rows), sep="\n")
     if given.out is None:

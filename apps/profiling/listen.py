@@ -20,7 +20,7 @@ from needle.backends.base import OPTIONAL, REQUIRED, Backend, provides
 from .cost import bytes_moved, operations, views
 
 FORWARD, BACKWARD, STEP = "forward", "backward", "optimizer"
-OTHER = "(between layers)"
+OTHER, LOSS = "(between layers)", "loss"
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,7 @@ def profile_step(
         if optimizer is not None:
             optimizer.step()
     leaves = [(name, m) for name, m in model.named_modules() if not list(m.named_children())]
+    leaves.append((LOSS, loss_function))
     kinds = {name: f"{type(m).__name__}({m.extra_repr()})" for name, m in leaves}
     listener = Listener(kinds, images.device.backend)
     with _listening(listener, leaves):

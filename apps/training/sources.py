@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from needle import data
+from needle.data.executors import device_executor
 from needle.errors import DataError, unknown_name
 
 Images = NDArray[np.float32]
@@ -180,7 +181,7 @@ def training_loader(
     """Shuffled, augmented batches whose order and random numbers depend on (seed, epoch) alone.
 
     The pixels stay bytes in memory; one pass over them makes a batch, fitted, augmented,
-    normalised and channels first.
+    normalised and channels first: on the device where it can, with the same result.
     """
     fit = fitting(tuple(dataset[0][0].shape[:2]), image_size)
     before = () if fit is None else (fit,)
@@ -193,6 +194,7 @@ def training_loader(
         transforms=[*before, *augment, data.ToFloat(), normalize, data.ToCHW()],
         seed=seed,
         device=device,
+        augment="worker" if device_executor(device.name) is None else "device",
         num_workers=workers.count,
         engine=workers.engine,
     )

@@ -1,7 +1,7 @@
 // Instructions that C++ has no words for, of GPUs from sm_80 on. Where they cannot run (sm_75, the
 // tests' emulator) a plain twin does the same, behind #else. All there are, instruction and place:
-//   cp.async.ca.shared.global   Copy::start
-//   cp.async.wait_all           Copy::wait
+//   cp.async.ca.shared.global   AsyncCopy::start
+//   cp.async.wait_all           AsyncCopy::wait
 //   cvt.rna.tf32.f32            tf32
 //   cvt.rn.bf16x2.f32           pair
 //   cvt.rn.f16x2.f32            pair
@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "device.h"
+#include "precision.h"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 #define NEEDLE_SM80 1
@@ -33,27 +34,50 @@ inline constexpr bool kTensorCores = false;
 #endif
 
 // An element on its way from the GPU's memory to a block's, 0 where there is none: started; later
-// all that were started are waited for, and each is finished. It travels beside the arithmetic and
-// through no register; the twin's waits in one.
+// all that were started are waited for, and each is finished.
+#if NEEDLE_SM80 || defined(NEEDLE_CUDA_ON_CPU)
+// It travels beside the arithmetic and through no register. The emulator lets it arrive early or
+// late, as a GPU may.
 template <class T>
-struct Copy {
-#if NEEDLE_SM80
+struct AsyncCopy {
   // `from` is read if there `is` one, and an address of the GPU's memory anyhow.
   __device__ void start(T* to, const T* from, bool is) {
+#if NEEDLE_SM80
     const auto place = static_cast<unsigned>(__cvta_generic_to_shared(to));
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(place), "l"(from),
                  "n"(int(sizeof(T))), "r"(is ? int(sizeof(T)) : 0)
                  : "memory");
-  }
-  static __device__ void wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-  __device__ void finish(T*) const {}
 #else
+    cuda_on_cpu::start_copy(to, is ? from : nullptr, sizeof(T));
+#endif
+  }
+  static __device__ void wait() {
+#if NEEDLE_SM80
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#else
+    cuda_on_cpu::wait_for_copies();
+#endif
+  }
+  __device__ void finish(T*) const {}
+};
+#endif
+
+// The twin of sm_75, where it waits in a register.
+template <class T>
+struct RegisterCopy {
   T value;
   __device__ void start(T*, const T* from, bool is) { value = is ? *from : T(0); }
   static __device__ void wait() {}
   __device__ void finish(T* to) const { *to = value; }
-#endif
 };
+
+#if NEEDLE_SM80 || defined(NEEDLE_CUDA_ON_CPU)
+template <class T>
+using Copy = AsyncCopy<T>;
+#else
+template <class T>
+using Copy = RegisterCopy<T>;
+#endif
 
 #if !NEEDLE_SM80
 inline __device__ std::uint32_t bits_of(float x) {

@@ -35,6 +35,12 @@ def test_rates_and_shares_of_the_peak_of_all_threads(program: Path) -> None:
     ]
 
 
+def test_what_the_program_says_is_the_last_word(program: Path) -> None:
+    program.write_text("#!/bin/sh\necho 'no ladder on the GPU: no driver' >&2\nexit 1\n")
+    with pytest.raises(SystemExit, match="^ladder: no ladder on the GPU: no driver$"):
+        ladder.climb("gemm_ladder", ("n", 8, ""), gemm_ladder.flops, ["--program", str(program)])
+
+
 def test_the_roofline_is_drawn(
     program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,7 +75,7 @@ def test_all_time_belongs_to_someone(profile: Profile) -> None:
         assert any((s.layer, s.phase) == (call.layer, call.phase) for s in inside)
     layers = [row["layer"] for row in layer_rows(profile)]
     names = [f"features.{i}" for i in range(6)] + [f"classifier.{i}" for i in range(6)]
-    assert [layer for layer in layers if layer in names] == names
+    assert [layer for layer in layers if layer in names] == names and "loss" in layers
     assert {c.phase for c in profile.calls} == {"forward", "backward", "optimizer"}
 
 
@@ -118,12 +118,37 @@ def test_the_table_shows_shares_of_the_peak(profile: Profile) -> None:
 
 
 def test_profile_layers_has_a_column_a_measurement(capsys: pytest.CaptureFixture[str]) -> None:
-    assert profile_layers.main(["--batch-sizes", "1,3", "--repeats", "1"]) == 0
-    said = capsys.readouterr().out
-    assert "| layer | kind | cpu_numpy, 1 | cpu_numpy, 3 | cpu, 1 | cpu, 3 |" in said
-    assert "loss and gradients of cpu: " in said and "from those of cpu_numpy" in said
+    module = needle.cpu().backend.module
+    threads, asked = module.num_threads(), ["--batch-sizes", "1,3", "--repeats", "1"]
+    module.set_num_threads(2)
+    try:
+        assert profile_layers.main(asked) == 0
+        said = capsys.readouterr().out
+        assert module.num_threads() == 2
+        assert profile_layers.main([*asked, "--fused", "--devices", "cpu,unknown"]) == 1
+        module.set_num_threads(1)
+        assert profile_layers.main([*asked, "--fused", "--devices", "cpu"]) == 0
+    finally:
+        module.set_num_threads(threads)
+    assert said.count("| layer | kind | cpu_numpy | cpu (1 thread) | cpu |") == 2
+    for layer in ("Conv2d(", "ReLU()", "MaxPool2d(", "Linear(", "CrossEntropyLoss("):
+        row = next(line for line in said.splitlines() if f"| {layer}" in line)
+        assert all(float(ms) > 0 for cell in row.split("|")[3:6] for ms in cell.split("/"))
+    assert said.count("loss and gradients of cpu: ") == 2
+    assert said.count("from those of cpu_numpy (at most 0.001)") == 2
+    fused = capsys.readouterr().out
+    assert "| layer | kind | cpu |" in fused and "ReLU()" not in fused
     assert profile_layers.main(["--devices", "cpus"]) == 1
     assert "unknown device 'cpus'" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(needle.cuda().enabled(), reason="there is a GPU")
+def test_profile_layers_leaves_out_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    asked, reason = ["--batch-sizes", "1", "--repeats", "1", "--devices"], needle.cuda().why()
+    assert profile_layers.main([*asked, "cpu,cuda"]) == 0
+    assert f"cuda is left out: {reason}" in capsys.readouterr().out
+    assert profile_layers.main([*asked, "cuda"]) == 1
+    assert f"cuda is left out: {reason}" in capsys.readouterr().err
 
 
 def test_profile_layers_draws_and_refuses_results_that_differ(

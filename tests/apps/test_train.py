@@ -111,6 +111,14 @@ def test_a_run_leaves_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 @quick
+def test_a_goal_decides_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [*SMALL[:2], "--epochs", "1", "--out", str(tmp_path)]
+    assert program.main([*asked, "--goal", "0.999"]) == 1
+    assert "error: --goal: 99.90% was to be reached, got " in capsys.readouterr().err
+    assert program.main(["--out", str(tmp_path), "--resume", "--goal", "0"]) == 0
+
+
+@quick
 def test_the_same_seed_gives_the_same_run_another_one_not(tmp_path: Path) -> None:
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
         assert program.main([*SMALL, "--seed", seed, "--out", str(tmp_path / name)]) == 0

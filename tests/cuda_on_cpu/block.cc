@@ -31,7 +31,8 @@ namespace {
 constexpr std::size_t kStack = 128 << 10;
 constexpr std::size_t kSharedMost = 48 << 10;  // what a kernel may have without asking for more
 constexpr std::size_t kGuard = 64;             // bytes behind each piece of shared memory
-constexpr unsigned char kNan = 0xff, kGuardByte = 0xa5;
+constexpr unsigned char kNan = 0xff;
+constexpr std::uint32_t kGuardWord = 0xfffafafa;  // a NaN, but none that a kernel makes
 constexpr unsigned kWarp = 32;
 
 enum class State { kNew, kReady, kAtBarrier, kAtWarpBarrier, kDone };
@@ -52,6 +53,12 @@ struct Thread {
   unsigned exchanges;  // so far
 };
 
+struct LateCopy {
+  void* to;
+  const void* from;  // null: zeros
+  std::size_t bytes;
+};
+
 struct Warp {
   unsigned arrived = 0, mask = 0;
   int line = 0;
@@ -62,6 +69,7 @@ struct Block {
   const std::function<void()>* kernel;
   std::vector<Thread> threads;
   std::vector<Warp> warps;
+  std::vector<std::vector<LateCopy>> copies;  // of each thread, on their way
   std::vector<unsigned> order;
   unsigned next = 0, current = 0;  // position in the order; thread
   unsigned arrived = 0, done = 0;
@@ -77,6 +85,10 @@ std::vector<Fiber*> idle;
 alignas(64) unsigned char shared_bytes[kSharedMost + 64 * kGuard];
 std::string failure;        // what a thread found wrong; its block is given up
 std::exception_ptr thrown;  // by a kernel: an empty block of the course
+
+unsigned char guard_byte(std::size_t place) {
+  return static_cast<unsigned char>(kGuardWord >> place % 4 * 8);
+}
 
 [[noreturn]] void fail(const std::string& message) {
   throw std::runtime_error("cuda_on_cpu: " + message);
@@ -141,6 +153,10 @@ void fiber_main(unsigned low, unsigned high) {
       } catch (...) {  // must not leave this stack, on which nobody has called
         thrown = std::current_exception();
         failure = "a kernel threw an exception";
+      }
+      if (failure.empty() && !block.copies[mine].empty()) {
+        failure = "thread " + std::to_string(mine) + " ended without waiting for the copies to " +
+                  "shared memory that it had started";
       }
       if (!failure.empty()) break;
       block.threads[mine].state = State::kDone;
@@ -218,7 +234,7 @@ void run_threads() {
 void check_shared() {
   for (const auto& [begin, end] : block.pieces) {
     for (std::size_t i = end; i < end + kGuard; ++i) {
-      if (shared_bytes[i] != kGuardByte && failure.empty()) {
+      if (shared_bytes[i] != guard_byte(i) && failure.empty()) {
         failure = "a kernel wrote behind its shared memory of " + std::to_string(end - begin) +
                   " bytes (byte " + std::to_string(i - begin) + ")";
       }
@@ -226,10 +242,25 @@ void check_shared() {
   }
 }
 
-void forget_shared() {
+// What no thread has asked for is closed to kernels, for loads too, under the address sanitizer.
 #ifdef __SANITIZE_ADDRESS__
-  __asan_unpoison_memory_region(shared_bytes, sizeof shared_bytes);
+void close_shared(std::size_t begin, std::size_t bytes) {
+  __asan_poison_memory_region(shared_bytes + begin, bytes);
+}
+void open_shared(std::size_t begin, std::size_t bytes) {
+  __asan_unpoison_memory_region(shared_bytes + begin, bytes);
+}
+#else
+void close_shared(std::size_t, std::size_t) {}
+void open_shared(std::size_t, std::size_t) {}
 #endif
+
+void arrive(const LateCopy& copy) {
+  if (copy.from == nullptr) {
+    std::memset(copy.to, 0, copy.bytes);
+  } else {
+    std::memcpy(copy.to, copy.from, copy.bytes);
+  }
 }
 
 void run_block(unsigned count, const std::vector<unsigned>& sequence) {
@@ -239,8 +270,11 @@ void run_block(unsigned count, const std::vector<unsigned>& sequence) {
   block.arrived = block.done = 0;
   block.met = false;
   block.pieces.clear();
+  if (block.copies.size() < count) block.copies.resize(count);
+  for (auto& copies : block.copies) copies.clear();
+  close_shared(0, sizeof shared_bytes);
   run_threads();
-  forget_shared();
+  open_shared(0, sizeof shared_bytes);
   if (failure.empty()) check_shared();
   if (failure.empty()) return;
   idle.clear();  // fibers of threads that wait hold what will never go on
@@ -340,13 +374,31 @@ void* shared_memory(std::size_t bytes) {
       give_up("the threads of a block ask for different pieces of shared memory");
     }
     block.pieces.emplace_back(begin, end);
+    open_shared(begin, bytes + kGuard);
     std::memset(shared_bytes + begin, kNan, bytes);
-    std::memset(shared_bytes + end, kGuardByte, kGuard);
-#ifdef __SANITIZE_ADDRESS__
-    if (end % 8 == 0) __asan_poison_memory_region(shared_bytes + end, kGuard);
-#endif
+    for (std::size_t i = end; i < end + kGuard; ++i) shared_bytes[i] = guard_byte(i);
+    close_shared(end, kGuard);
   }
   return shared_bytes + begin;
+}
+
+void start_copy(void* to, const void* from, std::size_t bytes) {
+  const auto places = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from);
+  if ((bytes != 4 && bytes != 8 && bytes != 16) || places % bytes != 0) {
+    give_up("cp.async copies 4, 8 or 16 bytes from and to multiples of as many, not " +
+            std::to_string(bytes) + " between such places");
+  }
+  auto& copies = block.copies[block.current];
+  copies.push_back({to, from, bytes});
+  const bool early = order == Order::kReversed ||
+                     (order == Order::kShuffled && (block.current + copies.size()) % 2 == 0);
+  if (early) arrive(copies.back());
+}
+
+void wait_for_copies() {
+  auto& copies = block.copies[block.current];
+  for (const LateCopy& copy : copies) arrive(copy);
+  copies.clear();
 }
 
 void set_order(Order wanted) { order = wanted; }

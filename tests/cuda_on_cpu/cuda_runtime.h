@@ -1,7 +1,7 @@
 // CUDA's runtime on the CPU: what src/cuda includes as <cuda_runtime.h> when it is built as plain
 // C++ for the tests. Words of the language are macros, a launch walks the grid in this thread
 // (block.cc), pointers to device memory are of no use to the host (memory.cc). Only what src/cuda
-// uses is here; tensor cores and cp.async are not (src/cuda/instructions.h: their plain twins run).
+// uses is here; tensor cores are not (src/cuda/instructions.h: their plain twins run).
 #pragma once
 
 #include <cstddef>
@@ -42,6 +42,12 @@ int lane();
 // The next piece of the block's shared memory: the same for every thread of the block, which must
 // therefore all ask in one order. Filled with NaN, with guards around it.
 void* shared_memory(std::size_t bytes);
+
+// cp.async: `bytes` (4, 8 or 16) come to `to`, zeros where `from` is null, and all that the thread
+// started is there after its wait. When before that is open: threads in reversed order see it at
+// once, in forward order as late as may be, in shuffled order the one or the other.
+void start_copy(void* to, const void* from, std::size_t bytes);
+void wait_for_copies();
 
 template <class T>
 T& shared() {

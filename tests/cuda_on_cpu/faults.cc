@@ -7,9 +7,13 @@
 #include <stdexcept>
 #include <vector>
 
+#include "cuda/instructions.h"
 #include "cuda_runtime.h"
 
 namespace {
+
+using needle::cuda::AsyncCopy;
+using needle::cuda::RegisterCopy;
 
 constexpr int kThreads = 64;
 
@@ -72,6 +76,61 @@ __global__ void before_buffer(const float* in, float* out) {
   out[int(threadIdx.x) - 1] = in[threadIdx.x];
 }
 
+// Two loads that are outside; what they bring is used.
+__global__ void reads_behind_buffer(const float* in, float* out) {
+  out[threadIdx.x] = in[threadIdx.x + 1] + 1.0f;
+}
+__global__ void reads_before_buffer(const float* in, float* out) {
+  out[threadIdx.x] = in[int(threadIdx.x) - 1] + 1.0f;
+}
+__global__ void reads_behind_shared(const float* in, float* out) {
+  NEEDLE_SHARED(all, float[kThreads]);
+  const float* const pointer = all;
+  all[threadIdx.x] = in[threadIdx.x];
+  __syncthreads();
+  out[threadIdx.x] = pointer[threadIdx.x + 1] + 1.0f;
+}
+__global__ void reads_far_away(const float* in, float* out) {
+  out[threadIdx.x] = in[threadIdx.x + (std::size_t(1) << 30)];
+}
+
+// in[n - 1 - i] by way of copies to shared memory, then in[i] through the same place. `waits`: for
+// the second copies too, before what they bring is read.
+template <template <class> class Copy>
+__global__ void copy_twice(const float* in, float* out, bool waits) {
+  NEEDLE_SHARED(all, float[kThreads]);
+  const int mine = int(threadIdx.x), other = kThreads - 1 - mine;
+  Copy<float> copy;
+  copy.start(&all[mine], &in[mine], true);
+  Copy<float>::wait();
+  copy.finish(&all[mine]);
+  __syncthreads();
+  const float first = all[other];
+  __syncthreads();
+  copy.start(&all[mine], &in[other], mine != 0);
+  if (waits) Copy<float>::wait();
+  copy.finish(&all[mine]);
+  __syncthreads();
+  out[mine] = 1000 * first + all[other];
+  if (!waits) Copy<float>::wait();
+}
+
+// Starts the next copy into what it still reads.
+__global__ void copy_too_early(const float* in, float* out) {
+  NEEDLE_SHARED(all, float[kThreads]);
+  const int mine = int(threadIdx.x);
+  AsyncCopy<float> copy;
+  all[mine] = in[mine];
+  copy.start(&all[mine], &in[kThreads - 1 - mine], true);
+  out[mine] = all[mine];
+  AsyncCopy<float>::wait();
+}
+
+__global__ void never_waits(const float* in, float*) {
+  NEEDLE_SHARED(all, float[kThreads]);
+  AsyncCopy<float>().start(&all[threadIdx.x], &in[threadIdx.x], true);
+}
+
 __global__ void half_wait(const float* in, float* out) {
   if (threadIdx.x < kThreads / 2) __syncthreads();
   out[threadIdx.x] = in[threadIdx.x];
@@ -131,6 +190,12 @@ const struct {
     {"behind_shared", behind_shared},
     {"behind_buffer", behind_buffer},
     {"before_buffer", before_buffer},
+    {"reads_behind_buffer", reads_behind_buffer},
+    {"reads_before_buffer", reads_before_buffer},
+    {"reads_behind_shared", reads_behind_shared},
+    {"reads_far_away", reads_far_away},
+    {"copy_too_early", copy_too_early},
+    {"never_waits", never_waits},
     {"half_wait", half_wait},
     {"two_barriers", two_barriers},
     {"lanes_missing", lanes_missing},
@@ -148,6 +213,15 @@ PYBIND11_MODULE(cuda_faults, m) {
   m.def("turn_warps_around",
         [](const Floats& in, bool waits) { return run(in, turn_warps_around, waits); });
   m.def("sum_twice", [](const Floats& in, bool waits) { return run(in, sum_twice, waits); });
+  m.def("copy_twice",
+        [](const Floats& in, bool waits) { return run(in, copy_twice<AsyncCopy>, waits); });
+  m.def("copy_twice_by_registers",
+        [](const Floats& in, bool waits) { return run(in, copy_twice<RegisterCopy>, waits); });
+#ifdef __SANITIZE_ADDRESS__
+  m.attr("under_address_sanitizer") = true;
+#else
+  m.attr("under_address_sanitizer") = false;
+#endif
   m.def("touch_on_host", [] { return Buffer(4).get()[0]; });
   m.def("set_order",
         [](int order) { cuda_on_cpu::set_order(static_cast<cuda_on_cpu::Order>(order)); });

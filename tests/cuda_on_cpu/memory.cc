@@ -1,7 +1,8 @@
 // Device memory on the CPU: one region of addresses a device. Pointers that are handed out lead
 // into a second region as large, which nobody may touch (PROT_NONE), so that host code that follows
 // one stops at once; copies and launches turn them into the true ones. What is handed out is filled
-// with NaN and has guards before and behind it.
+// with NaN and has guards before and behind it, which are NaN to who reads them. What was never
+// handed out is closed to kernels too.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -27,7 +28,8 @@ namespace {
 constexpr int kDevices = 2;
 constexpr std::size_t kRegion = std::size_t(16) << 30;  // addresses, not memory
 constexpr std::size_t kGuard = 256;
-constexpr unsigned char kNan = 0xff, kGuardByte = 0xa5;
+constexpr unsigned char kNan = 0xff;
+constexpr std::uint32_t kGuardWord = 0xfffafafa;  // a NaN, but none that a kernel makes
 
 struct Piece {
   std::size_t room, used;  // bytes; [used, room) is guarded too
@@ -37,6 +39,7 @@ struct Device {
   char* base = nullptr;                 // the closed region follows
   std::map<std::size_t, Piece> pieces;  // by offset of the buffer
   std::size_t taken = 0;                // bytes
+  std::size_t open = 0;                 // bytes from base on that kernels may touch
 };
 
 Device devices[kDevices];
@@ -49,9 +52,7 @@ Device& device() {
   if (d.base == nullptr) {
     constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     void* at = mmap(nullptr, 2 * kRegion, PROT_NONE, kFlags, -1, 0);
-    if (at == MAP_FAILED || mprotect(at, kRegion, PROT_READ | PROT_WRITE) != 0) {
-      throw std::runtime_error("cuda_on_cpu: no addresses for device memory");
-    }
+    if (at == MAP_FAILED) throw std::runtime_error("cuda_on_cpu: no addresses for device memory");
     d.base = static_cast<char*>(at);
   }
   return d;
@@ -62,10 +63,33 @@ std::size_t place_of(const Device& d, const void* pointer) {
   return static_cast<std::size_t>(static_cast<const char*>(pointer) - handed_out(d, 0));
 }
 
+unsigned char guard_byte(const char* at) {
+  return static_cast<unsigned char>(kGuardWord >> reinterpret_cast<std::uintptr_t>(at) % 4 * 8);
+}
+
+void fill_guard(char* at, char* end) {
+  for (; at < end && reinterpret_cast<std::uintptr_t>(at) % 4 != 0; ++at) {
+    *at = static_cast<char>(guard_byte(at));
+  }
+  for (; end - at >= 4; at += 4) std::memcpy(at, &kGuardWord, 4);
+  for (; at < end; ++at) *at = static_cast<char>(guard_byte(at));
+}
+
 void set_guards(Device& d, std::size_t at, const Piece& piece) {
-  std::memset(d.base + at - kGuard, kGuardByte, kGuard);
-  std::memset(d.base + at, kNan, piece.used);
-  std::memset(d.base + at + piece.used, kGuardByte, piece.room - piece.used + kGuard);
+  char* const begin = d.base + at;
+  fill_guard(begin - kGuard, begin);
+  std::memset(begin, kNan, piece.used);
+  fill_guard(begin + piece.used, begin + piece.room + kGuard);
+}
+
+// Opens the region as far as a buffer that begins at `at` needs; false where the system has none.
+bool open_up(Device& d, std::size_t at, std::size_t room) {
+  constexpr std::size_t kStep = std::size_t(1) << 20;
+  const std::size_t needed = (at + room + kGuard + kStep - 1) / kStep * kStep;
+  if (needed <= d.open) return true;
+  if (mprotect(d.base + d.open, needed - d.open, PROT_READ | PROT_WRITE) != 0) return false;
+  d.open = needed;
+  return true;
 }
 
 void poison(Device& d, std::size_t at, const Piece& piece) {
@@ -78,7 +102,7 @@ void poison(Device& d, std::size_t at, const Piece& piece) {
 #endif
 }
 
-void unpoison(Device& d, std::size_t at, const Piece& piece) {
+void unpoison(Device& d, std::size_t at, const Piece& piece) {  // with its guards, to set them
 #ifdef __SANITIZE_ADDRESS__
   __asan_unpoison_memory_region(d.base + at - kGuard, piece.room + 2 * kGuard);
 #else
@@ -135,7 +159,7 @@ void check_guards() {}  // the sanitizer has stopped the program by then
 #else
 static bool intact(const char* from, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) {
-    if (static_cast<unsigned char>(from[i]) != kGuardByte) return false;
+    if (static_cast<unsigned char>(from[i]) != guard_byte(from + i)) return false;
   }
   return true;
 }
@@ -393,8 +417,10 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
   const std::size_t room = (bytes + kGuard - 1) / kGuard * kGuard;
   const std::size_t at = find_gap(d, room);
   if (d.taken + room > limit || at + room + kGuard > kRegion) return cudaErrorMemoryAllocation;
+  if (!open_up(d, at, room)) return cudaErrorMemoryAllocation;
   d.taken += room;
   const Piece& piece = d.pieces[at] = {room, bytes};
+  unpoison(d, at, piece);
   set_guards(d, at, piece);
   poison(d, at, piece);
   *pointer = handed_out(d, at);
@@ -408,7 +434,10 @@ cudaError_t cudaFree(void* pointer) {
   Device& d = device();
   const auto found = d.pieces.find(place_of(d, pointer));
   if (found == d.pieces.end()) return cudaErrorInvalidValue;
+  found->second.used = 0;  // nobody may touch it any more
   unpoison(d, found->first, found->second);
+  set_guards(d, found->first, found->second);
+  poison(d, found->first, found->second);
   d.taken -= found->second.room;
   d.pieces.erase(found);
   return cudaSuccess;

@@ -61,6 +61,7 @@ def test_uninitialised_shared_memory_is_nan_in_every_block(order: int) -> None:
         ("behind_shared", "wrote behind its shared memory of 256 bytes \\(byte 256\\)"),
         ("behind_buffer", "wrote outside a buffer of 256 bytes"),
         ("before_buffer", "wrote outside a buffer of 256 bytes"),
+        ("never_waits", "thread .* ended without waiting for the copies to shared memory"),
         ("half_wait", "wait at a barrier that others never reach: thread .* in line"),
         ("two_barriers", "wait at the barriers of lines"),
         ("lanes_missing", "wait at a barrier that others never reach"),
@@ -71,6 +72,23 @@ def test_a_fault_is_an_error(kernel: str, message: str, order: int) -> None:
     with pytest.raises(RuntimeError, match=message):
         getattr(faults, kernel)(VALUES)
     assert faults.turn_around(VALUES, True) == VALUES[::-1]  # and the next kernel runs
+
+
+def test_a_missing_wait_for_a_copy_is_seen(order: int) -> None:
+    twice = [1000 * (63 - i) + float(i) for i in range(64)]
+    twice[63] = 0.0  # thread 0 has nothing to copy: zero
+    assert faults.copy_twice_by_registers(VALUES, True) == twice
+    assert faults.copy_twice(VALUES, True) == twice
+    if order != REVERSED:  # where copies arrive at once
+        stale = faults.copy_twice(VALUES, False)
+        assert stale != twice
+        if order == FORWARD:  # what was there before
+            assert stale[:32] == [1000 * v + v for v in VALUES[:31:-1]]
+
+
+def test_a_copy_into_what_is_still_read_is_seen(order: int) -> None:
+    if order != FORWARD:  # where copies arrive late
+        assert faults.copy_too_early(VALUES) != VALUES
 
 
 def test_host_code_that_follows_a_device_pointer_is_stopped() -> None:

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from test_native_equals_definition import assert_equal, chains, one_by_one, pixels
 
 import needle
+from apps.training.recipes import augmentations, find_recipe
+from apps.training.sources import find_source, training_loader
 from needle import backends, data
 from needle.backends import View
 from needle.data import transforms as T
@@ -156,3 +158,18 @@ def test_what_has_no_native_form_runs_in_python() -> None:
         batches(emulated.NAME, "main", 0, mixed), batches(None, "worker", 0, mixed), strict=True
     ):
         assert_equal(ours, theirs)
+
+
+def test_a_recipe_for_cifar10_is_augmented_on_the_device_as_on_the_cpu() -> None:
+    recipe = find_recipe("resnet18-cifar10-short").options
+    pixels = np.random.default_rng(2).integers(0, 256, (10, 32, 32, 3)).astype(np.uint8)
+    images = data.ImageArrays(pixels, np.arange(10), layout="HWC")
+    found = []
+    for device in (needle.cpu(), needle.device(emulated.NAME)):
+        steps = augmentations(recipe["augment"])
+        loader = training_loader(find_source("cifar10"), images, (32, 32), 4, 0, device, steps)
+        found.append([[field.numpy() for field in batch] for batch in loader])
+        assert (loader.augment == "device") == (device.name == emulated.NAME)
+    for ours, theirs in zip(*found, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(a, b)

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <string>
 
 #include "../ladder.h"
@@ -160,13 +162,9 @@ inline void print_gpu_limits() {
               2.0 * kChains * kRepeats * kPeakThreads * blocks / computing, 32.0 * count / moving);
 }
 
-// Usage: check [STEP] | SIZE THREADS [STEP]; a GPU's threads are not counted: any number will do.
 template <class Problem>
-int climb(int count, char** arguments) {
-  if (needle::cuda::device_count() == 0) {
-    std::printf("ladder: %s\n", needle::cuda::why().c_str());
-    return 1;
-  }
+int run_program(int count, char** arguments) {
+  if (needle::cuda::device_count() == 0) throw needle::cuda::DeviceFailure(needle::cuda::why());
   if (count > 1 && std::strcmp(arguments[1], "check") == 0) {
     bool fine = true;
     for (const auto& shape : Problem::kShapes) {
@@ -181,6 +179,17 @@ int climb(int count, char** arguments) {
     print_step(step.name, 1, seconds_of([&] { run_step(step, problem); }), step.intensity);
   }
   return 0;
+}
+
+// Usage: check [STEP] | SIZE THREADS [STEP]; a GPU's threads are not counted: any number will do.
+template <class Problem>
+int climb(int count, char** arguments) {
+  try {
+    return run_program<Problem>(count, arguments);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "no ladder on the GPU: %s\n", error.what());
+    return 1;
+  }
 }
 
 }  // namespace ladder

@@ -1,0 +1,53 @@
+"""A load outside an array: NaN to whoever uses it, an error under the address sanitizer (``make
+sanitize`` runs this file too), the end of the program far away from everything."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+
+def load_module() -> ModuleType:
+    """That on Python's path comes first, as in emulated.py."""
+    try:
+        return importlib.import_module("cuda_faults")
+    except ModuleNotFoundError:
+        return pytest.importorskip(
+            "tests.cuda_on_cpu.cuda_faults", reason="not built: CMake target cuda_on_cpu"
+        )
+
+
+faults = load_module()
+ROOT = Path(__file__).parent.parent.parent
+VALUES = [float(i) for i in range(64)]
+
+
+def ended(kernel: str) -> subprocess.CompletedProcess[str]:
+    """What came of a kernel in a process of its own."""
+    code = f"import {faults.__name__} as faults; faults.{kernel}({VALUES})"
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize(
+    ("kernel", "place"),
+    [("reads_behind_buffer", 63), ("reads_before_buffer", 0), ("reads_behind_shared", 63)],
+)
+def test_it_is_seen(kernel: str, place: int) -> None:
+    if faults.under_address_sanitizer:
+        done = ended(kernel)
+        assert done.returncode != 0 and "AddressSanitizer: use-after-poison" in done.stderr
+        assert kernel in done.stderr  # its line, too
+        return
+    assert np.flatnonzero(np.isnan(getattr(faults, kernel)(VALUES))).tolist() == [place]
+
+
+def test_one_far_away_ends_the_program() -> None:
+    assert ended("reads_far_away").returncode != 0
