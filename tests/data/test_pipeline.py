@@ -304,6 +304,12 @@ def test_errors_name_their_sample():
 def test_indices_out_of_range_are_refused():
     with pytest.raises(IndexError, match=r"each index must be in \[-9, 9\), got 9"):
         Pipeline(DATASETS["bytes"]()).prepare(request(0, 9))
+    run = np.array([3, 4, -1, 2, 9], np.int64)
+    batches = iter(data.DataLoader(DATASETS["bytes"](), 2, sampler=run, seed=1))
+    for wanted in (run[:2], run[2:4]):  # the error is of its own batch
+        np.testing.assert_array_equal(next(batches)[1].numpy(), LABELS[wanted])
+    with pytest.raises(IndexError, match="got 9"):
+        next(batches)
 
 
 def test_progress_is_told_before_each_sample_is_read():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from needle.data.executors import Work, register_executor
 from needle.data.plan import Chain, compile_plan, placed, spec_of
 from needle.data.random_source import keyed, random_source
+from needle.data.runs import Run
 from needle.data.segments import Keys
 from needle.data.structure import tagged_sample
 from needle.data.transforms import (
@@ -149,10 +150,14 @@ def test_arrays_and_lists_are_transformed_as_one_by_one(chain, device, data):
     array = np.stack([images[0], images[0] + images[0].dtype.type(1)])
     places = np.array([1, 0, 1, 1])
     keys = Keys(3, 1, np.array([4, 5, 6, -1]))
-    got = Chain(placed(chain, 5)).run(array, places, keys, None, 1, device)
     want = one_by_one(chain, array, places, 3, 1, keys.samples, 5)
-    for a, b in zip(got, want):
-        np.testing.assert_array_equal(a, b)
+    row = data.draw(st.integers(0, 3))
+    run = Run(np.concatenate([np.arange(row), keys.samples, samples]))
+    arranged = Chain(placed(chain, 5))
+    for among in (keys, keys._replace(run=run, row=row)):
+        got = arranged.run(array, places, among, None, 1, device)
+        for a, b in zip(got, want):
+            np.testing.assert_array_equal(a, b)
 
 
 def pixels(*shape, dtype="u1"):
@@ -177,6 +182,28 @@ def test_a_choice_among_steps_stays_one_call():
     got = plan.run(images, None, keys, device="steps")
     assert calls == [["add"] * 5]
     np.testing.assert_array_equal(got, one_by_one(chain, images, None, 9, 2, keys.samples))
+
+
+def test_batches_of_a_run_are_drawn_at_once_each_for_its_epoch():
+    drawn = []
+
+    class Counted(Add):
+        def parameters(self, words, sizes, spec=None):
+            drawn.append(len(words))
+            return super().parameters(words, sizes, spec)
+
+    samples, images = np.arange(10), pixels(10, 4, 4, 1)
+    chain, run = Chain(placed([Counted()])), Run(samples)
+    for seed, epoch in ((0, 0), (0, 1), (1, 0)):
+        for rows in (slice(0, 4), slice(4, 8), slice(8, 10)):
+            keys = Keys(seed, epoch, samples[rows], run=run, row=rows.start)
+            got = chain.run(images, samples[rows], keys, device="steps")
+            want = one_by_one([Add()], images, samples[rows], seed, epoch, samples[rows])
+            np.testing.assert_array_equal(got, want)
+    assert drawn == [10, 10, 10]
+    parts = Keys(0, 0, samples[:2], run=run, row=0).part(slice(1, 2))
+    chain.run(images, samples[1:2], parts, device="steps")
+    assert drawn == [10, 10, 10, 1]  # of which place in the run is not known
 
 
 def test_images_of_many_sizes_are_grouped():

@@ -269,12 +269,9 @@ class ConcatDataset(Dataset):
 
 def in_memory_of(dataset: Any) -> tuple[npt.NDArray[Any], ...] | None:
     """``dataset.in_memory()``; None for one that is no Dataset or makes its items otherwise."""
-    if not isinstance(dataset, Dataset):
+    if not isinstance(dataset, Dataset) or is_replaced(dataset, "in_memory", "__getitem__"):
         return None
-    replaced = any(
-        is_replaced(dataset, "in_memory", by) for by in ("__getitem__", "apply_transforms")
-    )
-    return None if replaced else dataset.in_memory()
+    return None if is_replaced(dataset, "in_memory", "apply_transforms") else dataset.in_memory()
 
 
 def fetch_of(dataset: Any) -> Callable[[Indices], Any] | None:
@@ -345,6 +342,11 @@ def check_index(owner: str, index: SupportsIndex, length: int) -> int:
     return place % length
 
 
+def highest(indices: Indices) -> int:
+    """The highest of some indices, 0 of none; very large where one is negative."""
+    return int(indices.view(np.uint64).max(initial=0))
+
+
 def check_indices(owner: str, indices: npt.NDArray[Any], length: int) -> Indices:
     """``indices`` as int64 ``(n,)`` counted from the front, each in range."""
     if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
@@ -352,8 +354,8 @@ def check_indices(owner: str, indices: npt.NDArray[Any], length: int) -> Indices
             f"{owner}: indices must be a flat list of ints, got shape {indices.shape} of "
             f"{indices.dtype}; for a mask give np.flatnonzero(mask)"
         )
-    if indices.dtype == np.int64 and indices.size and indices.view(np.uint64).max() < length:
-        return indices  # negative ones would be very large
+    if indices.dtype == np.int64 and indices.size and highest(indices) < length:
+        return indices
     outside = (indices < -length) | (indices >= length)
     if outside.any():
         raise IndexError(

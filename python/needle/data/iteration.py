@@ -128,6 +128,8 @@ class LoaderIterator:
             work.shard,
             work.start,
             work.count,
+            work.run,
+            work.row,
         )
         self._asked[request.serial] = (work, request)
         engine.submit(request)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .runs import Run
 from .sampler import BatchSampler, Sampler, batch_count, set_epoch
 from .stream import shards_of
 
@@ -27,7 +28,8 @@ AHEAD = 4096
 class Work:
     """One batch to ask for; ``indices``, or for streams ``count`` of ``shard`` from ``start``.
 
-    valid: bool ``(n,)``, which samples count; None for all.
+    valid: bool ``(n,)``, which samples count; None for all. run: where ``indices`` are the rows
+    from ``row`` on; None: nothing is known of the batches after it.
     """
 
     place: int
@@ -36,6 +38,8 @@ class Work:
     shard: int = 0
     start: int = 0
     count: int = 0
+    run: Run | None = None
+    row: int = 0
 
     @property
     def first(self) -> int:
@@ -92,9 +96,11 @@ class PlacedOrder(Order):
             indices = np.asarray(self.sampler.positions(first, end), dtype=np.int64)
             validity = getattr(self.sampler, "validity", None)
             valid = None if validity is None else validity(first, end)
+            together = Run(indices)
             for i in range(min(run, len(self) - place)):
                 rows = slice(i * size, (i + 1) * size)
-                yield Work(place + i, indices[rows], None if valid is None else valid[rows])
+                counts = None if valid is None else valid[rows]
+                yield Work(place + i, indices[rows], counts, run=together, row=rows.start)
 
     def __len__(self) -> int:
         return batch_count(len(self.sampler), self.batch_size, self.drop_last)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ..errors import DataError
 from .collate import collate_slice, default_collate, place, stack
-from .dataset import check_indices, fetch_of, in_memory_of, sample_spec_of
+from .dataset import check_indices, fetch_of, highest, in_memory_of, sample_spec_of
 from .decode_size import decode_size, decode_sizes, decoded_at
 from .engines.base import AT_ONCE, Request
 from .gathering import Gathering
@@ -139,12 +139,11 @@ class Pipeline:
         clock = Clock() if clock is None else clock
         with clock.active():
             if request.indices is not None and self.splits:
-                indices = request.indices[rows]
-                keys = Keys(request.seed, request.epoch, indices, reseed)
+                keys = _keys(request, rows, reseed)
                 for at_once in (self._from_memory, self._from_fetch):
                     part = at_once(keys, clock, out, threads, progress, rows.start or 0)
                     if part is not None:
-                        return self._with_indices(part, indices, out)
+                        return self._with_indices(part, keys.samples, out)
             return self._sample_by_sample(request, rows, clock, out, threads, progress, reseed)
 
     def finish(
@@ -162,13 +161,13 @@ class Pipeline:
         """
         if batch is None or self.augment == "worker":
             return batch
-        indices = request.indices
         if self._notes_indices:
             batch, indices = batch
+            keys = Keys(request.seed, request.epoch, indices)
+        else:
+            keys = _keys(request)
         if not self.later.parts:
             return batch
-        assert indices is not None
-        keys = Keys(request.seed, request.epoch, indices)
         with (clock or Clock()).measure("augment"):
             images = first_field(batch)
             made = self.later.on_device(images, keys, self.device) if stays else None
@@ -204,8 +203,7 @@ class Pipeline:
             return None
         if progress is not None and len(keys.samples):
             progress(AT_ONCE)
-        where = check_indices("DataLoader", keys.samples, len(self.dataset))
-        where = self.dataset.rows(where)
+        where = self.dataset.rows(self._checked(keys))
         leaves: list[Any] = []
         if self.memory_chain.parts:
             with clock.measure("augment"):
@@ -218,6 +216,13 @@ class Pipeline:
         structure = _rows_structure(len(leaves))
         placed_in = tuple(leaf is _row(out, i) for i, leaf in enumerate(leaves))
         return Slice(structure, leaves, len(where), placed_in)
+
+    def _checked(self, keys: Keys) -> Integers:
+        """The samples, known to be there; an error is that of the batch that it is in."""
+        run, length = keys.run, len(self.dataset)
+        if run is not None and run.once("highest", lambda: highest(run.indices)) < length:
+            return keys.samples
+        return check_indices("DataLoader", keys.samples, length)
 
     def _from_fetch(
         self,
@@ -322,6 +327,13 @@ class Pipeline:
         structure = Structure(("tuple", None, (inner.tree, LEAF)), (*inner.kinds, "array"))
         in_place = (*part.placed, column is rows)
         return Slice(structure, [*part.leaves, column], part.samples, in_place, part.skipped)
+
+
+def _keys(request: Request, rows: slice = slice(None), reseed: bool = False) -> Keys:
+    """Those of some rows of a request for indices."""
+    assert request.indices is not None
+    row = request.row + (rows.start or 0)
+    return Keys(request.seed, request.epoch, request.indices[rows], reseed, request.run, row)
 
 
 def _are_uneven(images: Any) -> bool:

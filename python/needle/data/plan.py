@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -200,10 +201,7 @@ def row_fields(arrays: Sequence[Array], chain: Chain) -> list[Field] | None:
 def spec_of(images: Array | list[Any]) -> ImageSpec | None:
     """What all of a batch are, sizes None where they differ; None if they are no such images."""
     if isinstance(images, np.ndarray):
-        if images.ndim != 4:
-            return None
-        height, width, channels = images.shape[1:]
-        return ImageSpec(height, width, channels, images.dtype)
+        return _spec_of_rows(images.shape[1:], images.dtype) if images.ndim == 4 else None
     keys = {_key(image) for image in images}
     if None in keys or len({(key[0][2], key[1]) for key in keys if key}) != 1:
         return None
@@ -212,6 +210,11 @@ def spec_of(images: Array | list[Any]) -> ImageSpec | None:
     first = images[0]
     size = first.shape[:2] if one else (None, None)
     return ImageSpec(size[0], size[1], first.shape[2], first.dtype)
+
+
+@lru_cache(maxsize=64)
+def _spec_of_rows(shape: tuple[int, int, int], dtype: np.dtype[Any]) -> ImageSpec:
+    return ImageSpec(*shape, dtype)
 
 
 def gathered(images: Images, out: Array | None = None) -> Array | list[Any]:

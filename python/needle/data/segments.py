@@ -20,6 +20,7 @@ from . import native
 from .executors import DeviceExecutor, Executor, Work, executor_for
 from .random_source import keyed
 from .recycling import empty
+from .runs import Run
 from .structure import tag_sample
 from .transforms import ImageSpec, OneOf, Step, output_of
 
@@ -35,17 +36,20 @@ class Keys(NamedTuple):
     """Whose random numbers a run draws: those of ``samples``, int64 ``(n,)``, in this epoch.
 
     seed None: of the global stream. reseed: callables in Python find ``random`` and ``np.random``
-    seeded for their sample and place in the list.
+    seeded for their sample and place in the list. run: has the samples as its rows from ``row``
+    on; then the numbers of images of one size are drawn for all of it.
     """
 
     seed: int | None
     epoch: int
     samples: Integers
     reseed: bool = False
+    run: Run | None = None
+    row: int = 0
 
     def part(self, rows: slice) -> Keys:
-        """Those of some rows."""
-        return self._replace(samples=self.samples[rows])
+        """Those of some rows, by themselves."""
+        return self._replace(samples=self.samples[rows], run=None)
 
     def words(self, stream: int, count: int) -> npt.NDArray[np.uint32]:
         """The first words of a stream for every sample, uint32 ``(n, count)``."""
@@ -87,7 +91,7 @@ class Part:
         return own if isinstance(own, str) else type(self.transform).__name__
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Segment:
     """Neighbouring parts that run alike, and what comes out of them, if that is known."""
 
@@ -127,9 +131,13 @@ class Images:
     def sizes(self) -> Integers:
         """Heights and widths, int64 ``(n, 2)``."""
         if isinstance(self.pixels, np.ndarray):
-            height, width = (*self.pixels.shape[1:3], 0, 0)[:2]
-            return same_sizes(height, width, len(self))
+            return same_sizes(*self.size(), len(self))
         return np.array([x.shape[:2] for x in self.pixels], np.int64).reshape(-1, 2)
+
+    def size(self) -> tuple[int, int]:
+        """Height and width of an array's."""
+        assert isinstance(self.pixels, np.ndarray)
+        return (*self.pixels.shape[1:3], 0, 0)[:2]
 
 
 def run_segment(
@@ -141,7 +149,7 @@ def run_segment(
     """
     if segment.kind == "python":
         return Images(_call(segment, images, keys))
-    drawn = _draw(segment, images.sizes(), keys)
+    drawn = _drawn(segment, images, keys)
     executor = executor_for(device) if segment.kind == "native" else None
     if executor is None:
         return Images(_define(segment, images, keys, drawn))
@@ -159,7 +167,7 @@ def run_on_device(segment: Segment, images: Images, keys: Keys, executor: Device
     assert segment.output is not None and not varies(segment.output)
     shape = (len(images), *(size for size in segment.output.shape if size is not None))
     out = executor.empty(shape, segment.output.dtype)
-    _execute(executor, segment, images, keys, _draw(segment, images.sizes(), keys), out, 0)
+    _execute(executor, segment, images, keys, _drawn(segment, images, keys), out, 0)
     return out
 
 
@@ -195,13 +203,14 @@ def _execute(
     segment: Segment,
     images: Images,
     keys: Keys,
-    drawn: Sequence[_Drawn],
+    drawn: _Draws,
     out: Any,
     threads: int,
 ) -> None:
-    if not len(images):
+    count = len(images)
+    if not count:
         return
-    rows = [entry.rows_for_all() for entry in drawn]
+    rows = [entry.for_all[drawn.first : drawn.first + count] for entry in drawn.entries]
     try:
         executor(Work(segment.steps, rows, images.pixels, images.indices, out, threads))
     except (ValueError, IndexError):
@@ -209,7 +218,8 @@ def _execute(
         raise
 
 
-class _Drawn(NamedTuple):
+@dataclass(frozen=True)
+class _Drawn:
     """The parameters of one part, and for which images it runs (None: all)."""
 
     part: Part
@@ -217,12 +227,35 @@ class _Drawn(NamedTuple):
     chosen: npt.NDArray[np.bool_] | None
     sizes: Integers
 
-    def rows_for_all(self) -> Rows:
+    @cached_property
+    def for_all(self) -> Rows:
         """The parameters, with those that change nothing where it was not chosen."""
         if self.chosen is None:
             return np.ascontiguousarray(self.rows, np.float64)
         unchanged = self.part.transform.identity(self.sizes)
         return np.ascontiguousarray(np.where(self.chosen[:, None], self.rows, unchanged))
+
+
+class _Draws(NamedTuple):
+    """The parameters of all parts, in which those of the images begin with row ``first``."""
+
+    entries: list[_Drawn]
+    first: int = 0
+
+
+def _drawn(segment: Segment, images: Images, keys: Keys) -> _Draws:
+    """Those of images of one size with those of the rest of their run, which a call each saves."""
+    run = keys.run
+    if run is None or not isinstance(images.pixels, np.ndarray):
+        return _Draws(_draw(segment, images.sizes(), keys))
+    size = images.size()
+    entries = run.once(
+        (segment, keys.seed, keys.epoch, size),
+        lambda: _draw(
+            segment, same_sizes(*size, len(run.indices)), keys._replace(samples=run.indices)
+        ),
+    )
+    return _Draws(entries, keys.row)
 
 
 def _draw(segment: Segment, sizes: Integers, keys: Keys) -> list[_Drawn]:
@@ -280,13 +313,14 @@ def _sizes_after(part: Part, sizes: Integers) -> Integers:
     return np.array(after, np.int64)[places.reshape(-1)]
 
 
-def _define(segment: Segment, images: Images, keys: Keys, drawn: Sequence[_Drawn]) -> list[Any]:
+def _define(segment: Segment, images: Images, keys: Keys, drawn: _Draws) -> list[Any]:
     made = []
     for i, image in enumerate(images.each()):
+        row = drawn.first + i
         try:
-            for entry in drawn:
-                if entry.chosen is None or entry.chosen[i]:
-                    image = entry.part.transform.apply(image, entry.rows[i])
+            for entry in drawn.entries:
+                if entry.chosen is None or entry.chosen[row]:
+                    image = entry.part.transform.apply(image, entry.rows[row])
         except Exception as error:
             tag_sample(error, int(keys.samples[i]))
             raise

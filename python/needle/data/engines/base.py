@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import LoaderTimeout
+from ..runs import Run
 
 STAGES = ("read", "decode", "augment", "collate", "wait_slot", "wait_data")
 """The stages whose time and samples a loader counts."""
@@ -29,6 +30,7 @@ class Request:
     serial: its number in the engine's life, never used twice. seed None: random numbers from the
     global stream, which only the inline engine offers. indices: int64 ``(n,)`` of a map dataset,
     in the batch's order; for a stream None, and ``count`` samples of ``shard`` from ``start`` on.
+    run: has ``indices`` as its rows from ``row`` on, where it is known what comes after them.
     """
 
     serial: int
@@ -38,6 +40,8 @@ class Request:
     shard: int = 0
     start: int = 0
     count: int = 0
+    run: Run | None = None
+    row: int = 0
 
 
 @dataclass
