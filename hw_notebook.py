@@ -62,7 +62,7 @@ y = ndl.exp(x / 10) @ x.transpose()
 print(y)
 print(y.shape, y.dtype, y.device)
 
-# %%
+# %% tags=["remove-input"]
 exercises("record")
 
 # %% [markdown]
@@ -76,8 +76,8 @@ print(ndl.Tensor(host).dtype, ndl.Tensor(host, dtype="float64").dtype)
 print((x * ndl.Tensor(host, dtype="float64", device=device)).dtype, "after one float64 operand")
 
 # %% [markdown]
-# How does the error $f(w) = \sum_i (x_i \cdot w - t_i)^2$ change with $w$? The chain rule gives
-# $\nabla f = 2 X^\top (X w - t)$, which is one line of NumPy. needle finds the same from `f`
+# How does the error f(w) = Σᵢ (xᵢ · w − tᵢ)² change with w? The chain rule gives
+# ∇f = 2 Xᵀ(Xw − t), which is one line of NumPy. needle finds the same from `f`
 # alone: `f.backward()` goes from `f` back to what it was computed from and leaves each gradient
 # in `.grad`.
 
@@ -104,7 +104,7 @@ assert np.allclose(by_hand, W.grad.numpy(), rtol=1e-4)
 # %%
 pictures.draw_computation(f)
 
-# %%
+# %% tags=["remove-input"]
 exercises(
     "topo-sort", "pass-on", "reverse-pass", "backward", "hooks", "gradients-of", "grad-function"
 )
@@ -124,15 +124,15 @@ for _ in range(20):
     total = total + loss
     sum_of_losses += loss.item()
 
-# %%
+# %% tags=["remove-input"]
 exercises("no-grad")
 
 # %% [markdown]
 # ## 2 An op of your own
 #
 # An op says two things: what it computes from arrays, and how the gradient of its result becomes
-# the gradients of its inputs. Take $\mathrm{silu}(a) = a\,\sigma(a)$, with $\mathrm{silu}'(a) =
-# \sigma(a) + a\,\sigma(a)(1 - \sigma(a))$.
+# the gradients of its inputs. Take silu(a) = a σ(a), with
+# silu′(a) = σ(a) + a σ(a) (1 − σ(a)).
 #
 # `check_gradients` compares a gradient with differences of the function along a random direction.
 # Ours passes, also for second derivatives, which come free because `gradient` is made of ops.
@@ -164,7 +164,7 @@ try:
 except AssertionError as complaint:
     print(complaint)
 
-# %%
+# %% tags=["remove-input"]
 exercises(
     "unbroadcast",
     "multiply-grad",
@@ -210,7 +210,7 @@ batch = ndl.Tensor(X, device=device)
 assert np.allclose(mine(batch).numpy(), theirs(batch).numpy(), rtol=1e-5)
 theirs
 
-# %%
+# %% tags=["remove-input"]
 exercises("kaiming", "module-walk", "linear", "compose", "dropout", "normalise", "normalise-grad")
 
 # %% [markdown]
@@ -245,7 +245,7 @@ curves = {
 }
 pictures.draw_curves(curves, "loss")
 
-# %%
+# %% tags=["remove-input"]
 exercises("sgd", "adam", "clip-grad-norm", "schedules", "train-epoch")
 
 # %% [markdown]
@@ -270,7 +270,7 @@ pictures.slider(
     step=(1, 3),
 )
 
-# %%
+# %% tags=["remove-input"]
 exercises("compact-strides", "row-major", "slice-view")
 
 # %% [markdown]
@@ -282,7 +282,7 @@ column = ndl.backend_ndarray.array(np.arange(3).reshape(3, 1), device=device)
 row = ndl.backend_ndarray.array(np.arange(4).reshape(1, 4), device=device)
 pictures.draw_broadcast(column, row)
 
-# %%
+# %% tags=["remove-input"]
 exercises("broadcast-view")
 
 # %% [markdown]
@@ -298,7 +298,7 @@ except ndl.errors.ShapeError as complaint:
     print(complaint)
 print(layer(pixels.permute((0, 3, 1, 2))).shape)
 
-# %%
+# %% tags=["remove-input"]
 exercises("permute-view")
 
 # %% [markdown]
@@ -317,7 +317,7 @@ end = perf_counter()
 assert slow == fast
 print(f"loop {1e3 * (middle - start):.2f} ms, one operation {1e3 * (end - middle):.3f} ms")
 
-# %%
+# %% tags=["remove-input"]
 exercises("reshape-view", "keep-order")
 
 # %% [markdown]
@@ -347,7 +347,7 @@ for function in (accelerated.conv2d, accelerated.conv2d.definition):
     print(f"conv2d: {(perf_counter() - start) * 1e3:.1f} ms")
 assert np.allclose(*results, atol=1e-3)
 
-# %%
+# %% tags=["remove-input"]
 exercises(
     "kernel-one-hot",
     "kernel-unary",
@@ -378,7 +378,7 @@ finally:
     backend.module.set_num_threads(threads)
 roofline
 
-# %%
+# %% tags=["remove-input"]
 exercises(
     "gemm-loop-order",
     "gemm-cache-blocks",
@@ -418,7 +418,7 @@ assert not report.ok
 # On a GPU threads take the place of loops. To learn its kernels none is needed, as docs/course.md
 # says:
 
-# %%
+# %% tags=["remove-input"]
 exercises(
     "cuda-one-hot",
     "cuda-locate",
@@ -442,7 +442,7 @@ image = ndl.data.Digits(train=False)[3][0][0]  # (8, 8)
 edge = np.array([[1, 0, -1], [2, 0, -2], [1, 0, -1]], dtype="float32")  # Sobel's
 pictures.slider(lambda step: pictures.draw_sliding(image, edge, step), step=(0, 35))
 
-# %%
+# %% tags=["remove-input"]
 exercises(
     "windows", "im2col", "conv2d", "conv2d-weight-grad", "conv2d-input-grad", "conv2d-op-grad"
 )
@@ -497,7 +497,7 @@ for epoch in range(epochs):
 # %%
 pictures.draw_curves({"LeNet-5": losses}, "loss", log=True)
 
-# %%
+# %% tags=["remove-input"]
 exercises(
     "max-pool",
     "max-pool-grad",
@@ -556,7 +556,7 @@ with ndl.data.DataLoader(slow_data, batch_size=8, num_workers=2, seed=0) as with
     spans = pictures.recorded(with_workers, computing=0.025)
 pictures.draw_timeline(spans, "two worker processes")
 
-# %%
+# %% tags=["remove-input"]
 exercises(
     "idx-header",
     "batch-sampler",
@@ -582,14 +582,14 @@ for epoch in range(8):
     shown.append(next(iter(copies))[0].numpy()[0, :, :, 0])
 pictures.draw_images(np.stack(shown), [f"epoch {epoch}" for epoch in range(8)])
 
-# %%
+# %% tags=["remove-input"]
 exercises("philox", "shuffled-order", "crop-window", "augment-rows", "augment-colour")
 
 # %% [markdown]
 # Several trainings on one data set can share a loader, which reads each sample once for all of them
 # (docs/shared_loader.md). Which samples it keeps, and who gets which:
 
-# %%
+# %% tags=["remove-input"]
 exercises("cache-evict", "shared-draw")
 
 # %% [markdown]
@@ -607,7 +607,7 @@ print(conformance.run("cpu", only="matmul").table())
 # The ten can be learnt one by one, first with a Python list for a buffer and one number at a time,
 # then as a C++ library whose loops threads share:
 
-# %%
+# %% tags=["remove-input"]
 exercises(
     "lists-places",
     "lists-convert",
@@ -621,7 +621,7 @@ exercises(
     "lists-matmul",
 )
 
-# %%
+# %% tags=["remove-input"]
 exercises(
     "openmp-map", "openmp-fill", "openmp-binary", "openmp-where", "openmp-reduce", "openmp-matmul"
 )

@@ -37,6 +37,7 @@ exclude_patterns = [".*", "build", "dist", "runs", "data", "**/node_modules"]
 html_theme = "furo"
 html_title = f"needle {version}"
 html_extra_path = ["redirect"]  # the site's own index.html leads to docs/index.html
+html_theme_options = {"dark_css_variables": {"mystnb-source-border-color": "#3f4244"}}
 html_copy_source = False
 
 myst_heading_anchors = 3
@@ -44,6 +45,7 @@ nb_execution_mode = "force"  # the notebook is committed without outputs
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
+nb_render_markdown_format = "gfm"  # tables in outputs
 
 autodoc_default_options = {"members": True, "show-inheritance": True}
 autodoc_member_order = "bysource"

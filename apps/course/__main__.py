@@ -4,6 +4,7 @@ met, 1 where a check does not pass."""
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -30,8 +31,8 @@ def student(options: Options) -> int:
     print(f"  cd {options.dir}")
     print(f"  python -m apps.course show {chosen[0].tag}")
     if any(exercise.part == VIEWS for exercise in chosen):
-        print(f"Arrays of needle's own come with part {VIEWS}. To try things before it: export")
-        print("  NEEDLE_BACKEND=np")
+        print(f"Arrays of needle's own come with part {VIEWS}. To try things before it:")
+        print("  export NEEDLE_BACKEND=np")
     if find_spec("pytest") is None:
         print("  (checks need pytest: python -m pip install pytest)")
     return 0
@@ -163,6 +164,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         status: int = options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has seen enough, as head has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (EditionError, MarkerError, RegistryError, ImportError, OSError) as error:
         print(error, file=sys.stderr)
         return 2

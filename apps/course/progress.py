@@ -113,7 +113,8 @@ def drawn(root: Path) -> str:
     found = states(root)
     lines = [_part_line(part, found) for part in parts() if part.exercises]
     used = {state for state in found.values() if state != "open"}
-    lines += ["", "   ".join(f"{MARKS[s]} {WORDS[s]}" for s in WORDS if s in used)]
+    if used:
+        lines += ["", "   ".join(f"{MARKS[s]} {WORDS[s]}" for s in WORDS if s in used)]
     return "\n".join([*lines, "", *coming(found)])
 
 

@@ -1,7 +1,8 @@
 """Writes hw_notebook.ipynb from hw_notebook.py: python -m apps.notebook (make notebook).
 
 The source is a program in jupytext's percent format: "# %%" begins a cell, "# %% [markdown]" a
-text. The notebook has no outputs and always the same bytes for the same source.
+text. The notebook has no outputs and always the same bytes for the same source. Of metadata only
+tags stay: the site leaves out the input of cells tagged "remove-input".
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ def notebook_text() -> str:
     notebook.metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     for number, cell in enumerate(notebook.cells):
-        cell.id, cell.metadata = f"cell-{number:02}", {}
+        tags = cell.metadata.get("tags")
+        cell.id, cell.metadata = f"cell-{number:02}", {"tags": tags} if tags else {}
         cell.pop("outputs", None)
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None

@@ -76,10 +76,14 @@ TEST(max_pool) {
       const View out = compact(got.data(), {kImages, pool.rows(), pool.columns(), pool.channels});
       t.max_pool2d(in, out, pool.p);
       pool.each_window([&](Index at, const std::vector<Index>& places) {
+        GIVEN("%ld x %ld windows, steps of 2, padding %ld, %ld channels; channel %ld of window %ld",
+              long(pool.p.kernel.h), long(pool.p.kernel.w), long(pool.p.padding.h),
+              long(pool.channels), long(at % pool.channels), long(at / pool.channels));
         const float most = x[std::size_t(first_maximum(x, places))];
         if (!same(got[std::size_t(at)], most)) EXPECT_NEAR(got[std::size_t(at)], most, 0);
       });
       if (pool.p.padding.h != 0) return;  // the mean counts the pixels of whole windows
+      GIVEN("the mean of 2 x 2 windows, %ld channels: fold.finish divides", long(pool.channels));
       t.avg_pool2d(in, out, pool.p);
       pool.each_window([&](Index at, const std::vector<Index>& places) {
         float sum = 0;
@@ -105,7 +109,13 @@ TEST(max_pool_grad) {
       t.max_pool2d_grad(compact(grad.data(), {kImages, pool.rows(), pool.columns(), pool.channels}),
                         compact(x.data(), {kImages, kHeight, kWidth, pool.channels}),
                         compact(got.data(), {kImages, kHeight, kWidth, pool.channels}), pool.p);
-      for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(got[i], want[i], 0);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const long pixel = long(i) / pool.channels;
+        GIVEN("%ld x %ld windows side by side, %ld channels; row %ld, column %ld, channel %ld",
+              long(pool.p.kernel.h), long(pool.p.kernel.w), long(pool.channels),
+              pixel / kWidth % kHeight, pixel % kWidth, long(i) % pool.channels);
+        EXPECT_NEAR(got[i], want[i], 0);
+      }
     });
   }
 }
@@ -153,6 +163,8 @@ void check_rows(const data::StepTable& steps, Index inside, Index left, Index ri
   for (Index c = 0; c < kChannels; ++c) {
     for (Index y = 0; y <= kRows; ++y) {
       for (Index x = 0; x < stride; ++x) {
+        GIVEN("%ld bytes, margins of %ld and %ld, %smirrored; row %ld, column %ld", long(inside),
+              long(left), long(right), mirrored ? "" : "not ", long(y), long(x));
         const Index column = mirrored ? inside - 1 - (x - left) : x - left;
         const bool here = y < kRows && x >= left && x < left + inside;
         const Byte byte = here ? bytes[std::size_t((c * kRows + y) * inside + column)] : Byte(0);
@@ -195,6 +207,8 @@ TEST(colour) {
       const float pixel[3] = {float(bytes[3 * i]), float(bytes[3 * i + 1]),
                               float(bytes[3 * i + 2])};
       for (Index c = 0; c < 3; ++c) {
+        GIVEN("bytes %g, %g, %g of pixel %ld of seven, in place; channel %ld", double(pixel[0]),
+              double(pixel[1]), double(pixel[2]), long(i), long(c));
         const double value = std::nearbyint(mixed(kOfBytes, pixel, 1, c));
         EXPECT_NEAR(changed[3 * i + c], value < 0 ? 0 : value > 255 ? 255 : value, 0);
       }
@@ -205,6 +219,7 @@ TEST(colour) {
                         {got.data(), 1, kPixels, 3, 3 * kPixels, 3, 1}, kOfFloats);
     for (Index i = 0; i < kPixels; ++i) {
       for (Index c = 0; c < 3; ++c) {
+        GIVEN("floats, planes to pixels; pixel %ld of 500, channel %ld", long(i), long(c));
         const float value = mixed(kOfFloats, planes.data() + i, kPixels, c);
         EXPECT_NEAR(got[std::size_t(3 * i + c)], value < 0 ? 0 : value > 1 ? 1 : value, 0);
       }

@@ -17,7 +17,13 @@ TEST(one_hot) {
     index.strides[0] = 2;
     t.one_hot(index, transposed(compact(got, {3, 5})));
     for (int row = 0; row < 5; ++row) {
-      for (int c = 0; c < 3; ++c) EXPECT_NEAR(got[c * 5 + row], ids[2 * row] == c ? 1 : 0, 0);
+      for (int c = 0; c < 3; ++c) {
+        GIVEN(
+            "indices 2, 0, 7, -1, 1, every second one of ten; row %d, column %d of 5 x 3 with "
+            "strides 1, 5",
+            row, c);
+        EXPECT_NEAR(got[c * 5 + row], ids[2 * row] == c ? 1 : 0, 0);
+      }
     }
   });
 }
@@ -30,13 +36,16 @@ TEST(unary) {
     float got[kRows * kColumns];
     bool small[kRows * kColumns];
     const View in = compact(a, {kRows, kColumns});
+    GIVEN("exp of 5 x 37 numbers side by side");
     t.unary(UnaryOp::exp, in, compact(got, {kRows, kColumns}));
     for (int i = 0; i < kRows * kColumns; ++i) EXPECT_NEAR(got[i], std::exp(double(a[i])), 1e-5);
+    GIVEN("isfinite of 5 x 37 floats, into bools");
     t.unary(UnaryOp::isfinite, in, compact(small, {kRows, kColumns}));
     for (int i = 0; i < kRows * kColumns; ++i) EXPECT_NEAR(small[i], 1, 0);
     // Every second column, the rows from the last.
     View some = compact(a + (kRows - 1) * kColumns, {kRows, kColumns / 2});
     some.strides[0] = -kColumns, some.strides[1] = 2;
+    GIVEN("squares of a view with strides -37, 2");
     t.unary(UnaryOp::square, some, compact(got, {kRows, kColumns / 2}));
     for (int row = 0; row < kRows; ++row) {
       for (int c = 0; c < kColumns / 2; ++c) {
@@ -56,6 +65,7 @@ TEST(fold) {
     for (int i = 0; i < n; ++i) sum += a[i], highest = std::max(highest, double(a[i]));
     testing::for_each_isa([&](const KernelTable& t) {
       float got = 93;
+      GIVEN("%d numbers in 0.1 ... 100, of which 0.1 and 92 come first", n);
       t.reduce(ReduceOp::sum, compact(a, {1, n}), compact(&got, {1, 1}));
       EXPECT_NEAR(got, sum, 3e-7 * sum);
       t.reduce(ReduceOp::max, compact(a, {1, n}), compact(&got, {1, 1}));
@@ -76,6 +86,7 @@ TEST(softmax) {
     for (int row = 0; row < kRows; ++row) {
       const float* x = a + row * kSize;
       double total = 0;
+      GIVEN("row %d of 3, 50 numbers in %s", row, row == 1 ? "10000 ... 10005" : "0 ... 5");
       for (int i = 0; i < kSize; ++i) total += std::exp(double(x[i]) - 1e4 * (row == 1));
       for (int i = 0; i < kSize; ++i) {
         const double want = double(x[i]) - 1e4 * (row == 1) - std::log(total);
@@ -99,6 +110,8 @@ TEST(argmax) {
       for (int row = 1; row < kRows; ++row) {
         if (a[row * kColumns + c] > a[want * kColumns + c]) want = row;
       }
+      GIVEN("column %d of 70, nine numbers in 0 ... 12%s", c,
+            c == 3 ? " with NaN at 4 and 6" : ", with equal ones");
       EXPECT_NEAR(got[c], c == 3 ? 4 : want, 0);  // the first NaN wins over everything
     }
   });
@@ -116,6 +129,10 @@ TEST(sgd) {
                  v = compact(velocity, {kSize}), o = compact(out, {kSize});
       t.sgd_step({&p, 1}, {&g, 1}, {&v, 1}, {&o, 1}, {0.5, 0.9, 0.25, 0.1, nesterov});
       for (int i = 0; i < kSize; ++i) {
+        GIVEN(
+            "param %d, grad %g, velocity %d; lr 0.5, momentum 0.9, dampening 0.25, weight_decay "
+            "0.1%s",
+            i - 10, double(grad[i]), i % 5, nesterov ? ", Nesterov" : "");
         const double step = grad[i] + 0.1 * param[i], fresh = 0.9 * (i % 5) + 0.75 * step;
         EXPECT_NEAR(velocity[i], fresh, 1e-5);
         EXPECT_NEAR(out[i], param[i] - 0.5 * (nesterov ? step + 0.9 * fresh : fresh), 1e-5);

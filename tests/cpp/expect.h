@@ -19,6 +19,14 @@ struct Test {
 };
 inline std::vector<Test> tests;
 inline int failures = 0;
+// What the comparisons that follow are about, for the course, which shows the first that fails.
+inline char given[256] = "";
+#define GIVEN(...) \
+  std::snprintf(::needle::testing::given, sizeof ::needle::testing::given, __VA_ARGS__)
+
+inline void say_given() {
+  if (given[0] != '\0') std::printf("given: %s\n", given);
+}
 
 struct Registration {
   Registration(const char* name, void (*run)()) { tests.push_back({name, run}); }
@@ -42,6 +50,7 @@ struct Registration {
     const double g = (got), w = (want);                                                  \
     if (!(std::fabs(g - w) <= (tolerance))) {                                            \
       ++::needle::testing::failures;                                                     \
+      ::needle::testing::say_given();                                                    \
       std::printf("%s:%d: %s is %.17g, wanted %.17g\n", __FILE__, __LINE__, #got, g, w); \
     }                                                                                    \
   } while (false)
@@ -71,6 +80,7 @@ void for_each_isa(F&& f) {
 int main() {
   for (const auto& test : needle::testing::tests) {
     const int before = needle::testing::failures;
+    needle::testing::given[0] = '\0';
     try {
       test.run();
     } catch (const std::exception& error) {

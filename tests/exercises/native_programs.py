@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from apps.course.building import built_program
-from apps.course.compare import expect
+from apps.course.compare import Case, WrongAnswer
 from apps.course.registry import exercises
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +41,22 @@ def expect_fine(program: str, name: str) -> None:
     opened = [text for text in thrown if text.partition(":")[0] in exercises()]
     if opened:
         raise NotImplementedError(opened[0])
-    expect(f"what is wrong with {name}", said[:4], [])
+    if said:
+        raise WrongAnswer(first_case(name, said))
+
+
+COMPARED = re.compile(r"(?P<place>.*:\d+): (?P<what>.*) is (?P<got>.*), wanted (?P<wanted>.*)")
+
+
+def first_case(name: str, said: list[str]) -> Case:
+    """The first failing comparison of a C++ test, from the lines of tests/cpp/expect.h."""
+    given = said[0].removeprefix("given: ") if said[0].startswith("given: ") else ""
+    found = COMPARED.match(said[1 if given else 0])
+    if found is None:
+        return Case(name, given, "", said[0], "")
+    place = Path(found["place"])
+    place = place.relative_to(ROOT) if place.is_relative_to(ROOT) else place
+    return Case(f"{name}: {found['what']}, {place}", given, found["wanted"], found["got"], "")
 
 
 def raise_open(lines: list[str]) -> None:
