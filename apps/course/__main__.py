@@ -65,7 +65,8 @@ def check_answers(options: Options) -> int:
     if find_spec("pytest") is None:
         raise EditionError("check needs pytest; python -m pip install pytest")
     chosen = select(options.what)
-    _say_what_is_built({name for exercise in chosen for name in exercise.builds})
+    written = [exercise for exercise in chosen if exercise.tag not in open_tags(ROOT)]
+    _say_what_is_built({name for exercise in written for name in exercise.builds})
     results = check(ROOT, chosen)
     progress.remember(ROOT, results)
     print(pages.score_table(results))
@@ -75,7 +76,7 @@ def check_answers(options: Options) -> int:
     if len(results) == 1 and results[0].fine:
         print(f"\n{pages.wrapped(chosen[0].explanation)}")
         if is_student_tree(ROOT):
-            print("", *progress.coming(progress.states(ROOT)), sep="\n")
+            print("", *progress.coming(progress.states(ROOT), chosen[0].tag), sep="\n")
     elif all(result.state == "open" and not result.first_failure() for result in results):
         print(f"\nwhat it asks, and where: python -m apps.course show {chosen[0].tag}")
     return 0 if all(result.fine for result in results) else 1

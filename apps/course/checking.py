@@ -82,17 +82,19 @@ class Result:
 
 
 def check(root: Path, chosen: Sequence[Exercise]) -> list[Result]:
-    """Runs the tests of the exercises. What they need is built first; where that fails, all
-    that need it say so."""
-    records: list[Record] = []
+    """Runs the tests of the exercises. What they need is built first, but for
+    blocks that are empty; where that fails, all that need it say so."""
+    empty, taken = open_tags(root), taken_tags(root)
+    waiting = [exercise for exercise in chosen if exercise.builds and exercise.tag in empty]
+    records = [{**_failed(t, ""), "open": e.tag} for e in waiting for t in e.tests]
+    left = [exercise for exercise in chosen if exercise not in waiting]
     runnable = []
-    for builds in dict.fromkeys(exercise.builds for exercise in chosen):
+    for builds in dict.fromkeys(exercise.builds for exercise in left):
         problem = build(root, builds)
-        own = [exercise for exercise in chosen if exercise.builds == builds]
+        own = [exercise for exercise in left if exercise.builds == builds]
         records += [_failed(t, problem) for exercise in own for t in exercise.tests if problem]
         runnable += [] if problem else own
     records += run_exercises(root, runnable)
-    empty, taken = open_tags(root), taken_tags(root)
     return [Result(e, _records_of(e, records), e.tag in empty, e.tag in taken) for e in chosen]
 
 

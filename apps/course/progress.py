@@ -118,9 +118,11 @@ def drawn(root: Path) -> str:
     return "\n".join([*lines, "", *coming(found)])
 
 
-def coming(found: dict[str, str]) -> list[str]:
-    """What to do next, in two lines, from the states of all exercises."""
-    tag = next((tag for tag, state in found.items() if state not in DONE), None)
+def coming(found: dict[str, str], after: str = "") -> list[str]:
+    """What to do next, in two lines, from the states of all exercises: behind ``after`` in its part
+    if something there builds on nothing that is open, else the first that is not done."""
+    left = [tag for tag, state in found.items() if state not in DONE]
+    tag = next((tag for tag in left if _goes_on(tag, after, left)), left[0] if left else None)
     if tag is None:
         return ["Everything is done. Next: docs/backend.md, a backend of your own."]
     exercise = exercises()[tag]
@@ -128,6 +130,15 @@ def coming(found: dict[str, str]) -> list[str]:
         f"next: {tag}, {exercise.title} (about {exercise.minutes} minutes)",
         f"      python -m apps.course show {tag}",
     ]
+
+
+def _goes_on(tag: str, after: str, left: list[str]) -> bool:
+    """Whether ``tag`` can be done now and stands behind ``after`` in its part."""
+    tags = list(exercises())
+    if not after or tags.index(tag) < tags.index(after):
+        return False
+    exercise = exercises()[tag]
+    return exercise.part == exercises()[after].part and not set(exercise.prerequisites) & set(left)
 
 
 DONE = {"own", "given", "solved"}
