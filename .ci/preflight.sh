@@ -1,6 +1,6 @@
 #!/bin/sh
 # Says in plain words what a machine lacks before anything is set up. Called by the Makefile:
-#   sh .ci/preflight.sh PYTHON [CXX]
+#   sh .ci/preflight.sh PYTHON [CXX [present]]     present: its packages are not ours to install
 python=$1
 compiler=${2%% *} # of 'ccache g++' the first word
 
@@ -17,7 +17,7 @@ install python3 python3-venv; macOS: brew install python@3.13), or name one: mak
     fail "'$python' is $("$python" --version 2>&1), needle wants 3.10 to 3.13. Name another one: \
 make PYTHON=python3.12"
 
-"$python" -c 'import ensurepip, venv' >/dev/null 2>&1 ||
+[ "$3" = present ] || "$python" -c 'import ensurepip, venv' >/dev/null 2>&1 ||
     fail "'$python' has no venv module. Install it (Debian, Ubuntu: sudo apt-get install \
 python3-venv), or name another Python: make PYTHON=python3.12"
 
