@@ -76,7 +76,7 @@ def draw(runs: list[Measured], path: Path) -> None:
     width = min(WIDEST, 6 + 1.1 * max(4, len(runs)))
     figure, (left, right) = figure_of(width=width, height=6, columns=2)
     _draw_curves(left, runs)
-    _draw_bars(right, runs)
+    draw_bars(right, runs)
     figure.savefig(path)
 
 
@@ -91,7 +91,7 @@ def _draw_curves(axes: Any, runs: list[Measured]) -> None:
     axes.legend(fontsize=8, ncols=1 + len(runs) // 12)
 
 
-def _draw_bars(axes: Any, runs: list[Measured]) -> None:
+def draw_bars(axes: Any, runs: list[Measured]) -> None:
     """Seconds an epoch, a bar a run; those of a source side by side, the fewest workers first."""
     sources = list(dict.fromkeys(run.source for run in runs))
     ordered = sorted(runs, key=lambda run: (sources.index(run.source), run.workers))

@@ -1,8 +1,9 @@
 """The storage study: python apps/sweep.py apps/bench/storage_study.toml --out runs/storage
 
-One run of train.py for each source and number of workers that the file names; then a table
-(study.md, study.csv) and a bar chart (study.png) of the seconds an epoch waits and computes, with
-the requests that the store got. Started again with the same --out it runs what is missing.
+One run of train.py for each model, source and number of workers that the file names; then a page
+(study.md, and where --page says) with tables, targets and a chart of the seconds an epoch waits and
+computes, with the requests that the store got. Started again with the same --out it runs what is
+missing. What the page says is bench/storage_page.py's.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import argparse
 import contextlib
 import csv
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +27,13 @@ if not __package__:  # run as a file: the folder above is where apps.training is
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from apps.bench.loopback_store import LoopbackStore
-from apps.plot import draw, read_run
+from apps.bench.storage_page import draw, later_epochs, models_of, page, table, targets
+from apps.plot import read_run
 from apps.training.recipes import tomllib
-from apps.upload import put
+from apps.training.sources import limited, open_source
+from apps.upload import SPLITS, as_bytes, put_split
 from needle import config
+from needle.data.remote.catalogue import INDEX
 from needle.errors import DataError, NeedleError, unknown_name
 
 SOURCES = ("builtin", "folder", "packed", "s3-images", "s3-packed")
@@ -48,102 +54,174 @@ class Store:
 
 @dataclass(frozen=True)
 class Study:
-    """What a file of a study says; ``run`` are train.py's options."""
+    """What a file of a study says.
+
+    run: train.py's options. models: those of each model beside them; ``workers`` among them is a
+    list in place of the study's. threads: of the computation, 0 for as many as there are cores.
+    """
 
     sources: list[str]
     workers: list[int]
     run: dict[str, Any]
+    models: list[dict[str, Any]] = field(default_factory=lambda: [{}])
     engine: str = "processes"
+    threads: int = 0
     store: Store = field(default_factory=Store)
+    file: str = ""
+
+    def cases(self) -> list[Case]:
+        """All bars; those that are compared are run one after the other."""
+        return [
+            Case(options["model"], source, count, options)
+            for given in self.models
+            for options in [{**self.run, **{k: v for k, v in given.items() if k != "workers"}}]
+            for count in given.get("workers", self.workers)
+            for source in self.sources
+        ]
 
 
 @dataclass(frozen=True)
 class Case:
-    """One bar: where the data is, and how many workers load it."""
+    """One bar: who computes, where the data is, how many workers load it; train.py's options."""
 
+    model: str
     source: str
     workers: int
+    options: dict[str, Any]
 
     @property
     def name(self) -> str:
         """Its folder's."""
-        return f"{self.source}-{self.workers:02}"
+        return f"{self.model}-{self.source}-{self.workers:02}"
+
+    @property
+    def limit(self) -> int:
+        """How many samples of a split are used; 0: all."""
+        return int(self.options.get("limit", 0))
 
 
 def read_study(path: Path) -> Study:
     """Reads a file; DataError names it and what is wrong in it."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
-        study = Study(**{**found, "store": Store(**found.get("store", {}))})
+        study = Study(**{**found, "store": Store(**found.get("store", {})), "file": str(path)})
     except (tomllib.TOMLDecodeError, TypeError) as error:
         names = ", ".join(each.name for each in fields(Study))
         raise DataError(f"{path}: must be a TOML file with {names}, got {error}") from error
     for source in study.sources:
         if source not in SOURCES:
             raise unknown_name("source", source, SOURCES)
-    if "data" not in study.run or not study.workers:
-        raise DataError(f"{path}: [run] must name data, and workers a count at least; add them")
+    named = all("model" in {**study.run, **each} for each in study.models)
+    if "data" not in study.run or not named or not study.workers:
+        raise DataError(
+            f"{path}: [run] must name data, it or each of [[models]] a model, and workers a count "
+            "at least; add them"
+        )
     return study
 
 
-def sweep(study: Study, out: Path, data_dir: Path, train: Train) -> list[dict[str, Any]]:
-    """Runs what is missing of the study; the rows of its table, as they are on disk."""
+def sweep(
+    study: Study, out: Path, data_dir: Path, train: Train, minutes: float = math.inf
+) -> list[dict[str, Any]]:
+    """Runs what is missing of the study; the rows of its table, as they are on disk.
+
+    After so many minutes no further case begins.
+    """
+    began = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     _check_same(study, out / "study.json")
-    cases = [Case(source, count) for source in study.sources for count in study.workers]
+    cases = study.cases()
     missing = [case for case in cases if not (out / case.name / DONE).exists()]
-    if missing:
-        needed = {case.source for case in missing}
-        name = study.run["data"]
-        for place in needed & {"folder", "packed"}:
-            if not (data_dir / f"{name}-{place}").exists():
-                put(name, place, False, data_dir)
-        with _store(study.store, bool(needed & {"s3-images", "s3-packed"})) as (url, store):
-            for source in needed & {"s3-images", "s3-packed"}:
-                put(name, f"{url}/{source}", source == "s3-packed", data_dir)
-            if store is not None:
-                store.delay = study.store.delay_ms / 1000
-            for case in missing:
-                print(f"{case.name}:", flush=True)
-                _run_case(study, case, out, data_dir, url, store, train)
-    return [json.loads((out / case.name / DONE).read_text()) for case in cases]
+    needed = {case.source for case in missing}
+    with _store(study.store, bool(needed & {"s3-images", "s3-packed"})) as (url, store):
+        where = Places(study.run["data"], out, data_dir, url)
+        where.put_all({(case.source, case.limit) for case in missing})
+        if store is not None:
+            store.delay = study.store.delay_ms / 1000
+        for number, case in enumerate(missing, start=1):
+            if time.monotonic() - began > minutes * 60:
+                print(f"{len(missing) - number + 1} cases are left: the same command goes on")
+                break
+            print(f"{case.name} ({number} of {len(missing)}):", flush=True)
+            _run_case(study, case, out, where, store, train)
+    done = [path for case in cases if (path := out / case.name / DONE).exists()]
+    rows = [json.loads(path.read_text(encoding="utf-8")) for path in done]
+    models = [case.model for case in cases]
+    place = study.sources.index
+    return sorted(rows, key=lambda r: (models.index(r["model"]), place(r["source"]), r["workers"]))
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where each source's data is: whole in the data folder, a part of it below ``out``."""
+
+    name: str
+    out: Path
+    data_dir: Path
+    url: str
+
+    def folder(self, source: str, limit: int) -> Path:
+        """The --data-dir of a case."""
+        made_here = limit and source in ("folder", "packed")
+        return self.out / f"data-{limit}" if made_here else self.data_dir
+
+    def source(self, source: str, limit: int) -> str:
+        """The --source of a case."""
+        remote = source.startswith("s3-")
+        return f"{self.url}/{source}-{limit or 'all'}" if remote else source
+
+    def put_all(self, wanted: set[tuple[str, int]]) -> None:
+        """Puts (source, limit) where they are not yet; the data set is read once."""
+        wanted = {each for each in wanted if each[0] != "builtin"}
+        for split in SPLITS if wanted else ():
+            whole = open_source(self.name, "builtin", self.data_dir, split == "train", False)
+            for source, limit in sorted(wanted):
+                dataset = limited(as_bytes(whole), limit)
+                to, folder = self.source(source, limit), self.folder(source, limit)
+                made = {"packed": f"{split}.arrow", "folder": f"{split}/{INDEX}"}.get(source, "")
+                if not made or not (folder / f"{self.name}-{source}" / made).exists():
+                    put_split(dataset, self.name, split, to, source == "s3-packed", folder)
 
 
 def _run_case(
     study: Study,
     case: Case,
     out: Path,
-    data_dir: Path,
-    url: str,
+    where: Places,
     store: LoopbackStore | None,
     train: Train,
 ) -> None:
     folder, cache = out / case.name, out / "cache"
     shutil.rmtree(cache, ignore_errors=True)
     remote = case.source.startswith("s3-")
-    arguments = [
-        each for k, v in study.run.items() for each in (f"--{k.replace('_', '-')}", str(v))
-    ]
-    arguments += ["--source", f"{url}/{case.source}" if remote else case.source]
-    arguments += ["--data-dir", str(data_dir), "--workers", str(case.workers)]
-    arguments += [
-        "--out",
-        str(folder),
-        "--force",
-        *(["--engine", study.engine] * (case.workers > 0)),
-    ]
+    options = {
+        **case.options,
+        "source": where.source(case.source, case.limit),
+        "data_dir": where.folder(case.source, case.limit),
+        "workers": case.workers,
+        "out": folder,
+        **({"engine": study.engine} if case.workers else {}),
+    }
+    arguments = [each for k, v in options.items() for each in (f"--{k.replace('_', '-')}", str(v))]
     environment = {"NEEDLE_CACHE_DIR": str(cache.absolute())}
+    if study.threads:
+        environment["NEEDLE_NUM_THREADS"] = str(study.threads)
     if case.source == "s3-images" and not study.store.keep_images:
         environment["NEEDLE_CACHE_BYTES"] = "0"
-    before = 0 if store is None else len(store.gets)
-    train(arguments, environment)
+    before = 0
+    if store is not None:
+        before, store.most_at_once = len(store.gets), 0
+    train([*arguments, "--force", "--no-report"], environment)
     run = read_run(folder)
+    later, counted = later_epochs(run), remote and store is not None
     row = {
         **asdict(case),
         "epochs": len(run.training),
-        "waiting_s": run.loading,
-        "computing_s": run.computing,
-        "gets": len(store.gets) - before if remote and store is not None else None,
+        "first_s": run.training[0]["duration"],
+        "waiting_s": later.loading,
+        "computing_s": later.computing,
+        "gets": len(store.gets) - before if counted and store else None,
+        "at_once": store.most_at_once if counted and store else None,
     }
     shutil.rmtree(cache, ignore_errors=True)
     partial = folder / f".{DONE}.partial"
@@ -185,49 +263,33 @@ def train_apart(arguments: list[str], environment: dict[str, str]) -> None:
         )
 
 
-def table(rows: list[dict[str, Any]]) -> list[str]:
-    """The study in Markdown; ``times`` is against the source that comes first, same workers.
-
-    An epoch is the mean of all, so give two at least where starting workers is not to count. GETs
-    are those of the whole run: indices, the test split, every epoch.
-    """
-    seconds = {(r["source"], r["workers"]): r["waiting_s"] + r["computing_s"] for r in rows}
-    first = rows[0]["source"]
-    lines = [
-        f"| source | workers | waiting s | computing s | an epoch s | times {first} | GETs |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    for row in rows:
-        source, workers = row["source"], row["workers"]
-        whole = seconds[source, workers]
-        gets = "" if row["gets"] is None else row["gets"]
-        lines.append(
-            f"| {source} | {workers} | {row['waiting_s']:.2f} | {row['computing_s']:.2f} | "
-            f"{whole:.2f} | {whole / seconds[first, workers]:.2f} | {gets} |"
-        )
-    return lines
-
-
 def _check_same(study: Study, path: Path) -> None:
     """A study in the same folder must be the same, but for more sources and workers."""
     now = {k: v for k, v in asdict(study).items() if k not in ("sources", "workers")}
-    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != now:
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else now
+    if {**before, "file": study.file} != now:
         raise NeedleError(
             f"sweep: {path.parent} has a study with other options; give another --out"
         )
     path.write_text(json.dumps(now), encoding="utf-8")
 
 
-def write(rows: list[dict[str, Any]], out: Path) -> None:
-    """study.md, study.csv and study.png."""
-    (out / "study.md").write_text("\n".join(table(rows)) + "\n", encoding="utf-8")
+def write(rows: list[dict[str, Any]], out: Path, to: Path | None) -> None:
+    """study.md, study.csv and study.png; the page and its picture also ``to`` another place."""
     with open(out / "study.csv", "w", newline="", encoding="utf-8") as file:
-        sheet = csv.DictWriter(file, fieldnames=list(rows[0]))
+        sheet = csv.DictWriter(file, fieldnames=[name for name in rows[0] if name != "options"])
         sheet.writeheader()
-        sheet.writerows(rows)
-    cases = [Case(row["source"], row["workers"]) for row in rows]
-    runs = [replace(read_run(out / case.name), source=case.source) for case in cases]
-    draw(runs, out / "study.png")
+        sheet.writerows({k: v for k, v in row.items() if k != "options"} for row in rows)
+    folders = [out / f"{r['model']}-{r['source']}-{r['workers']:02}" for r in rows]
+    study = json.loads((out / "study.json").read_text(encoding="utf-8"))
+    facts = json.loads((folders[0] / "run.json").read_text(encoding="utf-8"))
+    picture = out / "study.png"
+    draw(rows, folders, picture)
+    for target in [out / "study.md", *([] if to is None else [to])]:
+        beside = target.with_suffix(".png")
+        if beside != picture:
+            shutil.copyfile(picture, beside)
+        target.write_text(page(rows, study, facts, beside.name), encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None, train: Train = train_apart) -> int:
@@ -238,15 +300,23 @@ def main(arguments: list[str] | None = None, train: Train = train_apart) -> int:
         "--out", type=Path, default=Path("runs/storage"), help="folder of the study"
     )
     parser.add_argument("--data-dir", type=Path, help="where the data sets' files are")
+    parser.add_argument("--page", type=Path, help="where the page goes beside --out, and its PNG")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="then no further case is begun"
+    )
     given = parser.parse_args(arguments)
     data_dir = given.data_dir or Path(config.DATA_DIR.read())
     try:
-        rows = sweep(read_study(given.study), given.out, data_dir, train)
-        write(rows, given.out)
+        rows = sweep(read_study(given.study), given.out, data_dir, train, given.minutes)
+        if not rows:
+            raise NeedleError("sweep: no case is done yet; give more --minutes")
+        write(rows, given.out, given.page)
     except (NeedleError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print("\n".join(table(rows)))
+    for model in models_of(rows):
+        print(f"{model}:", *table([row for row in rows if row["model"] == model]), sep="\n")
+    print(*targets(rows), sep="\n")
     print(f"in {given.out}: study.md, study.csv, study.png, and a folder a run")
     return 0
 

@@ -67,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
         "--source", help=f"{', '.join(PLACES)}, s3://bucket/prefix or http://... (default: builtin)"
     )
     add("--download", action="store_true", help="fetch the data set if it is not there")
+    add("--limit", type=_positive(int), help="samples of each split to use (default: all)")
     add("--device", help="cpu (compiled kernels; the default), cpu_numpy or a backend of yours")
     add(
         "--precision",
@@ -97,6 +98,7 @@ def parser() -> argparse.ArgumentParser:
     add("--engine", help="what the workers are: processes (the default) or threads")
     add("--out", type=Path, help="folder for what comes out (default: a new runs/MODEL-DATA)")
     add("--resume", action="store_true", help="go on with the run in --out")
+    add("--no-report", action="store_true", help="leave out report.html and its pictures")
     add("--profile", action="store_true", help="also time one step by layer and kernel")
     add("--force", action="store_true", help="replace the run in --out")
     add("--goal", type=share, help="exit code 1 if fewer of the test images are classified right")
@@ -138,8 +140,9 @@ def train(options: dict[str, Any]) -> int:
     if missing:
         raise ImportError(f"training needs {', '.join(missing)}; pip install 'needle[train]'")
     data_dir = options.pop("data_dir") or Path(config.DATA_DIR.read())
-    download, resume, force, keep, profile, goal = (
-        options.pop(name) for name in ("download", "resume", "force", "keep", "profile", "goal")
+    download, resume, force, keep, profile, goal, no_report = (
+        options.pop(name)
+        for name in ("download", "resume", "force", "keep", "profile", "goal", "no_report")
     )
     workers = _workers(options.pop("workers"), options.pop("engine"))
     recipe = find_recipe(options.pop("recipe") or _recipe_for(options))
@@ -148,7 +151,8 @@ def train(options: dict[str, Any]) -> int:
         settings = new_settings(options, recipe)
     with contextlib.closing(RunFolder(out, resume, force)) as folder:
         if resume:
-            settings = _saved_settings(folder.checkpoint, options)
+            settings = _saved_settings(folder, options)
+            resume = folder.checkpoint.exists()  # else it is begun again
         try:
             run = Run(settings, data_dir, download, workers)
         except DataError as error:
@@ -167,7 +171,7 @@ def train(options: dict[str, Any]) -> int:
             if profile:
                 _write_profile(run, folder.path)
             _train(run, folder, keep, resume)
-        _finish(run, folder, facts)
+        _finish(run, folder, facts, not no_report)
         return _heed_goal(run, goal)
 
 
@@ -243,8 +247,14 @@ def new_settings(options: dict[str, Any], recipe: Recipe) -> Settings:
     return settings
 
 
-def _saved_settings(checkpoint: Path, options: dict[str, Any]) -> Settings:
+def _saved_settings(folder: RunFolder, options: dict[str, Any]) -> Settings:
+    """Those of the run's checkpoint, of its run.json where it was ended before it had one."""
+    checkpoint = folder.checkpoint
     if not checkpoint.is_file():
+        begun = folder.read_facts().get("settings")
+        if isinstance(begun, dict):
+            print(f"{folder.path} has no checkpoint yet: its run begins again, as it was started")
+            return resumed(begun, options)
         raise CheckpointError(
             f"--resume: no run to go on with, there is no {checkpoint}; give the --out of an "
             "earlier run, or leave --resume out"
@@ -306,7 +316,7 @@ def _epoch_line(row: dict[str, float], epochs: int) -> str:
     )
 
 
-def _finish(run: Run, folder: RunFolder, facts: dict[str, Any]) -> None:
+def _finish(run: Run, folder: RunFolder, facts: dict[str, Any], report: bool) -> None:
     evaluation, history = run.evaluate(), run.progress.history
     out, title = folder.path, f"{run.settings.model} on {run.settings.data}"
     about = {"settings": json.dumps(run.settings.as_json()), "classes": json.dumps(run.classes)}
@@ -320,13 +330,15 @@ def _finish(run: Run, folder: RunFolder, facts: dict[str, Any]) -> None:
     }
     folder.write_facts(facts)
     write_epochs(out / "epochs.csv", history)
-    write_report(out, title, facts, history, evaluation, run.classes, run.test)
+    if report:
+        write_report(out, title, facts, history, evaluation, run.classes, run.test)
     print(
         f"\ntest accuracy {evaluation.accuracy:.2%} ({evaluation.correct} of "
         f"{len(evaluation.labels)} right), top-5 {evaluation.top5:.2%}, "
         f"{facts['result']['seconds']:.1f} s"
     )
-    print(f"in {out}: report.html (with its pictures), run.json, metrics.csv, epochs.csv,")
+    pictures = "report.html (with its pictures), " if report else ""
+    print(f"in {out}: {pictures}run.json, metrics.csv, epochs.csv,")
     print(
         f"  {MODEL} (the weights), {folder.checkpoint.name} and best.safetensors (all of the run)"
     )

@@ -18,23 +18,30 @@ from apps.training.sources import SOURCES, open_source
 from needle import config, data
 from needle.errors import NeedleError
 
+SPLITS = ("train", "test")
+
 
 def put(name: str, to: str, packed: bool, data_dir: Path, download: bool = False) -> None:
     """Both splits of the data set, to ``folder``, ``packed`` or an address."""
-    for split in ("train", "test"):
+    for split in SPLITS:
         dataset = open_source(name, "builtin", data_dir, split == "train", download)
-        if to == "packed":
-            folder = data_dir / f"{name}-packed"
-            folder.mkdir(parents=True, exist_ok=True)
-            data.pack(_bytes(dataset), folder / f"{split}.arrow")
-            continue
-        url = str(data_dir / f"{name}-folder") if to == "folder" else to
-        if packed:
-            dataset = _bytes(dataset)
-        data.upload(dataset, f"{url.rstrip('/')}/{split}", packed=packed)
+        if packed or to == "packed":
+            dataset = as_bytes(dataset)
+        put_split(dataset, name, split, to, packed, data_dir)
 
 
-def _bytes(dataset: Any) -> Any:
+def put_split(dataset: Any, name: str, split: str, to: str, packed: bool, data_dir: Path) -> None:
+    """One of them, which is given; ``folder`` and ``packed`` are made below ``data_dir``."""
+    if to == "packed":
+        folder = data_dir / f"{name}-packed"
+        folder.mkdir(parents=True, exist_ok=True)
+        data.pack(dataset, folder / f"{split}.arrow")
+        return
+    url = str(data_dir / f"{name}-folder") if to == "folder" else to
+    data.upload(dataset, f"{url.rstrip('/')}/{split}", packed=packed)
+
+
+def as_bytes(dataset: Any) -> Any:
     """The data set with its pixels as they are, where 255 is white: a quarter of the size."""
     if getattr(dataset, "scale", None) == 255:
         dataset.dtype = "uint8"

@@ -32,6 +32,7 @@ from .sources import (
     Workers,
     evaluation_loader,
     find_source,
+    limited,
     open_source,
     open_split,
     training_loader,
@@ -113,10 +114,11 @@ class Run:
         check_precision(settings.precision, device)
         began = time.time(), time.perf_counter()
         place = settings.data, settings.source, data_dir
-        training = open_source(*place, True, download)
+        training = limited(open_source(*place, True, download), settings.limit)
         training_read = time.perf_counter()
         self.classes: tuple[str, ...] = tuple(training.classes)
-        self.test = open_split(source, open_source(*place, False, download), self.image_size)
+        test = limited(open_source(*place, False, download), settings.limit)
+        self.test = open_split(source, test, self.image_size)
         self.reading = (began[0], training_read - began[1], time.perf_counter() - training_read)
         np.random.seed(settings.seed)
         self.model = build_model(

@@ -44,6 +44,8 @@ class Settings:
     """Where the data is read from, one of sources.PLACES or an address."""
     precision: str = "float32"
     """Of products: config.matmul_precision."""
+    limit: int = 0
+    """So many samples of each split are used, as many of each class; 0: all."""
 
     def as_json(self) -> dict[str, Any]:
         """The options by name."""

@@ -121,6 +121,34 @@ def open_source(name: str, place: str, data_dir: Path, train: bool, download: bo
     return data.ImageFolder(here / split, layout="HWC", mode=mode)
 
 
+def limited(dataset: Any, count: int) -> Any:
+    """``count`` of its samples (0: all), as many of each class where the labels are known.
+
+    DataError if that is less than one a class: the classes would be others.
+    """
+    if not 0 < count < len(dataset):
+        return dataset
+    if count < len(dataset.classes):
+        raise DataError(
+            f"--limit: must be a sample of each of {len(dataset.classes)} classes at least, got "
+            f"{count}; give more"
+        )
+    labels = getattr(dataset, "labels", None)
+    few: Any = data.Subset(dataset, _spread(len(dataset), count, labels))
+    few.classes = dataset.classes
+    return few
+
+
+def _spread(length: int, count: int, labels: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """So many of the places: the first of each class, or every so manieth."""
+    if labels is None:
+        return np.arange(count) * length // count
+    by_class = np.argsort(labels, kind="stable")
+    sizes = np.bincount(labels)
+    place_in_class = np.arange(length) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.sort(by_class[np.argsort(place_in_class, kind="stable")[:count]])
+
+
 def open_split(source: Source, dataset: Any, image_size: tuple[int, int]) -> Split:
     """A whole dataset as arrays, fitted to ``image_size`` and normalised."""
     fit = fitting(tuple(dataset[0][0].shape[:2]), image_size)

@@ -358,7 +358,7 @@ def test_signals_at_any_moment(finished: Path, tmp_path: Path) -> None:
     """A run that is stopped in three ways, each after another line of output, and gone on with."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
     for lines, number in enumerate((signal.SIGTERM, signal.SIGKILL, signal.SIGINT, None), start=2):
-        going_on = ["--resume"] if (tmp_path / CHECKPOINT).exists() else [*SMALL, "--force"]
+        going_on = ["--resume"] if (tmp_path / "run.json").exists() else SMALL
         process = subprocess.Popen(
             [sys.executable, str(ROOT / "apps" / "train.py"), "--out", str(tmp_path), *going_on],
             env=environment,
@@ -376,6 +376,37 @@ def test_signals_at_any_moment(finished: Path, tmp_path: Path) -> None:
         assert process.returncode == 0 or number in (process.returncode - 128, -process.returncode)
     assert process.returncode == 0
     assert weights(tmp_path / CHECKPOINT) == weights(finished / CHECKPOINT)
+
+
+def test_a_run_killed_before_its_first_checkpoint_is_begun_again(
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What is left then is run.json, which says how it was started, and perhaps a profile."""
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*arguments: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(program, "_train", killed)
+        with pytest.raises(Killed):
+            run(tmp_path)
+    assert not (tmp_path / CHECKPOINT).exists()
+    assert run(tmp_path) == 1
+    assert "go on with it by --resume" in capsys.readouterr().err
+    assert program.main(["--out", str(tmp_path), "--resume", "--lr", "7"]) == 1
+    assert "was started with --lr" in capsys.readouterr().err
+    assert program.main(["--out", str(tmp_path), "--resume"]) == 0
+    assert "begins again" in capsys.readouterr().out
+    assert weights(tmp_path / CHECKPOINT) == weights(finished / CHECKPOINT)
+    (tmp_path / "none").mkdir()
+    assert program.main(["--out", str(tmp_path / "none"), "--resume"]) == 1
+    assert "no run to go on with" in capsys.readouterr().err
 
 
 def test_the_commit_is_that_of_the_source() -> None:

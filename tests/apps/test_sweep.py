@@ -6,12 +6,15 @@ import csv
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from apps import sweep, upload
 from apps import train as trainer
+from apps.bench import storage_page
 from apps.training import sources
 from needle.backend_selection import BACKEND
+from needle.errors import DataError
 from tests.apps import few_digits
 
 pytestmark = pytest.mark.skipif(BACKEND == "np", reason="reading data is the same in both modes")
@@ -24,9 +27,11 @@ workers = [2]
 engine = "threads"
 [run]
 data = "digits"
-model = "lenet5"
 epochs = 2
 batch_size = 16
+[[models]]
+model = "lenet5"
+limit = 24
 [store]
 delay_ms = 1
 """
@@ -37,7 +42,6 @@ def _few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     """48 digits for training and 20 for testing; no report's pictures."""
 
     monkeypatch.setitem(sources.SOURCES, "digits", few_digits.source(48, 20))
-    monkeypatch.setattr(trainer, "write_report", lambda *arguments: None)
 
 
 def in_process(arguments: list[str], environment: dict[str, str]) -> None:
@@ -67,7 +71,8 @@ def test_the_study_counts_requests_and_goes_on(tmp_path: Path) -> None:
         in_process(arguments, environment)
 
     given = [file_with('"s3-images", "s3-packed"'), "--out", str(out)]
-    given += ["--data-dir", str(tmp_path / "data")]
+    page = tmp_path / "STUDY.md"
+    given += ["--data-dir", str(tmp_path / "data"), "--page", str(page)]
     environment = dict(os.environ)
     with pytest.raises(KeyboardInterrupt):
         sweep.main(given, train)
@@ -79,16 +84,18 @@ def test_the_study_counts_requests_and_goes_on(tmp_path: Path) -> None:
         in_process(arguments, environment)
 
     assert sweep.main(given, go_on) == 0
-    images, packed = f"{sweep.BUCKET}/s3-images", f"{sweep.BUCKET}/s3-packed"
+    images, packed = f"{sweep.BUCKET}/s3-images-24", f"{sweep.BUCKET}/s3-packed-24"
     assert ran == [images] and again == [packed]
     rows = rows_of(out)
     # Both indices, the first image of each split for its size, the test split once, and every
     # training image in each of two epochs; of the shards the indices, and each one once.
-    assert int(rows["s3-images", 2]["gets"]) == 2 + 2 + 20 + 2 * 48
+    assert int(rows["s3-images", 2]["gets"]) == 2 + 2 + 20 + 2 * 24
     assert int(rows["s3-packed", 2]["gets"]) == 2 + 2
-    assert (out / "study.png").stat().st_size and "| s3-packed | 2 |" in (
-        out / "study.md"
-    ).read_text()
+    assert 2 <= int(rows["s3-images", 2]["at_once"]) <= 16 and rows["s3-images", 2]["epochs"] == "2"
+    said = page.read_text()
+    assert "| s3-packed | 2 |" in said and "](STUDY.png)" in said
+    assert "fewer GETs than s3-images | 18.00 | 2 workers | yes |" in said
+    assert (out / "study.png").stat().st_size and page.with_suffix(".png").stat().st_size
     given[0] = file_with('"s3-packed"')
     study = sweep.read_study(Path(given[0]))
     assert len(sweep.sweep(study, out, tmp_path / "data", lambda *_: pytest.fail("is there"))) == 1
@@ -111,12 +118,62 @@ def test_all_sources_have_the_same_samples(tmp_path: Path) -> None:
     assert abs(folder.images - builtin.images[order]).max() < 0.5 / 255 / 0.376 + 1e-6
 
 
+def row(source: str, workers: int, waiting: float, **more: int | None) -> storage_page.Row:
+    first = {"model": "m", "source": source, "workers": workers, "first_s": 9.0}
+    return {**first, "waiting_s": waiting, "computing_s": 2.0, "gets": None, "at_once": 8, **more}
+
+
+def test_the_page_says_which_targets_are_missed() -> None:
+    """The worst case counts: with workers and, one object an image, with 8 GETs at once."""
+    local = [row("builtin", workers, 0.0) for workers in (0, 1, 2)]
+    images = [
+        row("s3-images", 0, 9.0, gets=90),
+        row("s3-images", 1, 0.5, gets=90, at_once=7),
+        row("s3-images", 2, 0.1, gets=90),
+    ]
+    shards = [row("s3-packed", 1, 0.4, gets=10), row("s3-packed", 2, 0.1, gets=9)]
+    assert storage_page.targets([*local, *images, *shards])[2:] == [
+        "| m | an epoch from s3-images at most 1.1 of builtin | 1.05 | 2 workers | yes |",
+        "| m | an epoch from s3-packed at most 1.1 of builtin | 1.20 | 1 worker | **no** |",
+        "| m | s3-packed at least 10 times fewer GETs than s3-images | 9.00 | 1 worker | **no** |",
+    ]
+    assert storage_page.targets(local) == []
+    assert storage_page.table(images)[2] == (
+        "| s3-images | 0 | 9.00 | 9.00 | 2.00 | 11.00 | 1.00 | 90 | 8 |"
+    )
+
+
+def test_a_limit_keeps_every_class(tmp_path: Path) -> None:
+    whole = sources.open_source("digits", "builtin", tmp_path, True, False)
+    few = sources.limited(whole, 24)
+    counts = np.bincount([few[i][1] for i in range(24)])
+    assert len(counts) == 10 and set(counts) == {2, 3} and few.classes == whole.classes
+    assert sources.limited(whole, 0) is whole
+    with pytest.raises(DataError, match="each of 10 classes at least, got 9"):
+        sources.limited(whole, 9)
+    upload.put_split(few, "digits", "train", "packed", True, tmp_path)
+    packed = sources.open_source("digits", "packed", tmp_path, True, False)
+    thirds = sources.limited(packed, 12)  # whose labels are not known unread
+    assert [int(thirds[i][1]) for i in range(12)] == [int(packed[2 * i][1]) for i in range(12)]
+
+
+def test_a_model_has_its_own_workers(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(
+        STUDY.format(sources='"builtin"') + '[[models]]\nmodel = "vgg11"\nworkers = [0]\n'
+    )
+    cases = sweep.read_study(path).cases()
+    assert [case.name for case in cases] == ["lenet5-builtin-02", "vgg11-builtin-00"]
+    assert [case.limit for case in cases] == [24, 0] and "workers" not in cases[1].options
+
+
 def test_a_mistake_in_the_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "study.toml"
     for text, words in (
         ("sources = [", "must be a TOML file with sources"),
         (STUDY.format(sources='"tape"'), "unknown source 'tape'"),
         (STUDY.format(sources='"builtin"').replace("engine", "motor"), "must be a TOML file"),
+        (STUDY.format(sources='"builtin"').replace('model = "lenet5"', ""), "must name data, it"),
     ):
         path.write_text(text)
         assert sweep.main([str(path), "--out", str(tmp_path / "out")]) == 1

@@ -28,8 +28,9 @@ def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """The address of a store that is running and has an empty bucket."""
     with STORES[request.param](tmp_path_factory.mktemp(request.param)) as endpoint:
         who = {"key": KEY, "secret": SECRET, "endpoint_url": endpoint}
+        # Among client_kwargs it would also be the bucket's place, of which Ceph knows none.
         region = {"region_name": REGION}
-        s3fs.S3FileSystem(**who, client_kwargs=region, skip_instance_cache=True).mkdir(BUCKET)
+        s3fs.S3FileSystem(**who, config_kwargs=region, skip_instance_cache=True).mkdir(BUCKET)
         yield endpoint
 
 
