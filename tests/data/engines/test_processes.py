@@ -26,6 +26,7 @@ from process_checks import (
 )
 
 from needle.data.engines.base import Request
+from needle.data.engines.batches import Batch
 from needle.data.engines.processes import ProcessEngine
 from needle.data.pipeline import Pipeline
 from needle.errors import LoaderTimeout, WorkerError
@@ -468,3 +469,19 @@ def test_workers_keep_the_memory_of_decoded_images() -> None:
     """Pages given back would be cleared again for the next images."""
     done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("workers", "milliseconds", "slices"),
+    [(2, 1, 1), (2, 23, 1), (2, 90, 2), (2, 230, 4), (8, 23, 2), (8, 230, 8), (8, 2300, 32)],
+)
+def test_batches_are_cut_by_the_time_they_take(workers, milliseconds, slices):
+    request = Request(0, 3, 0, np.arange(100))
+    with running(datasets.Numbers(), workers) as engine:
+        engine._sample_seconds = milliseconds / 1000 / 100
+        parts = engine._cut(Batch(request, 100))
+        engine._sample_seconds = None
+        assert len(engine._cut(Batch(request, 100))) == workers
+    assert len(parts) == slices
+    assert [part.first for part in parts] == [0, *(part.last for part in parts[:-1])]
+    assert parts[-1].last == 100

@@ -28,6 +28,7 @@ from .travel import explain_failure, pack
 _PARTS = 32  # slices of a batch at most
 _HELD = 2  # batches that the consumer may hold in slots; more are copied out
 _SHORT = 2e-3  # seconds: slices shorter than this are not worth the asking
+_FAIR = 20e-3  # seconds: shorter ones cost a tenth more, worth it only where a worker has none
 _LONG = 50e-3  # seconds: longer ones are cut, lest one worker works while the others are done
 _MOST_EACH = 4  # slices of a batch for each worker
 _DEATHS = 3  # of one sample's workers, before it is an error
@@ -182,14 +183,20 @@ class ProcessEngine(Engine):
     # ---- from a request to units on the board
 
     def _cut(self, batch: Batch) -> list[Part]:
-        """The batch's slices: one a worker, fewer of short ones, more of long ones."""
+        """The batch's slices: one a worker, fewer of short ones, more of long ones.
+
+        What is done once a slice, in the worker and here, takes a millisecond. So batches that are
+        under way side by side are not cut to short slices, but where there would be too few.
+        """
         count = 1
         if self.splits and batch.request.indices is not None:
             count = min(self.workers, _PARTS, max(1, batch.rows))
             if self._sample_seconds is not None:
                 seconds = batch.rows * self._sample_seconds
                 more = min(int(seconds / _LONG), _MOST_EACH * self.workers, _PARTS, batch.rows)
-                count = max(1, min(count, int(seconds / _SHORT)), more)
+                for_all = -(-(self.workers + 1) // self.capacity)  # and one that is waiting
+                fair = max(for_all, int(seconds / _FAIR))
+                count = max(1, min(count, int(seconds / _SHORT), fair), more)
         for i in range(count):
             self._orders += 1
             first, last = batch.rows * i // count, batch.rows * (i + 1) // count
