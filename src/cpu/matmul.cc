@@ -44,7 +44,10 @@ void set_zero(const Matrix<T>& c) {
 template <class T>
 struct PackedB {
   static constexpr Index kPacked = (Index{4} << 20) / Index{sizeof(T)};
-  static constexpr Index kDepth = Blocking<T>::KC;  // a panel and two of A fit L1
+  // Deeper slices go over c less often, which is worth more than a panel of B and two of A in L1;
+  // with 64-byte vectors a panel has twice the columns.
+  static constexpr Index kDepth =
+      simd::kVectorBytes > 32 ? Blocking<T>::KC : Blocking<T>::KC * 3 / 2;
   Index depth, slices, columns;
 
   PackedB(Index k, Index n)

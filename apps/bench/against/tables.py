@@ -79,21 +79,29 @@ def pieces_table(
 def rate(
     result: Result, limits: Result | None, piece: str, flops: Count | None, moved: Count | None
 ) -> tuple[float, float]:
-    """Our best in units of 10^9 a second, and its share of the machine's limit."""
-    count = flops or moved
-    seconds = result.median(duel(result, piece)[0], piece) / 1e3
-    if count is None or not seconds > 0:
+    """Our best in units of 10^9 a second, and its share of the machine's limit.
+
+    The clock of a shared machine's cores changes from second to second, so a study that measures
+    the limit itself gives the median of the rounds' shares; else it is that of the best.
+    """
+    count, ours = flops or moved, duel(result, piece)[0]
+    if count is None or not ours:
         return math.nan, math.nan
     key = "gflops" if flops else f"gbs {piece.rpartition(', ')[2]}"
-    speed = count(piece) / seconds / 1e9
-    return speed, speed / limit(limits, key)
+    speeds = [count(piece) / ms / 1e6 for ms in result.outcomes[ours].values[piece]]
+    beside = limits_of(result, key) or [limit(limits, key)] * len(speeds)
+    return median(speeds), median([speed / most for speed, most in zip(speeds, beside)])
+
+
+def limits_of(result: Result | None, key: str) -> list[float]:
+    """The measurements of a limit of the machine, a round each."""
+    outcome = result.outcomes.get("machine") if result else None
+    return outcome.values.get(key, []) if outcome else []
 
 
 def limit(limits: Result | None, key: str) -> float:
     """The best of all measurements of the machine's own limit."""
-    outcome = limits.outcomes.get("machine") if limits else None
-    values = outcome.values.get(key) if outcome else None
-    return max(values) if values else math.nan
+    return max(limits_of(limits, key), default=math.nan)
 
 
 def percent(share: float) -> str:
@@ -132,7 +140,9 @@ def share_targets(
     if not shares:
         return [Target(title, math.nan, goal, "–")]
     share, piece = min(shares)
-    return [Target(title, share, goal, piece, f"peak {short(limit(limits, 'gflops'))} GFLOP/s")]
+    beside = limits_of(result, "gflops")
+    peak = median(beside) if beside else limit(limits, "gflops")
+    return [Target(title, share, goal, piece, f"peak {short(peak)} GFLOP/s")]
 
 
 def backend_notes(result: Result) -> list[str]:
