@@ -196,7 +196,7 @@ def test_plots_compare_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert [run.label for run in runs] == ["m, d, 0 workers", "m, d, 2 workers"]
     assert [(run.loading, run.computing) for run in runs] == [(2, 8), (4, 6)]
     _, axes = plot.figure_of(width=4, height=3)
-    plot._draw_bars(axes, [runs[1], replace(runs[0], source="e"), runs[0]])
+    plot.draw_bars(axes, [runs[1], replace(runs[0], source="e"), runs[0]])
     bars = [(b.get_x() + b.get_width() / 2, b.get_y(), b.get_height()) for b in axes.patches]
     assert bars == [
         *[(0, 0, 2), (1, 0, 4), (2 + plot.GAP, 0, 2)],
