@@ -20,6 +20,13 @@ MOST, AT_ONCE, FEWER = 1.1, 8, 10
 """The targets: times the local epoch, from so many GETs at once on; how many times fewer GETs."""
 
 
+WORKERS = {
+    "processes": "processes; each asks for up to 8 objects at once",
+    "threads": "threads; each asks for up to 8 objects at once, over the 10 connections of the S3 "
+    "client that they share",
+}
+
+
 def later_epochs(run: Measured) -> Measured:
     """The run without its first epoch, if it has others."""
     return replace(run, training=run.training[1:] or run.training)
@@ -101,7 +108,7 @@ def page(rows: list[Row], study: dict[str, Any], facts: dict[str, Any], picture:
         f"`python apps/sweep.py {study['file']}` on {machine['cores']} cores of "
         f"{machine['processor']}, needle {facts['needle']} at commit {facts['commit']}, Python "
         f"{facts['python']}, {study['threads'] or 'all'} thread(s) for the computation.",
-        f"Workers are {study['engine']}; each asks for up to 8 objects at once. "
+        f"Workers are {WORKERS[study['engine']]}. "
         + (
             f"The store is {store['url']}."
             if store["url"]
