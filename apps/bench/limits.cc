@@ -1,6 +1,7 @@
 // What this machine can do at most: fused multiply-adds a second, and bytes a second of
 // a[i] = b[i] + s * c[i] on large and on small arrays. Usage: limits THREADS [SECONDS a part].
 // Compiled for the machine itself by limits.py; prints one line of JSON.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -35,33 +36,37 @@ double now(int threads) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Runs work(thread, repeat) on every thread, longer and longer until it takes `least` seconds;
-// the best seconds of one repeat out of a few tries.
+// The seconds that the slowest thread takes for work(thread, repeats), run on all at once.
+template <class Work>
+double seconds_of(int threads, long repeats, Work work) {
+  std::atomic<int> waiting{threads};
+  std::vector<double> seconds(threads);
+  const auto run = [&](int t) {
+    --waiting;
+    while (waiting > 0) std::this_thread::yield();
+    const double start = now(threads);
+    work(t, repeats);
+    seconds[t] = now(threads) - start;
+  };
+  std::vector<std::thread> team;
+  for (int t = 1; t < threads; ++t) team.emplace_back(run, t);
+  run(0);
+  for (std::thread& member : team) member.join();
+  return *std::max_element(seconds.begin(), seconds.end());
+}
+
+// Longer and longer until it takes `least` seconds; the best of one repeat out of a few tries.
 template <class Work>
 double best_seconds(int threads, double least, Work work) {
   double best = 1e30;
   for (long repeats = 1, tries = 0; tries < 5;) {
-    std::atomic<int> waiting{threads};
-    std::vector<double> seconds(threads);
-    std::vector<std::thread> team;
-    for (int t = 0; t < threads; ++t) {
-      team.emplace_back([&, t] {
-        --waiting;
-        while (waiting > 0) std::this_thread::yield();
-        const double start = now(threads);
-        work(t, repeats);
-        seconds[t] = now(threads) - start;
-      });
-    }
-    for (std::thread& member : team) member.join();
-    double slowest = 0;
-    for (double each : seconds) slowest = each > slowest ? each : slowest;
+    const double slowest = seconds_of(threads, repeats, work);
     if (slowest < least) {
       repeats *= 2;
       continue;
     }
     ++tries;
-    if (slowest / repeats < best) best = slowest / repeats;
+    best = std::min(best, slowest / repeats);
   }
   return best;
 }
@@ -83,9 +88,12 @@ void multiply_add(long repeats) {
   sink = total;
 }
 
-double gflops(int threads, double least) {
-  const double seconds = best_seconds(threads, least, [](int, long n) { multiply_add(n); });
+double gflops(int threads, double seconds) {  // of one repeat
   return 2.0 * kLanes * kChains * 1000 * threads / seconds / 1e9;
+}
+
+double best_gflops(int threads, double least) {
+  return gflops(threads, best_seconds(threads, least, [](int, long n) { multiply_add(n); }));
 }
 
 // `bytes`: of each of the three arrays, over all threads.
@@ -105,11 +113,18 @@ double gbs(int threads, double least, long bytes) {
 
 }  // namespace
 
+// For those that load this as a library: the peak of this very moment, a hundredth of a second.
+extern "C" double gflops_now(int threads) {
+  constexpr long kRepeats = 5000;
+  return gflops(threads,
+                seconds_of(threads, kRepeats, [](int, long n) { multiply_add(n); }) / kRepeats);
+}
+
 int main(int count, char** arguments) {
   const int threads = count > 1 ? std::atoi(arguments[1]) : 1;
   const double least = count > 2 ? std::atof(arguments[2]) : 0.1;
   std::printf("{\"gflops\": %.4g, \"gbs large\": %.4g, \"gbs small\": %.4g}\n",
-              gflops(threads, least), gbs(threads, least, 34L << 20),
+              best_gflops(threads, least), gbs(threads, least, 34L << 20),
               gbs(threads, least, 1L << 20));
   return 0;
 }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("limits.cc")
@@ -24,16 +26,31 @@ def measure(threads: int, seconds: float = 0.1) -> dict[str, float]:
 
     seconds: how long each of the samples takes at the least. RuntimeError without a compiler.
     """
+    with tempfile.TemporaryDirectory() as folder:
+        run = [str(_built(Path(folder, "limits"))), str(threads), str(seconds)]
+        limits: dict[str, float] = json.loads(subprocess.check_output(run, text=True))
+    return limits
+
+
+def peak_now(threads: int) -> Callable[[], float] | None:
+    """A call is GFLOP/s of multiply-adds of this moment, in this process; None without a compiler.
+
+    A shared machine's clock changes from second to second: the work beside it has the same.
+    """
+    if compiler() is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        library = ctypes.CDLL(str(_built(Path(folder, "limits.so"), "-shared", "-fPIC")))
+    library.gflops_now.restype = ctypes.c_double
+    return lambda: float(library.gflops_now(threads))
+
+
+def _built(target: Path, *more: str) -> Path:
     found = compiler()
     if found is None:
         raise RuntimeError("limits: needs a C++ compiler to measure the machine, found none")
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder, "limits")
-        built = subprocess.run(
-            [found, *FLAGS, str(SOURCE), "-o", str(program)], capture_output=True, text=True
-        )
-        if built.returncode:
-            raise RuntimeError(f"limits: {found} could not compile {SOURCE}: {built.stderr}")
-        run = [str(program), str(threads), str(seconds)]
-        limits: dict[str, float] = json.loads(subprocess.check_output(run, text=True))
-    return limits
+    command = [found, *FLAGS, *more, str(SOURCE), "-o", str(target)]
+    built = subprocess.run(command, capture_output=True, text=True)
+    if built.returncode:
+        raise RuntimeError(f"limits: {found} could not compile {SOURCE}: {built.stderr}")
+    return target

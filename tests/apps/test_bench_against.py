@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from apps.bench import limits
 from apps.bench.against import __main__ as against
 from apps.bench.against import report, tables
 from apps.bench.against.flops import training_flops
-from apps.bench.against.pieces import Pieces
+from apps.bench.against.pieces import PEAK, Pieces
 from apps.bench.against.settings import Settings
 from apps.bench.against.sides import CONTESTANTS, Needle, is_peer
 from apps.bench.against.studies import STUDIES
@@ -72,6 +73,36 @@ def test_rates_are_shares_of_the_best_measured_limit() -> None:
     targets = STUDIES["matmul"].targets(measured(), machine())
     assert (targets[0].value, targets[0].reached) == (1.0, True)
     assert targets[1].value == pytest.approx(2 * 8**3 / 1e-3 / 1e9 / 2)
+
+
+def test_a_peak_measured_beside_each_sample_is_the_limit_of_its_round() -> None:
+    result, flops, piece = measured(), STUDIES["matmul"].work, "64 × 64 × 64"
+    result.outcomes["needle"].values[piece + PEAK] = [4.0, 1.0, 1.0]
+    assert tables.pieces_of(result) == [piece, "8 × 8 × 8"]
+    speed, share = tables.rate(result, machine(), piece, flops, None)
+    work = 2 * 64**3 / 1e9
+    assert speed == pytest.approx(work / 2e-3) and share == pytest.approx(work / 4e-3)
+
+
+def test_pieces_ask_for_the_peak_before_and_after_each_sample() -> None:
+    order: list[str] = []
+    peaks = iter([1.0, 3.0])
+
+    def peak() -> float:
+        order.append("peak")
+        return next(peaks)
+
+    side: Any = SimpleNamespace(release=lambda: None)
+    pieces = Pieces(side, {"a": lambda _: lambda: order.append("call")}, 0.0, peak=peak)
+    assert pieces.run(False)["a" + PEAK] == 2.0
+    assert order[-3:] == ["peak", "call", "peak"]
+
+
+@pytest.mark.skipif(limits.compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_peak_of_this_moment(threads: int) -> None:
+    peak = limits.peak_now(threads)
+    assert peak is not None and 0.1 < peak() < 1e5
 
 
 def test_the_table_has_a_dash_where_nothing_was_measured() -> None:
@@ -235,3 +266,4 @@ def test_a_machine_without_compiler_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(limits, "compiler", lambda: None)
     with pytest.raises(RuntimeError, match="needs a C\\+\\+ compiler"):
         limits.measure(1)
+    assert limits.peak_now(1) is None

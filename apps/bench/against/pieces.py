@@ -7,17 +7,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from apps.bench.data.case import Case, Numbers, Subject
+from apps.bench.limits import peak_now
 
 from .settings import Settings
 from .sides import COMPILED, CONTESTANTS, SLOW, Side, Step, is_peer
 
 Build = Callable[[Side], Step]
+PEAK = " (peak)"
+"""After a piece's name: GFLOP/s that the machine could do in the moments of its samples."""
 
 
 class Pieces(Subject):
     """Milliseconds of a call of each piece, repeated until a sample lasts ``least`` seconds.
 
-    Every sample begins with a call that is not timed: its process has slept meanwhile.
+    Every sample begins with a call that is not timed: its process has slept meanwhile. peak: the
+    machine's GFLOP/s, asked for right before and after each sample, kept as "NAME (peak)".
     """
 
     def __init__(
@@ -26,9 +30,10 @@ class Pieces(Subject):
         builds: dict[str, Build],
         least: float,
         clock: Callable[[], float] = time.perf_counter,
+        peak: Callable[[], float] | None = None,
     ) -> None:
         super().__init__()
-        self.clock = clock
+        self.clock, self.peak = clock, peak
         self.side, self.steps = side, {name: build(side) for name, build in builds.items()}
         self.calls = {}
         for name, step in self.steps.items():
@@ -42,7 +47,10 @@ class Pieces(Subject):
         numbers = {}
         for name, step in self.steps.items():
             step()
+            before = self.peak() if self.peak else 0.0
             numbers[name] = self._seconds(step, self.calls[name]) / self.calls[name] * 1e3
+            if self.peak:
+                numbers[name + PEAK] = (before + self.peak()) / 2
             self.side.release()
         return numbers
 
@@ -59,15 +67,22 @@ class Pieces(Subject):
 
 
 def cases_of(
-    names: Sequence[str], builds: Callable[[Settings], dict[str, Build]], settings: Settings
+    names: Sequence[str],
+    builds: Callable[[Settings], dict[str, Build]],
+    settings: Settings,
+    peaks: bool = False,
 ) -> list[Case]:
-    """A case for each contestant that takes part; the slow ones of ours have two rounds at most."""
+    """A case for each contestant that takes part; the slow ones of ours have two rounds at most.
+
+    peaks: the machine's peak is measured beside each of our samples.
+    """
 
     def opener(name: str) -> Callable[[Settings], Subject]:
         def open_it(given: Settings) -> Subject:
             side = CONTESTANTS[name](given.threads)
             clock = time.process_time if given.cpu_time else time.perf_counter
-            return Pieces(side, builds(given), given.pick(0.1, 0.0), clock)
+            peak = peak_now(given.threads) if peaks and not is_peer(name) else None
+            return Pieces(side, builds(given), given.pick(0.1, 0.0), clock, peak)
 
         return open_it
 

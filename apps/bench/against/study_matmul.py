@@ -10,7 +10,6 @@ from apps.bench.data.case import Case
 from apps.bench.data.harness import Result
 from apps.bench.data.target import Target
 
-from . import study_limits
 from . import tables as t
 from .pieces import Build, cases_of
 from .settings import Settings
@@ -48,7 +47,7 @@ def product(side: Side, shape: tuple[int, int, int]) -> Step:
 
 def cases(settings: Settings) -> list[Case]:
     names = ["needle", SLOW[0], "PyTorch, eager"]
-    return cases_of(names, builds, settings) + study_limits.cases(settings)
+    return cases_of(names, builds, settings, peaks=True)
 
 
 def work(piece: str) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from apps.bench.data.harness import Result
 from apps.bench.data.target import Target, short, spread, table
 
+from .pieces import PEAK
 from .sides import OURS, SLOW, is_peer
 
 Count = Callable[[str], float]
@@ -22,7 +23,8 @@ def threads_of(result: Result) -> str:
 def pieces_of(result: Result) -> list[str]:
     """In the order in which they were measured."""
     outcome = result.outcomes.get(OURS[0])
-    return [name for name in (outcome.values if outcome else ()) if name != "pss"]
+    names = outcome.values if outcome else ()
+    return [name for name in names if name != "pss" and not name.endswith(PEAK)]
 
 
 def fastest(result: Result, names: Iterable[str], piece: str) -> str:
@@ -81,27 +83,24 @@ def rate(
 ) -> tuple[float, float]:
     """Our best in units of 10^9 a second, and its share of the machine's limit.
 
-    The clock of a shared machine's cores changes from second to second, so a study that measures
-    the limit itself gives the median of the rounds' shares; else it is that of the best.
+    That is the limit of the same moments where it was measured beside each sample, and the median
+    of the shares; else the best of all measurements.
     """
     count, ours = flops or moved, duel(result, piece)[0]
     if count is None or not ours:
         return math.nan, math.nan
     key = "gflops" if flops else f"gbs {piece.rpartition(', ')[2]}"
-    speeds = [count(piece) / ms / 1e6 for ms in result.outcomes[ours].values[piece]]
-    beside = limits_of(result, key) or [limit(limits, key)] * len(speeds)
+    values = result.outcomes[ours].values
+    speeds = [count(piece) / ms / 1e6 for ms in values[piece]]
+    beside = values.get(piece + PEAK) or [limit(limits, key)] * len(speeds)
     return median(speeds), median([speed / most for speed, most in zip(speeds, beside)])
-
-
-def limits_of(result: Result | None, key: str) -> list[float]:
-    """The measurements of a limit of the machine, a round each."""
-    outcome = result.outcomes.get("machine") if result else None
-    return outcome.values.get(key, []) if outcome else []
 
 
 def limit(limits: Result | None, key: str) -> float:
     """The best of all measurements of the machine's own limit."""
-    return max(limits_of(limits, key), default=math.nan)
+    outcome = limits.outcomes.get("machine") if limits else None
+    values = outcome.values.get(key) if outcome else None
+    return max(values) if values else math.nan
 
 
 def percent(share: float) -> str:
@@ -140,7 +139,7 @@ def share_targets(
     if not shares:
         return [Target(title, math.nan, goal, "–")]
     share, piece = min(shares)
-    beside = limits_of(result, "gflops")
+    beside = result.outcomes[OURS[0]].values.get(piece + PEAK)
     peak = median(beside) if beside else limit(limits, "gflops")
     return [Target(title, share, goal, piece, f"peak {short(peak)} GFLOP/s")]
 
