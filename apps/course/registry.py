@@ -139,7 +139,11 @@ def _tags(word: str) -> set[str]:
         found = {tag for tag, exercise in exercises().items() if exercise.part in numbers}
         if found:
             return found
-    near = [tag for tag in exercises() if word[:4] in tag] or list(exercises())
+    near = [tag for tag in exercises() if word[:4] in tag]
+    last = max(exercise.part for exercise in exercises().values())
     raise RegistryError(
-        f"{word}: no exercise, and no part with exercises; there are: {', '.join(near)}"
+        f"{word}: no exercise, and no part with exercises; "
+        + (f"near are: {', '.join(near)}; " if near else "")
+        + f"there are parts 1 to {last}, several as 1 4 or 1-4, and the exercises that "
+        "`python -m apps.course list` shows"
     )

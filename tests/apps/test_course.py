@@ -98,6 +98,15 @@ def test_an_exercise_from_empty_to_solved(
     assert graph.read_bytes() == (ROOT / "python/needle/graph.py").read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("word", "said"), [("1,4", "parts 1 to 9, several as 1 4"), ("recor", "near are: record;")]
+)
+def test_what_is_no_exercise_says_what_there_is(word: str, said: str) -> None:
+    with pytest.raises(registry.RegistryError, match=said) as caught:
+        registry.select([word])
+    assert "apps.course list" in str(caught.value) and len(str(caught.value)) < 250
+
+
 def test_a_wrong_answer_says_its_likely_cause() -> None:
     right = np.array([[1.0, 2.0], [3.0, 5.0]])
     for got, cause in (
