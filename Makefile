@@ -164,7 +164,7 @@ sanitize: $(VENV)/.needle-test build  ## the C++ under address, undefined and th
 		-o pythonpath="$(SITE) ." $(KERNEL_TESTS)
 	$(CMAKE) --build $(ADDRESS) -j $(JOBS) --target cuda_on_cpu -- --quiet
 	$(UNDER_ADDRESS) PYTHONPATH="$(ADDRESS)/emulated:$(SITE):." $(BIN)/python -m pytest -q \
-		-p no:cacheprovider -p no:xdist -o pythonpath="$(ADDRESS)/emulated $(SITE) ." $(EMULATOR_TESTS)
+		-p no:cacheprovider -p no:xdist -o pythonpath="$(ADDRESS)/emulated $(SITE) . tests/data" $(EMULATOR_TESTS)
 	$(CONFIGURE_CPP) -B $(THREAD) -DNEEDLE_SANITIZE=thread -DNEEDLE_BUILD_TESTS=ON \
 		-DNEEDLE_BUILD_PYTHON=OFF --log-level=WARNING
 	$(CMAKE) --build $(THREAD) -j $(JOBS) -- --quiet

@@ -6,6 +6,7 @@ against both.
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -139,7 +140,7 @@ def _tags(word: str) -> set[str]:
         found = {tag for tag, exercise in exercises().items() if exercise.part in numbers}
         if found:
             return found
-    near = [tag for tag in exercises() if word[:4] in tag]
+    near = difflib.get_close_matches(word, exercises(), n=5)
     last = max(exercise.part for exercise in exercises().values())
     raise RegistryError(
         f"{word}: no exercise, and no part with exercises; "
