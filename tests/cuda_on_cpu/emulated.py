@@ -15,18 +15,18 @@ NAME = "cuda_emulated"
 ORDERS = ("forward", "reversed", "shuffled")
 
 
-def load_module() -> ModuleType | None:
-    """The compiled module, or None where it was not built; one on Python's path, as make sanitize
-    puts it there, comes first."""
-    for package in ("", "tests.cuda_on_cpu."):
+def compiled(name: str) -> ModuleType | None:
+    """A compiled module of this folder, or None where it was not built; under ``make sanitize``
+    the one with sanitizers."""
+    for package in ("sanitized", "tests.cuda_on_cpu"):
         try:
-            return importlib.import_module(package + "ndarray_backend_cuda_emulated")
+            return importlib.import_module(f"{package}.{name}")
         except ModuleNotFoundError:  # but one that is there and cannot be loaded is an error
             continue
     return None
 
 
-module = load_module()
+module = compiled("ndarray_backend_cuda_emulated")
 if module is not None:
     for index in range(module.device_count()):
         backends.register(

@@ -3,27 +3,20 @@ sanitize`` runs this file too), the end of the program far away from everything.
 
 from __future__ import annotations
 
-import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.cuda_on_cpu import emulated
 
-def load_module() -> ModuleType:
-    """That on Python's path comes first, as in emulated.py."""
-    try:
-        return importlib.import_module("cuda_faults")
-    except ModuleNotFoundError:
-        return pytest.importorskip(
-            "tests.cuda_on_cpu.cuda_faults", reason="not built: CMake target cuda_on_cpu"
-        )
-
-
-faults = load_module()
+faults: Any = emulated.compiled("cuda_faults")
+if faults is None:
+    pytest.skip("not built: CMake target cuda_on_cpu", allow_module_level=True)
 ROOT = Path(__file__).parent.parent.parent
 VALUES = [float(i) for i in range(64)]
 
@@ -34,6 +27,10 @@ def ended(kernel: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
+
+
+def test_under_make_sanitize_the_modules_are_those_with_sanitizers() -> None:
+    assert faults.under_address_sanitizer == ("libasan" in os.environ.get("LD_PRELOAD", ""))
 
 
 @pytest.mark.parametrize(
