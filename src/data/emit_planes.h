@@ -77,6 +77,35 @@ void convert_plane(const Emission& e, const PlaneRows& p, Index c) {
          : convert_rows<kMirrored>(p, [=](auto x) { return (x - mean) / std; });
 }
 
+// Whether out's planes are as a small image of bytes would be, what the source does not give
+// included.
+bool is_small_image_of_bytes(const Emission& e) {
+  const bool has_bytes = e.inside.width() == e.width && e.inside.height() == e.height;
+  return e.height * e.width <= kPlaneBytes && e.out_row_stride == e.width &&
+         (has_bytes || e.fill_byte >= 0);
+}
+
+// The image's window as planes of bytes, margins with them, and each of these in one run: rows of
+// a small image are too short to begin anew for each.
+void emit_small_image(const Emission& e) {
+  const Index plane = e.height * e.width;
+  const ThreadScratch scratch(e.channels * kPlaneBytes);
+  auto* planes = scratch.as<std::uint8_t>();
+  const Rectangle& inside = e.inside;
+  if (inside.height() * inside.width() < plane) {
+    std::memset(planes, e.fill_byte, e.channels * plane);
+  }
+  const auto* source = static_cast<const std::uint8_t*>(e.source);
+  for (Index y = 0; y < inside.height(); ++y) {
+    split_pixels(source + y * e.row_stride, e.column_stride, e.channel_stride, e.channels,
+                 inside.width(), planes + (inside.top + y) * e.width + inside.left, plane);
+  }
+  for (Index c = 0; c < e.channels; ++c) {
+    float* out = static_cast<float*>(e.out) + c * e.out_channel_stride;
+    convert_plane<false>(e, {planes + c * plane, plane, out, plane, 1, 0, plane, plane, 0}, c);
+  }
+}
+
 // The rows from y on, `rows` of those that the source gives; `in` at the first, channels
 // `channel_stride` apart.
 void convert_planes(const Emission& e, const std::uint8_t* in, Index in_stride,
@@ -92,6 +121,7 @@ void convert_planes(const Emission& e, const std::uint8_t* in, Index in_stride,
 }
 
 void emit_planes(const Emission& e) {
+  if (is_small_image_of_bytes(e)) return emit_small_image(e);
   const auto* source = static_cast<const std::uint8_t*>(e.source);
   const Rectangle& inside = e.inside;
   for (Index c = 0; c < e.channels; ++c) {

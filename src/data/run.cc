@@ -46,6 +46,12 @@ struct Run {
     }
   }
 
+  // The byte that the canvas shows outside of its source, before all stages; -1: it is none.
+  static int byte_outside(const Canvas& canvas) {
+    const bool is_byte = canvas.source_type == Element::kByte && canvas.outside.stages == 0;
+    return is_byte ? static_cast<int>(canvas.outside.value) : -1;
+  }
+
   void mix(float* values, Element type, const float* m) const {
     const std::int64_t n = channels();
     if (type == Element::kFloat) {
@@ -77,10 +83,26 @@ struct Run {
     int stage_count = canvas.stage_count;
     std::copy_n(canvas.stages, stage_count, stages);
     if (type != canvas.type) stages[stage_count++] = {StageKind::kCast, nullptr};
-    program.table_->emit({canvas.data, canvas.source_type, canvas.row_stride, canvas.column_stride,
-                          canvas.channel_stride, canvas.inside, canvas.height, canvas.width,
-                          channels(), values, stages, stage_count, erased, erased_count, to, type,
-                          strides[0], strides[1], strides[2]});
+    program.table_->emit({canvas.data,
+                          canvas.source_type,
+                          canvas.row_stride,
+                          canvas.column_stride,
+                          canvas.channel_stride,
+                          canvas.inside,
+                          canvas.height,
+                          canvas.width,
+                          channels(),
+                          values,
+                          byte_outside(canvas),
+                          stages,
+                          stage_count,
+                          erased,
+                          erased_count,
+                          to,
+                          type,
+                          strides[0],
+                          strides[1],
+                          strides[2]});
   }
 
   // Calls next with what the canvas shows now, written out into memory.

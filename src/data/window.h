@@ -44,6 +44,7 @@ struct Emission {
   Rectangle inside;
   std::int64_t height, width, channels;
   const float* fill;
+  int fill_byte;  // which the stages would make `fill`; -1: there is none
   const Stage* stages;
   int stage_count;
   const Erased* erased;

@@ -150,6 +150,7 @@ void check_rows(const data::StepTable& steps, Index inside, Index left, Index ri
                          width,
                          kChannels,
                          fill,
+                         -1,
                          stages,
                          2,
                          nullptr,

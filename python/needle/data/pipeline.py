@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,16 @@ class Pipeline:
         if fields is None or any(each.dtype.hasobject for each in fields):
             return None
         return [*fields, Field((), np.dtype(np.int64))] if self._notes_indices else fields
+
+    def row_bytes(self) -> int | None:
+        """Bytes of a prepared sample where kernels alone make it of arrays in memory, else None."""
+        arrays, fields = in_memory_of(self.dataset), self.layout()
+        chain = self.memory_chain
+        if arrays is None or fields is None:
+            return None
+        if chain.parts and not chain.plan(spec_of(arrays[0])).is_one_call():
+            return None
+        return sum(field.dtype.itemsize * prod(field.row_shape) for field in fields)
 
     def explain(self) -> str:
         """In words, where the transforms run, which natively, and why the others do not."""

@@ -67,6 +67,11 @@ class Slice:
     placed: tuple[bool, ...] = ()
     skipped: int = 0
 
+    def rows(self, rows: slice) -> Slice:
+        """Some of the samples, of which none was left out, as views of the arrays."""
+        leaves = [leaf[rows] for leaf in self.leaves]
+        return Slice(self.structure, leaves, len(range(self.samples)[rows]))
+
     def batch(self) -> Any:
         """The samples as one batch; None if there are none."""
         return None if self.structure is None else self.structure.rebuild(self.leaves)

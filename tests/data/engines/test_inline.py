@@ -1,9 +1,12 @@
 """The engine without workers."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 
-from needle.data.engines import engine_names, make_engine, register_engine
+from needle import data
+from needle.data.engines import engine_names, inline, make_engine, register_engine
 from needle.data.engines.base import Request
 from needle.data.engines.inline import InlineEngine
 from needle.data.pipeline import Pipeline
@@ -48,6 +51,82 @@ def test_an_interrupted_batch_is_still_asked_for():
     with pytest.raises(KeyboardInterrupt):
         engine.collect()
     assert engine.collect().batch.tolist() == [10, 20]
+
+
+def pictures(count, **options):
+    """A loader of small images that kernels change, batch by batch as NumPy arrays."""
+    generator = np.random.default_rng(0)
+    images = generator.integers(0, 256, (count, 9, 7, 3), np.uint8)
+    dataset = data.ImageArrays(images, np.arange(count), dtype="uint8", layout="HWC")
+    chain = [data.RandomCrop(8, size=8, fill=9), data.ToFloat(), data.ToCHW()]
+    return data.DataLoader(dataset, seed=3, transforms=chain, **options)
+
+
+def arrays(loader):
+    return [tuple(field.numpy() for field in batch) for batch in loader]
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("most", [0, 5 * 4 * 768, 1 << 25])
+def test_small_batches_made_some_at_a_time_are_those_made_one_by_one(most, drop_last):
+    options = {"batch_size": 4, "shuffle": True, "drop_last": drop_last}
+    with mock.patch.object(inline, "BYTES_TOGETHER", 0):
+        expected = arrays(pictures(50, **options))
+    assert len(expected) == 12 + (not drop_last)
+    with mock.patch.object(inline, "BYTES_TOGETHER", most):
+        loader = pictures(50, **options)
+        got = arrays(loader)
+        assert loader.stats().samples == sum(len(labels) for _, labels in got)
+        batches = iter(pictures(50, **options))  # of two iterators by turns nothing is lost
+        with pictures(50, **options) as shared:
+            first, second = iter(shared), iter(shared)
+            turns = [next(first), next(first), next(second), next(first)]
+    for mine, theirs in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(mine[0], theirs[0])
+        np.testing.assert_array_equal(mine[1], theirs[1])
+    for batch, place in zip((*turns[:2], turns[3]), range(3)):
+        np.testing.assert_array_equal(batch[0].numpy(), expected[place][0])
+    next(batches)[0].numpy()[...] = -1  # a batch is its owner's, not its neighbour's
+    np.testing.assert_array_equal(next(batches)[0].numpy(), expected[1][0])
+
+
+def prepared(loader, batches):
+    """How many samples each of the first batches had the pipeline prepare."""
+    counts, prepare = [], Pipeline.prepare
+
+    def noted(self, asked, **options):
+        counts.append(len(asked.indices))
+        return prepare(self, asked, **options)
+
+    with mock.patch.object(Pipeline, "prepare", noted):
+        iterator = iter(loader)
+        for _ in range(batches):
+            next(iterator)
+    return counts
+
+
+def test_only_what_kernels_alone_make_is_made_before_its_turn():
+    row = 8 * 8 * 3 * 4 + 8
+    with mock.patch.object(inline, "BYTES_TOGETHER", 3 * 4 * row):
+        assert prepared(pictures(50, batch_size=4), 4) == [12, 12]
+        assert prepared(pictures(50, batch_size=8), 2) == [8, 8]
+    callable_too = data.DataLoader(
+        data.ImageArrays(np.zeros((8, 2, 2, 3), np.uint8), np.zeros(8, int), dtype="uint8"),
+        2,
+        seed=0,
+        transforms=[lambda image: image],
+    )
+    assert prepared(callable_too, 2) == [2, 2]
+    assert prepared(data.DataLoader(data.ArrayDataset(np.arange(8.0)), 2), 2) == [2, 2]
+
+
+def test_a_bad_index_is_an_error_of_its_own_batch():
+    dataset = data.ArrayDataset(np.arange(8.0))
+    batches = iter(data.DataLoader(dataset, 2, seed=0, sampler=[0, 1, 2, 99, 4, 5]))
+    assert next(batches)[0].numpy().tolist() == [0, 1]
+    with pytest.raises(IndexError, match="99"):
+        next(batches)
+    assert next(batches)[0].numpy().tolist() == [4, 5]
 
 
 def test_engines_by_name():
