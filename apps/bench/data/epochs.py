@@ -24,7 +24,7 @@ STRIDE = 7  # one of so many pixels counts for the mean
 class Epochs(Subject):
     """``build`` makes something whose iteration is one epoch of (images, labels) batches.
 
-    parts: from a batch to the two as NumPy arrays, of which images may be lazy (see ``peek``).
+    parts: from a batch to the two as NumPy arrays.
     before: called before every epoch, its time not counted.
     """
 
@@ -79,7 +79,7 @@ class Epochs(Subject):
 
     def _look(self, batch: Any) -> tuple[int, int]:
         images, labels = self.parts(batch)
-        np.asarray(images[:, 0, 0, 0] if len(images.shape) == 4 else images[:, 0]).sum()
+        (images[:, 0, 0, 0] if images.ndim == 4 else images[:, 0]).sum()
         return len(labels), int(np.sum(labels))
 
     def _drain(self, batches: Iterable[Any]) -> tuple[int, int]:
@@ -95,7 +95,7 @@ class Epochs(Subject):
         total = squares = 0.0
         for batch in self.loader:
             images, their_labels = self.parts(batch)
-            pixels = np.ascontiguousarray(whole(images))
+            pixels = np.ascontiguousarray(images)
             code = zlib.crc32(pixels.view(np.uint8).reshape(-1), code)
             some = pixels.reshape(-1)[::STRIDE].astype(np.float64)
             total, squares = total + float(some.sum()), squares + float(some @ some)
@@ -110,9 +110,3 @@ class Epochs(Subject):
             "mean": mean,
             "deviation": spread,
         }
-
-
-def whole(images: Any) -> np.ndarray[Any, Any]:
-    """All pixels, as NumPy has them."""
-    numpy = getattr(images, "numpy", None)
-    return np.asarray(images if numpy is None else numpy())
