@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from apps.course import __main__ as course
-from apps.course import blocks, pages, progress, proof, registry
+from apps.course import blocks, pages, progress, proof, rates, registry
+from apps.course.building import PROGRAMS
 from apps.course.checking import check
 from apps.course.compare import WrongAnswer, expect
 from apps.course.edition import EditionError, put_back, write_edition
@@ -146,3 +147,13 @@ def test_what_cannot_be_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert course.main(["solve", "record"]) == 2
     assert "no student edition" in capsys.readouterr().err
     assert course.main(["list"]) == 0
+
+
+def test_a_program_that_fails_while_it_is_timed_is_said(tmp_path: Path) -> None:
+    timed = next(e for e in registry.exercises().values() if e.rate.startswith("gemm_ladder"))
+    program = tmp_path / "build" / "course" / PROGRAMS["gemm_ladder"]
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho step 03 differs >&2\nexit 1\n")
+    program.chmod(0o755)
+    line = rates.rate_line(tmp_path, timed)
+    assert line.startswith(timed.tag) and line.endswith("not timed: gemm_ladder: step 03 differs")

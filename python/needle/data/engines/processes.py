@@ -19,18 +19,14 @@ from .base import Completed, Engine, Request
 from .batches import Batch, Part, died, died_too_often, ending, named, read_answer
 from .board import NO_SAMPLE, NOBODY, Board, Unit, signed
 from .crew import Crew, Member
+from .cutting import MOST_SLICES, slices
 from .launch import check_method
 from .memory import Memory
 from .messages import BROKEN, READY, Answer, unpack_error
 from .space import Space
 from .travel import explain_failure, pack
 
-_PARTS = 32  # slices of a batch at most
 _HELD = 2  # batches that the consumer may hold in slots; more are copied out
-_SHORT = 2e-3  # seconds: slices shorter than this are not worth the asking
-_FAIR = 20e-3  # seconds: shorter ones cost a tenth more, worth it only where a worker has none
-_LONG = 50e-3  # seconds: longer ones are cut, lest one worker works while the others are done
-_MOST_EACH = 4  # slices of a batch for each worker
 _DEATHS = 3  # of one sample's workers, before it is an error
 _ATTEMPTS = 20  # of one slice, whatever its workers died of
 _START_DEATHS, _START_KILLS = 2, 6  # in a row, before it is an error: by itself, by a signal
@@ -81,7 +77,7 @@ class ProcessEngine(Engine):
         """Fresh shared state and the process that will start the workers."""
         self._shared = shared = _Shared()
         self._finalizer = weakref.finalize(self, shared.close)
-        self._records: deque[int] = deque(range(self.capacity * _PARTS + self.workers))
+        self._records: deque[int] = deque(range(self.capacity * MOST_SLICES + self.workers))
         self._board = shared.board = Board.create(len(self._records), self.workers)
         self._crew = shared.crew = Crew(self.workers, self.start_method, self._pipeline)
         self._crew.prepare()
@@ -115,7 +111,7 @@ class ProcessEngine(Engine):
             self._start_over()
         self._torn = True
         self._crew.fill()
-        while len(self._records) < _PARTS:
+        while len(self._records) < MOST_SLICES:
             self._hear(0.01)
         stream = request.indices is None
         batch = Batch(request, request.count if request.indices is None else len(request.indices))
@@ -183,20 +179,11 @@ class ProcessEngine(Engine):
     # ---- from a request to units on the board
 
     def _cut(self, batch: Batch) -> list[Part]:
-        """The batch's slices: one a worker, fewer of short ones, more of long ones.
-
-        What is done once a slice, in the worker and here, takes a millisecond. So batches that are
-        under way side by side are not cut to short slices, but where there would be too few.
-        """
         count = 1
         if self.splits and batch.request.indices is not None:
-            count = min(self.workers, _PARTS, max(1, batch.rows))
-            if self._sample_seconds is not None:
-                seconds = batch.rows * self._sample_seconds
-                more = min(int(seconds / _LONG), _MOST_EACH * self.workers, _PARTS, batch.rows)
-                for_all = -(-(self.workers + 1) // self.capacity)  # and one that is waiting
-                fair = max(for_all, int(seconds / _FAIR))
-                count = max(1, min(count, int(seconds / _SHORT), fair), more)
+            each = self._sample_seconds
+            seconds = None if each is None else batch.rows * each
+            count = slices(batch.rows, self.workers, self.capacity, seconds)
         for i in range(count):
             self._orders += 1
             first, last = batch.rows * i // count, batch.rows * (i + 1) // count
