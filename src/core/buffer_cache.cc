@@ -14,6 +14,12 @@ int class_of(std::size_t size) {
                                       (std::max<std::size_t>(8, std::size_t(1) << power) / 8));
 }
 
+// The inverse of class_of.
+std::int64_t size_of_class(int which) {
+  const std::int64_t most = std::int64_t(1) << which / 4;
+  return most - which % 4 * (most / 8);
+}
+
 [[noreturn]] void fail(const char* owner, std::size_t bytes, const MemoryStats& stats) {
   throw OutOfMemory(std::string("allocate: ") + owner + " has no " + std::to_string(bytes) +
                     " bytes left, " + std::to_string(stats.in_use) + " bytes are in use and " +
@@ -29,12 +35,23 @@ std::size_t class_size(std::size_t bytes, std::size_t smallest) {
   return (bytes + step - 1) / step * step;
 }
 
-void BufferCache::free_all() {
-  for (auto& list : free_) {
-    for (void* buffer : list) source_.give_back(buffer);
-    list.clear();
+// Large ones first.
+void BufferCache::give_back_until(std::int64_t left) {
+  for (int which = kClasses - 1; which >= 0; --which) {
+    auto& list = free_[which];
+    const std::int64_t size = size_of_class(which);
+    for (; stats_.cached > left && !list.empty(); list.pop_back()) {
+      source_.give_back(list.back(), std::size_t(size));
+      stats_.cached -= size;
+    }
   }
-  stats_.cached = 0;
+}
+
+// A program whose sizes change over a step would else keep each size's own most.
+void BufferCache::make_room(std::size_t size) {
+  const std::int64_t needed = stats_.in_use + std::int64_t(size);
+  const std::int64_t most = std::max(stats_.peak, needed);
+  give_back_until(most + std::max(most / 8, source_.idle) - needed);
 }
 
 void* BufferCache::allocate(std::size_t bytes) {
@@ -49,10 +66,11 @@ void* BufferCache::allocate(std::size_t bytes) {
     stats_.cached -= size;
     ++stats_.reuses;
   } else {
+    make_room(size);
     buffer = source_.take(size);
     if (buffer == nullptr) {
       const MemoryStats before = stats_;
-      free_all();
+      give_back_until(0);
       buffer = source_.take(size);
       if (buffer == nullptr) fail(source_.owner, bytes, before);
     }
@@ -71,7 +89,7 @@ void BufferCache::release(void* buffer, std::size_t bytes) noexcept {
     free_[class_of(size)].push_back(buffer);
     stats_.cached += size;
   } catch (const std::bad_alloc&) {
-    source_.give_back(buffer);
+    source_.give_back(buffer, size);
   }
 }
 
@@ -82,7 +100,7 @@ MemoryStats BufferCache::stats() {
 
 void BufferCache::empty() {
   std::lock_guard lock(mutex_);
-  free_all();
+  give_back_until(0);
 }
 
 }  // namespace needle

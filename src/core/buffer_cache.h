@@ -30,11 +30,16 @@ std::size_t class_size(std::size_t bytes, std::size_t smallest);
 
 class BufferCache {
  public:
+  static constexpr std::int64_t kNoLimit = std::int64_t(1) << 60;
+
   struct Source {
     const char* owner;                // "the system", in errors
     std::size_t smallest;             // the size of the smallest class; all are multiples of it
     void* (*take)(std::size_t size);  // null where there is no more
-    void (*give_back)(void* buffer);
+    void (*give_back)(void* buffer, std::size_t size);
+    // What may be cached, or an eighth, beyond the most that was in use at a time, before buffers
+    // are given back for others.
+    std::int64_t idle = kNoLimit;
   };
 
   explicit BufferCache(const Source& source) : source_(source) {}
@@ -50,7 +55,8 @@ class BufferCache {
  private:
   static constexpr int kClasses = 4 * 64;
 
-  void free_all();
+  void give_back_until(std::int64_t left);
+  void make_room(std::size_t size);
 
   Source source_;
   std::mutex mutex_;

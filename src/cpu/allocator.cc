@@ -1,5 +1,6 @@
 #include "allocator.h"
 
+#include <cstdint>
 #include <cstdlib>
 
 #if defined(__unix__) || defined(__APPLE__)
@@ -13,20 +14,50 @@ namespace needle::cpu {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
+constexpr std::int64_t kIdle = std::int64_t(64) << 20;
 constexpr std::size_t kHugePage = std::size_t(2) << 20;
 
-// Memory of the system, null if there is none. A large buffer asks for huge pages: its first use is
-// then one page fault in 2 MiB instead of 512, and its addresses need few entries of the TLB. Only
-// whole ones are asked for, so no more memory is taken than without.
-void* system_memory(std::size_t size) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-  if (size >= kHugePage) {
-    void* buffer = std::aligned_alloc(kHugePage, (size + kHugePage - 1) / kHugePage * kHugePage);
-    if (buffer != nullptr) madvise(buffer, size / kHugePage * kHugePage, MADV_HUGEPAGE);
-    return buffer;
-  }
+#if defined(__linux__) && defined(MADV_HUGEPAGE) && !defined(__SANITIZE_ADDRESS__)
+
+constexpr bool kHasHugePages = true;
+
+// Pages of its own, beginning with a huge one and asking for those: its first use is then one page
+// fault in 2 MiB instead of 512, and its addresses need few entries of the TLB. Only whole ones are
+// asked for, so no more memory is taken than without. Null if there is none.
+void* pages(std::size_t size) {
+  const std::size_t length = size + kHugePage;
+  void* const mapped =
+      mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  char* const begin = static_cast<char*>(mapped);
+  const std::size_t before = -reinterpret_cast<std::uintptr_t>(begin) % kHugePage;
+  char* const buffer = begin + before;
+  if (before > 0) munmap(begin, before);
+  munmap(buffer + size, kHugePage - before);
+  madvise(buffer, size / kHugePage * kHugePage, MADV_HUGEPAGE);
+  return buffer;
+}
+
+void unmap(void* buffer, std::size_t size) { munmap(buffer, size); }
+
+#else
+
+constexpr bool kHasHugePages = false;
+void* pages(std::size_t) { return nullptr; }
+void unmap(void*, std::size_t) {}
+
 #endif
-  return std::aligned_alloc(kAlignment, size);
+
+// Large buffers have pages of their own, which go back to the system, where a heap has holes; the
+// rest is malloc's (and all of it where the address sanitizer is to see the ends).
+bool has_pages(std::size_t size) { return kHasHugePages && size >= kHugePage; }
+
+void* take(std::size_t size) {
+  return has_pages(size) ? pages(size) : std::aligned_alloc(kAlignment, size);
+}
+
+void give_back(void* buffer, std::size_t size) {
+  has_pages(size) ? unmap(buffer, size) : std::free(buffer);
 }
 
 #if defined(__unix__) || defined(__APPLE__)
@@ -41,7 +72,7 @@ BufferCache& cache() {
 #if defined(__unix__) || defined(__APPLE__)
     pthread_atfork(lock_cache, unlock_cache, unlock_cache);
 #endif
-    return new BufferCache({"the system", kAlignment, system_memory, std::free});
+    return new BufferCache({"the system", kAlignment, take, give_back, kIdle});
   }();
   return *the_cache;
 }

@@ -12,7 +12,7 @@ template <int... kDevice>
 BufferCache& cache_of(int device, std::integer_sequence<int, kDevice...>) {
   static BufferCache* const caches[] = {new BufferCache(
       {"the GPU", kSmallest, [](std::size_t size) { return take_memory(kDevice, size); },
-       [](void* buffer) { give_memory_back(kDevice, buffer); }})...};
+       [](void* buffer, std::size_t) { give_memory_back(kDevice, buffer); }})...};
   return *caches[device];
 }
 

@@ -42,6 +42,27 @@ TEST(a_released_buffer_serves_the_next_request_of_its_class) {
   EXPECT(cpu::memory_stats().cached == 0);
 }
 
+TEST(what_lies_idle_is_given_back_for_buffers_of_other_sizes) {
+  cpu::empty_cache();
+  constexpr std::size_t kMany = 40, kSmall = std::size_t(4) << 20, kLarge = std::size_t(96) << 20;
+  constexpr std::int64_t kIdle = std::int64_t(64) << 20;
+  std::vector<void*> buffers(kMany);
+  for (void*& buffer : buffers) buffer = cpu::allocate(kSmall);
+  for (void* buffer : buffers) cpu::release(buffer, kSmall);
+  EXPECT(cpu::memory_stats().cached == std::int64_t(kMany * kSmall));  // all of it was needed once
+  const std::int64_t peak = cpu::memory_stats().peak;
+  auto* large = static_cast<char*>(cpu::allocate(kLarge));
+  large[0] = large[kLarge - 1] = 1;
+  const MemoryStats after = cpu::memory_stats();
+  EXPECT(after.cached > 0 && after.cached < std::int64_t(kMany * kSmall));
+  EXPECT(after.cached + after.in_use <= peak + kIdle);
+  EXPECT(after.cached + after.in_use > peak + kIdle - std::int64_t(kSmall));  // and no more
+  cpu::release(large, kLarge);
+  cpu::release(cpu::allocate(kSmall), kSmall);
+  EXPECT(cpu::memory_stats().reuses == after.reuses + 1);
+  cpu::empty_cache();
+}
+
 TEST(an_impossible_request_names_its_bytes) {
   std::string message;
   try {
