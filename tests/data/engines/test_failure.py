@@ -168,6 +168,25 @@ def test_the_supervisor_killed_is_started_again() -> None:
         assert not workers & set(engine.process_ids())
 
 
+class ArrivesLate(datasets.Numbers):
+    """Takes a moment to unpickle."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        time.sleep(0.5)
+        self.__dict__.update(state)
+
+
+def test_the_supervisor_killed_while_workers_start_is_started_again() -> None:
+    """Nobody is left to say what the workers died of: it need not be what they start."""
+    with running(ArrivesLate(), 3) as engine:
+        ask(engine, 0, range(9))
+        workers = set(engine.process_ids())
+        (supervisor,) = children() - workers
+        os.kill(supervisor, signal.SIGKILL)
+        assert becomes(lambda: not any(alive(pid) for pid in workers))
+        numbers_are(engine.collect(30), range(9))
+
+
 class DiesOnArrival(datasets.Numbers):
     """Cannot be unpickled: its process ends, or an exception says why."""
 

@@ -360,8 +360,8 @@ class ProcessEngine(Engine):
 
     def _died_starting(self, member: Member) -> None:
         self._start_deaths += 1
-        code = member.child.code
-        limit = _START_KILLS if code is not None and code < 0 else _START_DEATHS
+        code = member.child.code  # None: with its supervisor
+        limit = _START_KILLS if code is None or code < 0 else _START_DEATHS
         if self._start_deaths >= limit and self._fatal is None:  # what a worker said tells more
             self._fatal = WorkerError(
                 f"DataLoader: worker processes die while they start ({ending(member)}); look for "
