@@ -80,9 +80,9 @@ void convert_plane(const Emission& e, const PlaneRows& p, Index c) {
 // Whether out's planes are as a small image of bytes would be, what the source does not give
 // included.
 bool is_small_image_of_bytes(const Emission& e) {
-  const bool has_bytes = e.inside.width() == e.width && e.inside.height() == e.height;
+  const bool whole = e.inside.width() == e.width && e.inside.height() == e.height;
   return e.height * e.width <= kPlaneBytes && e.out_row_stride == e.width &&
-         (has_bytes || e.fill_byte >= 0);
+         (whole || e.fill_byte >= 0);
 }
 
 // The image's window as planes of bytes, margins with them, and each of these in one run: rows of

@@ -77,17 +77,32 @@ def test_small_batches_made_some_at_a_time_are_those_made_one_by_one(most, drop_
         loader = pictures(50, **options)
         got = arrays(loader)
         assert loader.stats().samples == sum(len(labels) for _, labels in got)
-        batches = iter(pictures(50, **options))  # of two iterators by turns nothing is lost
-        with pictures(50, **options) as shared:
-            first, second = iter(shared), iter(shared)
-            turns = [next(first), next(first), next(second), next(first)]
     for mine, theirs in zip(got, expected, strict=True):
         np.testing.assert_array_equal(mine[0], theirs[0])
         np.testing.assert_array_equal(mine[1], theirs[1])
-    for batch, place in zip((*turns[:2], turns[3]), range(3)):
-        np.testing.assert_array_equal(batch[0].numpy(), expected[place][0])
-    next(batches)[0].numpy()[...] = -1  # a batch is its owner's, not its neighbour's
-    np.testing.assert_array_equal(next(batches)[0].numpy(), expected[1][0])
+
+
+def test_of_two_iterators_by_turns_each_has_its_own_batches():
+    options = {"batch_size": 4, "shuffle": True}
+    with pictures(50, **options) as loader:
+        expected = [arrays(loader) for _ in range(2)]
+    with pictures(50, **options) as loader:
+        both = iter(loader), iter(loader)
+        for place in range(3):
+            for epoch, batches in enumerate(both):
+                images, labels = next(batches)
+                np.testing.assert_array_equal(images.numpy(), expected[epoch][place][0])
+                np.testing.assert_array_equal(labels.numpy(), expected[epoch][place][1])
+
+
+def test_a_batch_is_its_owners_alone():
+    (expected, _), (after, _) = arrays(pictures(8, batch_size=4))
+    batches = iter(pictures(8, batch_size=4))
+    images = next(batches)[0].realize_cached_data()
+    np.testing.assert_array_equal(images.numpy(), expected)
+    images[...] = -1
+    assert (images.numpy() == -1).all()
+    np.testing.assert_array_equal(next(batches)[0].numpy(), after)
 
 
 def prepared(loader, batches):
