@@ -352,7 +352,7 @@ RESUMED = [
     ("augmented", "threads2", "processes2"),
     ("ranks", "threads1", "inline"),
     ("skipped", "inline", "threads2"),
-    ("stream", "threads3", "inline"),
+    ("stream", "inline", "threads3"),  # workers find ended shards early, at any moment
     ("mixed up", "inline", "threads2"),
     ("buckets", "threads2", "inline"),
 ]
