@@ -1,4 +1,4 @@
-"""What programs written for the course rely on, of devices and NDArray, in both modes."""
+"""The devices and NDArray as programs written for the course use them, in both modes."""
 
 from __future__ import annotations
 

@@ -54,5 +54,5 @@ def test_tuples_and_bad_input() -> None:
     a = ndl.Tensor(np.ones((2, 3)), dtype="float32")
     assert '"Split<br/>((2,), (2,), (2,))"' in ndl.draw_graph(ndl.split(a, 1)).mermaid
     assert ndl.draw_graph(a.detach()).nodes[0].title == "constant"
-    with pytest.raises(DTypeError, match="draw_graph: needs a Tensor, got list"):
+    with pytest.raises(DTypeError, match="draw_graph: the argument must be a Tensor, got list"):
         ndl.draw_graph([a])  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""ONNX: exported models in onnxruntime, imported ones here, onnx's own tests of operators."""
+"""ONNX: exported models run in onnxruntime, imported ones here, and onnx's operator tests pass."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pixels(*shape: int, seed: int = 0) -> Any:
 
 
 def trained_a_little(name: str, channels: int) -> Any:
-    """A model whose running statistics are not 0 and 1."""
+    """Return a model whose running statistics are not 0 and 1."""
     np.random.seed(0)
     model = build_model(name, in_channels=channels, device=needle.cpu())
     for _, module in model.named_modules():
@@ -137,8 +137,8 @@ def test_ops_as_onnx_nodes(name: str) -> None:
     np.testing.assert_allclose(run_elsewhere(proto, x), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_every_export_has_been_tried() -> None:
-    """A row of EXPORTS that no test meets could say anything."""
+def test_every_export_rule_is_tested() -> None:
+    """Every row of EXPORTS is used by some test."""
     tried: set[type] = set()
     originals = dict(EXPORTS)
 
@@ -169,7 +169,7 @@ def test_an_op_without_operator_is_named() -> None:
         export(Lambda(lambda x: ops.flip(x, (3,))), pixels(2, 3, 4, 4))
 
 
-def test_what_the_graph_does_not_show_is_refused() -> None:
+def test_value_dependent_forward_passes_are_refused() -> None:
     hidden = Lambda(lambda x: x * float(x.numpy().mean()))
     with pytest.raises(OnnxError, match="must do the same for every input and batch size"):
         export(hidden, pixels(2, 3, 4, 4))
@@ -235,7 +235,7 @@ def test_single_nodes_and_devices() -> None:
 
 @pytest.mark.slow
 def test_onnxs_own_tests_of_operators_pass_or_are_refused() -> None:
-    """No operator that is known gives another result than ONNX says, and most cases pass."""
+    """No known operator gives a wrong result in onnx's tests, and most of the tests pass."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import onnx.backend.test as onnx_tests

@@ -1,8 +1,8 @@
-"""Philox4x32-10: random 32-bit words as functions of where they are used.
+"""Philox4x32-10: random 32-bit words as a function of seed, epoch, index and stream.
 
-Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011). Nothing is drawn in sequence
-and nothing is kept; src/core/philox.h gives the same bits. Used by ``needle.data`` for orders and
-augmentation, and by ``accelerated.random`` for tensors.
+Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011). There is no sequence and no
+state; src/core/philox.h gives the same bits. Used by ``needle.data`` for orders and augmentation,
+and by ``accelerated.random`` for tensors.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ Wide = npt.NDArray[np.uint64]
 
 MAX_STREAM, MAX_WORDS = 2**24, 1024
 TENSOR_STREAM = MAX_STREAM - 4
-"""The stream of random tensors; the last three are those of the data module's samplers."""
+"""The stream of random tensors; the last three streams belong to the samplers of ``data``."""
 
 _MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 _WEYL = 0x9E3779B9, 0xBB67AE85
 _MASK = 0xFFFFFFFF
-_FEW_BLOCKS = 16  # below about so many, Python's integers are quicker than NumPy's calls
+_FEW_BLOCKS = 16  # up to about this number, Python integers are faster than NumPy calls
 
 
 def words(seed: int, epoch: int, indices: Integers, stream: int, count: int) -> Words:
-    """``count`` random words for each index: uint32 ``(n, count)``.
+    """Return ``count`` random words for each index: uint32 ``(n, count)``.
 
     seed: in [0, 2**64), the key. epoch: taken modulo 2**32. indices: int64 ``(n,)``, negative ones
-    modulo 2**64. stream: below 2**24, count: at most 1024; ValueError beyond.
+    modulo 2**64. stream: below 2**24. count: at most 1024. ValueError if stream or count is out of
+    range.
     """
     if not 0 <= stream < MAX_STREAM or not 0 <= count <= MAX_WORDS:
         raise ValueError(
             f"philox.words: stream must be in [0, 2**24) and count in [0, {MAX_WORDS}], got "
-            f"stream {stream} and count {count}; draw less for one sample"
+            f"stream {stream} and count {count}; draw fewer words for one sample"
         )
     places = np.asarray(indices, dtype=np.int64).reshape(-1)
     blocks = -(-count // 4)
@@ -59,7 +60,7 @@ def words(seed: int, epoch: int, indices: Integers, stream: int, count: int) -> 
 
 
 def philox_block(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, ...]:
-    """The four output words of one counter, all of them 32-bit integers."""
+    """Return the four output words of one counter; all words are 32-bit integers."""
     ### BEGIN YOUR SOLUTION [philox]
     c0, c1, c2, c3 = counter
     k0, k1 = key
@@ -72,7 +73,7 @@ def philox_block(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tu
 
 
 def _rounds(counter: tuple[Wide, ...], key: tuple[int, int], shape: tuple[int, int]) -> Words:
-    """As ``philox_block`` for arrays of counters that broadcast to ``shape``: ``(*shape, 4)``."""
+    """Return ``philox_block`` of counter arrays that broadcast to ``shape``: ``(*shape, 4)``."""
     c0, c1, c2, c3 = (np.broadcast_to(c, shape) for c in counter)
     k0, k1 = key
     m0, m1 = (np.uint64(m) for m in _MULTIPLIERS)

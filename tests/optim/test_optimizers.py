@@ -201,7 +201,7 @@ def test_a_derivative_behind_a_step_is_refused_not_wrong(device):
     w, optimizer = with_gradient(device)
     gradient = w.grad
     optimizer.step()
-    with pytest.raises(GraphError, match=r"a leaf of shape \(2, 3\) was replaced since"):
+    with pytest.raises(GraphError, match=r"a leaf of shape \(2, 3\) has been replaced"):
         gradient.sum().backward()
 
 
