@@ -1,6 +1,6 @@
-"""What a row of the op table says: how an op is called, what it must give, where it must fail.
+"""A row of the op table: how an op is called, its expected result, and calls that must fail.
 
-``op_table`` gathers the rows of the families; ``ops/test_op_table`` turns each into tests.
+``op_table`` gathers the rows of the families; ``ops/test_op_table`` generates the tests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class OpRow:
-    """One way to call an op. Arrays are NumPy; floating ones are drawn in float64."""
+    """One way to call an op; arrays are NumPy, floating ones are drawn in float64."""
 
     name: str
     """The op's name in REGISTRY."""
@@ -60,17 +60,17 @@ class OpRow:
 
 
 def normal(*shapes: tuple[int, ...]) -> Callable[[np.random.Generator], tuple[Any, ...]]:
-    """Standard normal inputs of these shapes."""
+    """Return standard normal inputs of these shapes."""
     return lambda random: tuple(random.standard_normal(shape) for shape in shapes)
 
 
 def positive(*shapes: tuple[int, ...]) -> Callable[[np.random.Generator], tuple[Any, ...]]:
-    """Inputs in [0.5, 2)."""
+    """Return inputs in [0.5, 2)."""
     return lambda random: tuple(random.uniform(0.5, 2.0, shape) for shape in shapes)
 
 
 def apart(*shapes: tuple[int, ...]) -> Callable[[np.random.Generator], tuple[Any, ...]]:
-    """Distinct inputs on a grid of 0.1 without 0, shuffled: far from the kinks of max and relu."""
+    """Return distinct inputs on a shuffled grid of 0.1 without 0: far from kinks of max, relu."""
 
     def make(random: np.random.Generator) -> tuple[Any, ...]:
         total = sum(int(np.prod(shape)) for shape in shapes)

@@ -42,15 +42,31 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         DTypeError,
         "array: 'flaot32' is not a supported dtype; use one of .*. Did you mean 'float32'?",
     ),
-    "dtype of random values": (lambda: init.randn(2, dtype="flaot32"), DTypeError, "mean 'float32'"),
-    "dtype of random bits": (lambda: init.randb(2, dtype="boool"), DTypeError, "randb: .*mean 'bool'"),
-    "dtype of constants": (lambda: init.zeros(2, dtype="int46"), DTypeError, "constant: .*mean 'int64'"),
+    "dtype of random values": (
+        lambda: init.randn(2, dtype="flaot32"),
+        DTypeError,
+        "mean 'float32'",
+    ),
+    "dtype of random bits": (
+        lambda: init.randb(2, dtype="boool"),
+        DTypeError,
+        "randb: .*mean 'bool'",
+    ),
+    "dtype of constants": (
+        lambda: init.zeros(2, dtype="int46"),
+        DTypeError,
+        "constant: .*mean 'int64'",
+    ),
     "dtype of one_hot": (
         lambda: init.one_hot(2, ndl.Tensor([1]), dtype="uint80"),
         DTypeError,
         "one_hot: .*mean 'uint8'",
     ),
-    "dtype of a layer": (lambda: ndl.nn.Linear(2, 2, dtype="flaot32"), DTypeError, "mean 'float32'"),
+    "dtype of a layer": (
+        lambda: ndl.nn.Linear(2, 2, dtype="flaot32"),
+        DTypeError,
+        "mean 'float32'",
+    ),
     "dtype of a cast": (
         lambda: ndl.astype(ndl.Tensor([1.0]), "flaot64"),
         DTypeError,

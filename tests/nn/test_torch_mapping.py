@@ -1,4 +1,4 @@
-"""The mapping of names and layouts, without PyTorch: shapes, values, what is refused."""
+"""The mapping of names and layouts, without PyTorch: shapes, values, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single functions against PyTorch: values, gradients and schedules."""
+"""Single functions compared with PyTorch: values, gradients and schedules."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_value_gradient_and_second_gradient(name, device):
-    """float64: y, the gradient of <y, c>, and the gradient of <gradient, d>."""
+    """In float64: y, the gradient of <y, c>, and the gradient of <gradient, d>."""
     shapes, ours, theirs = CASES[name]
     values = [randn(*shape, seed=i) for i, shape in enumerate(shapes)]
     a = [ndl.Tensor(v, device=device, dtype="float64") for v in values]
