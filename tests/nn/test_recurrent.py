@@ -187,9 +187,7 @@ def test_what_recurrent_layers_refuse() -> None:
     X = ndl.init.zeros(4, 5, 2)
     with pytest.raises(ShapeError, match=r"RNN: the input must be \(T, B, input_size\), got shape"):
         rnn(ndl.init.zeros(4, 2))
-    with pytest.raises(
-        ShapeError, match=r"RNN: .* at least one step, got shape \(0, 5, 2\)"
-    ):
+    with pytest.raises(ShapeError, match=r"RNN: .* at least one step, got shape \(0, 5, 2\)"):
         rnn(ndl.init.zeros(0, 5, 2))
     with pytest.raises(ShapeError, match=r"RNNCell: the last axis must have in_features=2, got"):
         rnn(ndl.init.zeros(4, 5, 3))

@@ -1,4 +1,4 @@
-"""The average of weights: PyTorch's numbers, applied and taken back, saved and continued."""
+"""The average of weights: PyTorch's numbers, applying and restoring, saving and resuming."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     average = optim.ExponentialAverage(build(), 0.9)
     average.update()
     other = optim.ExponentialAverage(nn.Linear(2, 2), 0.9)
-    with pytest.raises(CheckpointError, match="of another model: .*weight"):
+    with pytest.raises(CheckpointError, match="belongs to another model: .*weight"):
         other.load_state_dict(average.state_dict())
     with pytest.raises(CheckpointError, match="options are out of range"):
         average.load_state_dict({**average.state_dict(), "decay": 2.0})
