@@ -22,7 +22,7 @@ class Failure:
     """A call that must raise ``error`` with a message that contains ``message``."""
 
     call: Callable[[Any], Any]
-    """Gets the function that makes a Tensor of a NumPy array on the device under test."""
+    """Called with the function that makes a Tensor of a NumPy array on the device under test."""
     error: type[Exception]
     message: str
 
@@ -36,22 +36,22 @@ class OpRow:
     call: Callable[..., Any]
     """The op applied to Tensors, one for each input."""
     oracle: Callable[..., Any]
-    """The same in NumPy, in float64."""
+    """The reference in NumPy, in float64."""
     inputs: Callable[[np.random.Generator], tuple[Any, ...]]
     case: str = ""
-    """What tells this row from others of the op."""
+    """The name that distinguishes this row from others of the op."""
     dtypes: tuple[str, ...] = FLOATS
     """Input dtypes for which the result must have the dtype of the oracle's rule ``out_dtype``."""
     out_dtype: str | None = None
     """The result's dtype; None: that of the inputs."""
     order: int = 2
-    """Up to which order derivatives are compared with differences; 0: not differentiable."""
+    """The highest order of derivatives compared with differences; 0: not differentiable."""
     resize: bool = True
-    """Whether the call stays valid when axis 0 of every input is cut to size 1 and to size 0."""
+    """True if the call stays valid when axis 0 of every input is cut to size 1 and to size 0."""
     empty: bool = True
-    """Whether size 0 is valid at all."""
+    """True if size 0 is valid at all."""
     rtol: float = 2e-5
-    """Of float32 against float64."""
+    """The relative tolerance of float32 compared with float64."""
     failures: tuple[Failure, ...] = ()
 
     @property

@@ -178,6 +178,7 @@ class TensorOp(Op):
     """An op whose result is one Tensor."""
 
     def __call__(self, *args: Any) -> Tensor:
+        """Return the result for Tensors, arrays and numbers as a Tensor."""
         for arg in args:
             if not isinstance(arg, Value):
                 args = _as_values(args)
@@ -189,6 +190,7 @@ class TensorTupleOp(Op):
     """An op whose result is a TensorTuple; ``compute`` returns a tuple of arrays."""
 
     def __call__(self, *args: Any) -> TensorTuple:
+        """Return the result for Tensors, arrays and numbers as a TensorTuple."""
         return TensorTuple.make_from_op(self, _as_values(args))
 
 

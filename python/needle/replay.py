@@ -126,6 +126,7 @@ class ReplayedValue(_Replayed):
     """The op of a released node: the value at ``position`` of the tape."""
 
     def __call__(self, *leaves: Any) -> Any:
+        """Return the value, recomputed from ``leaves``."""
         return self.tape.run(leaves, self.position)[self.position]
 
 
@@ -133,6 +134,7 @@ class ReplayedGradient(_Replayed):
     """The op of a gradient: of the tape's last value with respect to the value at ``position``."""
 
     def __call__(self, *leaves: Any) -> Any:
+        """Return the gradient, recomputed from ``leaves``."""
         # If the output is a leaf itself, there are no rows; its gradient is the seed.
         last = len(leaves) + len(self.tape.rows) - 1 if self.tape.rows else self.position
         values = self.tape.run(leaves, last)

@@ -1,4 +1,4 @@
-"""A package written by new_backend: found, failing what it lists, passing when filled in."""
+"""Packages written by new_backend: found, failing as listed, passing when filled in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OWN_FILES = ("README.md", "needle_lists/backend.py", "needle_lists/known_failure
 
 
 def borrow_from_numpy(backend: Path) -> None:
-    """Fills the ten in, each by the function of NumPy's backend."""
+    """Fill in the ten functions, each with that of NumPy's backend."""
     head = backend.read_text().split("    def allocate")[0]
     head = head.replace(
         "import DType\n", "import DType\nfrom needle.backends.numpy_backend import NumpyBackend\n"
@@ -33,7 +33,7 @@ def borrow_from_numpy(backend: Path) -> None:
 
 @pytest.fixture
 def skeleton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The package of a device ``toy``, not installed, as a module."""
+    """Return the package of a device ``toy``, not installed, as a module."""
     folder = write_package("toy", "python", tmp_path / "toy")
     monkeypatch.syspath_prepend(str(folder))
     for name in [name for name in sys.modules if name.split(".")[0] == "needle_toy"]:
@@ -49,7 +49,7 @@ def test_nothing_is_written_so_exactly_the_known_failures_fail(skeleton: Any) ->
     assert "unary 0 of 33" in report.table() and "known failures: " in report.table()
     first = report.row("fill").failures[0]
     assert "NotImplementedError: " in first and first.endswith("still to be written")
-    assert conformance.run(backend, only="where").ok  # its own list is cut likewise
+    assert conformance.run(backend, only="where").ok  # its own list is filtered too
 
 
 def test_each_function_says_what_it_has_to_do(skeleton: Any) -> None:
@@ -61,7 +61,7 @@ def test_each_function_says_what_it_has_to_do(skeleton: Any) -> None:
 
 @pytest.mark.slow
 def test_filling_in_the_ten_empties_the_list_and_lenet_trains(tmp_path: Path) -> None:
-    """By the command line alone, found through its entry point, as a user does it."""
+    """The package is used from the command line alone, found through its entry point."""
     folder = write_package("toy", "python", tmp_path / "toy")
     entry_point(folder, "toy")
     failures = folder / "needle_toy" / "known_failures.txt"
@@ -126,7 +126,10 @@ def test_every_placeholder_is_filled(kind: str) -> None:
 
 
 def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, message in (("My-GPU", "must be of lower-case"), ("cpu", "there is a device 'cpu'")):
+    for name, message in (
+        ("My-GPU", "of lower-case letters"),
+        ("cpu", "the device 'cpu' exists"),
+    ):
         with pytest.raises(NeedleError, match=message):
             write_package(name, "python", tmp_path / "x")
     with pytest.raises(UnknownNameError, match="unknown kind 'rust'; known: "):

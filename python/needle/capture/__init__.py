@@ -66,6 +66,7 @@ class Captured(Generic[P, R]):
         return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *args: P.args, **options: P.kwargs) -> R:
+        """Replay a recording that matches the arguments, or run the function and record it."""
         if BACKEND != "nd":
             self._warn(f"NEEDLE_BACKEND={BACKEND} makes no kernel calls that could be recorded")
         if (

@@ -8,8 +8,8 @@ not reported.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -102,7 +102,7 @@ def _allocate(observer: Observer, backend: Backend) -> Any:
 
 def _caller() -> str:
     """Return the file and line of the user code that is running."""
-    frame: Any = sys._getframe(1)
+    frame: Any = inspect.currentframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
     return f"{os.path.basename(frame.f_code.co_filename)} line {frame.f_lineno}"

@@ -30,7 +30,7 @@ class Module:
     """Base class of layers and models: set Parameters and modules as attributes, define forward."""
 
     training: bool = True
-    _buffers: tuple[str, ...] = ()
+    buffer_names: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.training = True
@@ -73,7 +73,7 @@ class Module:
     def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
         """Yield (dotted name, Tensor) of the registered buffers."""
         for path, module in self.named_modules(prefix):
-            for name in module._buffers:
+            for name in module.buffer_names:
                 yield _join(path, name), getattr(module, name)
 
     def parameters(self) -> list[Parameter]:
@@ -91,8 +91,8 @@ class Module:
     def register_buffer(self, name: str, value: Tensor) -> None:
         """Set the attribute ``name`` to ``value``, which is saved and moved with the module."""
         setattr(self, name, value)
-        if name not in self._buffers:
-            self._buffers = (*self._buffers, name)
+        if name not in self.buffer_names:
+            self.buffer_names = (*self.buffer_names, name)
 
     # ---- operations on all of the contents ---------------------------------------------------
 
@@ -229,7 +229,7 @@ def _tensors(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple[str,
 
 
 def _is_state(module: Module, path: str, leaf: Any) -> bool:
-    return isinstance(leaf, Parameter) or path in module._buffers
+    return isinstance(leaf, Parameter) or path in module.buffer_names
 
 
 def _names_dtype(name: Any) -> bool:

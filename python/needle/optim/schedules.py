@@ -146,9 +146,9 @@ class WarmUp(Schedule):
 
 
 class SequentialLR(Schedule):
-    """Schedules in sequence: ``schedules[0]`` until ``milestones[0]``, then ``schedules[1]``, …
+    """Schedules in sequence: ``schedules[i]`` runs until step ``milestones[i]``, then the next one.
 
-    Each schedule starts at its own step 0.
+    Each schedule counts from its own step 0.
 
     >>> SequentialLR([WarmUp(opt, 100), CosineLR(opt, 900)], [100])  # doctest: +SKIP
     """
