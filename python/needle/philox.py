@@ -95,12 +95,12 @@ def _rounds(counter: tuple[Wide, ...], key: tuple[int, int], shape: tuple[int, i
 
 
 def uniform(drawn: Words) -> npt.NDArray[np.float64]:
-    """Each word as a float64 in [0, 1), a multiple of 2**-32."""
+    """Return each word as a float64 in [0, 1), a multiple of 2**-32."""
     return np.asarray(drawn).astype(np.float64) * 2.0**-32
 
 
 def below(drawn: Words, limit: int | Integers) -> Integers:
-    """Each word as an int64 in [0, limit), ``limit`` in [1, 2**32]: ``word * limit >> 32``."""
+    """Return each word as an int64 in [0, limit): ``word * limit >> 32``, limit in [1, 2**32]."""
     factor = np.uint64(limit) if isinstance(limit, int) else np.asarray(limit).astype(np.uint64)
     product: Wide = np.multiply(drawn, factor, dtype=np.uint64)
     product >>= np.uint64(32)
@@ -108,24 +108,24 @@ def below(drawn: Words, limit: int | Integers) -> Integers:
 
 
 def happens(drawn: Words, probability: float) -> npt.NDArray[np.bool_]:
-    """Whether something of this probability happens, for each word; 0 is never and 1 always."""
+    """Return True for each word with the given probability; never for 0, always for 1."""
     answer: npt.NDArray[np.bool_] = np.asarray(drawn) < probability * 2.0**32
     return answer
 
 
 def permutation(positions: Integers, length: int, seed: int, epoch: int) -> Integers:
-    """The indices at these places of an epoch's shuffled order of ``range(length)``: int64 (n,).
+    """Return the indices at ``positions`` of an epoch's shuffled ``range(length)``: int64 (n,).
 
     A bijection of [0, length) for each (length, seed, epoch). Short orders are the stable argsort
-    of 64 random bits an index (the first word above the second), all orders equally likely;
-    beyond ``SORTED_LENGTH`` nothing of the size of the order is made. ValueError for a position
-    outside.
+    of 64 random bits per index (the first word above the second), and all orders are equally
+    likely. Beyond ``SORTED_LENGTH`` no array of the order's length is allocated. ValueError for a
+    position outside [0, length).
     """
     places = np.asarray(positions, dtype=np.int64).reshape(-1)
     if len(places) and not (places.min() >= 0 and places.max() < length):
         raise ValueError(
             f"permutation: positions must be in [0, {length}), got {places.min()} to "
-            f"{places.max()}; the order has {length} places"
+            f"{places.max()}; the order has {length} positions"
         )
     if length <= SORTED_LENGTH:
         return _sorted_order(length, seed, epoch)[places]
@@ -133,7 +133,10 @@ def permutation(positions: Integers, length: int, seed: int, epoch: int) -> Inte
 
 
 def stable_order(keys: Wide) -> Integers:
-    """The stable argsort of random keys; quicker, since equal ones are hardly ever among them."""
+    """Return the stable argsort of random keys.
+
+    The default sort is faster; it is stable unless keys are equal, which is rare.
+    """
     order = np.argsort(keys)
     ordered = keys[order]
     if (ordered[1:] == ordered[:-1]).any():
@@ -153,10 +156,11 @@ def _sorted_order(length: int, seed: int, epoch: int) -> Integers:
 
 
 def _computed_order(places: Integers, length: int, seed: int, epoch: int) -> Integers:
-    """Feistel network on the next even power of two, applied until the value is in range.
+    """Return the order by a Feistel network on the next even power of two.
 
-    The halves have ``half`` bits, the left one the high ones; a round makes (left, right) into
-    (right, left ^ mixed(right ^ key) & mask). The keys are the words of index ``length``.
+    The network is applied until the value is in range. The halves have ``half`` bits, the left one
+    the high ones; a round maps (left, right) to (right, left ^ mixed(right ^ key) & mask). The keys
+    are the words of index ``length``.
     """
     half = (max(length - 1, 1).bit_length() + 1) // 2
     keys = words(seed, epoch, np.array([length]), ORDER_STREAM, FEISTEL_ROUNDS)[0]
@@ -173,7 +177,7 @@ def _computed_order(places: Integers, length: int, seed: int, epoch: int) -> Int
 
 
 def _mixed(values: Words) -> Wide:
-    """MurmurHash3's 32-bit finaliser (Appleby, public domain)."""
+    """Return the 32-bit finaliser of MurmurHash3 (Appleby, public domain) of the values."""
     h = values ^ (values >> np.uint32(16))
     h = h * np.uint32(0x85EBCA6B)
     h = h ^ (h >> np.uint32(13))

@@ -47,10 +47,8 @@ class Tracer:
         self.slots: list[BufferSlot] = []
         self.segments = [Segment()]
         self._by_handle: dict[int, tuple[BufferSlot, Callable[[], Any]]] = {}
-        self._external_handles: list[
-            Any
-        ] = []  # buffers that were there before, so that their ids last
-        self._host_results: list[Any] = []  # what host steps returned
+        self._external_handles: list[Any] = []  # kept alive so that their ids stay valid
+        self._host_results: list[Any] = []  # the results of host steps
         self._call_count = 0
         self._writes: dict[tuple[int | None, int, Any], Location] = {}
         self._state = ReachableState(function, leaves)
@@ -254,7 +252,7 @@ class Tracer:
         slot = self._slot_of(view_of(array))
         if slot is None:
             slot = BufferSlot(-1, 0, array.dtype)
-        slot.output, slot.exposed = slot.owned, True  # somebody may keep it
+        slot.output, slot.exposed = slot.owned, True  # the program may keep it
         like = view_of(array)._replace(handle=None)
         if not isinstance(value, Tensor):
             return ArrayTemplate(slot, like, array.device)
