@@ -184,7 +184,7 @@ def test_training_leaks_no_tensor(retain_graph: bool | None) -> None:
     assert counts[1:] == counts[1:2] * 4
 
 
-def test_values_held_by_the_caller_stay() -> None:
+def test_values_held_by_the_caller_are_kept() -> None:
     a = leaf([1.0, 2.0])
     h = a.exp()
     h.sum().backward()
@@ -340,7 +340,7 @@ def test_gradients_of_stops_at_the_given_nodes() -> None:
         assert [g.item() for g in found] == [1.0, 3.0]
 
 
-def test_grad_of_one_tensor_in_two_places_and_of_none() -> None:
+def test_grad_of_a_tensor_used_twice_and_of_an_unused_one() -> None:
     a = leaf([2.0])
     by_first, by_second = ndl.grad(lambda x, y: x * x * y, (0, 1))(a, a)
     assert (by_first.item(), by_second.item()) == (8.0, 4.0)

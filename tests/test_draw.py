@@ -32,7 +32,7 @@ def test_mermaid_and_dot() -> None:
     assert graph.dot.startswith("digraph needle {") and "    n1 -> n2;" in graph.dot
 
 
-def test_shows_itself_in_a_notebook() -> None:
+def test_a_graph_displays_itself_in_a_notebook() -> None:
     graph = ndl.draw_graph(example()[1])
     bundle = graph._repr_mimebundle_()
     assert bundle["text/vnd.mermaid"] == graph.mermaid

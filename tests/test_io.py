@@ -154,7 +154,7 @@ def test_every_flipped_byte_is_detected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["F8_E4M3", "BF16"])
-def test_a_dtype_that_numpy_lacks(dtype: str, tmp_path: Path) -> None:
+def test_a_dtype_missing_in_numpy(dtype: str, tmp_path: Path) -> None:
     size = 1 if dtype[1] == "8" else 2
     header = json.dumps({"w": {"dtype": dtype, "shape": [1], "data_offsets": [0, size]}}).encode()
     (tmp_path / "a").write_bytes(len(header).to_bytes(8, "little") + header + bytes(size))
@@ -357,7 +357,7 @@ def test_a_part_that_was_not_saved_is_named(tmp_path: Path) -> None:
         io.load_checkpoint(tmp_path / "c", loader=saved["loader"])
 
 
-def test_weights_alone_are_no_checkpoint(tmp_path: Path) -> None:
+def test_plain_weights_are_no_checkpoint(tmp_path: Path) -> None:
     model = Net()
     io.save(tmp_path / "w", model.state_dict())
     with pytest.raises(CheckpointError, match=r"not a 'needle checkpoint 1'.*needle\.io\.load"):

@@ -75,7 +75,7 @@ def test_isa_of_the_environment_is_used() -> None:
         ("NEEDLE_CONV2D", "fft", "must be auto, direct or winograd, got 'fft'"),
     ],
 )
-def test_a_meaningless_variable_is_a_clear_error(variable: str, value: str, message: str) -> None:
+def test_an_invalid_variable_is_a_clear_error(variable: str, value: str, message: str) -> None:
     done = run("from needle import backends; backends.get('cpu')", **{variable: value})
     assert done.returncode != 0
     assert message in done.stderr and "DeviceError" in done.stderr
@@ -119,7 +119,7 @@ def test_the_interpreter_ends_with_threads_running() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
-def test_memory_is_counted_reused_and_given_back(backend: Any) -> None:
+def test_memory_is_counted_reused_and_released(backend: Any) -> None:
     backend.empty_cache()
     before = backend.memory_stats()
     handle = backend.allocate(10_000, F32)

@@ -163,7 +163,7 @@ def test_dropout_of_a_transformer_layer_draws_four_times(device: Any) -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_a_layer_is_pytorchs(causal: bool, device: Any) -> None:
+def test_a_layer_equals_pytorchs(causal: bool, device: Any) -> None:
     torch = pytest.importorskip("torch")
     theirs = torch.nn.TransformerEncoderLayer(
         8, 2, 12, dropout=0.0, batch_first=True, norm_first=True
@@ -199,7 +199,7 @@ def test_a_layer_is_pytorchs(causal: bool, device: Any) -> None:
     close(np.concatenate(grads), packed.grad.numpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_what_attention_refuses() -> None:
+def test_attention_refuses_invalid_shapes() -> None:
     zeros = ndl.init.zeros
     with pytest.raises(
         ShapeError, match=r"MultiHeadAttention: q, k and v must be .*\(1, 2, 3, 5\)"

@@ -177,13 +177,13 @@ def test_convolution_and_linear_with_relu_are_the_layer_then_relu(bias, device):
 
 
 @pytest.mark.parametrize("make", [nn.Conv2d, nn.Linear])
-def test_layers_refuse_an_activation_that_they_do_not_know(make):
+def test_layers_refuse_unknown_activations(make):
     size = (3,) if make is nn.Conv2d else ()
     with pytest.raises(UnknownNameError, match=f"{make.__name__}: activation must be None or"):
         make(2, 3, *size, activation="gelu")
 
 
-def test_batch_norm_refuses_what_it_does_not_know():
+def test_batch_norm_refuses_unknown_options():
     with pytest.raises(UnknownNameError, match="BatchNorm2d: activation must be None or 'relu'"):
         nn.BatchNorm2d(3, activation="gelu")
     x = tensor(np.zeros((2, 3, 1, 1)))
@@ -373,7 +373,7 @@ def test_conv2d_with_rectangles(device):
     close(layer(tensor(x, device)), full[:, :, :, ::2], rtol=1e-4, atol=1e-5)
 
 
-def test_conv_refuses_what_does_not_fit():
+def test_conv_refuses_invalid_shapes():
     with pytest.raises(ShapeError, match="channels and kernel_size must be at least 1, got 1 -> 2"):
         nn.Conv2d(1, 2, (3, 0))
     with pytest.raises(ShapeError, match=r"Conv: input must be \(N, C, H, W\) with C=3, got shape"):
@@ -400,7 +400,7 @@ def test_pooling(device):
     close(uneven, np.moveaxis(np.array(expected), (0, 1), (2, 3)), atol=1e-6)
 
 
-def test_pooling_refuses_what_does_not_fit():
+def test_pooling_refuses_invalid_shapes():
     x = ndl.init.zeros(1, 1, 4, 4)
     with pytest.raises(ShapeError, match=r"max_pool2d: expected 4 axes \(N, C, H, W\), got"):
         nn.MaxPool2d(2)(ndl.init.zeros(4, 4))

@@ -64,7 +64,7 @@ def test_named_modules_and_children():
     assert net._children() == [module for _, module in net.named_modules()][1:]
 
 
-def test_train_eval_apply_reach_everything():
+def test_train_eval_apply_reach_all_modules():
     net = Net()
     assert net.training
     assert net.eval() is net
@@ -77,7 +77,7 @@ def test_train_eval_apply_reach_everything():
     assert order[-1] == "Net"
 
 
-def test_a_module_without_init_call_still_has_a_mode():
+def test_a_module_without_super_init_has_a_mode():
     class Bare(nn.Module):
         def __init__(self):
             self.weight = nn.Parameter(ndl.init.ones(2))
@@ -158,7 +158,7 @@ def test_load_takes_arrays_of_any_kind_and_copies():
     layer.load_state_dict({"weight": layer.weight.realize_cached_data(), "bias": layer.bias})
 
 
-def test_errors_name_everything_that_does_not_fit_and_change_nothing():
+def test_errors_name_every_mismatch_and_change_nothing():
     layer = nn.Linear(2, 3)
     before = layer.weight.numpy().copy()
     state = {"weight": np.zeros((3, 2)), "scale": np.zeros(1)}

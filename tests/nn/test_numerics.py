@@ -28,7 +28,7 @@ def test_softmax_family_subtracts_the_maximum(size, device):
     close(loss, [size, 0.0], rtol=1e-5)
 
 
-def test_nan_goes_through(device):
+def test_nan_propagates(device):
     x = np.zeros((1, 1, 2, 4), "float32")
     x[0, 0, 1, 1] = np.nan
     assert np.isnan(ndl.max_pool2d(tensor(x, device), 2).numpy()).tolist() == [[[[True, False]]]]

@@ -136,7 +136,7 @@ def test_gradients_against_differences(kind: str) -> None:
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("kind", LAYERS)
-def test_sequences_are_pytorchs(kind: str, bias: bool, device: Any) -> None:
+def test_sequences_equal_pytorchs(kind: str, bias: bool, device: Any) -> None:
     torch = pytest.importorskip("torch")
     sizes = {"input_size": 3, "hidden_size": 5, "num_layers": 2, "bias": bias}
     options = {} if kind == "lstm" else {"nonlinearity": kind}
@@ -176,7 +176,7 @@ def test_training_through_a_carried_state(device: Any) -> None:
     close(c, c_whole.numpy())
 
 
-def test_what_recurrent_layers_refuse() -> None:
+def test_recurrent_layers_refuse_invalid_input() -> None:
     with pytest.raises(UnknownNameError, match="RNNCell: nonlinearity must be 'tanh' or 'relu'"):
         nn.RNNCell(2, 3, nonlinearity="gelu")
     with pytest.raises(ShapeError, match="LSTM: num_layers must be at least 1, got 0"):
@@ -219,7 +219,7 @@ def test_embedding_is_the_product_with_one_hot_vectors(dtype: str, device: Any) 
     assert repr(layer) == "Embedding(7, 3)  # 21 parameters"
 
 
-def test_embedding_refuses_what_is_no_id() -> None:
+def test_embedding_refuses_invalid_ids() -> None:
     layer = nn.Embedding(4, 2)
     with pytest.raises(DTypeError, match=r"Embedding: ids must be whole numbers, got 0\.5"):
         layer(tensor([0.5]))

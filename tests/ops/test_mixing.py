@@ -58,7 +58,7 @@ def test_functions_take_numbers_and_arrays(device: Any) -> None:
 @pytest.mark.parametrize(
     "wrong", ["a", None, object(), 1j], ids=["str", "none", "object", "complex"]
 )
-def test_things_that_are_no_numbers(wrong: Any, device: Any) -> None:
+def test_operands_that_are_not_numbers(wrong: Any, device: Any) -> None:
     a = of([1.0, 2.0], "float32", device)
     for combine in (lambda: a + wrong, lambda: wrong * a, lambda: ops.add(a, wrong)):
         with pytest.raises(TypeError):

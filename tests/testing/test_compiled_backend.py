@@ -54,7 +54,7 @@ def filled_package(folder: Path, optimisation: str) -> Path:
 
 
 @pytest.mark.soak
-def test_the_empty_package_compiles_and_fails_what_it_lists(tmp_path: Path) -> None:
+def test_the_empty_package_compiles_and_fails_as_listed(tmp_path: Path) -> None:
     folder = write_package("toy", "cpp", tmp_path / "toy")
     compile_package(folder, "-O0")
     entry_point(folder, "toy")
@@ -64,7 +64,7 @@ def test_the_empty_package_compiles_and_fails_what_it_lists(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_the_kernels_of_the_example_fill_it(tmp_path: Path) -> None:
+def test_the_kernels_of_the_example_complete_it(tmp_path: Path) -> None:
     folder = filled_package(tmp_path, "-O0")
     done = judge(folder, "openmp", "--only", "fill")
     assert done.returncode == 1 and "listed as failing but not so: fill" in done.stdout

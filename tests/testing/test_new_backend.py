@@ -41,7 +41,7 @@ def skeleton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("needle_toy")
 
 
-def test_nothing_is_written_so_exactly_the_known_failures_fail(skeleton: Any) -> None:
+def test_an_empty_package_fails_exactly_as_listed(skeleton: Any) -> None:
     backend = skeleton.load()
     report = conformance.run(backend)
     assert report.ok and report.failed and set(report.failed) == set(backend.known_failures)
@@ -52,7 +52,7 @@ def test_nothing_is_written_so_exactly_the_known_failures_fail(skeleton: Any) ->
     assert conformance.run(backend, only="where").ok  # its own list is filtered too
 
 
-def test_each_function_says_what_it_has_to_do(skeleton: Any) -> None:
+def test_each_function_documents_its_contract(skeleton: Any) -> None:
     own = vars(type(skeleton.load()))
     for name in REQUIRED:
         assert own[name].__doc__ == getattr(conformance.Backend, name).__doc__, name
@@ -60,7 +60,7 @@ def test_each_function_says_what_it_has_to_do(skeleton: Any) -> None:
 
 
 @pytest.mark.slow
-def test_filling_in_the_ten_empties_the_list_and_lenet_trains(tmp_path: Path) -> None:
+def test_completing_the_ten_empties_the_list_and_lenet_trains(tmp_path: Path) -> None:
     """The package is used from the command line alone, found through its entry point."""
     folder = write_package("toy", "python", tmp_path / "toy")
     entry_point(folder, "toy")
@@ -99,7 +99,7 @@ def test_pip_installs_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(BACKEND == "np", reason="devices are of needle's own arrays")
-def test_training_on_an_empty_backend_says_what_is_missing(tmp_path: Path) -> None:
+def test_training_on_an_empty_backend_names_the_missing_function(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
     folder = write_package("toy", "python", tmp_path / "toy")
     entry_point(folder, "toy")
@@ -125,7 +125,7 @@ def test_every_placeholder_is_filled(kind: str) -> None:
     assert 'my_gpu = "needle_my_gpu:load"' in files["pyproject.toml"]
 
 
-def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, message in (
         ("My-GPU", "of lower-case letters"),
         ("cpu", "the device 'cpu' exists"),

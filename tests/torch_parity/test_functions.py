@@ -130,7 +130,7 @@ def test_one_cycle_and_step_schedules():
 
 
 @pytest.mark.parametrize("name", ["cosine", "step", "multi-step"])
-def test_schedules_are_torchs(name):
+def test_schedules_equal_pytorchs(name):
     pairs = {
         "cosine": (
             lambda o: optim.CosineLR(o, 20, min_lr=0.01),

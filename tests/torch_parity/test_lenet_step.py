@@ -135,7 +135,7 @@ def gradients(model):
     return {name: value for name, value in mapped.items() if name in names}
 
 
-def test_state_dict_goes_there_and_back(device):
+def test_state_dict_round_trip_through_pytorch(device):
     ours, theirs = LeNet(device), TorchLeNet()
     state = torch_mapping.to_torch_state_dict(ours)
     theirs.load_state_dict({k: torch.from_numpy(v) for k, v in state.items()}, strict=True)
