@@ -130,7 +130,7 @@ class CrossEntropy(TensorOp):
 
 
 class CrossEntropyGrad(TensorOp):
-    """Gradient of cross entropy as one kernel: grad[:, None] * (softmax(logits) - q)."""
+    """Gradient of the unreduced cross entropy for the logits, as one kernel."""
 
     def __init__(self, labels: Array, smoothing: float) -> None:
         self.labels, self.smoothing = labels, smoothing
