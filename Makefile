@@ -1,10 +1,11 @@
-# One word for each job; every job sets itself up in .venv first, and does not do so twice.
-# What a machine must have: Python 3.10-3.13 with venv, make, a C++20 compiler.
+# One target for each job. A job sets up what it needs in .venv first, and only once.
+# The machine needs Python 3.10-3.13 with venv, make and a C++20 compiler.
 
 PYTHON ?= python3
 VENV ?= .venv
 BUILD ?= build/make
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+WERROR ?= OFF
 PYTEST_ARGS ?=
 ARGS ?=
 
@@ -12,31 +13,32 @@ ifeq ($(origin CXX),default)
   CXX :=
 endif
 
-# Jobs and tests start Python hundreds of times, each twice as fast where bytecode is kept.
+# Jobs and tests start Python hundreds of times; with cached bytecode a start takes half as long.
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN := $(abspath $(VENV))/bin
+# PYTHONPATH names this tree, also where VENV belongs to another one.
 RUN := PYTHONPATH=python:. $(BIN)/python
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 CMAKE := $(if $(CXX),CXX="$(CXX)") $(BIN)/cmake
-CONFIGURE_CPP = $(CMAKE) -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja
+CONFIGURE_CPP = $(CMAKE) -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja -DNEEDLE_WERROR=$(WERROR)
 CONFIGURE = $(CONFIGURE_CPP) \
 	-DPython_EXECUTABLE=$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 
 .DELETE_ON_ERROR:
-.PHONY: help train test test-torch test-course test-cuda train-cuda test-s3 test-browser soak lint bench ladder ladder-cuda bench-against bench-smoke bench-data bench-cuda sanitize docs notebook clean distclean build build-tests
+.PHONY: help train check test test-all test-torch test-course test-cuda train-cuda test-s3 test-browser soak lint bench ladder ladder-cuda bench-against bench-smoke bench-data bench-cuda sanitize docs notebook clean distclean build build-tests
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## /\1\t/p' Makefile | expand -t 16
 
 # ---- set-up: a stamp for each step ---------------------------------------------------------------
 
-ifeq ($(PACKAGES),present)  # what VENV has serves: for a machine that reaches no package index
+ifeq ($(PACKAGES),present)  # use what VENV has: for a machine without access to a package index
 $(VENV)/.needle-%:
 	@touch $@
 else
 $(VENV)/.needle-created:
-	@sh .ci/preflight.sh "$(PYTHON)" "$(CXX)"
+	@sh tools/preflight.sh "$(PYTHON)" "$(CXX)"
 	@echo "needle: making the virtual environment $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --no-compile --upgrade pip  # Python 3.11's takes twice as long to resolve
@@ -44,28 +46,36 @@ $(VENV)/.needle-created:
 
 $(VENV)/.needle-%: pyproject.toml $(VENV)/.needle-created
 	@echo "needle: installing packages into $(VENV) ($*)"
-	@$(BIN)/python .ci/requirements.py build $* > $@.txt
+	@$(BIN)/python tools/requirements.py build $* > $@.txt
 	@$(PIP) install --no-compile --requirement $@.txt
 	@touch $@
 endif
 
 $(VENV)/.needle-dev $(VENV)/.needle-test: | $(VENV)/.needle-train  # one pip at a time, also under -j
 
+# Afterwards .venv/bin/python imports needle from python/ without PYTHONPATH, which still wins. A VENV
+# outside this folder may belong to another tree: it is left as it is.
+SOURCE_PATH := $(if $(filter $(CURDIR)/%,$(BIN)),$(BUILD)/.importable-$(notdir $(VENV)))
+
+$(SOURCE_PATH): $(BUILD)/.configured-$(notdir $(VENV))
+	@$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > $@
+	@echo "$(CURDIR)/python" > "$$(cat $@)/needle-source.pth"
+
 $(BUILD)/.configured-$(notdir $(VENV)): CMakeLists.txt $(VENV)/.needle-train
-	@sh .ci/preflight.sh "$(BIN)/python" "$(CXX)" $(PACKAGES)
+	@sh tools/preflight.sh "$(BIN)/python" "$(CXX)" $(PACKAGES)
 	@rm -rf $(BUILD) && mkdir -p $(BUILD)
 	@$(CONFIGURE) -B $(BUILD) -DCMAKE_BUILD_TYPE=Release -DNEEDLE_BUILD_TESTS=ON > $@.log 2>&1 \
 		|| { cat $@.log; exit 1; }
 	@touch $@
 
-# The first build shows its progress on a terminal; later ones speak only when something is wrong.
+# The first build shows its progress on a terminal; later ones print errors only.
 $(BUILD)/.compiled: $(BUILD)/.configured-$(notdir $(VENV))
 	@echo "needle: compiling the C++ kernels, once; one to three minutes on two cores"
 	@[ -t 1 ] || quiet=--quiet; NINJA_STATUS="needle: compiling [%f/%t] " \
 		$(CMAKE) --build $(BUILD) -j $(JOBS) -- $$quiet
 	@touch $@
 
-build: $(BUILD)/.compiled  ## the C++ extension, what changed of it
+build: $(BUILD)/.compiled $(SOURCE_PATH)  ## the C++ extension: compile what changed
 	@$(CMAKE) --build $(BUILD) -j $(JOBS) -- --quiet
 
 # ---- jobs ----------------------------------------------------------------------------------------
@@ -73,26 +83,32 @@ build: $(BUILD)/.compiled  ## the C++ extension, what changed of it
 train: $(VENV)/.needle-train build  ## LeNet-5 on real handwritten digits; more with ARGS="--help"
 	@$(RUN) apps/train.py $(ARGS)
 
-# Tests of kernels go through the instruction sets that this machine has by themselves (fixtures
-# kernels and isa). What needs no compiled code runs in plain NumPy mode too; the main run is last.
+# tests/conftest.py says which tests belong to which suite. Tests of kernels repeat themselves on each
+# instruction set of this machine. Tests that need no compiled code also run in NumPy mode.
 KERNEL_TESTS := tests/conformance tests/backends tests/native tests/data/test_native_kernels.py
-NUMPY_TESTS := $(shell cat .ci/numpy_tests)
 EMULATOR_TESTS := $(addprefix tests/cuda_on_cpu/test_,backend.py images.py graphs.py loads.py)
 PYTEST := -m pytest -n $(JOBS) --dist worksteal
 
-build-tests: build  ## what tests need beside it: the emulated CUDA backend and, if it changed, CUDA's
-	@echo "needle: compiling the CUDA kernels for the CPU and, if they changed and nvcc is, for every GPU"
-	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target $$($(RUN) -m tests.cuda_on_cpu.resources target) -- --quiet
+check: lint $(VENV)/.needle-test build  ## lint, types and the tests that find most mistakes: two minutes
+	@$(RUN) $(PYTEST) -q --suite check $(PYTEST_ARGS)
 
-test: $(VENV)/.needle-test build-tests  ## every test, on every instruction set and in NumPy mode
-	@$(MAKE) -s --no-print-directory $(VENV)/.needle-stores \
-		|| echo "needle: OpenStack Swift cannot be installed here; the tests with it are skipped"
+test: $(VENV)/.needle-test build  ## the tests that an installation must pass: ten minutes, set-up included
 	@echo "needle: the C++ tests"
 	@$(BIN)/ctest --test-dir $(BUILD) --output-on-failure --progress
-	@echo "needle: what needs no compiled code, NEEDLE_BACKEND=np"
-	@NEEDLE_BACKEND=np $(RUN) $(PYTEST) -q $(NUMPY_TESTS)
-	@echo "needle: every test"
+	@echo "needle: the tests in NumPy mode, without compiled code"
+	@NEEDLE_BACKEND=np $(RUN) $(PYTEST) -q
+	@echo "needle: the tests with compiled code"
 	@$(RUN) $(PYTEST) $(PYTEST_ARGS)
+
+build-tests: build  ## the emulated CUDA backend and, if its sources changed and nvcc is there, CUDA's
+	@echo "needle: compiling the CUDA kernels for the CPU and, if they changed and nvcc is there, for GPUs"
+	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target $$($(RUN) -m tests.cuda_on_cpu.resources target) -- --quiet
+
+test-all: test build-tests  ## make test, then the emulated GPU, object stores, a browser, slow tests
+	@$(MAKE) -s --no-print-directory $(VENV)/.needle-stores \
+		|| echo "needle: OpenStack Swift cannot be installed here; its tests are skipped"
+	@echo "needle: the extended tests"
+	@$(RUN) $(PYTEST) --suite extended $(PYTEST_ARGS)
 
 test-torch: $(VENV)/.needle-peers test  ## test with PyTorch installed, to compare with
 

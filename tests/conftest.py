@@ -1,40 +1,115 @@
-"""Fixtures for every test: the devices of this machine. What takes minutes is left out unless asked
-for."""
+"""Levels of the test suite, and the devices of this machine as a fixture.
+
+``pytest --suite check`` runs what catches most mistakes (make check), plain ``pytest`` what is
+needed to trust an installation (make test), ``pytest --suite extended`` what that leaves out (make
+test-all). With NEEDLE_BACKEND=np only the folders of NUMPY_MODE are collected.
+"""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import needle
+from needle import backends
 from needle.backend_selection import BACKEND
+
+TESTS = Path(__file__).parent
+
+CHECK = """
+    accelerated autograd backends init ndarray nn ops optim
+""".split()
+"""Folders and files of ``--suite check``, where tests marked slow are left out."""
+
+EXTENDED = """
+    browser cuda_on_cpu s3
+""".split()
+"""Folders and files of ``--suite extended``, which also runs tests marked slow."""
+
+NUMPY_MODE = """
+    accelerated apps course init nn ops optim
+    test_autograd.py test_course_autograd.py test_draw.py test_io.py test_refusals.py
+""".split()
+"""Folders and files that pass in plain NumPy mode, without compiled code."""
+
+ON_REQUEST = ("soak", "s3", "browser")
+"""Marks of tests that run where ``-m`` asks for them, or where one is named by its id."""
 
 ASKED = os.environ.get("NEEDLE_TEST_DEVICES")
 """Names with commas: ``device`` is these alone; make test-cuda asks for the GPU."""
+BEST_ISA = backends.get("cpu").module.isa if backends.available("cpu") else None  # type: ignore[attr-defined]
+"""The instruction set that needle takes on this machine: the only one that ``check`` tests."""
 DEVICES = ASKED.split(",") if ASKED else ("cpu_numpy", "cpu") if BACKEND == "nd" else ("cpu",)
 
 
-ON_REQUEST = ("soak", "s3", "browser")
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--suite", choices=("check", "test", "extended"), default="test", help="see CONTRIBUTING.md"
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the folders of other suites, unless the command line names one."""
+    if TESTS not in collection_path.parents:
+        return None
+    part, suite = _part(collection_path), config.option.suite
+    if part in {_part(path) for path in _arguments(config)}:
+        return None
+    if BACKEND == "np" and part not in NUMPY_MODE:
+        return True
+    if suite == "check" and part not in CHECK:
+        return True
+    return True if suite == "test" and part in EXTENDED else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """These run where ``-m`` asks for them (make soak, make test-s3), or where one is named.
-
-    Slow ones come first, so that no worker is left with one at the end while the others have done.
-    """
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
-    if any("::" in name for name in config.args):
+    """Deselect the tests of other suites. A file named on the command line keeps its slow ones."""
+    if any("::" in argument for argument in config.args):
         return
-    kept, left = [], []
-    asked = config.option.markexpr or ""
-    unasked = [mark for mark in ON_REQUEST if mark not in asked]
-    for item in items:
-        (left if any(map(item.get_closest_marker, unasked)) else kept).append(item)
-    items[:] = kept
+    named = {path for path in _arguments(config) if path.is_file()}
+    kept = [item for item in items if _belongs(item, config, item.path in named)]
+    left = set(items) - set(kept)
+    # Slow ones come first: no worker is left with one at the end while the others have done.
+    items[:] = sorted(kept, key=lambda item: item.get_closest_marker("slow") is None)
     if left:
-        config.hook.pytest_deselected(items=left)
+        config.hook.pytest_deselected(items=list(left))
+
+
+def _belongs(item: pytest.Item, config: pytest.Config, named: bool) -> bool:
+    """Return True if the test belongs to the suite that runs."""
+    asked, suite = config.option.markexpr or "", config.option.suite
+    on_request = [mark for mark in ON_REQUEST if mark not in asked]
+    if suite == "extended":
+        on_request = ["soak"]
+    if any(map(item.get_closest_marker, on_request)):
+        return False
+    slow = item.get_closest_marker("slow") is not None
+    if suite == "extended":
+        return slow or _part(item.path) in EXTENDED
+    if suite == "check" and _isa(item) not in (None, BEST_ISA):
+        return False
+    return not slow or named or "slow" in asked
+
+
+def _isa(item: pytest.Item) -> str | None:
+    """Return the instruction set that the test is repeated for, if it is."""
+    parameters = getattr(item, "callspec", None)
+    values = parameters.params if parameters else {}
+    return values.get("kernels", values.get("isa"))
+
+
+def _arguments(config: pytest.Config) -> list[Path]:
+    """Return the files and folders that the command line names."""
+    folder = config.invocation_params.dir
+    return [(folder / argument.split("::")[0]).resolve() for argument in config.args]
+
+
+def _part(path: Path) -> str:
+    """Return the folder or file directly below tests/ that a path belongs to."""
+    return path.relative_to(TESTS).parts[0] if TESTS in path.parents else ""
 
 
 @pytest.fixture(params=DEVICES)

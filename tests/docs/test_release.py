@@ -32,5 +32,5 @@ def test_a_workflow_is_well_formed_and_calls_what_there_is(path: Path) -> None:
         commands = [step["run"] for step in job["steps"] if "run" in step]
         for target in re.findall(r"\bmake ([a-z-]+)", "\n".join(commands)):
             assert target in targets, f"{path.name}: make {target}"
-        for file in re.findall(r"\.ci/\w+(?:\.\w+)?", "\n".join(commands)):
+        for file in re.findall(r"(?:\.ci|tools)/\w+(?:\.\w+)?", "\n".join(commands)):
             assert (ROOT / file).exists(), f"{path.name}: {file}"
