@@ -2,12 +2,16 @@
 
 ``pytest --suite check`` runs what catches most mistakes (make check), plain ``pytest`` what is
 needed to trust an installation (make test), ``pytest --suite extended`` what that leaves out (make
-test-all). With NEEDLE_BACKEND=np only the folders of NUMPY_MODE are collected.
+test-all). With NEEDLE_BACKEND=np the files of NUMPY_MODE are collected. A file or folder that the
+command line names is collected in any suite.
 """
 
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +24,20 @@ from needle.backend_selection import BACKEND
 TESTS = Path(__file__).parent
 
 CHECK = """
-    accelerated autograd backends init ndarray nn ops optim
+    accelerated/* backends/* capture/* course/* data/test_* init/* native/* ndarray/* nn/* ops/*
+    optim/* properties/* test_architecture.py test_autograd.py test_course_* test_io.py
+    test_refusals.py test_shapes.py
 """.split()
-"""Folders and files of ``--suite check``, where tests marked slow are left out."""
+"""Files of ``--suite check``, without their slow tests and on one instruction set."""
 
-EXTENDED = """
-    browser cuda_on_cpu s3
-""".split()
-"""Folders and files of ``--suite extended``, which also runs tests marked slow."""
+EXTENDED = "browser/* cuda_on_cpu/* s3/*".split()
+"""Files of ``--suite extended``, to which the tests marked slow of all other files belong too."""
 
 NUMPY_MODE = """
-    accelerated apps course init nn ops optim
-    test_autograd.py test_course_autograd.py test_draw.py test_io.py test_refusals.py
+    accelerated/* apps/test_train.py course/* init/* nn/* ops/* optim/* test_autograd.py
+    test_course_autograd.py test_draw.py test_io.py test_refusals.py
 """.split()
-"""Folders and files that pass in plain NumPy mode, without compiled code."""
+"""Files that test what NumPy mode does otherwise; without compiled code they pass in full."""
 
 ON_REQUEST = ("soak", "s3", "browser")
 """Marks of tests that run where ``-m`` asks for them, or where one is named by its id."""
@@ -52,17 +56,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out the folders of other suites, unless the command line names one."""
-    if TESTS not in collection_path.parents:
+    """Leave out the files of other suites, unless the command line names them or their folder."""
+    if collection_path.suffix != ".py" or TESTS not in collection_path.parents:
         return None
-    part, suite = _part(collection_path), config.option.suite
-    if part in {_part(path) for path in _arguments(config)}:
-        return None
-    if BACKEND == "np" and part not in NUMPY_MODE:
-        return True
-    if suite == "check" and part not in CHECK:
-        return True
-    return True if suite == "test" and part in EXTENDED else None
+    for named in _arguments(config):
+        if TESTS in named.parents and named in (collection_path, *collection_path.parents):
+            return None
+    suite = config.option.suite
+    left_out = (
+        (BACKEND == "np" and not _matches(collection_path, NUMPY_MODE))
+        or (suite == "check" and not _matches(collection_path, CHECK))
+        or (suite == "test" and _matches(collection_path, EXTENDED))
+    )
+    return left_out or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -88,7 +94,7 @@ def _belongs(item: pytest.Item, config: pytest.Config, named: bool) -> bool:
         return False
     slow = item.get_closest_marker("slow") is not None
     if suite == "extended":
-        return slow or _part(item.path) in EXTENDED
+        return slow or _matches(item.path, EXTENDED)
     if suite == "check" and _isa(item) not in (None, BEST_ISA):
         return False
     return not slow or named or "slow" in asked
@@ -107,9 +113,18 @@ def _arguments(config: pytest.Config) -> list[Path]:
     return [(folder / argument.split("::")[0]).resolve() for argument in config.args]
 
 
-def _part(path: Path) -> str:
-    """Return the folder or file directly below tests/ that a path belongs to."""
-    return path.relative_to(TESTS).parts[0] if TESTS in path.parents else ""
+def _matches(path: Path, patterns: list[str]) -> bool:
+    """Return True if one of the patterns fits the file's path below tests/."""
+    below = path.relative_to(TESTS).as_posix()
+    return any(fnmatch(below, pattern) for pattern in patterns)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Take SIGINT here and in child processes, also where a job in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(params=DEVICES)

@@ -1,6 +1,7 @@
 """The page of apps/predict.py --serve in a real browser: drawn, dropped and wrong pictures.
 
-Run by make test-all and make test-browser; needs Chromium and its driver (Debian: chromium, chromium-driver).
+Run by make test-all and make test-browser; needs Chromium and its driver (Debian: packages chromium
+and chromium-driver).
 """
 
 from __future__ import annotations
