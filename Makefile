@@ -28,7 +28,7 @@ CONFIGURE = $(CONFIGURE_CPP) \
 .DELETE_ON_ERROR:
 .PHONY: help train check test test-all test-torch test-course test-cuda train-cuda test-s3 test-browser soak lint bench ladder ladder-cuda bench-against bench-smoke bench-data bench-cuda sanitize docs notebook clean distclean build build-tests
 
-help:  ## this list
+help:  ## this list of targets
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## /\1\t/p' Makefile | expand -t 16
 
 # ---- set-up: a stamp for each step ---------------------------------------------------------------
@@ -110,14 +110,14 @@ test-all: test build-tests  ## make test, then the emulated GPU, object stores, 
 	@echo "needle: the extended tests"
 	@$(RUN) $(PYTEST) --suite extended $(PYTEST_ARGS)
 
-test-torch: $(VENV)/.needle-peers test  ## test with PyTorch installed, to compare with
+test-torch: $(VENV)/.needle-peers test  ## make test with PyTorch installed, for the comparisons with it
 
-# Half an hour on two cores, most of it starts of Python; PART=2 for one part.
+# Half an hour on two cores, most of it spent on starting Python. PART=2 proves one part.
 PART ?= all
-test-course: $(VENV)/.needle-test  ## the course's proof: each exercise emptied, and solved
+test-course: $(VENV)/.needle-test  ## the course: each exercise emptied and solved again
 	@$(RUN) -m apps.course prove $(PART)
 
-# A GPU is asked for first: the tests would run on the emulated one. The checkers are CUDA's own.
+# Fail without a GPU: the tests would run on the emulated one. CHECKER belongs to CUDA.
 HAVE_GPU := $(RUN) -c "import needle; why = needle.cuda().why(); exit(why and 'needle: ' + why)"
 CHECKER := compute-sanitizer --error-exitcode 1
 
@@ -138,30 +138,30 @@ bench-cuda: $(VENV)/.needle-train build  ## speed on this machine's GPU, beside 
 		--batch-sizes 1,16,128,1024 --picture apps/bench/cuda/lenet5.png \
 		> apps/bench/cuda/LENET5.md || { cat apps/bench/cuda/LENET5.md; exit 1; }
 
-# CIFAR-10's files are looked for in DATA, and brought there if they are not. Time and curve are in
-# runs/: report.html, run.json, epochs.csv. RECIPE=resnet18-cifar10 is the one of 200 epochs;
-# ARGS=--resume goes on.
+# CIFAR-10 is read from DATA, and downloaded if it is not there. Times and curves are written to runs/:
+# report.html, run.json, epochs.csv. RECIPE=resnet18-cifar10 trains for 200 epochs; ARGS=--resume
+# continues a run.
 DATA ?= data
 RECIPE ?= resnet18-cifar10-short
 
-train-cuda: $(VENV)/.needle-train build  ## ResNet-18 on CIFAR-10 on this machine's GPU, to 94 % or more
+train-cuda: $(VENV)/.needle-train build  ## ResNet-18 on CIFAR-10 on this machine's GPU: 94 % or more
 	@$(HAVE_GPU)
 	$(RUN) apps/train.py --recipe $(RECIPE) --device cuda --precision bf16 --workers 2 --goal 0.94 \
 		--data-dir $(DATA) --download --out runs/$(RECIPE)-cuda $(ARGS)
 
-# Swift's are in make test too. Ceph is tried where Debian's radosgw, ceph-mon, ceph-osd and
-# ceph-common are installed.
+# make test-all runs these tests too. Ceph needs Debian's radosgw, ceph-mon, ceph-osd and ceph-common.
 test-s3: $(VENV)/.needle-test $(VENV)/.needle-stores build  ## data sets in real object stores on loopback: Swift, Ceph
 	@$(RUN) -m pytest -m "s3 or not s3" tests/s3 $(PYTEST_ARGS)
 
 test-browser: $(VENV)/.needle-test $(VENV)/.needle-browser build  ## the page of apps/predict.py in headless Chromium
 	@$(RUN) -m pytest -m browser tests/browser $(PYTEST_ARGS)
 
-# One at a time: they measure times and count processes. test leaves them out (tests/conftest.py).
-soak: $(VENV)/.needle-test build  ## repeated faults and long runs of the loader; half an hour
+# One at a time, for they measure times and count processes. No suite contains them.
+soak: $(VENV)/.needle-test build  ## repeated faults and long runs of the loader: half an hour
 	@$(RUN) -m pytest -m soak $(PYTEST_ARGS)
 
-# gcc on Linux. The module goes to a place of its own: python/ keeps the one without sanitizers.
+# gcc on Linux, whose warnings are unreliable in instrumented code. The module with sanitizers goes to
+# its own folder; python/ keeps the one without.
 ADDRESS := build/address
 THREAD := build/thread
 SITE := $(ADDRESS)/site
@@ -171,6 +171,7 @@ UNDER_ADDRESS = ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 
 sanitize: $(VENV)/.needle-test build  ## the C++ under address, undefined and thread sanitizers
 	$(CONFIGURE) -B $(ADDRESS) -DNEEDLE_SANITIZE=address,undefined -DNEEDLE_BUILD_TESTS=ON \
+		-DNEEDLE_WERROR=OFF \
 		-DSKBUILD=ON --log-level=WARNING
 	$(CMAKE) --build $(ADDRESS) -j $(JOBS) -- --quiet
 	$(BIN)/ctest --test-dir $(ADDRESS) --output-on-failure
@@ -182,11 +183,12 @@ sanitize: $(VENV)/.needle-test build  ## the C++ under address, undefined and th
 	$(UNDER_ADDRESS) PYTHONPATH="$(ADDRESS)/emulated:$(SITE):." $(BIN)/python -m pytest -q \
 		-p no:cacheprovider -p no:xdist -o pythonpath="$(ADDRESS)/emulated $(SITE) . tests/data" $(EMULATOR_TESTS)
 	$(CONFIGURE_CPP) -B $(THREAD) -DNEEDLE_SANITIZE=thread -DNEEDLE_BUILD_TESTS=ON \
+		-DNEEDLE_WERROR=OFF \
 		-DNEEDLE_BUILD_PYTHON=OFF --log-level=WARNING
 	$(CMAKE) --build $(THREAD) -j $(JOBS) -- --quiet
 	$(BIN)/ctest --test-dir $(THREAD) --output-on-failure
 
-bench: $(VENV)/.needle-train build  ## a first impression of speed, on the screen
+bench: $(VENV)/.needle-train build  ## a short benchmark of the CPU devices
 	$(RUN) -m apps.bench $(ARGS)
 
 LADDERS := gemm_ladder conv_ladder
@@ -201,18 +203,18 @@ ladder-cuda: $(VENV)/.needle-train build  ## the same on this machine's GPU, up 
 	$(RUN) -m apps.bench.gemm_ladder --n 4096 --program $(BUILD)/src/cuda/gemm_ladder_cuda $(ARGS)
 	$(RUN) -m apps.bench.conv_ladder --channels 1024 --program $(BUILD)/src/cuda/conv_ladder_cuda $(ARGS)
 
-bench-against: $(VENV)/.needle-train build  ## the comparison with PyTorch; apps/bench/RESULTS.md
+bench-against: $(VENV)/.needle-train build  ## comparison with PyTorch: apps/bench/RESULTS.md
 	$(RUN) -m apps.bench.against $(ARGS)
 
-# Numbers of this run mean nothing; it fails where something of ours does.
-bench-smoke: $(VENV)/.needle-train build  ## every benchmark on tiny work: does it run?
+# The times of this run mean nothing; it fails where needle's part of a benchmark fails.
+bench-smoke: $(VENV)/.needle-train build  ## run every benchmark once on tiny input
 	$(RUN) -m apps.bench --rounds 1
 	$(RUN) -m apps.bench.against --quick --threads 1 --out $(BUILD)/bench-smoke
 
-bench-data: $(VENV)/.needle-train $(VENV)/.needle-images build  ## times the data module beside others; apps/bench/data/
+bench-data: $(VENV)/.needle-train $(VENV)/.needle-images build  ## comparison of data loading: apps/bench/data/
 	$(RUN) -m apps.bench.data $(ARGS)
 
-# Links within the site are checked (-W), and the notebook is run; its outputs are shown.
+# Checks the links within the site (-W), runs the notebook and shows its outputs.
 docs: $(VENV)/.needle-docs build  ## the documentation site in build/docs
 	@PYTHONPATH="$(CURDIR)/python:$(CURDIR)" $(BIN)/python -m sphinx -c docs -W --keep-going -q . build/docs
 	@echo "needle: the site begins at build/docs/index.html"
@@ -227,7 +229,7 @@ lint: $(VENV)/.needle-dev  ## ruff, mypy and clang-format
 	find src tests/cpp tests/cuda_on_cpu apps/bench examples -name '*.cc' -o -name '*.h' -o -name '*.cu' \
 		| xargs $(BIN)/clang-format --dry-run -Werror
 
-clean:  ## what was built; the virtual environment stays (distclean removes it too)
+clean:  ## remove what was built; distclean removes the virtual environment too
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -f python/needle/backend_ndarray/*.so tests/cuda_on_cpu/*.so
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

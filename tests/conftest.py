@@ -34,7 +34,7 @@ EXTENDED = "browser/* cuda_on_cpu/* s3/*".split()
 """Files of ``--suite extended``, to which the tests marked slow of all other files belong too."""
 
 NUMPY_MODE = """
-    accelerated/* apps/test_train.py course/* init/* nn/* ops/* optim/* test_autograd.py
+    accelerated/* course/* init/* nn/* ops/* optim/* test_autograd.py
     test_course_autograd.py test_draw.py test_io.py test_refusals.py
 """.split()
 """Files that test what NumPy mode does otherwise; without compiled code they pass in full."""
