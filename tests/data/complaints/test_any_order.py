@@ -117,9 +117,10 @@ class Epochs(RuleBasedStateMachine):
         return self.whole[number]
 
     def pids(self) -> list[int]:
-        if self.loader.engine != "processes" or self.loader._engine is None:
+        engine = self.loader._engine.engine
+        if engine is None or self.loader.engine != "processes":
             return []
-        return self.loader._engine.process_ids()
+        return engine.process_ids()
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,283 @@
+"""The process engine at work: right batches, cheap starts, bounded resources, nothing left over."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import engine_datasets as datasets
+import numpy as np
+import pytest
+from complaints.programs import holdings
+from proc import becomes, children
+from process_checks import ask, numbers_are, one, running, stream
+
+from needle.data.batching.pipeline import Pipeline
+from needle.data.samples.ticket import Ticket
+from needle.data.workers.pending import Batch
+from needle.data.workers.processes import ProcessEngine
+from needle.errors import LoaderTimeout, WorkerError
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+def batches(count: int, size: int = 16, length: int = 1000) -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, length, size) for _ in range(count)]
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_batches_are_those_asked_for(method: str, workers: int) -> None:
+    wanted = batches(20)
+    with running(datasets.Numbers(), workers, start_method=method) as engine:
+        for serial, done in stream(engine, wanted).items():
+            numbers_are(done, wanted[serial])
+            assert done.samples == 16
+            assert done.seconds["read"] > 0
+
+
+def test_fork_is_refused_while_threads_run() -> None:
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait, name="the-other-thread")
+    thread.start()
+    try:
+        with pytest.raises(WorkerError, match="fork.*threads run.*the-other-thread.*forkserver"):
+            ProcessEngine(Pipeline(datasets.Numbers()), workers=1, start_method="fork")
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_options_that_mean_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="start_method must be one of .*got 'thread'"):
+        ProcessEngine(Pipeline(datasets.Numbers()), workers=1, start_method="thread")
+    with pytest.raises(ValueError, match="at least one worker, got 0"):
+        ProcessEngine(Pipeline(datasets.Numbers()), workers=0)
+
+
+def test_a_batched_fetch_is_sliced_and_put_together() -> None:
+    with running(datasets.Fetched(), 3) as engine:
+        for serial, indices in enumerate(([7], range(2), range(100, 131), [])):
+            done = one(engine, serial, indices)
+            assert done.samples == len(list(indices))
+            if done.samples:
+                numbers_are(done, list(indices))
+            else:
+                assert done.error is None
+
+
+def test_leaves_of_every_kind() -> None:
+    with running(datasets.Mixed(), 2) as engine:
+        for serial in range(4):  # the first batches by the socket, later ones through slots
+            batch = one(engine, serial, [4, 9, 2]).batch
+            assert batch["name"] == ["sample 4", "sample 9", "sample 2"]
+            np.testing.assert_array_equal(batch["x"], np.float32([4, 9, 2]))
+            np.testing.assert_array_equal(batch["n"][0], [4, 9, 2])
+            np.testing.assert_array_equal(batch["n"][1], [2, 4.5, 1])
+
+
+def test_samples_of_no_common_size_come_over_the_socket() -> None:
+    with running(datasets.Ragged(), 2, collate=datasets.listed) as engine:
+        for serial in range(6):
+            indices = np.arange(serial * 5, serial * 5 + 5)
+            batch = one(engine, serial, indices).batch
+            assert [len(leaf) for leaf in batch] == [i % 7 for i in indices]
+            assert all((leaf == np.arange(len(leaf))).all() for leaf in batch)
+
+
+def test_larger_batches_than_the_first() -> None:
+    sizes = [3, 3, 200, 5, 1000, 3, 1000, 1]
+    with running(datasets.Numbers(), 2) as engine:
+        held = []
+        for serial, size in enumerate(sizes):
+            indices = np.arange(size) % 1000
+            held.append((one(engine, serial, indices), indices))
+        for done, indices in held:
+            numbers_are(done, indices)
+        assert len(engine._space._rings) == 1  # outgrown ones are gone
+
+
+def test_large_leaves_over_the_socket_do_not_stop_the_others() -> None:
+    with running(datasets.Numbers(50, (300, 1000)), 2) as engine:
+        ask(engine, 0, range(20))
+        ask(engine, 1, range(20, 40))
+        time.sleep(0.3)  # both workers wait for their 12 MB to be read
+        for _ in range(2):
+            done = engine.collect(30)
+            numbers_are(done, np.arange(20) + 20 * done.ticket.serial)
+
+
+def test_held_batches_are_never_overwritten() -> None:
+    wanted = batches(60)
+    with running(datasets.Numbers(), 2) as engine:
+        done = stream(engine, wanted)
+        assert engine._space.ring is not None and engine._space.ring.lent <= engine.held_slots
+    for serial, each in done.items():  # valid after close, too
+        numbers_are(each, wanted[serial])
+
+
+def test_a_slot_is_free_when_the_last_view_is_gone() -> None:
+    with running(datasets.Numbers(), 1) as engine:
+        one(engine, 0, [1])  # by the socket: the fields were not known
+        done = one(engine, 1, [2, 3])
+        ring = engine._space.ring
+        assert ring is not None
+        free = len(ring.free)
+        part = done.batch[0][1:, 1:].reshape(-1)[1:]
+        del done
+        assert len(ring.free) == free
+        assert part[0] == 3
+        del part
+        assert len(ring.free) == free + 1
+
+
+def test_nothing_is_left_over() -> None:
+    with running(datasets.Numbers(), 1) as engine:  # what the first engine of a process loads
+        one(engine, 0, [1])
+    before = holdings()
+    for method in ("forkserver", "spawn"):
+        with running(datasets.Numbers(), 3, start_method=method) as engine:
+            stream(engine, batches(10))
+            ask(engine, 99, range(5))
+        assert holdings() == before
+        engine.close()
+
+
+def test_memory_that_is_not_there_is_an_error_not_a_crash() -> None:
+    with running(datasets.Numbers(), 1, held_slots=1 << 38) as engine:
+        one(engine, 0, [1])
+        with pytest.raises(WorkerError, match=r"needs .*TiB, have .*iB; take a smaller batch_size"):
+            ask(engine, 1, [2])
+
+
+def test_arrays_of_the_data_set_are_shared_and_read_only() -> None:
+    dataset = datasets.Held()
+    with running(dataset, 2) as engine:
+        rows = one(engine, 0, range(8)).batch
+    expected = [1, 1, *dataset.turned.strides, dataset.plain[-1], 1]
+    np.testing.assert_array_equal(rows, [expected] * 8)
+
+
+def test_timeout_names_the_sample() -> None:
+    with running(datasets.Sleepy(10, 3, 30.0), 1) as engine:
+        one(engine, 0, [0])
+        ask(engine, 1, range(10))
+        with pytest.raises(LoaderTimeout, match=r"timeout=0.3 s.*worker 0 .* is at sample 3"):
+            engine.collect(0.3)
+        start = time.monotonic()
+    assert time.monotonic() - start < 2
+
+
+def test_cancelled_batches_never_come() -> None:
+    with running(datasets.Numbers(), 2) as engine:
+        for turn in range(200):
+            for i in range(engine.capacity):
+                ask(engine, turn * 10 + i, range(i, i + 20))
+            if turn % 3 == 0:
+                engine.collect(30)
+            engine.cancel()
+        numbers_are(one(engine, 9999, [1, 2]), [1, 2])
+
+
+def test_cancel_stops_a_slice_at_its_next_sample() -> None:
+    class EverySleepy(datasets.Numbers):
+        def __getitem__(self, index: int) -> Any:
+            time.sleep(0.1)
+            return super().__getitem__(index)
+
+    with running(EverySleepy(), 1) as engine:
+        one(engine, 0, [0])
+        ask(engine, 1, range(200))
+        time.sleep(0.2)
+        engine.cancel()
+        start = time.monotonic()
+        assert one(engine, 2, [7]).ticket.serial == 2
+        assert time.monotonic() - start < 5  # not 20
+
+
+def test_streams_stay_with_their_worker() -> None:
+    with running(datasets.Countdown(), 2) as engine:
+        readers: dict[int, set[int]] = {0: set(), 1: set(), 2: set()}
+        serial = 0
+        for start in range(0, 30, 10):
+            for shard in readers:
+                engine.submit(Ticket(0, 3, 0, serial=serial, shard=shard, start=start, size=10))
+                serial += 1
+                done = engine.collect(30)
+                wanted = np.arange(start, min(25, start + 10)) + 1000 * shard
+                assert done.error is None and done.samples == len(wanted)
+                np.testing.assert_array_equal(done.batch[0], wanted)
+                readers[shard] |= set(done.batch[1].tolist())
+        assert all(len(pids) == 1 for pids in readers.values())
+        assert readers[0] == readers[2] != readers[1]
+
+
+def test_a_forked_copy_of_the_parent_leaves_the_workers_alone() -> None:
+    with running(datasets.Numbers(), 2) as engine:
+        one(engine, 0, [1])
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                with pytest.raises(WorkerError, match="belong to another process"):
+                    ask(engine, 1, [1])
+                engine.close()
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(pid, 0)[1] == 0
+        numbers_are(one(engine, 2, [5, 6]), [5, 6])
+
+
+def test_closed_engines_say_so() -> None:
+    with running(datasets.Numbers()) as engine:
+        pass
+    with pytest.raises(ValueError, match="closed"):
+        ask(engine, 0, [1])
+    assert becomes(lambda: not children())
+
+
+KEPT = """
+import resource
+import numpy as np
+from needle.data.workers import worker
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    images = [np.ones(600_000 + 1000 * i, np.uint8) for i in range(8)]
+    del images
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+worker._keep_memory()
+first, second = faults(), faults()
+assert first > 100 and second < first / 10, (first, second)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's thresholds")
+def test_workers_keep_the_memory_of_decoded_images() -> None:
+    """Pages given back would be cleared again for the next images."""
+    done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("workers", "milliseconds", "slices"),
+    [(2, 1, 1), (2, 23, 1), (2, 90, 2), (2, 230, 4), (8, 23, 2), (8, 230, 8), (8, 2300, 32)],
+)
+def test_batches_are_cut_by_the_time_they_take(workers, milliseconds, slices):
+    request = Ticket(0, 3, 0, np.arange(100))
+    with running(datasets.Numbers(), workers) as engine:
+        engine._sample_seconds = milliseconds / 1000 / 100
+        parts = engine._cut(Batch(request, 100))
+        engine._sample_seconds = None
+        assert len(engine._cut(Batch(request, 100))) == workers
+    assert len(parts) == slices
+    assert [part.first for part in parts] == [0, *(part.last for part in parts[:-1])]
+    assert parts[-1].last == 100
