@@ -8,9 +8,19 @@ checkers and is written by ``python -m needle.ops.stubs``.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from . import autograd, backend_selection, errors, init, io, nn, ops, optim, testing
-from .autograd import Tensor, TensorTuple, enable_grad, no_grad
-from .backend_selection import (
+from . import (
+    array_namespace,
+    autograd,
+    backend_selection,
+    errors,
+    init,
+    io,
+    nn,
+    ops,
+    optim,
+    testing,
+)
+from .array_namespace import (
     BACKEND,
     Device,
     NDArray,
@@ -20,6 +30,7 @@ from .backend_selection import (
     default_device,
     device,
 )
+from .autograd import Tensor, TensorTuple, enable_grad, no_grad
 from .capture import CaptureWarning, capture
 from .derivative import grad
 from .draw import draw_graph
@@ -30,8 +41,8 @@ if TYPE_CHECKING:
     from . import data
 
 globals().update(ops.PUBLIC)  # needle.exp, needle.Exp, ...
-backend_selection.tensor_type = Tensor
-backend_selection.tensor_constant = Tensor.make_const
+array_namespace.tensor_type = Tensor
+array_namespace.tensor_constant = Tensor.make_const
 
 __version__ = "0.1.0"
 __all__ = [
@@ -76,7 +87,7 @@ __all__ = [
 
 if BACKEND == "nd":
     from . import backend_ndarray
-    from .backend_selection import cpu_numpy, cuda
+    from .array_namespace import cpu_numpy, cuda
 
     __all__ += ["backend_ndarray", "cpu_numpy", "cuda"]
 

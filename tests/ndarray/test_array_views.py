@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from array_layouts import DTYPES, LAYOUTS, case, check
 
-from needle import backend_ndarray as nd
+from needle import ndarray as nd
 from needle.errors import DTypeError, IndexingError, ShapeError
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .. import backend_selection, backends
+from .. import array_namespace, backends
 from ..errors import UnknownNameError
 from . import native
 
@@ -62,10 +62,10 @@ class DeviceExecutor:
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """An array of the device that ``Work.out`` may be."""
-        return backend_selection.NDArray.make(shape, device=self.place, dtype=dtype)
+        return array_namespace.NDArray.make(shape, device=self.place, dtype=dtype)
 
     def __call__(self, work: Work) -> None:
-        stays = isinstance(work.out, backend_selection.NDArray)
+        stays = isinstance(work.out, array_namespace.NDArray)
         out = work.out if stays else self.empty(work.out.shape, work.out.dtype)
         backend = self.place.backend
         backend.run_images(work.steps, work.parameters, work.images, work.indices, out._view)
@@ -91,10 +91,10 @@ def pinning(device: str) -> Callable[[Any], Any] | None:
 
 
 def _place(device: str) -> Any | None:
-    if backend_selection.BACKEND != "nd":
+    if array_namespace.BACKEND != "nd":
         return None
     try:
-        place = backend_selection.device(device)
+        place = array_namespace.device(device)
     except UnknownNameError:
         return None
     return place if place.enabled() else None

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
+from ..array_namespace import BACKEND, Device, cpu
+from ..array_namespace import default_device as tensor_default_device
 from ..autograd import Tensor
-from ..backend_selection import BACKEND, Device, cpu
-from ..backend_selection import default_device as tensor_default_device
 from ..dtypes import numpy_dtype
 from ..errors import ShapeError
 from ..host_steps import host_step

@@ -10,7 +10,7 @@ import operator
 from typing import Any
 
 from .. import accelerated
-from ..backend_selection import Device
+from ..array_namespace import Device
 from ..dtypes import numpy_dtype
 
 

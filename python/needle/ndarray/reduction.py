@@ -10,8 +10,8 @@ from typing import Any
 
 from ..dtypes import as_dtype, default_float, is_floating
 from ..errors import ShapeError
-from ..ndarray import NDArray
 from ..shapes import normalize_axes, normalize_axis, product
+from .array import NDArray
 from .elementwise import as_array, sqrt
 
 

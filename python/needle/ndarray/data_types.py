@@ -24,7 +24,8 @@ from ..dtypes import (
     uint8,
 )
 from ..errors import DTypeError
-from ..ndarray import BackendDevice, NDArray, all_devices, default_device
+from .array import NDArray
+from .device import BackendDevice, all_devices, default_device
 
 e = math.e
 inf = math.inf

@@ -13,8 +13,8 @@ import numpy as np
 
 from ..dtypes import bool_, default_float, is_floating, promote
 from ..errors import DTypeError
-from ..ndarray import NDArray, kernels
-from ..ndarray.array import same_device, wrap
+from . import kernels
+from .array import NDArray, same_device, wrap
 from .elementwise import abs, as_array, exp, log1p, maximum, minimum, sqrt
 
 

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 
 from ..errors import DTypeError, ShapeError
-from ..ndarray import NDArray
-from ..ndarray.array import flip_view, same_device
 from ..shapes import (
     as_int_tuple,
     broadcast_shapes,
@@ -22,6 +20,7 @@ from ..shapes import (
     normalize_axes,
     normalize_axis,
 )
+from .array import NDArray, flip_view, same_device
 from .data_types import result_type
 from .elementwise import as_array
 

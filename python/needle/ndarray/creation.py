@@ -14,10 +14,10 @@ import numpy as np
 from ..backends.base import View
 from ..dtypes import DType, as_dtype, bool_, default_float
 from ..errors import DeviceError, DTypeError, ShapeError
-from ..ndarray import BackendDevice, NDArray, default_device
-from ..ndarray.array import wrap
-from ..ndarray.transfer import as_device, host_array, upload
 from ..shapes import MAX_SIZE, as_shape, compact_strides
+from .array import NDArray, wrap
+from .device import BackendDevice, default_device
+from .transfer import as_device, host_array, upload
 
 
 def array(a: Any, dtype: Any = None, device: Any = None) -> NDArray:

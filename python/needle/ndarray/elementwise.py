@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import DTypeError
-from ..ndarray import NDArray
+from .array import NDArray
 
 
 def _unary(name: str, x: Any) -> NDArray:

@@ -10,8 +10,8 @@ import numpy as np
 from .. import accelerated
 from ..dtypes import bool_, uint8
 from ..errors import ShapeError
-from ..ndarray import NDArray
 from ..shapes import normalize_axis
+from .array import NDArray
 from .elementwise import as_array
 
 

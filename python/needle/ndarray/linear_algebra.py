@@ -7,8 +7,8 @@ from typing import Any
 
 from ..dtypes import promote
 from ..errors import ShapeError
-from ..ndarray import NDArray
 from ..shapes import distinct_axes, normalize_axis, product
+from .array import NDArray
 from .elementwise import as_array
 
 

@@ -14,10 +14,10 @@ from numpy.typing import NDArray as NumpyArray
 
 from ..accelerated import gather, scatter
 from ..errors import DTypeError, IndexingError
-from ..ndarray import NDArray, kernels
-from ..ndarray.array import fit_view, overlap
-from ..ndarray.indexing import expand_ellipsis, is_basic_item
 from ..shapes import Shape, product, view_strides_for_reshape
+from . import kernels
+from .array import NDArray, fit_view, overlap
+from .indexing import expand_ellipsis, is_basic_item
 
 Index = NumpyArray[Any]
 

@@ -1,0 +1,137 @@
+"""The device of ``NEEDLE_BACKEND=np``: arrays are plain ``numpy.ndarray``\\ s on one CPU device.
+
+Dtypes are NumPy's own unless one is given. Called through ``array_namespace`` only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray as NumpyArray
+
+from ..dtypes import numpy_dtype
+from ..errors import DTypeError, unknown_name
+
+Array = NumpyArray[Any]
+
+
+class Device:
+    """Base of the devices of this mode: compared, hashed and pickled by name."""
+
+    name = "device"
+
+    def __repr__(self) -> str:
+        return f"{self.name}()"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def enabled(self) -> bool:
+        """Whether arrays can be made on this device."""
+        return False
+
+
+def _shape_of(shape: tuple[Any, ...]) -> Any:
+    """``(2, 3)`` for both spellings f(2, 3) and f((2, 3))."""
+    return shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+
+
+class CPUDevice(Device):
+    """The host: every array is a ``numpy.ndarray``."""
+
+    name = "cpu"
+
+    def enabled(self) -> bool:
+        """True: NumPy is always there."""
+        return True
+
+    def zeros(self, *shape: Any, dtype: Any = "float32") -> Array:
+        """An array of zeros."""
+        return np.zeros(_shape_of(shape), dtype=numpy_dtype(dtype, "zeros"))
+
+    def ones(self, *shape: Any, dtype: Any = "float32") -> Array:
+        """An array of ones."""
+        return np.ones(_shape_of(shape), dtype=numpy_dtype(dtype, "ones"))
+
+    def randn(self, *shape: int, dtype: Any = None) -> Array:
+        """Standard normal numbers from the global ``np.random`` stream (float64 unless asked)."""
+        return from_numpy(np.random.randn(*shape), dtype=dtype)
+
+    def rand(self, *shape: int, dtype: Any = None) -> Array:
+        """Uniform numbers in [0, 1) from the global ``np.random`` stream (float64 unless asked)."""
+        return from_numpy(np.random.rand(*shape), dtype=dtype)
+
+    def one_hot(self, n: int, i: Any, dtype: Any = "float32") -> Array:
+        """``i``'s shape + (n,): 1 in column ``i``, 0 elsewhere."""
+        return np.eye(n, dtype=numpy_dtype(dtype, "one_hot"))[np.asarray(i).astype(np.int64)]
+
+    def empty(self, shape: Any, dtype: Any = "float32") -> Array:
+        """An array with undefined contents."""
+        return np.empty(shape, dtype=numpy_dtype(dtype, "empty"))
+
+    def full(self, shape: Any, fill_value: Any, dtype: Any = "float32") -> Array:
+        """An array of one value."""
+        return np.full(shape, fill_value, dtype=numpy_dtype(dtype, "full"))
+
+
+def cpu() -> CPUDevice:
+    """The one device of this mode."""
+    return CPUDevice()
+
+
+def default_device() -> CPUDevice:
+    """Where arrays go when no device is named."""
+    return cpu()
+
+
+def all_devices() -> list[Device]:
+    """Every device of this mode."""
+    return [cpu()]
+
+
+def device(name: str | Device | None = None) -> Device:
+    """The device of that name (a device is returned as it is, None means the default)."""
+    if isinstance(name, Device):
+        return name
+    if name is None or name in ("cpu", "cpu()"):
+        return cpu()
+    raise unknown_name("device", name, ["cpu"])
+
+
+def to_numpy(array: Any) -> Array:
+    """``array`` itself, as an ndarray (also for a NumPy scalar)."""
+    return np.asarray(array)
+
+
+def from_numpy(array: Any, device: Any = None, dtype: Any = None) -> Array:
+    """A copy as ndarray; NumPy's dtype is kept when ``dtype`` is None.
+
+    DTypeError for what are no numbers: text, objects, complex values.
+    """
+    dtype = None if dtype is None else numpy_dtype(dtype, "array")
+    made: Array = np.array(array, dtype=dtype)
+    if made.dtype.kind not in "biuf":
+        raise DTypeError(
+            f"array: elements must be bool, integers or floats, got {made.dtype} from "
+            f"{type(array).__name__}; convert them first"
+        )
+    return made
+
+
+def adopt(host: Array, place: Device) -> Array | None:
+    """The host array itself, if it can be written to: it is an array of this mode."""
+    return host if host.flags.writeable else None
+
+
+def device_of(array: Any) -> Device:
+    """The device that holds ``array``: always ``cpu()``."""
+    return cpu()
+
+
+def is_array(x: Any) -> bool:
+    """Whether ``x`` is an array of this mode."""
+    return isinstance(x, np.ndarray)
