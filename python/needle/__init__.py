@@ -29,6 +29,7 @@ from .array_namespace import (
     cpu,
     default_device,
     device,
+    set_default_device,
 )
 from .autograd import Tensor, TensorTuple, enable_grad, no_grad
 from .capture import CaptureWarning, capture
@@ -78,6 +79,7 @@ __all__ = [
     "ones_like",
     "ops",
     "optim",
+    "set_default_device",
     "testing",
     "uint8",
     "zeros",

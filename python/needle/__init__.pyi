@@ -1,4 +1,5 @@
 # Written by `python -m needle.ops.stubs`; do not edit.
+from . import array_namespace as array_namespace
 from . import autograd as autograd
 from . import backend_ndarray as backend_ndarray
 from . import backend_selection as backend_selection
@@ -10,20 +11,21 @@ from . import nn as nn
 from . import ops as ops
 from . import optim as optim
 from . import testing as testing
+from .array_namespace import BACKEND as BACKEND
+from .array_namespace import Device as Device
+from .array_namespace import NDArray as NDArray
+from .array_namespace import all_devices as all_devices
+from .array_namespace import array_api as array_api
+from .array_namespace import cpu as cpu
+from .array_namespace import cpu_numpy as cpu_numpy
+from .array_namespace import cuda as cuda
+from .array_namespace import default_device as default_device
+from .array_namespace import device as device
+from .array_namespace import set_default_device as set_default_device
 from .autograd import Tensor as Tensor
 from .autograd import TensorTuple as TensorTuple
 from .autograd import enable_grad as enable_grad
 from .autograd import no_grad as no_grad
-from .backend_selection import BACKEND as BACKEND
-from .backend_selection import Device as Device
-from .backend_selection import NDArray as NDArray
-from .backend_selection import all_devices as all_devices
-from .backend_selection import array_api as array_api
-from .backend_selection import cpu as cpu
-from .backend_selection import cpu_numpy as cpu_numpy
-from .backend_selection import cuda as cuda
-from .backend_selection import default_device as default_device
-from .backend_selection import device as device
 from .capture import CaptureWarning as CaptureWarning
 from .capture import capture as capture
 from .derivative import grad as grad

@@ -35,6 +35,7 @@ else:
 
 cpu: Any = _mode.cpu
 default_device: Any = _mode.default_device
+set_default_device: Any = _mode.set_default_device
 all_devices: Any = _mode.all_devices
 device: Any = _mode.device
 to_numpy: Any = _mode.to_numpy
@@ -61,6 +62,7 @@ __all__ = [
     "device_of",
     "from_numpy",
     "is_array",
+    "set_default_device",
     "to_numpy",
 ]
 if BACKEND == "nd":

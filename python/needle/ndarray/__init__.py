@@ -5,37 +5,29 @@ folder. ``array_namespace.array_api`` is this module unless ``NEEDLE_BACKEND=np`
 values and complex numbers are not offered.
 """
 
-import sys
-
 from ..dtypes import bool_ as bool
 from ..dtypes import float32, float64, int32, int64, uint8
-from . import advanced_indexing
-from .array import NDArray, device_of, from_numpy, is_array, to_numpy
-from .composed import (
-    clip,
-    copysign,
-    hypot,
-    logaddexp,
-    positive,
-    reciprocal,
-    signbit,
-    where,
-)
+from . import protocols  # noqa: F401 - adds __array_namespace__ and __array_ufunc__ to NDArray
+from .array import NDArray
 from .creation import (
     adopt,
     arange,
     array,
     asarray,
+    device_of,
     empty,
     empty_like,
     eye,
     from_dlpack,
+    from_numpy,
     full,
     full_like,
+    is_array,
     linspace,
     meshgrid,
     ones,
     ones_like,
+    to_numpy,
     tril,
     triu,
     zeros,
@@ -55,7 +47,7 @@ from .data_types import (
     pi,
     result_type,
 )
-from .device import (
+from .devices import (
     BackendDevice,
     Device,
     all_devices,
@@ -64,6 +56,7 @@ from .device import (
     cuda,
     default_device,
     device,
+    set_default_device,
 )
 from .elementwise import (
     abs,
@@ -80,6 +73,8 @@ from .elementwise import (
     bitwise_or,
     bitwise_xor,
     ceil,
+    clip,
+    copysign,
     cos,
     cosh,
     divide,
@@ -91,6 +86,7 @@ from .elementwise import (
     floor_divide,
     greater,
     greater_equal,
+    hypot,
     isfinite,
     isinf,
     isnan,
@@ -100,6 +96,7 @@ from .elementwise import (
     log1p,
     log2,
     log10,
+    logaddexp,
     logical_and,
     logical_not,
     logical_or,
@@ -109,10 +106,13 @@ from .elementwise import (
     multiply,
     negative,
     not_equal,
+    positive,
     power,
+    reciprocal,
     remainder,
     round,
     sign,
+    signbit,
     sin,
     sinh,
     sqrt,
@@ -121,6 +121,7 @@ from .elementwise import (
     tan,
     tanh,
     trunc,
+    where,
 )
 from .linear_algebra import (
     matmul,
@@ -170,9 +171,6 @@ from .searching import (
 
 __array_api_version__ = "2024.12"
 
-# The class finds its functions, and indexing by arrays, through here.
-NDArray._namespace = sys.modules[__name__]
-
 __all__ = [
     "BackendDevice",
     "Device",
@@ -183,7 +181,6 @@ __all__ = [
     "acosh",
     "add",
     "adopt",
-    "advanced_indexing",
     "all",
     "all_devices",
     "any",
@@ -294,6 +291,7 @@ __all__ = [
     "result_type",
     "roll",
     "round",
+    "set_default_device",
     "sign",
     "signbit",
     "sin",

@@ -1,96 +1,85 @@
 """Reductions: over None (every axis), one axis or a tuple of axes, with ``keepdims``.
 
-sum, prod, max, min, any and all are kernels; mean, var, std and cumulative sums are made of them.
-Sums of bool and integers are int64; a mean of integers is float32.
+sum, prod, max, min, any and all are kernels; mean, var, std and cumulative sums are written with
+them. Sums of bool and integers are int64; a mean of integers is float32.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..dtypes import as_dtype, default_float, is_floating
+from ..dtypes import as_dtype
 from ..errors import ShapeError
-from ..shapes import normalize_axes, normalize_axis, product
+from ..shapes import normalize_axis
 from .array import NDArray
-from .elementwise import as_array, sqrt
+from .elementwise import as_array
 
 
 def sum(x: NDArray, /, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> NDArray:
-    """The sum, in ``dtype`` if one is given."""
+    """Return the sum, computed in ``dtype`` if one is given."""
     return _summed("sum", x, axis, dtype, keepdims)
 
 
 def prod(x: NDArray, /, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> NDArray:
-    """The product, in ``dtype`` if one is given."""
+    """Return the product, computed in ``dtype`` if one is given."""
     return _summed("prod", x, axis, dtype, keepdims)
 
 
 def _summed(name: str, x: NDArray, axis: Any, dtype: Any, keepdims: bool) -> NDArray:
     as_array(name, x)
     if dtype is None:
-        return x._reduce(name, axis, keepdims)
+        return x.reduce(name, axis, keepdims)
     wanted = as_dtype(dtype, name)
-    return x.astype(wanted, copy=False)._reduce(name, axis, keepdims).astype(wanted, copy=False)
+    return x.astype(wanted, copy=False).reduce(name, axis, keepdims).astype(wanted, copy=False)
 
 
 def summation(a: NDArray, axis: Any = None, keepdims: bool = False) -> NDArray:
-    """``sum`` under the course's name."""
+    """Return ``sum(a, axis)``: the course's name for it."""
     return sum(a, axis, keepdims=keepdims)
 
 
 def max(x: NDArray, /, axis: Any = None, *, keepdims: bool = False) -> NDArray:
-    """The maximum; NaN wins."""
-    return as_array("max", x)._reduce("max", axis, keepdims)
+    """Return the maximum; NaN if there is one."""
+    return as_array("max", x).reduce("max", axis, keepdims)
 
 
 def min(x: NDArray, /, axis: Any = None, *, keepdims: bool = False) -> NDArray:
-    """The minimum; NaN wins."""
-    return as_array("min", x)._reduce("min", axis, keepdims)
+    """Return the minimum; NaN if there is one."""
+    return as_array("min", x).reduce("min", axis, keepdims)
 
 
 def any(x: NDArray, /, axis: Any = None, *, keepdims: bool = False) -> NDArray:
-    """Whether any element is not 0."""
-    return as_array("any", x)._reduce("any", axis, keepdims)
+    """Return True where any element is not 0."""
+    return as_array("any", x).reduce("any", axis, keepdims)
 
 
 def all(x: NDArray, /, axis: Any = None, *, keepdims: bool = False) -> NDArray:
-    """Whether no element is 0."""
-    return as_array("all", x)._reduce("all", axis, keepdims)
+    """Return True where no element is 0."""
+    return as_array("all", x).reduce("all", axis, keepdims)
 
 
 def count_nonzero(x: NDArray, /, axis: Any = None, *, keepdims: bool = False) -> NDArray:
-    """How many elements are not 0 (int64)."""
+    """Return the number of elements that are not 0 (int64)."""
     return sum(as_array("count_nonzero", x) != 0, axis, keepdims=keepdims)
 
 
-def _floats(name: str, x: NDArray) -> NDArray:
-    return as_array(name, x) if is_floating(x.dtype) else x.astype(default_float)
-
-
 def mean(x: NDArray, /, axis: Any = None, *, keepdims: bool = False) -> NDArray:
-    """The mean; NaN of no elements."""
-    x = _floats("mean", x)
-    count = product(x.shape[axis] for axis in normalize_axes("mean", axis, x.ndim))
-    total = x._reduce("sum", axis, keepdims)
-    return total / count
+    """Return the mean; NaN for no elements."""
+    return as_array("mean", x).mean(axis, keepdims)
 
 
 def var(
     x: NDArray, /, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False
 ) -> NDArray:
-    """The mean squared distance from the mean, over n - correction; NaN where that is <= 0."""
-    x = _floats("var", x)
-    count = product(x.shape[axis] for axis in normalize_axes("var", axis, x.ndim))
-    distance = x - mean(x, axis, keepdims=True)
-    total = (distance * distance)._reduce("sum", axis, keepdims)
-    return total / (count - correction) if count > correction else total * float("nan")
+    """Return the mean squared distance from the mean, over n - correction; NaN if that is <= 0."""
+    return as_array("var", x).var(axis, keepdims, correction=correction)
 
 
 def std(
     x: NDArray, /, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False
 ) -> NDArray:
-    """The square root of ``var``."""
-    return sqrt(var(x, axis, correction=correction, keepdims=keepdims))
+    """Return the square root of ``var``."""
+    return as_array("std", x).std(axis, keepdims, correction=correction)
 
 
 def cumulative_sum(
@@ -101,9 +90,10 @@ def cumulative_sum(
     dtype: Any = None,
     include_initial: bool = False,
 ) -> NDArray:
-    """Running sums along ``axis`` (which only a 1-D array may leave out).
+    """Return running sums along ``axis``, which may be omitted for a 1-D array only.
 
-    Sums of 2, 4, 8, ... neighbours are combined, so float32 rounding grows with log(n) only.
+    Sums of 2, 4, 8, ... neighbours are combined, so that the rounding error in float32 grows only
+    with log(n).
     """
     place = _running_axis(as_array("cumulative_sum", x), axis)
     start = sum(x, (), dtype=dtype)
@@ -123,7 +113,7 @@ def _running_axis(x: NDArray, axis: int | None) -> int:
     if axis is None:
         if x.ndim != 1:
             raise ShapeError(
-                f"cumulative_sum: axis may be left out for 1-D arrays only, got shape {x.shape}"
+                f"cumulative_sum: axis may be omitted for 1-D arrays only, got shape {x.shape}"
             )
         return 0
     return normalize_axis("cumulative_sum", axis, x.ndim)
