@@ -172,9 +172,7 @@ def test_neighbours_with_a_native_form_are_one_call():
     calls.clear()
     chain = [Add(), Halve(), jitter, Add(), Place(), Add(), Compose([Add(), Halve()])]
     plan = compile_plan(chain, ImageSpec(8, 8, 3, "u1"))
-    plan.run(
-        pixels(4, 8, 8, 3), np.array([2, 2]), Ticket(0, 0, 0, np.array([2, 2])), device="steps"
-    )
+    plan.run(pixels(4, 8, 8, 3), np.array([2, 2]), Ticket(0, 0, 0, np.array([2, 2])), device="steps")
     assert calls == [["add", "halve"], ["add"], ["add", "add", "halve"]]
 
 
@@ -294,9 +292,7 @@ def test_an_error_of_one_image_names_its_sample():
     images = pixels(4, 4, 4, 1)
     for chain in ([fail], [Add(1), fail]):
         with pytest.raises(RuntimeError) as caught:
-            Chain(placed(chain)).run(
-                images, None, Ticket(0, 0, 0, np.arange(4) + 70), device="none"
-            )
+            Chain(placed(chain)).run(images, None, Ticket(0, 0, 0, np.arange(4) + 70), device="none")
         assert tagged_sample(caught.value) == 72
 
 
@@ -373,9 +369,7 @@ def test_chains_and_plans_are_picklable():
 def test_a_chain_keeps_a_bounded_number_of_plans():
     chain = Chain(placed([Halve()]))
     for size in range(1, 600):
-        chain.run(
-            [np.zeros((size, 1, 1), "u1")], None, Ticket(0, 0, 0, np.zeros(1, int)), device="none"
-        )
+        chain.run([np.zeros((size, 1, 1), "u1")], None, Ticket(0, 0, 0, np.zeros(1, int)), device="none")
     assert len(chain._plans) <= 512
 
 

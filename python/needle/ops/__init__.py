@@ -16,9 +16,9 @@ for _module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{_module.name}")
 
 COURSE_CLASSES = frozenset(
-    "EWiseAdd AddScalar EWiseMul MulScalar EWiseDiv DivScalar EWisePow PowerScalar MatMul Summation "
-    "BroadcastTo Reshape Transpose Negate Log Exp ReLU Tanh LogSumExp LogSoftmax Stack Split Flip "
-    "Dilate UnDilate Conv MakeTensorTuple TupleGetItem FusedAddScalars".split()
+    "EWiseAdd AddScalar EWiseMul MulScalar EWiseDiv DivScalar EWisePow PowerScalar MatMul "
+    "Summation BroadcastTo Reshape Transpose Negate Log Exp ReLU Tanh LogSumExp LogSoftmax "
+    "Stack Split Flip Dilate UnDilate Conv MakeTensorTuple TupleGetItem FusedAddScalars".split()
 )
 """The op classes that programs of the course use by name."""
 
