@@ -13,7 +13,7 @@ import needle
 from needle import init, nn
 from needle.backends import native
 from needle.errors import DeviceError, UnknownNameError
-from needle.ndarray.devices import automatic_device
+from needle.ndarray.device import automatic_device
 
 pytestmark = pytest.mark.skipif(needle.BACKEND != "nd", reason="NumPy mode has one device")
 

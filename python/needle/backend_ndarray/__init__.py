@@ -4,9 +4,16 @@ The compiled modules ``ndarray_backend_cpu`` and ``ndarray_backend_cuda`` lie in
 programs of the course import them from.
 """
 
+from typing import Any
+
 from .. import ndarray as _room
 from ..ndarray import *  # noqa: F403
 from ..ndarray import __array_api_version__ as __array_api_version__
 from . import ndarray as ndarray
 
 __all__ = [*_room.__all__, "ndarray"]
+
+
+def __getattr__(name: str) -> Any:
+    """Return a name that ``needle.ndarray`` has beside those in its ``__all__``."""
+    return getattr(_room, name)

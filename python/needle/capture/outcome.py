@@ -52,7 +52,7 @@ def signature(value: Any, leaves: list[Any]) -> Hashable:
 
 
 def _geometry(array: NDArray, leaves: list[Any]) -> tuple[Hashable, ...]:
-    handle, shape, strides, offset, dtype = array.view
+    handle, shape, strides, offset, dtype = array._view
     return shape, strides, dtype, array.device.name, *_same_buffer(handle, offset, leaves)
 
 
@@ -60,6 +60,6 @@ def _same_buffer(handle: Any, offset: int, leaves: list[Any]) -> tuple[int, int]
     """The first of the leaves on this buffer, and how far behind its view this one begins."""
     for i, leaf in enumerate(leaves):
         array = leaf.cached_data if isinstance(leaf, Tensor) else leaf
-        if isinstance(array, NDArray) and array.view.handle is handle:
-            return i, offset - array.view.offset
+        if isinstance(array, NDArray) and array._view.handle is handle:
+            return i, offset - array._view.offset
     raise AssertionError("the array itself is the last leaf")

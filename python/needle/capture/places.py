@@ -245,7 +245,7 @@ class State:
             array = array_in(value)
             if array is not None:
                 held = Holding(place, array, (id(owner), place.leaf))
-                found.setdefault(id(array.view.handle), []).append(held)
+                found.setdefault(id(array._view.handle), []).append(held)
 
         for i, leaf in enumerate(self.leaves):
             if isinstance(leaf, NDArray):

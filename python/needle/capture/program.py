@@ -17,7 +17,7 @@ from typing import Any
 from ..autograd import Tensor
 from ..backends.base import Backend, View, provides
 from ..ndarray.array import wrap
-from ..ndarray.devices import BackendDevice
+from ..ndarray.device import BackendDevice
 from .graphs import Graphs
 from .places import MISSING, Place, array_in, describe_view, unchanged
 from .slot import Slot
@@ -41,12 +41,12 @@ class Bind:
     def run(self, leaves: Leaves) -> None:
         """Binds the slot; StaleRecordingError if the array is missing or of another layout."""
         array = array_in(self.place.get(leaves))
-        if array is None or array.view[1:3] != self.like[1:3] or array.dtype != self.like.dtype:
-            found = "nothing" if array is None else describe_view(array.view)
+        if array is None or array._view[1:3] != self.like[1:3] or array.dtype != self.like.dtype:
+            found = "nothing" if array is None else describe_view(array._view)
             raise StaleRecordingError(
                 f"{self.place.label} was {describe_view(self.like)} and is {found}"
             )
-        self.slot.bind(array.view.handle, array.view.offset)
+        self.slot.bind(array._view.handle, array._view.offset)
 
 
 @dataclass(eq=False)
@@ -88,7 +88,7 @@ class HostCall:
         if self.result is not None:
             assert self.like is not None
             array = array_in(value)
-            view = value if array is None else array.view
+            view = value if array is None else array._view
             if view[1:3] != self.like[1:3] or view.dtype != self.like.dtype:
                 raise RuntimeError(
                     f"capture: {self.function.__name__} gave {describe_view(self.like)} when it "

@@ -158,7 +158,7 @@ class Recorder:
         return self._outside_slot(view.handle, held[0])
 
     def _outside_slot(self, handle: Any, held: Holding) -> Slot:
-        like = held.array.view
+        like = held.array._view
         slot = self._new_slot(handle, 0, like.dtype, offset=like.offset, own=False)
         self._outside.append(handle)
         self.segments[-1].binds.append(Bind(slot, held.place, like._replace(handle=None)))
@@ -200,7 +200,7 @@ class Recorder:
         view = result if isinstance(result, View) else None
         array = array_in(result)
         if array is not None:
-            view = array.view
+            view = array._view
         if view is not None:
             given = {"offset": view.offset, "own": False}
             call.result = self._new_slot(view.handle, 0, view.dtype, **given)
@@ -237,11 +237,11 @@ class Recorder:
         return any(c.owner is value for c in self._state.containers)
 
     def _made(self, value: Any, array: NDArray) -> Made:
-        slot = self._slot_of(array.view)
+        slot = self._slot_of(array._view)
         if slot is None:
             slot = Slot(-1, 0, array.dtype)
         slot.fresh, slot.shown = slot.own, True  # somebody may keep it
-        like = array.view._replace(handle=None)
+        like = array._view._replace(handle=None)
         if not isinstance(value, Tensor):
             return Made(slot, like, array.device)
         return Made(slot, like, array.device, type(value), value.op is None and value.requires_grad)

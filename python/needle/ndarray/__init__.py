@@ -47,7 +47,7 @@ from .data_types import (
     pi,
     result_type,
 )
-from .devices import (
+from .device import (
     BackendDevice,
     Device,
     all_devices,

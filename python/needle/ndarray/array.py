@@ -20,7 +20,7 @@ from ..dtypes import KIND, DType, as_dtype, bool_, default_float
 from ..errors import DeviceError, DTypeError, ShapeError
 from ..shapes import Shape, Strides
 from . import indexing, kernels
-from .devices import BackendDevice, usable_device
+from .device import BackendDevice, usable_device
 from .interchange import ArrayInterchange, HostArray, host_array, may_share_memory, upload
 from .methods import ArrayMethods
 
@@ -222,7 +222,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
         """Return ``name(self, other)``, elementwise; ``reflected`` exchanges the operands."""
         place = self._device
         if type(other) is NDArray or isinstance(other, NDArray):
-            if other._device is not place:
+            if other._device is not place:  # noqa: SLF001 - the property costs as much as the test
                 same_device(name, self, other)
             other = other.view
         elif type(other) not in _PLAIN_SCALARS:
@@ -297,8 +297,13 @@ def wrap(view: View, place: BackendDevice) -> NDArray:
     """Return the NDArray of a view."""
     array = _new(NDArray)
     array.view = view
-    array._device = place
+    array._device = place  # noqa: SLF001 - the constructor of this file
     return array
+
+
+def view_of(array: NDArray) -> View:
+    """Return the view (handle, shape, strides, offset, dtype) of an array."""
+    return array.view
 
 
 def from_host(host: HostArray, place: BackendDevice) -> NDArray:

@@ -17,7 +17,7 @@ from ..dtypes import DType, as_dtype, bool_, default_float
 from ..errors import DeviceError, DTypeError, ShapeError
 from ..shapes import MAX_SIZE, as_shape, compact_strides
 from .array import NDArray, wrap
-from .devices import BackendDevice, usable_device
+from .device import BackendDevice, usable_device
 from .interchange import HostArray, host_array, upload
 
 

@@ -27,7 +27,7 @@ from ..dtypes import (
 )
 from ..errors import DTypeError
 from .array import NDArray
-from .devices import BackendDevice, all_devices, default_device
+from .device import BackendDevice, all_devices, default_device
 
 e = math.e
 inf = math.inf

@@ -19,7 +19,7 @@ from ..dtypes import DType
 from ..errors import DeviceError, DTypeError, ShapeError
 from ..host_steps import host_step
 from . import kernels
-from .devices import BackendDevice, default_device
+from .device import BackendDevice, default_device
 
 HostArray = NumpyArray[Any]
 

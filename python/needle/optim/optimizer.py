@@ -238,13 +238,13 @@ def unshared(params: Sequence[Tensor], values: Sequence[Array]) -> list[bool]:
         forget_leaf(p)
     alone = _lone_holders()
     return [
-        getattr(value.view.handle, "borrowed", True) is False and _holders(value) == alone
+        getattr(value._view.handle, "borrowed", True) is False and _holders(value) == alone
         for value in values
     ]
 
 
 def _holders(array: Array) -> tuple[int, int, int]:
-    view = array.view
+    view = array._view
     return getrefcount(array), getrefcount(view), getrefcount(view.handle)
 
 
