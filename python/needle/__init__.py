@@ -1,8 +1,8 @@
-"""needle: a small, fast deep-learning framework to read in a weekend.
+"""needle: a small, fast deep-learning framework that can be read from the ground up.
 
-Everything a program needs is here, flat: tensors, ops, devices, dtypes; layers, optimisers and
-data are the submodules ``nn``, ``optim``, ``data``. ``__init__.pyi`` lists the names for type
-checkers and is written by ``python -m needle.ops.stubs``.
+Tensors, ops, devices and dtypes are here, flat; layers, optimisers and data are the submodules
+``nn``, ``optim`` and ``data``. ``python -m needle.ops.stubs`` writes ``__init__.pyi``, which lists
+the names for type checkers.
 """
 
 import importlib
@@ -41,7 +41,7 @@ from .init import ones, ones_like, zeros, zeros_like
 if TYPE_CHECKING:
     from . import data
 
-globals().update(ops.PUBLIC)  # needle.exp, needle.Exp, ...
+globals().update(ops.PUBLIC)  # needle.exp, ...
 array_namespace.tensor_type = Tensor
 array_namespace.tensor_constant = Tensor.make_const
 
@@ -95,7 +95,7 @@ if BACKEND == "nd":
 
 
 def __getattr__(name: str) -> Any:
-    """``needle.data`` is imported when somebody asks for it: a quarter of the time of all."""
+    """Import ``needle.data`` at its first use: it takes a quarter of the time of all imports."""
     if name == "data":
         return importlib.import_module(".data", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
