@@ -131,7 +131,7 @@ def from_numpy(array: Any, device: Any = None, dtype: Any = None) -> Array:
     return made
 
 
-def adopt(host: Array, place: Device) -> Array | None:
+def adopt(host: Array, device: Device) -> Array | None:
     """Return the host array itself, which is an array of this mode, or None if it is read-only."""
     return host if host.flags.writeable else None
 

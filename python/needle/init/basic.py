@@ -56,9 +56,9 @@ def _drawn(
     dtype: DTypeLike,
     requires_grad: bool,
 ) -> Tensor:
-    place = device or default_device()
+    target = device or default_device()
     return Tensor.make_const(
-        generator.draw(name, shape, *settings, place, dtype), requires_grad=requires_grad
+        generator.draw(name, shape, *settings, target, dtype), requires_grad=requires_grad
     )
 
 

@@ -62,15 +62,15 @@ class NDArray(ArrayMethods, ArrayInterchange):
         dtype: Any = "float32",
     ) -> NDArray:
         """Return an array over ``handle``, or over a new buffer with undefined contents."""
-        shape, dtype, place = (
+        shape, dtype, target = (
             shapes.as_shape("empty", shape),
             as_dtype(dtype, "empty"),
             usable_device(device),
         )
         strides = shapes.compact_strides(shape) if strides is None else tuple(strides)
         if handle is None:
-            return wrap(kernels.empty(place.backend, shape, dtype, strides), place)
-        return wrap(View(handle, shape, strides, offset, dtype), place)
+            return wrap(kernels.empty(target.backend, shape, dtype, strides), target)
+        return wrap(View(handle, shape, strides, offset, dtype), target)
 
     def new_empty(self, shape: Shape, dtype: DType, strides: Strides | None = None) -> NDArray:
         """Return an array with undefined contents on this device; the arguments are not checked."""
@@ -220,9 +220,9 @@ class NDArray(ArrayMethods, ArrayInterchange):
 
     def binary(self, name: str, other: Any, reflected: bool = False) -> NDArray:
         """Return ``name(self, other)``, elementwise; ``reflected`` exchanges the operands."""
-        place = self._device
+        device = self._device
         if type(other) is NDArray or isinstance(other, NDArray):
-            if other._device is not place:  # noqa: SLF001 - the property costs as much as the test
+            if other._device is not device:  # noqa: SLF001 - the property costs as much as the test
                 same_device(name, self, other)
             other = other.view
         elif type(other) not in _PLAIN_SCALARS:
@@ -230,7 +230,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
             if other is NotImplemented:
                 return _no_result
         first, second = (other, self.view) if reflected else (self.view, other)
-        return wrap(kernels.binary(place.backend, name, first, second), place)
+        return wrap(kernels.binary(device.backend, name, first, second), device)
 
     def foreign_operand(self, op: str, other: Any) -> Any:
         """Return an operand of NumPy, or of a subclass of a number, as a View or a Python scalar.
@@ -293,11 +293,11 @@ BackendDevice.array_type = NDArray
 # ---- functions that the class and the files above share --------------------------------------
 
 
-def wrap(view: View, place: BackendDevice) -> NDArray:
+def wrap(view: View, device: BackendDevice) -> NDArray:
     """Return the NDArray of a view."""
     array = _new(NDArray)
     array.view = view
-    array._device = place  # noqa: SLF001 - the constructor of this file
+    array._device = device  # noqa: SLF001 - the constructor of this file
     return array
 
 
@@ -306,10 +306,10 @@ def view_of(array: NDArray) -> View:
     return array.view
 
 
-def from_host(host: HostArray, place: BackendDevice) -> NDArray:
+def from_host(host: HostArray, device: BackendDevice) -> NDArray:
     """Return a NumPy array as an NDArray of the same dtype on a device."""
     host = host_array("asarray", host)
-    return wrap(upload(host, place, as_dtype(host.dtype, "asarray")), place)
+    return wrap(upload(host, device, as_dtype(host.dtype, "asarray")), device)
 
 
 def same_device(op: str, a: NDArray, b: NDArray) -> None:
@@ -321,14 +321,14 @@ def same_device(op: str, a: NDArray, b: NDArray) -> None:
         )
 
 
-def copy_view(source: NDArray, place: BackendDevice, dtype: DType) -> View:
-    """Return a copy of the array on ``place``, row-major, in ``dtype``."""
-    if source.device == place:
-        out = kernels.empty(place.backend, source.shape, dtype)
-        place.backend.copy(source.view, out)
+def copy_view(source: NDArray, device: BackendDevice, dtype: DType) -> View:
+    """Return a copy of the array on ``device``, row-major, in ``dtype``."""
+    if source.device == device:
+        out = kernels.empty(device.backend, source.shape, dtype)
+        device.backend.copy(source.view, out)
         return out
     host = source.device.backend.export(source.view)
-    return upload(source.numpy() if host is None else host, place, dtype)
+    return upload(source.numpy() if host is None else host, device, dtype)
 
 
 def fit_view(value: NDArray, shape: Shape) -> NDArray:

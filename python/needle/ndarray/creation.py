@@ -39,30 +39,30 @@ def asarray(
         return _as_is(obj, dtype, device, copy)
     host = host_array("asarray", obj)
     wanted = _asarray_dtype(obj, host) if dtype is None else as_dtype(dtype, "asarray")
-    place = usable_device(device)
+    target = usable_device(device)
     if copy is False:
         shared = (
-            adopt(host, place) if isinstance(obj, np.ndarray) and host.dtype == wanted else None
+            adopt(host, target) if isinstance(obj, np.ndarray) and host.dtype == wanted else None
         )
         if shared is None:
             raise ShapeError(
-                f"asarray: {place} cannot share this memory as {wanted}; leave out copy=False"
+                f"asarray: {target} cannot share this memory as {wanted}; leave out copy=False"
             )
         return shared
-    return wrap(upload(host, place, wanted), place)
+    return wrap(upload(host, target, wanted), target)
 
 
 def _as_is(x: NDArray, dtype: Any, device: Any, copy: bool | None) -> NDArray:
     wanted = x.dtype if dtype is None else as_dtype(dtype, "asarray")
-    place = x.device if device is None else usable_device(device)
-    if not copy and wanted == x.dtype and place == x.device:
+    target = x.device if device is None else usable_device(device)
+    if not copy and wanted == x.dtype and target == x.device:
         return x
     if copy is False:
         raise ShapeError(
-            f"asarray: {x.dtype} on {x.device} to {wanted} on {place} needs a copy; "
+            f"asarray: {x.dtype} on {x.device} to {wanted} on {target} needs a copy; "
             f"leave copy=False out"
         )
-    return NDArray(x, device=place, dtype=wanted)
+    return NDArray(x, device=target, dtype=wanted)
 
 
 def _asarray_dtype(obj: Any, host: Any) -> DType:
@@ -80,7 +80,7 @@ def _deep_dtype(obj: Any) -> DType | None:
     return None if dtype is None else as_dtype(dtype, "asarray")
 
 
-def adopt(host: Any, place: BackendDevice) -> NDArray | None:
+def adopt(host: Any, device: BackendDevice) -> NDArray | None:
     """Return an array on the host array's own memory, or None where that is impossible.
 
     The memory must be writable and dense in some order of the axes.
@@ -88,19 +88,19 @@ def adopt(host: Any, place: BackendDevice) -> NDArray | None:
     if not host.dtype.isnative:
         return None
     if host.flags.c_contiguous:
-        handle = place.backend.adopt(host)
+        handle = device.backend.adopt(host)
         if handle is None:
             return None
-        return wrap(_dense_view(handle, host), place)
+        return wrap(_dense_view(handle, host), device)
     if any(step < 0 for step in host.strides):
         return None
     order = sorted(range(host.ndim), key=lambda axis: -host.strides[axis])
     dense = host.transpose(order)
-    handle = place.backend.adopt(dense)
+    handle = device.backend.adopt(dense)
     if handle is None:
         return None
     inverse = np.argsort(order).tolist()
-    return wrap(_dense_view(handle, dense), place).permute(inverse)
+    return wrap(_dense_view(handle, dense), device).permute(inverse)
 
 
 def _dense_view(handle: Any, host: Any) -> View:
@@ -114,19 +114,19 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> N
     Memory that is read-only or not dense is copied; with ``copy=False`` that is a ShapeError.
     """
     if isinstance(x, NDArray):
-        place = x.device if device is None else usable_device(device)
+        target = x.device if device is None else usable_device(device)
     else:
-        place = usable_device(device)
+        target = usable_device(device)
     try:
         host = np.from_dlpack(x)
     except (BufferError, RuntimeError) as error:
         raise DeviceError(f"from_dlpack: memory must be on the CPU, got {error}") from error
-    shared = None if copy else adopt(host, place)
+    shared = None if copy else adopt(host, target)
     if shared is not None:
         return shared
     if copy is False:
-        raise ShapeError(f"from_dlpack: {place} cannot share this memory; leave copy=False out")
-    return wrap(upload(host, place, as_dtype(host.dtype, "from_dlpack")), place)
+        raise ShapeError(f"from_dlpack: {target} cannot share this memory; leave copy=False out")
+    return wrap(upload(host, target, as_dtype(host.dtype, "from_dlpack")), target)
 
 
 def empty(shape: Any, dtype: Any = None, device: Any = None) -> NDArray:

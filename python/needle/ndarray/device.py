@@ -160,9 +160,9 @@ def all_devices() -> list[BackendDevice]:
 
 def usable_device(where: Any = None) -> BackendDevice:
     """Return ``device(where)``; raise DeviceError, with the reason, if it cannot be used here."""
-    place = default_device() if where is None else device(where)
-    place.backend  # noqa: B018 - raises the error
-    return place
+    found = default_device() if where is None else device(where)
+    found.backend  # noqa: B018 - raises the error
+    return found
 
 
 # ---- the default device ----------------------------------------------------------------------

@@ -47,7 +47,7 @@ def expand_ellipsis(items: Sequence[Any], ndim: int, used: int) -> list[Any]:
 
     ``used`` is the number of axes that the items without newaxis and ellipsis consume.
     """
-    dots = [place for place, item in enumerate(items) if item is Ellipsis]
+    dots = [position for position, item in enumerate(items) if item is Ellipsis]
     if len(dots) > 1:
         raise IndexingError("getitem: an index can have one ellipsis (...), got more")
     if used > ndim:
@@ -132,7 +132,7 @@ class IndexPlan(NamedTuple):
     """The axes of the sliced array that index arrays select from."""
     arrays: list[HostArray]
     """One int64 array for each of them, with values in [0, size)."""
-    place: int
+    position: int
     """The position of the index arrays' axes in the result."""
 
     def axes(self, ndim: int) -> tuple[int, ...]:
@@ -142,7 +142,7 @@ class IndexPlan(NamedTuple):
     def order(self, rows_ndim: int, rest_ndim: int) -> tuple[int, ...]:
         """Return the permutation from (the index arrays' axes, the other axes) to the result."""
         axes = list(range(rows_ndim, rows_ndim + rest_ndim))
-        return (*axes[: self.place], *range(rows_ndim), *axes[self.place :])
+        return (*axes[: self.position], *range(rows_ndim), *axes[self.position :])
 
 
 def index_plan(shape: Shape, items: Sequence[Any]) -> IndexPlan:
@@ -160,12 +160,12 @@ def index_plan(shape: Shape, items: Sequence[Any]) -> IndexPlan:
     basic: list[Any] = []
     arrays: list[HostArray] = []
     indexed: list[int] = []
-    place = axis = 0
+    position = axis = 0
     for item in expand_ellipsis(items, len(shape), used):
         found = [] if item is None or isinstance(item, slice) else _index_arrays(shape, item, axis)
         if found:
             if not arrays:
-                place = len(basic)
+                position = len(basic)
             indexed.extend(range(len(basic), len(basic) + len(found)))
             basic.extend([slice(None)] * len(found))
             arrays.extend(found)
@@ -173,7 +173,7 @@ def index_plan(shape: Shape, items: Sequence[Any]) -> IndexPlan:
         else:
             basic.append(item)
             axis += item is not None
-    return IndexPlan(tuple(basic), tuple(indexed), arrays, place if _adjacent(items) else 0)
+    return IndexPlan(tuple(basic), tuple(indexed), arrays, position if _adjacent(items) else 0)
 
 
 def as_mask(item: Any) -> HostArray | None:

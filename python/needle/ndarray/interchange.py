@@ -40,13 +40,13 @@ def host_array(op: str, source: Any) -> HostArray:
 
 
 @host_step
-def upload(host: HostArray, place: BackendDevice, dtype: DType) -> View:
+def upload(host: HostArray, device: BackendDevice, dtype: DType) -> View:
     """Return a row-major view on the device with the host array's elements, cast to ``dtype``."""
-    out = kernels.empty(place.backend, host.shape, dtype)
+    out = kernels.empty(device.backend, host.shape, dtype)
     if host.dtype != dtype:
         with np.errstate(invalid="ignore", over="ignore"):
             host = host.astype(dtype)
-    place.backend.upload(host, out)
+    device.backend.upload(host, out)
     return out
 
 

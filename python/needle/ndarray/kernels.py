@@ -290,8 +290,8 @@ def _without_added_axes(out: View, a: View, b: View) -> View:
     if len(b.shape) == 1:
         del shape[-1], strides[-1]
     if len(a.shape) == 1:
-        place = -1 if len(b.shape) == 1 else -2
-        del shape[place], strides[place]
+        axis = -1 if len(b.shape) == 1 else -2
+        del shape[axis], strides[axis]
     return View(out.handle, tuple(shape), tuple(strides), out.offset, out.dtype)
 
 

@@ -50,8 +50,8 @@ def moveaxis(x: NDArray, source: Any, destination: Any, /) -> NDArray:
             f"moveaxis: source and destination must have one length, got {source}, {destination}"
         )
     order = [axis for axis in range(ndim) if axis not in old]
-    for place, axis in sorted(zip(new, old, strict=True)):
-        order.insert(place, axis)
+    for position, axis in sorted(zip(new, old, strict=True)):
+        order.insert(position, axis)
     return x.permute(order)
 
 
@@ -68,19 +68,19 @@ def broadcast_arrays(*arrays: NDArray) -> tuple[NDArray, ...]:
 
 def expand_dims(x: NDArray, /, *, axis: Any = 0) -> NDArray:
     """Return a view with new axes of size 1, at ``axis`` (an int or a tuple) of the result."""
-    places = axis if isinstance(axis, tuple | list) else (axis,)
-    ndim = as_array("expand_dims", x).ndim + len(places)
-    new = distinct_axes("expand_dims", places, ndim)
+    positions = axis if isinstance(axis, tuple | list) else (axis,)
+    ndim = as_array("expand_dims", x).ndim + len(positions)
+    new = distinct_axes("expand_dims", positions, ndim)
     sizes = iter(x.shape)
-    return x.reshape(tuple(1 if place in new else next(sizes) for place in range(ndim)))
+    return x.reshape(tuple(1 if position in new else next(sizes) for position in range(ndim)))
 
 
 def squeeze(x: NDArray, /, axis: Any) -> NDArray:
     """Return a view without the axes ``axis``, each of size 1."""
     axes = normalize_axes("squeeze", axis, as_array("squeeze", x).ndim)
-    if any(x.shape[place] != 1 for place in axes):
+    if any(x.shape[i] != 1 for i in axes):
         raise ShapeError(f"squeeze: axes {axes} must have size 1, got shape {x.shape}")
-    return x[tuple(0 if place in axes else slice(None) for place in range(x.ndim))]
+    return x[tuple(0 if i in axes else slice(None) for i in range(x.ndim))]
 
 
 def flip(x: NDArray, /, axis: Any = None, *, axes: Any = None) -> NDArray:
@@ -128,8 +128,8 @@ def concat(arrays: Sequence[NDArray], /, *, axis: int | None = 0) -> NDArray:
     start = 0
     for x in items:
         same_device("concat", items[0], x)
-        place = (slice(None),) * axis + (slice(start, start + x.shape[axis]),)
-        out.device.backend.copy(x.view, out[place].view)
+        part = (slice(None),) * axis + (slice(start, start + x.shape[axis]),)
+        out.device.backend.copy(x.view, out[part].view)
         start += x.shape[axis]
     return out
 
@@ -152,28 +152,28 @@ def stack(arrays: Sequence[NDArray], /, *, axis: int = 0) -> NDArray:
     if len({x.shape for x in items}) != 1:
         got = ", ".join(str(x.shape) for x in items) or "none"
         raise ShapeError(f"stack: all arrays must have the same shape, got {got}")
-    place = normalize_axis("stack", axis, items[0].ndim + 1)
-    return concat([expand_dims(x, axis=place) for x in items], axis=place)
+    axis = normalize_axis("stack", axis, items[0].ndim + 1)
+    return concat([expand_dims(x, axis=axis) for x in items], axis=axis)
 
 
 def unstack(x: NDArray, /, *, axis: int = 0) -> tuple[NDArray, ...]:
     """Return views of the slices along ``axis``, without that axis."""
-    place = normalize_axis("unstack", axis, as_array("unstack", x).ndim)
-    before = (slice(None),) * place
-    return tuple(x[(*before, row)] for row in range(x.shape[place]))
+    axis = normalize_axis("unstack", axis, as_array("unstack", x).ndim)
+    before = (slice(None),) * axis
+    return tuple(x[(*before, row)] for row in range(x.shape[axis]))
 
 
 def split(x: NDArray, sections: int | Sequence[int], /, *, axis: int = 0) -> list[NDArray]:
     """Return views of equal parts (an int), or of the parts between positions, as in NumPy."""
-    place = normalize_axis("split", axis, as_array("split", x).ndim)
-    size = x.shape[place]
+    axis = normalize_axis("split", axis, as_array("split", x).ndim)
+    size = x.shape[axis]
     if isinstance(sections, int):
         if sections < 1 or size % sections:
             raise ShapeError(f"split: the size must divide evenly, got {size} by {sections}")
         bounds = list(range(0, size + 1, size // sections)) if size else [0] * (sections + 1)
     else:
         bounds = [0, *as_int_tuple("split", "sections", sections), size]
-    before = (slice(None),) * place
+    before = (slice(None),) * axis
     parts = pairwise(bounds)
     return [x[(*before, slice(start, stop))] for start, stop in parts]
 
@@ -198,13 +198,13 @@ def repeat(x: NDArray, repeats: Any, /, *, axis: int | None = None) -> NDArray:
     """
     if axis is None:
         return repeat(as_array("repeat", x).reshape((-1,)), repeats, axis=0)
-    place = normalize_axis("repeat", axis, x.ndim)
+    axis = normalize_axis("repeat", axis, x.ndim)
     counts = np.asarray(repeats)
     if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts < 0).any():
         raise DTypeError(f"repeat: repeats must be ints >= 0, got {repeats!r}")
-    if counts.ndim and counts.size not in (1, x.shape[place]):
+    if counts.ndim and counts.size not in (1, x.shape[axis]):
         raise ShapeError(
-            f"repeat: one count per element is needed, got {counts.size} for size {x.shape[place]}"
+            f"repeat: one count per element is needed, got {counts.size} for size {x.shape[axis]}"
         )
-    index = np.repeat(np.arange(x.shape[place]), counts)
-    return x[(slice(None),) * place + (index,)]
+    index = np.repeat(np.arange(x.shape[axis]), counts)
+    return x[(slice(None),) * axis + (index,)]

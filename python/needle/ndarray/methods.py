@@ -161,8 +161,8 @@ def _position(
         x = x.astype(uint8)
     ndim = x.ndim
     flat = x.reshape((-1,)) if axis is None else x
-    place = 0 if axis is None else normalize_axis(name, axis, ndim)
-    if not flat.shape[place] and (axis is None or all(x.shape[:place] + x.shape[place + 1 :])):
+    along = 0 if axis is None else normalize_axis(name, axis, ndim)
+    if not flat.shape[along] and (axis is None or all(x.shape[:along] + x.shape[along + 1 :])):
         raise ShapeError(f"{name}: at least one element is needed, got shape {x.shape}")
-    result: Array = function(flat, place, keepdims)
+    result: Array = function(flat, along, keepdims)
     return result.reshape((1,) * ndim) if keepdims and axis is None else result

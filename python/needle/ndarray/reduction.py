@@ -95,15 +95,15 @@ def cumulative_sum(
     Sums of 2, 4, 8, ... neighbours are combined, so that the rounding error in float32 grows only
     with log(n).
     """
-    place = _running_axis(as_array("cumulative_sum", x), axis)
+    along = _running_axis(as_array("cumulative_sum", x), axis)
     start = sum(x, (), dtype=dtype)
     if include_initial:
-        pairs = [(int(i == place), 0) for i in range(x.ndim)]
+        pairs = [(int(i == along), 0) for i in range(x.ndim)]
         start = start.pad(pairs)
     result, reach = start.copy(), 1
-    while reach < result.shape[place]:
-        later = (slice(None),) * place + (slice(reach, None),)
-        earlier = (slice(None),) * place + (slice(None, -reach),)
+    while reach < result.shape[along]:
+        later = (slice(None),) * along + (slice(reach, None),)
+        earlier = (slice(None),) * along + (slice(None, -reach),)
         result[later] = result[later] + result[earlier]
         reach *= 2
     return result
