@@ -1,8 +1,8 @@
 """Functions that make arrays, by the array API standard, and the course's ``array``.
 
 ``device=`` takes a device or its name; None is ``default_device()``. The default dtypes are float32
-for floats and int64 for ints; the course's ``empty``, ``full`` and ``array`` give float32 whatever
-the values are.
+for floats and int64 for ints; the course's ``empty``, ``full`` and ``array`` return float32 for all
+values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an index selects: arithmetic on shapes and strides, and on index arrays of the host.
+"""Indexing as arithmetic on shapes and strides, and on index arrays in host memory.
 
 Basic items (ints, slices, newaxis, ellipsis) become another window on the same memory. Index arrays
 and masks become an ``IndexPlan``: NumPy's rule that index arrays (ints among them) broadcast

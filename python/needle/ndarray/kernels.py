@@ -36,7 +36,7 @@ from .dtype_rules import (
 new_view = tuple.__new__
 
 _EXACT = 2.0**53
-"""The largest integer below which every integer is a float64."""
+"""Every integer up to this one is exact in float64."""
 
 
 def empty(backend: Backend, shape: Shape, dtype: DType, strides: Strides | None = None) -> View:

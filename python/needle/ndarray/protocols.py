@@ -36,7 +36,7 @@ FUNCTIONS = {
     for name, function in vars(family).items()
     if getattr(function, "__module__", None) == family.__name__ and not name.startswith("_")
 }
-"""The functions that ufuncs call: those of the ufunc's name."""
+"""A dict from names to functions; a ufunc calls the function of its name."""
 
 
 def array_namespace(array: NDArray, *, api_version: str | None = None) -> ModuleType:
