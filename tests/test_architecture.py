@@ -106,6 +106,7 @@ def test_imports_go_down(source: str) -> None:
         there, here = room(found.target), room(source)
         where = f"{source}:{found.line} imports {found.target}"
         assert there != "", f"{where}: the roof is imported by nobody inside"
+        assert there not in COURSE_NAMES or here == there, f"{where}: an alias of the course's"
         if here == "data":
             assert there == "data" or FLOOR_OF[there] in DATA_MAY_SEE, where
         else:
