@@ -80,7 +80,7 @@ class Backend(ABC):
 
     @abstractmethod
     def allocate(self, size: int, dtype: DType) -> Any:
-        """Return a new buffer of ``size`` elements, contents undefined."""
+        """Return a new buffer of ``size`` elements, undefined, freed when unreferenced."""
 
     @abstractmethod
     def upload(self, source: NumpyArray[Any], out: View) -> None:
