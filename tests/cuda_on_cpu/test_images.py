@@ -18,9 +18,9 @@ from apps.training.sources import find_source, training_loader
 from needle import backends, data
 from needle.backends import View
 from needle.data import transforms as T
-from needle.data.plan import Chain, placed
-from needle.data.segments import Keys
 from needle.data.transforms import ImageSpec
+from needle.data.transforms.compile import Chain, placed
+from needle.data.transforms.execute import Keys
 from tests.cuda_on_cpu import emulated
 
 pytestmark = pytest.mark.skipif(emulated.module is None, reason="not built: target cuda_on_cpu")

@@ -8,12 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from needle.data import native
 from needle.data import transforms as T
-from needle.data.plan import Chain, compile_plan, placed, spec_of
-from needle.data.random_source import keyed
-from needle.data.segments import Keys
+from needle.data.samples import native_kernels as native
+from needle.data.samples.random_source import keyed
 from needle.data.transforms import Compose, ImageSpec, OneOf, output_of
+from needle.data.transforms.compile import (
+    Chain,
+    compile_plan,
+    placed,
+    spec_of,
+)
+from needle.data.transforms.execute import Keys
 
 pytestmark = pytest.mark.skipif(not native.has("run_images"), reason="the kernels are not built")
 

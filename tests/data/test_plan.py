@@ -8,12 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from needle.data.executors import Work, register_executor
-from needle.data.plan import Chain, compile_plan, placed, spec_of
-from needle.data.random_source import keyed, random_source
-from needle.data.runs import Run
-from needle.data.segments import Keys
-from needle.data.structure import tagged_sample
+from needle.data.samples.pytree import tagged_sample
+from needle.data.samples.random_source import keyed, random_source
+from needle.data.samples.ticket import IndexRun
 from needle.data.transforms import (
     ColorJitter,
     Compose,
@@ -25,6 +22,14 @@ from needle.data.transforms import (
     ToCHW,
     Transform,
 )
+from needle.data.transforms.compile import (
+    Chain,
+    compile_plan,
+    placed,
+    spec_of,
+)
+from needle.data.transforms.execute import Keys
+from needle.data.transforms.executors import Work, register_executor
 
 
 @dataclass(frozen=True)
@@ -152,7 +157,7 @@ def test_arrays_and_lists_are_transformed_as_one_by_one(chain, device, data):
     keys = Keys(3, 1, np.array([4, 5, 6, -1]))
     want = one_by_one(chain, array, places, 3, 1, keys.samples, 5)
     row = data.draw(st.integers(0, 3))
-    run = Run(np.concatenate([np.arange(row), keys.samples, samples]))
+    run = IndexRun(np.concatenate([np.arange(row), keys.samples, samples]))
     arranged = Chain(placed(chain, 5))
     for among in (keys, keys._replace(run=run, row=row)):
         got = arranged.run(array, places, among, None, 1, device)
@@ -193,7 +198,7 @@ def test_batches_of_a_run_are_drawn_at_once_each_for_its_epoch():
             return super().parameters(words, sizes, spec)
 
     samples, images = np.arange(10), pixels(10, 4, 4, 1)
-    chain, run = Chain(placed([Counted()])), Run(samples)
+    chain, run = Chain(placed([Counted()])), IndexRun(samples)
     for seed, epoch in ((0, 0), (0, 1), (1, 0)):
         for rows in (slice(0, 4), slice(4, 8), slice(8, 10)):
             keys = Keys(seed, epoch, samples[rows], run=run, row=rows.start)

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("apps/**/*.md")])
 EXECUTED_ELSEWHERE = {"backend.md", "shared_loader.md", "shared_loader_proofs.md"}
 PACKAGE = ROOT / "python" / "needle"
-BASES = [ROOT, PACKAGE.parent, PACKAGE, PACKAGE / "data", PACKAGE / "data" / "server"]
+BASES = [ROOT, PACKAGE.parent, PACKAGE]
 BASES += [ROOT / place for place in ("apps", "docs", "src", "tests", "tests/data")]
 ALIASES = {name: f"needle.{name}" for name in ("data", "nn", "optim")} | {
     "ndl": "needle",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .. import philox
+from ... import philox
 from .arguments import (
     fill_value,
     finite,

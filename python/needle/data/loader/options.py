@@ -1,0 +1,178 @@
+"""A loader's options: what each may be, and which contradict each other. Pure checks.
+
+Every refusal names the remedy. What the options do is dataloader.py's and the engines'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import unknown_name
+from ..datasets.stream import shards_of
+from ..transforms import Compose, Transform
+from ..workers import engine_names
+
+AUGMENT = ("worker", "main", "device")
+ON_ERROR = ("raise", "skip")
+START_METHODS = ("forkserver", "spawn", "fork")
+PREFETCH = 2
+
+
+def is_stream(dataset: Any) -> bool:
+    """Whether it is read from the front: no items by index. TypeError for what gives out once."""
+    if hasattr(dataset, "__getitem__"):
+        return False
+    if not hasattr(dataset, "__iter__"):
+        raise TypeError(
+            f"DataLoader: a dataset needs __getitem__ and __len__, or __iter__, got "
+            f"{type(dataset).__name__}"
+        )
+    if hasattr(dataset, "__next__"):
+        raise TypeError(
+            f"DataLoader: a {type(dataset).__name__} gives its samples only once; write an "
+            "IterableDataset whose __iter__ starts anew, or make a list of it"
+        )
+    return True
+
+
+def check_workers(num_workers: Any) -> int:
+    """``num_workers`` as an int of at least 0."""
+    if isinstance(num_workers, bool) or not isinstance(num_workers, (int, np.integer)):
+        raise TypeError(f"DataLoader: num_workers must be an int, got {num_workers!r}")
+    if num_workers < 0:
+        raise ValueError(
+            f"DataLoader: num_workers must not be negative, got {num_workers}; 0 is this process"
+        )
+    return int(num_workers)
+
+
+def check_engine(engine: str | None, workers: int, start_method: str | None) -> str:
+    """The engine's name: inline without workers, else processes, unless it is given."""
+    name = engine or ("processes" if workers else "inline")
+    if name not in engine_names():
+        raise unknown_name("engine", name, engine_names())
+    if name == "inline" and workers:
+        raise ValueError(
+            f"DataLoader: engine='inline' has no workers, got num_workers={workers}; take 0, or "
+            "engine='threads' or 'processes'"
+        )
+    if name != "inline" and not workers:
+        raise ValueError(
+            f"DataLoader: engine={name!r} needs workers, got num_workers=0; give num_workers=2"
+        )
+    if start_method is not None and start_method not in START_METHODS:
+        raise unknown_name("start method", start_method, START_METHODS)
+    if start_method is not None and name != "processes":
+        raise ValueError(
+            f"DataLoader: start_method is for worker processes, got {start_method!r} with "
+            f"engine={name!r}; leave it out, or give num_workers and engine='processes'"
+        )
+    return name
+
+
+def check_waiting(engine: str, prefetch: int | None, timeout: float | None) -> int:
+    """prefetch, 2 by default; both are for engines that work ahead."""
+    for name, value in (("prefetch", prefetch), ("timeout", timeout)):
+        if value is not None and not value > 0:
+            raise ValueError(f"DataLoader: {name} must be positive, got {value}")
+        if value is not None and engine == "inline":
+            raise ValueError(
+                f"DataLoader: without workers nothing is prepared ahead or waited for, got "
+                f"{name}={value}; leave it out, or give num_workers"
+            )
+    return PREFETCH if prefetch is None else int(prefetch)
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
+    """``value`` if it is one of ``choices``; UnknownNameError lists them."""
+    if value not in choices:
+        raise unknown_name(name, str(value), choices)
+    return str(value)
+
+
+def check_order(loader: Any, sampler: Any, batch_sampler: Any) -> None:
+    """ValueError for options of the order that cannot both hold."""
+    if sampler is not None and loader.shuffle:
+        raise ValueError(
+            "DataLoader: sampler decides the order, got shuffle=True beside it; use "
+            "RandomSampler, or leave one of them out"
+        )
+    if batch_sampler is None:
+        return
+    others = {
+        "batch_size": loader.batch_size != 1,
+        "shuffle": loader.shuffle,
+        "sampler": sampler is not None,
+        "drop_last": loader.drop_last,
+    }
+    clash = [name for name, given in others.items() if given]
+    if clash:
+        raise ValueError(
+            f"DataLoader: batch_sampler decides whole batches, got {', '.join(clash)} beside it; "
+            f"leave {'it' if len(clash) == 1 else 'them'} out"
+        )
+
+
+def check_stream(loader: Any, sampler: Any, batch_sampler: Any) -> None:
+    """ValueError for options that a stream cannot have."""
+    given = {
+        "shuffle": loader.shuffle,
+        "sampler": sampler is not None,
+        "batch_sampler": batch_sampler is not None,
+        "valid_mask": loader.valid_mask,
+    }
+    clash = [name for name, is_given in given.items() if is_given]
+    if clash:
+        raise ValueError(
+            f"DataLoader: a stream decides its own order, got {', '.join(clash)} beside it; leave "
+            f"{'it' if len(clash) == 1 else 'them'} out, and shuffle within iter_shard"
+        )
+    shards = shards_of(loader.dataset)
+    if loader.num_workers > shards:
+        raise ValueError(
+            f"DataLoader: each worker of a stream needs a shard of its own, got "
+            f"num_workers={loader.num_workers} for {shards}; take at most {shards}, or write the "
+            "stream with more (num_shards, iter_shard)"
+        )
+
+
+def check_mask(valid_mask: bool, on_error: str) -> bool:
+    """Whether a mask is handed out; ValueError where rows may be missing beside it."""
+    if valid_mask and on_error == "skip":
+        raise ValueError(
+            "DataLoader: valid_mask has a value for every sample asked for, got on_error='skip', "
+            "which leaves some out; use one of them"
+        )
+    return bool(valid_mask)
+
+
+def check_transforms(
+    dataset: Any, transforms: Sequence[Callable[[Any], Any]] | None
+) -> Compose | None:
+    """The transforms as one, if they fit the axes that the dataset says its images have."""
+    if not transforms:
+        return None
+    compose = transforms if isinstance(transforms, Compose) else Compose(transforms)
+    if getattr(dataset, "layout", None) == "CHW":
+        for transform in compose.transforms:
+            if isinstance(transform, Transform) and transform.needs_hwc:
+                name = type(dataset).__name__
+                raise ValueError(
+                    f"DataLoader: {type(transform).__name__} needs images (H, W, C), got "
+                    f"{name} with layout='CHW'; make it with layout='HWC' and end the "
+                    f"transforms with ToCHW(), or give them to {name} itself"
+                )
+    return compose
+
+
+def check_batch_transforms(transforms: Any) -> tuple[Callable[..., Any], ...]:
+    """The transforms of whole batches as a tuple; TypeError for a single one."""
+    if callable(transforms):
+        raise TypeError(
+            f"DataLoader: batch_transforms must be a list, got {type(transforms).__name__}; put "
+            "it in brackets"
+        )
+    return tuple(transforms or ())
