@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("apps/**/*.md")])
 EXECUTED_ELSEWHERE = {"backend.md", "shared_loader.md", "shared_loader_proofs.md"}
 PACKAGE = ROOT / "python" / "needle"
-BASES = [ROOT, PACKAGE.parent, PACKAGE]
+BASES = [ROOT, PACKAGE.parent, PACKAGE, PACKAGE / "data"]
 BASES += [ROOT / place for place in ("apps", "docs", "src", "tests", "tests/data")]
 ALIASES = {name: f"needle.{name}" for name in ("data", "nn", "optim")} | {
     "ndl": "needle",
@@ -35,7 +35,8 @@ ALIASES = {name: f"needle.{name}" for name in ("data", "nn", "optim")} | {
 NOT_OURS = {
     *("src/ndarray_backend_cpu.cc", "optim.py", "apps/models.py"),  # the course's
     "nn.ModuleList",  # PyTorch's
-    *("build/docs", "dist/"),  # what is built
+    *("build/docs", "dist/", ".venv/bin/python", "runs/MODEL-DATA"),  # what is built or written
+    *(".venv/bin/activate", "tensorboard/"),
 }
 EXAMPLES = re.compile(
     r"^```python\n(?P<code>.*?)^```$(?:\n+```text\n(?P<output>.*?)^```$)?", re.DOTALL | re.MULTILINE
