@@ -2,8 +2,8 @@
 
 A ```text block that follows a ```python block is the output of that block, or the error that ends
 it; "..." in it stands for any text. ``python -m tests.docs.test_pages PAGE ...`` writes the present
-outputs into pages. README.md, docs/backend.md and the pages on the shared loader have tests of their
-own. The site itself is built by `make docs`.
+outputs into pages. README.md, docs/backend.md and the pages on the shared loader have tests of
+their own. The site itself is built by `make docs`.
 """
 
 from __future__ import annotations
