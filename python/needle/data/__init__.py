@@ -55,14 +55,7 @@ from .sampling import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
-from .storage import (
-    ObjectCache,
-    Patience,
-    RemoteImageFolder,
-    RemotePacked,
-    open_remote,
-    upload,
-)
+from .storage import ObjectCache, Patience, RemoteImageFolder, RemotePacked, open_remote, upload
 from .transforms import (
     CenterCrop,
     ColorJitter,

@@ -16,13 +16,7 @@ import numpy.typing as npt
 from ... import backend_selection, dtypes
 from ...backend_selection import adopt, default_device
 from ...errors import DTypeError, ShapeError
-from ..samples.pytree import (
-    Slice,
-    Structure,
-    columns,
-    describe,
-    one_shape,
-)
+from ..samples.pytree import Slice, Structure, columns, describe, one_shape
 from ..samples.pytree import rebuild as rebuild
 
 TensorType = Callable[..., Any]

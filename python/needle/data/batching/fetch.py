@@ -1,7 +1,8 @@
-"""Reading samples one by one: of a map dataset by index, of a stream in order.
+"""Fetching samples one by one: of a map dataset by index, of a stream in order.
 
-Around each sample its random numbers are keyed, errors are noted with its index, and unreadable
-ones left out where that is asked for. Transforms and collating are pipeline.py's, which calls.
+Each sample's random numbers are keyed, an error gets the index of its sample, and unreadable
+samples are left out where that is asked for. pipeline.py calls this and then transforms and
+collates.
 """
 
 from __future__ import annotations
@@ -14,41 +15,37 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...errors import DataError
 from ..samples.pytree import first_field, tag_sample
-from ..samples.random_source import keyed
+from ..samples.random_source import keyed, reseed_globals
+from ..samples.ticket import NO_INDICES, SHARD_SAMPLES, Indices, Ticket
 from ..samples.timing import Clock
-from ..transforms.execute import reseed_globals
-from ..workers.engine import Request
 
 Progress = Callable[[int], None]
 
 GROUP_BYTES = 1 << 23
-"""Samples are handed on when the arrays that they begin with have so many bytes: they are still in
-the cache then, and their memory is soon free for those that follow."""
-SHARD_SAMPLES = 2**40
-"""Sample i of shard s of a stream has the random numbers of the index ``s * 2**40 + i``."""
+"""Samples are passed on once their first fields have so many bytes: they are still in the cache
+then, and their memory is soon free for the next ones."""
 
 
 @dataclass
 class Samples:
-    """Samples that were read, their indices int64 ``(n,)``, and how many were left out."""
+    """Samples that were read, their indices int64 ``(n,)``, and the number left out."""
 
     samples: list[Any] = field(default_factory=list)
-    indices: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    indices: Indices = field(default_factory=lambda: NO_INDICES)
     skipped: int = 0
 
     def extend(self, more: Samples) -> None:
-        """Adds those that were read after these."""
+        """Append samples that were read after these."""
         self.samples += more.samples
         self.indices = np.concatenate([self.indices, more.indices])
         self.skipped += more.skipped
 
 
 class Reader:
-    """Reads ``dataset``; skip: samples that raise DataError are left out and counted."""
+    """Reads ``dataset``. skip: samples that raise DataError are left out and counted."""
 
     def __init__(self, dataset: Any, skip: bool) -> None:
         self.dataset, self.skip = dataset, skip
@@ -58,25 +55,23 @@ class Reader:
 
     def read(
         self,
-        request: Request,
+        ticket: Ticket,
         clock: Clock,
-        rows: slice = slice(None),
         progress: Progress | None = None,
-        reseed: bool = False,
         between: Callable[[Any], Any] | None = None,
     ) -> Iterator[Samples]:
-        """The samples of these rows of the request (of a stream: all of it), group by group.
+        """Yield the samples of the ticket, group by group.
 
-        between: what becomes of a sample before the next one is read.
+        between: a function applied to a sample before the next one is read.
         """
         samples: list[Any] = []
         kept: list[int] = []
         skipped = size = 0
-        for index, read in self._each(request, rows):
+        for index, read in self._each(ticket):
             if progress is not None:
                 progress(index)
             try:
-                with _keyed(request, index, reseed and self.may_draw):
+                with self._keyed(ticket, index):
                     sample = self._one(read, clock)
                     if sample is _END:
                         break
@@ -87,7 +82,7 @@ class Reader:
                         with clock.measure("augment"):
                             sample = between(sample)
             except Exception as error:
-                self._open.pop(request.shard, None)
+                self._open.pop(ticket.shard, None)
                 tag_sample(error, index)
                 raise
             samples.append(sample)
@@ -99,14 +94,21 @@ class Reader:
         if samples or skipped:
             yield Samples(samples, np.array(kept, np.int64), skipped)
 
-    def _each(self, request: Request, rows: slice) -> Iterator[tuple[int, Callable[[], Any]]]:
-        if request.indices is not None:
-            for index in request.indices[rows].tolist():
+    def _each(self, ticket: Ticket) -> Iterator[tuple[int, Callable[[], Any]]]:
+        if not ticket.is_stream:
+            for index in ticket.indices.tolist():
                 yield index, partial(self.dataset.__getitem__, index)
             return
-        shard = self._shard(request)
-        for _ in range(request.count):
+        shard = self._shard(ticket)
+        for _ in range(ticket.size):
             yield shard.number * SHARD_SAMPLES + shard.place, shard.next
+
+    def _keyed(self, ticket: Ticket, index: int) -> AbstractContextManager[Any]:
+        if ticket.seed is None:
+            return nullcontext()
+        if self.may_draw:
+            reseed_globals(ticket.seed, ticket.epoch, index)
+        return keyed(ticket.seed, ticket.epoch, index)
 
     def _one(self, read: Callable[[], Any], clock: Clock) -> Any:
         try:
@@ -117,12 +119,12 @@ class Reader:
                 return _UNREADABLE
             raise
 
-    def _shard(self, request: Request) -> _OpenShard:
-        """The shard of the request; it stays open, since the next request goes on with it."""
-        shard = self._open.get(request.shard)
-        if shard is None or not shard.goes_on_at(request.epoch, request.start):
-            shard = _OpenShard(self.dataset, request.shard, request.epoch, request.start)
-            self._open[request.shard] = shard
+    def _shard(self, ticket: Ticket) -> _OpenShard:
+        """Return the ticket's shard, which stays open for the next ticket of the shard."""
+        shard = self._open.get(ticket.shard)
+        if shard is None or not shard.continues_at(ticket.epoch, ticket.start):
+            shard = _OpenShard(self.dataset, ticket.shard, ticket.epoch, ticket.start)
+            self._open[ticket.shard] = shard
         return shard
 
     def __getstate__(self) -> dict[str, Any]:
@@ -130,7 +132,7 @@ class Reader:
 
 
 class _OpenShard:
-    """A shard of a stream, and how far it has been read."""
+    """An open shard of a stream, and the number of its next sample."""
 
     def __init__(self, dataset: Any, shard: int, epoch: int, start: int) -> None:
         self.epoch, self.place = epoch, start
@@ -143,8 +145,8 @@ class _OpenShard:
 
         self._ended = False
 
-    def goes_on_at(self, epoch: int, start: int) -> bool:
-        """Whether its next sample is number ``start``, or there is none from there on."""
+    def continues_at(self, epoch: int, start: int) -> bool:
+        """Return True if the next sample is number ``start``, or the shard ended before it."""
         return self.epoch == epoch and (self.place == start or (self._ended and start > self.place))
 
     def next(self) -> Any:
@@ -157,9 +159,9 @@ class _OpenShard:
 
 
 def may_draw(dataset: Any) -> bool:
-    """Whether making a sample may draw from the global generators of ``random`` and NumPy.
+    """Return True if reading a sample may draw from the global generators of ``random`` and NumPy.
 
-    What this package defines does not; seeding them for each sample takes as long as reading some.
+    Classes of this package do not. Seeding the generators takes as long as reading some samples.
     """
     inner = [getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())]
     return (
@@ -178,11 +180,3 @@ def _is_own(value: Any) -> bool:
 
 
 _UNREADABLE, _END = object(), object()
-
-
-def _keyed(request: Request, index: int, reseed: bool) -> AbstractContextManager[Any]:
-    if request.seed is None:
-        return nullcontext()
-    if reseed:
-        reseed_globals(request.seed, request.epoch, index, 0)
-    return keyed(request.seed, request.epoch, index)

@@ -1,9 +1,8 @@
-"""What is done for a slice of a batch: read, transform, collate; the same in every engine.
+"""The pipeline of a slice of a batch: fetch, transform, collate; the same in every engine.
 
-``Pipeline`` is a picklable value. Engines call ``prepare`` with a request and the rows of it that
-they want, and hand over the places to write to; which thread or process that is, and how slices
-are put together (structure.concatenate), is theirs. The transforms are compile.py's, reading sample
-by sample and from streams fetch.py's.
+``Pipeline`` is a picklable value. Engines call ``prepare`` with a ticket and the arrays to write
+to, in whatever thread or process they choose, and join the slices (``pytree.concatenate``).
+fetch.py reads sample by sample and from streams; transforms/compile.py runs the transforms.
 """
 
 from __future__ import annotations
@@ -17,40 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError
-from ..datasets.dataset import (
-    check_indices,
-    fetch_of,
-    highest,
-    in_memory_of,
-    sample_spec_of,
-)
+from ..datasets.dataset import check_indices, fetch_of, highest, in_memory_of, sample_spec_of
 from ..samples.native_kernels import gather_rows
-from ..samples.pytree import (
-    LEAF,
-    Structure,
-    first_field,
-    flatten,
-    with_first,
-)
+from ..samples.pytree import LEAF, Structure, first_field, flatten, with_first
 from ..samples.pytree import Field as Field
 from ..samples.pytree import Slice as Slice
 from ..samples.random_source import LOADER_STREAM
+from ..samples.ticket import NO_SAMPLE, Ticket
 from ..samples.timing import Clock
-from ..transforms.compile import (
-    Chain,
-    placed,
-    row_fields,
-    spec_of,
-)
+from ..transforms.compile import Chain, placed, row_fields, spec_of
 from ..transforms.decode_size import decode_size, decode_sizes, decoded_at
-from ..transforms.execute import Keys
-from ..workers.engine import AT_ONCE, Request
-from .collate import (
-    collate_slice,
-    default_collate,
-    place,
-    stack,
-)
+from .collate import collate_slice, default_collate, place, stack
 from .fetch import Progress, Reader, Samples
 from .gathering import Gathering
 
@@ -135,7 +111,7 @@ class Pipeline:
         if arrays is not None:
             chain, spec = self.memory_chain, spec_of(arrays[0])
         elif not self.stream and len(self.dataset):
-            one = Request(0, 0, 0, np.zeros(1, np.int64))
+            one = Ticket(0, 0, 0, np.zeros(1, np.int64))
             read = [each for group in self.reader.read(one, Clock()) for each in group.samples]
             spec = spec_of([first_field(each) for each in read])
         lines = [f"in the {'workers' if self.augment == 'worker' else 'workers, reading only'}:"]
@@ -152,60 +128,50 @@ class Pipeline:
 
     def prepare(
         self,
-        request: Request,
-        rows: slice = slice(None),
+        ticket: Ticket,
         clock: Clock | None = None,
         out: Out = None,
         threads: int = 0,
         progress: Progress | None = None,
-        reseed: bool = False,
+        first: int = 0,
     ) -> Slice:
-        """The samples ``request.indices[rows]`` (of a stream: all the request's), prepared.
+        """Return the samples of the ticket, prepared.
 
-        out: for each array leaf the rows to write it to; a leaf of another shape or dtype comes
-        back as an array of its own. threads: for the native kernels, 0 all, 1 this one alone.
-        progress: called with an index before the sample is read; for samples that are gathered
-        together one time, with ``AT_ONCE``. reseed: the global generators of ``random`` and NumPy
-        are seeded for each sample, which worker processes want. An error of one sample leaves
-        with its index noted (``structure.tagged_sample``).
+        out: for each array leaf the rows to write to; a leaf of another shape or dtype is returned
+        as an array of its own. threads: for native kernels, 0 for all, 1 for the calling one.
+        progress: called with the index of a sample before it is read, once with ``NO_SAMPLE`` where
+        samples are read together. first: the ticket's first row in its batch, for error messages.
+        An error of one sample carries its index (``pytree.tagged_sample``).
         """
         clock = Clock() if clock is None else clock
         with clock.active():
-            if request.indices is not None and self.splits:
-                keys = _keys(request, rows, reseed)
-                for at_once in (self._from_memory, self._from_fetch):
-                    part = at_once(keys, clock, out, threads, progress, rows.start or 0)
+            if self.splits:
+                for together in (self._from_memory, self._from_fetch):
+                    part = together(ticket, clock, out, threads, progress, first)
                     if part is not None:
-                        return self._with_indices(part, keys.samples, out)
-            return self._sample_by_sample(request, rows, clock, out, threads, progress, reseed)
+                        return self._with_indices(part, ticket.indices, out)
+            return self._sample_by_sample(ticket, clock, out, threads, progress, first)
 
     def finish(
-        self,
-        batch: Any,
-        request: Request,
-        clock: Clock | None = None,
-        threads: int = 0,
-        stays: bool = False,
+        self, batch: Any, ticket: Ticket, clock: Clock, threads: int = 0, stays: bool = False
     ) -> Any:
-        """The whole batch after the transforms that ``prepare`` has left; it comes as NumPy.
+        """Return the whole batch after the transforms that ``prepare`` has left, as NumPy arrays.
 
-        ``batch`` is what the slices of ``request`` are together; None, of no samples, stays None.
-        stays: the images may be left on the device that transformed them.
+        batch: the slices of the ticket put together; None, for no samples, stays None. stays: the
+        images may be left on the device that transformed them.
         """
         if batch is None or self.augment == "worker":
             return batch
         if self._notes_indices:
             batch, indices = batch
-            keys = Keys(request.seed, request.epoch, indices)
-        else:
-            keys = _keys(request)
+            ticket = ticket.of(indices)
         if not self.later.parts:
             return batch
-        with (clock or Clock()).measure("augment"):
+        with clock.measure("augment"):
             images = first_field(batch)
-            made = self.later.on_device(images, keys, self.device) if stays else None
+            made = self.later.on_device(images, ticket, self.device) if stays else None
             if made is None:
-                made = self.later.run(images, None, keys, None, threads, self.device)
+                made = self.later.run(images, None, ticket, None, threads, self.device)
             if isinstance(made, list):
                 made = stack(made, "array")
         return with_first(batch, made)
@@ -223,7 +189,7 @@ class Pipeline:
 
     def _from_memory(
         self,
-        keys: Keys,
+        ticket: Ticket,
         clock: Clock,
         out: Out,
         threads: int,
@@ -232,15 +198,15 @@ class Pipeline:
     ) -> Slice | None:
         """Rows of whole arrays, gathered and transformed at once."""
         arrays = in_memory_of(self.dataset)
-        if arrays is None or (keys.seed is None and self.memory_chain.draws):
+        if arrays is None or (ticket.seed is None and self.memory_chain.draws):
             return None
-        if progress is not None and len(keys.samples):
-            progress(AT_ONCE)
-        where = self.dataset.rows(self._checked(keys))
+        if progress is not None and len(ticket.indices):
+            progress(NO_SAMPLE)
+        where = self.dataset.rows(self._checked(ticket))
         leaves: list[Any] = []
         if self.memory_chain.parts:
             with clock.measure("augment"):
-                leaves += [self.memory_chain.run(arrays[0], where, keys, _row(out, 0), threads)]
+                leaves += [self.memory_chain.run(arrays[0], where, ticket, _row(out, 0), threads)]
         with clock.measure("read"):
             for i, array in enumerate(arrays[len(leaves) :], len(leaves)):
                 leaves.append(gather_rows(array, where, _fitting(array, len(where), _row(out, i))))
@@ -250,16 +216,16 @@ class Pipeline:
         placed_in = tuple(leaf is _row(out, i) for i, leaf in enumerate(leaves))
         return Slice(structure, leaves, len(where), placed_in)
 
-    def _checked(self, keys: Keys) -> Integers:
+    def _checked(self, ticket: Ticket) -> Integers:
         """The samples, known to be there; an error is that of the batch that it is in."""
-        run, length = keys.run, len(self.dataset)
+        run, length = ticket.run, len(self.dataset)
         if run is not None and run.once("highest", lambda: highest(run.indices)) < length:
-            return keys.samples
-        return check_indices("DataLoader", keys.samples, length)
+            return ticket.indices
+        return check_indices("DataLoader", ticket.indices, length)
 
     def _from_fetch(
         self,
-        keys: Keys,
+        ticket: Ticket,
         clock: Clock,
         out: Out,
         threads: int,
@@ -268,13 +234,13 @@ class Pipeline:
     ) -> Slice | None:
         """What the dataset fetches at once, its images then transformed."""
         fetch = fetch_of(self.dataset)
-        if fetch is None or (keys.seed is None and self.chain.draws):
+        if fetch is None or (ticket.seed is None and self.chain.draws):
             return None
-        if progress is not None and len(keys.samples):
-            progress(AT_ONCE)
+        if progress is not None and len(ticket.indices):
+            progress(NO_SAMPLE)
         try:
             with clock.measure("read"):
-                batch = fetch(keys.samples)
+                batch = fetch(ticket.indices)
         except DataError:
             if self.skip:
                 return None  # one by one, to find which
@@ -289,40 +255,39 @@ class Pipeline:
             return None
         if self.chain.parts:
             with clock.measure("augment"):
-                made = self.chain.run(images, None, keys, _row(out, 0), threads)
+                made = self.chain.run(images, None, ticket, _row(out, 0), threads)
                 made = stack(made, "array") if isinstance(made, list) else made
             batch = with_first(batch, made)
-        return _as_slice(batch, len(keys.samples), out)
+        return _as_slice(batch, len(ticket.indices), out)
 
     def _sample_by_sample(
         self,
-        request: Request,
-        rows: slice,
+        ticket: Ticket,
         clock: Clock,
         out: Out,
         threads: int,
         progress: Progress | None,
-        reseed: bool,
+        first: int,
     ) -> Slice:
-        mixed = request.seed is None and self.chain.draws  # the order of draws is the course's
+        mixed = ticket.seed is None and self.chain.draws  # the order of draws is the course's
         between = self._transformed if mixed else None
         found = Samples()
-        count = request.count if request.indices is None else len(request.indices[rows])
-        images = Gathering(count, _row(out, 0) if self.collate is default_collate else None)
-        for group in self.reader.read(request, clock, rows, progress, reseed, between):
+        rows = _row(out, 0) if self.collate is default_collate else None
+        images = Gathering(ticket.samples, rows)
+        for group in self.reader.read(ticket, clock, progress, between):
             if self.chain.parts and group.samples and not mixed:
-                keys = Keys(request.seed, request.epoch, group.indices, reseed)
+                keyed = ticket.of(group.indices)
                 with clock.measure("augment"):
                     fields = [first_field(sample) for sample in group.samples]
-                    made = self.chain.run(fields, None, keys, images.room(len(fields)), threads)
+                    made = self.chain.run(fields, None, keyed, images.room(len(fields)), threads)
                     images.add(made)
                     group.samples = [with_first(s, x) for s, x in zip(group.samples, made)]
             found.extend(group)
         if not found.samples:
             return Slice(None, [], 0, skipped=found.skipped)
         if out is not None:
-            out = [None if rows is None else rows[: len(found.samples)] for rows in out]
-        return self._collated(found, images, rows.start or 0, clock, out)
+            out = [None if each is None else each[: len(found.samples)] for each in out]
+        return self._collated(found, images, first, clock, out)
 
     def _transformed(self, sample: Any) -> Any:
         """One sample after the transforms, which draw as programs of the course expect."""
@@ -360,13 +325,6 @@ class Pipeline:
         structure = Structure(("tuple", None, (inner.tree, LEAF)), (*inner.kinds, "array"))
         in_place = (*part.placed, column is rows)
         return Slice(structure, [*part.leaves, column], part.samples, in_place, part.skipped)
-
-
-def _keys(request: Request, rows: slice = slice(None), reseed: bool = False) -> Keys:
-    """Those of some rows of a request for indices."""
-    assert request.indices is not None
-    row = request.row + (rows.start or 0)
-    return Keys(request.seed, request.epoch, request.indices[rows], reseed, request.run, row)
 
 
 def _are_uneven(images: Any) -> bool:

@@ -15,13 +15,7 @@ import numpy.typing as npt
 
 from ...errors import ShapeError
 from ..samples.pytree import Field
-from ..transforms import (
-    Compose,
-    Normalize,
-    ToCHW,
-    ToFloat,
-    contains,
-)
+from ..transforms import Compose, Normalize, ToCHW, ToFloat, contains
 from ..transforms.compile import Chain, placed, row_fields
 from ..transforms.decode_size import decoded_at
 from ..transforms.execute import Part

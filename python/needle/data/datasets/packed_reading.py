@@ -17,20 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError
-from ..formats.arrow_columns import (
-    Column,
-    Description,
-    arrow_fields,
-    pyarrow,
-)
+from ..formats.arrow_columns import Column, Description, arrow_fields, pyarrow
 from ..formats.decoding import decode
 from ..transforms.decode_size import decode_size
-from .dataset import (
-    Dataset,
-    Indices,
-    Transform,
-    check_index,
-)
+from .dataset import Dataset, Indices, Transform, check_index
 
 Array = npt.NDArray[Any]
 MARK = b"ARROW1"

@@ -19,13 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
-from ..formats.arrow_columns import (
-    MAX_WIDTH,
-    Column,
-    Description,
-    arrow_fields,
-    pyarrow,
-)
+from ..formats.arrow_columns import MAX_WIDTH, Column, Description, arrow_fields, pyarrow
 from .packed_samples import columns_and_bytes, words
 from .packed_scratch import scratch_beside, sync
 

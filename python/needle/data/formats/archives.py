@@ -16,14 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from ...errors import DataError
-from .download import (
-    PathLike,
-    Policy,
-    RemoteFile,
-    cannot_write,
-    download,
-    open_for_writing,
-)
+from .download import PathLike, Policy, RemoteFile, cannot_write, download, open_for_writing
 
 
 def download_archive(

@@ -1,17 +1,13 @@
 """DataLoader: batches of a dataset, in this process or by workers, resumable at any step.
 
-Its options are checked in options.py, the batches of an epoch listed by epoch_order.py, prepared by
-pipeline.py in one of engines/, handed out by iteration.py, counted by state.py.
+options.py checks its options, sampling/epoch_order.py lists the batches of an epoch, one of the
+engines in workers/ prepares them, iteration.py delivers them and state.py counts them.
 """
 
 from __future__ import annotations
 
-import itertools
-import os
-import threading
-import weakref
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,32 +18,18 @@ from ...backend_selection import device as find_device
 from ..batching.collate import default_collate
 from ..batching.pipeline import Pipeline
 from ..datasets.dataset import Dataset, in_memory_of
+from ..datasets.stream import shards_of
 from ..samples.random_source import check_seed
-from ..sampling import (
-    RandomSampler,
-    Sampler,
-    SequentialSampler,
-    check_batch_size,
-    set_epoch,
-)
-from ..sampling.epoch_order import (
-    DrawnOrder,
-    Order,
-    PlacedOrder,
-    StreamOrder,
-    find_order,
-)
+from ..sampling import RandomSampler, Sampler, SequentialSampler, check_batch_size, set_epoch
+from ..sampling.epoch_order import DrawnOrder, EpochOrder, PositionOrder, StreamOrder, find_order
 from ..transforms.executors import pinning
 from ..workers import make_engine
 from ..workers.engine import Engine
 from . import options
-from .iteration import LoaderIterator
-from .state import (
-    Progress,
-    check_resumable,
-    read_state,
-    write_state,
-)
+from .delivery import Delivery
+from .engine_holder import EngineHolder
+from .iteration import LoaderIterator, RunningEpoch
+from .state import Progress, check_resumable, read_state, write_state
 from .statistics import Stats
 
 
@@ -123,9 +105,22 @@ class DataLoader:
         self.on_error = options.check_choice("on_error", on_error, options.ON_ERROR)
         self.valid_mask = options.check_mask(valid_mask, on_error)
         self.seed = None if seed is None else check_seed("DataLoader", seed)
-        options.check_order(self, sampler, batch_sampler)
+        options.check_order(
+            sampler,
+            batch_sampler,
+            shuffle=shuffle,
+            batch_size=self.batch_size,
+            drop_last=drop_last,
+        )
         if self.stream:
-            options.check_stream(self, sampler, batch_sampler)
+            options.check_stream(
+                dataset,
+                self.num_workers,
+                sampler,
+                batch_sampler,
+                shuffle=shuffle,
+                valid_mask=self.valid_mask,
+            )
         self.seed_drawn = self.seed is None and self.num_workers > 0
         if self.seed_drawn:
             self.seed = int(np.random.randint(0, 2**32, dtype=np.uint32))
@@ -133,34 +128,55 @@ class DataLoader:
         self.batch_sampler = batch_sampler
         self.sampler = self._default_sampler() if sampler is None else sampler
         self.order = self._find_order()
-        self.pipeline = self._make_pipeline()
+        self.pipeline = self.make_pipeline()
         self._stats = Stats(workers=self.num_workers)
         self._next = Progress(0)
         self._current: Progress | None = None
-        self._engine: Engine | None = None
-        self._engine_user: object = None
-        self._closing: Any = None  # the finalizer that closes the engine
-        self._process = os.getpid()
-        self._lock = threading.RLock()  # an engine has one consumer at a time
-        self._serials = itertools.count()
+        self._engine = EngineHolder(
+            partial(
+                make_engine,
+                self.engine,
+                self.pipeline,
+                workers=self.num_workers,
+                prefetch=self.prefetch,
+                start_method=start_method,
+                restart_workers=self.restart_workers,
+                pin=pinning((self.device or default_device()).name),
+            ),
+            self.persistent_workers,
+        )
         if self.engine != "inline":
-            self._running_engine()  # what cannot reach the workers is told here, not in a loop
+            self._engine.running()  # what cannot reach the workers is an error here, not in a loop
 
     def __len__(self) -> int:
         """The number of batches in an epoch; TypeError for a stream, which does not know."""
         return len(self.order)
 
     def __iter__(self) -> LoaderIterator:
-        """Starts the next epoch, or goes on where ``load_state_dict`` put it."""
+        """Start the next epoch, or continue where ``load_state_dict`` left off."""
         progress, self._next = self._next, Progress(self._next.epoch + 1)
         self._current = progress
-        return LoaderIterator(self, progress)
+        return LoaderIterator(
+            RunningEpoch(
+                self.order.epoch(self.seed, progress.epoch, progress.low),
+                progress,
+                self._engine,
+                self._delivery(),
+                self._stats,
+                self.ordered,
+                self.timeout,
+            )
+        )
 
-    @cached_property
-    def owns_batches(self) -> bool:
-        """Whether nobody else refers to a batch's arrays, so that Tensors may take their memory.
+    def _delivery(self) -> Delivery:
+        return Delivery(
+            self.pipeline, self.batch_transforms, self.valid_mask, self.device, self._owns_batches()
+        )
 
-        What a user's collate, fetch or batch transform returns may be held elsewhere.
+    def _owns_batches(self) -> bool:
+        """Return True if nobody else refers to the arrays of a batch.
+
+        A user's collate, fetch or batch transform may keep what it returns.
         """
         if self.batch_transforms or self.valid_mask or self.pipeline.collate is not default_collate:
             return False
@@ -184,7 +200,7 @@ class DataLoader:
         order = self.order
         if isinstance(order, DrawnOrder):
             return None if order.drawn is None else order.split(order.drawn)
-        if not isinstance(order, PlacedOrder) or (self.shuffle and self._current is None):
+        if not isinstance(order, PositionOrder) or (self.shuffle and self._current is None):
             return None
         set_epoch(order.sampler, 0 if self._current is None else self._current.epoch)
         return order.split(order.sampler.positions(0, len(order.sampler)))
@@ -205,8 +221,8 @@ class DataLoader:
         batch that raised is not delivered until the next one was asked for. Raises ValueError
         for a loader that shuffles without a seed, whose order nothing can repeat.
         """
-        check_resumable(self, "state_dict")
-        return write_state(self, self._place())
+        self._check_resumable("state_dict")
+        return write_state(self._place(), self.seed, self._fixed())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next ``iter()`` gives the batches that were left, reading no skipped sample.
@@ -215,12 +231,22 @@ class DataLoader:
         from the state. Raises ValueError if the state is of another kind, or of a loader with
         another batch size or a dataset of another length.
         """
-        check_resumable(self, "load_state_dict")
-        self.seed, self._next = read_state(self, state)
+        self._check_resumable("load_state_dict")
+        self.seed, self._next = read_state(state, self.seed, self.seed_drawn, self._fixed())
         self._current = None
         if self._own_order:
             self.sampler = self._default_sampler()
             self.order = self._find_order()
+
+    def _check_resumable(self, method: str) -> None:
+        decides = self.sampler if self.batch_sampler is None else self.batch_sampler
+        check_resumable(method, decides, self.shuffle)
+
+    def _fixed(self) -> dict[str, int]:
+        """Return what the state of another loader must have in common with this one."""
+        if isinstance(self.order, StreamOrder):
+            return {"batch_size": self.batch_size, "shards": self.order.shards}
+        return {"batch_size": self.batch_size, "length": len(self.dataset)}
 
     def _place(self) -> Progress:
         current = self._current
@@ -230,10 +256,7 @@ class DataLoader:
 
     def stats(self, reset: bool = False) -> Stats:
         """Seconds and samples by stage since the loader was made, or the last ``reset``."""
-        found = self._stats.copy()
-        if reset:
-            self._stats = Stats(workers=self.num_workers)
-        return found
+        return self._stats.copy(reset)
 
     def explain(self) -> str:
         """In words: the engine, and where which transforms run and why."""
@@ -248,12 +271,13 @@ class DataLoader:
         length = len(self.dataset)
         return RandomSampler(length, self.seed) if self.shuffle else SequentialSampler(length)
 
-    def _find_order(self) -> Order:
+    def _find_order(self) -> EpochOrder:
         if self.stream:
-            return StreamOrder(self.dataset, self.batch_size, self.drop_last)
+            return StreamOrder(shards_of(self.dataset), self.batch_size, self.drop_last)
         return find_order(self.sampler, self.batch_sampler, self.batch_size, self.drop_last)
 
-    def _make_pipeline(self) -> Pipeline:
+    def make_pipeline(self) -> Pipeline:
+        """Return a new pipeline by the options of this loader."""
         device = (self.device or default_device()).name if self.augment == "device" else "cpu"
         return Pipeline(
             self.dataset,
@@ -267,10 +291,8 @@ class DataLoader:
     # ---- the engine --------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Ends the workers and frees what they shared; twice is once."""
-        if self._closing is not None:
-            self._closing()
-        self._engine = self._engine_user = self._closing = None
+        """End the workers and free what they shared; a second call does nothing."""
+        self._engine.close()
 
     def __enter__(self) -> DataLoader:
         return self
@@ -279,42 +301,4 @@ class DataLoader:
         self.close()
 
     def _running_engine(self) -> Engine:
-        if self._engine is not None and self._process != os.getpid():
-            self._closing.detach()  # its workers are those of the program that we are a fork of
-            self._engine = self._engine_user = None
-        if self._engine is None:
-            engine = make_engine(
-                self.engine,
-                self.pipeline,
-                workers=self.num_workers,
-                prefetch=self.prefetch,
-                start_method=self.start_method,
-                restart_workers=self.restart_workers,
-                pin=pinning((self.device or default_device()).name),
-            )
-            self._closing = weakref.finalize(self, engine.close)  # also at the program's end
-            self._engine, self._process = engine, os.getpid()
-        return self._engine
-
-    def _engine_released(self, user: object) -> None:
-        """An iterator is at its end, or was dropped: nothing of its is prepared any more."""
-        if self._engine is None or self._engine_user is not user:
-            return
-        self._engine_user = None
-        if self._process != os.getpid() or not self._closing.alive:
-            return  # the program is at its end, or this is a forked copy of it
-        if self.persistent_workers:
-            self._engine.cancel()
-        else:
-            self.close()
-
-    def _new_serial(self) -> int:
-        return next(self._serials)
-
-    def __getstate__(self) -> dict[str, Any]:
-        own = {"_engine": None, "_engine_user": None, "_closing": None, "_lock": None}
-        return {**self.__dict__, **own}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.RLock()
+        return self._engine.running()

@@ -11,19 +11,22 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
 
 from ..batching.pipeline import Pipeline
-from ..sampling.epoch_order import Work
+from ..samples.ticket import Ticket
 from ..workers import make_engine
-from ..workers.engine import Engine, Request
+from ..workers.engine import Engine
+from .dataloader import DataLoader
 from .statistics import Stats
 
 BATCHES = 12
 BAR = 30
+
+_serials = count()
 
 
 @dataclass(frozen=True)
@@ -51,19 +54,19 @@ class Diagnosis:
         return "\n".join(lines)
 
 
-def doctor(loader: Any, batches: int = BATCHES) -> Diagnosis:
+def doctor(loader: DataLoader, batches: int = BATCHES) -> Diagnosis:
     """Measures ``loader`` on its first ``batches`` batches; takes three passes over them.
 
     The global NumPy stream is put back afterwards. ValueError for a loader without batches.
     """
     with _random_state_kept():
-        works = _first_works(loader, batches)
+        tickets = _first_tickets(loader, batches)
         collate = None if loader.collate is None else _nothing
         fetching = Pipeline(loader.dataset, None, collate, on_error=loader.on_error)
-        everything = loader._make_pipeline()
-        fetch = _alone(loader, works, fetching)
-        prepare = _alone(loader, works, everything)
-        full = _full(loader, works, everything) if loader.num_workers else prepare
+        everything = loader.make_pipeline()
+        fetch = _alone(tickets, fetching)
+        prepare = _alone(tickets, everything)
+        full = _full(loader, tickets, everything) if loader.num_workers else prepare
     rates = {
         "fetch only": _rate(fetch),
         "prepare only": _rate(prepare),
@@ -78,21 +81,21 @@ def _nothing(samples: list[Any]) -> None:
     """A collate for samples that are only to be read."""
 
 
-def _first_works(loader: Any, batches: int) -> list[Work]:
-    found = loader.order.epoch(loader.epoch, 0)
-    works = list(islice(iter(found.next, None), batches))
-    if not works:
+def _first_tickets(loader: DataLoader, batches: int) -> list[Ticket]:
+    found = loader.order.epoch(loader.seed, loader.epoch, 0)
+    tickets = list(islice(iter(found.next, None), batches))
+    if not tickets:
         raise ValueError("doctor: the loader must have a batch, got an empty dataset")
-    return works
+    return tickets
 
 
-def _alone(loader: Any, works: list[Work], pipeline: Pipeline) -> Stats:
+def _alone(tickets: list[Ticket], pipeline: Pipeline) -> Stats:
     engine = make_engine("inline", pipeline, workers=0, prefetch=1)
-    _pass(loader, works[:1], engine)  # caches are warm for all three
-    return _pass(loader, works, engine)
+    _pass(tickets[:1], engine)  # caches are warm for all three
+    return _pass(tickets, engine)
 
 
-def _full(loader: Any, works: list[Work], pipeline: Pipeline) -> Stats:
+def _full(loader: DataLoader, tickets: list[Ticket], pipeline: Pipeline) -> Stats:
     engine = make_engine(
         loader.engine,
         pipeline,
@@ -102,30 +105,25 @@ def _full(loader: Any, works: list[Work], pipeline: Pipeline) -> Stats:
         restart_workers=loader.restart_workers,
     )
     try:
-        _pass(loader, works[: loader.num_workers], engine)  # starts the workers
-        return _pass(loader, works, engine)
+        _pass(tickets[: loader.num_workers], engine)  # starts the workers
+        return _pass(tickets, engine)
     finally:
         engine.close()
 
 
-def _pass(loader: Any, works: list[Work], engine: Engine) -> Stats:
-    """The works through an engine; ``seconds["all"]`` is by the clock on the wall."""
+def _pass(tickets: list[Ticket], engine: Engine) -> Stats:
+    """Pass the tickets through an engine; ``seconds["all"]`` is by the clock on the wall."""
     stats, waiting = Stats(), 0
     started = time.perf_counter()
-    for work in works:
+    for ticket in tickets:
         if waiting == engine.capacity:
             waiting -= _collect(engine, stats)
-        engine.submit(_request(loader, work))
+        engine.submit(ticket._replace(serial=next(_serials)))
         waiting += 1
     while waiting:
         waiting -= _collect(engine, stats)
     stats.add({"all": time.perf_counter() - started})
     return stats
-
-
-def _request(loader: Any, work: Work) -> Request:
-    serial, seed = loader._new_serial(), loader.seed
-    return Request(serial, seed, loader.epoch, work.indices, work.shard, work.start, work.count)
 
 
 def _collect(engine: Engine, stats: Stats) -> int:
@@ -142,7 +140,7 @@ def _rate(stats: Stats) -> float:
 
 
 def _judge(
-    loader: Any, rates: dict[str, float], stages: dict[str, float]
+    loader: DataLoader, rates: dict[str, float], stages: dict[str, float]
 ) -> tuple[str, tuple[str, ...]]:
     limit = max(stages, key=lambda name: stages[name]) if stages else "collate"
     advice = [_for_stage(limit)]

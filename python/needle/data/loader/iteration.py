@@ -1,47 +1,60 @@
-"""One epoch of a loader: requests go to the engine, answers leave it in order, or as they come.
+"""One running epoch: tickets go to the engine, batches leave it in order or as they are ready.
 
-epoch_order.py lists the batches and state.py counts them; the engine and the pipeline prepare
-them.
+sampling/epoch_order.py lists the tickets, state.py counts what was delivered, an engine prepares
+the batches and delivery.py finishes them.
 """
 
 from __future__ import annotations
 
 import time
 import weakref
-from collections import deque
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ...errors import LoaderTimeout, WorkerError
-from ..batching.collate import to_tensors
 from ..samples.pytree import tagged_sample
-from ..samples.random_source import BATCH_STREAM, keyed
+from ..samples.ticket import Ticket
 from ..samples.timing import Clock
-from ..sampling.epoch_order import Work
-from ..workers.engine import Completed, Engine, Request
+from ..sampling.epoch_order import EpochTickets
+from ..workers.engine import Completed, Engine
+from .delivery import Delivery
+from .engine_holder import EngineHolder
 from .state import Progress
+from .statistics import Stats
+
+
+@dataclass(frozen=True)
+class RunningEpoch:
+    """What a ``LoaderIterator`` works with.
+
+    ordered: batches leave in the order of their tickets. timeout: seconds to wait for one batch.
+    """
+
+    tickets: EpochTickets
+    progress: Progress
+    engine: EngineHolder
+    delivery: Delivery
+    stats: Stats
+    ordered: bool
+    timeout: float | None
 
 
 class LoaderIterator:
     """The batches of one epoch, by ``next()``; threads that share it get different ones.
 
-    A loader has one engine, so a second iterator of it takes the engine over, and the first one
-    takes it back at its next ``next()``: both give their batches, at the price of preparing anew
-    what had been prepared ahead. What an iterator has asked for is cancelled when it is dropped.
+    A loader has one engine. A second iterator takes the engine over, and the first one takes it
+    back at its next ``next()``: both give their batches, but what had been prepared ahead is
+    prepared again. Dropping an iterator cancels what it has submitted.
     """
 
-    def __init__(self, loader: Any, progress: Progress) -> None:
-        self._loader, self._progress = loader, progress
-        self._key = object()  # who the engine works for; not self, which it would keep alive
-        self._asked: dict[int, tuple[Work, Request]] = {}
-        self._line: deque[Work] = deque()  # taken from the order, not handed out yet
-        self._ready: dict[int, tuple[Work, Request, Completed]] = {}
-        self._failed: Work | None = None
-        self._next_place = progress.low
-        self._pass = loader.order.epoch(progress.epoch, progress.low)
-        weakref.finalize(self, loader._engine_released, self._key).atexit = False
+    def __init__(self, epoch: RunningEpoch) -> None:
+        self._epoch, self._progress, self._holder = epoch, epoch.progress, epoch.engine
+        self._key = object()  # identifies this iterator to the engine without keeping it alive
+        self._waiting: dict[int, Ticket] = {}  # by place: taken from the order, not delivered
+        self._ready: dict[int, Completed] = {}  # by place
+        self._failed: Ticket | None = None
+        self._next_place = self._progress.low
+        weakref.finalize(self, self._holder.release, self._key).atexit = False
 
     @property
     def epoch(self) -> int:
@@ -50,180 +63,116 @@ class LoaderIterator:
 
     @property
     def position(self) -> int:
-        """How many batches have been handed out."""
+        """The number of batches that have been delivered."""
         return self._progress.position
 
     @property
     def finished(self) -> bool:
-        """Whether the last batch has been handed out and the end was told."""
+        """True once the last batch was delivered and StopIteration raised."""
         return self._progress.finished
 
     def __iter__(self) -> LoaderIterator:
         return self
 
     def __next__(self) -> Any:
-        with self._loader._lock:
+        with self._holder.lock:
             return self._next()
 
     def _next(self) -> Any:
         if self._progress.finished:
             raise StopIteration
-        engine = self._take_over()
-        self._pass_failed()
+        engine = self._take_engine()
+        if self._failed is not None:  # after an error the epoch goes on with the next batch
+            self._progress.mark(self._failed)
+            self._failed = None
         while True:
-            self._ask(engine)
-            if not self._line:
-                self._finish()
+            self._submit_ahead(engine)
+            if not self._waiting:
+                self._progress.finished = True
+                self._holder.release(self._key)
                 raise StopIteration
-            work, request, answer = self._answered(engine)
+            answer = self._answer(engine)
+            ticket, stats = answer.ticket, self._epoch.stats
             if answer.error is not None:
-                self._failed = work
-                name_sample(answer.error, self._loader.dataset)
+                self._failed = ticket
+                name_sample(answer.error, self._epoch.delivery.pipeline.dataset)
                 try:
                     raise answer.error
                 finally:  # the traceback must not keep this iterator alive
-                    del answer, request
-            if work.indices is not None:
-                self._loader._stats.skipped += len(work.indices) - answer.samples
-            if not self._pass.answered(work, answer.samples):
-                self._progress.mark(work.place)
+                    del answer
+            stats.skipped += max(0, len(ticket.indices) - answer.samples)
+            if not self._epoch.tickets.answered(ticket, answer.samples):
+                self._progress.mark(ticket)
                 continue
             if engine.capacity > 1:
-                self._ask(engine)  # the workers go on while the program uses the batch
-            batch = self._delivered(work, request, answer)
-            self._progress.mark(work.place)
+                self._submit_ahead(engine)  # the workers go on while the program uses the batch
+            clock = Clock()
+            batch = self._epoch.delivery(answer.batch, ticket, clock)
+            stats.samples, stats.batches = stats.samples + answer.samples, stats.batches + 1
+            stats.add(answer.seconds)
+            stats.add(clock.seconds)
+            self._progress.mark(ticket)
             return batch
 
-    def _take_over(self) -> Engine:
-        """The engine, with all that this iterator still waits for asked of it."""
-        engine: Engine = self._loader._running_engine()
-        if self._loader._engine_user is not self._key:
-            self._loader._engine_user = self._key
-            engine.cancel()
-            self._asked.clear()
-            for work in self._line:
-                if work.place not in self._ready:
-                    self._submit(engine, work)
+    def _take_engine(self) -> Engine:
+        """Return the engine, to which everything that this iterator waits for is submitted."""
+        engine, taken = self._holder.taken_by(self._key)
+        if taken:
+            for ticket in self._waiting.values():
+                if ticket.place not in self._ready:
+                    self._submit(engine, ticket)
         return engine
 
-    def _ask(self, engine: Engine) -> None:
-        while len(self._line) < engine.capacity:
-            work = self._pass.next()
-            if work is None:
+    def _submit_ahead(self, engine: Engine) -> None:
+        while len(self._waiting) < engine.capacity:
+            ticket = self._epoch.tickets.next()
+            if ticket is None:
                 return
-            for place in range(self._next_place, work.place):  # a stream's ended shards
-                self._progress.mark(place)
-            self._next_place = work.place + 1
-            if not self._progress.done(work.place):
-                self._line.append(work)
-                self._submit(engine, work)
+            for place in range(self._next_place, ticket.place):  # shards of a stream that ended
+                self._progress.mark_place(place)
+            self._next_place = ticket.place + 1
+            if not self._progress.done(ticket.place):
+                self._submit(engine, ticket)
 
-    def _submit(self, engine: Engine, work: Work) -> None:
-        loader = self._loader
-        request = Request(
-            loader._new_serial(),
-            loader.seed,
-            self._progress.epoch,
-            work.indices,
-            work.shard,
-            work.start,
-            work.count,
-            work.run,
-            work.row,
-        )
-        self._asked[request.serial] = (work, request)
-        engine.submit(request)
+    def _submit(self, engine: Engine, ticket: Ticket) -> None:
+        ticket = ticket._replace(serial=self._holder.new_serial())
+        self._waiting[ticket.place] = ticket
+        engine.submit(ticket)
 
-    def _answered(self, engine: Engine) -> tuple[Work, Request, Completed]:
-        """The answer that is to be handed out next; waits for it."""
+    def _answer(self, engine: Engine) -> Completed:
+        """Wait for the batch that is to be delivered next."""
         started = time.perf_counter()
         while (place := self._next_out()) is None:
             self._collect(engine, started)
         if engine.capacity > 1:
-            self._loader._stats.add({"wait_data": time.perf_counter() - started})
-        found = self._ready.pop(place)
-        self._line.remove(found[0])
-        return found
+            self._epoch.stats.add({"wait_data": time.perf_counter() - started})
+        del self._waiting[place]
+        return self._ready.pop(place)
 
     def _next_out(self) -> int | None:
-        if self._loader.ordered:
-            place = self._line[0].place
-            return place if place in self._ready else None
-        return next(iter(self._ready), None)
+        if not self._epoch.ordered:
+            return next(iter(self._ready), None)
+        place = next(iter(self._waiting))
+        return place if place in self._ready else None
 
     def _collect(self, engine: Engine, started: float) -> None:
-        timeout = self._loader.timeout
+        timeout = self._epoch.timeout
         left = None if timeout is None else timeout - (time.perf_counter() - started)
         try:
             answer = engine.collect(None if left is None else max(left, 0.0))
         except LoaderTimeout as error:
             raise LoaderTimeout(
-                f"DataLoader: batch {self._line[0].place} of epoch {self.epoch} was not ready "
-                f"within timeout={timeout} s; raise it, or see needle.data.loader.doctor(loader)"
+                f"DataLoader: batch {next(iter(self._waiting))} of epoch {self.epoch} was not "
+                f"ready within timeout={timeout} s; raise it, or see needle.data.doctor(loader)"
             ) from error
         except WorkerError:
-            self._loader.close()  # a later next() starts anew
+            self._holder.close()  # a later next() starts new workers
             raise
-        work, request = self._asked.pop(answer.serial)
-        self._ready[work.place] = (work, request, answer)
-
-    def _delivered(self, work: Work, request: Request, answer: Completed) -> Any:
-        """The batch as the user gets it."""
-        loader, clock = self._loader, Clock()
-        stays = not loader.batch_transforms
-        batch = loader.pipeline.finish(answer.batch, request, clock, stays=stays)
-        if loader.batch_transforms:
-            with clock.measure("augment"):
-                batch = transformed_batch(loader, batch, self._progress.epoch, work.first)
-        if loader.valid_mask:
-            batch = with_mask(batch, work)
-        with clock.measure("deliver"):
-            batch = to_tensors(batch, loader.device, loader.owns_batches)
-        stats = loader._stats
-        stats.samples, stats.batches = stats.samples + answer.samples, stats.batches + 1
-        stats.add(answer.seconds)
-        stats.add(clock.seconds)
-        return batch
-
-    def _pass_failed(self) -> None:
-        """Whoever goes on after an error goes on with the batch after it."""
-        if self._failed is not None:
-            self._progress.mark(self._failed.place)
-            self._failed = None
-
-    def _finish(self) -> None:
-        self._progress.finished = True
-        self._loader._engine_released(self._key)
-
-
-def transformed_batch(loader: Any, batch: Any, epoch: int, first: int) -> Any:
-    """``batch`` after ``loader.batch_transforms``; the index of its first sample keys the draws."""
-    if loader.seed is None:
-        return _in_turn(loader.batch_transforms, batch)
-    with keyed(loader.seed, epoch, first) as draws:
-        draws.seek(BATCH_STREAM // 2)  # not the numbers of the first sample
-        return _in_turn(loader.batch_transforms, batch)
-
-
-def _in_turn(transforms: Any, batch: Any) -> Any:
-    for transform in transforms:
-        batch = transform(batch)
-    return batch
+        self._ready[answer.ticket.place] = answer
 
 
 def name_sample(error: BaseException, dataset: Any) -> None:
-    """Adds to the traceback (from Python 3.11 on) which sample the error came up at."""
+    """Add the index of the sample to the traceback (from Python 3.11 on)."""
     index = tagged_sample(error)
     if index is not None and hasattr(error, "add_note") and not hasattr(error, "__notes__"):
         error.add_note(f"(at sample {index} of {type(dataset).__name__})")
-
-
-def with_mask(batch: Any, work: Work) -> Any:
-    """The batch with bool ``(n,)`` after its fields; of a dict as its field "valid"."""
-    assert work.indices is not None
-    valid = np.ones(len(work.indices), bool) if work.valid is None else work.valid
-    if isinstance(batch, Mapping):
-        return {**batch, "valid": valid}
-    if type(batch) in (tuple, list):
-        return type(batch)([*batch, valid])
-    return (batch, valid)

@@ -1,6 +1,6 @@
-"""A loader's options: what each may be, and which contradict each other. Pure checks.
+"""Checks of a loader's options: the values that each may have, and contradictions among them.
 
-Every refusal names the remedy. What the options do is dataloader.py's and the engines'.
+Every error names the remedy. dataloader.py calls these functions; so does sharing/.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PREFETCH = 2
 
 
 def is_stream(dataset: Any) -> bool:
-    """Whether it is read from the front: no items by index. TypeError for what gives out once."""
+    """Return True if the dataset has no items by index; TypeError for an exhaustible iterator."""
     if hasattr(dataset, "__getitem__"):
         return False
     if not hasattr(dataset, "__iter__"):
@@ -39,7 +39,7 @@ def is_stream(dataset: Any) -> bool:
 
 
 def check_workers(num_workers: Any) -> int:
-    """``num_workers`` as an int of at least 0."""
+    """Return ``num_workers`` as an int of at least 0."""
     if isinstance(num_workers, bool) or not isinstance(num_workers, (int, np.integer)):
         raise TypeError(f"DataLoader: num_workers must be an int, got {num_workers!r}")
     if num_workers < 0:
@@ -50,7 +50,7 @@ def check_workers(num_workers: Any) -> int:
 
 
 def check_engine(engine: str | None, workers: int, start_method: str | None) -> str:
-    """The engine's name: inline without workers, else processes, unless it is given."""
+    """Return the name of the engine; by default "inline" without workers, else "processes"."""
     name = engine or ("processes" if workers else "inline")
     if name not in engine_names():
         raise unknown_name("engine", name, engine_names())
@@ -74,7 +74,7 @@ def check_engine(engine: str | None, workers: int, start_method: str | None) -> 
 
 
 def check_waiting(engine: str, prefetch: int | None, timeout: float | None) -> int:
-    """prefetch, 2 by default; both are for engines that work ahead."""
+    """Return ``prefetch``, 2 by default; it and ``timeout`` are for engines that work ahead."""
     for name, value in (("prefetch", prefetch), ("timeout", timeout)):
         if value is not None and not value > 0:
             raise ValueError(f"DataLoader: {name} must be positive, got {value}")
@@ -87,28 +87,29 @@ def check_waiting(engine: str, prefetch: int | None, timeout: float | None) -> i
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
-    """``value`` if it is one of ``choices``; UnknownNameError lists them."""
+    """Return ``value`` if it is one of ``choices``; else UnknownNameError lists them."""
     if value not in choices:
         raise unknown_name(name, str(value), choices)
     return str(value)
 
 
-def check_order(loader: Any, sampler: Any, batch_sampler: Any) -> None:
-    """ValueError for options of the order that cannot both hold."""
-    if sampler is not None and loader.shuffle:
+def check_order(
+    sampler: Any, batch_sampler: Any, *, shuffle: bool, batch_size: int, drop_last: bool
+) -> None:
+    """Raise ValueError for options of the order that contradict each other."""
+    if sampler is not None and shuffle:
         raise ValueError(
             "DataLoader: sampler decides the order, got shuffle=True beside it; use "
             "RandomSampler, or leave one of them out"
         )
     if batch_sampler is None:
         return
-    others = {
-        "batch_size": loader.batch_size != 1,
-        "shuffle": loader.shuffle,
-        "sampler": sampler is not None,
-        "drop_last": loader.drop_last,
-    }
-    clash = [name for name, given in others.items() if given]
+    clash = _given(
+        batch_size=batch_size != 1,
+        shuffle=shuffle,
+        sampler=sampler is not None,
+        drop_last=drop_last,
+    )
     if clash:
         raise ValueError(
             f"DataLoader: batch_sampler decides whole batches, got {', '.join(clash)} beside it; "
@@ -116,31 +117,42 @@ def check_order(loader: Any, sampler: Any, batch_sampler: Any) -> None:
         )
 
 
-def check_stream(loader: Any, sampler: Any, batch_sampler: Any) -> None:
-    """ValueError for options that a stream cannot have."""
-    given = {
-        "shuffle": loader.shuffle,
-        "sampler": sampler is not None,
-        "batch_sampler": batch_sampler is not None,
-        "valid_mask": loader.valid_mask,
-    }
-    clash = [name for name, is_given in given.items() if is_given]
+def check_stream(
+    dataset: Any,
+    num_workers: int,
+    sampler: Any,
+    batch_sampler: Any,
+    *,
+    shuffle: bool,
+    valid_mask: bool,
+) -> None:
+    """Raise ValueError for options that a stream cannot have."""
+    clash = _given(
+        shuffle=shuffle,
+        sampler=sampler is not None,
+        batch_sampler=batch_sampler is not None,
+        valid_mask=valid_mask,
+    )
     if clash:
         raise ValueError(
             f"DataLoader: a stream decides its own order, got {', '.join(clash)} beside it; leave "
             f"{'it' if len(clash) == 1 else 'them'} out, and shuffle within iter_shard"
         )
-    shards = shards_of(loader.dataset)
-    if loader.num_workers > shards:
+    shards = shards_of(dataset)
+    if num_workers > shards:
         raise ValueError(
             f"DataLoader: each worker of a stream needs a shard of its own, got "
-            f"num_workers={loader.num_workers} for {shards}; take at most {shards}, or write the "
+            f"num_workers={num_workers} for {shards}; take at most {shards}, or write the "
             "stream with more (num_shards, iter_shard)"
         )
 
 
+def _given(**options: bool) -> list[str]:
+    return [name for name, given in options.items() if given]
+
+
 def check_mask(valid_mask: bool, on_error: str) -> bool:
-    """Whether a mask is handed out; ValueError where rows may be missing beside it."""
+    """Return ``valid_mask``; ValueError where rows may be missing."""
     if valid_mask and on_error == "skip":
         raise ValueError(
             "DataLoader: valid_mask has a value for every sample asked for, got on_error='skip', "
@@ -152,7 +164,7 @@ def check_mask(valid_mask: bool, on_error: str) -> bool:
 def check_transforms(
     dataset: Any, transforms: Sequence[Callable[[Any], Any]] | None
 ) -> Compose | None:
-    """The transforms as one, if they fit the axes that the dataset says its images have."""
+    """Return the transforms as one; ValueError if they do not fit the layout of the dataset."""
     if not transforms:
         return None
     compose = transforms if isinstance(transforms, Compose) else Compose(transforms)
@@ -169,7 +181,7 @@ def check_transforms(
 
 
 def check_batch_transforms(transforms: Any) -> tuple[Callable[..., Any], ...]:
-    """The transforms of whole batches as a tuple; TypeError for a single one."""
+    """Return the transforms of whole batches as a tuple; TypeError for a single one."""
     if callable(transforms):
         raise TypeError(
             f"DataLoader: batch_transforms must be a list, got {type(transforms).__name__}; put "

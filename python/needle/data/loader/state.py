@@ -1,7 +1,7 @@
-"""How far an epoch is, and a loader's state as a few JSON values.
+"""The progress of an epoch, and the state of a loader as a few JSON values.
 
-Counted are batches handed to the user, not batches prepared. What an epoch's batches are is
-epoch_order.py's; when they are handed out is iteration.py's.
+Batches count when they are delivered to the program, not when they are prepared.
+sampling/epoch_order.py lists the batches of an epoch and iteration.py delivers them.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from itertools import pairwise
 from typing import Any
 
 from ..samples.random_source import check_seed
+from ..samples.ticket import Ticket
 
 STATE_VERSION = 1
 
 
 class Progress:
-    """Which places of an epoch are done: all below ``low``, and ``runs`` [start, stop) beyond.
+    """The places of an epoch that are done: all below ``low``, and ``runs`` [start, stop) above.
 
-    Places that have no batch (a stream's ended shard) are done once they have been passed.
+    A place without a batch (of a stream's shard that has ended) is done once it was passed.
     """
 
     def __init__(self, epoch: int, low: int = 0, runs: list[list[int]] | None = None) -> None:
@@ -27,17 +28,21 @@ class Progress:
 
     @property
     def position(self) -> int:
-        """How many places are done."""
+        """The number of places that are done."""
         return self.low + sum(stop - start for start, stop in self.runs)
 
     def done(self, place: int) -> bool:
-        """Whether this place is."""
+        """Return True if the place is done."""
         if not self.runs:
             return place < self.low
         return place < self.low or any(start <= place < stop for start, stop in self.runs)
 
-    def mark(self, place: int) -> None:
-        """This place is done."""
+    def mark(self, ticket: Ticket) -> None:
+        """Mark the ticket's batch as done."""
+        self.mark_place(ticket.place)
+
+    def mark_place(self, place: int) -> None:
+        """Mark a place as done."""
         if self.done(place):
             return
         if not self.runs and place == self.low:
@@ -53,58 +58,52 @@ class Progress:
         self.low, self.runs = joined[0][1], joined[1:]
 
 
-def write_state(loader: Any, progress: Progress) -> dict[str, Any]:
-    """The state of ``loader`` at ``progress``."""
-    state = {
+def write_state(progress: Progress, seed: int | None, fixed: dict[str, int]) -> dict[str, Any]:
+    """Return the state of a loader. fixed: what a loader that resumes must have in common."""
+    state: dict[str, Any] = {
         "version": STATE_VERSION,
-        "seed": loader.seed,
+        "seed": seed,
         "epoch": progress.epoch,
         "position": progress.position,
-        **_fixed(loader),
+        **fixed,
     }
     if progress.runs:
         state["ahead"] = [list(run) for run in progress.runs]
     return state
 
 
-def read_state(loader: Any, state: dict[str, Any]) -> tuple[int | None, Progress]:
-    """The seed and progress of a state; ValueError if it is none of such a loader.
+def read_state(
+    state: dict[str, Any], seed: int | None, seed_drawn: bool, fixed: dict[str, int]
+) -> tuple[int | None, Progress]:
+    """Return the seed and progress of a state; ValueError if it belongs to another kind of loader.
 
-    A seed that the loader drew for its workers goes with a state that has none.
+    seed_drawn: the loader drew its seed for its workers, so a state without a seed fits as well.
     """
-    for name, value in {"version": STATE_VERSION, **_fixed(loader)}.items():
+    for name, value in {"version": STATE_VERSION, **fixed}.items():
         if name not in state or state[name] != value:
             raise ValueError(
                 f"DataLoader.load_state_dict: the state's {name} must be {value}, got "
                 f"{state.get(name)!r}; resume with the dataset and options it was saved with"
             )
-    seed = state.get("seed")
+    saved = state.get("seed")
     progress = _read_progress(state)
-    if seed is None and loader.seed_drawn:
-        return loader.seed, progress
-    if (seed is None) != (loader.seed is None):
+    if saved is None and seed_drawn:
+        return seed, progress
+    if (saved is None) != (seed is None):
         raise ValueError(
-            f"DataLoader.load_state_dict: the state's seed is {seed!r}, this loader's "
-            f"{loader.seed!r}; make the loader with a seed exactly if it was saved with one"
+            f"DataLoader.load_state_dict: the state's seed is {saved!r}, this loader's "
+            f"{seed!r}; make the loader with a seed exactly if it was saved with one"
         )
-    return None if seed is None else check_seed("DataLoader.load_state_dict", seed), progress
+    return None if saved is None else check_seed("DataLoader.load_state_dict", saved), progress
 
 
-def check_resumable(loader: Any, method: str) -> None:
-    """ValueError for an order that nothing can repeat."""
-    decides = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-    if not getattr(decides, "repeatable", True):
+def check_resumable(method: str, sampler: Any, shuffle: bool) -> None:
+    """Raise ValueError for a sampler whose order cannot be repeated."""
+    if not getattr(sampler, "repeatable", True):
         raise ValueError(
             f"DataLoader.{method}: a shuffled order can be repeated only from a seed, got "
-            f"seed=None; make the {'loader' if loader.shuffle else 'sampler'} with seed=0"
+            f"seed=None; make the {'loader' if shuffle else 'sampler'} with seed=0"
         )
-
-
-def _fixed(loader: Any) -> dict[str, int]:
-    """What the state of another loader must have in common."""
-    if loader.stream:
-        return {"batch_size": loader.batch_size, "shards": loader.order.shards}
-    return {"batch_size": loader.batch_size, "length": len(loader.dataset)}
 
 
 def _read_progress(state: dict[str, Any]) -> Progress:
@@ -125,7 +124,7 @@ def _read_progress(state: dict[str, Any]) -> Progress:
 
 
 def _low(position: int, runs: Any) -> int | None:
-    """The first place that is not done; None if the runs cannot be."""
+    """Return the first place that is not done; None if the runs are not possible."""
     pairs = isinstance(runs, list) and all(
         isinstance(run, (list, tuple)) and len(run) == 2 and all(_is_count(x) for x in run)
         for run in runs

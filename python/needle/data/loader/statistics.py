@@ -1,11 +1,11 @@
-"""Where a loader's time goes: seconds and samples by stage, added up over its batches."""
+"""The time of a loader: seconds and samples by stage, added up over its batches."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ..workers.engine import STAGES
+from ..samples.timing import STAGES
 
 _WHAT = {
     "read": "reading samples",
@@ -20,10 +20,10 @@ _WHAT = {
 
 @dataclass
 class Stats:
-    """What ``DataLoader.stats()`` gives.
+    """The result of ``DataLoader.stats()``.
 
-    seconds: by stage, summed over all workers (so a stage may have more than the clock on the
-    wall). samples, batches: how many were handed out. skipped: samples left out as unreadable
+    seconds: by stage, summed over all workers, so a stage may exceed the wall-clock time. samples,
+    batches: the numbers delivered. skipped: the unreadable samples left out
     (``on_error="skip"``).
     """
 
@@ -34,25 +34,28 @@ class Stats:
     workers: int = 0
 
     def add(self, seconds: Mapping[str, float]) -> None:
-        """Counts these seconds by stage."""
+        """Add seconds by stage."""
         for stage, value in seconds.items():
             self.seconds[stage] = self.seconds.get(stage, 0.0) + value
 
     def samples_per_second(self, stage: str) -> float:
-        """Samples for each second that ``stage`` took; inf where it took none."""
+        """Return samples per second of ``stage``; inf if it took no time."""
         taken = self.seconds.get(stage, 0.0)
         return self.samples / taken if taken > 0 else float("inf")
 
     def as_dict(self) -> dict[str, dict[str, float]]:
-        """{stage: {"seconds": s, "samples_per_second": r}}, stages without time left out."""
+        """Return {stage: {"seconds": s, "samples_per_second": r}} of the stages that took time."""
         return {
             stage: {"seconds": value, "samples_per_second": self.samples_per_second(stage)}
             for stage, value in self._in_order()
         }
 
-    def copy(self) -> Stats:
-        """One that does not change any more."""
-        return replace(self, seconds=dict(self.seconds))
+    def copy(self, reset: bool = False) -> Stats:
+        """Return a copy that no longer changes. reset: counting starts again from zero."""
+        found = replace(self, seconds=dict(self.seconds))
+        if reset:
+            self.samples, self.batches, self.skipped, self.seconds = 0, 0, 0, {}
+        return found
 
     def __str__(self) -> str:
         head = f"{self.samples:,} samples in {self.batches:,} batches".replace(",", " ")

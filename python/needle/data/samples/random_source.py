@@ -9,6 +9,7 @@ RandomState. Both are the same on every machine and NumPy version.
 from __future__ import annotations
 
 import operator
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,12 +19,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ... import philox
+from . import native_kernels
 
 SAMPLE_STREAM, ORDER_STREAM, TRANSFORM_STREAMS = 0, 1, 2
 LOADER_STREAM = 2**16
 """For a pipeline: where the transforms of a loader may start, beyond those of its data set."""
 BATCH_STREAM = 2**23
-"""Where transforms of whole batches count from."""
+"""The first stream of the transforms of whole batches."""
+RESEED_STREAM = 2**22
+"""The first stream of the words that seed the global generators of ``random`` and NumPy."""
+
+_reseeding = False
 
 
 class Draws:
@@ -120,6 +126,24 @@ def keyed(seed: int, epoch: int, index: int) -> Iterator[Draws]:
         yield own
     finally:
         _active.reset(token)
+
+
+def reseed_every_sample(on: bool = True) -> None:
+    """Have ``reseed_globals`` seed the global generators in this process; workers switch it on."""
+    global _reseeding
+    _reseeding = on
+
+
+def reseed_globals(seed: int, epoch: int, index: int, stream: int = 0) -> None:
+    """Seed ``random`` and ``np.random`` for one sample, where ``reseed_every_sample`` asked for it.
+
+    stream: 0 for reading the sample, 1 + the stream of a transform for calling that transform.
+    """
+    if not _reseeding:
+        return
+    words = native_kernels.words(seed, epoch, np.array([index]), RESEED_STREAM + stream, 8)[0]
+    np.random.seed(words[:4])
+    random.seed(int.from_bytes(words[4:].tobytes(), "little"))
 
 
 def keyed_permutation(n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:

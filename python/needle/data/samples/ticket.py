@@ -18,6 +18,10 @@ from . import native_kernels
 
 Indices = npt.NDArray[np.int64]
 
+NO_INDICES: Indices = np.empty(0, np.int64)
+
+NO_SAMPLE = -(1 << 63)
+"""Reported in place of an index while several samples are read at once."""
 SHARD_SAMPLES = 2**40
 """Sample i of shard s of a stream has the random numbers of the index ``s * 2**40 + i``."""
 
@@ -51,8 +55,9 @@ class Ticket(NamedTuple):
 
     place: the number of the batch in its epoch; of a stream, ``cycle * shards + shard``.
     seed: the key of the random numbers; None means the global NumPy stream.
-    indices: int64 ``(n,)``, the samples of a map dataset in the order of the batch; None for a
-    stream, which gives the samples ``start`` to ``start + size`` of ``shard``.
+    indices: int64 ``(n,)``, the samples of a map dataset in the order of the batch.
+    shard, start, size: the samples ``start`` to ``start + size`` of a stream's shard, whose indices
+    are known once they have been read; shard is -1 for a map dataset.
     serial: identifies one submission to an engine and is never used twice.
     valid: bool ``(n,)``, False for samples that only fill the batch up; None if all count.
     run: the run of batches whose rows from ``row`` on are ``indices``; None if it is unknown.
@@ -61,9 +66,9 @@ class Ticket(NamedTuple):
     place: int
     seed: int | None
     epoch: int
-    indices: Indices | None = None
+    indices: Indices = NO_INDICES
     serial: int = -1
-    shard: int = 0
+    shard: int = -1
     start: int = 0
     size: int = 0
     valid: npt.NDArray[np.bool_] | None = None
@@ -71,20 +76,25 @@ class Ticket(NamedTuple):
     row: int = 0
 
     @property
+    def is_stream(self) -> bool:
+        """True if the ticket asks for samples of a stream's shard."""
+        return self.shard >= 0
+
+    @property
     def samples(self) -> int:
         """The number of samples that the ticket asks for."""
-        return self.size if self.indices is None else len(self.indices)
+        return self.size if self.is_stream else len(self.indices)
 
     @property
     def first(self) -> int:
         """The index of the first sample, which keys the random numbers of the whole batch."""
-        if self.indices is None:
+        if self.is_stream:
             return self.shard * SHARD_SAMPLES + self.start
         return int(self.indices[0]) if len(self.indices) else 0
 
     def rows(self, rows: slice) -> Ticket:
-        """Return the ticket of some rows of the batch; the whole one for a stream."""
-        if self.indices is None or rows == slice(None):
+        """Return the ticket of some rows of the batch; a stream's batch is not divided."""
+        if self.is_stream or rows == slice(None):
             return self
         return self._replace(indices=self.indices[rows], row=self.row + (rows.start or 0))
 
@@ -94,7 +104,6 @@ class Ticket(NamedTuple):
 
     def words(self, stream: int, count: int) -> philox.Words:
         """Return the first words of a random stream for every sample: uint32 ``(n, count)``."""
-        assert self.indices is not None
         if count == 0:
             return np.empty((len(self.indices), 0), np.uint32)
         assert self.seed is not None, "whole batches draw random words only with a seed"

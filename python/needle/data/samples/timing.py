@@ -1,4 +1,4 @@
-"""The clock of one slice of work: seconds by stage (``engines.base.STAGES``).
+"""The clock of one slice of work: seconds by stage (``STAGES``).
 
 The pipeline hands a ``Clock`` down; a dataset that wants its decoding told apart from reading
 writes ``with measured("decode"):`` around it, inside a loader or not. Adding up over slices is the
@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from time import perf_counter
+
+STAGES = ("read", "decode", "augment", "collate", "wait_slot", "wait_data")
+"""The stages whose time and samples a loader counts."""
 
 
 class Clock:

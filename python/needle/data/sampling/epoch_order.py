@@ -1,143 +1,119 @@
-"""Which batches an epoch has: the requests that a loader makes, numbered by their place.
+"""The order of an epoch: the sequence of its tickets, which can be entered at any place.
 
-A place is the number of a batch in its epoch; of a stream, cycle * shards + shard. Which samples
-a place has is a function of the options and (seed, epoch), so one can start anywhere. Nothing is
-read here.
+A place is the number of a batch in its epoch; of a stream, ``cycle * shards + shard``. The samples
+of a place are a function of the options and of (seed, epoch). No sample is read here.
+loader/iteration.py submits the tickets to an engine.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ..datasets.stream import shards_of
-from ..samples.ticket import IndexRun
-from . import (
-    BatchSampler,
-    Sampler,
-    batch_count,
-    set_epoch,
-)
+from ..samples.ticket import IndexRun, Indices, Ticket
+from .base import Sampler, set_epoch
+from .batches import BatchSampler, batch_count
 
-Indices = npt.NDArray[np.int64]
 AHEAD = 4096
+"""The number of indices that are asked of a sampler at a time."""
 
 
-@dataclass(eq=False, slots=True)
-class Work:
-    """One batch to ask for; ``indices``, or for streams ``count`` of ``shard`` from ``start``.
+class EpochTickets:
+    """The tickets of one epoch, by ``next()``; ``answered`` reports the length of a batch."""
 
-    valid: bool ``(n,)``, which samples count; None for all. run: where ``indices`` are the rows
-    from ``row`` on; None: nothing is known of the batches after it.
-    """
+    def __init__(self, tickets: Iterator[Ticket]) -> None:
+        self.tickets = tickets
 
-    place: int
-    indices: Indices | None
-    valid: npt.NDArray[np.bool_] | None = None
-    shard: int = 0
-    start: int = 0
-    count: int = 0
-    run: IndexRun | None = None
-    row: int = 0
+    def next(self) -> Ticket | None:
+        """Return the next ticket, or None after the last."""
+        return next(self.tickets, None)
 
-    @property
-    def first(self) -> int:
-        """The index of the first sample, which names the batch's random numbers."""
-        if self.indices is None:
-            return (self.shard << 40) + self.start
-        return int(self.indices[0]) if len(self.indices) else 0
-
-
-class Order(ABC):
-    """The batches of any epoch."""
-
-    @abstractmethod
-    def epoch(self, epoch: int, start: int) -> Pass:
-        """The batches of ``epoch`` from place ``start`` on."""
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """How many batches an epoch has; TypeError where that is not known."""
-
-
-class Pass:
-    """The works of one epoch, by ``next()``; ``answered`` tells it how long a stream's shard is."""
-
-    def __init__(self, works: Iterator[Work]) -> None:
-        self.works = works
-
-    def next(self) -> Work | None:
-        """The next batch to ask for, or None after the last."""
-        return next(self.works, None)
-
-    def answered(self, work: Work, samples: int) -> bool:
-        """Notes how many samples there were; whether they are a batch to hand out."""
+    def answered(self, ticket: Ticket, samples: int) -> bool:
+        """Take note of the number of samples found; return True if they make a batch."""
         return samples > 0
 
 
-class PlacedOrder(Order):
-    """Batches of a sampler whose ``positions`` can be asked for."""
+class EpochOrder(ABC):
+    """The tickets of any epoch."""
+
+    @abstractmethod
+    def epoch(self, seed: int | None, epoch: int, start: int) -> EpochTickets:
+        """Return the tickets of ``epoch`` from place ``start`` on."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch; TypeError if that is not known."""
+
+
+class PositionOrder(EpochOrder):
+    """Batches of a sampler that has ``positions``, so that any part of an epoch is at hand."""
 
     def __init__(self, sampler: Any, batch_size: int, drop_last: bool) -> None:
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
-    def epoch(self, epoch: int, start: int) -> Pass:
+    def epoch(self, seed: int | None, epoch: int, start: int) -> EpochTickets:
         set_epoch(self.sampler, epoch)
-        return Pass(self._works(epoch, start))
+        return EpochTickets(self._tickets(seed, epoch, start))
 
-    def _works(self, epoch: int, start: int) -> Iterator[Work]:
-        """Positions are asked for in runs, for a call a batch is dear."""
+    def _tickets(self, seed: int | None, epoch: int, start: int) -> Iterator[Ticket]:
+        """Ask for positions in runs, since one call per batch is too expensive."""
         size, total = self.batch_size, len(self.sampler)
-        run = max(1, AHEAD // size)
-        for place in range(start, len(self), run):
-            first, end = place * size, min((place + run) * size, total)
+        batches = max(1, AHEAD // size)
+        for place in range(start, len(self), batches):
+            first, end = place * size, min((place + batches) * size, total)
             set_epoch(self.sampler, epoch)  # another pass over the sampler may have moved it
             indices = np.asarray(self.sampler.positions(first, end), dtype=np.int64)
             validity = getattr(self.sampler, "validity", None)
             valid = None if validity is None else validity(first, end)
-            together = IndexRun(indices)
-            for i in range(min(run, len(self) - place)):
+            run = IndexRun(indices)
+            for i in range(min(batches, len(self) - place)):
                 rows = slice(i * size, (i + 1) * size)
-                counts = None if valid is None else valid[rows]
-                yield Work(place + i, indices[rows], counts, run=together, row=rows.start)
+                yield Ticket(
+                    place + i,
+                    seed,
+                    epoch,
+                    indices[rows],
+                    valid=None if valid is None else valid[rows],
+                    run=run,
+                    row=rows.start,
+                )
 
     def __len__(self) -> int:
         return batch_count(len(self.sampler), self.batch_size, self.drop_last)
 
     def split(self, order: Indices) -> list[Indices]:
-        """The order in batches."""
+        """Return the order cut into batches."""
         size = self.batch_size
         return [order[i * size : (i + 1) * size] for i in range(len(self))]
 
 
-class DrawnOrder(PlacedOrder):
-    """Batches of an unseeded permutation, drawn when the pass begins and kept in ``drawn``."""
+class DrawnOrder(PositionOrder):
+    """Batches of an unseeded permutation, drawn when the epoch begins and kept in ``drawn``."""
 
     drawn: Indices | None = None
 
-    def epoch(self, epoch: int, start: int) -> Pass:
+    def epoch(self, seed: int | None, epoch: int, start: int) -> EpochTickets:
         self.drawn = self.sampler.order()
         parts = enumerate(self.split(self.drawn))
-        return Pass(Work(place, part) for place, part in islice(parts, start, None))
+        tickets = (Ticket(place, seed, epoch, part) for place, part in islice(parts, start, None))
+        return EpochTickets(tickets)
 
 
-class WalkedOrder(Order):
-    """Batches of any iterable of lists of indices; going on somewhere walks there."""
+class ListOrder(EpochOrder):
+    """Batches of any iterable of lists of indices; a later start reads past those before it."""
 
     def __init__(self, batch_sampler: Iterable[Sequence[int]]) -> None:
         self.batch_sampler = batch_sampler
 
-    def epoch(self, epoch: int, start: int) -> Pass:
+    def epoch(self, seed: int | None, epoch: int, start: int) -> EpochTickets:
         set_epoch(self.batch_sampler, epoch)
         batches = enumerate(iter(self.batch_sampler))
-        return Pass(
-            Work(place, np.asarray(batch, dtype=np.int64).reshape(-1))
+        return EpochTickets(
+            Ticket(place, seed, epoch, np.asarray(batch, dtype=np.int64).reshape(-1))
             for place, batch in islice(batches, start, None)
         )
 
@@ -145,62 +121,65 @@ class WalkedOrder(Order):
         return len(self.batch_sampler)  # type: ignore[arg-type]
 
 
-class StreamOrder(Order):
-    """Batches of a stream: in each cycle one of every shard that is not at its end."""
+class StreamOrder(EpochOrder):
+    """Batches of a stream: in each cycle one of every shard that has not ended."""
 
-    def __init__(self, dataset: Any, batch_size: int, drop_last: bool) -> None:
-        self.shards = shards_of(dataset)
-        self.batch_size, self.drop_last = batch_size, drop_last
+    def __init__(self, shards: int, batch_size: int, drop_last: bool) -> None:
+        self.shards, self.batch_size, self.drop_last = shards, batch_size, drop_last
 
-    def epoch(self, epoch: int, start: int) -> Pass:
-        return _StreamPass(self, start)
+    def epoch(self, seed: int | None, epoch: int, start: int) -> EpochTickets:
+        return _StreamTickets(self, seed, epoch, start)
 
     def __len__(self) -> int:
         raise TypeError(
-            "DataLoader: a stream's number of batches is known when it has been read; count them, "
-            "or give tqdm total="
+            "DataLoader: the number of batches of a stream is not known before it has been read; "
+            "count them, or give tqdm total="
         )
 
 
-class _StreamPass(Pass):
-    def __init__(self, order: StreamOrder, start: int) -> None:
+class _StreamTickets(EpochTickets):
+    """The tickets of a stream, which leave out shards that have ended."""
+
+    def __init__(self, order: StreamOrder, seed: int | None, epoch: int, start: int) -> None:
         self.order = order
         self.left = set(range(order.shards))
-        super().__init__(self._works(start))
+        super().__init__(self._each(seed, epoch, start))
 
-    def _works(self, start: int) -> Iterator[Work]:
+    def _each(self, seed: int | None, epoch: int, start: int) -> Iterator[Ticket]:
         shards, size = self.order.shards, self.order.batch_size
         place = start
         while self.left:
             cycle, shard = divmod(place, shards)
             if shard in self.left:
-                yield Work(place, None, shard=shard, start=cycle * size, count=size)
+                yield Ticket(place, seed, epoch, shard=shard, start=cycle * size, size=size)
             place += 1
 
-    def answered(self, work: Work, samples: int) -> bool:
-        if samples < work.count:
-            self.left.discard(work.shard)
-        return samples == work.count or (samples > 0 and not self.order.drop_last)
+    def answered(self, ticket: Ticket, samples: int) -> bool:
+        if samples < ticket.size:
+            self.left.discard(ticket.shard)
+        return samples == ticket.size or (samples > 0 and not self.order.drop_last)
 
 
-def find_order(sampler: Any, batch_sampler: Any, batch_size: int, drop_last: bool) -> Order:
-    """The order of a map dataset's batches by these samplers, in the quickest form they offer."""
+def find_order(
+    sampler: Any, batch_sampler: Any, batch_size: int, drop_last: bool
+) -> PositionOrder | ListOrder:
+    """Return the order of a map dataset's batches, in the fastest form that the samplers offer."""
     if type(batch_sampler) is BatchSampler:
         sampler, batch_size = batch_sampler.sampler, batch_sampler.batch_size
         batch_sampler, drop_last = None, batch_sampler.drop_last
     if batch_sampler is not None:
-        return WalkedOrder(batch_sampler)
+        return ListOrder(batch_sampler)
     if isinstance(sampler, (list, np.ndarray)):
-        return PlacedOrder(_Listed(sampler), batch_size, drop_last)
-    if _speaks_for_iter(sampler, "positions") and sampler.positions(0, 0) is not None:
-        return PlacedOrder(sampler, batch_size, drop_last)
-    if not getattr(sampler, "repeatable", True) and _speaks_for_iter(sampler, "order"):
+        return PositionOrder(_ListSampler(sampler), batch_size, drop_last)
+    if _agrees_with_iter(sampler, "positions") and sampler.positions(0, 0) is not None:
+        return PositionOrder(sampler, batch_size, drop_last)
+    if not getattr(sampler, "repeatable", True) and _agrees_with_iter(sampler, "order"):
         return DrawnOrder(sampler, batch_size, drop_last)
-    return WalkedOrder(BatchSampler(sampler, batch_size, drop_last))
+    return ListOrder(BatchSampler(sampler, batch_size, drop_last))
 
 
-def _speaks_for_iter(sampler: Any, method: str) -> bool:
-    """Whether its class has ``method``, and none below that has redefined ``__iter__``."""
+def _agrees_with_iter(sampler: Any, method: str) -> bool:
+    """Return True if the class has ``method`` and no subclass of it has redefined ``__iter__``."""
     homes = [
         next((i for i, kind in enumerate(type(sampler).__mro__) if name in vars(kind)), None)
         for name in (method, "__iter__")
@@ -208,7 +187,7 @@ def _speaks_for_iter(sampler: Any, method: str) -> bool:
     return homes[0] is not None and homes[1] is not None and homes[0] <= homes[1]
 
 
-class _Listed(Sampler):
+class _ListSampler(Sampler):
     """Indices in a list."""
 
     def __init__(self, indices: Any) -> None:

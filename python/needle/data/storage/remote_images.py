@@ -10,13 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError
-from ..datasets.dataset import (
-    Indices,
-    Transform,
-    check_index,
-    check_indices,
-    to_chw,
-)
+from ..datasets.dataset import Indices, Transform, check_index, check_indices, to_chw
 from ..datasets.image_folder import EXTENSIONS, ImageFolder
 from ..formats.decoding import MAX_PIXELS
 from ..samples.pytree import tag_sample

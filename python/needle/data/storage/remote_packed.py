@@ -17,13 +17,7 @@ from typing import IO, Any
 import numpy as np
 
 from ...errors import DataError
-from ..datasets.dataset import (
-    Dataset,
-    Indices,
-    Transform,
-    check_index,
-    check_indices,
-)
+from ..datasets.dataset import Dataset, Indices, Transform, check_index, check_indices
 from ..datasets.packed_reading import PackedDataset
 from ..samples.pytree import flatten
 from ..transforms.decode_size import decode_size

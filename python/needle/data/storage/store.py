@@ -16,18 +16,8 @@ from typing import Any, TypeVar
 
 from ...errors import DataError
 from ..samples.pytree import tag_sample
-from .protocols import (
-    Answer,
-    Client,
-    Listed,
-    client_for,
-)
-from .retry import (
-    Changed,
-    Patience,
-    Unfit,
-    persistently,
-)
+from .protocols import Answer, Client, Listed, client_for
+from .retry import Changed, Patience, Unfit, persistently
 
 T = TypeVar("T")
 

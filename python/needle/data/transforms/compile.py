@@ -19,25 +19,9 @@ import numpy.typing as npt
 
 from ..samples import native_kernels as native
 from ..samples.pytree import Field
-from . import (
-    Compose,
-    ImageSpec,
-    OneOf,
-    Transform,
-    output_of,
-    streams_of,
-)
-from .execute import (
-    Choice,
-    Images,
-    Keys,
-    Part,
-    Segment,
-    fits,
-    run_on_device,
-    run_segment,
-    varies,
-)
+from ..samples.ticket import Ticket
+from . import Compose, ImageSpec, OneOf, Transform, output_of, streams_of
+from .execute import Choice, Images, Part, Segment, fits, run_on_device, run_segment, varies
 from .executors import device_executor, executor_for
 
 Array = npt.NDArray[Any]
@@ -84,7 +68,7 @@ class Chain:
         self,
         images: Array | list[Any],
         indices: Integers | None,
-        keys: Keys,
+        ticket: Ticket,
         out: Array | None = None,
         threads: int = 0,
         device: str = "cpu",
@@ -95,31 +79,31 @@ class Chain:
         written to and returned where shape and dtype fit. threads: 0 for all, 1 for this one.
         An error of one image leaves with its sample noted.
         """
-        if keys.seed is None and self.draws:
+        if ticket.seed is None and self.draws:
             alone = Segment("python", self.parts, None)
-            made = run_segment(alone, Images(images, indices), keys, None, 1, device)
+            made = run_segment(alone, Images(images, indices), ticket, None, 1, device)
             return gathered(made, out)
         if isinstance(images, np.ndarray):
-            return self.plan(spec_of(images)).run(images, indices, keys, out, threads, device)
+            return self.plan(spec_of(images)).run(images, indices, ticket, out, threads, device)
         kind = spec_of(images)
         if varies(kind) and len({_key(image) for image in images}) > 1:
             whole = None if kind is None else self.plan(kind)
             if whole is None or not whole.is_one_call(device):
-                return self._run_by_kind(images, keys, out, threads, device)
-        return self.plan(kind).run(images, None, keys, out, threads, device)
+                return self._run_by_kind(images, ticket, out, threads, device)
+        return self.plan(kind).run(images, None, ticket, out, threads, device)
 
-    def on_device(self, images: Array | list[Any], keys: Keys, device: str) -> Any | None:
+    def on_device(self, images: Array | list[Any], ticket: Ticket, device: str) -> Any | None:
         """The images transformed, as an array on the device; None where one call cannot do it."""
         executor = device_executor(device)
-        if executor is None or not self.parts or (keys.seed is None and self.draws):
+        if executor is None or not self.parts or (ticket.seed is None and self.draws):
             return None
         plan = self.plan(spec_of(images))
         if not plan.is_one_call(device):
             return None
-        return run_on_device(plan.segments[0], Images(images), keys, executor)
+        return run_on_device(plan.segments[0], Images(images), ticket, executor)
 
     def _run_by_kind(
-        self, images: list[Any], keys: Keys, out: Array | None, threads: int, device: str
+        self, images: list[Any], ticket: Ticket, out: Array | None, threads: int, device: str
     ) -> Array | list[Any]:
         """Neighbours of one kind by a plan of their own: more is known of them, so more native."""
         made: list[Any] = []
@@ -128,7 +112,7 @@ class Chain:
             few = list(group)
             rows = slice(len(made), len(made) + len(few))
             here = None if out is None else out[rows]
-            part = self.run(few, None, keys.part(rows), here, threads, device)
+            part = self.run(few, None, ticket.of(ticket.indices[rows]), here, threads, device)
             in_place = in_place and part is here
             made.extend(part)
         return out if in_place and out is not None else gathered(Images(made), out)
@@ -154,7 +138,7 @@ class Plan:
         self,
         images: Array | list[Any],
         indices: Integers | None,
-        keys: Keys,
+        ticket: Ticket,
         out: Array | None = None,
         threads: int = 0,
         device: str = "cpu",
@@ -163,9 +147,9 @@ class Plan:
         now = Images(images, indices)
         for i, segment in enumerate(self.segments):
             last = i == len(self.segments) - 1 and self.rest is None
-            now = run_segment(segment, now, keys, out if last else None, threads, device)
+            now = run_segment(segment, now, ticket, out if last else None, threads, device)
         if self.rest is not None:
-            return self.rest.run(now.pixels, None, keys, out, threads, device)
+            return self.rest.run(now.pixels, None, ticket, out, threads, device)
         return gathered(now, out)
 
     def is_one_call(self, device: str = "cpu") -> bool:

@@ -7,7 +7,6 @@ compile.py decides which it is.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -16,57 +15,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..samples import native_kernels as native
 from ..samples.buffer_pool import empty
 from ..samples.pytree import tag_sample
-from ..samples.random_source import keyed
-from ..samples.ticket import IndexRun
-from . import (
-    ImageSpec,
-    OneOf,
-    Step,
-    output_of,
-)
-from .executors import (
-    DeviceExecutor,
-    Executor,
-    Work,
-    executor_for,
-)
+from ..samples.random_source import keyed, reseed_globals
+from ..samples.ticket import Ticket
+from .base import ImageSpec, OneOf, Step, output_of
+from .executors import DeviceExecutor, Executor, executor_for
 
 Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.float64]
-
-RESEED_STREAM = 2**22
-"""Where the words come from that seed the global generators of ``random`` and NumPy."""
-
-
-class Keys(NamedTuple):
-    """Whose random numbers a run draws: those of ``samples``, int64 ``(n,)``, in this epoch.
-
-    seed None: of the global stream. reseed: callables in Python find ``random`` and ``np.random``
-    seeded for their sample and place in the list. run: has the samples as its rows from ``row``
-    on; then the numbers of images of one size are drawn for all of it.
-    """
-
-    seed: int | None
-    epoch: int
-    samples: Integers
-    reseed: bool = False
-    run: IndexRun | None = None
-    row: int = 0
-
-    def part(self, rows: slice) -> Keys:
-        """Those of some rows, by themselves."""
-        return self._replace(samples=self.samples[rows], run=None)
-
-    def words(self, stream: int, count: int) -> npt.NDArray[np.uint32]:
-        """The first words of a stream for every sample, uint32 ``(n, count)``."""
-        if count == 0:
-            return np.empty((len(self.samples), 0), np.uint32)
-        assert self.seed is not None, "drawn for a batch only with a seed"
-        return native.words(self.seed, self.epoch, self.samples, stream, count)
 
 
 @dataclass(frozen=True)
@@ -151,33 +109,35 @@ class Images:
 
 
 def run_segment(
-    segment: Segment, images: Images, keys: Keys, out: Array | None, threads: int, device: str
+    segment: Segment, images: Images, ticket: Ticket, out: Array | None, threads: int, device: str
 ) -> Images:
     """The images after this segment; an array where the shape is known, else a list.
 
     out: where to write a known shape, if it fits.
     """
     if segment.kind == "python":
-        return Images(_call(segment, images, keys))
-    drawn = _drawn(segment, images, keys)
+        return Images(_call(segment, images, ticket))
+    drawn = _drawn(segment, images, ticket)
     executor = executor_for(device) if segment.kind == "native" else None
     if executor is None:
-        return Images(_define(segment, images, keys, drawn))
+        return Images(_define(segment, images, ticket, drawn))
     assert segment.output is not None and not varies(segment.output)
     shape = (len(images), *segment.output.shape)
     if not fits(out, shape, segment.output.dtype):
         out = empty(shape, segment.output.dtype)  # type: ignore[arg-type]
     assert out is not None
-    _execute(executor, segment, images, keys, drawn, out, threads)
+    _execute(executor, segment, images, ticket, drawn, out, threads)
     return Images(out)
 
 
-def run_on_device(segment: Segment, images: Images, keys: Keys, executor: DeviceExecutor) -> Any:
+def run_on_device(
+    segment: Segment, images: Images, ticket: Ticket, executor: DeviceExecutor
+) -> Any:
     """As ``run_segment`` of a native one, but the images stay on the executor's device."""
     assert segment.output is not None and not varies(segment.output)
     shape = (len(images), *(size for size in segment.output.shape if size is not None))
     out = executor.empty(shape, segment.output.dtype)
-    _execute(executor, segment, images, keys, _drawn(segment, images, keys), out, 0)
+    _execute(executor, segment, images, ticket, _drawn(segment, images, ticket), out, 0)
     return out
 
 
@@ -201,18 +161,11 @@ def fits(out: Array | None, shape: tuple[int | None, ...], dtype: np.dtype[Any])
     return len(out) == 0 or out[0].flags.c_contiguous
 
 
-def reseed_globals(seed: int, epoch: int, sample: int, stream: int) -> None:
-    """Seeds ``random`` and ``np.random`` for one sample at one place of what is done with it."""
-    words = native.words(seed, epoch, np.array([sample]), RESEED_STREAM + stream, 8)[0]
-    np.random.seed(words[:4])
-    random.seed(int.from_bytes(words[4:].tobytes(), "little"))
-
-
 def _execute(
     executor: Executor,
     segment: Segment,
     images: Images,
-    keys: Keys,
+    ticket: Ticket,
     drawn: _Draws,
     out: Any,
     threads: int,
@@ -222,9 +175,9 @@ def _execute(
         return
     rows = [entry.for_all[drawn.first : drawn.first + count] for entry in drawn.entries]
     try:
-        executor(Work(segment.steps, rows, images.pixels, images.indices, out, threads))
+        executor(segment.steps, rows, images.pixels, images.indices, out, threads)
     except (ValueError, IndexError):
-        _define(segment, images, keys, drawn)  # says it of the image, in the transform's words
+        _define(segment, images, ticket, drawn)  # says it of the image, in the transform's words
         raise
 
 
@@ -253,38 +206,36 @@ class _Draws(NamedTuple):
     first: int = 0
 
 
-def _drawn(segment: Segment, images: Images, keys: Keys) -> _Draws:
+def _drawn(segment: Segment, images: Images, ticket: Ticket) -> _Draws:
     """Those of images of one size with those of the rest of their run, which a call each saves."""
-    run = keys.run
+    run = ticket.run
     if run is None or not isinstance(images.pixels, np.ndarray):
-        return _Draws(_draw(segment, images.sizes(), keys))
+        return _Draws(_draw(segment, images.sizes(), ticket))
     size = images.size()
     entries = run.once(
-        (segment, keys.seed, keys.epoch, size),
-        lambda: _draw(
-            segment, same_sizes(*size, len(run.indices)), keys._replace(samples=run.indices)
-        ),
+        (segment, ticket.seed, ticket.epoch, size),
+        lambda: _draw(segment, same_sizes(*size, len(run.indices)), ticket.of(run.indices)),
     )
-    return _Draws(entries, keys.row)
+    return _Draws(entries, ticket.row)
 
 
-def _draw(segment: Segment, sizes: Integers, keys: Keys) -> list[_Drawn]:
+def _draw(segment: Segment, sizes: Integers, ticket: Ticket) -> list[_Drawn]:
     chosen: dict[int, Integers] = {}
     drawn = []
     for place, part in enumerate(segment.parts):
-        mask = _mask(part.choices, sizes, keys, chosen) if part.choices else None
-        drawn.append(_Drawn(part, _rows(segment, place, sizes, keys), mask, sizes))
+        mask = _mask(part.choices, sizes, ticket, chosen) if part.choices else None
+        drawn.append(_Drawn(part, _rows(segment, place, sizes, ticket), mask, sizes))
         sizes = _sizes_after(part, sizes)
     return drawn
 
 
-def _rows(segment: Segment, place: int, sizes: Integers, keys: Keys) -> Rows:
+def _rows(segment: Segment, place: int, sizes: Integers, ticket: Ticket) -> Rows:
     """The parameters of a part; those that nothing random goes into are kept for equal batches."""
     part = segment.parts[place]
     transform = part.transform
     count: int = transform.words
     if count:
-        rows: Rows = transform.parameters(keys.words(part.stream, count), sizes, part.spec)
+        rows: Rows = transform.parameters(ticket.words(part.stream, count), sizes, part.spec)
         return rows
     known = segment.kept.get(place)
     if known is None or known[0] is not sizes:
@@ -294,12 +245,12 @@ def _rows(segment: Segment, place: int, sizes: Integers, keys: Keys) -> Rows:
 
 
 def _mask(
-    choices: Sequence[Choice], sizes: Integers, keys: Keys, known: dict[int, Integers]
+    choices: Sequence[Choice], sizes: Integers, ticket: Ticket, known: dict[int, Integers]
 ) -> npt.NDArray[np.bool_] | None:
     mask = None
     for choice in choices:
         if choice.stream not in known:
-            words = keys.words(choice.stream, choice.one_of.words)
+            words = ticket.words(choice.stream, choice.one_of.words)
             known[choice.stream] = choice.one_of.parameters(words, sizes)[:, 0].astype(np.int64)
         here = known[choice.stream] == choice.child
         mask = here if mask is None else mask & here
@@ -323,7 +274,7 @@ def _sizes_after(part: Part, sizes: Integers) -> Integers:
     return np.array(after, np.int64)[places.reshape(-1)]
 
 
-def _define(segment: Segment, images: Images, keys: Keys, drawn: _Draws) -> list[Any]:
+def _define(segment: Segment, images: Images, ticket: Ticket, drawn: _Draws) -> list[Any]:
     made = []
     for i, image in enumerate(images.each()):
         row = drawn.first + i
@@ -332,34 +283,33 @@ def _define(segment: Segment, images: Images, keys: Keys, drawn: _Draws) -> list
                 if entry.chosen is None or entry.chosen[row]:
                     image = entry.part.transform.apply(image, entry.rows[row])
         except Exception as error:
-            tag_sample(error, int(keys.samples[i]))
+            tag_sample(error, int(ticket.indices[i]))
             raise
         made.append(image)
     return made
 
 
-def _call(segment: Segment, images: Images, keys: Keys) -> list[Any]:
+def _call(segment: Segment, images: Images, ticket: Ticket) -> list[Any]:
     made = []
-    for image, sample in zip(images.each(), keys.samples.tolist()):
+    for image, sample in zip(images.each(), ticket.indices.tolist()):
         if isinstance(images.pixels, np.ndarray):
             image = image.copy()  # a callable may change what it is given
         try:
-            made.append(_call_one(segment.parts, image, keys, sample))
+            made.append(_call_one(segment.parts, image, ticket, sample))
         except Exception as error:
             tag_sample(error, sample)
             raise
     return made
 
 
-def _call_one(parts: Sequence[Part], image: Any, keys: Keys, sample: int) -> Any:
-    if keys.seed is None:
+def _call_one(parts: Sequence[Part], image: Any, ticket: Ticket, sample: int) -> Any:
+    if ticket.seed is None:
         for part in parts:
             image = part.transform(image)
         return image
-    with keyed(keys.seed, keys.epoch, sample) as source:
+    with keyed(ticket.seed, ticket.epoch, sample) as source:
         for part in parts:
             source.seek(part.stream)
-            if keys.reseed:
-                reseed_globals(keys.seed, keys.epoch, sample, 1 + part.stream)
+            reseed_globals(ticket.seed, ticket.epoch, sample, 1 + part.stream)
             image = part.transform(image)
     return image

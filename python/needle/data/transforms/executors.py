@@ -1,57 +1,49 @@
-"""Who runs the native steps of a plan: executors, by the name of a device.
+"""Executors: the functions that run native steps on a device.
 
-An executor takes the parameters already drawn (compile.py), so that all of them give the same
-images. The CPU's is here, and that of every device whose backend has ``run_images``; others are
-registered.
+An executor takes parameters that are already drawn (execute.py), so all devices give the same
+images. There is one for the CPU and one for every device whose backend has ``run_images``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ... import backend_selection, backends
 from ...errors import UnknownNameError
-from ..samples import native_kernels as native
+from ..samples import native_kernels
 
 Array = npt.NDArray[Any]
 
 
-class Work(NamedTuple):
-    """One run of native steps over n images.
+class Executor(Protocol):
+    """Runs native steps over a batch of images; the CPU's is ``native_kernels.run_images``.
 
     steps: names and constants. parameters: for each step float64 ``(n, k)``. images:
     ``(N, H, W, C)`` with rows ``indices`` (int64 ``(n,)``, or None for all), or a list of
-    ``(H, W, C)``. out: ``(n, *row)``, to be filled; a device's own may be given an array of the
-    device. threads: 0 for all there are.
+    ``(H, W, C)``. out: ``(n, *row)``, to be filled; for a device also an array of that device.
+    threads: 0 for all, 1 for the calling one.
     """
 
-    steps: Sequence[tuple[str, tuple[float, ...]]]
-    parameters: Sequence[npt.NDArray[np.float64]]
-    images: Array | list[Array]
-    indices: npt.NDArray[np.int64] | None
-    out: Any
-    threads: int = 0
-
-
-Executor = Callable[[Work], None]
-
-_executors: dict[str, Executor] = {}
-
-
-def register_executor(device: str, executor: Executor) -> None:
-    """``executor`` runs the native steps for this device from now on."""
-    _executors[device] = executor
+    def __call__(
+        self,
+        steps: Sequence[tuple[str, tuple[float, ...]]],
+        parameters: Sequence[npt.NDArray[np.float64]],
+        images: Array | list[Array],
+        indices: npt.NDArray[np.int64] | None,
+        out: Any,
+        threads: int,
+    ) -> None: ...
 
 
 def executor_for(device: str) -> Executor | None:
-    """The device's executor; None where steps run by their definitions in NumPy."""
-    if device == "cpu" and not native.has("run_images"):
-        return None
-    return _executors.get(device) or device_executor(device)
+    """Return the executor of a device; None where the steps run by their definitions in NumPy."""
+    if device != "cpu":
+        return device_executor(device)
+    return native_kernels.run_images if native_kernels.has("run_images") else None
 
 
 class DeviceExecutor:
@@ -64,13 +56,20 @@ class DeviceExecutor:
         """An array of the device that ``Work.out`` may be."""
         return backend_selection.NDArray.make(shape, device=self.place, dtype=dtype)
 
-    def __call__(self, work: Work) -> None:
-        stays = isinstance(work.out, backend_selection.NDArray)
-        out = work.out if stays else self.empty(work.out.shape, work.out.dtype)
-        backend = self.place.backend
-        backend.run_images(work.steps, work.parameters, work.images, work.indices, out._view)
+    def __call__(
+        self,
+        steps: Sequence[tuple[str, tuple[float, ...]]],
+        parameters: Sequence[npt.NDArray[np.float64]],
+        images: Array | list[Array],
+        indices: npt.NDArray[np.int64] | None,
+        out: Any,
+        threads: int,
+    ) -> None:
+        stays = isinstance(out, backend_selection.NDArray)
+        made = out if stays else self.empty(out.shape, out.dtype)
+        self.place.backend.run_images(steps, parameters, images, indices, made._view)
         if not stays:
-            work.out[...] = out.numpy()
+            out[...] = made.numpy()
 
 
 def device_executor(device: str) -> DeviceExecutor | None:
@@ -98,12 +97,3 @@ def _place(device: str) -> Any | None:
     except UnknownNameError:
         return None
     return place if place.enabled() else None
-
-
-def _run_on_cpu(work: Work) -> None:
-    native.run_images(
-        work.steps, work.parameters, work.images, work.indices, work.out, work.threads
-    )
-
-
-register_executor("cpu", _run_on_cpu)

@@ -1,70 +1,68 @@
-"""The engine without workers: a batch is prepared in the caller's thread when it is collected.
+"""The engine without workers: ``collect`` prepares a batch in the calling thread.
 
-Small batches that kernels alone make of arrays in memory are made some at a time: a call finds the
-cache full of images, not of the program, and costs half as much again as the images of one batch.
+Small batches that kernels alone make from arrays in memory are prepared several at a time, since
+the Python code of one call costs half as much as the images of one such batch.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from functools import cached_property
 
 from ..batching.pipeline import Pipeline
 from ..samples.pytree import Slice
-from ..samples.ticket import IndexRun
+from ..samples.ticket import IndexRun, Ticket
 from ..samples.timing import Clock
-from .engine import Completed, Engine, Request
+from .engine import Completed, Engine
 
 BYTES_TOGETHER = 1 << 25
-"""Of batches that are made at a time."""
+"""The size of the batches that are prepared in one call."""
 
 
 class InlineEngine(Engine):
-    """Runs nothing of the program's own ahead, so draws from global random streams come in the
-    course's order."""
+    """Prepares nothing of the program's own ahead, so that draws from the global random streams
+    come in the order that the course expects."""
 
     name = "inline"
     capacity = 1
 
     def __init__(self, pipeline: Pipeline, *, workers: int = 0, prefetch: int = 1) -> None:
         self.pipeline = pipeline
-        self._asked: deque[Request] = deque()
+        self._asked: deque[Ticket] = deque()
         self._run: IndexRun | None = None
-        self._made: dict[int, Slice] = {}  # of this run, by the first row
+        self._made: dict[int, Slice] = {}  # the batches of this run, by their first row
 
-    def submit(self, request: Request) -> None:
-        """Notes the request."""
-        self._asked.append(request)
+    def submit(self, ticket: Ticket) -> None:
+        """Queue the ticket."""
+        self._asked.append(ticket)
 
     def collect(self, timeout: float | None = None) -> Completed:
-        """Prepares the oldest request here and now; Ctrl-C leaves it asked for."""
-        request, clock = self._asked[0], Clock()
+        """Prepare the oldest ticket in this thread; after Ctrl-C it is still queued."""
+        ticket, clock = self._asked[0], Clock()
         try:
-            part = self._prepared(request, clock)
+            part = self._prepared(ticket, clock)
         except Exception as error:
             self._asked.popleft()
-            return Completed(request.serial, error=error, seconds=clock.seconds)
+            return Completed(ticket, error=error, seconds=clock.seconds)
         self._asked.popleft()
-        return Completed(request.serial, part.batch(), samples=part.samples, seconds=clock.seconds)
+        return Completed(ticket, part.batch(), samples=part.samples, seconds=clock.seconds)
 
-    def _prepared(self, request: Request, clock: Clock) -> Slice:
-        if request.run is None or request.run is not self._run or request.row not in self._made:
-            self._run, self._made = request.run, self._together(request, clock)
-        return self._made.pop(request.row)
+    def _prepared(self, ticket: Ticket, clock: Clock) -> Slice:
+        if ticket.run is None or ticket.run is not self._run or ticket.row not in self._made:
+            self._run, self._made = ticket.run, self._together(ticket, clock)
+        return self._made.pop(ticket.row)
 
-    def _together(self, request: Request, clock: Clock) -> dict[int, Slice]:
-        """The batch and, where it is worth it, those that follow it in its run, by the row."""
-        run, first = request.run, request.row
-        size = 0 if request.indices is None else len(request.indices)
+    def _together(self, ticket: Ticket, clock: Clock) -> dict[int, Slice]:
+        """Prepare the batch and, where that is faster, those after it in its run."""
+        run, first, size = ticket.run, ticket.row, len(ticket.indices)
         count = BYTES_TOGETHER // (self._row_bytes * size) if size and self._row_bytes else 0
-        if run is None or request.seed is None or count < 2:
-            return {first: self.pipeline.prepare(request, clock=clock)}
-        wide = replace(request, indices=run.indices[first : first + count * size])
+        if run is None or ticket.seed is None or count < 2:
+            return {first: self.pipeline.prepare(ticket, clock=clock)}
+        wide = ticket._replace(indices=run.indices[first : first + count * size])
         try:
             whole = self.pipeline.prepare(wide, clock=clock)
-        except Exception:  # of which batch?
-            return {first: self.pipeline.prepare(request, clock=clock)}
+        except Exception:  # prepare one batch, to know which of them the error belongs to
+            return {first: self.pipeline.prepare(ticket, clock=clock)}
         return {
             first + row: whole.rows(slice(row, row + size)) for row in range(0, whole.samples, size)
         }
@@ -74,10 +72,10 @@ class InlineEngine(Engine):
         return self.pipeline.row_bytes()
 
     def cancel(self) -> None:
-        """Forgets the requests."""
+        """Forget the queued tickets."""
         self._asked.clear()
         self._made.clear()
 
     def close(self) -> None:
-        """Forgets the requests; there is nothing else."""
+        """Forget the queued tickets; there is nothing else to free."""
         self.cancel()

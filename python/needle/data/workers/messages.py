@@ -17,14 +17,14 @@ from typing import Any
 
 from ...errors import WorkerError
 from ..samples.pytree import tagged_sample
-from .engine import STAGES
+from ..samples.timing import STAGES
 from .pickling import dumps
 from .shared_memory import readable_bytes
 
 READY, DONE, FAILED, DROPPED, BROKEN = range(5)  # from a worker
 INTRODUCE, FORGET, NUDGE = range(3)  # to a worker
 
-_UP = struct.Struct(f"<qqqQ{len(STAGES)}d")  # kind, record, ticket, payload's bytes, seconds
+_UP = struct.Struct(f"<qqqQ{len(STAGES)}d")  # kind, record, number, payload's bytes, seconds
 _DOWN = struct.Struct("<qQ")  # kind, payload's bytes
 _SPAN = struct.Struct("<Q")
 _PIECE = 1 << 20
@@ -32,11 +32,11 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True)
 class Answer:
-    """What a worker says: of unit ``ticket`` on ``record``, with seconds by stage."""
+    """A worker's answer to entry ``number`` in ``record``, with seconds by stage."""
 
     kind: int
     record: int
-    ticket: int
+    number: int
     seconds: dict[str, float]
     payload: bytearray
 
@@ -45,14 +45,14 @@ def send_up(
     channel: socket.socket,
     kind: int,
     record: int = -1,
-    ticket: int = -1,
+    number: int = -1,
     seconds: dict[str, float] | None = None,
     payload: Sequence[Any] = (),
 ) -> None:
     """A worker's message; blocks while the parent does not read. ``payload``: buffers."""
     times = [(seconds or {}).get(stage, 0.0) for stage in STAGES]
     length = sum(memoryview(part).nbytes for part in payload)
-    channel.sendall(_UP.pack(kind, record, ticket, length, *times))
+    channel.sendall(_UP.pack(kind, record, number, length, *times))
     for part in payload:
         channel.sendall(part)
 
@@ -122,8 +122,8 @@ class Inbox:
                 self._body = self._room(_UP.unpack(self._head)[3])
             else:
                 body, self._body = self._body, None
-                kind, record, ticket, _, *seconds = _UP.unpack(self._head)
-                yield Answer(kind, record, ticket, dict(zip(STAGES, seconds)), body)
+                kind, record, number, _, *seconds = _UP.unpack(self._head)
+                yield Answer(kind, record, number, dict(zip(STAGES, seconds)), body)
 
     def _room(self, size: int) -> bytearray:
         try:

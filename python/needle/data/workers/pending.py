@@ -12,17 +12,10 @@ from dataclasses import dataclass, field
 
 from ...errors import WorkerError
 from ..samples.pytree import Slice
-from .engine import Request
-from .messages import (
-    DONE,
-    FAILED,
-    Answer,
-    unpack_error,
-    unpack_value,
-)
+from ..samples.ticket import NO_SAMPLE, Ticket
+from .messages import DONE, FAILED, Answer, unpack_error, unpack_value
 from .process_pool import Member
 from .shared_ring import Ring
-from .work_queue import NO_SAMPLE
 
 
 @dataclass(eq=False)
@@ -38,19 +31,19 @@ class Part:
     done: Slice | None = None
 
     @property
-    def ticket(self) -> int:
-        """Which issue of which slice this is; older slices are smaller."""
+    def number(self) -> int:
+        """The number of this issue of the slice; older slices have smaller ones."""
         return self.order << 8 | self.attempt
 
 
 @dataclass(eq=False)
 class Batch:
-    """A request under way.
+    """A ticket under way.
 
     area, place, offset: where its indices lie. ring, slot: where its rows go.
     """
 
-    request: Request
+    ticket: Ticket
     rows: int
     area: int = -1
     place: int = -1
@@ -88,10 +81,10 @@ def named(part: Part, sample: int) -> str:
     """A sample, or the samples of a slice that is fetched at once, for a message."""
     if sample != NO_SAMPLE:
         return f"sample {sample}"
-    indices = part.batch.request.indices
-    if indices is None:
-        return f"shard {part.batch.request.shard}"
-    chosen = indices[part.first : part.last].tolist()
+    ticket = part.batch.ticket
+    if ticket.is_stream:
+        return f"shard {ticket.shard}"
+    chosen = ticket.indices[part.first : part.last].tolist()
     shown = ", ".join(map(str, chosen[:8])) + (", ..." if len(chosen) > 8 else "")
     return f"samples [{shown}]"
 

@@ -17,14 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .launch import Child, Launcher
-from .messages import (
-    FORGET,
-    INTRODUCE,
-    NUDGE,
-    Answer,
-    Inbox,
-    send_down,
-)
+from .messages import FORGET, INTRODUCE, NUDGE, Answer, Inbox, send_down
 from .shared_memory import Memory
 from .worker import live
 

@@ -16,35 +16,17 @@ from typing import Any
 
 from ...errors import LoaderTimeout, NeedleError, WorkerError
 from ..samples.pytree import Field, Slice
-from .engine import Completed, Engine, Request
+from ..samples.ticket import NO_SAMPLE, Ticket
+from .engine import Completed, Engine
 from .launch import check_method
-from .messages import (
-    BROKEN,
-    READY,
-    Answer,
-    unpack_error,
-)
-from .pending import (
-    Batch,
-    Part,
-    died,
-    died_too_often,
-    ending,
-    named,
-    read_answer,
-)
+from .messages import BROKEN, READY, Answer, unpack_error
+from .pending import Batch, Part, died, died_too_often, ending, named, read_answer
 from .pickling import explain_failure, pack
 from .process_pool import Crew, Member
 from .shared_memory import Memory
 from .slicing import MOST_SLICES, slices
 from .slots import Space
-from .work_queue import (
-    NO_SAMPLE,
-    NOBODY,
-    Board,
-    Unit,
-    signed,
-)
+from .work_queue import ANY_WORKER, Entry, WorkQueue, key_of
 
 _HELD = 2  # batches that the consumer may hold in slots; more are copied out
 _DEATHS = 3  # of one sample's workers, before it is an error
@@ -98,14 +80,14 @@ class ProcessEngine(Engine):
         self._shared = shared = _Shared()
         self._finalizer = weakref.finalize(self, shared.close)
         self._records: deque[int] = deque(range(self.capacity * MOST_SLICES + self.workers))
-        self._board = shared.board = Board.create(len(self._records), self.workers)
+        self._queue = shared.queue = WorkQueue.create(len(self._records), self.workers)
         self._crew = shared.crew = Crew(self.workers, self.start_method, self._pipeline)
         self._crew.prepare()
         self._space = shared.space = Space(
             self._crew, self.capacity, self.held_slots, self._pipeline_layout, self._pin
         )
         self._crew.introduce(
-            "board", 0, self._board.memory, (self._board.records, self._board.workers)
+            "queue", 0, self._queue.memory, (self._queue.records, self._queue.workers)
         )
         if self._packed is not None:
             self._crew.introduce("pipeline", 0, self._packed)
@@ -124,8 +106,8 @@ class ProcessEngine(Engine):
         self._check_usable()
         self._crew.fill()
 
-    def submit(self, request: Request) -> None:
-        """Puts the batch's slices on the board; starts the workers at the first call."""
+    def submit(self, ticket: Ticket) -> None:
+        """Put the batch's parts into the work queue; the first call starts the workers."""
         self._check_usable()
         if self._torn:
             self._start_over()
@@ -133,16 +115,15 @@ class ProcessEngine(Engine):
         self._crew.fill()
         while len(self._records) < MOST_SLICES:
             self._hear(0.01)
-        stream = request.indices is None
-        batch = Batch(request, request.count if request.indices is None else len(request.indices))
-        self._batches[request.serial] = batch
+        batch = Batch(ticket, ticket.samples)
+        self._batches[ticket.serial] = batch
         self._space.settle(batch)
         for part in self._cut(batch):
             self._issue(part)
-        if stream:
-            self._crew.nudge(request.shard % self.workers)
+        if ticket.is_stream:
+            self._crew.nudge(ticket.shard % self.workers)
         else:
-            self._crew.wake(min(len(batch.parts), self._board.sleepers()))
+            self._crew.wake(min(len(batch.parts), self._queue.sleepers()))
         self._torn = False
 
     def collect(self, timeout: float | None = None) -> Completed:
@@ -200,7 +181,7 @@ class ProcessEngine(Engine):
 
     def _cut(self, batch: Batch) -> list[Part]:
         count = 1
-        if self.splits and batch.request.indices is not None:
+        if self.splits:
             each = self._sample_seconds
             seconds = None if each is None else batch.rows * each
             count = slices(batch.rows, self.workers, self.capacity, seconds)
@@ -211,28 +192,23 @@ class ProcessEngine(Engine):
         return batch.parts
 
     def _issue(self, part: Part) -> None:
-        record, batch, request = self._records.popleft(), part.batch, part.batch.request
+        record, batch = self._records.popleft(), part.batch
         self._parts[record] = part
         batch.records.add(record)
-        unit = Unit(
-            ticket=part.ticket,
-            serial=request.serial,
-            seeded=int(request.seed is not None),
-            seed=signed(request.seed or 0),
-            epoch=request.epoch,
-            area=batch.area,
-            place=batch.offset,
-            rows=batch.rows,
-            first=part.first,
-            last=part.last,
-            ring=batch.ring.generation if batch.ring is not None else -1,
-            slot=batch.slot,
-            preferred=NOBODY if request.indices is not None else request.shard % self.workers,
-            shard=request.shard,
-            start=request.start,
-            length=request.count,
+        ticket = batch.ticket
+        entry = Entry(
+            part.number,
+            ticket.shard % self.workers if ticket.is_stream else ANY_WORKER,
+            batch.area,
+            batch.offset,
+            batch.rows,
+            part.first,
+            part.last,
+            batch.ring.generation if batch.ring is not None else -1,
+            batch.slot,
+            *key_of(ticket),
         )
-        self._board.put(record, unit)
+        self._queue.put(record, entry)
 
     # ---- from answers to batches
 
@@ -273,7 +249,7 @@ class ProcessEngine(Engine):
     def _answered(self, member: Member, answer: Answer) -> None:
         part = self._parts.get(answer.record)
         result = read_answer(member, answer, part)
-        if part is None or part.ticket != answer.ticket:
+        if part is None or part.number != answer.number:
             return
         self._unlist(answer.record)
         batch = part.batch
@@ -313,8 +289,8 @@ class ProcessEngine(Engine):
 
     def _deliver(self, batch: Batch) -> Completed:
         self._torn = True
-        done = Completed(batch.request.serial, seconds=batch.seconds)
-        self._batches.pop(batch.request.serial, None)
+        done = Completed(batch.ticket, seconds=batch.seconds)
+        self._batches.pop(batch.ticket.serial, None)
         if batch.error is not None:
             done.error = batch.error[1]
         else:
@@ -332,41 +308,41 @@ class ProcessEngine(Engine):
     def _abandon(self, batch: Batch, first: int) -> None:
         """Withdraws the slices from row ``first`` on; those begun answer that they stopped."""
         for record in list(batch.records):
-            if self._parts[record].first >= first and self._board.withdraw(record):
+            if self._parts[record].first >= first and self._queue.withdraw(record):
                 self._unlist(record)
 
     def _unlist(self, record: int) -> None:
         part = self._parts.pop(record)
         part.batch.records.discard(record)
-        self._board.free(record)
+        self._queue.free(record)
         self._records.append(record)
 
     # ---- workers that die
 
     def _mourn(self, member: Member) -> None:
         """A worker has died: replaces it and issues again what it had, or makes it an error."""
-        owned = self._board.owned(member.number)
+        owned = self._queue.owned(member.number)
         if not member.ready:
             self._died_starting(member)
         elif not self.restart_workers:
             parts = [self._parts[record] for record in owned]
-            self._fatal = died(member, parts, self._board.current(member.number))
+            self._fatal = died(member, parts, self._queue.current(member.number))
         for record in owned:
             self._reissue(member, record)
-        self._board.note(member.number, NO_SAMPLE)
-        self._board.sleep(member.number, False)
+        self._queue.note(member.number, NO_SAMPLE)
+        self._queue.sleep(member.number, False)
         if self._fatal is None:
             try:
                 self._crew.fill()
             except WorkerError as error:
                 self._fatal = error
-            self._crew.wake(self._board.open_units())
+            self._crew.wake(self._queue.open_entries())
 
     def _reissue(self, member: Member, record: int) -> None:
         part = self._parts[record]
         self._unlist(record)
         batch = part.batch
-        sample = self._board.current(member.number)
+        sample = self._queue.current(member.number)
         part.deaths[sample] += 1
         part.attempt += 1
         if batch.cancelled:
@@ -399,9 +375,9 @@ class ProcessEngine(Engine):
 
     def _waited_for(self, timeout: float | None) -> str:
         places = [
-            f"{member} is at {named(self._parts[record], self._board.current(member.number))}"
+            f"{member} is at {named(self._parts[record], self._queue.current(member.number))}"
             for member in self._crew.members.values()
-            for record in self._board.owned(member.number)
+            for record in self._queue.owned(member.number)
             if record in self._parts
         ]
         return (
@@ -431,7 +407,7 @@ class _Shared:
 
     def __init__(self) -> None:
         self.crew: Crew | None = None
-        self.board: Board | None = None
+        self.queue: WorkQueue | None = None
         self.space: Space | None = None
 
     def close(self) -> None:
@@ -439,9 +415,9 @@ class _Shared:
         crew, self.crew = self.crew, None
         if crew is not None:
             crew.close()
-        board, self.board = self.board, None
-        if board is not None:
-            board.close()
+        queue, self.queue = self.queue, None
+        if queue is not None:
+            queue.close()
         if self.space is not None:
             self.space.close()
 

@@ -49,8 +49,8 @@ class Space:
 
         Raises WorkerError where there is not enough memory.
         """
-        if batch.request.indices is not None:
-            self._write_indices(batch, batch.request.indices)
+        if not batch.ticket.is_stream:
+            self._write_indices(batch, batch.ticket.indices)
         self._take_slot(batch)
 
     def learn(self, done: Slice) -> None:

@@ -21,8 +21,9 @@ import numpy.typing as npt
 from ...errors import LoaderTimeout
 from ..batching.pipeline import Pipeline
 from ..samples.pytree import Field, Slice, concatenate
+from ..samples.ticket import Ticket
 from ..samples.timing import Clock
-from .engine import Completed, Engine, Request
+from .engine import Completed, Engine
 
 Array = npt.NDArray[Any]
 JOIN_SECONDS = 0.5
@@ -38,7 +39,7 @@ class _Withdrawn(BaseException):
 class _Job:
     """One batch under way. Its thread-shared fields are changed under ``lock``."""
 
-    request: Request
+    ticket: Ticket
     parts: list[Slice | None]
     out: list[Array] | None
     withdrawn: bool = False
@@ -69,14 +70,14 @@ class ThreadsEngine(Engine):
         self._threads: list[threading.Thread] = []
         self._sample_seconds: float | None = None
 
-    def submit(self, request: Request) -> None:
+    def submit(self, ticket: Ticket) -> None:
         """Hands the slices of the batch to the threads, which start with the first request."""
         if not self._threads:
             self._start()
-        slices = self._slices(request)
-        job = _Job(request, [None] * len(slices), self._place(request), left=len(slices))
-        self._jobs[request.serial] = job
-        queue = self._queues[request.shard % len(self._queues)]
+        slices = self._slices(ticket)
+        job = _Job(ticket, [None] * len(slices), self._place(ticket), left=len(slices))
+        self._jobs[ticket.serial] = job
+        queue = self._queues[max(0, ticket.shard) % len(self._queues)]
         for i, rows in enumerate(slices):
             queue.put((job, i, rows))
 
@@ -92,7 +93,7 @@ class ThreadsEngine(Engine):
                     f"DataLoader: no batch within {timeout} s; raise timeout, or look for what "
                     "holds a sample up"
                 ) from None
-            if self._jobs.pop(job.request.serial, None) is not None:
+            if self._jobs.pop(job.ticket.serial, None) is not None:
                 return self._completed(job)
 
     def cancel(self) -> None:
@@ -131,10 +132,10 @@ class ThreadsEngine(Engine):
         for thread in self._threads:
             thread.start()
 
-    def _slices(self, request: Request) -> list[slice]:
-        if request.indices is None or not self.pipeline.splits:
+    def _slices(self, ticket: Ticket) -> list[slice]:
+        if not self.pipeline.splits:
             return [slice(None)]
-        count, parts = len(request.indices), self.workers
+        count, parts = len(ticket.indices), self.workers
         if self._sample_seconds is not None:
             parts = min(parts, max(1, int(count * self._sample_seconds / SHORT_SECONDS)))
         size = max(1, -(-count // parts))
@@ -142,10 +143,10 @@ class ThreadsEngine(Engine):
             slice(None)
         ]
 
-    def _place(self, request: Request) -> list[Array] | None:
-        if self._fields is None or request.indices is None:
+    def _place(self, ticket: Ticket) -> list[Array] | None:
+        if self._fields is None or ticket.is_stream:
             return None
-        return [field.of(len(request.indices)) for field in self._fields]
+        return [field.of(len(ticket.indices)) for field in self._fields]
 
     def _completed(self, job: _Job) -> Completed:
         clock = job.clock
@@ -154,12 +155,10 @@ class ThreadsEngine(Engine):
                 with clock.measure("collate"):
                     whole = concatenate([part for part in job.parts if part is not None], job.out)
                 self._learn(whole, clock.seconds)
-                return Completed(
-                    job.request.serial, whole.batch(), None, whole.samples, clock.seconds
-                )
+                return Completed(job.ticket, whole.batch(), None, whole.samples, clock.seconds)
             except Exception as error:
                 job.error = error
-        return Completed(job.request.serial, error=job.error, seconds=clock.seconds)
+        return Completed(job.ticket, error=job.error, seconds=clock.seconds)
 
     def _learn(self, whole: Slice, seconds: Mapping[str, float]) -> None:
         """How long a sample takes; where the next batches can be written without a copy."""
@@ -197,7 +196,7 @@ def _prepare(pipeline: Pipeline, unit: _Unit, done: SimpleQueue[_Job]) -> None:
     out = None if job.out is None else [array[rows] for array in job.out]
     part = error = None
     try:
-        part = pipeline.prepare(job.request, rows, clock, out, 1, progress)
+        part = pipeline.prepare(job.ticket.rows(rows), clock, out, 1, progress, rows.start or 0)
     except _Withdrawn:
         raise
     except BaseException as failure:

@@ -1,8 +1,8 @@
-"""The table of work in shared memory: slices of batches, which workers claim by themselves.
+"""The work queue in shared memory: parts of batches, which workers claim by themselves.
 
-The parent puts units on the board, withdraws and reissues them; a worker claims the oldest one
-open to it. The lock belongs to the kernel, which takes it from a process that dies. What becomes
-of results is processes.py's.
+The parent puts entries into the queue, withdraws them and issues them again; a worker claims the
+oldest entry that is open to it. The kernel owns the lock and takes it from a process that dies.
+processes.py handles the results.
 """
 
 from __future__ import annotations
@@ -16,51 +16,63 @@ from typing import NamedTuple
 import numpy as np
 
 from ...errors import WorkerError
-from .engine import AT_ONCE
+from ..samples.ticket import NO_INDICES, NO_SAMPLE, Indices, Ticket
 from .shared_memory import Memory
 
 FREE, OPEN, CLAIMED, WITHDRAWN = range(4)
-NOBODY = -1
-NO_SAMPLE = AT_ONCE  # no sample in particular
+ANY_WORKER = -1
 _STATE, _OWNER = 0, 1
-_PATIENCE = 10.0  # seconds that the parent waits for the lock; workers hold it for microseconds
+_LOCK_SECONDS = 10.0  # how long the parent waits for the lock; workers hold it for microseconds
 _SIGN = 1 << 63
 
 
-class Unit(NamedTuple):
-    """A slice of a batch, as it stands on the board; every number an int64.
+class Entry(NamedTuple):
+    """Part of a ticket as it lies in the queue: a row of int64.
 
-    ticket: order and attempt; smaller is older. serial, epoch, shard, start: the
-    request's, length its count. seed: its two's complement, with ``seeded`` 0 for none. area,
-    place: which memory of indices and where in it the batch's begin; area -1 for a stream. rows:
-    the batch's samples; first, last: the slice of them. ring, slot: where to write; ring -1 for
-    nowhere. preferred: the only worker that may claim it, or -1.
+    number: order and attempt of the part; smaller is older. worker: the only one that may claim
+    it, or ``ANY_WORKER``. area, offset: the memory of indices and the bytes where the ticket's
+    begin. rows: the number of samples of the whole ticket; first, last: the part of them. ring,
+    slot: the rows to write to; ring -1 for none. seed: its two's complement; seeded is 0 for None.
     """
 
-    ticket: int
-    serial: int
-    seeded: int
-    seed: int
-    epoch: int
+    number: int
+    worker: int
     area: int
-    place: int
+    offset: int
     rows: int
     first: int
     last: int
     ring: int
     slot: int
-    preferred: int = NOBODY
-    shard: int = 0
-    start: int = 0
-    length: int = 0
+    seeded: int
+    seed: int
+    epoch: int
+    shard: int
+    start: int
+    size: int
+
+    def ticket(self, indices: Indices = NO_INDICES) -> Ticket:
+        """Return the part's ticket, whose indices lie in ``area``."""
+        seed = self.seed % (2 * _SIGN) if self.seeded else None
+        return Ticket(
+            -1, seed, self.epoch, indices, shard=self.shard, start=self.start, size=self.size
+        )
 
 
-_TICKET, _PREFERRED = (2 + Unit._fields.index(name) for name in ("ticket", "preferred"))
-_WIDTH = 2 + len(Unit._fields)
+def key_of(ticket: Ticket) -> tuple[int, int, int, int, int, int]:
+    """Return the last six fields of an ``Entry``: seed, epoch and the samples of a stream."""
+    seed = ticket.seed or 0
+    signed = seed - 2 * _SIGN if seed >= _SIGN else seed
+    seeded = int(ticket.seed is not None)
+    return seeded, signed, ticket.epoch, ticket.shard, ticket.start, ticket.size
 
 
-class Board:
-    """``records`` units and one row a worker, in ``memory`` that every process has mapped."""
+_NUMBER, _WORKER = (2 + Entry._fields.index(name) for name in ("number", "worker"))
+_WIDTH = 2 + len(Entry._fields)
+
+
+class WorkQueue:
+    """``records`` entries and two numbers per worker, in ``memory`` that all processes map."""
 
     def __init__(self, memory: Memory, records: int, workers: int) -> None:
         self.memory, self.records, self.workers = memory, records, workers
@@ -71,32 +83,32 @@ class Board:
         self._sleeping = self._current + workers
 
     @classmethod
-    def create(cls, records: int, workers: int) -> Board:
-        """A new board with nothing on it."""
+    def create(cls, records: int, workers: int) -> WorkQueue:
+        """Return a new, empty queue."""
         size = 8 * (records * _WIDTH + 2 * workers)
-        board = cls(Memory(size, "the table of work"), records, workers)
+        queue = cls(Memory(size, "the work queue"), records, workers)
         for worker in range(workers):
-            board.note(worker, NO_SAMPLE)
-        return board
+            queue.note(worker, NO_SAMPLE)
+        return queue
 
     def close(self) -> None:
-        """Gives the memory back."""
+        """Free the memory."""
         del self._table
         self._flat.release()
         self.memory.close()
 
     # ---- the parent's side
 
-    def put(self, record: int, unit: Unit) -> None:
-        """Opens ``unit`` to the workers, as ``record``."""
-        with self._locked(_PATIENCE):
+    def put(self, record: int, entry: Entry) -> None:
+        """Open ``entry`` to the workers as ``record``."""
+        with self._locked(_LOCK_SECONDS):
             row = self._table[record]
-            row[2:] = unit
-            row[_OWNER], row[_STATE] = NOBODY, OPEN
+            row[2:] = entry
+            row[_OWNER], row[_STATE] = ANY_WORKER, OPEN
 
     def withdraw(self, record: int) -> bool:
-        """Takes a unit back; False if a worker has it, which stops at its next sample."""
-        with self._locked(_PATIENCE):
+        """Withdraw an entry; False if a worker has claimed it and stops at its next sample."""
+        with self._locked(_LOCK_SECONDS):
             row = self._table[record]
             if row[_STATE] == OPEN:
                 row[_STATE] = FREE
@@ -105,91 +117,81 @@ class Board:
             return False
 
     def free(self, record: int) -> None:
-        """Clears a record whose worker has answered or died."""
+        """Free a record whose worker has answered or died."""
         self._table[record, _STATE] = FREE
 
     def owned(self, worker: int) -> list[int]:
-        """The records that this worker has claimed and that nobody freed."""
+        """Return the records that this worker has claimed and that are not yet freed."""
         mine = (self._table[:, _OWNER] == worker) & (self._table[:, _STATE] >= CLAIMED)
         return [int(record) for record in np.flatnonzero(mine)]
 
     def owner(self, record: int) -> int:
-        """The worker that has claimed this record, or ``NOBODY``."""
+        """Return the worker that has claimed this record, or ``ANY_WORKER``."""
         row = self._table[record]
-        return int(row[_OWNER]) if row[_STATE] >= CLAIMED else NOBODY
+        return int(row[_OWNER]) if row[_STATE] >= CLAIMED else ANY_WORKER
 
-    def open_units(self) -> int:
-        """How many units nobody has claimed."""
+    def open_entries(self) -> int:
+        """Return the number of unclaimed entries."""
         return int(np.count_nonzero(self._table[:, _STATE] == OPEN))
 
     def sleepers(self) -> int:
-        """How many workers wait to be roused, or are about to."""
+        """Return the number of workers that sleep or are about to."""
         return sum(self._flat[self._sleeping : self._sleeping + self.workers])
 
     # ---- a worker's side
 
-    def claim(self, worker: int) -> tuple[int, Unit] | None:
-        """The oldest unit open to this worker, now its own, and its record; None for none."""
+    def claim(self, worker: int) -> tuple[int, Entry] | None:
+        """Claim the oldest entry open to this worker; return its record and it, or None."""
         ### BEGIN YOUR SOLUTION [claim]
         with self._locked(None):
             choices = np.flatnonzero(self._table[:, _STATE] == OPEN)
-            preferred = self._table[choices, _PREFERRED]
-            choices = choices[(preferred == NOBODY) | (preferred == worker)]
+            only = self._table[choices, _WORKER]
+            choices = choices[(only == ANY_WORKER) | (only == worker)]
             if not choices.size:
                 return None
-            record = int(choices[self._table[choices, _TICKET].argmin()])
+            record = int(choices[self._table[choices, _NUMBER].argmin()])
             row = self._table[record]
             row[_OWNER] = worker
             row[_STATE] = CLAIMED
-            return record, Unit(*row[2:].tolist())
+            return record, Entry(*row[2:].tolist())
         ### END YOUR SOLUTION
 
     def sleep(self, worker: int, asleep: bool) -> None:
-        """Whether this worker wants to be roused; it looks for work once more after saying so."""
+        """Note whether this worker sleeps; it looks for work once more after the call."""
         self._flat[self._sleeping + worker] = int(asleep)
 
     def wanted(self, record: int) -> bool:
-        """Whether a unit that was claimed has not been withdrawn since."""
+        """Return True if a claimed entry has not been withdrawn since."""
         return bool(self._flat[record * _WIDTH + _STATE] == CLAIMED)
 
     def note(self, worker: int, sample: int) -> None:
-        """Which sample this worker is about to read; ``NO_SAMPLE`` for none."""
+        """Note the sample that this worker is about to read; ``NO_SAMPLE`` for none."""
         self._flat[self._current + worker] = sample
 
     def current(self, worker: int) -> int:
-        """The sample that ``note`` was told last."""
+        """Return the sample that ``note`` was last called with."""
         return int(self._flat[self._current + worker])
 
     @contextmanager
-    def _locked(self, patience: float | None) -> Iterator[None]:
+    def _locked(self, seconds: float | None) -> Iterator[None]:
         fd = self.memory.fd
-        if patience is None:
+        if seconds is None:
             fcntl.lockf(fd, fcntl.LOCK_EX)
         else:
-            _lock_patiently(fd, patience)
+            _lock_within(fd, seconds)
         try:
             yield
         finally:
             fcntl.lockf(fd, fcntl.LOCK_UN)
 
 
-def signed(value: int) -> int:
-    """A number below 2**64 as the int64 with the same bits."""
-    return value - 2 * _SIGN if value >= _SIGN else value
-
-
-def unsigned(value: int) -> int:
-    """Undoes ``signed``."""
-    return value + 2 * _SIGN if value < 0 else value
-
-
-def _lock_patiently(fd: int, patience: float) -> None:
-    end = time.monotonic() + patience
+def _lock_within(fd: int, seconds: float) -> None:
+    end = time.monotonic() + seconds
     while not _lock_at_once(fd):
         if time.monotonic() > end:
             raise WorkerError(
-                "DataLoader: a worker process stopped while it took work, and holds the table "
-                "of work; continue it (SIGCONT), or close the loader"
+                "DataLoader: a worker process was stopped while it held the lock of the work "
+                "queue; continue it (SIGCONT), or close the loader"
             )
         time.sleep(50e-6)
 

@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..samples.pytree import Slice, Structure, tag_sample
+from ..samples.random_source import reseed_every_sample
+from ..samples.ticket import NO_INDICES, NO_SAMPLE
 from ..samples.timing import Clock
-from .engine import Request
 from .messages import (
     BROKEN,
     DONE,
@@ -39,12 +40,7 @@ from .messages import (
 from .pickling import unpack
 from .shared_memory import Memory
 from .shared_ring import Layout, slot_views
-from .work_queue import (
-    NO_SAMPLE,
-    Board,
-    Unit,
-    unsigned,
-)
+from .work_queue import Entry, WorkQueue
 
 _PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
@@ -65,7 +61,7 @@ class Worker:
     def __init__(self, channel: socket.socket, pipeline: Any = None) -> None:
         self.channel, self.pipeline = channel, pipeline
         self.number, self.incarnation, self.wake = -1, 0, -1
-        self.board: Board | None = None
+        self.queue: WorkQueue | None = None
         self.indices: dict[int, Memory] = {}
         self.rings: dict[int, tuple[Memory, Layout]] = {}
         self._slots: dict[tuple[int, int], list[npt.NDArray[Any] | None]] = {}
@@ -76,8 +72,9 @@ class Worker:
 
     def serve(self) -> None:
         """Works until the parent's end."""
+        reseed_every_sample()
         try:
-            while self.board is None or self.pipeline is None or self.wake < 0:
+            while self.queue is None or self.pipeline is None or self.wake < 0:
                 self._receive()
             _one_thread()
             _keep_memory()
@@ -93,14 +90,14 @@ class Worker:
         while True:
             while self._poll.poll(0):
                 self._receive()
-            claimed = self.board.claim(self.number)
+            claimed = self.queue.claim(self.number)
             if claimed is None:
-                self.board.sleep(self.number, True)
-                claimed = self.board.claim(self.number)
+                self.queue.sleep(self.number, True)
+                claimed = self.queue.claim(self.number)
                 if claimed is None:
                     waiting.poll()
                     self._take_token()
-                self.board.sleep(self.number, False)
+                self.queue.sleep(self.number, False)
             if claimed is not None:
                 self._work(*claimed)
 
@@ -125,9 +122,9 @@ class Worker:
         if role == "wake":
             self.wake, self.number, self.incarnation = fd, number, detail
             return
-        memory = Memory.attach(fd, size, writable=role in ("board", "ring"))
-        if role == "board":
-            self.board = Board(memory, *detail)
+        memory = Memory.attach(fd, size, writable=role in ("queue", "ring"))
+        if role == "queue":
+            self.queue = WorkQueue(memory, *detail)
         elif role == "pipeline":
             self.pipeline = unpack(memory)
         elif role == "indices":
@@ -135,64 +132,55 @@ class Worker:
         else:
             self.rings[number] = memory, detail
 
-    def _work(self, record: int, unit: Unit) -> None:
-        board, clock = self.board, Clock()
-        assert board is not None
+    def _work(self, record: int, entry: Entry) -> None:
+        queue, clock = self.queue, Clock()
+        assert queue is not None
 
         def progress(sample: int) -> None:
-            if not board.wanted(record):
+            if not queue.wanted(record):
                 raise Withdrawn
-            board.note(self.number, sample)
+            queue.note(self.number, sample)
 
         kind, payload = DONE, []
         try:
-            part = self._prepare(unit, clock, progress)
-            payload = self._packed(part, unit.last - unit.first)
+            part = self._prepare(entry, clock, progress)
+            payload = self._packed(part, entry.last - entry.first)
         except Withdrawn:
             kind = DROPPED
         except Ended:
             raise
         except BaseException as error:
             if not isinstance(error, Exception):  # a data set that calls sys.exit
-                tag_sample(error, board.current(self.number))
+                tag_sample(error, queue.current(self.number))
             kind, payload = FAILED, pack_error(error)
-        board.note(self.number, NO_SAMPLE)
-        send_up(self.channel, kind, record, unit.ticket, clock.seconds, payload)
+        queue.note(self.number, NO_SAMPLE)
+        send_up(self.channel, kind, record, entry.number, clock.seconds, payload)
 
-    def _prepare(self, unit: Unit, clock: Clock, progress: Any) -> Slice:
-        self._reseed(unit)
+    def _prepare(self, entry: Entry, clock: Clock, progress: Any) -> Slice:
+        self._reseed(entry)
+        indices = NO_INDICES
+        if entry.area >= 0:
+            while entry.area not in self.indices:
+                self._receive()
+            memory, count = self.indices[entry.area].buffer, entry.last - entry.first
+            indices = np.frombuffer(memory, np.int64, count, entry.offset + 8 * entry.first).copy()
+        out = self._rows(entry)
         part: Slice = self.pipeline.prepare(
-            self._request(unit),
-            slice(unit.first, unit.last),
-            clock,
-            out=self._rows(unit),
-            threads=1,
-            progress=progress,
-            reseed=True,
+            entry.ticket(indices), clock, out, 1, progress, entry.first
         )
         return part
 
-    def _request(self, unit: Unit) -> Request:
-        seed = unsigned(unit.seed) if unit.seeded else None
-        indices = None
-        if unit.area >= 0:
-            while unit.area not in self.indices:
-                self._receive()
-            memory = self.indices[unit.area].buffer
-            indices = np.frombuffer(memory, np.int64, unit.rows, unit.place).copy()
-        return Request(unit.serial, seed, unit.epoch, indices, unit.shard, unit.start, unit.length)
-
-    def _rows(self, unit: Unit) -> list[Any] | None:
-        """Where the unit's rows of each array leaf are to be written."""
-        if unit.ring < 0:
+    def _rows(self, entry: Entry) -> list[Any] | None:
+        """Return the rows to write to, one array per array leaf."""
+        if entry.ring < 0:
             return None
-        while unit.ring not in self.rings:
+        while entry.ring not in self.rings:
             self._receive()
-        key = unit.ring, unit.slot
+        key = entry.ring, entry.slot
         if key not in self._slots:
-            self._slots[key] = slot_views(*self.rings[unit.ring], unit.slot)
+            self._slots[key] = slot_views(*self.rings[entry.ring], entry.slot)
         whole = self._slots[key]
-        return [None if each is None else each[unit.first : unit.last] for each in whole]
+        return [None if each is None else each[entry.first : entry.last] for each in whole]
 
     def _packed(self, part: Slice, rows: int) -> list[Any]:
         """The slice without what lies in the slot; nothing where that is all as last time."""
@@ -204,12 +192,13 @@ class Worker:
         self._sent = same
         return pack_value((part.structure, leaves, part.samples, placed, part.skipped))
 
-    def _reseed(self, unit: Unit) -> None:
-        """The global generators begin anew a worker and epoch, for who draws from them."""
-        if not unit.seeded or self._reseeded == (unit.seed, unit.epoch):
+    def _reseed(self, entry: Entry) -> None:
+        """Seed the global generators once per worker and epoch, for code that draws from them."""
+        seed = entry.ticket().seed
+        if seed is None or self._reseeded == (seed, entry.epoch):
             return
-        self._reseeded = unit.seed, unit.epoch
-        words = [unsigned(unit.seed), unit.epoch, self.number, self.incarnation]
+        self._reseeded = seed, entry.epoch
+        words = [seed, entry.epoch, self.number, self.incarnation]
         state = np.random.SeedSequence(words).generate_state(8)
         np.random.seed(state)
         random.seed(state.tobytes())

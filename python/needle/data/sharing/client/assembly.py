@@ -17,9 +17,9 @@ from ....errors import DataError
 from ...batching.collate import collate_slice, default_collate, stack
 from ...samples import native_kernels as native
 from ...samples.pytree import LEAF, first_field, with_first
+from ...samples.ticket import Ticket
 from ...samples.timing import Clock
 from ...transforms.compile import Chain
-from ...transforms.execute import Keys
 from ...workers.shared_memory import Memory
 from ..wire.records import Record, read_record
 
@@ -77,7 +77,7 @@ class Assembler:
         if not len(blocks.indices):
             return None
         self._check(blocks)
-        keys = Keys(self.seed, epoch, blocks.indices)
+        keys = Ticket(0, self.seed, epoch, blocks.indices)
         numbers = set(blocks.records.tolist())
         record = self._records[int(blocks.records[0])]
         if self.collate is default_collate and (not self.chain.parts or _first_is_leaf(record)):
@@ -87,7 +87,7 @@ class Assembler:
                 return self._of_many(record, blocks, keys, clock)
         return self._by_sample(blocks, keys, clock)
 
-    def _of_one_kind(self, record: Record, blocks: Blocks, keys: Keys, clock: Clock) -> Any:
+    def _of_one_kind(self, record: Record, blocks: Blocks, keys: Ticket, clock: Clock) -> Any:
         """Where the blocks lie at multiples of their size: rows of one array with gaps."""
         assert self._memory is not None
         base = int(blocks.offsets.min())
@@ -104,7 +104,7 @@ class Assembler:
             leaves += [native.gather_rows(column, rows) for column in columns[len(leaves) :]]
         return record.structure.rebuild(leaves)
 
-    def _of_many(self, record: Record, blocks: Blocks, keys: Keys, clock: Clock) -> Any:
+    def _of_many(self, record: Record, blocks: Blocks, keys: Ticket, clock: Clock) -> Any:
         """Samples of several sizes, or with texts, each looked at where it lies."""
         columns = list(zip(*self._leaves(blocks)))
         leaves: list[Any] = []
@@ -116,7 +116,7 @@ class Assembler:
             leaves += [stack(list(each), _kind(each[0])) for each in columns[len(leaves) :]]
         return record.structure.rebuild(leaves)
 
-    def _by_sample(self, blocks: Blocks, keys: Keys, clock: Clock) -> Any:
+    def _by_sample(self, blocks: Blocks, keys: Ticket, clock: Clock) -> Any:
         """Samples as they were, copied, for a user's collate or uncommon structures."""
         samples = []
         for number, found in zip(blocks.records.tolist(), self._leaves(blocks)):

@@ -11,9 +11,11 @@ import numpy.typing as npt
 from ....errors import DataError, LoaderServerError
 from ...batching.collate import to_tensors
 from ...loader.dataloader import DataLoader
-from ...loader.iteration import LoaderIterator, name_sample, transformed_batch
+from ...loader.delivery import transformed
+from ...loader.iteration import LoaderIterator, name_sample
 from ...samples.pytree import tag_sample
 from ...samples.random_source import keyed_permutation
+from ...samples.ticket import Ticket
 from ...samples.timing import Clock
 from .epochs import Epoch
 from .session import Delivery
@@ -134,8 +136,8 @@ class GlobalIterator:
         batch = delivery.batch
         if loader.batch_transforms:
             with clock.measure("augment"):
-                first = int(delivery.blocks.indices[0])
-                batch = transformed_batch(loader, batch, self._epoch.number, first)
+                ticket = Ticket(0, loader.seed, self._epoch.number, delivery.blocks.indices)
+                batch = transformed(batch, loader.batch_transforms, ticket)
         with clock.measure("deliver"):
             batch = to_tensors(batch, loader.device, loader.owns_batches)
         stats = loader._stats

@@ -21,18 +21,8 @@ import numpy.typing as npt
 
 from ....errors import LoaderServerError, LoaderTimeout, NeedleError
 from ...samples.timing import Clock
-from ..wire.call import (
-    Call,
-    lost,
-    named_error,
-    told,
-)
-from ..wire.protocol import (
-    Frame,
-    Kind,
-    count_of,
-    pack,
-)
+from ..wire.call import Call, lost, named_error, told
+from ..wire.protocol import Frame, Kind, count_of, pack
 from .assembly import Assembler, Blocks
 
 LEASE = 3

@@ -4,12 +4,7 @@ tasks.py is the face (``Planner``), members.py knows which tasks still miss an i
 what a policy is; the other files are one policy each and register themselves.
 """
 
-from . import (
-    coupled,
-    independent,
-    planned,
-    tree,
-)
+from . import coupled, independent, planned, tree
 from .policy import Draw, policies
 from .tasks import Planner
 

@@ -17,12 +17,7 @@ import numpy.typing as npt
 from ....errors import DataError, unknown_name
 from ...samples.random_source import check_seed
 from . import policy as policies
-from .members import (
-    MAX_INDEX,
-    MAX_TASKS,
-    Indices,
-    Members,
-)
+from .members import MAX_INDEX, MAX_TASKS, Indices, Members
 from .planner_state import pack, unpack
 from .policy import Draw
 

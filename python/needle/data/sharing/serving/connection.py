@@ -17,15 +17,7 @@ import numpy as np
 
 from ....errors import DataError
 from ..wire.index_sets import read_indices, read_marks
-from ..wire.protocol import (
-    VERSION,
-    Frame,
-    Inbox,
-    Kind,
-    count_of,
-    pack,
-    text_of,
-)
+from ..wire.protocol import VERSION, Frame, Inbox, Kind, count_of, pack, text_of
 from .feed import Feed
 from .sample import Sample
 from .task import Task

@@ -13,14 +13,10 @@ from typing import Any
 import numpy as np
 
 from ...batching.pipeline import Pipeline
-from ...samples.pytree import (
-    Structure,
-    columns,
-    count_leaves,
-    describe,
-)
+from ...samples.pytree import Structure, columns, count_leaves, describe
+from ...samples.ticket import Ticket
 from ...transforms.decode_size import decoded_at
-from ...workers.engine import Completed, Engine, Request
+from ...workers.engine import Completed, Engine
 from ..planner import Planner
 from ..wire.records import KINDS, Record, record_of
 from ..wire.shared_transforms import build
@@ -191,7 +187,7 @@ class Feed:
             indices = np.array([sample.index for sample in chunk], np.int64)
             epoch = serial if self.prepared else 0
             self._asked[serial] = chunk
-            engine.submit(Request(serial, self.seed, epoch, indices))
+            engine.submit(Ticket(serial, self.seed, epoch, indices, serial))
 
     def _chunk_size(self) -> int:
         """A power of two a reader, so that slots for chunks seldom grow."""
@@ -232,7 +228,7 @@ class Feed:
 
     def _collect(self, engine: Engine) -> None:
         while self._asked and (answer := engine.take()) is not None:
-            chunk = self._asked.pop(answer.serial)
+            chunk = self._asked.pop(answer.ticket.serial)
             self.reads += len(chunk)
             if answer.error is None:
                 self._arrived(chunk, answer)

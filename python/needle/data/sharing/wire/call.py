@@ -13,13 +13,7 @@ from typing import Any
 
 from .... import errors
 from ....errors import LoaderServerError, NeedleError, WorkerError
-from .protocol import (
-    VERSION,
-    Frame,
-    Inbox,
-    Kind,
-    pack,
-)
+from .protocol import VERSION, Frame, Inbox, Kind, pack
 
 HANDSHAKE = 60.0  # seconds; the server may have to start workers
 

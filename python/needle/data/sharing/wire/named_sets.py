@@ -15,13 +15,7 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from ....errors import DataError
-from ...datasets import (
-    CIFAR10,
-    MNIST,
-    Digits,
-    FashionMNIST,
-    ImageFolder,
-)
+from ...datasets import CIFAR10, MNIST, Digits, FashionMNIST, ImageFolder
 from ...datasets.npy_files import NpyDataset
 from ...datasets.packed_reading import PackedDataset
 from ...samples.pytree import flatten

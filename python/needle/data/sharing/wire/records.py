@@ -15,12 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....errors import DataError
-from ...samples.pytree import (
-    LEAF,
-    Field,
-    Structure,
-    count_leaves,
-)
+from ...samples.pytree import LEAF, Field, Structure, count_leaves
 
 Array = npt.NDArray[Any]
 Text = str | bytes
