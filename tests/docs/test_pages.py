@@ -80,10 +80,10 @@ def examples_of(page: Path) -> Iterator[tuple[re.Match[str], str]]:
 
 
 def shown(output: str) -> str:
-    """An output as a page shows it: an error's message is broken into lines of 96 columns."""
+    """An output as a page shows it: an error's message is broken into lines of 82 columns."""
     if re.match(r"\w*Error: ", output):
         lines = output.splitlines()
-        wrap = {"width": 96, "break_long_words": False, "break_on_hyphens": False}
+        wrap = {"width": 82, "break_long_words": False, "break_on_hyphens": False}
         return "\n".join("\n".join(textwrap.wrap(line, **wrap)) for line in lines) + "\n"  # type: ignore[arg-type]
     return output
 
