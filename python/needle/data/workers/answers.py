@@ -13,10 +13,12 @@ from ..samples.pytree import Slice
 from ..samples.ticket import NO_SAMPLE
 from .messages import DONE, FAILED, Answer, unpack_error, unpack_value
 from .pending import Part
-from .process_pool import Member
+from .process_pool import WorkerHandle
 
 
-def read_answer(member: Member, answer: Answer, part: Part | None) -> Slice | BaseException | None:
+def read_answer(
+    member: WorkerHandle, answer: Answer, part: Part | None
+) -> Slice | BaseException | None:
     """Return a slice, an error, or None for a part that was withdrawn.
 
     Every answer must be read, since later ones leave out what an earlier one said.
@@ -51,7 +53,7 @@ def named(part: Part, sample: int) -> str:
     return f"samples [{shown}]"
 
 
-def ending(member: Member) -> str:
+def ending(member: WorkerHandle) -> str:
     """Return how a worker process ended, for an error message."""
     code = member.child.code
     if code is None:
@@ -63,7 +65,7 @@ def ending(member: Member) -> str:
     return f"was killed by signal {-code}"
 
 
-def died_too_often(member: Member, part: Part, sample: int) -> WorkerError:
+def died_too_often(member: WorkerHandle, part: Part, sample: int) -> WorkerError:
     """Return the error for a sample at which several workers died in succession."""
     return WorkerError(
         f"DataLoader: worker processes died {part.deaths[sample]} times at "
@@ -72,7 +74,7 @@ def died_too_often(member: Member, part: Part, sample: int) -> WorkerError:
     )
 
 
-def died(member: Member, parts: list[Part], sample: int) -> WorkerError:
+def died(member: WorkerHandle, parts: list[Part], sample: int) -> WorkerError:
     """Return the error for a dead worker that is not replaced, with its samples."""
     samples = ", ".join(named(part, sample) for part in parts)
     return WorkerError(

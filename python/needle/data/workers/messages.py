@@ -96,7 +96,7 @@ def _receive(channel: socket.socket, size: int, fds: list[int]) -> bytes | None:
     return data
 
 
-class Inbox:
+class AnswerReader:
     """The messages of a worker as they arrive; never waits, keeps incomplete ones."""
 
     def __init__(self, channel: socket.socket) -> None:

@@ -16,8 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..batching.pipeline import Pipeline
 from .launch import Child, Launcher
-from .messages import FORGET, SHARE, WAKE, Answer, Inbox, send_down
+from .messages import FORGET, SHARE, WAKE, Answer, AnswerReader, send_down
 from .shared_memory import Memory
 from .worker import live
 
@@ -27,13 +28,13 @@ _ALIVE: weakref.WeakSet[ProcessPool] = weakref.WeakSet()
 
 
 @dataclass
-class Member:
+class WorkerHandle:
     """One worker process, from its start to its end."""
 
     number: int
     child: Child
     channel: socket.socket
-    inbox: Inbox
+    inbox: AnswerReader
     ready: bool = False
     heard: dict[str, Any] = field(default_factory=dict)
     """The contents of earlier messages that later ones leave out."""
@@ -48,16 +49,16 @@ class ProcessPool:
     pipeline: inherited by forked workers; None if it is shared as memory.
     """
 
-    def __init__(self, workers: int, method: str, pipeline: Any = None) -> None:
+    def __init__(self, workers: int, method: str, pipeline: Pipeline | None = None) -> None:
         self.workers, self._pipeline = workers, pipeline
-        self.members: dict[int, Member] = {}
+        self.members: dict[int, WorkerHandle] = {}
         self._launcher = Launcher(method, self._live_forked)
         self._posts: dict[tuple[str, int], tuple[int, int, Any]] = {}
         self._starts = 0
         self._poll = select.poll()
-        self._owners: dict[int, Member] = {}
+        self._owners: dict[int, WorkerHandle] = {}
         self._half_started: socket.socket | None = None
-        self._pid, self._closed = os.getpid(), False
+        self._pid, self.closed = os.getpid(), False
         self._wake, self._ring_bell = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._ring_bell, False)
@@ -102,7 +103,7 @@ class ProcessPool:
             while os.read(self._wake, 1 << 16):
                 pass
 
-    def wait(self, timeout: float | None) -> list[Member]:
+    def wait(self, timeout: float | None) -> list[WorkerHandle]:
         """Wait for workers that have sent a message or have died, and return them.
 
         Returns an empty list after ``timeout`` seconds (None: no limit), or earlier on systems
@@ -119,7 +120,7 @@ class ProcessPool:
         """Return sockets and sentinels; one is readable when a worker sent a message or died."""
         return list(self._owners)
 
-    def read(self, members: list[Member]) -> Iterator[tuple[Member, Answer | None]]:
+    def read(self, members: list[WorkerHandle]) -> Iterator[tuple[WorkerHandle, Answer | None]]:
         """Yield the messages of these workers; None for one that died and was removed."""
         for member in members:
             for answer in member.inbox.receive():
@@ -129,9 +130,9 @@ class ProcessPool:
 
     def close(self) -> None:
         """End every process and close every descriptor; a second call does nothing."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         if os.getpid() != self._pid:
             self.disown()
             return
@@ -151,7 +152,7 @@ class ProcessPool:
 
     def disown(self) -> None:
         """Close the descriptors in a forked copy of the parent, without ending the workers."""
-        self._closed = True
+        self.closed = True
         for fd in (self._ring_bell, self._wake):
             os.close(fd)
         if self._half_started is not None:
@@ -168,7 +169,7 @@ class ProcessPool:
             self._half_started = ours
             child = self._launcher.start(theirs)
             self._half_started = None
-        member = Member(number, child, ours, Inbox(ours))
+        member = WorkerHandle(number, child, ours, AnswerReader(ours))
         self.members[number] = member
         self._starts += 1
         for fd in (ours.fileno(), child.sentinel):
@@ -179,11 +180,11 @@ class ProcessPool:
         for role, which in self._posts:
             self._tell(member, role, which)
 
-    def _tell(self, member: Member, role: str, number: int) -> None:
+    def _tell(self, member: WorkerHandle, role: str, number: int) -> None:
         fd, size, detail = self._posts[role, number]
         send_down(member.channel, SHARE, (role, number, size, detail), (fd,))
 
-    def _remove_dead(self, member: Member) -> Iterator[tuple[Member, Answer | None]]:
+    def _remove_dead(self, member: WorkerHandle) -> Iterator[tuple[WorkerHandle, Answer | None]]:
         """Yield the last messages of a worker that died, or that lost its socket and is killed."""
         member.child.kill(signal.SIGKILL)
         _wait([member.child], _GRACE[-1])
@@ -208,7 +209,7 @@ class ProcessPool:
     def _live_forked(self, channel: socket.socket) -> None:
         """Run a forked worker, which first closes what belongs to the parent."""
         for pool in list(_ALIVE):
-            if not pool._closed:
+            if not pool.closed:
                 pool.disown()
         live(channel, self._pid, self._pipeline)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import LoaderTimeout, NeedleError, WorkerError
+from ..batching.pipeline import Pipeline
 from ..samples.pytree import Field, Slice
 from ..samples.ticket import NO_SAMPLE, Ticket
 from .answers import died, died_too_often, ending, named, read_answer
@@ -23,7 +24,7 @@ from .launch import check_method
 from .messages import BROKEN, READY, Answer, unpack_error
 from .pending import MOST_PARTS, Batch, BatchMemory, Part, part_count
 from .pickling import explain_failure, pack
-from .process_pool import Member, ProcessPool
+from .process_pool import ProcessPool, WorkerHandle
 from .shared_memory import Memory
 from .work_queue import ANY_WORKER, Entry, WorkQueue, key_of
 
@@ -49,7 +50,7 @@ class ProcessEngine(Engine):
 
     def __init__(
         self,
-        pipeline: Any,
+        pipeline: Pipeline,
         *,
         workers: int,
         prefetch: int = 2,
@@ -245,7 +246,7 @@ class ProcessEngine(Engine):
                 self._answered(member, answer)
         self._torn = False
 
-    def _answered(self, member: Member, answer: Answer) -> None:
+    def _answered(self, member: WorkerHandle, answer: Answer) -> None:
         part = self._parts.get(answer.record)
         result = read_answer(member, answer, part)
         if part is None or part.number != answer.number:
@@ -318,7 +319,7 @@ class ProcessEngine(Engine):
 
     # ---- workers that die
 
-    def _on_worker_death(self, member: Member) -> None:
+    def _on_worker_death(self, member: WorkerHandle) -> None:
         """Replace a dead worker and issue its parts again, or make its death an error."""
         owned = self._queue.owned(member.number)
         if not member.ready:
@@ -337,7 +338,7 @@ class ProcessEngine(Engine):
                 self._fatal = error
             self._pool.wake(self._queue.open_entries())
 
-    def _reissue(self, member: Member, record: int) -> None:
+    def _reissue(self, member: WorkerHandle, record: int) -> None:
         part = self._parts[record]
         self._remove(record)
         batch = part.batch
@@ -353,7 +354,7 @@ class ProcessEngine(Engine):
         else:
             self._issue(part)
 
-    def _died_starting(self, member: Member) -> None:
+    def _died_starting(self, member: WorkerHandle) -> None:
         self._start_deaths += 1
         code = member.child.code  # None: it died with its supervisor
         limit = _START_KILLS if code is None or code < 0 else _START_DEATHS
@@ -363,7 +364,7 @@ class ProcessEngine(Engine):
                 f"their message above, or use engine='threads'"
             )
 
-    def _broken(self, member: Member, answer: Answer) -> None:
+    def _broken(self, member: WorkerHandle, answer: Answer) -> None:
         """Record that a worker cannot unpickle the pipeline; no other worker could."""
         cause = unpack_error(answer.payload, str(member))
         self._fatal = WorkerError(
@@ -421,7 +422,7 @@ class _Shared:
             self.memory.close()
 
 
-def _packed(pipeline: Any) -> Memory:
+def _packed(pipeline: Pipeline) -> Memory:
     try:
         return pack(pipeline, "the data set")
     except WorkerError:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..batching.pipeline import Pipeline
 from ..samples.pytree import Slice, Structure, tag_sample
 from ..samples.random_source import reseed_every_sample
 from ..samples.ticket import NO_INDICES, NO_SAMPLE
@@ -58,7 +59,7 @@ class Ended(BaseException):
 class Worker:
     """One worker: the shared memory that it was sent, and the last structure that it sent back."""
 
-    def __init__(self, channel: socket.socket, pipeline: Any = None) -> None:
+    def __init__(self, channel: socket.socket, pipeline: Pipeline | None = None) -> None:
         self.channel, self.pipeline = channel, pipeline
         self.number, self.incarnation, self.wake = -1, 0, -1
         self.queue: WorkQueue | None = None
@@ -165,10 +166,9 @@ class Worker:
             memory, count = self.indices[entry.area].buffer, entry.last - entry.first
             indices = np.frombuffer(memory, np.int64, count, entry.offset + 8 * entry.first).copy()
         out = self._rows(entry)
-        part: Slice = self.pipeline.prepare(
-            entry.ticket(indices), clock, out, 1, progress, entry.first
-        )
-        return part
+        assert self.pipeline is not None
+        ticket = entry.ticket(indices)
+        return self.pipeline.prepare(ticket, clock, out, 1, progress, entry.first)
 
     def _rows(self, entry: Entry) -> list[Any] | None:
         """Return the rows to write to, one array per array leaf."""
@@ -213,7 +213,7 @@ def run(fd: int, parent: int) -> None:
         live(channel, parent)
 
 
-def live(channel: socket.socket, parent: int, pipeline: Any = None) -> None:
+def live(channel: socket.socket, parent: int, pipeline: Pipeline | None = None) -> None:
     """Serve until the parent ends; ``pipeline`` is inherited by a forked worker."""
     _die_with(parent)
     with contextlib.suppress(Ended, BrokenPipeError, ConnectionResetError):
