@@ -1,4 +1,7 @@
-"""docs/command_lines.md and docs/environment.md list what the programs and config.py have."""
+"""docs/command_lines.md and docs/environment.md list what the programs and config.py have.
+
+``python -m tests.docs.test_reference_pages`` writes the table of environment variables anew.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import pytest
 from needle.config import VARIABLES
 
 ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = ROOT / "docs" / "environment.md"
 COMMANDS = (ROOT / "docs" / "command_lines.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## `(.+?)`\n(.*?)(?=^## |\Z)", COMMANDS, re.DOTALL | re.MULTILINE))
 
@@ -44,11 +48,25 @@ def test_the_page_lists_every_target_of_the_makefile() -> None:
     assert targets - {"help"} <= listed
 
 
-def test_every_environment_variable_is_listed_as_the_code_has_it() -> None:
-    page = (ROOT / "docs" / "environment.md").read_text(encoding="utf-8")
-    rows = [
+def environment_table() -> str:
+    """Return the rows of docs/environment.md as config.py has them."""
+    return "".join(
         f"| `{variable.name}` | {f'`{variable.default}`' if variable.default else ''} | "
-        f"{variable.meaning} |"
+        f"{variable.meaning} |\n"
         for variable in VARIABLES
-    ]
-    assert "\n".join(rows) in page, "the table should be:\n" + "\n".join(rows)
+    )
+
+
+def test_every_environment_variable_is_listed_as_the_code_has_it() -> None:
+    assert environment_table() in ENVIRONMENT.read_text(encoding="utf-8"), (
+        "run python -m tests.docs.test_reference_pages, which writes the table"
+    )
+
+
+if __name__ == "__main__":
+    page = ENVIRONMENT.read_text(encoding="utf-8")
+    head, _, rest = page.partition("|---|---|---|\n")
+    ENVIRONMENT.write_text(
+        head + "|---|---|---|\n" + environment_table() + "\n" + rest.partition("\n\n")[2],
+        encoding="utf-8",
+    )
