@@ -186,7 +186,7 @@ ladder-cuda: $(VENV)/.needle-train build  ## the same on this machine's GPU, up 
 	$(RUN) -m apps.bench.conv_ladder --channels 1024 --program $(BUILD)/src/cuda/conv_ladder_cuda $(ARGS)
 
 bench-against: $(VENV)/.needle-train build  ## the comparison with PyTorch; apps/bench/RESULTS.md
-	$(RUN) -m apps.bench.against $(ARGS)
+	$(RUN) -m apps.bench.against --page apps/bench $(ARGS)
 
 # Numbers of this run mean nothing; it fails where something of ours does.
 bench-smoke: $(VENV)/.needle-train build  ## every benchmark on tiny work: does it run?
@@ -194,7 +194,7 @@ bench-smoke: $(VENV)/.needle-train build  ## every benchmark on tiny work: does 
 	$(RUN) -m apps.bench.against --quick --threads 1 --out $(BUILD)/bench-smoke
 
 bench-data: $(VENV)/.needle-train $(VENV)/.needle-images build  ## times the data module beside others; apps/bench/data/
-	$(RUN) -m apps.bench.data $(ARGS)
+	$(RUN) -m apps.bench.data --page apps/bench/data $(ARGS)
 
 # Links within the site are checked (-W), and the notebook is run; its outputs are shown.
 docs: $(VENV)/.needle-docs build  ## the documentation site in build/docs
@@ -208,7 +208,7 @@ lint: $(VENV)/.needle-dev  ## ruff, mypy and clang-format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	find src tests/cpp tests/cuda_on_cpu apps/bench examples -name '*.cc' -o -name '*.h' -o -name '*.cu' \
+	find src tests/cpp tests/cuda_on_cpu apps examples -name '*.cc' -o -name '*.h' -o -name '*.cu' \
 		| xargs $(BIN)/clang-format --dry-run -Werror
 
 clean:  ## what was built; the virtual environment stays (distclean removes it too)

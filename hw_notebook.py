@@ -365,7 +365,7 @@ exercises(
 # multiplies less than is counted.) `make ladder` climbs from plain loops to these kernels.
 
 # %%
-from apps.bench import limits
+from apps.profiling import limits
 
 threads = backend.module.num_threads()
 backend.module.set_num_threads(1)  # one core's kernels under one core's roof

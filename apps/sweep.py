@@ -289,7 +289,8 @@ def write(rows: list[dict[str, Any]], out: Path, to: Path | None) -> None:
         beside = target.with_suffix(".png")
         if beside != picture:
             shutil.copyfile(picture, beside)
-        target.write_text(page(rows, study, facts, beside.name), encoding="utf-8")
+        text = page(rows, study, facts, beside.name, full=target != to)
+        target.write_text(text, encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None, train: Train = train_apart) -> int:

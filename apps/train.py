@@ -29,10 +29,8 @@ if importlib.util.find_spec("needle") is None:
     sys.exit("apps/train.py: needle is not installed; make train, or pip install '.[train]' here")
 
 import needle
-from apps.bench import limits
-from apps.course.outcome import open_tag
 from apps.models import MODELS, find_model
-from apps.profiling import layer_table, write_trace
+from apps.profiling import layer_table, limits, write_trace
 from apps.training.folder import (
     MODEL,
     RunFolder,
@@ -124,14 +122,17 @@ def main(arguments: list[str] | None = None) -> int:
     except (NeedleError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except NotImplementedError as error:  # of a backend that somebody is writing, or of the course
-        device, tag = options["device"], open_tag(error)
-        check = f"python -m needle.testing.conformance {device} shows what is missing"
-        said = (
-            f"{error}; python -m apps.course show {tag}" if tag else f"{device}: {error}; {check}"
-        )
-        print(f"error: {said}", file=sys.stderr)
+    except NotImplementedError as error:  # of an unfinished backend, or of an open exercise
+        print(f"error: {_not_implemented(error, options['device'])}", file=sys.stderr)
         return 1
+
+
+def _not_implemented(error: NotImplementedError, device: str | None) -> str:
+    """Return the error's text; unless it names a command, add the one that checks the backend."""
+    if "python -m" in str(error):
+        return str(error)
+    check = f"python -m needle.testing.conformance {device} shows what is missing"
+    return f"{device}: {error}; {check}"
 
 
 def train(options: dict[str, Any]) -> int:

@@ -9,15 +9,16 @@ in work.py. Run as ``python -m apps.bench [--rounds N] [--out FILE]``. The caref
 from __future__ import annotations
 
 import argparse
-import importlib
 import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from apps.profiling.limits import processor
+
+from .native import kernels, threads
 from .work import WORK, Step, contestants
 
 Times = dict[str, list[float]]
@@ -82,33 +83,6 @@ def heading(rounds: int) -> list[str]:
         f"{kernels()} on {threads()} threads, Python {platform.python_version()}.",
         "",
     ]
-
-
-def kernels() -> str:
-    """Which of our kernels run here."""
-    return f"{native.isa} kernels" if (native := _native()) else "C++ kernels not built"
-
-
-def threads() -> int:
-    """Of our kernels."""
-    return native.num_threads() if (native := _native()) else 1
-
-
-def _native() -> Any:
-    try:
-        return importlib.import_module("needle.backend_ndarray.ndarray_backend_cpu")
-    except ImportError:
-        return None
-
-
-def processor() -> str:
-    """The processor's own name where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.machine()
 
 
 def table_head(names: list[str]) -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 TAG = r"[a-z][a-z0-9-]*"
 FOLDERS = ("python/needle", "src", "apps", "examples")
 OWN = "apps/course"
+SHOW = "python -m apps.course show"
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,14 @@ def blocks_in(root: Path) -> dict[str, list[Block]]:
 
 
 def emptied(block: Block, title: str) -> str:
-    """The line that stands in the block while the exercise is open."""
+    """Return the line that stands in the block while the exercise is open.
+
+    Its message names the command that explains the exercise, so every program that prints the
+    error helps the learner without knowing the course.
+    """
     language = LANGUAGES[Path(block.path).suffix]
-    return block.indent + language.empty.format(message=f"{block.tag}: {title}")
+    message = f"{block.tag}: {title}; {SHOW} {block.tag}"
+    return block.indent + language.empty.format(message=message)
 
 
 def is_open(block: Block) -> bool:

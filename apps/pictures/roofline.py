@@ -1,6 +1,6 @@
 """The roofline of this machine with some of needle's kernels under it, measured while one waits.
 
-The roofs come from apps/bench/limits.py. A first impression: the careful figures are those of
+The roofs come from apps/profiling/limits.py. A first impression: the careful figures are those of
 ``make ladder`` and ``make bench-against``.
 """
 

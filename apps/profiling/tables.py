@@ -31,10 +31,10 @@ def layer_rows(profile: Profile) -> list[dict[str, Any]]:
 
 
 def layer_table(profile: Profile, limits: Mapping[str, float] | None = None) -> str:
-    """A Markdown table; ``limits`` as apps.bench.limits measures them add the share of the peak.
+    """Return a Markdown table of the layers.
 
-    The share is of the arithmetic or of the memory's limit, whichever the layer's kernels came
-    nearer to.
+    limits: of the machine, from ``limits.measure``; they add a column with the share of the peak.
+    That is the share of the arithmetic or of the memory limit, whichever is larger.
     """
     rows = layer_rows(profile)
     head = (

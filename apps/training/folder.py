@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import needle
+from apps.profiling.limits import processor
 from needle.errors import NeedleError
 
 CHECKPOINT, BEST = "checkpoint.safetensors", "best.safetensors"
@@ -118,7 +119,7 @@ def facts_of_this_machine() -> dict[str, Any]:
         "packages": {name: _version(name) for name in PACKAGES},
         "machine": {
             "system": platform.platform(),
-            "processor": _processor(),
+            "processor": processor(),
             "cores": os.cpu_count(),
             "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         },
@@ -146,15 +147,6 @@ def _commit() -> str | None:
     if commit.returncode:
         return None
     return commit.stdout.strip() + ("+" if changed.returncode else "")
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
 
 
 def _locked(path: Path) -> IO[str]:

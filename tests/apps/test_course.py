@@ -39,8 +39,16 @@ def test_tags_are_the_same_in_sources_registry_tests_and_notebook() -> None:
 @pytest.mark.parametrize(
     ("path", "text", "empty"),
     [
-        ("a.py", PYTHON, '    raise NotImplementedError("record: title")'),
-        ("a.cc", CPP, '  ::needle::not_implemented("gemm-vectors: title");'),
+        (
+            "a.py",
+            PYTHON,
+            '    raise NotImplementedError("record: title; python -m apps.course show record")',
+        ),
+        (
+            "a.cc",
+            CPP,
+            '  ::needle::not_implemented("gemm-vectors: title; python -m apps.course show gemm-vectors");',
+        ),
     ],
 )
 def test_a_block_is_emptied_and_filled(path: str, text: str, empty: str) -> None:
@@ -79,7 +87,7 @@ def test_an_exercise_from_empty_to_solved(
     ]
     graph = tree / "python/needle/graph.py"
     title = registry.exercises()["hooks"].title
-    empty = f'raise NotImplementedError("hooks: {title}")'
+    empty = f'raise NotImplementedError("hooks: {title}; python -m apps.course show hooks")'
     assert graph.read_text().count(empty) == 1
     assert course.main(["hint", "hooks"]) == 0
     assert "hint 1 of 1" in capsys.readouterr().out

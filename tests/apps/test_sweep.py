@@ -143,6 +143,10 @@ def test_the_page_says_which_targets_are_missed() -> None:
     assert storage_page.table(images)[2] == (
         "| s3-images | 0 | 9.00 | 9.00 | 2.00 | 11.00 | 1.00 | 90 | 8 |"
     )
+    assert storage_page.summary([*local, *images])[2:] == [
+        "| m | builtin | 0, 1, 2, 3 | 0.00 | 2.00 |  | 8 |",
+        "| m | s3-images | 0, 1, 2, 3 | 0.35 (0.10–9.00) | 2.35 (2.10–11.00) | 90 | 8 |",
+    ]
 
 
 def test_a_limit_keeps_every_class(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
-"""Measures needle beside PyTorch; writes RESULTS.md and results.png into apps/bench.
+"""Measure needle beside PyTorch, and write the page of results.
 
 ``python -m apps.bench.against [--work NAMES] [--threads 1,2] [--batch N,...] [--quick]``. Numbers
-go to results.json too, from which the page is drawn: what is left out keeps its earlier numbers.
+go to results.json in ``--out``, from which RESULTS.md, its picture and DETAILS.md are made; work
+that is not measured again keeps its earlier numbers. ``--page`` names another folder for RESULTS.md
+and its picture: ``make bench-against`` gives the one in the repository.
 """
 
 from __future__ import annotations
@@ -15,21 +17,21 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from apps.bench.data.__main__ import read_results, write_results
 from apps.bench.data.harness import Outcome, Result, run_study
+from apps.bench.data.results import read_results, write_results
 
 from . import report
 from .settings import Settings
 from .sides import is_peer
 from .studies import STUDIES
 
-HERE = Path(__file__).parents[1]
+OUT = Path("runs/bench-against")
 PEERS = ("torch",)
 BUSY = 0.5  # of a processor, by others, from which the page says so
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """1 where needle itself failed; a peer that fails or is missing is a message."""
+    """Run the program; return 1 if needle failed. A peer that fails or is missing is a message."""
     options, failed = parse(arguments), False
     if importlib.util.find_spec(options.peer) is None:
         _say(f"{options.peer} is not installed: needle alone is measured")
@@ -42,8 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results[result.study] = result
             results = {name: results[name] for name in sorted(results, key=report.place)}
             write_results(options.out / "results.json", results)
-    report.write(options.out, results)
-    print(f"written to {options.out / 'RESULTS.md'}")
+    page = options.page or options.out
+    report.write(page, options.out, results)
+    print(f"results: {page / 'RESULTS.md'}; all tables: {options.out / 'DETAILS.md'}")
     return 1 if failed else 0
 
 
@@ -77,7 +80,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--quick", action="store_true", help="everything tiny: does it run?")
     add("--eager", action="store_true", help="leave out torch.compile, which is slow to warm up")
     add("--cpu-time", action="store_true", help="on one thread: for a machine that others use too")
-    add("--out", type=Path, default=HERE, help="where the page is written")
+    add("--out", type=Path, default=OUT, help="folder of all numbers")
+    add("--page", type=Path, help="folder of RESULTS.md (default: that of --out)")
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or (1 if options.quick else 5)
     options.threads = tuple(dict.fromkeys(options.threads))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from apps.bench.data.case import Case, Numbers, Subject
-from apps.bench.limits import peak_now
+from apps.profiling.limits import peak_now
 
 from .settings import Settings
 from .sides import COMPILED, CONTESTANTS, SLOW, Side, Step, is_peer

@@ -13,7 +13,7 @@ import numpy as np
 
 from apps.bench.data.case import Calls, Case, Numbers, Subject
 from apps.bench.data.harness import Result
-from apps.bench.data.target import Target, short, spread, table
+from apps.bench.data.target import Target, median_and_range, spread, table
 
 from . import tables as t
 from .pieces import case_of
@@ -90,10 +90,13 @@ def targets(result: Result, limits: Result | None) -> list[Target]:
     found = []
     for key, goal, unit in (("import", 0.25, "s"), ("small op", 5.0, "µs")):
         values = [result.median(name, key) for name in CONTESTED]
-        words = [f"{short(value)} {unit}" if not math.isnan(value) else "–" for value in values]
+        words = [
+            f"{median_and_range(result, name, key)} {unit}" if not math.isnan(value) else "–"
+            for name, value in zip(CONTESTED, values)
+        ]
         name = f"{KEYS[key].partition(',')[0]}, {threads}"
         found.append(Target(name, values[0], goal, *words, at_most=True, unit=unit))
     ratio = result.ratio(ours, theirs, "first step")
-    words = [f"{short(result.median(name, 'first step'))} s" for name in CONTESTED]
+    words = [f"{median_and_range(result, name, 'first step')} s" for name in CONTESTED]
     name = f"first training step of a process, {threads}"
     return [*found, Target(name, ratio, 0.2, *words, at_most=True)]

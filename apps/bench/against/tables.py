@@ -7,10 +7,10 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 
 from apps.bench.data.harness import Result
-from apps.bench.data.target import Target, short, spread, table
+from apps.bench.data.target import Target, median_and_range, short, spread, table
 
 from .pieces import PEAK
-from .sides import OURS, SLOW, is_peer
+from .sides import OURS, is_peer
 
 Count = Callable[[str], float]
 
@@ -113,17 +113,20 @@ def least(name: str, result: Result, goal: float, pieces: Sequence[str] | None =
     found = []
     for piece in pieces or pieces_of(result):
         ours, theirs = duel(result, piece)
-        value = median(ratios(result, ours, theirs, piece))
+        paired = ratios(result, ours, theirs, piece)
+        value = median(paired)
         if value == value:
             words = [
-                f"{who.removeprefix('PyTorch, ')}: {short(result.median(who, piece))} ms"
+                f"{who.removeprefix('PyTorch, ')}: {median_and_range(result, who, piece)} ms"
                 for who in (ours, theirs)
             ]
-            found.append((value, piece if len(pieces or "ab") > 1 else "", words))
+            span = (min(paired), max(paired))
+            found.append((value, piece if len(pieces or "ab") > 1 else "", words, span))
     if not found:
         return Target(name, math.nan, goal, "–")
-    value, piece, (mine, other) = min(found)
-    return Target(name, value, goal, f"{piece}: {mine}" if piece else mine, other)
+    value, piece, (mine, other), span = min(found)
+    mine = f"{piece}: {mine}" if piece else mine
+    return Target(name, value, goal, mine, other, span=span)
 
 
 def share_targets(
@@ -142,17 +145,3 @@ def share_targets(
     beside = result.outcomes[OURS[0]].values.get(piece + PEAK)
     peak = median(beside) if beside else limit(limits, "gflops")
     return [Target(title, share, goal, piece, f"peak {short(peak)} GFLOP/s")]
-
-
-def backend_notes(result: Result) -> list[str]:
-    """How many times as fast as each of our slow ones."""
-    lines = []
-    for slow in (name for name in SLOW if name in result.outcomes):
-        words = []
-        for piece in pieces_of(result):
-            found = ratios(result, fastest(result, OURS, piece), slow, piece)
-            if found:
-                words.append(f"{piece}: {short(median(found))} ×")
-        if words:
-            lines.append(f"Beside our {slow.removeprefix('needle, ')}: {'; '.join(words)}.")
-    return lines

@@ -50,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{name}: " + ", ".join([*texts, *(f"{s}: {e}" for s, e in errors.items())]), flush=True
         )
     full = options.precision == config.MATMUL_PRECISION.default
+    options.out.mkdir(parents=True, exist_ok=True)
     page = options.out / ("RESULTS.md" if full else f"RESULTS-{options.precision}.md")
     lines = table(work, found, options.device, options.precision)
     page.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -21,7 +21,7 @@ from needle.data.decoding import decode
 from .pictures import made_up_photo
 
 SIDE, LABEL, GAP = 96, 13, 3
-COLUMNS, EPOCHS, COLOURS = 3, 3, 256
+COLUMNS, EPOCHS, COLOURS = 3, 3, 64
 MIXED = 6  # photographs in a batch that is mixed
 
 AUGMENTATIONS: dict[str, list[Any]] = {

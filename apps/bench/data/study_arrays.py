@@ -16,7 +16,7 @@ from .epochs import Epochs
 from .harness import Result
 from .loader_tables import rate_table
 from .settings import Settings
-from .target import Target, short
+from .target import Target, median_and_range
 
 TITLE = "Arrays in memory without transforms, 200 000 x 100 float32, batches of 1000"
 BATCH = 1000
@@ -100,8 +100,9 @@ def targets(result: Result) -> list[Target]:
                 f"arrays without transforms, {order}: time over slicing by hand",
                 rate / own,
                 3.0,
-                f"{short(own)} rows/s",
-                f"{short(rate)}; torch {short(result.median(f'torch, {order}', 'rate'))}",
+                f"{median_and_range(result, f'needle, {order}', 'rate')} rows/s",
+                f"{median_and_range(result, by_hand, 'rate')}; torch "
+                f"{median_and_range(result, f'torch, {order}', 'rate')}",
                 at_most=True,
             )
         )
@@ -115,6 +116,3 @@ def tables(result: Result) -> list[str]:
         "A loader's batches are its user's to keep, hence copies; *copied* is the slice so."
     )
     return [note, "", *rate_table(result, result.outcomes)]
-
-
-draw = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from . import ours, pictures
 from .case import Case, Subject
@@ -11,7 +10,7 @@ from .epochs import Epochs
 from .harness import Result
 from .loader_tables import rate_table
 from .settings import Settings
-from .target import Target, short, table
+from .target import Target, median_and_range, short, table
 
 TITLE = "JPEG files, batch sizes, 2 workers, level T2"
 BATCHES = (10, 50, 100, 300, 500, 1000)
@@ -58,7 +57,7 @@ def targets(result: Result) -> list[Target]:
         if name_of(b, 2) in result.outcomes
     ]
     worst, batch = min(found, default=(float("nan"), 0))
-    rates = (short(result.median(name_of(batch, w), "rate")) for w in (2, 0))
+    rates = (median_and_range(result, name_of(batch, w), "rate") for w in (2, 0))
     ours_rate, sequential = rates
     return [
         Target(
@@ -79,14 +78,3 @@ def tables(result: Result) -> list[str]:
         ["published in 2021", *map(str, PUBLISHED)],
     ]
     return [*table(("batch", *map(str, BATCHES)), rows), *rate_table(result, result.outcomes)]
-
-
-def draw(axes: Any, result: Result) -> None:
-    """Speed-up over batch size."""
-    speeds = [result.ratio(name_of(b, 2), name_of(b, 0), "rate") for b in BATCHES]
-    axes.semilogx(BATCHES, speeds, marker="o", label="needle")
-    axes.semilogx(BATCHES, PUBLISHED, marker=".", color="grey", label="published")
-    axes.axhline(2, color="grey", linestyle=":", linewidth=1)
-    axes.set(xlabel="batch size", ylabel="speed-up", title="2 workers over sequential, T2")
-    axes.set_ylim(0, 2.4)
-    axes.legend(fontsize=7)

@@ -19,7 +19,7 @@ from .case import Case, Numbers, Once, Subject
 from .harness import Result
 from .process_tree import PROC, stat_fields
 from .settings import Settings
-from .target import Target, spread, table
+from .target import Target, median_and_range, spread, table
 
 TITLE = "Faults and resuming"
 SAMPLES, BATCH = 1_000_000, 100
@@ -170,9 +170,10 @@ def targets(result: Result) -> list[Target]:
         ("resume at 99 %", "resume at 99 %", "resume at 99 % by skipping", 0.05),
     ):
         value = result.median(f"needle, {own}", "seconds")
-        other = result.outcomes.get(f"torch, {peer}")
-        words = f"torch {other.median('seconds'):.3g} s" if other else ""
-        found.append(Target(what, value, goal, f"{value:.3g} s", words, at_most=True, unit="s"))
+        other = f"torch, {peer}" if f"torch, {peer}" in result.outcomes else ""
+        words = f"torch {median_and_range(result, other, 'seconds')} s" if other else ""
+        mine = f"{median_and_range(result, f'needle, {own}', 'seconds')} s"
+        found.append(Target(what, value, goal, mine, words, at_most=True, unit="s"))
     return found
 
 
@@ -187,6 +188,3 @@ def tables(result: Result) -> list[str]:
             ]
             rows.append([name, *cells])
     return table(("", "seconds", "tracebacks", "processes left"), rows)
-
-
-draw = None

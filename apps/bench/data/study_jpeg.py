@@ -18,7 +18,7 @@ from .epochs import Epochs
 from .harness import Result
 from .loader_tables import rate_table
 from .settings import Settings
-from .target import Target, short
+from .target import Target, median_and_range, short
 
 TITLE = "JPEG folder: resize 256, crop 224, flip, normalise, float32 NCHW, batches of 64"
 BATCH, COUNT = 64, 512
@@ -118,14 +118,15 @@ def targets(result: Result) -> list[Target]:
     name, best = result.best(names, "rate")
     limit = result.median(WITH_RESIZE, "rate") * cores
     decoding = result.median(DECODER, "rate") * cores
-    peer, rate = result.best([f"torch, {w} workers" for w in (0, 2, 4)], "rate")
+    peer, _ = result.best([f"torch, {w} workers" for w in (0, 2, 4)], "rate")
     return [
         Target(
             f"JPEG folder, over decoder and resize on one thread x {cores} cores",
             best / limit,
             0.9,
-            f"{short(best)} images/s ({name})",
-            f"{short(limit)}; decoding alone {short(decoding)}; {short(rate)} ({peer})",
+            f"{name}: {median_and_range(result, name, 'rate')} images/s",
+            f"{short(limit)}; decoding alone {short(decoding)}; {peer}: "
+            f"{median_and_range(result, peer, 'rate')}",
         )
     ]
 
@@ -134,13 +135,3 @@ def tables(result: Result) -> list[str]:
     """All numbers."""
     note = "needle's resize is antialiased unless said otherwise (it reads more), OpenCV's is not."
     return [note, "", *rate_table(result, result.outcomes)]
-
-
-def draw(axes: Any, result: Result) -> None:
-    """Bars of the rates."""
-    known = [name for name, outcome in result.outcomes.items() if "rate" in outcome.values]
-    rates = [result.median(name, "rate") for name in known]
-    colours = ["C0" if name.startswith("needle") else "C1" for name in known]
-    axes.barh(known[::-1], rates[::-1], color=colours[::-1])
-    axes.tick_params(axis="y", labelsize=6)
-    axes.set(xlabel="images a second", title="JPEG folder to float32 batches")

@@ -25,7 +25,7 @@ from .case import Calls, Case, Subject
 from .harness import Result
 from .pictures import MEAN, STD
 from .settings import Settings
-from .target import Target, short, spread, table
+from .target import Target, median_and_range, short, spread, table
 
 TITLE = "Single transforms and the fused chain, uint8 images, one thread, µs an image"
 BATCH = 64
@@ -280,14 +280,16 @@ def targets(result: Result) -> list[Target]:
         chains = [name for name in WORK if name.startswith("chain")]
         for name, goal in ((worst, 1.0), *((chain, 2.0) for chain in chains)):
             what = name if goal == 2.0 else f"every single transform (worst: {name})"
-            own, peer = (result.median(f"{library}, {size}", name) for library in LIBRARIES[:2])
+            own, peer = (
+                median_and_range(result, f"{library}, {size}", name) for library in LIBRARIES[:2]
+            )
             found.append(
                 Target(
                     f"{size} x {size}, {what}: over OpenCV",
                     gain(result, name, size),
                     goal,
-                    f"{short(own)} µs",
-                    f"{short(peer)} µs",
+                    f"{own} µs",
+                    f"{peer} µs",
                 )
             )
     return found
@@ -307,19 +309,3 @@ def tables(result: Result) -> list[str]:
             rows.append([f"{name}, {size} x {size}", *cells, short(gain(result, name, size))])
         lines += table(("µs an image", *LIBRARIES, "OpenCV's over ours"), rows)
     return lines
-
-
-def draw(axes: Any, result: Result) -> None:
-    """How many times as quick as OpenCV."""
-    names = list(WORK)
-    for offset, size in ((0.2, 256), (-0.2, 32)):
-        places = np.arange(len(names))[::-1] + offset
-        values = [gain(result, name, size) for name in names]
-        axes.barh(places, values, height=0.38, label=f"{size} x {size}")
-    axes.set_yticks(np.arange(len(names))[::-1], names, fontsize=6)
-    axes.axvline(1, color="grey", linestyle=":", linewidth=1)
-    axes.set_xscale("log")
-    axes.set_xticks([], minor=True)
-    axes.set_xticks([0.5, 1, 2, 5, 10, 20], ["½", "1", "2", "5", "10", "20"])
-    axes.set(xlabel="times as quick as OpenCV", title="Transforms on one thread")
-    axes.legend(fontsize=7)

@@ -15,7 +15,7 @@ from .epochs import Epochs
 from .harness import Result
 from .loader_tables import rate_table
 from .settings import Settings
-from .target import Target, short, table
+from .target import Target, median_and_range, short, table
 
 TITLE = "JPEG files, four levels of transforms in the workers, batches of 300"
 COUNT = 600
@@ -100,8 +100,8 @@ def targets(result: Result) -> list[Target]:
                 f"{level}: 2 workers over sequential",
                 speed_up(result, level, 2),
                 1.85,
-                f"{short(two)} images/s",
-                f"{short(result.median(name_of(level, 0), 'rate'))} sequential, one thread",
+                f"{median_and_range(result, name_of(level, 2), 'rate')} images/s",
+                f"{median_and_range(result, name_of(level, 0), 'rate')} sequential, one thread",
             )
         )
         found.append(
@@ -109,8 +109,8 @@ def targets(result: Result) -> list[Target]:
                 f"{level}: 8 workers over 2",
                 eight / two,
                 0.9,
-                f"{short(eight)} images/s",
-                f"{short(two)} with 2",
+                f"{median_and_range(result, name_of(level, 8), 'rate')} images/s",
+                f"{median_and_range(result, name_of(level, 2), 'rate')} with 2 workers",
             )
         )
     return found
@@ -140,13 +140,3 @@ def tables(result: Result) -> list[str]:
             "",
         ]
     return [*lines, *rate_table(result, result.outcomes)]
-
-
-def draw(axes: Any, result: Result) -> None:
-    """Speed-up over workers."""
-    for level in ours.LEVELS:
-        axes.plot(WORKERS, [speed_up(result, level, w) for w in WORKERS], marker="o", label=level)
-    axes.axhline(2, color="grey", linestyle=":", linewidth=1)
-    axes.set(xlabel="workers", ylabel="speed-up", title="JPEG files: speed-up over sequential")
-    axes.set_ylim(0, 2.4)
-    axes.legend(fontsize=7)

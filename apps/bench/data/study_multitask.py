@@ -24,7 +24,7 @@ from .case import Case, Numbers, Subject
 from .harness import Result
 from .process_tree import cpu_seconds
 from .settings import Settings
-from .target import Target, short, spread, table
+from .target import Target, median_and_range, short, spread, table
 from .training_task import Spec
 
 TITLE = "Several tasks on one data set: the shared loader beside separate ones"
@@ -219,8 +219,9 @@ def targets(result: Result) -> list[Target]:
         for system in reversed(SYSTEMS[1:]):
             rate = result.median(f"{JPEG}, {sets}: {system}", "rate")
             what = f"photographs, {sets} tasks, shared loader over separate ones"
-            peer = f"{short(rate)} ({system})"
-            found.append(Target(what, shared / rate, goal, f"{short(shared)} samples/s", peer))
+            own = median_and_range(result, f"{JPEG}, {sets}: {OURS}", "rate")
+            peer = f"{system}: {median_and_range(result, f'{JPEG}, {sets}: {system}', 'rate')}"
+            found.append(Target(what, shared / rate, goal, f"{own} samples/s", peer))
     return found
 
 
@@ -253,15 +254,3 @@ def tables(result: Result) -> list[str]:
         "samples more. Separate loaders share the cores: cores / tasks workers each, at least one."
     )
     return [note, "", *table(head, rows)]
-
-
-def draw(axes: Any, result: Result) -> None:
-    """Milliseconds that a task waits for a batch, by equal tasks."""
-    for system in SYSTEMS:
-        waits = [result.median(f"{JPEG}, {sets}: {system}", "wait") for sets in EQUAL]
-        axes.plot([int(sets.split()[0]) for sets in EQUAL], waits, "o-", label=system)
-    axes.set(
-        xlabel="equal tasks at once", ylabel="ms a batch and task", title="Photographs, shared"
-    )
-    axes.set_ylim(bottom=0)
-    axes.legend(fontsize=7)

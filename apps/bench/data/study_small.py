@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from .epochs import Epochs
 from .harness import Result
 from .loader_tables import rate_table
 from .settings import Settings
-from .target import Target, short
+from .target import Target, median_and_range
 
 TITLE = "CIFAR-10 in memory: crop, flip, normalise, float32 NCHW, batches of 256"
 BATCH = 256
@@ -149,8 +148,8 @@ def targets(result: Result) -> list[Target]:
                 f"CIFAR-10 in memory, over {what}",
                 best / rate,
                 goal,
-                f"{short(best)} samples/s ({name})",
-                f"{short(rate)} ({peer})",
+                f"{name}: {median_and_range(result, name, 'rate')} samples/s",
+                f"{peer}: {median_and_range(result, peer, 'rate')}",
             )
         )
     return found
@@ -159,15 +158,3 @@ def targets(result: Result) -> list[Target]:
 def tables(result: Result) -> list[str]:
     """All numbers."""
     return rate_table(result, result.outcomes)
-
-
-def draw(axes: Any, result: Result) -> None:
-    """Bars of the rates, on a logarithmic scale."""
-    known = [name for name, outcome in result.outcomes.items() if "rate" in outcome.values]
-    rates = [result.median(name, "rate") for name in known]
-    colours = ["C0" if name.startswith("needle") else "C1" for name in known]
-    axes.barh(known[::-1], rates[::-1], color=colours[::-1])
-    axes.margins(y=0.01)
-    axes.set_xscale("log")
-    axes.tick_params(axis="y", labelsize=6)
-    axes.set(xlabel="samples a second", title="CIFAR-10 in memory, augmented")

@@ -14,7 +14,7 @@ from . import ours, peers
 from .case import Case, Numbers, Once, Subject
 from .harness import Result
 from .settings import Settings
-from .target import Target, short, spread, table
+from .target import Target, median_and_range, spread, table
 
 TITLE = "Start-up with 1.2 million paths, 2 workers: seconds to the first batch"
 WORKERS = 2
@@ -89,8 +89,8 @@ def targets(result: Result) -> list[Target]:
     for method in METHODS:
         for kind, words in (("table", "as ImageFolder holds them"), ("list", "in a list")):
             own, peer = (
-                f"{short(result.median(name, 'more'))} s more (first batch after "
-                f"{short(result.median(name, 'full'))} s)"
+                f"{median_and_range(result, name, 'more')} s more, first batch after "
+                f"{median_and_range(result, name, 'full')} s"
                 for name in (f"needle, {method}, {kind}", f"torch, {method}, list")
             )
             found.append(
@@ -115,6 +115,3 @@ def tables(result: Result) -> list[str]:
         if "more" in o.values
     ]
     return table(("", "no path, s", "1.2 M paths, s", "more, s"), rows)
-
-
-draw = None

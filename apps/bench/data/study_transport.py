@@ -24,7 +24,7 @@ from .case import Calls, Case, Numbers, Subject
 from .harness import Result
 from .process_tree import cpu_seconds
 from .settings import Settings
-from .target import Target, short, spread, table
+from .target import Target, median_and_range, spread, table
 
 TITLE = "Transport from one worker process"
 MIB = 2**20
@@ -155,15 +155,15 @@ def open_copy(settings: Settings, size: int) -> Subject:
 
 def targets(result: Result) -> list[Target]:
     """Next to nothing in the main process."""
-    main = result.median("needle, NumPy batches, 32 MiB", "main")
-    copy = result.median("memory copy, 32 MiB", "cpu")
+    ours, copying = "needle, NumPy batches, 32 MiB", "memory copy, 32 MiB"
     return [
         Target(
             "transport of 32 MiB: the main process's CPU time a GiB, over that of one copy",
-            main / copy,
+            result.median(ours, "main") / result.median(copying, "cpu"),
             0.1,
-            f"{short(main)} s a GiB",
-            f"copy {short(copy)}, torch {short(result.median('torch, 32 MiB', 'main'))}",
+            f"{median_and_range(result, ours, 'main')} s a GiB",
+            f"copy {median_and_range(result, copying, 'cpu')}, torch "
+            f"{median_and_range(result, 'torch, 32 MiB', 'main')}",
             at_most=True,
         )
     ]
@@ -178,13 +178,3 @@ def tables(result: Result) -> list[str]:
     ]
     head = ("", "GB/s", "CPU s a GiB, all processes", "of it in the main process")
     return table(head, rows)
-
-
-def draw(axes: Any, result: Result) -> None:
-    """GB/s over the payload."""
-    for way in (*WAYS, "memory copy"):
-        rates = [result.median(f"{way}, {size} MiB", "rate") for size in SIZES]
-        axes.semilogx(SIZES, rates, marker="o", label=way)
-    axes.set_xticks(SIZES, [str(size) for size in SIZES])
-    axes.set(xlabel="MiB a payload", ylabel="GB/s", title="Worker process to main process")
-    axes.legend(fontsize=6)

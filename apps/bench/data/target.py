@@ -6,12 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .harness import Result
+
 
 @dataclass(frozen=True)
 class Target:
     """``value`` is compared with ``goal``: at least it, or at most it.
 
-    ours, peer: what was compared, in words with units; peer may be empty.
+    ours, peer: what was compared, in words with units; peer may be empty. span: the range of
+    ``value`` over the rounds, where it is known.
     """
 
     what: str
@@ -21,6 +24,7 @@ class Target:
     peer: str = ""
     at_most: bool = False
     unit: str = "×"
+    span: tuple[float, float] | None = None
 
     @property
     def measured(self) -> bool:
@@ -42,7 +46,8 @@ class Target:
     def row(self) -> str:
         """A line of the table."""
         sign = "≤" if self.at_most else "≥"
-        value = f"{short(self.value)} {self.unit}" if self.measured else "–"
+        written = spread(self.value, self.span or (self.value, self.value))
+        value = f"{written} {self.unit}" if self.measured else "–"
         goal = f"{sign} {short(self.goal)} {self.unit}"
         return f"| {self.what} | {self.ours} | {self.peer} | {value} | {goal} | {self.verdict} |"
 
@@ -62,6 +67,12 @@ def spread(value: float, span: tuple[float, float]) -> str:
         return "–"
     low, high = span
     return short(value) if low == high else f"{short(value)} ({short(low)}–{short(high)})"
+
+
+def median_and_range(result: Result, case: str, key: str) -> str:
+    """Return the median of one case's measurements and their range, as text."""
+    outcome = result.outcomes.get(case)
+    return "–" if outcome is None else spread(outcome.median(key), outcome.span(key))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

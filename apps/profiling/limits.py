@@ -1,10 +1,14 @@
-"""The machine's measured limits: arithmetic and memory. Compiles and runs limits.cc."""
+"""The name and the measured limits of this machine: arithmetic and memory bandwidth.
+
+Compiles and runs limits.cc. Called by train.py, the benchmarks and the notebook.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import json
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -19,6 +23,16 @@ def compiler() -> str | None:
     """CXX, or the first of the usual names that is there."""
     names = (os.environ.get("CXX"), "c++", "g++", "clang++")
     return next((name for name in names if name and shutil.which(name)), None)
+
+
+def processor() -> str:
+    """Return the processor's model name, or what Python knows where the system does not tell it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
 
 
 def measure(threads: int, seconds: float = 0.1) -> dict[str, float]:
