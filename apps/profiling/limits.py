@@ -20,7 +20,7 @@ FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-pthread")
 
 
 def compiler() -> str | None:
-    """CXX, or the first of the usual names that is there."""
+    """Return CXX, or the first usual name of a C++ compiler that is installed; None if none is."""
     names = (os.environ.get("CXX"), "c++", "g++", "clang++")
     return next((name for name in names if name and shutil.which(name)), None)
 
@@ -36,9 +36,10 @@ def processor() -> str:
 
 
 def measure(threads: int, seconds: float = 0.1) -> dict[str, float]:
-    """gflops, "gbs large" and "gbs small" (GB/s of 34 MB and 1 MB arrays) on so many threads.
+    """Return "gflops", "gbs large" and "gbs small" (GB/s of 34 MB and 1 MB arrays).
 
-    seconds: how long each of the samples takes at the least. RuntimeError without a compiler.
+    threads: number of threads. seconds: least duration of each sample. RuntimeError without a
+    compiler.
     """
     with tempfile.TemporaryDirectory() as folder:
         run = [str(_built(Path(folder, "limits"))), str(threads), str(seconds)]
@@ -47,9 +48,10 @@ def measure(threads: int, seconds: float = 0.1) -> dict[str, float]:
 
 
 def peak_now(threads: int) -> Callable[[], float] | None:
-    """A call is GFLOP/s of multiply-adds of this moment, in this process; None without a compiler.
+    """Return a function that measures the current GFLOP/s of multiply-adds in this process.
 
-    A shared machine's clock changes from second to second: the work beside it has the same.
+    None without a compiler. The clock of a shared machine changes from second to second; work that
+    is measured next to this call sees the same clock.
     """
     if compiler() is None:
         return None

@@ -47,7 +47,8 @@ def test_tags_are_the_same_in_sources_registry_tests_and_notebook() -> None:
         (
             "a.cc",
             CPP,
-            '  ::needle::not_implemented("gemm-vectors: title; python -m apps.course show gemm-vectors");',
+            '  ::needle::not_implemented("gemm-vectors: title; '
+            'python -m apps.course show gemm-vectors");',
         ),
     ],
 )

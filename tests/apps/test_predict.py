@@ -118,9 +118,9 @@ def test_what_cannot_be_read_is_said_and_the_rest_shown(
     ("arguments", "message"),
     [
         (["--checkpoint", "nowhere", "a.png"], "no file at nowhere"),
-        (["--checkpoint", "{other}", "a.png"], "does not say of which model and data set"),
-        (["--checkpoint", "{model}"], "give pictures or --serve, one of them"),
-        (["--checkpoint", "{model}", "{empty}"], "no pictures"),
+        (["--checkpoint", "{other}", "a.png"], "does not record its model and data set"),
+        (["--checkpoint", "{model}"], "give either pictures or --serve"),
+        (["--checkpoint", "{model}", "{empty}"], "holds no pictures"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -204,7 +204,7 @@ def test_the_page_and_what_it_asks_first(server: int) -> None:
 
 def test_the_page_refuses_what_it_should(server: int) -> None:
     status, content = ask(server, "POST", "/predict", b"no picture")
-    assert status == 400 and "what was sent" in json.loads(content)["error"]
+    assert status == 400 and "the picture sent" in json.loads(content)["error"]
     assert ask(server, "POST", "/predict")[0] == 413
     assert ask(server, "GET", "/predict")[0] == 405
     assert ask(server, "GET", "/../../etc/passwd")[0] == 404

@@ -134,7 +134,7 @@ def test_profile_layers_has_a_column_a_measurement(capsys: pytest.CaptureFixture
     for layer in ("Conv2d(", "ReLU()", "MaxPool2d(", "Linear(", "CrossEntropyLoss("):
         row = next(line for line in said.splitlines() if f"| {layer}" in line)
         assert all(float(ms) > 0 for cell in row.split("|")[3:6] for ms in cell.split("/"))
-    assert said.count("loss and gradients of cpu: ") == 2
+    assert said.count("loss and gradients of cpu differ by ") == 2
     assert said.count("from those of cpu_numpy (at most 0.001)") == 2
     fused = capsys.readouterr().out
     assert "| layer | kind | cpu |" in fused and "ReLU()" not in fused
@@ -210,7 +210,7 @@ def test_plots_compare_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "60.00%" in capsys.readouterr().out
     (tmp_path / "a" / "metrics.csv").write_text("type,epoch\n")
     assert plot.main([str(tmp_path / "a")]) == 1
-    assert "has no whole epoch yet" in capsys.readouterr().err
+    assert "has no complete epoch yet" in capsys.readouterr().err
     assert plot.main([str(tmp_path)]) == 1
-    assert "is no folder of a run" in capsys.readouterr().err
+    assert "is not a run of apps/train.py" in capsys.readouterr().err
     assert math.isfinite(runs[0].loading)

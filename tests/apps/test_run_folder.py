@@ -173,7 +173,7 @@ def test_a_run_is_not_overwritten_unless_forced(
 ) -> None:
     before = {p: p.stat().st_mtime_ns for p in finished.iterdir() if p.name != ".lock"}
     assert run(finished) == 1
-    assert "has a run already" in capsys.readouterr().err
+    assert "holds a run already" in capsys.readouterr().err
     assert {p: p.stat().st_mtime_ns for p in finished.iterdir() if p.name != ".lock"} == before
 
 
@@ -191,7 +191,7 @@ def test_two_runs_in_one_folder_refuse(tmp_path: Path, capsys: pytest.CaptureFix
     first = RunFolder(tmp_path)
     for option in ("--force", "--resume"):
         assert run(tmp_path, option) == 1
-        assert f"is being written to by process {os.getpid()}" in capsys.readouterr().err
+        assert f"is in use by process {os.getpid()}" in capsys.readouterr().err
     first.close()
     assert run(tmp_path) == 0
 
@@ -207,7 +207,7 @@ def test_a_killed_run_leaves_no_lock(tmp_path: Path) -> None:
         text=True,
     )
     assert holder.stdout is not None and holder.stdout.readline() == "in\n"
-    with pytest.raises(NeedleError, match=f"is being written to by process {holder.pid}"):
+    with pytest.raises(NeedleError, match=f"is in use by process {holder.pid}"):
         RunFolder(tmp_path)
     holder.kill()
     holder.communicate(timeout=60)
@@ -398,15 +398,15 @@ def test_a_run_killed_before_its_first_checkpoint_is_begun_again(
             run(tmp_path)
     assert not (tmp_path / CHECKPOINT).exists()
     assert run(tmp_path) == 1
-    assert "go on with it by --resume" in capsys.readouterr().err
+    assert "continue it with --resume" in capsys.readouterr().err
     assert program.main(["--out", str(tmp_path), "--resume", "--lr", "7"]) == 1
     assert "was started with --lr" in capsys.readouterr().err
     assert program.main(["--out", str(tmp_path), "--resume"]) == 0
-    assert "begins again" in capsys.readouterr().out
+    assert "starts again" in capsys.readouterr().out
     assert weights(tmp_path / CHECKPOINT) == weights(finished / CHECKPOINT)
     (tmp_path / "none").mkdir()
     assert program.main(["--out", str(tmp_path / "none"), "--resume"]) == 1
-    assert "no run to go on with" in capsys.readouterr().err
+    assert "there is no run to continue" in capsys.readouterr().err
 
 
 def test_the_commit_is_that_of_the_source() -> None:

@@ -155,7 +155,7 @@ def test_a_limit_keeps_every_class(tmp_path: Path) -> None:
     counts = np.bincount([few[i][1] for i in range(24)])
     assert len(counts) == 10 and set(counts) == {2, 3} and few.classes == whole.classes
     assert sources.limited(whole, 0) is whole
-    with pytest.raises(DataError, match="each of 10 classes at least, got 9"):
+    with pytest.raises(DataError, match="at least one sample of each of 10 classes, got 9"):
         sources.limited(whole, 9)
     upload.put_split(few, "digits", "train", "packed", True, tmp_path)
     packed = sources.open_source("digits", "packed", tmp_path, True, False)
@@ -179,7 +179,7 @@ def test_a_mistake_in_the_file_is_named(tmp_path: Path, capsys: pytest.CaptureFi
         ("sources = [", "must be a TOML file with sources"),
         (STUDY.format(sources='"tape"'), "unknown source 'tape'"),
         (STUDY.format(sources='"builtin"').replace("engine", "motor"), "must be a TOML file"),
-        (STUDY.format(sources='"builtin"').replace('model = "lenet5"', ""), "must name data, it"),
+        (STUDY.format(sources='"builtin"').replace('model = "lenet5"', ""), "must name data, "),
     ):
         path.write_text(text)
         assert sweep.main([str(path), "--out", str(tmp_path / "out")]) == 1

@@ -96,11 +96,11 @@ def test_a_run_leaves_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert program.main([*SMALL, "--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert len(re.findall(r"^epoch \d/3  loss", said, re.MULTILINE)) == 3
-    assert "what to try next:" in said
+    assert "next steps:" in said
     rows = epochs(tmp_path)
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
     assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])
-    right = re.search(r"test accuracy ([\d.]+)% \((\d+) of 40 right\)", said)
+    right = re.search(r"test accuracy ([\d.]+)% \((\d+) of 40 correct\)", said)
     assert right and float(rows[-1]["test_accuracy"]) == int(right[2]) / 40
     page = (tmp_path / "report.html").read_text()
     for name in PICTURES:
@@ -114,7 +114,7 @@ def test_a_run_leaves_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_a_goal_decides_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = [*SMALL[:2], "--epochs", "1", "--out", str(tmp_path)]
     assert program.main([*asked, "--goal", "0.999"]) == 1
-    assert "error: --goal: 99.90% was to be reached, got " in capsys.readouterr().err
+    assert "error: --goal: not reached: test accuracy " in capsys.readouterr().err
     assert program.main(["--out", str(tmp_path), "--resume", "--goal", "0"]) == 0
 
 
@@ -320,11 +320,14 @@ def test_ctrl_c_where_python_would_lose_it_ends_the_program() -> None:
         (["--optimizer", "adma"], "unknown optimizer 'adma'; known: .*Did you mean 'adam"),
         (["--schedule", "cosin"], "unknown schedule 'cosin'; known: .*Did you mean 'cosine'"),
         (["--data", "mnist", "--data-dir", "/nowhere"], "/nowhere.*--data-dir DIR, --download"),
-        (["--out", "/dev/null/runs"], "--out: /dev/null/runs must be a folder that can be written"),
-        (["--engine", "threads"], "--engine: threads has to have workers, got --workers 0; give"),
+        (["--out", "/dev/null/runs"], "--out: /dev/null/runs must be a writable folder"),
+        (
+            ["--engine", "threads"],
+            "--engine: threads needs at least one worker, got --workers 0; give",
+        ),
         (["--engine", "thread", "--workers", "1"], "unknown engine 'thread'.*mean 'threads'"),
-        (["--precision", "bf16"], "--precision: cpu multiplies in float32, got bf16; leave it"),
-        (["--resume"], "--resume: no run to go on with"),
+        (["--precision", "bf16"], "--precision: cpu multiplies in float32, got bf16; leave out"),
+        (["--resume"], "--resume: there is no run to continue"),
         (["--lr", "1e30", "--optimizer", "sgd"], "loss must stay finite.*lower --lr"),
     ],
 )
