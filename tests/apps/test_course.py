@@ -14,7 +14,7 @@ from apps.course import __main__ as course
 from apps.course import blocks, pages, progress, proof, rates, registry
 from apps.course.building import PROGRAMS
 from apps.course.checking import check
-from apps.course.compare import WrongAnswer, expect
+from apps.course.compare import WrongAnswer, expect, expect_error
 from apps.course.edition import EditionError, put_back, write_edition
 from apps.course.outcome import gist
 
@@ -109,7 +109,7 @@ def test_an_exercise_from_empty_to_solved(
 
 
 @pytest.mark.parametrize(
-    ("word", "said"), [("1,4", "parts 1 to 9, several as 1 4"), ("recor", "near are: record;")]
+    ("word", "said"), [("1,4", "parts from 1 to 9, such as 1 4"), ("recor", "similar: record;")]
 )
 def test_what_is_no_exercise_says_what_there_is(word: str, said: str) -> None:
     with pytest.raises(registry.RegistryError, match=said) as caught:
@@ -124,7 +124,7 @@ def test_a_wrong_answer_says_its_likely_cause() -> None:
         (right.T, "transpose"),
         (-right, "sign"),
         (right * 3, "times a constant"),
-        (right.reshape(4), "another shape"),
+        (right.reshape(4), "wrong shape"),
         (right * np.nan, "NaN"),
         (right.sum(0), "fewer elements"),
         (right + right.T, "both halves"),
@@ -136,6 +136,28 @@ def test_a_wrong_answer_says_its_likely_cause() -> None:
     with pytest.raises(WrongAnswer) as caught:
         expect("f(n)", 3, 4, given={"n": 2})
     assert (caught.value.case.given, caught.value.case.got) == ("n = 2", "3")  # not 2. and 3.
+
+
+def test_a_missing_error_names_its_input() -> None:
+    def call(n: int) -> None:
+        with expect_error("half(n)", ValueError, "n must be even", given={"n": n}):
+            if n % 2:
+                raise ValueError(f"n must be {'even' if n == 1 else 'odd'}, got {n}")
+
+    call(1)
+    for n, got in ((2, "no error"), (3, "ValueError: n must be odd, got 3")):
+        with pytest.raises(WrongAnswer) as caught:
+            call(n)
+        case = caught.value.case
+        assert (case.what, case.given, case.got) == ("half(n)", f"n = {n}", got)
+        assert case.expected == "ValueError: ...n must be even..."
+
+
+def test_a_large_value_is_shown_in_a_few_lines() -> None:
+    right = np.arange(729.0).reshape(3, 3, 3, 3, 3, 3)
+    with pytest.raises(WrongAnswer) as caught:
+        expect("x", right + 1, right)
+    assert len(caught.value.case.lines()) < 30
 
 
 def test_of_a_file_that_does_not_parse_the_line_is_said() -> None:
@@ -154,7 +176,7 @@ def test_what_cannot_be_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert course.main(["show", "recrd"]) == 2
     assert "record" in capsys.readouterr().err
     assert course.main(["solve", "record"]) == 2
-    assert "no student edition" in capsys.readouterr().err
+    assert "not a student tree" in capsys.readouterr().err
     assert course.main(["list"]) == 0
 
 

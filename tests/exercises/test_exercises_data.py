@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from apps.course.compare import expect
+from apps.course.compare import expect, expect_error
 from needle.data import philox
 from needle.data.collate import stack
 from needle.data.datasets.ptb import batchify, get_batch
@@ -65,7 +65,7 @@ def test_the_header_of_an_idx_file() -> None:
     ids=["empty", "png", "type", "no axes", "labels", "short"],
 )
 def test_other_files_are_refused(content: bytes, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+    with expect_error("header of a file that is not IDX", DataError, message, {"content": content}):
         header(content, 3)
 
 
@@ -188,7 +188,7 @@ def test_values_become_a_leaf_of_a_batch() -> None:
     mixed = stack([np.zeros(2, "float32"), np.zeros(2, "float64")], "array")
     expect("the dtype of float32 and float64", str(mixed.dtype), "float64")
     uneven = [np.zeros(2), np.zeros(3)]
-    with pytest.raises(ShapeError):
+    with expect_error("stack of shapes (2,) and (3,)", ShapeError):
         stack(uneven, "array")
     expect(
         "a leaf that may be ragged",
@@ -213,9 +213,9 @@ def test_text_in_columns() -> None:
     expect("targets: the rows after each, flat", y, want[1:3].reshape(-1), given={"batches": want})
     x, y = get_batch(batches, 1, 5)
     expect("at the end there is less", x, want[1:2])
-    with pytest.raises(ShapeError, match="get_batch"):
+    with expect_error("get_batch(batches, 2, 5) of 3 rows", ShapeError, "get_batch"):
         get_batch(batches, 2, 5)
-    with pytest.raises(ShapeError, match="batchify"):
+    with expect_error("batchify([1, 2], 3)", ShapeError, "batchify"):
         batchify([1, 2], 3)
 
 

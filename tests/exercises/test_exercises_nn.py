@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from toy_graph import DEVICE, tensor
 
-from apps.course.compare import expect
+from apps.course.compare import expect, expect_error
 from apps.simple_ml import nn_epoch
 from needle import Tensor, accelerated, init, nn, optim
 from needle.errors import ShapeError
@@ -44,7 +44,7 @@ def test_kaiming_uniform() -> None:
         bool(np.abs(init.kaiming_uniform(3, 500, nonlinearity="linear").numpy()).max() <= 1),
         True,
     )
-    with pytest.raises(ShapeError, match="fan_in must be at least 1"):
+    with expect_error("kaiming_uniform(0, 3)", ShapeError, "fan_in must be at least 1"):
         init.kaiming_uniform(0, 3)
 
 
@@ -136,7 +136,8 @@ def test_linear() -> None:
     expect("of x (3,)", layer(tensor(X[0])), X[0] @ weight + bias)
     layer.bias = None
     expect("without bias", layer(tensor(X)), X @ weight)
-    with pytest.raises(ShapeError, match="last axis must have in_features=3"):
+    rule = "last axis must have in_features=3"
+    with expect_error("Linear(3, 2) of x (3, 4)", ShapeError, rule):
         layer(tensor(X.T))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from apps.course.compare import expect
+from apps.course.compare import expect, expect_error
 from needle import shapes
 from needle.errors import IndexingError, ShapeError
 from needle.ndarray.indexing import basic_index, process_slice
@@ -63,7 +63,7 @@ def test_axes_in_another_order() -> None:
             mistakes=mistakes,
         )
     for wrong in ((0, 1), (0, 0, 1), (0, 1, 3)):
-        with pytest.raises(ShapeError, match="permute"):
+        with expect_error(f"(2, 3, 4) permuted by {wrong}", ShapeError, "permute"):
             shapes._permuted((2, 3, 4), (12, 4, 1), wrong)
 
 
@@ -83,7 +83,8 @@ def test_repeated_axes_have_stride_0(shape: tuple[int, ...], target: tuple[int, 
 @pytest.mark.exercise("broadcast-view")
 def test_what_does_not_broadcast() -> None:
     for shape, target in (((3,), (4,)), ((2, 3), (3,)), ((2,), (2, 3))):
-        with pytest.raises(ShapeError, match="broadcast_to: every axis"):
+        what = f"shape {shape} broadcast to {target}"
+        with expect_error(what, ShapeError, "broadcast_to: every axis"):
             shapes.broadcast_strides.__wrapped__("broadcast_to", shape, (1,) * len(shape), target)
 
 
@@ -135,7 +136,8 @@ def test_offsets_add_up_and_bounds_are_checked() -> None:
     expect("index [1:, 3] of a view with strides (8, 2) at offset 100", got, ((3,), (8,), 114))
     empty = basic_index((4,), (1,), 7, (slice(4, None),), fill)
     expect("an empty slice does not move the offset", empty, ((0,), (1,), 7))
-    with pytest.raises(IndexingError, match="index 4 is out of range for axis 1 with size 4"):
+    rule = "index 4 is out of range for axis 1 with size 4"
+    with expect_error("index [0, 4] of shape (4, 4)", IndexingError, rule):
         basic_index((4, 4), (4, 1), 0, (0, 4), fill)
 
 
