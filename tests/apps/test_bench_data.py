@@ -62,7 +62,7 @@ def test_outcomes_give_median_and_range() -> None:
 
 
 def test_twins_must_give_the_same_bytes_and_all_the_same_mean() -> None:
-    cases = [Case(name, Once, twin=twin, alike="a") for name, twin in ("ab", "bb", "c ")]
+    cases = [Case(name, Once, same_bytes=twin, same_mean="a") for name, twin in ("ab", "bb", "c ")]
     seen = {"samples": 4, "labels": 6, "bytes": 77, "mean": 0.1, "deviation": 1.0}
     witnesses = {"a": seen, "b": seen, "c": {**seen, "bytes": 1, "mean": 0.12}}
     assert compare(cases, witnesses) == []

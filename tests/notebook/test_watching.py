@@ -96,7 +96,7 @@ def test_a_mistake_is_told_of_and_what_was_there_stays(edit: Edit) -> None:
     reloader = Reloader(["edited_exercise"])
     for wrong in ("def broken(:\n", FIRST.replace("a * 3", "a * 4") + "\n1 / 0\n"):
         edit(wrong)
-        with pytest.warns(UserWarning, match="edited_exercise was edited but not read again"):
+        with pytest.warns(UserWarning, match="edited_exercise was edited but cannot be reloaded"):
             assert reloader.refresh() == []
         assert ndl.Tensor([1.0]).tripled().item() == 3 and module.Derived().name() == "first"
 
@@ -154,10 +154,10 @@ def training(keep: str, backward: bool = True) -> list[str]:
 
 def test_a_sum_that_forgets_to_detach_is_told_of_with_its_line() -> None:
     (message,) = training("total = total + loss()")
-    assert message.startswith("3: total holds on to the graphs of 20 steps")
+    assert message.startswith("3: total keeps the graphs of 20 steps in memory")
     assert "in 'total = total + loss()'; keep a number (.item())" in message
     (message,) = training("kept.append(loss())")
-    assert message.startswith("3: kept holds on to the graphs of 20 tensors")
+    assert message.startswith("3: kept keeps the graphs of 20 tensors in memory")
 
 
 def test_numbers_constants_and_single_graphs_are_no_matter() -> None:

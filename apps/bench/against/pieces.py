@@ -107,6 +107,6 @@ def case_of(
         open_it,
         environment=settings.environment(),
         needs=(settings.peer,) if is_peer(contestant) else (),
-        patience=1200.0,  # torch.compile takes its time
+        timeout=1200.0,  # torch.compile takes its time
         **options,
     )

@@ -18,18 +18,18 @@ PUBLISHED = (1.542, 1.600, 1.567, 1.551, 1.483, 1.727)
 
 
 def prepare(settings: Settings) -> None:
-    """Lays the files out."""
+    """Write the files."""
     pictures.photo_folder(settings, settings.pick(1000, 16))
 
 
 def cases(settings: Settings) -> list[Case]:
-    """Two a batch size."""
+    """Return two cases for each batch size."""
     return [
         Case(
             name_of(batch, workers),
             partial(open_loader, batch=batch, workers=workers),
             ours.TWO_THREADS if workers else ours.ONE_THREAD,
-            twin="batches",
+            same_bytes="batches",
             rounds=3,
         )
         for batch in settings.pick(BATCHES, (4, 16))
@@ -38,19 +38,19 @@ def cases(settings: Settings) -> list[Case]:
 
 
 def name_of(batch: int, workers: int) -> str:
-    """The case's name."""
+    """Return the name of the case."""
     return f"batch {batch}, {f'{workers} workers' if workers else 'sequential'}"
 
 
 def open_loader(settings: Settings, batch: int, workers: int) -> Subject:
-    """needle's loader."""
+    """Open a case of needle's loader."""
     root = pictures.photo_folder(settings, settings.pick(1000, 16))
     build = partial(ours.photo_loader, root, ours.T2, batch, workers)
     return Epochs(build, ours.tensors, least=settings.pick(0.5, 0.01))
 
 
 def targets(result: Result) -> list[Target]:
-    """Flat: at least 1.85 for the worst batch size."""
+    """Return the target: a speed-up of at least 1.85 for the worst batch size."""
     found = [
         (result.ratio(name_of(b, 2), name_of(b, 0), "rate"), b)
         for b in BATCHES
@@ -71,7 +71,7 @@ def targets(result: Result) -> list[Target]:
 
 
 def tables(result: Result) -> list[str]:
-    """Beside the published speed-ups, then all numbers."""
+    """Return the speed-ups with the published ones, then all numbers."""
     speeds = [result.ratio(name_of(b, 2), name_of(b, 0), "rate") for b in BATCHES]
     rows = [
         ["speed-up here", *map(short, speeds)],

@@ -1,8 +1,8 @@
 """Single transforms and the fused chain on one thread, against OpenCV and albumentations.
 
-Ours are compiled plans over a batch of 64 images, parameters drawn, into the batch's array; OpenCV
-is called image by image and writes there too; albumentations' results are left where they are.
-Times are the thread's own, since everything happens in one.
+needle runs compiled plans over a batch of 64 images, including the draw of parameters, into the
+array of the batch. OpenCV is called image by image and writes into the same array; results of
+albumentations are not copied. Times are those of the one thread that does all work.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Image = Any
 
 @dataclass(frozen=True)
 class Work:
-    """One transform (or chain) in needle, and in OpenCV: of (image, generator, out)."""
+    """A transform or chain in needle and in OpenCV, the latter with (image, generator, out)."""
 
     transforms: Callable[[int], list[Any]]
     opencv: Callable[[Image, np.random.Generator, Image], object]
@@ -43,12 +43,12 @@ class Work:
 
 
 def small(size: int) -> int:
-    """The side of a crop, and of a resized image."""
+    """Return the side of a crop and of a resized image."""
     return size * 7 // 8
 
 
 def window(image: Image, generator: np.random.Generator) -> Image:
-    """A view of a crop anywhere."""
+    """Return a view of a random crop."""
     side = small(image.shape[0])
     top, left = generator.integers(0, image.shape[0] - side + 1, 2)
     return image[top : top + side, left : left + side]
@@ -88,7 +88,7 @@ def cv_colour(image: Image, generator: np.random.Generator, out: Image) -> objec
 
 
 def cv_normalize(image: Image, generator: np.random.Generator, out: Image) -> None:
-    """Of five ways tried the quickest for large images, and the quickest for small ones."""
+    """Normalise with the fastest of five variants tried, for large and for small images."""
     import cv2
 
     if image.shape[0] <= 64:
@@ -184,12 +184,12 @@ LIBRARIES = ("needle", "cv2", "albumentations")
 
 
 def cv_to_chw(image: Image) -> Image:
-    """What stands for albumentations' ToTensorV2, without torch."""
+    """Replace albumentations' ToTensorV2 without torch."""
     return np.ascontiguousarray(image.transpose(2, 0, 1))
 
 
 def cases(settings: Settings) -> list[Case]:
-    """A case is a library and a size, with all its work: importing costs more than running."""
+    """Return a case for each library and size, with all its work: imports take longer than runs."""
     found = []
     for size in SIZES:
         for library in LIBRARIES:
@@ -200,7 +200,7 @@ def cases(settings: Settings) -> list[Case]:
 
 
 class AllWork(Subject):
-    """Every work of a library; numbers are named by it."""
+    """All work of a library; numbers have the names of the work."""
 
     def __init__(self, settings: Settings, library: str, size: int) -> None:
         super().__init__()
@@ -215,12 +215,12 @@ class AllWork(Subject):
                 self.calls[name] = Calls(call, BATCH, least, time.thread_time)
 
     def run(self, witness: bool) -> dict[str, float]:
-        """Microseconds an image by work."""
+        """Return microseconds per image for each work."""
         return {name: calls.run(witness)["us"] for name, calls in self.calls.items()}
 
 
 def our_call(work: Work, images: Image) -> Callable[[], object]:
-    """A plan over the whole batch into one array, on this thread."""
+    """Return a call that runs a plan over the whole batch into one array, on this thread."""
     size = images.shape[1]
     spec = ImageSpec(size, size, 3, images.dtype)
     plan = compile_plan(work.transforms(size), spec)
@@ -230,7 +230,7 @@ def our_call(work: Work, images: Image) -> Callable[[], object]:
 
 
 def opencv_call(work: Work, images: Image) -> Callable[[], object]:
-    """Image by image into the batch's array, without a copy more."""
+    """Return a call that writes image by image into the batch's array without further copies."""
     import cv2
 
     cv2.setNumThreads(1)
@@ -248,7 +248,7 @@ def opencv_call(work: Work, images: Image) -> Callable[[], object]:
 
 
 def albumentations_call(work: Work, images: Image) -> Callable[[], object] | None:
-    """Its transforms one after another, without the checks that Compose adds."""
+    """Return a call of its transforms one after another, without the checks of Compose."""
     import albumentations
     import cv2
 
@@ -267,12 +267,12 @@ def albumentations_call(work: Work, images: Image) -> Callable[[], object] | Non
 
 
 def gain(result: Result, name: str, size: int) -> float:
-    """OpenCV's time over ours."""
+    """Return OpenCV's time over needle's."""
     return result.median(f"cv2, {size}", name) / result.median(f"needle, {size}", name)
 
 
 def targets(result: Result) -> list[Target]:
-    """Every transform as quick as OpenCV's, the fused chains twice as quick."""
+    """Return the targets: transforms as fast as OpenCV's, fused chains twice as fast."""
     found = []
     for size in SIZES:
         single = [name for name in WORK if not name.startswith("chain")]
@@ -296,7 +296,7 @@ def targets(result: Result) -> list[Target]:
 
 
 def tables(result: Result) -> list[str]:
-    """Microseconds an image."""
+    """Return tables of microseconds per image."""
     lines = []
     for size in SIZES:
         rows = []
