@@ -207,7 +207,7 @@ def test_the_page_is_written_and_earlier_work_stays(
     arguments = ["--quick", "--work", "matmul", "--threads", "1", "--out", str(tmp_path)]
     assert against.main(arguments) == 0
     said = capsys.readouterr().out
-    assert "torch is not installed: needle alone is measured" in said
+    assert "torch is not installed: only needle is measured" in said
     details = (tmp_path / "DETAILS.md").read_text(encoding="utf-8")
     assert "## Matrix products, float32, 1 thread" in details
     assert "## Matrix products, float32, 2 threads" in details
@@ -250,7 +250,7 @@ def test_works_stand_in_the_order_of_the_studies() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--work", "resnet19"], "no work resnet19; there is lenet5"),
+        (["--work", "resnet19"], "unknown work resnet19; give lenet5"),
         (["--threads", "0"], "must be 1 or more, got 0"),
         (["--peer", "tensorflow"], "invalid choice: 'tensorflow'"),
     ],

@@ -304,7 +304,7 @@ def test_the_page_is_written_and_earlier_studies_stay(
 def test_a_study_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         bench.parse(["louder"])
-    assert "no study louder; there are loader" in capsys.readouterr().err
+    assert "unknown study louder; give loader" in capsys.readouterr().err
 
 
 def test_the_gallery_shows_every_augmentation_and_is_small(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the machine can do at most; the other studies' shares are of these."""
+"""The limits of the machine, to which shares in the other studies refer."""
 
 from __future__ import annotations
 

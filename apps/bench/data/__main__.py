@@ -47,24 +47,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m apps.bench.data", description=__doc__)
     parser.add_argument("studies", nargs="*", metavar="STUDY", help=", ".join(STUDIES))
-    parser.add_argument("--quick", action="store_true", help="tiny data: does it run?")
+    parser.add_argument("--quick", action="store_true", help="tiny data, only to see that it runs")
     parser.add_argument("--photos", help="folder of JPEG photographs (else made-up ones)")
     parser.add_argument("--cifar", help="folder of CIFAR-10's batch files (else random pixels)")
-    parser.add_argument("--rounds", type=int, help="timed runs of each case, 5 by default")
+    parser.add_argument("--rounds", type=int, help="timed runs of each case (default: 5)")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of all numbers")
     parser.add_argument("--page", type=Path, help="folder of RESULTS.md (default: that of --out)")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.studies if name not in STUDIES]
     if unknown:
-        parser.error(f"no study {', '.join(unknown)}; there are {', '.join(STUDIES)}")
+        parser.error(f"unknown study {', '.join(unknown)}; give {', '.join(STUDIES)}")
     return options
 
 
 def measured(name: str, settings: Settings) -> Result:
-    """One study, its files laid out first."""
+    """Write the files of a study and run it."""
     study = STUDIES[name]
     started = time.perf_counter()
     if hasattr(study, "prepare"):

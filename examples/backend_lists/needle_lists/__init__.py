@@ -1,8 +1,8 @@
-"""The device lists: ``needle.device("lists")`` finds it by the entry point in pyproject.toml."""
+"""The device "lists"; ``needle.device`` finds it through the entry point in pyproject.toml."""
 
 from .backend import ListsBackend
 
 
 def load() -> ListsBackend:
-    """The backend; called once, when the device is first asked for."""
+    """Return the backend; called once, when the device is first used."""
     return ListsBackend()

@@ -1,5 +1,5 @@
-// What Python hands to the ten functions: buffers, views of them, numbers. Nothing here needs to be
-// changed; the functions are in kernels.cc.
+// The arguments of the ten functions as they come from Python: buffers, views of them, numbers.
+// Nothing here needs to be changed; the functions are in kernels.cc.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -19,7 +19,7 @@ using Size = std::int64_t;
 
 enum class DType { kBool, kUint8, kInt32, kInt64, kFloat32, kFloat64 };
 
-// Calls f with a zero of the type that the dtype stands for: dispatch(d, [&](auto zero) {...}).
+// Calls f with a zero of the dtype's C++ type: dispatch(d, [&](auto zero) {...}).
 template <class F>
 void dispatch(DType dtype, F f) {
   switch (dtype) {
@@ -38,14 +38,14 @@ inline std::size_t size_of(DType dtype) {
   return size;
 }
 
-// The handle: memory for `size` elements, freed when Python drops it.
+// A handle: memory for `size` elements, freed with its Python object.
 struct Buffer {
   Buffer(Size count, DType dtype) : size(count), memory(new std::byte[count * size_of(dtype)]) {}
   Size size;
   std::unique_ptr<std::byte[]> memory;
 };
 
-// A strided window on a buffer. Strides count elements; `data` is the element of index (0, 0, ...).
+// A strided view of a buffer. Strides count elements; `data` points to element (0, 0, ...).
 struct View {
   void* data = nullptr;
   DType dtype = DType::kFloat32;
@@ -71,7 +71,7 @@ struct View {
     return n;
   }
 
-  // Where element number i, counted in row-major order, lies relative to `data`.
+  // Returns the offset of element number i, in row-major order, from `data`.
   Size place(Size i) const {
     if (layout == Layout::kCompact) return i;
     if (layout == Layout::kConstant) return 0;
@@ -82,7 +82,7 @@ struct View {
     return found;
   }
 
-  // From one element to the next along the last axis.
+  // The stride of the last axis.
   Size step() const { return strides.empty() ? 0 : strides.back(); }
 
   template <class T>
@@ -97,7 +97,7 @@ struct Number {
   double real = 0;
   Size integer = 0;
 
-  // By C's rules: floats are cut, integers wrap around.
+  // Converts by C's rules: floats are truncated, integers wrap around.
   template <class T>
   T as() const {
     if constexpr (std::is_same_v<T, bool>) return is_float ? real != 0 : integer != 0;
@@ -109,7 +109,7 @@ using Operand = std::variant<View, Number>;
 
 namespace needle {
 
-// NotImplementedError in Python; its lock is taken, for the caller may have let go of it.
+// Raises NotImplementedError in Python; takes the GIL, because the caller may have released it.
 [[noreturn]] inline void not_implemented(const char* message) {
   const py::gil_scoped_acquire lock;
   PyErr_SetString(PyExc_NotImplementedError, message);
