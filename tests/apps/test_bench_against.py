@@ -1,5 +1,6 @@
-"""The comparison with PyTorch: its arithmetic, that every piece of work runs, that the page is
-drawn, and that a missing peer is a message."""
+"""Tests of the comparison with PyTorch: its arithmetic, all pieces of work, its pages.
+
+A missing peer is a message, not an error."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def programs_find_us(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def measured() -> Result:
-    """Made-up numbers: three rounds of one product and one that a peer did not finish."""
+    """Return made-up numbers: three rounds of a product, and one that no peer finished."""
     outcomes = {
         "needle": {"64 × 64 × 64": [1.0, 2.0, 4.0], "8 × 8 × 8": [1.0] * 3, "pss": [9.0]},
         "needle, NumPy backend": {"64 × 64 × 64": [3.0, 8.0]},

@@ -1,4 +1,4 @@
-"""The data module's benchmark: its arithmetic, that every study runs, that the page is drawn."""
+"""Tests of the data module's benchmark: its arithmetic, all studies, its pages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def programs_find_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Contestants are programs of their own; studies may take the Tensor hook out."""
+    """Let contestants import the sources; restore the Tensor hook that studies may remove."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "python"), str(ROOT)]))
     monkeypatch.setattr(collate, "_tensor_type", collate._tensor_type)
 
@@ -128,7 +128,7 @@ def test_cpu_time_and_memory_of_a_tree_grow_with_use() -> None:
 
 
 class Recorder:
-    """Stands for a contestant's process; its second run fails where its name says so."""
+    """A stand-in for a contestant's process; its second run fails if its name says so."""
 
     log: list[str]
 
@@ -192,7 +192,7 @@ def test_contestants_are_processes_of_their_own(quick: Settings) -> None:
 
 
 def runs_here(case: Case) -> bool:
-    """Whether a case can be opened in this process: no workers of others, all installed."""
+    """Return True if a case can be opened in this process: no peer workers, all installed."""
     ours = not {"torch", "grain"} & set(case.needs)
     return not case.missing() and (ours or ", 0 workers" in case.name)
 

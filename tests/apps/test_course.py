@@ -1,6 +1,6 @@
-"""The course's tool: blocks, registry and tests agree, and an exercise goes from empty to solved.
+"""Tests of the course's tool: blocks, registry and tests agree; an exercise is opened and solved.
 
-The whole proof, each exercise emptied and solved, is ``make test-course``.
+``make test-course`` proves every exercise.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_markers_that_do_not_pair_are_told_with_their_line() -> None:
 def test_an_exercise_from_empty_to_solved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """hooks: nothing else is in the way. A wrong answer first, then the solution."""
+    """Check a wrong answer to the exercise hooks, then the solution."""
     tree = tmp_path / "tree"
     part = registry.select(["1"])
     write_edition(ROOT, tree, {exercise.tag for exercise in part})

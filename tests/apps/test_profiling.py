@@ -1,4 +1,4 @@
-"""Profiles and comparisons of runs: whose time it is, how much work that was, nothing changed."""
+"""Tests of profiles and comparisons of runs: times and work by layer, without side effects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def profile() -> Profile:
 
 
 def test_operations_are_those_of_the_layers(profile: Profile) -> None:
-    """LeNet-5's, from its sizes: two operations a multiplication with addition."""
+    """Compare LeNet-5's operations with its sizes: two per multiply-add."""
     rows = {row["layer"]: row for row in layer_rows(profile)}
     first, second = 28 * 28 * 6 * 25, 10 * 10 * 16 * 25 * 6
     linear = {"classifier.1": 400 * 120, "classifier.3": 120 * 84, "classifier.5": 84 * 10}

@@ -1,4 +1,4 @@
-"""What a run leaves and how it survives: records, folder, checkpoints, full disks, lost workers."""
+"""Tests of a run's files and of its recovery: records, checkpoints, full disks, lost workers."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_seconds_of_an_epoch_and_since_the_start_are_kept_apart(finished: Path) 
 
 
 def test_top_five_is_true_top_five() -> None:
-    """The storage study's "top-5" counted four ranks."""
+    """Test that top-5 counts five ranks."""
     logits = np.array([np.arange(9, -1, -1.0)] * 3 + [np.zeros(10)])
     assert ranks(logits, np.array([0, 4, 5, 3])).tolist() == [0, 4, 5, 3]
     rng = np.random.default_rng(0)
@@ -234,7 +234,7 @@ class NoSpace(OSError):
 
 @contextlib.contextmanager
 def no_file_larger_than(size: int) -> Iterator[None]:
-    """The system's own refusal, as of a disk that has so much left for each file."""
+    """Limit the size of files, like a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -261,7 +261,7 @@ def test_a_record_that_cannot_be_written_stops_the_run_between_two_steps(
     capsys: pytest.CaptureFixture[str],
     failing: int,
 ) -> None:
-    """In a batch of the first epoch, at its end, in the second."""
+    """Test stops in a batch of the first epoch, at its end, and in the second."""
     with monkeypatch.context() as patch:
         count, original = 0, Records._write
 
@@ -336,7 +336,7 @@ def test_a_killed_worker_changes_nothing(
 
 
 def _descendants(parent: int) -> list[int]:
-    """Processes that run the loader's workers, below ``parent``."""
+    """Return the processes below ``parent`` that run the loader's workers."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -355,7 +355,7 @@ def _descendants(parent: int) -> list[int]:
 
 
 def test_signals_at_any_moment(finished: Path, tmp_path: Path) -> None:
-    """A run that is stopped in three ways, each after another line of output, and gone on with."""
+    """Stop a run in three ways, each after another line of output, and resume it."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
     for lines, number in enumerate((signal.SIGTERM, signal.SIGKILL, signal.SIGINT, None), start=2):
         going_on = ["--resume"] if (tmp_path / "run.json").exists() else SMALL
@@ -384,7 +384,7 @@ def test_a_run_killed_before_its_first_checkpoint_is_begun_again(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What is left then is run.json, which says how it was started, and perhaps a profile."""
+    """Test a run without checkpoint: it has run.json and perhaps a profile."""
 
     class Killed(BaseException):
         pass

@@ -1,4 +1,4 @@
-"""apps/sweep.py on a store of this machine: requests are counted exactly, times not asserted."""
+"""Tests of apps/sweep.py with a local store: requests are counted exactly, times are not tested."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ delay_ms = 1
 
 @pytest.fixture(autouse=True)
 def _few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """48 digits for training and 20 for testing; no report's pictures."""
+    """Use 48 training and 20 test digits, and draw no report."""
 
     monkeypatch.setitem(sources.SOURCES, "digits", few_digits.source(48, 20))
 
@@ -104,7 +104,7 @@ def test_the_study_counts_requests_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_all_sources_have_the_same_samples(tmp_path: Path) -> None:
-    """Digits have 17 values, which bytes hold exactly only when packed as floats."""
+    """Compare all sources; the 17 values of digits are exact only when packed as floats."""
     for to in ("folder", "packed"):
         upload.put("digits", to, False, tmp_path)
     opened = [
@@ -124,7 +124,7 @@ def row(source: str, workers: int, waiting: float, **more: int | None) -> storag
 
 
 def test_the_page_says_which_targets_are_missed() -> None:
-    """The median over the workers counts; one object an image, where 8 GETs were made at once."""
+    """Test the targets: the median over workers counts, for images only with 8 GETs at once."""
     local = [row("builtin", workers, 0.0) for workers in (0, 1, 2, 3)]
     images = [
         row("s3-images", 0, 9.0, gets=90),

@@ -1,4 +1,4 @@
-"""Recipes: every file is read and builds its run's parts; mistakes in one are named."""
+"""Tests of recipes: every file builds the parts of its run; errors in a file are named."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_data_set_has_a_recipe() -> None:
 
 
 def test_the_schedule_of_the_paper() -> None:
-    """He et al. 2016: 0.1, divided by ten after 32 000 and 48 000 of 64 000 steps."""
+    """Test the schedule of He et al. 2016: 0.1, divided by ten after 32 000 and 48 000 steps."""
     settings = program.new_settings({}, find_recipe("resnet20-cifar10"))
     schedule = build_schedule(
         settings, build_optimizer(settings, nn.Linear(2, 2).parameters()), 391

@@ -1,4 +1,4 @@
-"""Part 4 of the course: shapes, strides and views, against NumPy's."""
+"""Part 4 of the course: shapes, strides and views, compared with NumPy's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 def strides_of(a: Array) -> tuple[int, ...]:
-    """In elements."""
+    """Return the strides in elements."""
     return tuple(stride // a.itemsize for stride in a.strides)
 
 
@@ -25,7 +25,7 @@ def strides_of(a: Array) -> tuple[int, ...]:
 def test_row_major_strides(shape: tuple[int, ...]) -> None:
     got = shapes.compact_strides.__wrapped__(shape)
     counted = tuple(size or 1 for size in shape)
-    mistakes = {"the last axis is the one of step 1": strides_of(np.empty(counted, order="F"))}
+    mistakes = {"the last axis has stride 1": strides_of(np.empty(counted, order="F"))}
     expect(f"compact_strides({shape})", got, strides_of(np.empty(counted)), mistakes=mistakes)
 
 
@@ -89,7 +89,7 @@ def test_what_does_not_broadcast() -> None:
 
 
 def window(a: Array, items: tuple[Any, ...]) -> tuple[Any, Any, int]:
-    """What NumPy makes of an index: shape, strides, offset."""
+    """Return shape, strides and offset of a NumPy index."""
     view = a[items]
     start = view.__array_interface__["data"][0] - a.__array_interface__["data"][0]
     return view.shape, strides_of(view), start // a.itemsize
@@ -175,7 +175,7 @@ def test_results_keep_the_order_of_axes_in_memory() -> None:
     nhwc = np.empty((2, 5, 5, 3)).transpose(0, 3, 1, 2)  # seen as NCHW
     want = strides_of(np.empty_like(nhwc))
     dense = shapes.dense_strides_like.__wrapped__
-    mistakes = {"the axes' order is lost": shapes.compact_strides(nhwc.shape)}
+    mistakes = {"the order of the axes is lost": shapes.compact_strides(nhwc.shape)}
     expect(
         "strides like a channels-last image seen as (2, 3, 5, 5)",
         dense(nhwc.shape, strides_of(nhwc)),
@@ -189,9 +189,9 @@ def test_results_keep_the_order_of_axes_in_memory() -> None:
         strides_of(np.empty_like(nhwc[:, :, ::2])),
     )
     expect(
-        "like a broadcast row, which has no say, and it",
+        "like a broadcast row, which does not count, and it",
         dense(nhwc.shape, (0, 0, 0, 1), strides_of(nhwc)),
         want,
     )
-    expect("with nothing to be like", dense((2, 3)), (3, 1))
+    expect("without operands", dense((2, 3)), (3, 1))
     expect("like a flipped array", dense((2, 3), (-3, 1)), (3, 1))

@@ -1,4 +1,4 @@
-"""What watches a notebook: edited modules keep their objects, growing graphs are told of."""
+"""Tests of ``watch``: reloading keeps objects, and growing graphs cause warnings."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def tripled(a: Tensor, extra=0) -> Tensor:
 
 @pytest.fixture
 def edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Edit]:
-    """Writes the module ``edited_exercise``, with another time each time, and imports it."""
+    """Write the module ``edited_exercise`` with a new file time, and import it."""
     monkeypatch.syspath_prepend(str(tmp_path))
     path, times = tmp_path / "edited_exercise.py", iter(range(10**9, 2 * 10**9, 1000))
 
@@ -102,7 +102,7 @@ def test_a_mistake_is_told_of_and_what_was_there_stays(edit: Edit) -> None:
 
 
 def test_needle_itself_can_be_edited() -> None:
-    """Families of ops register again, and decorated functions that others import change too."""
+    """Test modules of ops: they register again, and decorated functions change everywhere."""
     program = """
         import sys
         import needle as ndl
@@ -138,7 +138,7 @@ def test_outside_a_notebook_nothing_is_watched() -> None:
 
 
 def training(keep: str, backward: bool = True) -> list[str]:
-    """The messages after a cell of twenty steps in which ``keep`` does something with the loss."""
+    """Return the warnings after a cell of twenty steps in which ``keep`` uses the loss."""
     code = f"total, kept = w * 0, []\nfor _ in range(20):\n    {keep}\n"
     names = {"w": ndl.Tensor([1.0, 2.0]), "ndl": ndl}
 
