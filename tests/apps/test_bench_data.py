@@ -62,14 +62,14 @@ def test_outcomes_give_median_and_range() -> None:
 
 
 def test_twins_must_give_the_same_bytes_and_all_the_same_mean() -> None:
-    cases = [Case(name, Once, same_bytes=twin, same_mean="a") for name, twin in ("ab", "bb", "c ")]
+    cases = [Case(name, Once, same_bytes=tag, same_mean="a") for name, tag in ("ab", "bb", "c ")]
     seen = {"samples": 4, "labels": 6, "bytes": 77, "mean": 0.1, "deviation": 1.0}
     witnesses = {"a": seen, "b": seen, "c": {**seen, "bytes": 1, "mean": 0.12}}
     assert compare(cases, witnesses) == []
     witnesses["b"] = {**seen, "bytes": 78}
-    assert compare(cases, witnesses) == ["b and a do not give the same (b)"]
+    assert compare(cases, witnesses) == ["b and a do not return the same bytes (b)"]
     witnesses["b"], witnesses["c"] = seen, {**seen, "mean": 0.2}
-    assert compare(cases, witnesses) == ["c and a do not give the same (a)"]
+    assert compare(cases, witnesses) == ["c and a do not return the same mean (a)"]
 
 
 def test_timed_runs_must_give_every_sample() -> None:
@@ -172,7 +172,7 @@ def test_cases_of_a_group_take_turns_and_failures_are_told(monkeypatch: pytest.M
         "fails: failed in round 2: out of luck",
         "absent: left out, needs no_such_module, not installed",
     ]
-    assert result.failed_checks == ["lazy: a timed run did not give every sample once"]
+    assert result.failed_checks == ["lazy: a timed run did not return every sample once"]
 
 
 def test_contestants_are_processes_of_their_own(quick: Settings) -> None:
