@@ -1,0 +1,103 @@
+"""Data sets for the conformance of engines; a module of its own, so that workers import little."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from needle import data
+from needle.data.samples.random_source import random_source
+
+
+class Drawing(data.Dataset):
+    """Sample i is (an image of i, i, a random number); remembers nothing."""
+
+    def __init__(self, length: int = 23) -> None:
+        super().__init__()
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full((6, 5, 3), index * 5, np.uint8), index, random_source().rand()
+
+
+class Mixed(Drawing):
+    """Dicts with text, tuples and a scalar array."""
+
+    def __getitem__(self, index: int) -> Any:
+        return {"name": f"sample {index}", "x": np.float32(index), "n": (index, index / 2)}
+
+
+class Ragged(Drawing):
+    """Sequences of several lengths, with their number."""
+
+    def __getitem__(self, index: int) -> Any:
+        return np.arange(index % 7, dtype=np.int64), index
+
+
+class Sized(Drawing):
+    """Images of a size of their own."""
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full((4 + index % 3, 5 + index % 4, 3), index, np.uint8), index
+
+
+class TwoPartError(Exception):
+    """An exception whose constructor takes two things."""
+
+    def __init__(self, place: str, number: int) -> None:
+        super().__init__(place, number)
+        self.place, self.number = place, number
+
+
+class Failing(Drawing):
+    """Sample ``bad`` cannot be read."""
+
+    def __init__(self, length: int = 23, bad: int = 9) -> None:
+        super().__init__(length)
+        self.bad = bad
+
+    def __getitem__(self, index: int) -> Any:
+        if index == self.bad:
+            raise TwoPartError("here", index)
+        return index
+
+
+class Skippable(Failing):
+    """Samples that are multiples of ``bad`` are unreadable."""
+
+    def __getitem__(self, index: int) -> Any:
+        if index % self.bad == 0:
+            raise data_error(index)
+        return np.float32(index), index
+
+
+def data_error(index: int) -> Exception:
+    """What a reader of files raises."""
+    from needle.errors import DataError
+
+    return DataError(f"file {index}: cut short")
+
+
+class Shards(data.IterableDataset):
+    """Shard s has ``sizes[s]`` samples (1000 s + i, a random number)."""
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        super().__init__(len(sizes))
+        self.sizes = sizes
+
+    def iter_shard(self, shard: int, epoch: int, start: int) -> Any:
+        for i in range(start, self.sizes[shard]):
+            yield 1000 * shard + i, random_source().rand()
+
+
+def padded(samples: list[Any]) -> Any:
+    """Sequences with zeros behind them, and their numbers."""
+    longest = max(len(sequence) for sequence, _ in samples)
+    rows = np.zeros((len(samples), longest), np.int64)
+    for row, (sequence, _) in zip(rows, samples):
+        row[: len(sequence)] = sequence
+    return rows, np.array([number for _, number in samples])

@@ -1,0 +1,105 @@
+"""What tests of the process engine share: an engine for a data set, a run, what is left over."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from proc import INTERRUPTIBLE, children
+
+from needle.data.batching.pipeline import Pipeline
+from needle.data.samples.ticket import Ticket
+from needle.data.workers.engine import Completed
+from needle.data.workers.processes import ProcessEngine
+
+HERE = Path(__file__).resolve()
+ROOT = HERE.parents[3]
+
+
+@contextmanager
+def running(dataset: Any, workers: int = 2, **options: Any) -> Iterator[ProcessEngine]:
+    """An engine, closed at the end."""
+    collate, transforms = options.pop("collate", None), options.pop("transforms", None)
+    engine = ProcessEngine(Pipeline(dataset, transforms, collate), workers=workers, **options)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def ask(engine: ProcessEngine, serial: int, indices: Any, seed: int | None = 3) -> None:
+    """Submits one batch."""
+    engine.submit(Ticket(0, seed, 0, np.asarray(indices, dtype=np.int64), serial=serial))
+
+
+def one(engine: ProcessEngine, serial: int, indices: Any) -> Completed:
+    """One batch, from asking to having."""
+    ask(engine, serial, indices)
+    return engine.collect(30)
+
+
+def stream(
+    engine: ProcessEngine,
+    batches: list[Any],
+    first: int = 0,
+    pause: Callable[[], None] | None = None,
+) -> dict[int, Completed]:
+    """All batches, as many under way as there may be."""
+    found: dict[int, Completed] = {}
+    asked = 0
+    while len(found) < len(batches):
+        while asked < len(batches) and asked - len(found) < engine.capacity:
+            ask(engine, first + asked, batches[asked])
+            asked += 1
+        done = engine.collect(30)
+        found[done.ticket.serial - first] = done
+        if pause is not None:
+            pause()
+    return found
+
+
+def numbers_are(done: Completed, indices: Any) -> None:
+    """That a batch of ``Numbers`` holds these samples."""
+    assert done.error is None, done.error
+    images, labels = done.batch
+    np.testing.assert_array_equal(labels, indices)
+    np.testing.assert_array_equal(images.min((1, 2)), indices)
+    np.testing.assert_array_equal(images.max((1, 2)), indices)
+
+
+def left_over() -> dict[str, Any]:
+    """What an engine could leave behind: processes, descriptors, threads, named memory."""
+    return {
+        "children": children(),
+        "fds": len(os.listdir("/proc/self/fd")),
+        "threads": threading.active_count(),
+        "shm": sorted(os.listdir("/dev/shm")),
+        "maps": Path("/proc/self/maps").read_text().count("memfd:needle"),
+    }
+
+
+def script(
+    folder: Path, text: str, *, one_thread: bool = False, **options: Any
+) -> subprocess.Popen[str]:
+    """Runs a program of its own that can import needle and the data sets of these tests."""
+    file = folder / "program.py"
+    file.write_text(INTERRUPTIBLE + text)
+    path = os.pathsep.join([str(ROOT / "python"), *map(str, HERE.parents[:2])])
+    environment = {**os.environ, "PYTHONPATH": path}
+    if one_thread:
+        environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    return subprocess.Popen(
+        [sys.executable, str(file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        **options,
+    )

@@ -1,0 +1,351 @@
+"""The process engine when things go wrong: workers that die, errors, Ctrl-C, a parent gone."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import engine_datasets as datasets
+import numpy as np
+import pytest
+from proc import alive, becomes, children
+from process_checks import ask, numbers_are, one, running, script, stream
+
+from needle.data.batching.pipeline import Pipeline
+from needle.data.samples.pytree import tagged_sample
+from needle.data.samples.ticket import Ticket
+from needle.data.workers.processes import ProcessEngine
+from needle.errors import WorkerError
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+def killed_epoch(kills: int, method: str = "forkserver") -> None:
+    """An epoch whose workers are killed at random moments: each batch once, each right."""
+    rng = random.Random(7)
+    wanted = [np.arange(i, i + 24) % 1000 for i in range(kills * 12)]
+    left = [kills]
+    moments = {rng.randrange(len(wanted)) for _ in range(kills)}
+    count = [0]
+
+    with running(datasets.Sleepy(1000, -1, 0.0), 2, start_method=method) as engine:
+
+        def pause() -> None:
+            count[0] += 1
+            if count[0] in moments and engine.process_ids():
+                time.sleep(rng.random() * 0.004)
+                os.kill(rng.choice(engine.process_ids()), signal.SIGKILL)
+                left[0] -= 1
+
+        done = stream(engine, wanted, pause=pause)
+        assert sorted(done) == list(range(len(wanted)))
+        for serial, each in done.items():
+            numbers_are(each, wanted[serial])
+    assert left[0] <= kills // 2
+
+
+def test_workers_killed_at_random_moments() -> None:
+    killed_epoch(20)
+
+
+@pytest.mark.soak
+def test_workers_killed_two_hundred_times() -> None:
+    killed_epoch(200)
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_a_worker_killed_at_a_sample_is_replaced(method: str, tmp_path: Path) -> None:
+    dataset = datasets.Deadly(100, 13, 2, str(tmp_path))
+    with running(dataset, 2, start_method=method) as engine:
+        wanted = [np.arange(i * 10, i * 10 + 10) for i in range(10)]
+        for serial, done in stream(engine, wanted).items():
+            numbers_are(done, wanted[serial])
+        assert len(engine.process_ids()) == 2
+    assert len(os.listdir(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("how", "text"), [(int(signal.SIGKILL), "killed by SIGKILL"), (-3, "with exit code 3")]
+)
+def test_a_sample_that_kills_three_workers_is_an_error(how: int, text: str, tmp_path: Path) -> None:
+    dataset = datasets.Deadly(100, 13, 99, str(tmp_path), how)
+    with running(dataset, 2) as engine:
+        wanted = [np.arange(i * 10, i * 10 + 10) for i in range(10)]
+        done = stream(engine, wanted)
+        error = done.pop(1).error
+        assert isinstance(error, WorkerError)
+        assert "3 times at sample 13" in str(error) and text in str(error)
+        for serial, each in done.items():
+            numbers_are(each, wanted[serial])
+    assert len(os.listdir(tmp_path)) == 3
+
+
+def test_a_batched_fetch_that_kills_names_its_samples(tmp_path: Path) -> None:
+    with running(datasets.DeadlyFetch(100, 13, 99, str(tmp_path)), 1) as engine:
+        error = one(engine, 0, [2, 13, 5]).error
+        assert "3 times at samples [2, 13, 5]" in str(error)
+        numbers_are(one(engine, 1, [1, 2]), [1, 2])
+
+
+def test_without_restart_the_first_death_is_the_error(tmp_path: Path) -> None:
+    dataset = datasets.Deadly(100, 13, 99, str(tmp_path))
+    with running(dataset, 2, restart_workers=False) as engine:
+        one(engine, 0, [1, 2])
+        ask(engine, 1, [12, 13, 14])
+        start = time.monotonic()
+        with pytest.raises(
+            WorkerError, match=r"worker \d \(pid \d+\) was killed by SIGKILL at sam"
+        ):
+            for _ in range(2):
+                engine.collect(30)
+        assert time.monotonic() - start < 3
+        with pytest.raises(WorkerError, match="sample 13"):
+            engine.collect(30)
+        engine.cancel()  # a new epoch has all its workers again
+        numbers_are(one(engine, 2, [1, 2]), [1, 2])
+        assert len(engine.process_ids()) == 2
+
+
+def test_a_death_is_noticed_while_waiting() -> None:
+    with running(datasets.Sleepy(10, 3, 60.0), 1, restart_workers=False) as engine:
+        one(engine, 0, [0])
+        ask(engine, 1, [3])
+        killer = threading.Timer(0.3, os.kill, (engine.process_ids()[0], signal.SIGKILL))
+        killer.start()
+        start = time.monotonic()
+        with pytest.raises(WorkerError, match="SIGKILL at sample 3"):
+            engine.collect(30)
+        killer.join()
+    assert time.monotonic() - start < 0.3 + 2
+
+
+def test_idle_workers_killed_are_replaced() -> None:
+    with running(datasets.Numbers(), 3) as engine:
+        one(engine, 0, range(9))
+        for serial in range(1, 4):
+            for pid in engine.process_ids():
+                os.kill(pid, signal.SIGKILL)
+            numbers_are(one(engine, serial, range(9)), range(9))
+
+
+def test_a_stream_goes_on_where_its_worker_died() -> None:
+    with running(datasets.Countdown(), 2) as engine:
+        seen = []
+        for serial, start in enumerate(range(0, 25, 5)):
+            engine.submit(Ticket(0, 3, 0, serial=serial, shard=1, start=start, size=5))
+            seen += engine.collect(30).batch[0].tolist()
+            for pid in engine.process_ids():
+                os.kill(pid, signal.SIGKILL)
+        assert seen == list(range(1000, 1025))
+
+
+def test_the_supervisor_killed_is_started_again() -> None:
+    with running(datasets.Numbers(), 2) as engine:
+        one(engine, 0, range(9))
+        workers = set(engine.process_ids())
+        (supervisor,) = children() - workers
+        os.kill(supervisor, signal.SIGKILL)
+        assert becomes(lambda: not any(alive(pid) for pid in workers))
+        for serial in range(1, 5):
+            numbers_are(one(engine, serial, range(9)), range(9))
+        assert not workers & set(engine.process_ids())
+
+
+class ArrivesLate(datasets.Numbers):
+    """Takes a moment to unpickle."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        time.sleep(0.5)
+        self.__dict__.update(state)
+
+
+def test_the_supervisor_killed_while_workers_start_is_started_again() -> None:
+    """Nobody is left to say what the workers died of: it need not be what they start."""
+    with running(ArrivesLate(), 3) as engine:
+        ask(engine, 0, range(9))
+        workers = set(engine.process_ids())
+        (supervisor,) = children() - workers
+        os.kill(supervisor, signal.SIGKILL)
+        assert becomes(lambda: not any(alive(pid) for pid in workers))
+        numbers_are(engine.collect(30), range(9))
+
+
+class DiesOnArrival(datasets.Numbers):
+    """Cannot be unpickled: its process ends, or an exception says why."""
+
+    def __init__(self, code: int | None) -> None:
+        super().__init__()
+        self.code = code
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state["code"] is not None:
+            os._exit(state["code"])
+        raise ImportError("no module of that name here")
+
+
+def test_workers_that_die_while_starting_are_an_error() -> None:
+    with running(DiesOnArrival(7), 2) as engine:
+        ask(engine, 0, [1])
+        with pytest.raises(WorkerError, match=r"die while they start \(ended with exit code 7\)"):
+            engine.collect(30)
+
+
+def test_a_data_set_that_cannot_be_unpickled_is_an_error() -> None:
+    with running(DiesOnArrival(None), 2) as engine:
+        ask(engine, 0, [1])
+        with pytest.raises(WorkerError, match="could not unpickle.*no module of that name here"):
+            engine.collect(30)
+
+
+@pytest.mark.parametrize(
+    ("make", "same"),
+    [
+        (lambda: KeyError(3), True),
+        (lambda: datasets.TwoArguments("a.jpg", 17), True),
+        (lambda: FileNotFoundError(2, "No such file", "/a/b"), True),
+        (lambda: UnicodeDecodeError("utf8", b"abc", 1, 2, "why"), True),
+        (lambda: urllib.error.HTTPError("http://a", 404, "gone", {}, io.BytesIO(b"x")), True),  # type: ignore[arg-type]
+        (lambda: SystemExit(4), True),
+        (lambda: datasets.Unpicklable("odd"), False),
+    ],
+)
+def test_exceptions_come_back_as_they_are(make: Callable[[], BaseException], same: bool) -> None:
+    with running(datasets.Raising(make), 2) as engine:
+        error = one(engine, 0, range(20)).error
+        assert error is not None
+        if same:
+            assert type(error) is type(make()) and str(error) == str(make())
+            assert getattr(error, "code", None) == getattr(make(), "code", None)
+            assert getattr(error, "place", None) == getattr(make(), "place", None)
+        else:
+            assert isinstance(error, WorkerError) and "sample 5 with Unpicklable('odd')" in str(
+                error
+            )
+        assert tagged_sample(error) == 5
+        cause = str(error.__cause__)
+        assert "sample 5" in cause and "in __getitem__" in cause and "raise self.make()" in cause
+        numbers_are(one(engine, 1, [1, 2]), [1, 2])  # the worker lives on
+
+
+def test_of_several_errors_in_a_batch_the_first_row_counts() -> None:
+    class Bad(datasets.Numbers):
+        def __getitem__(self, index: int) -> Any:
+            if index < 20:
+                time.sleep(0.2)
+            raise ValueError(f"bad {index}")
+
+    with running(Bad(), 2) as engine:
+        for serial in range(3):
+            assert str(one(engine, serial, [10, 11, 30, 31]).error) == "bad 10"
+
+
+def test_an_odd_result_is_an_error_of_its_batch() -> None:
+    def collate(samples: list[Any]) -> Any:
+        return samples if samples[0][1] == 1 else (threading.Lock() for _ in samples)
+
+    with running(datasets.Numbers(), 1, collate=collate) as engine:
+        assert one(engine, 0, [2]).error is not None
+        assert one(engine, 1, [1]).error is None
+
+
+PARENT = """
+import sys, time
+import numpy as np
+from needle.data.samples.ticket import Ticket
+from needle.data.workers.processes import ProcessEngine
+from needle.data.samples.ticket import Ticket
+from needle.data.batching.pipeline import Pipeline
+from proc import children
+from process_checks import one
+from engine_datasets import Sleepy
+engine = ProcessEngine(Pipeline(Sleepy(100, 3, 60.0)), workers=2, start_method=sys.argv[1]
+                       if len(sys.argv) > 1 else METHOD)
+one(engine, 0, [1, 2])
+engine.submit(Ticket(0, 0, 0, np.array([3, 4]), serial=1))
+time.sleep(0.1)
+print(*children(), flush=True)
+engine.collect()
+"""
+
+
+def busy_parent(tmp_path: Path, method: str) -> tuple[subprocess.Popen[str], list[int]]:
+    text = PARENT.replace("METHOD", repr(method))
+    program = script(tmp_path, text, one_thread=True, start_new_session=True)
+    assert program.stdout is not None
+    pids = [int(word) for word in program.stdout.readline().split()]
+    assert len(pids) == (2 if method == "fork" else 3)
+    return program, pids
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+def test_a_parent_killed_leaves_no_orphan(method: str, tmp_path: Path) -> None:
+    before = sorted(os.listdir("/dev/shm"))
+    program, pids = busy_parent(tmp_path, method)
+    program.kill()
+    program.wait()
+    assert becomes(lambda: not any(alive(pid) for pid in pids), 3)
+    assert sorted(os.listdir("/dev/shm")) == before
+    assert program.stderr is not None and program.stderr.read() == ""
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+def test_control_c_prints_one_traceback(method: str, tmp_path: Path) -> None:
+    program, pids = busy_parent(tmp_path, method)
+    start = time.monotonic()
+    os.killpg(program.pid, signal.SIGINT)  # as a terminal does: the parent and every worker
+    _, err = program.communicate(timeout=30)
+    assert time.monotonic() - start < 5
+    assert err.count("Traceback") == 1 and err.rstrip().endswith("KeyboardInterrupt")
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_close_ends_workers_that_are_busy() -> None:
+    engine = ProcessEngine(Pipeline(datasets.Sleepy(10, 3, 60.0)), workers=2)
+    one(engine, 0, [1])
+    ask(engine, 1, [3])
+    time.sleep(0.1)
+    pids = engine.process_ids()
+    start = time.monotonic()
+    engine.close()
+    assert time.monotonic() - start < 3
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_interrupted_at_any_moment_it_stays_usable() -> None:
+    """An exception of a signal handler comes up anywhere in the engine, as Ctrl-C's does."""
+
+    class Interrupt(Exception):
+        pass
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise Interrupt
+
+    rng = random.Random(1)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with running(datasets.Numbers(), 2) as engine:
+            for turn in range(25):
+                wanted = [np.arange(i, i + 8) for i in range(50)]
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0.001 + rng.random() * 0.02)
+                    stream(engine, wanted, turn * 1000)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except Interrupt:
+                    pass
+                engine.cancel()
+                numbers_are(one(engine, turn * 1000 + 999, [4, 5, 6]), [4, 5, 6])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert becomes(lambda: not children())

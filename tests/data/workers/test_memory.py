@@ -1,0 +1,193 @@
+"""Shared memory and what travels through it: sizes, refusals, arrays in place, named culprits."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import resource
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from needle.data.workers import shared_memory as memories
+from needle.data.workers.pickling import explain_failure, pack, unpack
+from needle.data.workers.shared_memory import Memory, available, readable_bytes
+from needle.errors import WorkerError
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+def attached(memory: Memory, writable: bool) -> Memory:
+    return Memory.attach(os.dup(memory.fd), memory.size, writable=writable)
+
+
+@pytest.mark.parametrize("folder", [None, "/tmp"])
+def test_what_one_side_writes_the_other_reads(folder: str | None) -> None:
+    before = os.listdir("/tmp")
+    memory = Memory(10_000, "a test", folder)
+    assert memory.size == -(-10_000 // mmap.PAGESIZE) * mmap.PAGESIZE
+    assert memory.buffer[:] == bytes(memory.size)
+    other = attached(memory, writable=True)
+    memory.buffer[5:8] = b"abc"
+    other.buffer[9999:10_000] = b"z"
+    assert other.buffer[5:8] == b"abc" and memory.buffer[9999:10_000] == b"z"
+    assert set(os.listdir("/tmp")) <= set(before)
+    memory.close()
+    other.close()
+    other.close()
+
+
+def test_attached_for_reading_cannot_be_written() -> None:
+    memory = Memory(100, "a test")
+    other = attached(memory, writable=False)
+    with pytest.raises(TypeError):
+        other.buffer[0:1] = b"x"
+    assert not np.frombuffer(other.buffer, np.uint8).flags.writeable
+    memory.close()
+    other.close()
+
+
+@linux
+def test_close_gives_everything_back_but_views() -> None:
+    def maps() -> int:
+        return Path("/proc/self/maps").read_text().count("memfd:needle")
+
+    descriptors, mapped = len(os.listdir("/proc/self/fd")), maps()
+    memory = Memory(1 << 20, "a test")
+    view = np.frombuffer(memory.buffer, np.uint8)
+    memory.close()
+    del memory
+    assert view.sum() == 0 and maps() == mapped + 1
+    del view
+    assert maps() == mapped and len(os.listdir("/proc/self/fd")) == descriptors
+
+
+@linux
+def test_more_than_there_is_names_need_and_have() -> None:
+    descriptors = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(WorkerError, match=r"a test needs 1024.0 TiB, have .*iB; take a smaller"):
+        Memory(1 << 50, "a test")
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+@linux
+def test_what_the_system_refuses_is_an_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No room is learned when the pages are asked for, never when they are written."""
+    descriptors = len(os.listdir("/proc/self/fd"))
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    monkeypatch.setattr(memories, "available", lambda: None)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
+    resource.setrlimit(resource.RLIMIT_AS, (used + (8 << 20), limits[1]))
+    try:
+        with pytest.raises(WorkerError, match=r"needs 32.0 MiB, the system says: .*memory"):
+            Memory(32 << 20, "a test")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+@linux
+def test_a_full_file_system_is_an_error_not_a_crash(tmp_path: Path) -> None:
+    """In a name space of its own with 16 MiB of room, where such a one may be made."""
+    program = (
+        "from needle.data.workers.shared_memory import Memory\n"
+        "from needle.errors import WorkerError\n"
+        f"Memory(8 << 20, 'a test', {str(tmp_path)!r}).close()\n"
+        "try:\n"
+        f"    Memory(32 << 20, 'a test', {str(tmp_path)!r})\n"
+        "except WorkerError as error:\n"
+        "    print(error)\n"
+    )
+    mounted = f'mount -t tmpfs -o size=16m none {tmp_path} && exec {sys.executable} -c "$1"'
+    command = ["unshare", "--mount", "sh", "-c", f"{mounted} || exit 77", "sh", program]
+    path = str(Path(memories.__file__).resolve().parents[3])
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
+        )
+    except FileNotFoundError:
+        pytest.skip("there is no unshare here")
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip(f"no name space may be made here: {done.stderr.strip()}")
+    assert done.returncode == 0 and "No space left on device" in done.stdout, done.stderr
+
+
+@linux
+def test_available_is_what_the_machine_says() -> None:
+    have = available()
+    total = os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE
+    assert have is not None and 0 < have < total
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (3 << 30, "3.0 GiB")],
+)
+def test_sizes_for_people(count: int, text: str) -> None:
+    assert readable_bytes(count) == text
+
+
+def travelled(value: Any) -> Any:
+    memory = pack(value, "a test")
+    return unpack(attached(memory, writable=False))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(1000.0),
+        np.zeros((0, 3)),
+        np.arange(24).reshape(2, 3, 4).transpose(2, 0, 1),
+        np.arange(24, dtype=np.uint8).reshape(4, 6)[::-1, ::2],
+        np.asfortranarray(np.arange(12.0).reshape(3, 4)),
+        np.array(["a", "bc"], dtype=object),
+        np.float32(3).reshape(()),
+    ],
+)
+def test_arrays_travel_with_their_layout(array: np.ndarray[Any, Any]) -> None:
+    got = travelled({"x": [array], "y": array})
+    assert got["x"][0] is got["y"]
+    np.testing.assert_array_equal(got["y"], array)
+    assert got["y"].dtype == array.dtype
+    if array.size and (array.flags.c_contiguous or array.flags.f_contiguous):
+        assert got["y"].strides == array.strides
+
+
+def test_a_permuted_view_is_not_copied_apart() -> None:
+    array = np.arange(3 * 64 * 64, dtype=np.uint8).reshape(3, 64, 64).transpose(1, 2, 0)
+    got = travelled(array)
+    assert got.strides == array.strides
+    assert not got.flags.writeable and not got.flags.owndata
+    np.testing.assert_array_equal(got, array)
+
+
+def test_functions_of_the_main_program_travel() -> None:
+    factor = 3
+    assert travelled(lambda x: x * factor)(5) == 15
+
+
+def test_the_culprit_is_named() -> None:
+    class Thing:
+        def __init__(self) -> None:
+            self.fine = np.zeros(3)
+            self.deep = {"list": [1, (2, threading.Lock())]}
+
+    def failing(samples: Any, lock: Any = threading.Lock()) -> Any:  # noqa: B008
+        return lock
+
+    for value, path in (
+        (Thing(), r"root\.deep\['list'\]\[1\]\[1\] -> <unlocked _thread.lock"),
+        ([failing], r"root\[0\] \(a default value\) -> <unlocked"),
+        ((i for i in range(3)), r"root -> <generator object"),
+    ):
+        with pytest.raises(TypeError) as caught:
+            pack(value, "a test")
+        error = explain_failure(value, "root", caught.value)
+        assert isinstance(error, TypeError)
+        with pytest.raises(TypeError, match=path + r".*cannot be pickled \(TypeError: .*threads"):
+            raise error

@@ -1,0 +1,479 @@
+"""The process engine at work: right batches, cheap starts, bounded resources, nothing left over."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import engine_datasets as datasets
+import numpy as np
+import pytest
+from proc import becomes, children
+from process_checks import ask, left_over, numbers_are, one, running, script, stream
+
+from needle.data.batching.pipeline import Pipeline
+from needle.data.samples.ticket import Ticket
+from needle.data.workers.pending import Batch
+from needle.data.workers.processes import ProcessEngine
+from needle.errors import LoaderTimeout, WorkerError
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+def batches(count: int, size: int = 16, length: int = 1000) -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, length, size) for _ in range(count)]
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_batches_are_those_asked_for(method: str, workers: int) -> None:
+    wanted = batches(20)
+    with running(datasets.Numbers(), workers, start_method=method) as engine:
+        for serial, done in stream(engine, wanted).items():
+            numbers_are(done, wanted[serial])
+            assert done.samples == 16
+            assert done.seconds["read"] > 0
+
+
+def test_fork_where_nothing_else_runs(tmp_path: Path) -> None:
+    program = script(
+        tmp_path,
+        """
+import sys
+import numpy as np
+from process_checks import running, stream, numbers_are
+from engine_datasets import Numbers
+unpicklable = Numbers(); unpicklable.lock = sys.stdout
+with running(unpicklable, 2, start_method="fork") as engine:
+    wanted = [np.arange(i, i + 9) for i in range(30)]
+    for serial, done in stream(engine, wanted).items():
+        numbers_are(done, wanted[serial])
+print("done")
+""",
+        one_thread=True,
+    )
+    out, err = program.communicate(timeout=60)
+    assert out == "done\n", err
+
+
+def test_fork_is_refused_while_threads_run() -> None:
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait, name="the-other-thread")
+    thread.start()
+    try:
+        with pytest.raises(WorkerError, match="fork.*threads run.*the-other-thread.*forkserver"):
+            ProcessEngine(Pipeline(datasets.Numbers()), workers=1, start_method="fork")
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_options_that_mean_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="start_method must be one of .*got 'thread'"):
+        ProcessEngine(Pipeline(datasets.Numbers()), workers=1, start_method="thread")
+    with pytest.raises(ValueError, match="at least one worker, got 0"):
+        ProcessEngine(Pipeline(datasets.Numbers()), workers=0)
+
+
+def test_a_batched_fetch_is_sliced_and_put_together() -> None:
+    with running(datasets.Fetched(), 3) as engine:
+        for serial, indices in enumerate(([7], range(2), range(100, 131), [])):
+            done = one(engine, serial, indices)
+            assert done.samples == len(list(indices))
+            if done.samples:
+                numbers_are(done, list(indices))
+            else:
+                assert done.error is None
+
+
+def test_leaves_of_every_kind() -> None:
+    with running(datasets.Mixed(), 2) as engine:
+        for serial in range(4):  # the first batches by the socket, later ones through slots
+            batch = one(engine, serial, [4, 9, 2]).batch
+            assert batch["name"] == ["sample 4", "sample 9", "sample 2"]
+            np.testing.assert_array_equal(batch["x"], np.float32([4, 9, 2]))
+            np.testing.assert_array_equal(batch["n"][0], [4, 9, 2])
+            np.testing.assert_array_equal(batch["n"][1], [2, 4.5, 1])
+
+
+def test_samples_of_no_common_size_come_over_the_socket() -> None:
+    with running(datasets.Ragged(), 2, collate=datasets.listed) as engine:
+        for serial in range(6):
+            indices = np.arange(serial * 5, serial * 5 + 5)
+            batch = one(engine, serial, indices).batch
+            assert [len(leaf) for leaf in batch] == [i % 7 for i in indices]
+            assert all((leaf == np.arange(len(leaf))).all() for leaf in batch)
+
+
+def test_larger_batches_than_the_first() -> None:
+    sizes = [3, 3, 200, 5, 1000, 3, 1000, 1]
+    with running(datasets.Numbers(), 2) as engine:
+        held = []
+        for serial, size in enumerate(sizes):
+            indices = np.arange(size) % 1000
+            held.append((one(engine, serial, indices), indices))
+        for done, indices in held:
+            numbers_are(done, indices)
+        assert len(engine._space._rings) == 1  # outgrown ones are gone
+
+
+def test_large_leaves_over_the_socket_do_not_stop_the_others() -> None:
+    with running(datasets.Numbers(50, (300, 1000)), 2) as engine:
+        ask(engine, 0, range(20))
+        ask(engine, 1, range(20, 40))
+        time.sleep(0.3)  # both workers wait for their 12 MB to be read
+        for _ in range(2):
+            done = engine.collect(30)
+            numbers_are(done, np.arange(20) + 20 * done.ticket.serial)
+
+
+def test_held_batches_are_never_overwritten() -> None:
+    wanted = batches(60)
+    with running(datasets.Numbers(), 2) as engine:
+        done = stream(engine, wanted)
+        assert engine._space.ring is not None and engine._space.ring.lent <= engine.held_slots
+    for serial, each in done.items():  # valid after close, too
+        numbers_are(each, wanted[serial])
+
+
+def test_a_slot_is_free_when_the_last_view_is_gone() -> None:
+    with running(datasets.Numbers(), 1) as engine:
+        one(engine, 0, [1])  # by the socket: the fields were not known
+        done = one(engine, 1, [2, 3])
+        ring = engine._space.ring
+        assert ring is not None
+        free = len(ring.free)
+        part = done.batch[0][1:, 1:].reshape(-1)[1:]
+        del done
+        assert len(ring.free) == free
+        assert part[0] == 3
+        del part
+        assert len(ring.free) == free + 1
+
+
+def test_ten_thousand_batches_kept_with_64_descriptors(tmp_path: Path) -> None:
+    program = script(
+        tmp_path,
+        """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+import numpy as np
+from process_checks import running, stream
+from engine_datasets import Fetched
+with running(Fetched(), 2) as engine:
+    kept = stream(engine, [np.arange(i, i + 4) for i in range(10_000)])
+assert all((kept[i].batch[1] == np.arange(i, i + 4)).all() for i in range(10_000))
+print("done")
+""",
+    )
+    out, err = program.communicate(timeout=120)
+    assert out == "done\n", err
+
+
+def test_nothing_is_left_over() -> None:
+    with running(datasets.Numbers(), 1) as engine:  # what the first engine of a process loads
+        one(engine, 0, [1])
+    before = left_over()
+    for method in ("forkserver", "spawn"):
+        with running(datasets.Numbers(), 3, start_method=method) as engine:
+            stream(engine, batches(10))
+            ask(engine, 99, range(5))
+        assert left_over() == before
+        engine.close()
+
+
+def test_an_engine_forgotten_closes_itself() -> None:
+    before = left_over()
+    engine = ProcessEngine(Pipeline(datasets.Numbers()), workers=2)
+    one(engine, 0, [1])
+    assert children() > before["children"]
+    del engine
+    assert left_over() == before
+
+
+def test_an_engine_left_open_ends_with_the_program(tmp_path: Path) -> None:
+    program = script(
+        tmp_path,
+        """
+from needle.data.workers.processes import ProcessEngine
+from needle.data.batching.pipeline import Pipeline
+from proc import children
+from process_checks import one
+from engine_datasets import Numbers
+engine = ProcessEngine(Pipeline(Numbers()), workers=2)
+one(engine, 0, [1])
+print(*children(), flush=True)
+""",
+    )
+    out, err = program.communicate(timeout=30)
+    assert program.returncode == 0 and err == ""
+    pids = [int(word) for word in out.split()]
+    assert len(pids) == 3
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_a_program_without_a_guard_and_with_lambdas(tmp_path: Path) -> None:
+    """Workers do not run the main program: nothing is to be guarded, its classes travel."""
+    program = script(
+        tmp_path,
+        """
+import numpy as np
+from process_checks import running, one
+print("once")
+class Mine:
+    scale = lambda self, i: np.float32(2 * i)
+    def __len__(self): return 10
+    def __getitem__(self, i):
+        if i == 9: raise MyError("nine", i)
+        return self.scale(i)
+class MyError(Exception):
+    def __init__(self, word, number):
+        super().__init__(word)
+        self.number = number
+for method in "forkserver", "spawn":
+    with running(Mine(), 2, start_method=method, collate=lambda rows: np.stack(rows)) as engine:
+        print(*one(engine, 0, [1, 2, 3]).batch)
+        error = one(engine, 1, [9]).error
+        print(type(error) is MyError, error.args, error.number)
+""",
+    )
+    out, err = program.communicate(timeout=60)
+    assert out.splitlines() == ["once", *["2.0 4.0 6.0", "True ('nine',) 9"] * 2], err
+
+
+def test_in_a_child_that_multiprocessing_is_starting_it_says_so(tmp_path: Path) -> None:
+    program = script(
+        tmp_path,
+        """
+import multiprocessing
+from process_checks import running
+from engine_datasets import Numbers
+try:
+    with running(Numbers()) as engine:
+        pass
+except Exception as error:
+    print(error, flush=True)
+    raise SystemExit
+process = multiprocessing.get_context("spawn").Process(target=print)
+process.start()
+process.join()
+""",
+    )
+    out, _ = program.communicate(timeout=60)
+    assert "if __name__ == '__main__':" in out and out.count("\n") == 1
+
+
+def test_what_cannot_be_pickled_is_named_before_a_process_starts() -> None:
+    before = left_over()
+    dataset = datasets.Numbers()
+    dataset.readers = {"log": [threading.Lock()]}  # type: ignore[attr-defined]
+    with pytest.raises(
+        TypeError, match=r"pipeline\.dataset\.readers\['log'\]\[0\] -> <unlocked.*threads"
+    ):
+        ProcessEngine(Pipeline(dataset), workers=2)
+    lock = threading.Lock()
+
+    def collate(samples: list[Any]) -> Any:
+        return lock, samples
+
+    with pytest.raises(TypeError, match=r"pipeline\.collate \(its variable lock\) -> <unlocked"):
+        ProcessEngine(Pipeline(datasets.Numbers(), None, collate), workers=2)
+    assert left_over() == before
+
+
+def test_memory_that_is_not_there_is_an_error_not_a_crash() -> None:
+    with running(datasets.Numbers(), 1, held_slots=1 << 38) as engine:
+        one(engine, 0, [1])
+        with pytest.raises(WorkerError, match=r"needs .*TiB, have .*iB; take a smaller batch_size"):
+            ask(engine, 1, [2])
+
+
+def test_arrays_of_the_data_set_are_shared_and_read_only() -> None:
+    dataset = datasets.Held()
+    with running(dataset, 2) as engine:
+        rows = one(engine, 0, range(8)).batch
+    expected = [1, 1, *dataset.turned.strides, dataset.plain[-1], 1]
+    np.testing.assert_array_equal(rows, [expected] * 8)
+
+
+def test_workers_have_one_thread_and_share_the_work() -> None:
+    with running(datasets.Threads(), 2) as engine:
+        rows = np.concatenate([one(engine, i, range(100)).batch.copy() for i in range(10)])
+        assert set(rows[:, 0]) == set(engine.process_ids())
+    assert (rows[:, 1] == 1).all()
+
+
+def test_a_slow_sample_holds_only_its_own_slice() -> None:
+    with running(datasets.Sleepy(1000, 3, 1.5), 2) as engine:
+        one(engine, 0, [500, 501])
+        ask(engine, 1, range(10))
+        ask(engine, 2, range(10, 20))
+        ask(engine, 3, range(20, 30))
+        start = time.monotonic()
+        order = [engine.collect(30).ticket.serial for _ in range(3)]
+        assert sorted(order[:2]) == [2, 3] and order[2] == 1
+        assert time.monotonic() - start > 1
+
+
+def test_timeout_names_the_sample() -> None:
+    with running(datasets.Sleepy(10, 3, 30.0), 1) as engine:
+        one(engine, 0, [0])
+        ask(engine, 1, range(10))
+        with pytest.raises(LoaderTimeout, match=r"timeout=0.3 s.*worker 0 .* is at sample 3"):
+            engine.collect(0.3)
+        start = time.monotonic()
+    assert time.monotonic() - start < 2
+
+
+def test_cancelled_batches_never_come() -> None:
+    with running(datasets.Numbers(), 2) as engine:
+        for turn in range(200):
+            for i in range(engine.capacity):
+                ask(engine, turn * 10 + i, range(i, i + 20))
+            if turn % 3 == 0:
+                engine.collect(30)
+            engine.cancel()
+        numbers_are(one(engine, 9999, [1, 2]), [1, 2])
+
+
+def test_cancel_stops_a_slice_at_its_next_sample() -> None:
+    class EverySleepy(datasets.Numbers):
+        def __getitem__(self, index: int) -> Any:
+            time.sleep(0.1)
+            return super().__getitem__(index)
+
+    with running(EverySleepy(), 1) as engine:
+        one(engine, 0, [0])
+        ask(engine, 1, range(200))
+        time.sleep(0.2)
+        engine.cancel()
+        start = time.monotonic()
+        assert one(engine, 2, [7]).ticket.serial == 2
+        assert time.monotonic() - start < 5  # not 20
+
+
+def early_breaks(count: int) -> None:
+    with running(datasets.Numbers(), 2) as engine:
+        seen = []
+        for turn in range(count):
+            for i in range(engine.capacity):
+                ask(engine, turn * 10 + i, range(turn % 9, turn % 9 + 8))
+            numbers_are(engine.collect(30), range(turn % 9, turn % 9 + 8))
+            engine.cancel()
+            if turn in (count // 3, count - 1):
+                pages = int(Path("/proc/self/statm").read_text().split()[1])
+                seen.append({**left_over(), "pages": pages})
+        pages = [each.pop("pages") for each in seen]
+        assert seen[0] == seen[1]
+        assert pages[1] - pages[0] < 500  # 2 MB
+
+
+def test_early_breaks_leave_nothing() -> None:
+    early_breaks(300)
+
+
+@pytest.mark.soak
+def test_ten_thousand_early_breaks_leave_nothing() -> None:
+    early_breaks(10_000)
+
+
+def test_the_second_epoch_begins_at_once() -> None:
+    with running(datasets.Numbers(), 2) as engine:
+        stream(engine, batches(5))
+        pids, times = set(engine.process_ids()), []
+        for epoch in range(5):
+            engine.cancel()
+            start = time.perf_counter()
+            one(engine, 100 + epoch, range(8))
+            times.append(time.perf_counter() - start)
+        assert set(engine.process_ids()) == pids
+    assert min(times) < 0.1
+
+
+def test_streams_stay_with_their_worker() -> None:
+    with running(datasets.Countdown(), 2) as engine:
+        readers: dict[int, set[int]] = {0: set(), 1: set(), 2: set()}
+        serial = 0
+        for start in range(0, 30, 10):
+            for shard in readers:
+                engine.submit(Ticket(0, 3, 0, serial=serial, shard=shard, start=start, size=10))
+                serial += 1
+                done = engine.collect(30)
+                wanted = np.arange(start, min(25, start + 10)) + 1000 * shard
+                assert done.error is None and done.samples == len(wanted)
+                np.testing.assert_array_equal(done.batch[0], wanted)
+                readers[shard] |= set(done.batch[1].tolist())
+        assert all(len(pids) == 1 for pids in readers.values())
+        assert readers[0] == readers[2] != readers[1]
+
+
+def test_a_forked_copy_of_the_parent_leaves_the_workers_alone() -> None:
+    with running(datasets.Numbers(), 2) as engine:
+        one(engine, 0, [1])
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                with pytest.raises(WorkerError, match="belong to another process"):
+                    ask(engine, 1, [1])
+                engine.close()
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(pid, 0)[1] == 0
+        numbers_are(one(engine, 2, [5, 6]), [5, 6])
+
+
+def test_closed_engines_say_so() -> None:
+    with running(datasets.Numbers()) as engine:
+        pass
+    with pytest.raises(ValueError, match="closed"):
+        ask(engine, 0, [1])
+    assert becomes(lambda: not children())
+
+
+KEPT = """
+import resource
+import numpy as np
+from needle.data.workers import worker
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    images = [np.ones(600_000 + 1000 * i, np.uint8) for i in range(8)]
+    del images
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+worker._keep_memory()
+first, second = faults(), faults()
+assert first > 100 and second < first / 10, (first, second)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's thresholds")
+def test_workers_keep_the_memory_of_decoded_images() -> None:
+    """Pages given back would be cleared again for the next images."""
+    done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("workers", "milliseconds", "slices"),
+    [(2, 1, 1), (2, 23, 1), (2, 90, 2), (2, 230, 4), (8, 23, 2), (8, 230, 8), (8, 2300, 32)],
+)
+def test_batches_are_cut_by_the_time_they_take(workers, milliseconds, slices):
+    request = Ticket(0, 3, 0, np.arange(100))
+    with running(datasets.Numbers(), workers) as engine:
+        engine._sample_seconds = milliseconds / 1000 / 100
+        parts = engine._cut(Batch(request, 100))
+        engine._sample_seconds = None
+        assert len(engine._cut(Batch(request, 100))) == workers
+    assert len(parts) == slices
+    assert [part.first for part in parts] == [0, *(part.last for part in parts[:-1])]
+    assert parts[-1].last == 100

@@ -1,0 +1,156 @@
+"""The engine of threads: slices side by side, in place, cancelled, and none left behind."""
+
+import gc
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+from needle.data.batching.collate import default_collate
+from needle.data.batching.pipeline import Pipeline
+from needle.data.samples.ticket import Ticket
+from needle.data.workers.threads import ThreadsEngine
+from needle.errors import LoaderTimeout, ShapeError
+
+
+class Watched:
+    """Sample i is an array of i; ``gates`` are waited for, ``threads`` have read."""
+
+    def __init__(self, gates=()):
+        self.gates = {i: threading.Event() for i in gates}
+        self.reads, self.threads = [], set()
+
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, index):
+        self.reads.append(index)
+        self.threads.add(threading.get_ident())
+        if index in self.gates:
+            assert self.gates[index].wait(20)
+        if index == 99:
+            raise ZeroDivisionError("sample 99")
+        return np.full(3, index, np.float32), str(index)
+
+
+@pytest.fixture
+def engine_of():
+    engines = []
+
+    def make(dataset, workers=3, prefetch=2, collate=None):
+        engines.append(
+            ThreadsEngine(Pipeline(dataset, None, collate), workers=workers, prefetch=prefetch)
+        )
+        return engines[-1]
+
+    yield make
+    for engine in engines:
+        for gate in getattr(engine.pipeline.dataset, "gates", {}).values():
+            gate.set()
+        engine.close()
+
+
+def request(serial, *indices):
+    return Ticket(0, 0, 0, np.array(indices, np.int64), serial=serial)
+
+
+def test_slices_of_one_batch_are_made_side_by_side(engine_of):
+    dataset = Watched(gates=[0, 2, 4])
+    engine = engine_of(dataset)
+    engine.submit(request(7, *range(6)))
+    end = time.monotonic() + 10
+    while len(dataset.threads) < 3 and time.monotonic() < end:
+        time.sleep(0.001)
+    assert len(dataset.threads) == 3
+    for gate in dataset.gates.values():
+        gate.set()
+    answer = engine.collect(10)
+    assert answer.ticket.serial == 7 and answer.samples == 6
+    np.testing.assert_array_equal(answer.batch[0], np.repeat(np.arange(6), 3).reshape(6, 3))
+    assert answer.batch[1] == list("012345")
+
+
+def test_other_batches_pass_one_that_is_held_up(engine_of):
+    dataset = Watched(gates=[0])
+    engine = engine_of(dataset)
+    engine.submit(request(1, 0, 1, 2))
+    engine.submit(request(2, 3, 4, 5))
+    assert engine.collect(10).ticket.serial == 2
+    with pytest.raises(LoaderTimeout, match="no batch within 0.05 s"):
+        engine.collect(0.05)
+    dataset.gates[0].set()
+    assert engine.collect(10).ticket.serial == 1
+
+
+def test_batches_stay_as_they_were_given_out(engine_of):
+    engine = engine_of(Watched())
+    kept = []
+    for serial in range(8):
+        engine.submit(request(serial, serial, serial + 1))
+        kept.append(engine.collect(10).batch[0])
+    assert [batch[:, 0].tolist() for batch in kept] == [[i, i + 1] for i in range(8)]
+
+
+def test_nothing_of_before_a_cancel_is_collected_after(engine_of):
+    dataset = Watched(gates=[0])
+    engine = engine_of(dataset, workers=1, prefetch=9)
+    for serial in range(5):
+        engine.submit(request(serial, 0, 50 + serial))
+    while not dataset.reads:
+        time.sleep(0.001)
+    engine.cancel()
+    dataset.gates[0].set()
+    engine.submit(request(9, 7))
+    assert engine.collect(10).ticket.serial == 9
+    assert set(dataset.reads) == {0, 7}
+    with pytest.raises(LoaderTimeout):
+        engine.collect(0.05)
+
+
+def test_the_error_is_the_first_slice_s(engine_of):
+    engine = engine_of(Watched())
+    engine.submit(request(0, 1, 2, 99))
+    answer = engine.collect(10)
+    assert isinstance(answer.error, ZeroDivisionError) and answer.batch is None
+    assert answer.error.__needle_index__ == 99
+
+
+def test_slices_that_do_not_fit_are_an_error(engine_of):
+    engine = engine_of([np.zeros(2), np.zeros(3)], workers=2)
+    engine.submit(request(0, 0, 1))
+    assert isinstance(engine.collect(10).error, ShapeError)
+
+
+def test_a_collate_of_the_user_sees_whole_batches(engine_of):
+    sizes = []
+
+    def collate(samples):
+        sizes.append(len(samples))
+        return default_collate(samples)
+
+    engine = engine_of(Watched(), collate=collate)
+    engine.submit(request(0, *range(9)))
+    assert engine.collect(10).samples == 9 and sizes == [9]
+    engine.submit(request(1))
+    assert engine.collect(10).samples == 0
+
+
+def test_threads_do_not_keep_an_engine_alive_and_close_waits_for_them():
+    before = threading.active_count()
+    engine = ThreadsEngine(Pipeline(Watched()), workers=3, prefetch=1)
+    assert threading.active_count() == before  # they start with the first request
+    engine.submit(request(0, 1, 2, 3))
+    engine.collect(10)
+    assert threading.active_count() == before + 3
+    closing = weakref.finalize(engine, lambda: None)
+    engine.close()
+    engine.close()
+    assert threading.active_count() == before
+    engine.submit(request(1, 4))
+    assert engine.collect(10).ticket.serial == 1
+    engine.close()
+    del engine
+    gc.collect()
+    assert not closing.alive

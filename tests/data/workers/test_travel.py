@@ -1,0 +1,60 @@
+"""How arrays reach the workers: those of a mapped file as their place in it, not as a copy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from needle.data.workers import pickling as travel
+
+SIZE = 1 << 20
+
+
+@pytest.fixture
+def mapped(tmp_path: Path) -> npt.NDArray[np.int32]:
+    values = np.arange(SIZE, dtype=np.int32).reshape(-1, 16)
+    np.save(tmp_path / "values.npy", values)
+    found: npt.NDArray[np.int32] = np.load(tmp_path / "values.npy", mmap_mode="r")
+    return found
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda a: a,
+        np.asarray,
+        lambda a: a[7:5000:3, ::-1],
+        lambda a: np.asarray(a)[::-1].T,
+        lambda a: a.view(np.uint8)[:, 3],
+        lambda a: a[5, 4],
+        lambda a: a[3:3],
+    ],
+    ids=["memmap", "array", "steps", "backwards", "bytes", "element", "empty"],
+)
+def test_views_of_a_mapped_file_are_mapped_again(mapped, view):
+    value = view(mapped)
+    memory = travel.pack({"rows": value}, "test")
+    try:
+        assert memory.size < 100_000  # the file has 4 MiB
+        got = travel.unpack(memory)["rows"]
+        np.testing.assert_array_equal(got, value)
+        assert got.dtype == value.dtype and got.shape == value.shape
+    finally:
+        del got
+        memory.close()
+
+
+def test_changes_that_are_not_in_the_file_travel_as_a_copy(tmp_path):
+    np.save(tmp_path / "values.npy", np.zeros(1000))
+    changed = np.load(tmp_path / "values.npy", mmap_mode="c")
+    changed[3] = 5.0
+    memory = travel.pack(changed, "test")
+    try:
+        got = travel.unpack(memory)
+        np.testing.assert_array_equal(got, changed)
+    finally:
+        del got
+        memory.close()
