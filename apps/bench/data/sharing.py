@@ -83,7 +83,7 @@ def reads_per_delivery(
     of the cache as a share of the n samples.
     """
     planner = Planner(policy, seed=seed)
-    kept = SampleCache[int, bool](int(share * n), need=planner.need, policy=cache or "need")
+    kept = _cache(cache or "need", int(share * n), planner)
     names = [str(i) for i in range(len(scenario.jobs))]
     reads = delivered = 0
     for time in range(n * epochs):
@@ -102,6 +102,13 @@ def reads_per_delivery(
             if time >= 2 * n:
                 reads, delivered = reads + (not hit), delivered + len(tasks)
     return reads / delivered
+
+
+def _cache(kind: str, size: int, planner: Planner) -> SampleCache[int, bool]:
+    """Return a cache by need, or "lru": no sample is needed, and the pool of those is LRU."""
+    if kind == "lru":
+        return SampleCache(size, need=lambda index: 0, pool_bytes=size)
+    return SampleCache(size, need=planner.need)
 
 
 CACHES: Sequence[tuple[str | None, float]] = (
