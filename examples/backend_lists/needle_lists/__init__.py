@@ -4,5 +4,5 @@ from .backend import ListsBackend
 
 
 def load() -> ListsBackend:
-    """Return the backend; called once, when the device is first used."""
+    """Return the backend; called once, at the first use of the device."""
     return ListsBackend()
