@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
         required=True,
         help="model.safetensors, best.safetensors or checkpoint.safetensors of a run",
     )
-    add("--device", default="cpu", help="cpu (the default) or cpu_numpy")
+    add("--device", help="cpu (compiled kernels; the default) or cpu_numpy")
     add("--top", type=int, default=5, help="number of classes to show (default: 5)")
     add("--invert", action="store_true", help="swap light and dark, for dark ink on white paper")
     add("--serve", action="store_true", help="open a page to draw on")

@@ -39,9 +39,10 @@ class Kernel:
 def measured_kernels(device: Any = None, seconds: float = 0.05) -> list[Kernel]:
     """Return measured kernels: elementwise, sum, matrix products and a convolution in float32.
 
-    device: ``needle.cpu()`` by default. seconds: time for each of them; the best call counts.
+    device: ``needle.default_device()`` by default. seconds: time for each of them; the best call
+    counts.
     """
-    place = needle.cpu() if device is None else device
+    place = needle.device(device)
 
     def random(*shape: int) -> Any:
         return needle.init.randn(*shape, device=place)

@@ -38,7 +38,7 @@ class Answer:
 class Classifier:
     """A model in evaluation mode, with the preparation of pictures that its data set needs."""
 
-    def __init__(self, path: Path, device: str = "cpu") -> None:
+    def __init__(self, path: Path, device: str | None = None) -> None:
         """Load ``model.safetensors`` or a checkpoint of a run, with averaged weights if it has any.
 
         CheckpointError if the file is neither.

@@ -354,6 +354,7 @@ def _descendants(parent: int) -> list[int]:
     return sorted(below - {parent})
 
 
+@pytest.mark.slow
 def test_signals_at_any_moment(finished: Path, tmp_path: Path) -> None:
     """Stop a run in three ways, each after another line of output, and resume it."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
