@@ -1,3 +1,5 @@
+# Trail 23 of 30: Gradients: forward and backward pass, recorded once and replayed.
+# Next: python/needle/data/sampling/epoch_order.py
 """The gradients of a batch, computed whole or in parts that take less memory. Called by run.py."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# Trail 2 of 30: Value.make_from_op records an op; Tensor.backward walks back.
+# Next: python/needle/ops/arithmetic.py
 """Reverse-mode differentiation: Op, Value, Tensor and ``backward``; no op is named here.
 
 The ops are in ``needle.ops``. They attach Tensor's operators and methods when they register

@@ -1,3 +1,5 @@
+# Trail 4 of 30: broadcasting and reshaping as arithmetic on tuples.
+# Next: python/needle/ndarray/array.py
 """Arithmetic on shapes and strides: pure functions of tuples of ints, used on every floor above.
 
 The functions know no array and no backend. Those that check a user's input take the operation's

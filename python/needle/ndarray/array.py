@@ -1,3 +1,5 @@
+# Trail 5 of 30: an array is a handle, shape, strides and offset; a view copies nothing.
+# Next: python/needle/ndarray/kernels.py
 """NDArray: a strided view on a buffer of a backend. Construction, copies, indexing, kernels.
 
 Its views, methods, operators and interchange protocols are the base classes in ``views``,

@@ -1,3 +1,5 @@
+# Trail 6 of 30: binary chooses dtype, layout and buffer, then calls the backend.
+# Next: python/needle/backends/numpy_backend.py
 """Calls of a backend's kernels: views or Python scalars in, a new view out.
 
 This file promotes dtypes, casts and broadcasts operands, chooses the layout of the result (dense,

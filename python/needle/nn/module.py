@@ -1,3 +1,5 @@
+# Trail 19 of 30: Module finds its parameters by walking its attributes.
+# Next: python/needle/nn/convolution.py
 """Module and Parameter, the base of all layers, which are in the other files of ``nn``.
 
 A module is a plain object. Its Parameters and sub-modules are found by walking its attributes in

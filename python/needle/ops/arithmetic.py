@@ -1,3 +1,5 @@
+# Trail 3 of 30: EWiseMul and multiply: an op, its gradient and its public function.
+# Next: python/needle/shapes.py
 """Arithmetic of two tensors, or of a tensor and a number, and the Python operators for it.
 
 All ops are elementwise with NumPy's broadcasting; gradients are summed to each operand's shape.

@@ -1,3 +1,5 @@
+# Trail 18 of 30: CrossEntropy: softmax and cross entropy, safe against overflow.
+# Next: python/needle/nn/module.py
 """Softmax, logsoftmax, logsumexp and cross entropy; all subtract the maximum before exp.
 
 Losses as modules are in ``nn.loss``.

@@ -1,3 +1,5 @@
+# Trail 29 of 30: Pipeline.prepare: fetch, transform and collate a slice of a batch.
+# Next: python/needle/data/loader/dataloader.py
 """The pipeline of a slice of a batch: fetch, transform, collate; the same in every engine.
 
 ``Pipeline`` is a picklable value. Engines call ``prepare`` with a ticket and the arrays to write

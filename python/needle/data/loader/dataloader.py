@@ -1,3 +1,5 @@
+# Trail 30 of 30: DataLoader: batches in order, and the state that resumes them.
+# This is the last file.
 """DataLoader: batches of a dataset, in this process or by workers, resumable at any step.
 
 options.py checks its options, sampling/epoch_order.py lists the batches of an epoch, one of the

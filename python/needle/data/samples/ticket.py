@@ -1,3 +1,5 @@
+# Trail 25 of 30: Ticket: the samples of one batch and the key of their random numbers.
+# Next: src/core/philox.h
 """The ticket: one batch of an epoch, from the order of the epoch to the kernels and back.
 
 sampling/epoch_order.py makes tickets, the engines in workers/ queue them, batching/pipeline.py

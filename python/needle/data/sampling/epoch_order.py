@@ -1,3 +1,5 @@
+# Trail 24 of 30: PositionOrder: the batches of an epoch as a function of (seed, epoch).
+# Next: python/needle/data/samples/ticket.py
 """The order of an epoch: the sequence of its tickets, which can be entered at any place.
 
 A place is the number of a batch in its epoch; of a stream, ``cycle * shards + shard``. The samples

@@ -1,3 +1,5 @@
+# Trail 27 of 30: RandomCrop: parameters for a whole batch, apply for one image.
+# Next: src/data/run.cc
 """Windows of an image: crops at random or in the middle, and margins.
 
 A row of parameters is (top, left): where the window lies in the image, which it may leave.
