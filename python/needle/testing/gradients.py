@@ -35,9 +35,9 @@ def check_gradients(
     ``inputs``: Tensors, arrays or lists. Floating ones are converted to float64 and checked one by
     one; others are passed unchanged. ``f`` returns one Tensor or several, of any shape.
 
-    Let d be a random direction and w a random weighting of the outputs. Then <gradient of sum(w *
-    f), d> must equal (s(x + step*d) - s(x - step*d)) / (2*step), s = sum(w * f), up to atol + rtol
-    * |expected|. Order 2 checks the gradients of the left side in the same way, and so on. Choose
+    Let d be a random direction, w a random weighting of the outputs and s = sum(w * f). Then the
+    product <gradient of s, d> must equal (s(x + step*d) - s(x - step*d)) / (2*step), up to
+    atol + rtol * |expected|. Order 2 checks the gradients of that product in the same way. Choose
     inputs further from kinks (relu at 0, equal maxima) than ``step``. ``device``: for inputs that
     are not Tensors.
     """
