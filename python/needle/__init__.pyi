@@ -45,11 +45,9 @@ from .ops import AsType as AsType
 from .ops import AvgPool2d as AvgPool2d
 from .ops import AvgPool2dGrad as AvgPool2dGrad
 from .ops import BatchNorm as BatchNorm
-from .ops import BatchNormAddReLU as BatchNormAddReLU
-from .ops import BatchNormAddReLUGrad as BatchNormAddReLUGrad
 from .ops import BatchNormGrad as BatchNormGrad
-from .ops import BatchNormReLU as BatchNormReLU
 from .ops import BatchNormReLUGrad as BatchNormReLUGrad
+from .ops import BatchNormResidualGrad as BatchNormResidualGrad
 from .ops import BiasReLU as BiasReLU
 from .ops import BiasReLUGrad as BiasReLUGrad
 from .ops import BroadcastTo as BroadcastTo
@@ -59,7 +57,6 @@ from .ops import Concatenate as Concatenate
 from .ops import Conv as Conv
 from .ops import Conv2d as Conv2d
 from .ops import Conv2dInputGrad as Conv2dInputGrad
-from .ops import Conv2dReLU as Conv2dReLU
 from .ops import Conv2dWeightGrad as Conv2dWeightGrad
 from .ops import Cos as Cos
 from .ops import CrossEntropy as CrossEntropy
@@ -121,15 +118,12 @@ from .ops import add_scalar as add_scalar
 from .ops import astype as astype
 from .ops import avg_pool2d as avg_pool2d
 from .ops import batch_norm as batch_norm
-from .ops import batch_norm_relu as batch_norm_relu
-from .ops import bias_relu as bias_relu
 from .ops import broadcast_to as broadcast_to
 from .ops import clip as clip
 from .ops import concatenate as concatenate
 from .ops import conv as conv
 from .ops import conv2d as conv2d
 from .ops import conv2d_input_grad as conv2d_input_grad
-from .ops import conv2d_relu as conv2d_relu
 from .ops import conv2d_weight_grad as conv2d_weight_grad
 from .ops import cos as cos
 from .ops import cross_entropy as cross_entropy

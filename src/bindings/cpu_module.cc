@@ -7,9 +7,9 @@
 
 #include "bind_backend.h"
 #include "bind_data.h"
-#include "core/conv2d_algorithm.h"
 #include "core/thread_pool.h"
 #include "cpu/allocator.h"
+#include "cpu/conv2d_algorithm.h"
 #include "cpu/select.h"
 #include "translated.h"
 

@@ -173,29 +173,31 @@ void gradient(const GradientCall& call) {
 }  // namespace
 
 void batch_norm_grad(In grad, In x, In weight, In mean, In var, Out x_grad, Out weight_grad,
-                     Out bias_grad, double eps) {
+                     Out bias_grad, double eps, const EpilogueGrad& epilogue) {
+  const auto given = [](const View* view, const View& unused) -> const View& {
+    return view != nullptr ? *view : unused;
+  };
+  const GradientCall call{grad,
+                          given(epilogue.result, grad),
+                          x,
+                          weight,
+                          given(epilogue.bias, weight),
+                          mean,
+                          var,
+                          x_grad,
+                          weight_grad,
+                          bias_grad,
+                          given(epilogue.residual_grad, x_grad),
+                          eps};
   with_float(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    gradient<T, Then::kNothing>(
-        {grad, grad, x, weight, weight, mean, var, x_grad, weight_grad, bias_grad, x_grad, eps});
-  });
-}
-
-void batch_norm_relu_grad(In grad, In x, In weight, In bias, In mean, In var, Out x_grad,
-                          Out weight_grad, Out bias_grad, double eps) {
-  with_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    gradient<T, Then::kRelu>(
-        {grad, grad, x, weight, bias, mean, var, x_grad, weight_grad, bias_grad, x_grad, eps});
-  });
-}
-
-void batch_norm_add_relu_grad(In grad, In y, In x, In weight, In mean, In var, Out x_grad,
-                              Out weight_grad, Out bias_grad, Out added_grad, double eps) {
-  with_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    gradient<T, Then::kAddRelu>(
-        {grad, y, x, weight, weight, mean, var, x_grad, weight_grad, bias_grad, added_grad, eps});
+    if (epilogue.residual_grad != nullptr) {
+      gradient<T, Then::kAddRelu>(call);
+    } else if (epilogue.bias != nullptr) {
+      gradient<T, Then::kRelu>(call);
+    } else {
+      gradient<T, Then::kNothing>(call);
+    }
   });
 }
 

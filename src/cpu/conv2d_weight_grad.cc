@@ -223,7 +223,7 @@ void depthwise_gradient(WeightGradient<T>& w, const View& weight_grad) {
 }
 
 template <class T>
-void one_group(WeightGradient<T>& w, const Conv2dParams& params, const View& weight_grad, T* to) {
+void one_group(WeightGradient<T>& w, const Geometry& geometry, const View& weight_grad, T* to) {
   if constexpr (sizeof(T) == 4) {
     if (uses_winograd(w.grad, w.x, w.grid, w.taps, w.tap_count)) {
       return run_winograd_gradient(winograd_gradient(w.grad, w.x, w.grid, w.taps), to,
@@ -231,7 +231,8 @@ void one_group(WeightGradient<T>& w, const Conv2dParams& params, const View& wei
     }
   }
   if (w.grid.size() > 0) {
-    const WindowSums<T> sums = window_sums_of(windows_of(w.x, w.grid, weight_grad, params), w.grad);
+    const WindowSums<T> sums =
+        window_sums_of(windows_of(w.x, w.grid, weight_grad, geometry), w.grad);
     if (window_sums_cost(sums) < rows_cost(w)) return windows_gradient(w, sums, weight_grad, to);
   }
   group_gradient(w, weight_grad, to);
@@ -239,30 +240,30 @@ void one_group(WeightGradient<T>& w, const Conv2dParams& params, const View& wei
 
 template <class T>
 void weight_gradient(const View& grad, const View& x, const View& weight_grad,
-                     const Conv2dParams& params) {
+                     const Geometry& geometry) {
   const ThreadScratch taps(bytes_for<Tap>(weight_grad.shape[0] * weight_grad.shape[1]));
-  const Index count = forward_taps(weight_grad, params, taps.as<Tap>());
-  const Grid grid{grad.shape[0], grad.shape[1], grad.shape[2], params.stride};
+  const Index count = forward_taps(weight_grad, geometry, taps.as<Tap>());
+  const Grid grid{grad.shape[0], grad.shape[1], grad.shape[2], geometry.stride};
   WeightGradient<T> all{
       image_of<const T>(grad), image_of<const T>(x), grid, taps.as<Tap>(), count, 0, 0};
-  if (is_depthwise(all.grad, all.x, weight_grad, params.groups))
+  if (is_depthwise(all.grad, all.x, weight_grad, geometry.groups))
     return depthwise_gradient(all, weight_grad);
-  const Index inputs = weight_grad.shape[2], outputs = weight_grad.shape[3] / params.groups;
+  const Index inputs = weight_grad.shape[2], outputs = weight_grad.shape[3] / geometry.groups;
   if (inputs == 0 || outputs == 0) return;
-  for (Index g = 0; g < params.groups; ++g) {
+  for (Index g = 0; g < geometry.groups; ++g) {
     WeightGradient<T> part = all;
     part.grad = all.grad.group(g * outputs, outputs);
     part.x = all.x.group(g * inputs, inputs);
-    one_group(part, params, weight_grad,
+    one_group(part, geometry, weight_grad,
               data_of<T>(weight_grad) + g * outputs * weight_grad.strides[3]);
   }
 }
 
 }  // namespace
 
-void conv2d_weight_grad(In grad, In x, Out weight_grad, const Conv2dParams& params) {
+void conv2d_weight_grad(In grad, In x, Out weight_grad, const Geometry& geometry) {
   with_float(weight_grad.dtype, [&](auto tag) {
-    weight_gradient<typename decltype(tag)::type>(grad, x, weight_grad, params);
+    weight_gradient<typename decltype(tag)::type>(grad, x, weight_grad, geometry);
   });
 }
 

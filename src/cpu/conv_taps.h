@@ -178,14 +178,14 @@ struct TapProduct {
 };
 
 // Taps of a kernel as seen from an output pixel.
-[[maybe_unused]] Index forward_taps(const View& weight, const Conv2dParams& params, Tap* taps) {
+[[maybe_unused]] Index forward_taps(const View& weight, const Geometry& geometry, Tap* taps) {
   Index count = 0;
   for (Index i = 0; i < weight.shape[0]; ++i) {
     for (Index j = 0; j < weight.shape[1]; ++j) {
-      taps[count++] = {i * params.dilation.h - params.padding.h,
-                       j * params.dilation.w - params.padding.w,
+      taps[count++] = {i * geometry.dilation.h - geometry.padding.h,
+                       j * geometry.dilation.w - geometry.padding.w,
                        i * weight.strides[0] + j * weight.strides[1],
-                       params.dilation.w == 1 ? weight.shape[1] - j : 1};
+                       geometry.dilation.w == 1 ? weight.shape[1] - j : 1};
     }
   }
   return count;

@@ -43,8 +43,8 @@ struct Windows {
 
 template <class T>
 Windows<T> windows_of(const Image<const T>& image, const Grid& grid, const View& weight,
-                      const Conv2dParams& params) {
-  return {image, grid, {weight.shape[0], weight.shape[1]}, params.padding, params.dilation};
+                      const Geometry& geometry) {
+  return {image, grid, {weight.shape[0], weight.shape[1]}, geometry.padding, geometry.dilation};
 }
 
 template <class T>

@@ -1,4 +1,4 @@
-// The rows unary, binary, where and relu_grad: a loop plan, then for each innermost run one of a
+// The rows unary, binary and where: a loop plan, then for each innermost run one of a
 // few loops (contiguous, one operand a scalar, strided), all of the same formula.
 #include <cmath>
 
@@ -225,31 +225,6 @@ void where_loop(const LoopPlan& plan) {
   });
 }
 
-// grad where y > 0, else 0, as one pass.
-template <class T>
-void relu_grad_loop(const LoopPlan& plan) {
-  const int last = plan.ndim - 1;
-  const std::int64_t so = plan.strides[0][last], sg = plan.strides[1][last],
-                     sy = plan.strides[2][last];
-  const bool dense = so == sizeof(T) && sg == sizeof(T) && sy == sizeof(T);
-  parallel_runs(plan, kGrain, [=](std::int64_t n, char* const data[]) {
-    if (dense) {
-      T* out = reinterpret_cast<T*>(data[0]);
-      const T* grad = reinterpret_cast<const T*>(data[1]);
-      const T* y = reinterpret_cast<const T*>(data[2]);
-      NEEDLE_INDEPENDENT
-      for (std::int64_t i = 0; i < n; ++i) {
-        const T g = grad[i];
-        out[i] = y[i] > T(0) ? g : T(0);
-      }
-    } else {
-      for (std::int64_t i = 0; i < n; ++i) {
-        at<T>(data[0], i * so) = at<T>(data[2], i * sy) > T(0) ? at<T>(data[1], i * sg) : T(0);
-      }
-    }
-  });
-}
-
 }  // namespace
 
 void unary(UnaryOp op, In a, Out out) {
@@ -263,11 +238,6 @@ void binary(BinaryOp op, In a, In b, Out out) {
   check_same_dtype("binary", a, b);
   if (is_square(op, b)) return binary(BinaryOp::multiply, a, a, out);
   kBinary[static_cast<int>(op)](a.dtype, out.dtype, make_plan(out, a, b));
-}
-
-void relu_grad(In grad, In y, Out out) {
-  const LoopPlan plan = make_plan(out, grad, y);
-  with_float(out.dtype, [&](auto tag) { relu_grad_loop<typename decltype(tag)::type>(plan); });
 }
 
 void where(In condition, In a, In b, Out out) {

@@ -5,7 +5,7 @@
 // An infinity or NaN in the input reaches all outputs of its tiles, not only those that see it.
 #pragma once
 
-#include "core/conv2d_algorithm.h"
+#include "conv2d_algorithm.h"
 #include "core/thread_pool.h"
 #include "winograd_tiles.h"
 

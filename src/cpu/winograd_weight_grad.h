@@ -5,7 +5,7 @@
 // ranges' results are added in their order. float32 alone.
 #pragma once
 
-#include "core/conv2d_algorithm.h"
+#include "conv2d_algorithm.h"
 #include "core/thread_pool.h"
 #include "winograd_tiles.h"
 

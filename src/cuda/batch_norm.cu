@@ -133,25 +133,17 @@ void normalize(In x, In weight, In bias, In added, Out out, Out mean, Out var, d
 
 }  // namespace
 
-void batch_norm(In x, In weight, In bias, Out out, Out mean, Out var, double eps) {
+void batch_norm(In x, In weight, In bias, Out out, Out mean, Out var, double eps,
+                const Epilogue& epilogue) {
   with_float(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    normalize<T, Then::kNothing>(x, weight, bias, x, out, mean, var, eps);
-  });
-}
-
-void batch_norm_relu(In x, In weight, In bias, Out out, Out mean, Out var, double eps) {
-  with_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    normalize<T, Then::kRelu>(x, weight, bias, x, out, mean, var, eps);
-  });
-}
-
-void batch_norm_add_relu(In x, In weight, In bias, In added, Out out, Out mean, Out var,
-                         double eps) {
-  with_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    normalize<T, Then::kAddRelu>(x, weight, bias, added, out, mean, var, eps);
+    if (epilogue.residual != nullptr) {
+      normalize<T, Then::kAddRelu>(x, weight, bias, *epilogue.residual, out, mean, var, eps);
+    } else if (epilogue.relu) {
+      normalize<T, Then::kRelu>(x, weight, bias, x, out, mean, var, eps);
+    } else {
+      normalize<T, Then::kNothing>(x, weight, bias, x, out, mean, var, eps);
+    }
   });
 }
 

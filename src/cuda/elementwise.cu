@@ -1,4 +1,4 @@
-// The rows unary, binary, where and relu_grad: core's formulas in the kernel of map.h.
+// The rows unary, binary and where: core's formulas in the kernel of map.h.
 #include "core/check.h"
 #include "core/elementwise_formulas.h"
 #include "core/view_rules.h"
@@ -27,12 +27,6 @@ template <class T>
 struct Choose {
   static constexpr bool kLong = false;
   static __device__ T apply(bool condition, T x, T y) { return condition ? x : y; }
-};
-
-template <class T>
-struct ReluGrad {
-  static constexpr bool kLong = false;
-  static __device__ T apply(T grad, T y) { return y > T(0) ? grad : T(0); }
 };
 
 void check_result(const char* op, Result result, DType dtype, DType out) {
@@ -122,14 +116,6 @@ void where(In condition, In a, In b, Out out) {
   with_type(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     map<Choose<T>, T, bool, T, T>("where", make_plan(out, condition, a, b), views);
-  });
-}
-
-void relu_grad(In grad, In y, Out out) {
-  const View* views[] = {&out, &grad, &y};
-  with_float(out.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    map<ReluGrad<T>, T, T, T>("relu_grad", make_plan(out, grad, y), views);
   });
 }
 

@@ -53,8 +53,8 @@ def test_operations_are_those_of_the_layers(profile: Profile) -> None:
             if (c.layer, c.phase) == (layer, phase) and c.kernel in names
         )
 
-    assert kernels("features.0", "forward", "conv2d_relu") == 2 * BATCH * first
-    assert kernels("features.3", "forward", "conv2d_relu") == 2 * BATCH * second
+    assert kernels("features.0", "forward", "conv2d") == 2 * BATCH * first
+    assert kernels("features.3", "forward", "conv2d") == 2 * BATCH * second
     grads = "conv2d_input_grad", "conv2d_weight_grad"
     assert kernels("features.0", "backward", *grads) == 2 * BATCH * first  # images need none
     assert kernels("features.3", "backward", *grads) == 4 * BATCH * second
@@ -100,7 +100,7 @@ def test_the_trace_is_one_that_viewers_read(profile: Profile, tmp_path: Path) ->
     whole = [event for event in events if event["ph"] == "X"]
     assert len(whole) == len(profile.calls) + len(profile.spans)
     assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in whole)
-    conv = next(event for event in whole if event["name"] == "conv2d_relu")
+    conv = next(event for event in whole if event["name"] == "conv2d")
     assert conv["args"]["layer"] == "features.0" and conv["cat"] == "forward"
 
 

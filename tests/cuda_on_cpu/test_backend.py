@@ -15,6 +15,7 @@ from needle import accelerated, backends
 from needle.backend_selection import BACKEND
 from needle.backends import View
 from needle.errors import DeviceError
+from needle.shapes import Geometry
 from needle.testing import conformance
 from tests.cuda_on_cpu import emulated
 
@@ -136,11 +137,11 @@ BEYOND_ONE_BLOCK: dict[str, tuple[Any, ...]] = {
     "max_pool2d_grad": (uniform(3, 20, 20, 8), uniform(3, 40, 40, 8), (3, 3), (2, 2), (1, 1)),
     "conv2d_weight_grad": (
         *(uniform(2, 24, 24, 5), uniform(2, 24, 24, 3), (3, 3, 3, 5)),
-        *((1, 1), (1, 1), (1, 1), 1),
+        Geometry((1, 1), (1, 1)),
     ),
     "conv2d_weight_grad of channels by themselves": (
         *(uniform(2, 36, 36, 9), uniform(2, 36, 36, 9), (3, 1, 1, 9)),
-        *((1, 1), (1, 0), (1, 1), 9),
+        Geometry((1, 1), (1, 0), groups=9),
     ),
 }
 

@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from ..backends.base import OPTIONAL, Backend, provides
+from ..backends.base import OPTIONAL, Backend, Epilogue, provides
 from ..errors import DeviceError, DTypeError
 from ..shapes import dense_strides_like
 
@@ -25,6 +25,8 @@ R = TypeVar("R")
 
 OPERATIONS: dict[str, Accelerated[Any, Any]] = {}
 """Every accelerated operation by name, in the order of definition."""
+ELEMENTWISE: dict[str, Elementwise] = {}
+"""Every elementwise operation that a backend's ``unary`` may take beyond those it must, by name."""
 
 
 class Accelerated(Generic[P, R]):
@@ -55,9 +57,13 @@ class Accelerated(Generic[P, R]):
         if isinstance(first, (np.ndarray, np.generic)) or self._adapter is None:
             return self.definition(*args, **kwargs)
         backend = first.device.backend
-        if self._uniform(first, arrays) and provides(backend, self.name):
+        if self._uniform(first, arrays) and self.is_provided_by(backend):
             return self._adapter(backend, *args, **kwargs)
         return self.definition(*args, **kwargs)
+
+    def is_provided_by(self, backend: Backend) -> bool:
+        """Return True if the backend has a kernel for the operation."""
+        return provides(backend, self.name)
 
     def _uniform(self, first: Array, arrays: Sequence[Array]) -> bool:
         """Whether all floating arrays share one dtype, as kernels need; DeviceError if not all
@@ -77,12 +83,43 @@ class Accelerated(Generic[P, R]):
         return f"<accelerated {self.name}>"
 
 
+class Elementwise(Accelerated[[Array], Array]):
+    """A function of each element of one floating array that a backend's ``unary`` may take."""
+
+    def __init__(self, definition: Callable[[Array], Array]) -> None:
+        super().__init__(definition, floating=True)
+        self._adapter = self._run
+
+    def is_provided_by(self, backend: Backend) -> bool:
+        """Return True if the backend's ``unary`` takes the name."""
+        return self.name in backend.optional_unary
+
+    def _run(self, backend: Backend, a: Array) -> Array:
+        out = empty_dense(a)
+        backend.unary(self.name, a._view, out._view)
+        return out
+
+
+def elementwise(definition: Callable[[Array], Array]) -> Elementwise:
+    """Decorator: makes a definition an elementwise operation and a row of ``ELEMENTWISE``."""
+    made = Elementwise(definition)
+    ELEMENTWISE[made.name] = made
+    return made
+
+
+def view_of(array: Array | None) -> Any:
+    """Return the view that a kernel takes of an array; None for None."""
+    return None if array is None else array._view
+
+
 def _arrays(args: Sequence[Any]) -> list[Array]:
-    """The arrays among the arguments; a sequence holds arrays alone, or none."""
+    """Return the arrays among the arguments and in sequences, which hold arrays alone or none."""
     found: list[Array] = []
     for item in args:
         if hasattr(item, "dtype"):
             found.append(item)
+        elif isinstance(item, Epilogue):
+            found += [each for each in item if hasattr(each, "dtype")]
         elif isinstance(item, (list, tuple)) and item and hasattr(item[0], "dtype"):
             found += item
     return found

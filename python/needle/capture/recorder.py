@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd import Tensor
-from ..backends.base import Backend, View
+from ..backends.base import Backend, Epilogue, EpilogueGrad, View
 from ..host_steps import current
 from ..ndarray import NDArray
 from .outcome import map_leaves
@@ -118,12 +118,14 @@ class Recorder:
         """Copies arguments, and notes where views of which slots are."""
         for place, arg in enumerate(args):
             if isinstance(arg, View):
-                slot = self._slot_of(arg)
-                if slot is not None:
-                    slot.uses.append((into, place, arg._replace(handle=None)))
-                    slot.last = self._positions
-                    slot.first = slot.first or self._positions
+                self._use(arg, into, place)
                 into.append(None)
+            elif isinstance(arg, Epilogue | EpilogueGrad):
+                views = {n: v for n, v in arg._asdict().items() if isinstance(v, View)}
+                without: dict[str, Any] = dict.fromkeys(views)
+                into.append(arg._replace(**without))
+                for name, view in views.items():
+                    self._use(view, into, place, name)
             elif isinstance(arg, list) or (isinstance(arg, tuple) and _has_view(arg)):
                 inner: list[Any] = []
                 self._fill(inner, arg)
@@ -131,10 +133,20 @@ class Recorder:
             else:
                 into.append(arg)
 
+    def _use(self, view: View, into: list[Any], place: int, name: str | None = None) -> None:
+        """Notes that ``into[place]``, or its field ``name``, is a view of a slot."""
+        slot = self._slot_of(view)
+        if slot is not None:
+            slot.uses.append((into, place, name, view._replace(handle=None)))
+            slot.last = self._positions
+            slot.first = slot.first or self._positions
+
     def _text(self, arg: Any) -> str:
         if isinstance(arg, View):
             slot = self._slot_of(arg)
             return f"%{slot.number if slot else '?'}{list(arg.shape)}"
+        if isinstance(arg, Epilogue | EpilogueGrad):
+            return f"{type(arg).__name__}({', '.join(self._text(a) for a in arg)})"
         if isinstance(arg, list):
             return f"[{', '.join(self._text(a) for a in arg)}]"
         return repr(arg)

@@ -31,7 +31,8 @@ class Slot:
     last: int = 0
     handle: Any = None
     shift: int = 0
-    uses: list[tuple[list[Any], int, View]] = field(default_factory=list)
+    uses: list[tuple[list[Any], int, str | None, View]] = field(default_factory=list)
+    """(arguments, place, field of the named tuple at that place or None, view)"""
     waits: bool = False
     stale: bool = True
 
@@ -47,9 +48,10 @@ class Slot:
     def show(self) -> None:
         """Makes the views of all uses."""
         handle, shift, self.stale = self.handle, self.shift, False
-        for args, place, view in self.uses:
+        for args, place, name, view in self.uses:
             _, shape, strides, start, dtype = view
-            args[place] = _new_view(View, (handle, shape, strides, start + shift, dtype))
+            shown = _new_view(View, (handle, shape, strides, start + shift, dtype))
+            args[place] = shown if name is None else args[place]._replace(**{name: shown})
 
     def release(self) -> None:
         """Forgets the buffer, which belongs to others."""
@@ -59,8 +61,8 @@ class Slot:
     def _forget(self) -> None:
         if not self.stale:
             self.stale = True
-            for args, place, _ in self.uses:
-                args[place] = None
+            for args, place, name, _ in self.uses:
+                args[place] = None if name is None else args[place]._replace(**{name: None})
 
     def view(self, like: View) -> View:
         """The buffer as ``like`` showed it in the recording."""

@@ -24,12 +24,10 @@ from .arithmetic import scalar_power as scalar_power
 from .convolution import Conv as Conv
 from .convolution import Conv2d as Conv2d
 from .convolution import Conv2dInputGrad as Conv2dInputGrad
-from .convolution import Conv2dReLU as Conv2dReLU
 from .convolution import Conv2dWeightGrad as Conv2dWeightGrad
 from .convolution import conv as conv
 from .convolution import conv2d as conv2d
 from .convolution import conv2d_input_grad as conv2d_input_grad
-from .convolution import conv2d_relu as conv2d_relu
 from .convolution import conv2d_weight_grad as conv2d_weight_grad
 from .elementwise import GELU as GELU
 from .elementwise import Abs as Abs
@@ -50,7 +48,6 @@ from .elementwise import Tanh as Tanh
 from .elementwise import ToDevice as ToDevice
 from .elementwise import abs as abs
 from .elementwise import astype as astype
-from .elementwise import bias_relu as bias_relu
 from .elementwise import cos as cos
 from .elementwise import erf as erf
 from .elementwise import exp as exp
@@ -85,15 +82,12 @@ from .loss import logsoftmax as logsoftmax
 from .loss import logsumexp as logsumexp
 from .loss import softmax as softmax
 from .normalization import BatchNorm as BatchNorm
-from .normalization import BatchNormAddReLU as BatchNormAddReLU
-from .normalization import BatchNormAddReLUGrad as BatchNormAddReLUGrad
 from .normalization import BatchNormGrad as BatchNormGrad
-from .normalization import BatchNormReLU as BatchNormReLU
 from .normalization import BatchNormReLUGrad as BatchNormReLUGrad
+from .normalization import BatchNormResidualGrad as BatchNormResidualGrad
 from .normalization import LayerNorm as LayerNorm
 from .normalization import LayerNormGrad as LayerNormGrad
 from .normalization import batch_norm as batch_norm
-from .normalization import batch_norm_relu as batch_norm_relu
 from .normalization import layer_norm as layer_norm
 from .pooling import AvgPool2d as AvgPool2d
 from .pooling import AvgPool2dGrad as AvgPool2dGrad
