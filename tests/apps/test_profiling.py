@@ -74,7 +74,7 @@ def test_all_time_belongs_to_someone(profile: Profile) -> None:
         inside = [s for s in profile.spans if s.start <= call.start <= s.start + s.seconds]
         assert any((s.layer, s.phase) == (call.layer, call.phase) for s in inside)
     layers = [row["layer"] for row in layer_rows(profile)]
-    names = [f"features.{i}" for i in range(6)] + [f"classifier.{i}" for i in range(6)]
+    names = [f"features.{i}" for i in (0, 2, 3, 5)] + [f"classifier.{i}" for i in (0, 1, 3, 5)]
     assert [layer for layer in layers if layer in names] == names and "loss" in layers
     assert {c.phase for c in profile.calls} == {"forward", "backward", "optimizer"}
 

@@ -62,6 +62,26 @@ class Conv2d(Module):
             bound = 1.0 / math.sqrt(fan_in)
             self.bias = Parameter(init.rand(out_channels, low=-bound, high=bound, **place))
 
+    @property
+    def stride(self) -> tuple[int, int]:
+        """The steps down and across."""
+        return self.geometry.stride
+
+    @property
+    def padding(self) -> tuple[int, int]:
+        """The rows and columns of zeros on every side."""
+        return self.geometry.padding
+
+    @property
+    def dilation(self) -> tuple[int, int]:
+        """The distances of neighbouring weights, down and across."""
+        return self.geometry.dilation
+
+    @property
+    def groups(self) -> int:
+        """The number of parts, into which channels are divided, that are convolved separately."""
+        return self.geometry.groups
+
     def extra_repr(self) -> str:
         stride, padding, dilation, groups = self.geometry
         parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"]
@@ -76,10 +96,11 @@ class Conv2d(Module):
     def forward(self, x: Tensor) -> Tensor:
         return self._convolved(x, relu=False)
 
-    def _forward_relu(self, x: Tensor) -> Tensor:
+    def forward_relu(self, x: Tensor) -> Tensor:
+        """relu(forward(x)), in the same pass over memory."""
         return self._convolved(x, relu=True)
 
-    fused_relu = (forward, _forward_relu)
+    fusible = forward
 
     def _convolved(self, x: Tensor, relu: bool) -> Tensor:
         shape = shape_of(type(self).__name__, x)

@@ -1,23 +1,30 @@
 """Neighbouring layers that ``nn.Sequential`` runs as one kernel: a layer and the ReLU behind it.
 
-A layer class takes part by ``fused_relu``: its ``forward``, and the function that gives relu of the
-same result in fewer passes over memory. A subclass with a ``forward`` of its own does not take
+A layer class takes part by a method ``forward_relu``, relu of ``forward``'s result in fewer passes
+over memory, and by ``fusible = forward``. A subclass with a ``forward`` of its own does not take
 part, nor does a module whose ``forward`` is replaced on the instance or whose class has another
-``__call__``: who listens to a module sees each call.
+``__call__``, unless the replacement is ``transparent``: it only watches, and shadows
+``forward_relu`` too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 from .activations import ReLU
 from .module import Module
 
 Step = Callable[[Any], Any]
+F = TypeVar("F", bound=Callable[..., Any])
 
 _RELU = ReLU.forward
+
+
+def transparent(function: F) -> F:
+    """Mark a replacement of ``forward`` as one that may be left out where layers run as one."""
+    function.transparent = True  # type: ignore[attr-defined]
+    return function
 
 
 def steps(modules: Sequence[Module]) -> Iterator[Step]:
@@ -26,26 +33,28 @@ def steps(modules: Sequence[Module]) -> Iterator[Step]:
     i = 0
     while i <= last:
         module = modules[i]
-        fused = _with_relu(module, modules[i + 1]) if i < last else None
-        yield module if fused is None else fused
-        i += 1 if fused is None else 2
+        if i < last and _is_plain(modules[i + 1], _RELU) and _takes_part(module):
+            yield module.forward_relu
+            i += 2
+        else:
+            yield module
+            i += 1
 
 
-def _with_relu(layer: Module, after: Module) -> Step | None:
-    """relu(layer(x)) as one function, if ``after`` is a ReLU and the layer takes part."""
-    if not _is_plain(after, _RELU):
-        return None
-    pair: tuple[Step, Step] | None = getattr(type(layer), "fused_relu", None)
-    if pair is None or not _is_plain(layer, pair[0]):
-        return None
-    return partial(pair[1], layer)
+class _Fusible(Protocol):
+    def forward_relu(self, x: Any) -> Any: ...
+
+
+def _takes_part(module: Any) -> TypeGuard[_Fusible]:
+    forward = getattr(type(module), "fusible", None)
+    return forward is not None and _is_plain(module, forward)
 
 
 def _is_plain(module: Module, forward: Callable[..., Any]) -> bool:
-    """Return True if calling the module runs ``forward`` and nothing else."""
-    kind = type(module)
+    """Return True if calling the module runs ``forward`` and nothing that must not be left out."""
+    kind, own = type(module), vars(module).get("forward")
     return (
         kind.forward is forward
         and kind.__call__ is Module.__call__
-        and "forward" not in vars(module)
+        and (own is None or getattr(own, "transparent", False))
     )

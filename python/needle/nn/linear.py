@@ -66,8 +66,9 @@ class Linear(Module):
     def forward(self, x: Tensor) -> Tensor:
         return affine("Linear", x, self.weight, self.bias)
 
-    def _forward_relu(self, x: Tensor) -> Tensor:
+    def forward_relu(self, x: Tensor) -> Tensor:
+        """relu(forward(x)), in the same pass over memory."""
         y = affine("Linear", x, self.weight, None)
         return ops.relu(y) if self.bias is None else ops.BiasReLU()(y, self.bias)
 
-    fused_relu = (forward, _forward_relu)
+    fusible = forward

@@ -61,10 +61,11 @@ class _BatchNorm(Module):
             )
         return self._normalised(x, added, relu=self.activation is not None)
 
-    def _forward_relu(self, x: Tensor) -> Tensor:
+    def forward_relu(self, x: Tensor) -> Tensor:
+        """relu(forward(x)), in the same pass over memory."""
         return self._normalised(x, None, relu=True)
 
-    fused_relu = (forward, _forward_relu)
+    fusible = forward
 
     def _normalised(self, x: Tensor, added: Tensor | None, relu: bool) -> Tensor:
         shape = shape_of(type(self).__name__, x)
