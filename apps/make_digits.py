@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "python"))
 
 from needle.data.datasets import digits  # noqa: E402
-from needle.data.idx import write_idx  # noqa: E402
+from needle.data.formats.idx import write_idx  # noqa: E402
 
 
 def main() -> None:

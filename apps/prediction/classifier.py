@@ -16,7 +16,7 @@ import needle
 from apps.models import build_model, find_model
 from apps.training.sources import find_source, fitting
 from needle import data, nn
-from needle.data.decoding import decode
+from needle.data.formats.decoding import decode
 from needle.errors import CheckpointError, DataError
 
 MOST_PIXELS = 50_000_000

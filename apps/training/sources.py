@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from needle import data
-from needle.data.executors import device_executor
+from needle.data.transforms.executors import device_executor
 from needle.errors import DataError, unknown_name
 
 Images = NDArray[np.float32]

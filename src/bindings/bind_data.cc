@@ -114,7 +114,7 @@ void gather_rows(const py::array& source, const py::object& index, py::array out
 }  // namespace
 
 void bind_data(py::module_& parent) {
-  py::module_ m = parent.def_submodule("data", "Kernels of needle.data; see needle.data.native.");
+  py::module_ m = parent.def_submodule("data", "Kernels of needle.data; see needle.data.samples.native_kernels.");
   m.def(
       "philox_words",
       [](const py::object& seed, const py::object& epoch, const py::object& indices,
@@ -122,7 +122,7 @@ void bind_data(py::module_& parent) {
         return translated([&] { return philox_words(seed, epoch, indices, stream, count); });
       },
       py::arg("seed"), py::arg("epoch"), py::arg("indices"), py::arg("stream"), py::arg("count"),
-      "needle.data.philox.words: uint32 (n, count).");
+      "needle.philox.words: uint32 (n, count).");
   m.def(
       "permute_indices",
       [](const py::object& positions, std::int64_t length, const py::object& seed,
@@ -130,7 +130,7 @@ void bind_data(py::module_& parent) {
         return translated([&] { return permute_indices(positions, length, seed, epoch); });
       },
       py::arg("positions"), py::arg("length"), py::arg("seed"), py::arg("epoch"),
-      "needle.data.philox.permutation: int64 (n,).");
+      "needle.philox.permutation: int64 (n,).");
   m.def(
       "gather_rows",
       [](const py::array& source, const py::object& indices, const py::array& out) {

@@ -1,4 +1,4 @@
-// Adds the submodule `data` to the module: what needle.data.native calls.
+// Adds the submodule `data` to the module: what needle.data.samples.native_kernels calls.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -81,7 +81,7 @@ void bind_images(py::module_& m) {
       },
       py::arg("steps"), py::arg("parameters"), py::arg("images"), py::arg("indices"),
       py::arg("out").noconvert(), py::arg("threads"),
-      "Runs augmentation steps over a batch of images into out; see needle.data.native.");
+      "Runs augmentation steps over a batch of images into out; see needle.data.samples.native_kernels.");
 }
 
 }  // namespace needle::bindings

@@ -1,5 +1,5 @@
 // The shuffled order of an epoch: which index is at a position. The same bits as `permutation` of
-// python/needle/data/philox.py.
+// python/needle/philox.py.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ from apps.bench.data.harness import Outcome, Result, compare, recheck, run_study
 from apps.bench.data.settings import Settings
 from apps.bench.data.studies import STUDIES
 from apps.bench.data.target import Target, short, spread, table
-from needle.data import collate
+from needle.data.batching import collate
 
 ROOT = Path(__file__).parents[2]
 

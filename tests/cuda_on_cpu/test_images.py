@@ -18,9 +18,9 @@ from apps.training.sources import find_source, training_loader
 from needle import backends, data
 from needle.backends import View
 from needle.data import transforms as T
-from needle.data.plan import Chain, placed
-from needle.data.segments import Keys
 from needle.data.transforms import ImageSpec
+from needle.data.transforms.compile import Chain, placed
+from needle.data.samples.ticket import Ticket
 from tests.cuda_on_cpu import emulated
 
 pytestmark = pytest.mark.skipif(emulated.module is None, reason="not built: target cuda_on_cpu")
@@ -55,14 +55,14 @@ def test_chains_are_equal_to_their_definition(data: Any, dtype: str, channels: i
     chain = data.draw(chains(ImageSpec(height, width, channels, np.dtype(dtype))))
     indices = np.array(data.draw(st.lists(st.integers(0, 2), min_size=1, max_size=4)))
     want = one_by_one(chain, images, indices, seed, indices)
-    got = Chain(placed(chain)).run(images, indices, Keys(seed, 1, indices), device=emulated.NAME)
+    got = Chain(placed(chain)).run(images, indices, Ticket(0, seed, 1, indices), device=emulated.NAME)
     assert_equal(got, want)
 
 
 def test_images_of_many_sizes_are_one_launch() -> None:
     images = [pixels((h, w, 3), "uint8", h) for h, w in [(20, 31), (33, 17), (16, 16)]]
     images[1] = images[1][::-1]
-    keys = Keys(7, 1, np.arange(3))
+    keys = Ticket(0, 7, 1, np.arange(3))
     chain = Chain(placed(PHOTO))
     before = emulated.module.launches()
     got = chain.on_device(images, keys, emulated.NAME)

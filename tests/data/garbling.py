@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from needle.data.npy_files import NpyDataset
-from needle.data.packed import PackedDataset
-from needle.data.tar_shards import TarShards
+from needle.data.datasets.npy_files import NpyDataset
+from needle.data.datasets.packed_reading import PackedDataset
+from needle.data.datasets.tar_shards import TarShards
 from needle.errors import DataError
 
 

@@ -7,8 +7,9 @@ import pytest
 
 import needle
 from needle.backend_selection import BACKEND
-from needle.data import collate, default_collate
-from needle.data.collate import to_tensors
+from needle.data import default_collate
+from needle.data.batching import collate
+from needle.data.batching.collate import to_tensors
 from needle.errors import DTypeError, ShapeError
 
 Pair = namedtuple("Pair", "image label")

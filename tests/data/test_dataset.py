@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from needle import data
-from needle.data.random_source import keyed
+from needle.data.samples.random_source import keyed
 from needle.errors import ShapeError
 
 

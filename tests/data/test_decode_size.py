@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from needle import data
-from needle.data.decode_size import decode_size
-from needle.data.engines.base import Request
-from needle.data.pipeline import Pipeline
+from needle.data.batching.pipeline import Pipeline
+from needle.data.transforms.decode_size import decode_size
+from needle.data.workers.engine import Request
 
 Image = pytest.importorskip("PIL.Image")
 LATE = [data.ToFloat(), data.RandomFlipHorizontal(), data.ColorJitter(0.2), data.Resize((9, 7))]

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from needle.data import decoding
+from needle.data.formats import decoding
 from needle.errors import DataError
 
 Image = pytest.importorskip("PIL.Image")

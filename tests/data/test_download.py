@@ -13,11 +13,16 @@ import test_cifar10
 from fault_server import FaultServer
 
 from needle import data
-from needle.data import download as downloading
-from needle.data.archives import download_archive
 from needle.data.datasets import cifar10
-from needle.data.download import Digest, Policy, RemoteFile, download
-from needle.data.idx import write_idx
+from needle.data.formats import download as downloading
+from needle.data.formats.archives import download_archive
+from needle.data.formats.download import (
+    Digest,
+    Policy,
+    RemoteFile,
+    download,
+)
+from needle.data.formats.idx import write_idx
 from needle.errors import DataError
 
 CONTENT = np.random.default_rng(0).bytes(300_000)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from needle import data
-from needle.data.stages import Clock
-from needle.data.text_table import TextTable
+from needle.data.formats.string_table import TextTable
+from needle.data.samples.timing import Clock
 from needle.errors import DataError, ShapeError
 
 Image = pytest.importorskip("PIL.Image")

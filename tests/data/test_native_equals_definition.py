@@ -8,12 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from needle.data import native
 from needle.data import transforms as T
-from needle.data.plan import Chain, compile_plan, placed, spec_of
-from needle.data.random_source import keyed
-from needle.data.segments import Keys
+from needle.data.samples import native_kernels as native
+from needle.data.samples.random_source import keyed
+from needle.data.samples.ticket import Ticket
 from needle.data.transforms import Compose, ImageSpec, OneOf, output_of
+from needle.data.transforms.compile import (
+    Chain,
+    compile_plan,
+    placed,
+    spec_of,
+)
 
 pytestmark = pytest.mark.skipif(not native.has("run_images"), reason="the kernels are not built")
 
@@ -127,7 +132,7 @@ def test_arrays(data, dtype, channels):
     samples = indices + data.draw(st.integers(-5, 2**40))
     want = one_by_one(chain, images, indices, seed, samples)
     threads = data.draw(st.sampled_from([0, 1]))
-    keys = Keys(seed, 1, samples)
+    keys = Ticket(0, seed, 1, samples)
     got = Chain(placed(chain)).run(images, indices, keys, None, threads)
     assert_equal(got, want)
     row = want[0]
@@ -150,7 +155,7 @@ def test_lists_of_images_of_many_sizes(data, dtype, channels):
     chain = data.draw(chains(ImageSpec(None, None, channels, np.dtype(dtype))))
     samples = np.arange(len(images)) * 3
     want = one_by_one(chain, images, None, seed, samples)
-    got = Chain(placed(chain)).run(images, None, Keys(seed, 1, samples), None, 1)
+    got = Chain(placed(chain)).run(images, None, Ticket(0, seed, 1, samples), None, 1)
     assert_equal(got, want)
 
 
@@ -180,7 +185,7 @@ def test_bytes_of_cifars_layout_become_normalised_floats():
     indices = np.array([4, 0, 4, 2])
     plan = compile_plan(chain, spec_of(images))
     assert plan.is_one_call()
-    got = plan.run(images, indices, Keys(1, 1, indices))
+    got = plan.run(images, indices, Ticket(0, 1, 1, indices))
     assert_equal(got, one_by_one(chain, images, indices, 1, indices))
 
 
@@ -205,5 +210,5 @@ def test_of_a_resized_image_only_what_the_crop_takes_is_made(data, dtype, channe
     ]
     samples = np.arange(3) * 5
     want = one_by_one(chain, images, None, seed, samples)
-    got = Chain(placed(chain)).run(images, None, Keys(seed, 1, samples))
+    got = Chain(placed(chain)).run(images, None, Ticket(0, seed, 1, samples))
     assert_equal(got, want)

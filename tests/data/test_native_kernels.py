@@ -17,8 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from needle import backends
-from needle.data import philox
+from needle import backends, philox
 
 pytestmark = pytest.mark.skipif(not backends.available("cpu"), reason="the module is not built")
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from needle.data import native
+from needle.data.samples import native_kernels as native
 from needle.data.transforms import Normalize, RandomCrop, RandomFlipHorizontal, ToCHW, ToFloat
 
 pytestmark = pytest.mark.skipif(not native.has("run_images"), reason="no compiled kernels")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from needle.data import native
+from needle.data.samples import native_kernels as native
 from needle.data.transforms.affine import resample
 from needle.data.transforms.resampling import scaled
 

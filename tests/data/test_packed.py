@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from needle import data
-from needle.data.packed import reading
+from needle.data.datasets import packed_reading as reading
 from needle.errors import DataError
 
 pa = pytest.importorskip("pyarrow")

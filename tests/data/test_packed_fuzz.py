@@ -99,7 +99,7 @@ def test_every_cut_of_the_file_is_refused(tmp_path, name):
     reader = {".arrow": data.PackedDataset, ".npy": data.NpyDataset}.get(Path(name).suffix)
     for cut in sorted(cuts):
         path.write_bytes(content[:cut])
-        with pytest.raises(data.packed.reading.DataError, match=path.name):
+        with pytest.raises(data.datasets.packed_reading.DataError, match=path.name):
             reader(path) if reader else list(data.TarShards([path]))
 
 

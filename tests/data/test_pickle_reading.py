@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pytest
 
-from needle.data.pickle_reading import read_pickle
+from needle.data.formats.pickle_reading import read_pickle
 from needle.errors import DataError
 
 PIXELS = np.arange(12, dtype=np.uint8).reshape(3, 4)

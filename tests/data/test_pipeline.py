@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from needle import data
-from needle.data.engines.base import AT_ONCE, Request
-from needle.data.pipeline import Pipeline
-from needle.data.random_source import LOADER_STREAM, keyed, random_source
-from needle.data.stages import Clock, measured
-from needle.data.structure import concatenate, tagged_sample
+from needle.data.batching.pipeline import Pipeline
+from needle.data.samples.pytree import concatenate, tagged_sample
+from needle.data.samples.random_source import LOADER_STREAM, keyed, random_source
+from needle.data.samples.timing import Clock, measured
+from needle.data.workers.engine import AT_ONCE, Request
 from needle.errors import DataError
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (9, 6, 5, 3), dtype=np.uint8)
@@ -228,7 +228,7 @@ def test_arrays_in_memory_are_gathered_once_a_batch(monkeypatch):
         gathered.append(len(indices))
         return source[indices]
 
-    monkeypatch.setattr("needle.data.pipeline.gather_rows", gather_rows)
+    monkeypatch.setattr("needle.data.batching.pipeline.gather_rows", gather_rows)
     monkeypatch.setattr(data.ArrayDataset, "__getitem__", None)
     x, y = np.arange(300.0).reshape(100, 3), np.arange(100)
     got = Pipeline(data.ArrayDataset(x, y)).prepare(request(*range(50, 90), seed=None)).batch()
@@ -402,7 +402,7 @@ def test_the_clock_counts_what_each_stage_took():
 
 def test_stages_within_stages_are_counted_once(monkeypatch):
     now = iter([0.0, 1.0, 3.0, 10.0, 20.0, 21.0])
-    monkeypatch.setattr("needle.data.stages.perf_counter", lambda: next(now))
+    monkeypatch.setattr("needle.data.samples.timing.perf_counter", lambda: next(now))
     clock = Clock()
     with clock.active(), clock.measure("read"), measured("decode"):
         pass

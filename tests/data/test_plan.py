@@ -8,12 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from needle.data.executors import Work, register_executor
-from needle.data.plan import Chain, compile_plan, placed, spec_of
-from needle.data.random_source import keyed, random_source
-from needle.data.runs import Run
-from needle.data.segments import Keys
-from needle.data.structure import tagged_sample
+from needle.data.samples.pytree import tagged_sample
+from needle.data.samples.random_source import keyed, random_source
+from needle.data.samples.ticket import IndexRun, Ticket
 from needle.data.transforms import (
     ColorJitter,
     Compose,
@@ -25,6 +22,13 @@ from needle.data.transforms import (
     ToCHW,
     Transform,
 )
+from needle.data.transforms.compile import (
+    Chain,
+    compile_plan,
+    placed,
+    spec_of,
+)
+from needle.data.transforms.executors import Work, register_executor
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,7 @@ def test_arrays_and_lists_are_transformed_as_one_by_one(chain, device, data):
     samples = np.arange(len(sizes)) * 7 + 2
     rng = np.random.default_rng(0)
     images = [rng.integers(0, 100, (*size, 2)).astype(dtype) for size in sizes]
-    keys = Keys(3, 1, samples)
+    keys = Ticket(0, 3, 1, samples)
     got = Chain(placed(chain, 5)).run(images, None, keys, None, 1, device)
     want = one_by_one(chain, images, None, 3, 1, samples, 5)
     assert len(got) == len(want)
@@ -149,10 +153,10 @@ def test_arrays_and_lists_are_transformed_as_one_by_one(chain, device, data):
         np.testing.assert_array_equal(a, b)
     array = np.stack([images[0], images[0] + images[0].dtype.type(1)])
     places = np.array([1, 0, 1, 1])
-    keys = Keys(3, 1, np.array([4, 5, 6, -1]))
+    keys = Ticket(0, 3, 1, np.array([4, 5, 6, -1]))
     want = one_by_one(chain, array, places, 3, 1, keys.samples, 5)
     row = data.draw(st.integers(0, 3))
-    run = Run(np.concatenate([np.arange(row), keys.samples, samples]))
+    run = IndexRun(np.concatenate([np.arange(row), keys.samples, samples]))
     arranged = Chain(placed(chain, 5))
     for among in (keys, keys._replace(run=run, row=row)):
         got = arranged.run(array, places, among, None, 1, device)
@@ -168,7 +172,7 @@ def test_neighbours_with_a_native_form_are_one_call():
     calls.clear()
     chain = [Add(), Halve(), jitter, Add(), Place(), Add(), Compose([Add(), Halve()])]
     plan = compile_plan(chain, ImageSpec(8, 8, 3, "u1"))
-    plan.run(pixels(4, 8, 8, 3), np.array([2, 2]), Keys(0, 0, np.array([2, 2])), device="steps")
+    plan.run(pixels(4, 8, 8, 3), np.array([2, 2]), Ticket(0, 0, 0, np.array([2, 2])), device="steps")
     assert calls == [["add", "halve"], ["add"], ["add", "add", "halve"]]
 
 
@@ -177,7 +181,7 @@ def test_a_choice_among_steps_stays_one_call():
     chain = [Add(), OneOf([Add(), Compose([Add(), OneOf([Add()], p=0.5)])], p=0.5), Add()]
     plan = compile_plan(chain, ImageSpec(4, 4, 3, "u1"))
     assert plan.is_one_call("steps") and not plan.is_one_call("cuda")
-    keys = Keys(9, 2, np.arange(64))
+    keys = Ticket(0, 9, 2, np.arange(64))
     images = pixels(64, 4, 4, 3)
     got = plan.run(images, None, keys, device="steps")
     assert calls == [["add"] * 5]
@@ -193,15 +197,15 @@ def test_batches_of_a_run_are_drawn_at_once_each_for_its_epoch():
             return super().parameters(words, sizes, spec)
 
     samples, images = np.arange(10), pixels(10, 4, 4, 1)
-    chain, run = Chain(placed([Counted()])), Run(samples)
+    chain, run = Chain(placed([Counted()])), IndexRun(samples)
     for seed, epoch in ((0, 0), (0, 1), (1, 0)):
         for rows in (slice(0, 4), slice(4, 8), slice(8, 10)):
-            keys = Keys(seed, epoch, samples[rows], run=run, row=rows.start)
+            keys = Ticket(0, seed, epoch, samples[rows], run=run, row=rows.start)
             got = chain.run(images, samples[rows], keys, device="steps")
             want = one_by_one([Add()], images, samples[rows], seed, epoch, samples[rows])
             np.testing.assert_array_equal(got, want)
     assert drawn == [10, 10, 10]
-    parts = Keys(0, 0, samples[:2], run=run, row=0).part(slice(1, 2))
+    parts = Ticket(0, 0, 0, samples[:2], run=run, row=0).part(slice(1, 2))
     chain.run(images, samples[1:2], parts, device="steps")
     assert drawn == [10, 10, 10, 1]  # of which place in the run is not known
 
@@ -210,13 +214,13 @@ def test_images_of_many_sizes_are_grouped():
     calls.clear()
     sizes = [(4, 4), (4, 4), (6, 4), (4, 4)]
     images = [pixels(*size, 1) for size in sizes]
-    got = Chain(placed([Halve()])).run(images, None, Keys(0, 0, np.arange(4)), device="steps")
+    got = Chain(placed([Halve()])).run(images, None, Ticket(0, 0, 0, np.arange(4)), device="steps")
     assert isinstance(got, list) and [x.shape[0] for x in got] == [2, 2, 3, 2]
     assert calls == [["halve"]] * 3
 
 
 def test_out_is_written_in_place():
-    images, keys = pixels(3, 4, 4, 1), Keys(0, 0, np.arange(3))
+    images, keys = pixels(3, 4, 4, 1), Ticket(0, 0, 0, np.arange(3))
     slot = np.zeros((3, 40), "u1")
     rows = slot[:, :4].reshape(3, 2, 2, 1)  # rows apart from each other, each in one piece
     assert np.shares_memory(rows, slot)
@@ -229,7 +233,7 @@ def test_out_is_written_in_place():
 
 
 def test_rows_of_another_shape_or_in_pieces_are_not_written():
-    images, keys = pixels(3, 4, 4, 1), Keys(0, 0, np.arange(3))
+    images, keys = pixels(3, 4, 4, 1), Ticket(0, 0, 0, np.arange(3))
     plan = compile_plan([Halve()], spec_of(images))
     pieces = np.zeros((3, 2, 2, 2), "u1")[..., :1]
     for out in (np.zeros((3, 2, 2, 1), "f4"), np.zeros((3, 4), "u1"), pieces):
@@ -258,7 +262,7 @@ def test_a_choice_of_colours_leaves_other_floats_as_they_are():
     plan = compile_plan(chain, ImageSpec(4, 4, 3, "f4"))
     assert plan.segments[0].kind == "native"
     images = (pixels(16, 4, 4, 3, dtype="f4") - 300) / 100  # beyond 0..1, which colours clip
-    got = plan.run(images, None, Keys(1, 0, np.arange(16)))
+    got = plan.run(images, None, Ticket(0, 1, 0, np.arange(16)))
     np.testing.assert_array_equal(got, one_by_one(chain, images, None, 1, 0, np.arange(16)))
 
 
@@ -288,7 +292,7 @@ def test_an_error_of_one_image_names_its_sample():
     images = pixels(4, 4, 4, 1)
     for chain in ([fail], [Add(1), fail]):
         with pytest.raises(RuntimeError) as caught:
-            Chain(placed(chain)).run(images, None, Keys(0, 0, np.arange(4) + 70), device="none")
+            Chain(placed(chain)).run(images, None, Ticket(0, 0, 0, np.arange(4) + 70), device="none")
         assert tagged_sample(caught.value) == 72
 
 
@@ -312,7 +316,7 @@ def test_an_error_of_a_kernel_is_told_of_the_image_that_it_is_about():
     register_executor("refusing", refuse)
     with pytest.raises(ValueError, match="Small: must be at most 40") as caught:
         images = pixels(4, 4, 4, 1)
-        Chain(placed([Small()])).run(images, None, Keys(0, 0, np.arange(4)), device="refusing")
+        Chain(placed([Small()])).run(images, None, Ticket(0, 0, 0, np.arange(4)), device="refusing")
     assert tagged_sample(caught.value) == 2
 
 
@@ -322,7 +326,7 @@ def test_without_a_seed_random_transforms_draw_from_the_global_stream_in_order()
 
     images = pixels(3, 2, 2, 1, dtype="i8")
     np.random.seed(0)
-    got = Chain(placed([add, add])).run(images, None, Keys(None, 0, np.arange(3)))
+    got = Chain(placed([add, add])).run(images, None, Ticket(0, None, 0, np.arange(3)))
     np.random.seed(0)
     want = [add(add(image)) for image in images]
     np.testing.assert_array_equal(got, want)
@@ -334,7 +338,7 @@ def test_a_callable_may_change_what_it_is_given():
         return image
 
     images = pixels(2, 2, 2, 1)
-    got = Chain(placed([clear])).run(images, np.array([1, 1]), Keys(0, 0, np.arange(2)))
+    got = Chain(placed([clear])).run(images, np.array([1, 1]), Ticket(0, 0, 0, np.arange(2)))
     assert (np.asarray(got) == 0).all() and images.max() == 7
 
 
@@ -345,7 +349,7 @@ def test_global_generators_are_seeded_for_sample_epoch_and_place():
         return np.array([np.random.rand(), random.random()])
 
     def run(samples, epoch=0):
-        keys = Keys(4, epoch, np.array(samples), reseed=True)
+        keys = Ticket(0, 4, epoch, np.array(samples), reseed=True)
         chain = Chain(placed([lambda x: x, draw]))
         return np.asarray(chain.run(np.zeros((9, 1)), np.zeros(len(samples), int), keys))
 
@@ -356,7 +360,7 @@ def test_global_generators_are_seeded_for_sample_epoch_and_place():
 
 def test_chains_and_plans_are_picklable():
     chain = Chain(placed([Add(), OneOf([Add()])]))
-    images, keys = pixels(3, 4, 4, 1), Keys(0, 0, np.arange(3))
+    images, keys = pixels(3, 4, 4, 1), Ticket(0, 0, 0, np.arange(3))
     want = chain.run(images, None, keys, device="steps")
     again = pickle.loads(pickle.dumps(chain)).run(images, None, keys, device="steps")
     np.testing.assert_array_equal(again, want)
@@ -365,10 +369,10 @@ def test_chains_and_plans_are_picklable():
 def test_a_chain_keeps_a_bounded_number_of_plans():
     chain = Chain(placed([Halve()]))
     for size in range(1, 600):
-        chain.run([np.zeros((size, 1, 1), "u1")], None, Keys(0, 0, np.zeros(1, int)), device="none")
+        chain.run([np.zeros((size, 1, 1), "u1")], None, Ticket(0, 0, 0, np.zeros(1, int)), device="none")
     assert len(chain._plans) <= 512
 
 
 def test_images_without_channels_are_refused_by_the_transform():
     with pytest.raises(ValueError, match="ToCHW"):
-        Chain(placed([ToCHW()])).run(np.zeros((2, 4, 4)), None, Keys(0, 0, np.arange(2)))
+        Chain(placed([ToCHW()])).run(np.zeros((2, 4, 4)), None, Ticket(0, 0, 0, np.arange(2)))

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from needle import data
-from needle.data import philox
-from needle.data.random_source import draws, keyed, random_source
+from needle import data, philox
+from needle.data.samples.random_source import draws, keyed, random_source
 from needle.data.transforms import streams_of
 
 

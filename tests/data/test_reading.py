@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from needle import data
-from needle.data import reading
-from needle.data.engines.base import Request
-from needle.data.pipeline import Pipeline
+from needle.data.batching import fetch as reading
+from needle.data.batching.pipeline import Pipeline
+from needle.data.workers.engine import Request
 from needle.errors import DataError
 
 SIZES = [(7, 9), (5, 4), (12, 12), (7, 9), (3, 8), (6, 6), (7, 9)] * 4

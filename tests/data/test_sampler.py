@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from needle import data
-from needle.data.random_source import keyed_permutation
+from needle.data.samples.random_source import keyed_permutation
 
 
 def test_an_unseeded_order_is_numpys_own_permutation():

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from needle.data import default_collate
-from needle.data.collate import collate_slice
-from needle.data.structure import (
+from needle.data.batching.collate import collate_slice
+from needle.data.samples.pytree import (
     Field,
     Slice,
     columns,

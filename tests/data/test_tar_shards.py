@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from needle import data
-from needle.data import tar_shards
+from needle.data.datasets import tar_shards
 from needle.errors import DataError
 
 Image = pytest.importorskip("PIL.Image")

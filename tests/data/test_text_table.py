@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from needle.data.text_table import TextTable
+from needle.data.formats.string_table import TextTable
 
 # Any text, and bytes that are no UTF-8 as Python escapes them in file names.
 names = st.text() | st.binary().map(lambda raw: raw.decode("utf-8", "surrogateescape"))

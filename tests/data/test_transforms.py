@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from needle import data
-from needle.data.random_source import keyed, random_source
+from needle.data.samples.random_source import keyed, random_source
 from needle.errors import ShapeError
 
 

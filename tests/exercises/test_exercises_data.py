@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 
 from apps.course.compare import expect
-from needle.data import philox
-from needle.data.collate import stack
+from needle import philox
+from needle.data.batching.collate import stack
 from needle.data.datasets.ptb import batchify, get_batch
-from needle.data.engines.board import NOBODY, Board, Unit
-from needle.data.engines.ring import Layout, Ring
-from needle.data.idx import _read_header
-from needle.data.sampler import BatchSampler, DistributedSampler
-from needle.data.server.planner.coupled import Coupled
-from needle.data.server.planner.members import Members
-from needle.data.server.serving.cache import SampleCache
-from needle.data.structure import Field
+from needle.data.formats.idx import _read_header
+from needle.data.samples.pytree import Field
+from needle.data.sampling import BatchSampler, DistributedSampler
+from needle.data.sharing.planner.coupled import Coupled
+from needle.data.sharing.planner.members import Members
+from needle.data.sharing.serving.sample_cache import SampleCache
 from needle.data.transforms.windows import window
+from needle.data.workers.shared_ring import Layout, Ring
+from needle.data.workers.work_queue import NOBODY, Board, Unit
 from needle.errors import DataError, ShapeError
 from tests.exercises.native_programs import expect_fine
 

@@ -13,8 +13,8 @@ import numpy as np
 from apps.bench.against.sides import Needle, Side, Step, Torch
 from needle import config, data
 from needle.data import transforms as T
-from needle.data.plan import Chain, placed
-from needle.data.segments import Keys
+from needle.data.transforms.compile import Chain, placed
+from needle.data.transforms.execute import Keys
 
 PAD, MEAN, STD = 4, (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import needle.data as data
-from needle.data.decoding import decode
+from needle.data.formats.decoding import decode
 
 from .pictures import made_up_photo
 

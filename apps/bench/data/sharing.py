@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from needle.data.server import Planner, SampleCache
+from needle.data.sharing import Planner, SampleCache
 
 POLICIES = "independent", "tree", "coupled", "planned"
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 import needle.data as data
-from needle.data.plan import compile_plan
-from needle.data.segments import Keys
 from needle.data.transforms import ImageSpec
+from needle.data.transforms.compile import compile_plan
+from needle.data.transforms.execute import Keys
 
 from . import ours
 from .case import Calls, Case, Subject

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import needle.data as data
-from needle.data.text_table import TextTable
+from needle.data.formats.string_table import TextTable
 
 from . import ours, peers
 from .case import Case, Numbers, Once, Subject

@@ -8,16 +8,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from . import collate, datasets, download, idx, pickle_reading, random_source, sampler, transforms
-from .collate import default_collate
-from .dataset import (
-    ArrayDataset,
-    ConcatDataset,
-    Dataset,
-    ImageArrays,
-    NDArrayDataset,
-    Subset,
-)
+from .. import philox as philox
+from . import datasets, transforms
+from . import sampling as sampler
+from .batching import collate
+from .batching.collate import default_collate
 from .datasets import (
     CIFAR10,
     MNIST,
@@ -31,20 +26,26 @@ from .datasets import (
     batchify,
     get_batch,
 )
-from .doctor import doctor
-from .idx import read_idx, write_idx
-from .loader import DataLoader
-from .npy_files import NpyDataset
-from .packed import PackedDataset, pack
-from .remote import (
-    ObjectCache,
-    Patience,
-    RemoteImageFolder,
-    RemotePacked,
-    open_remote,
-    upload,
+from .datasets.dataset import (
+    ArrayDataset,
+    ConcatDataset,
+    Dataset,
+    ImageArrays,
+    NDArrayDataset,
+    Subset,
 )
-from .sampler import (
+from .datasets.npy_files import NpyDataset
+from .datasets.packed_reading import PackedDataset
+from .datasets.packed_writing import pack
+from .datasets.stream import IterableDataset
+from .datasets.tar_shards import TarShards
+from .formats import download, idx, pickle_reading
+from .formats.idx import read_idx, write_idx
+from .formats.tar_writing import write_tar_shards
+from .loader.dataloader import DataLoader
+from .loader.doctor import doctor
+from .samples import random_source
+from .sampling import (
     BatchSampler,
     DistributedSampler,
     LengthBucketBatchSampler,
@@ -54,9 +55,7 @@ from .sampler import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
-from .stream import IterableDataset
-from .tar_shards import TarShards
-from .tar_writing import write_tar_shards
+from .storage import ObjectCache, Patience, RemoteImageFolder, RemotePacked, open_remote, upload
 from .transforms import (
     CenterCrop,
     ColorJitter,
@@ -83,7 +82,7 @@ from .transforms import (
 )
 
 if TYPE_CHECKING:
-    from .server import GlobalDataLoader
+    from .sharing import GlobalDataLoader
 
 __all__ = [
     "CIFAR10",
@@ -165,7 +164,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """The loader that tasks share is imported when somebody asks for it."""
     if name == "GlobalDataLoader":
-        return importlib.import_module(".server", __name__).GlobalDataLoader
+        return importlib.import_module(".sharing", __name__).GlobalDataLoader
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from needle import data
-from needle.data.random_source import random_source
-from needle.data.structure import Field
-from needle.data.text_table import TextTable
+from needle.data.formats.string_table import TextTable
+from needle.data.samples.pytree import Field
+from needle.data.samples.random_source import random_source
 from needle.errors import DataError
 
 

@@ -61,7 +61,7 @@ def test_17_an_exception_comes_back_as_it_was(make, options):
         assert same_as(caught.value, make())
         told = "".join(traceback.format_exception(caught.value))
         assert "in __getitem__" in told and "raise self.make()" in told
-        assert data.structure.tagged_sample(caught.value) == 5 and "sample 5" in told
+        assert data.samples.pytree.tagged_sample(caught.value) == 5 and "sample 5" in told
         assert sum(len(labels.numpy()) for _, labels in batches) == 12  # the others are there
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from needle import data
-from needle.data.random_source import random_source
+from needle.data.samples.random_source import random_source
 
 
 class Drawing(data.Dataset):

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from proc import INTERRUPTIBLE, children
 
-from needle.data.engines.base import Completed, Request
-from needle.data.engines.processes import ProcessEngine
-from needle.data.pipeline import Pipeline
+from needle.data.batching.pipeline import Pipeline
+from needle.data.workers.engine import Completed, Request
+from needle.data.workers.processes import ProcessEngine
 
 HERE = Path(__file__).resolve()
 ROOT = HERE.parents[3]

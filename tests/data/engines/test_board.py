@@ -15,8 +15,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from needle.data.engines import board as boards
-from needle.data.engines.board import NO_SAMPLE, Board, Unit, signed, unsigned
+from needle.data.workers import work_queue as boards
+from needle.data.workers.work_queue import (
+    NO_SAMPLE,
+    Board,
+    Unit,
+    signed,
+    unsigned,
+)
 from needle.errors import WorkerError
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # os.fork

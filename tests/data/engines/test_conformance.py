@@ -165,7 +165,7 @@ def test_an_error_comes_in_its_place_as_it_was_raised_and_the_epoch_can_go_on(op
         with pytest.raises(sets.TwoPartError) as caught:
             next(iterator)
         assert caught.value.place == "here" and caught.value.number == 9
-        assert data.structure.tagged_sample(caught.value) == 9
+        assert data.samples.pytree.tagged_sample(caught.value) == 9
         notes = getattr(caught.value, "__notes__", None)  # from Python 3.11 on
         assert sys.version_info < (3, 11) or "sample 9 of Failing" in " ".join(notes)
         assert loader.state_dict()["position"] == 2  # a loader made anew tries it again

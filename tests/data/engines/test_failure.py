@@ -28,10 +28,10 @@ from process_checks import (
     stream,
 )
 
-from needle.data.engines.base import Request
-from needle.data.engines.processes import ProcessEngine
-from needle.data.pipeline import Pipeline
-from needle.data.structure import tagged_sample
+from needle.data.batching.pipeline import Pipeline
+from needle.data.samples.pytree import tagged_sample
+from needle.data.workers.engine import Request
+from needle.data.workers.processes import ProcessEngine
 from needle.errors import WorkerError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -268,10 +268,10 @@ def test_an_odd_result_is_an_error_of_its_batch() -> None:
 PARENT = """
 import sys, time
 import numpy as np
-from needle.data.engines.base import Request
-from needle.data.engines.processes import ProcessEngine
-from needle.data.engines.base import Request
-from needle.data.pipeline import Pipeline
+from needle.data.workers.engine import Request
+from needle.data.workers.processes import ProcessEngine
+from needle.data.workers.engine import Request
+from needle.data.batching.pipeline import Pipeline
 from proc import children
 from process_checks import one
 from engine_datasets import Sleepy

@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 
 from needle import data
-from needle.data.engines import engine_names, inline, make_engine, register_engine
-from needle.data.engines.base import Request
-from needle.data.engines.inline import InlineEngine
-from needle.data.pipeline import Pipeline
+from needle.data.batching.pipeline import Pipeline
+from needle.data.workers import (
+    engine_names,
+    inline,
+    make_engine,
+    register_engine,
+)
+from needle.data.workers.engine import Request
+from needle.data.workers.inline import InlineEngine
 from needle.errors import UnknownNameError
 
 
@@ -151,7 +156,8 @@ def test_engines_by_name():
 
 
 def test_an_engine_of_somebody_else(monkeypatch):
-    from needle.data import DataLoader, engines
+    from needle.data import DataLoader
+    from needle.data import workers as engines
 
     monkeypatch.setattr(engines, "_registered", {})
     made = []

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from needle.data.engines import memory as memories
-from needle.data.engines.memory import Memory, available, readable_bytes
-from needle.data.engines.travel import explain_failure, pack, unpack
+from needle.data.workers import shared_memory as memories
+from needle.data.workers.pickling import explain_failure, pack, unpack
+from needle.data.workers.shared_memory import Memory, available, readable_bytes
 from needle.errors import WorkerError
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -95,7 +95,7 @@ def test_what_the_system_refuses_is_an_error_too(monkeypatch: pytest.MonkeyPatch
 def test_a_full_file_system_is_an_error_not_a_crash(tmp_path: Path) -> None:
     """In a name space of its own with 16 MiB of room, where such a one may be made."""
     program = (
-        "from needle.data.engines.memory import Memory\n"
+        "from needle.data.workers.shared_memory import Memory\n"
         "from needle.errors import WorkerError\n"
         f"Memory(8 << 20, 'a test', {str(tmp_path)!r}).close()\n"
         "try:\n"

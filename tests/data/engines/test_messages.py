@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from needle.data.engines.base import STAGES
-from needle.data.engines.messages import _UP, DONE, Inbox
+from needle.data.workers.engine import STAGES
+from needle.data.workers.messages import _UP, DONE, Inbox
 
 
 def test_a_message_too_large_for_the_memory_says_so_and_is_the_last() -> None:

@@ -25,10 +25,10 @@ from process_checks import (
     stream,
 )
 
-from needle.data.engines.base import Request
-from needle.data.engines.batches import Batch
-from needle.data.engines.processes import ProcessEngine
-from needle.data.pipeline import Pipeline
+from needle.data.batching.pipeline import Pipeline
+from needle.data.workers.engine import Request
+from needle.data.workers.pending import Batch
+from needle.data.workers.processes import ProcessEngine
 from needle.errors import LoaderTimeout, WorkerError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -210,8 +210,8 @@ def test_an_engine_left_open_ends_with_the_program(tmp_path: Path) -> None:
     program = script(
         tmp_path,
         """
-from needle.data.engines.processes import ProcessEngine
-from needle.data.pipeline import Pipeline
+from needle.data.workers.processes import ProcessEngine
+from needle.data.batching.pipeline import Pipeline
 from proc import children
 from process_checks import one
 from engine_datasets import Numbers
@@ -450,7 +450,7 @@ def test_closed_engines_say_so() -> None:
 KEPT = """
 import resource
 import numpy as np
-from needle.data.engines import worker
+from needle.data.workers import worker
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -8,10 +8,10 @@ import weakref
 import numpy as np
 import pytest
 
-from needle.data.collate import default_collate
-from needle.data.engines.base import Request
-from needle.data.engines.threads import ThreadsEngine
-from needle.data.pipeline import Pipeline
+from needle.data.batching.collate import default_collate
+from needle.data.batching.pipeline import Pipeline
+from needle.data.workers.engine import Request
+from needle.data.workers.threads import ThreadsEngine
 from needle.errors import LoaderTimeout, ShapeError
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from needle.data.engines import travel
+from needle.data.workers import pickling as travel
 
 SIZE = 1 << 20
 

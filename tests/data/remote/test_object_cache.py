@@ -17,7 +17,7 @@ import pytest
 
 from apps.bench.loopback_store import LoopbackStore
 from needle import data
-from needle.data.remote import cache as cache_module
+from needle.data.storage import object_cache as cache_module
 from needle.errors import DataError
 
 from .conftest import QUICK

@@ -14,8 +14,8 @@ import pytest
 
 from apps.bench.loopback_store import LoopbackStore
 from needle import data
-from needle.data.remote.catalogue import INDEX
-from needle.data.remote.patience import ObjectMissing
+from needle.data.storage.catalogue import INDEX
+from needle.data.storage.retry import ObjectMissing
 from needle.errors import DataError, StoreError
 
 from .conftest import QUICK, SECRET

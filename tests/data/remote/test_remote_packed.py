@@ -11,7 +11,7 @@ import pytest
 
 from apps.bench.loopback_store import LoopbackStore
 from needle import data
-from needle.data.remote import packed as packed_module
+from needle.data.storage import remote_packed as packed_module
 from needle.errors import DataError
 
 from .conftest import QUICK, uploaded

@@ -12,7 +12,7 @@ import pytest
 
 from apps.bench.loopback_store import LoopbackStore
 from needle import data
-from needle.data.remote.catalogue import INDEX
+from needle.data.storage.catalogue import INDEX
 from needle.errors import DataError, StoreError
 
 from .conftest import QUICK

@@ -19,9 +19,9 @@ from typing import Any
 
 from proc import alive, becomes
 
-from needle.data.server import GlobalDataLoader, Options, Server
-from needle.data.server.serving.server import serve
-from needle.data.server.wire.named_sets import open_named
+from needle.data.sharing import GlobalDataLoader, Options, Server
+from needle.data.sharing.serving.server import serve
+from needle.data.sharing.wire.named_sets import open_named
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from needle.data.server import Planner
+from needle.data.sharing import Planner
 
 stats = pytest.importorskip("scipy.stats")
 

@@ -15,8 +15,8 @@ from forks import Forked
 from proc import becomes, children
 
 from needle import data
-from needle.data.server import GlobalDataLoader, Options, Server
-from needle.data.server.wire.address import connect
+from needle.data.sharing import GlobalDataLoader, Options, Server
+from needle.data.sharing.wire.address import connect
 
 QUICK = Options(workers=0)
 

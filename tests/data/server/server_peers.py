@@ -14,10 +14,15 @@ import numpy as np
 from forks import Forked
 from proc import becomes
 
-from needle.data.server.client.status import ask_status
-from needle.data.server.wire.address import connect
-from needle.data.server.wire.index_sets import write_indices
-from needle.data.server.wire.protocol import Frame, Inbox, Kind, pack
+from needle.data.sharing.client.status import ask_status
+from needle.data.sharing.wire.address import connect
+from needle.data.sharing.wire.index_sets import write_indices
+from needle.data.sharing.wire.protocol import (
+    Frame,
+    Inbox,
+    Kind,
+    pack,
+)
 
 
 @contextmanager

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from needle.data.server import SampleCache
-from needle.data.server.serving.spill import SpillFile
+from needle.data.sharing import SampleCache
+from needle.data.sharing.serving.spill import SpillFile
 
 
 def test_what_fewest_need_goes_first_the_longest_unused_of_these() -> None:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from planning import ALPHA, Task, permutations_equal, play, successive_independent, uniform
 
-from needle.data.server import Planner
-from needle.data.server.planner import policy as registry
-from needle.data.server.planner.members import Indices
-from needle.data.server.planner.planned import Planned
-from needle.data.server.planner.policy import Policy
-from needle.data.server.planner.tree import Tree
+from needle.data.sharing import Planner
+from needle.data.sharing.planner import policy as registry
+from needle.data.sharing.planner.members import Indices
+from needle.data.sharing.planner.planned import Planned
+from needle.data.sharing.planner.policy import Policy
+from needle.data.sharing.planner.tree import Tree
 
 
 class Printed(Tree):

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from needle.data.server import Planner, policies
+from needle.data.sharing import Planner, policies
 from needle.errors import DataError, UnknownNameError
 
 

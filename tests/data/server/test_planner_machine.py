@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from needle.data.server import Planner, policies
+from needle.data.sharing import Planner, policies
 
 SETS = st.frozensets(st.integers(0, 30), min_size=1, max_size=20)
 

@@ -13,10 +13,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from needle.data.server.planner.coupled import Coupled
-from needle.data.server.planner.members import Members
-from needle.data.server.planner.policy import Policy
-from needle.data.server.planner.tree import Tree
+from needle.data.sharing.planner.coupled import Coupled
+from needle.data.sharing.planner.members import Members
+from needle.data.sharing.planner.policy import Policy
+from needle.data.sharing.planner.tree import Tree
 
 optimize = pytest.importorskip("scipy.optimize")
 

@@ -18,7 +18,7 @@ from planning import (
     uniform,
 )
 
-from needle.data.server import Planner, policies
+from needle.data.sharing import Planner, policies
 
 SMALL = {
     "overlapping": [Task([0, 1, 2]), Task([1, 2, 3]), Task([0, 2])],

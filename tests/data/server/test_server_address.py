@@ -14,10 +14,10 @@ from server_checks import QUICK, by_index, folder, loader, served, server_proces
 from server_sets import Images
 
 from needle import data
-from needle.data.server import Server
-from needle.data.server.__main__ import main
-from needle.data.server.wire import address
-from needle.data.server.wire.named_sets import fingerprint, open_named
+from needle.data.sharing import Server
+from needle.data.sharing.__main__ import main
+from needle.data.sharing.wire import address
+from needle.data.sharing.wire.named_sets import fingerprint, open_named
 from needle.errors import DataError, WorkerError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks the system who peers are")

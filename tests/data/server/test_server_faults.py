@@ -30,11 +30,17 @@ from server_peers import Peer, client_process
 from server_sets import Deadly, Images
 
 from needle import data
-from needle.data.engines import make_engine
-from needle.data.server import Options, Server
-from needle.data.server.serving import readers
-from needle.data.server.serving import server as server_loop
-from needle.data.server.wire.protocol import LIMITS, MAGIC, VERSION, Kind, pack
+from needle.data.sharing import Options, Server
+from needle.data.sharing.serving import readers
+from needle.data.sharing.serving import server as server_loop
+from needle.data.sharing.wire.protocol import (
+    LIMITS,
+    MAGIC,
+    VERSION,
+    Kind,
+    pack,
+)
+from needle.data.workers import make_engine
 from needle.errors import LoaderServerError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")

@@ -21,7 +21,7 @@ from server_checks import (
 from server_sets import Bad, Captioned, Images, Nested, Uneven, readings
 
 from needle import data
-from needle.data.server import Options
+from needle.data.sharing import Options
 from needle.errors import DataError, LoaderServerError
 
 FLOATS = [data.ToFloat(), data.ToCHW()]

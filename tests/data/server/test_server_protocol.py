@@ -13,18 +13,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from needle import data
-from needle.data.server.serving.arena import Arena
-from needle.data.server.wire.index_sets import (
+from needle.data.samples.pytree import describe as structure_of
+from needle.data.sharing.serving.arena import Arena
+from needle.data.sharing.wire.index_sets import (
     marks_of_text,
     read_indices,
     read_marks,
     text_of_marks,
     write_indices,
 )
-from needle.data.server.wire.protocol import Inbox, Kind, pack
-from needle.data.server.wire.records import read_record, record_of, rounded
-from needle.data.server.wire.shared_transforms import TRANSFORMS, build, describe, divide
-from needle.data.structure import describe as structure_of
+from needle.data.sharing.wire.protocol import Inbox, Kind, pack
+from needle.data.sharing.wire.records import read_record, record_of, rounded
+from needle.data.sharing.wire.shared_transforms import (
+    TRANSFORMS,
+    build,
+    describe,
+    divide,
+)
 from needle.errors import DataError, NeedleError
 
 DESCRIBED = [

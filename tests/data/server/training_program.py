@@ -13,7 +13,7 @@ import numpy as np
 import needle as ndl
 from apps.models.small import LeNet5
 from needle import nn
-from needle.data.server import GlobalDataLoader
+from needle.data.sharing import GlobalDataLoader
 
 BATCH = 32
 

@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from ... import config
 from ...errors import DataError
-from ..archives import download_archive
-from ..dataset import ImageArrays, Transform
-from ..download import Digest, RemoteFile
-from ..pickle_reading import read_pickle
+from ..formats.archives import download_archive
+from ..formats.download import Digest, RemoteFile
+from ..formats.pickle_reading import read_pickle
+from .dataset import ImageArrays, Transform
 from .mnist import check_is_there, check_labels
 
 PathLike = str | os.PathLike[str]

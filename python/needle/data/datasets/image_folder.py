@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError
-from ..dataset import Dataset, Transform, check_index, check_layout, check_pixels, to_chw
-from ..decode_size import decode_size
-from ..decoding import CHANNELS, MAX_PIXELS, decode, decode_float, pillow, read_file
-from ..text_table import TextTable
+from ..formats.decoding import CHANNELS, MAX_PIXELS, decode, decode_float, pillow, read_file
+from ..formats.string_table import TextTable
+from ..transforms.decode_size import decode_size
+from .dataset import Dataset, Transform, check_index, check_layout, check_pixels, to_chw
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from ... import config
 from ...errors import DataError
-from ..dataset import ImageArrays, Transform
-from ..download import Digest, RemoteFile, download_files
-from ..idx import read_idx
+from ..formats.download import Digest, RemoteFile, download_files
+from ..formats.idx import read_idx
+from .dataset import ImageArrays, Transform
 
 PathLike = str | os.PathLike[str]
 

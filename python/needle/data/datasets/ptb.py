@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError, ShapeError
-from ..collate import as_tensor
+from ..batching.collate import as_tensor
 from .mnist import check_is_there
 
 PathLike = str | os.PathLike[str]

@@ -6,16 +6,7 @@ natively for whole batches are in ../plan.py.
 
 from .affine import RandomAffine, RandomRotation
 from .axes import Permute, RandomFlipHorizontal, RandomFlipVertical, ToCHW
-from .base import (
-    Compose,
-    ImageSpec,
-    OneOf,
-    Step,
-    Transform,
-    contains,
-    output_of,
-    streams_of,
-)
+from .base import Compose, ImageSpec, OneOf, Step, Transform, contains, output_of, streams_of
 from .colour import ColorJitter, RandomBrightnessContrast
 from .erasing import Cutout, RandomErasing
 from .mixing import BatchTransform, CutMix, MixUp

@@ -14,15 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .. import philox
-from .arguments import (
-    fill_value,
-    finite,
-    height_width,
-    interval,
-    method_number,
-    probability,
-)
+from ... import philox
+from .arguments import fill_value, finite, height_width, interval, method_number, probability
 from .base import Image, ImageSpec, Rows, Step, Transform
 
 Range = tuple[float, float]

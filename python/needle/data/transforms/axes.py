@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from ... import philox
 from ...errors import ShapeError
-from .. import philox
-from ..random_source import draws, random_source
+from ..samples.random_source import draws, random_source
 from .arguments import height_width, probability
 from .base import Image, ImageSpec, Rows, Step, Transform
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import philox
-from ..random_source import draws
+from ... import philox
+from ..samples.random_source import draws
 
 Image = npt.NDArray[Any]
 Rows = npt.NDArray[np.float64]

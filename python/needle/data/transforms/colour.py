@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ... import philox
 from ...errors import DTypeError, ShapeError
-from .. import philox
 from .affine import between, each
 from .arguments import colour_range, finite, height_width, interval, probability
 from .base import Image, ImageSpec, Rows, Step, Transform

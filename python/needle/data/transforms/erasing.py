@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .. import philox
+from ... import philox
 from .arguments import fill_value, finite, height_width, interval, probability, size_pair
 from .base import Image, ImageSpec, Rows, Step, Transform
 from .resize import BOX_TRIES, Range, random_boxes

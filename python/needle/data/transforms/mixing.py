@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ShapeError
-from ..random_source import BATCH_STREAM, draws, random_source
+from ..samples.random_source import BATCH_STREAM, draws, random_source
 from .arguments import finite, probability
 
 Array = npt.NDArray[Any]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from .. import philox
+from ... import philox
 from .affine import between, each
 from .arguments import height_width, interval, method_number, size_pair
 from .base import Image, ImageSpec, Rows, Step, Transform

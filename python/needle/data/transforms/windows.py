@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from .. import philox
-from ..random_source import draws, random_source
+from ... import philox
+from ..samples.random_source import draws, random_source
 from .arguments import fill_value, finite, height_width, probability, size_pair
 from .base import Image, ImageSpec, Rows, Step, Transform
 

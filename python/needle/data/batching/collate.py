@@ -1,0 +1,209 @@
+"""From a list of samples to a batch: stacking (``default_collate``), then Tensors (``to_tensors``).
+
+What a sample is made of is pytree.py's. data knows no autograd: Tensor is what the package has
+put into ``backend_selection``, or what ``set_tensor_type`` is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ... import backend_selection, dtypes
+from ...backend_selection import adopt, default_device
+from ...errors import DTypeError, ShapeError
+from ..samples.pytree import Slice, Structure, columns, describe, one_shape
+from ..samples.pytree import rebuild as rebuild
+
+TensorType = Callable[..., Any]
+
+_AS_THEY_ARE = frozenset(dtypes.KIND) - {dtypes.float64}
+"""The dtypes that a Tensor of such an array has without being told."""
+
+_tensor_type: TensorType | None = backend_selection.tensor_type
+_constant: Callable[[Any], Any] | None = backend_selection.tensor_constant
+
+_WIDER = {
+    "int8": dtypes.int32,
+    "int16": dtypes.int32,
+    "uint16": dtypes.int32,
+    "uint32": dtypes.int64,
+    "float16": dtypes.float32,
+}
+
+
+def set_tensor_type(
+    tensor_type: TensorType | None, constant: Callable[[Any], Any] | None = None
+) -> None:
+    """Batches become ``tensor_type(array, device=, dtype=, requires_grad=False)`` from now on.
+
+    constant: makes a Tensor of an array that is on its device already, sharing its memory. None
+    takes the hook out again: batches are NumPy arrays.
+    """
+    global _tensor_type, _constant
+    _tensor_type, _constant = tensor_type, constant
+
+
+def default_collate(samples: Sequence[Any]) -> Any:
+    """A batch of equal samples: arrays stacked on a new first axis, numbers made an array.
+
+    int gives int64, float float32, bool bool; tuples, lists and dicts are collated field by
+    field and keep their kind; strings and bytes become a list. Raises ShapeError where shapes,
+    lengths or keys differ, TypeError for anything else.
+    """
+    return collate_slice(samples).batch()
+
+
+def collate_slice(
+    samples: Sequence[Any],
+    out: Sequence[npt.NDArray[Any] | None] | None = None,
+    first: int = 0,
+    ragged: int | None = None,
+    ready: npt.NDArray[Any] | None = None,
+) -> Slice:
+    """``default_collate`` of part of a batch, as a Slice.
+
+    out: for each leaf rows to write it to, used where shape and dtype fit. first: the number of
+    ``samples[0]`` in the batch, for messages. ragged: a leaf that stays a list where its shapes
+    differ. ready: the first leaf, where its rows are the samples' already.
+    """
+    if not samples:
+        raise ShapeError("default_collate: needs at least one sample, got none")
+    structure = describe(samples[0])
+    if ragged is not None and structure.kinds[ragged : ragged + 1] == ("array",):
+        kinds = (*structure.kinds[:ragged], "uneven", *structure.kinds[ragged + 1 :])
+        structure = Structure(structure.tree, kinds)
+    leaves: list[Any] = []
+    placed = []
+    for i, column in enumerate(columns(samples, structure, first)):
+        rows = None if out is None or i >= len(out) else out[i]
+        if i == 0 and ready is not None:
+            leaf = ready
+        else:
+            leaf = stack(column, structure.kinds[i], rows, first, ragged == i)
+        leaves.append(leaf)
+        placed.append(leaf is rows and rows is not None)
+    return Slice(structure, leaves, len(samples), tuple(placed))
+
+
+def stack(
+    column: list[Any],
+    kind: str,
+    out: npt.NDArray[Any] | None = None,
+    first: int = 0,
+    ragged: bool = False,
+) -> Any:
+    """One leaf of a batch from its values in each sample; ``out`` itself where they fit it."""
+    ### BEGIN YOUR SOLUTION [collate]
+    if kind == "text":
+        return column
+    if kind in _NUMBERS:
+        array = _NUMBERS[kind](column)
+        return array if out is None else place(array, out)
+    arrays = [_as_array(value) for value in column]
+    shapes = [array.shape for array in arrays]
+    if ragged and len(set(shapes)) > 1:
+        return arrays
+    one_shape(shapes, first)
+    dtype = np.result_type(*{array.dtype for array in arrays})
+    if out is None or out.shape != (len(arrays), *shapes[0]) or out.dtype != dtype:
+        return np.stack(arrays)
+    return np.stack(arrays, out=out)
+    ### END YOUR SOLUTION
+
+
+def place(array: npt.NDArray[Any], out: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """``array`` copied to ``out`` if shape and dtype are the same, else as it is."""
+    if out.shape != array.shape or out.dtype != array.dtype:
+        return array
+    out[...] = array
+    return out
+
+
+def to_tensors(batch: Any, device: Any = None, owned: bool = False) -> Any:
+    """``batch`` with every array in its tuples, lists and dicts made a Tensor on ``device``.
+
+    Integer and bool arrays keep their dtype (labels stay ids); floating ones take Tensor's
+    default. Arrays of text or objects and everything else stay as they are. owned: nobody else
+    refers to these arrays, so a Tensor may take the memory of one instead of a copy.
+    """
+    if _tensor_type is None:
+        return batch
+    place = default_device() if device is None else device
+    return _converted(_tensor_type, batch, place, owned)
+
+
+def _converted(tensor_type: TensorType, batch: Any, device: Any, owned: bool) -> Any:
+    if isinstance(batch, np.ndarray):
+        return _to_tensor(tensor_type, batch, device, owned)
+    if _constant is not None and backend_selection.is_array(batch):
+        return _constant(batch)  # on its device already
+    if isinstance(batch, Mapping):
+        return {key: _converted(tensor_type, each, device, owned) for key, each in batch.items()}
+    if isinstance(batch, (tuple, list)):
+        return rebuild(batch, [_converted(tensor_type, each, device, owned) for each in batch])
+    return batch
+
+
+def as_tensor(array: npt.NDArray[Any], device: Any = None, dtype: Any = None) -> Any:
+    """``array`` as a constant Tensor on ``device``, cast to ``dtype`` if given; an array where
+    there is no Tensor type."""
+    if _tensor_type is None:
+        return np.asarray(array, dtype=dtype)
+    return _tensor_type(array, device=device, dtype=dtype, requires_grad=False)
+
+
+def _to_tensor(tensor_type: TensorType, array: npt.NDArray[Any], device: Any, owned: bool) -> Any:
+    if array.dtype.kind not in "biuf":
+        return array
+    if owned and _constant is not None and array.dtype in _AS_THEY_ARE:
+        shared = adopt(array, device)
+        if shared is not None:
+            return _constant(shared)
+    dtype = None if array.dtype.kind == "f" else _tensor_dtype(array.dtype)
+    return tensor_type(array, device=device, dtype=dtype, requires_grad=False)
+
+
+@lru_cache(maxsize=64)  # a dtype's name takes NumPy microseconds to find
+def _tensor_dtype(dtype: np.dtype[Any]) -> Any:
+    found = _WIDER.get(dtype.name, dtype)
+    if found not in dtypes.KIND:
+        raise DTypeError(
+            f"DataLoader: a batch has dtype {dtype}, which tensors do not have; "
+            f"convert it in the dataset or in collate"
+        )
+    return found
+
+
+def _ints(samples: Sequence[Any]) -> npt.NDArray[np.int64]:
+    try:
+        return np.asarray(samples).astype(np.int64, casting="same_kind")
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(
+            f"default_collate: a field that starts with the int {samples[0]} must hold ints, "
+            f"got {list(samples)[:8]}; use one kind of number"
+        ) from None
+
+
+_NUMBERS: dict[str, Callable[[list[Any]], npt.NDArray[Any]]] = {
+    "bool": lambda column: np.asarray(column, dtype=np.bool_),
+    "int": _ints,
+    "float": lambda column: np.asarray(column, dtype=dtypes.default_float),
+}
+
+
+def _as_array(sample: Any) -> npt.NDArray[Any]:
+    if isinstance(sample, (np.ndarray, np.generic, int, float)):
+        return np.asarray(sample)
+    if hasattr(sample, "__array__"):
+        return np.asarray(sample)
+    if callable(getattr(sample, "numpy", None)):
+        return np.asarray(sample.numpy())
+    raise TypeError(
+        f"default_collate: cannot make a batch of {type(sample).__name__}; return arrays, "
+        f"numbers, tuples, lists or dicts from the dataset, or give collate="
+    )

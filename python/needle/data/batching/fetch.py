@@ -1,0 +1,182 @@
+"""Fetching samples one by one: of a map dataset by index, of a stream in order.
+
+Each sample's random numbers are keyed, an error gets the index of its sample, and unreadable
+samples are left out where that is asked for. pipeline.py calls this and then transforms and
+collates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from ...errors import DataError
+from ..samples.pytree import first_field, tag_sample
+from ..samples.random_source import keyed, reseed_globals
+from ..samples.ticket import NO_INDICES, SHARD_SAMPLES, Indices, Ticket
+from ..samples.timing import Clock
+
+Progress = Callable[[int], None]
+
+GROUP_BYTES = 1 << 23
+"""Samples are passed on once their first fields have so many bytes: they are still in the cache
+then, and their memory is soon free for the next ones."""
+
+
+@dataclass
+class Samples:
+    """Samples that were read, their indices int64 ``(n,)``, and the number left out."""
+
+    samples: list[Any] = field(default_factory=list)
+    indices: Indices = field(default_factory=lambda: NO_INDICES)
+    skipped: int = 0
+
+    def extend(self, more: Samples) -> None:
+        """Append samples that were read after these."""
+        self.samples += more.samples
+        self.indices = np.concatenate([self.indices, more.indices])
+        self.skipped += more.skipped
+
+
+class Reader:
+    """Reads ``dataset``. skip: samples that raise DataError are left out and counted."""
+
+    def __init__(self, dataset: Any, skip: bool) -> None:
+        self.dataset, self.skip = dataset, skip
+        self.is_stream = not hasattr(dataset, "__getitem__")
+        self.may_draw = may_draw(dataset)
+        self._open: dict[int, _OpenShard] = {}
+
+    def read(
+        self,
+        ticket: Ticket,
+        clock: Clock,
+        progress: Progress | None = None,
+        between: Callable[[Any], Any] | None = None,
+    ) -> Iterator[Samples]:
+        """Yield the samples of the ticket, group by group.
+
+        between: a function applied to a sample before the next one is read.
+        """
+        samples: list[Any] = []
+        kept: list[int] = []
+        skipped = size = 0
+        for index, read in self._each(ticket):
+            if progress is not None:
+                progress(index)
+            try:
+                with self._keyed(ticket, index):
+                    sample = self._one(read, clock)
+                    if sample is _END:
+                        break
+                    if sample is _UNREADABLE:
+                        skipped += 1
+                        continue
+                    if between is not None:
+                        with clock.measure("augment"):
+                            sample = between(sample)
+            except Exception as error:
+                self._open.pop(ticket.shard, None)
+                tag_sample(error, index)
+                raise
+            samples.append(sample)
+            kept.append(index)
+            size += getattr(first_field(sample), "nbytes", 0)
+            if size >= GROUP_BYTES:
+                yield Samples(samples, np.array(kept, np.int64), skipped)
+                samples, kept, skipped, size = [], [], 0, 0
+        if samples or skipped:
+            yield Samples(samples, np.array(kept, np.int64), skipped)
+
+    def _each(self, ticket: Ticket) -> Iterator[tuple[int, Callable[[], Any]]]:
+        if not ticket.is_stream:
+            for index in ticket.indices.tolist():
+                yield index, partial(self.dataset.__getitem__, index)
+            return
+        shard = self._shard(ticket)
+        for _ in range(ticket.size):
+            yield shard.number * SHARD_SAMPLES + shard.place, shard.next
+
+    def _keyed(self, ticket: Ticket, index: int) -> AbstractContextManager[Any]:
+        if ticket.seed is None:
+            return nullcontext()
+        if self.may_draw:
+            reseed_globals(ticket.seed, ticket.epoch, index)
+        return keyed(ticket.seed, ticket.epoch, index)
+
+    def _one(self, read: Callable[[], Any], clock: Clock) -> Any:
+        try:
+            with clock.measure("read"):
+                return read()
+        except DataError:
+            if self.skip and not self.is_stream:  # a stream that has raised has ended
+                return _UNREADABLE
+            raise
+
+    def _shard(self, ticket: Ticket) -> _OpenShard:
+        """Return the ticket's shard, which stays open for the next ticket of the shard."""
+        shard = self._open.get(ticket.shard)
+        if shard is None or not shard.continues_at(ticket.epoch, ticket.start):
+            shard = _OpenShard(self.dataset, ticket.shard, ticket.epoch, ticket.start)
+            self._open[ticket.shard] = shard
+        return shard
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_open": {}}
+
+
+class _OpenShard:
+    """An open shard of a stream, and the number of its next sample."""
+
+    def __init__(self, dataset: Any, shard: int, epoch: int, start: int) -> None:
+        self.epoch, self.place = epoch, start
+        self.number = int(getattr(dataset, "shard_number", int)(shard))
+        read = getattr(dataset, "iter_shard", None)
+        if read is None:  # any iterable is one shard
+            self._samples: Iterator[Any] = islice(iter(dataset), start, None)
+        else:
+            self._samples = iter(read(shard, epoch, start))
+
+        self._ended = False
+
+    def continues_at(self, epoch: int, start: int) -> bool:
+        """Return True if the next sample is number ``start``, or the shard ended before it."""
+        return self.epoch == epoch and (self.place == start or (self._ended and start > self.place))
+
+    def next(self) -> Any:
+        sample = next(self._samples, _END)
+        if sample is _END:
+            self._ended = True
+        else:
+            self.place += 1
+        return sample
+
+
+def may_draw(dataset: Any) -> bool:
+    """Return True if reading a sample may draw from the global generators of ``random`` and NumPy.
+
+    Classes of this package do not. Seeding the generators takes as long as reading some samples.
+    """
+    inner = [getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())]
+    return (
+        not _is_own(dataset)
+        or any(may_draw(each) for each in inner if each is not None)
+        or any(_may_draw(each) for each in getattr(dataset, "transforms", None) or ())
+    )
+
+
+def _may_draw(transform: Any) -> bool:
+    return not _is_own(transform) or any(map(_may_draw, getattr(transform, "transforms", ())))
+
+
+def _is_own(value: Any) -> bool:
+    return type(value).__module__.startswith("needle.data.")
+
+
+_UNREADABLE, _END = object(), object()

@@ -1,0 +1,66 @@
+"""NpyDataset: arrays in ``.npy`` files, mapped; what numpy.save writes, pickled objects refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import DataError
+from .dataset import ArrayDataset, Transform
+
+
+class NpyDataset(ArrayDataset):
+    """``NpyDataset("images.npy", "labels.npy")``: an item is a tuple of one row of each file.
+
+    The files are mapped, not loaded; rows are read-only views. ``transforms`` see the first
+    file's. Pickles as the paths; another process maps them for itself. Raises DataError, which
+    names the file, for one that is no ``.npy`` file, cut short or holds objects, and ShapeError
+    where the lengths differ.
+    """
+
+    def __init__(
+        self,
+        *paths: str | os.PathLike[str],
+        transforms: Sequence[Transform] | None = None,
+    ) -> None:
+        self.paths = tuple(os.path.abspath(path) for path in paths)
+        super().__init__(*map(read_npy, self.paths), transforms=transforms)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        state["arrays"] = [(array.shape, array.dtype.str) for array in self.arrays]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        arrays = tuple(map(read_npy, state["paths"]))
+        for path, array, seen in zip(state["paths"], arrays, state["arrays"]):
+            if (array.shape, array.dtype.str) != seen:
+                raise DataError(
+                    f"{path}: the file has changed since it was opened, from {seen} to "
+                    f"{(array.shape, array.dtype.str)}; make the dataset again"
+                )
+        self.__dict__.update(state, arrays=arrays)
+
+
+def read_npy(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
+    """The array in the file, mapped read-only; DataError names a file that is none."""
+    try:
+        found = np.lib.format.open_memmap(os.fspath(path), mode="r")
+    except OSError:
+        raise
+    except Exception as error:
+        size = os.path.getsize(path)
+        raise DataError(
+            f"{path}: not a whole .npy file of {size} bytes ({type(error).__name__}: {error}); "
+            f"write it with numpy.save, or fetch it again"
+        ) from error
+    if found.dtype.kind not in "biufc" or found.ndim == 0:
+        raise DataError(
+            f"{path}: must hold rows of numbers, got {found.dtype} of shape {found.shape}; save "
+            f"one row a sample"
+        )
+    return found.view(np.ndarray)

@@ -1,0 +1,280 @@
+"""PackedDataset: reads what ``pack`` wrote, straight from a map of the file.
+
+pyarrow parses the schema and says where the columns lie; every place is then checked against the
+file, and samples are read through NumPy views of the map, so that garbled bytes are an error.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import DataError
+from ..formats.arrow_columns import Column, Description, arrow_fields, pyarrow
+from ..formats.decoding import decode
+from ..transforms.decode_size import decode_size
+from .dataset import Dataset, Indices, Transform, check_index
+
+Array = npt.NDArray[Any]
+MARK = b"ARROW1"
+
+
+class PackedDataset(Dataset):
+    """The samples of a file that ``pack`` wrote, as they were packed; images decoded to uint8 HWC.
+
+    path: opened in the same time whatever its size, and mapped: processes share what is in
+    memory of it. ``transforms`` see the first field. Arrays are read-only views of the file.
+    checked: compares every sample with its checksum, which encoded images always are. Raises
+    DataError, which names the file and the place, for a file that is cut short, garbled or
+    another's; do not shorten a file that is open, which no program survives.
+
+    Pickles as its path; another process maps the file for itself.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        transforms: Sequence[Transform] | None = None,
+        *,
+        checked: bool = False,
+        scaled_decode: bool = False,
+    ) -> None:
+        super().__init__(transforms)
+        self.path, self.checked, self.scaled_decode = Path(path).absolute(), checked, scaled_decode
+        self.decode_at_least = decode_size(transforms or ()) if scaled_decode else None
+        self._open: _Map | None = _Map(self.path)
+        self._identity = self._open.identity
+        self.layout = self._open.description.layout
+        self.classes = self._open.description.classes
+
+    def __len__(self) -> int:
+        return self._map.description.length
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        place = check_index("PackedDataset", index, len(self))
+        file = self._map
+        if self.checked or file.encoded:
+            file.check(place)
+        values = [
+            file.value(number, place, self.decode_at_least)
+            for number in range(len(file.description.columns))
+        ]
+        values[0] = self.apply_transforms(values[0])
+        return file.description.rebuild(values)
+
+    def fetch(self, indices: Indices) -> Any | None:
+        """One gather a column, where all are numbers and arrays of one shape."""
+        whole = self._map.whole
+        if self.transforms or self.checked or whole is None:
+            return None
+        return self._map.description.rebuild([column[indices] for column in whole])
+
+    def in_memory(self) -> tuple[Array, ...] | None:
+        """The columns as arrays in the map, if the samples are tuples of numbers and arrays."""
+        file = self._map
+        if self.checked or file.whole is None or file.description.structure != "tuple":
+            return None
+        return file.whole
+
+    def set_decode_size(self, height: int, width: int) -> bool:
+        """Says that ``height`` x ``width`` pixels of each image suffice; whether that is used."""
+        if self.scaled_decode:
+            self.decode_at_least = (int(height), int(width))
+        return self.scaled_decode
+
+    def verify(self) -> None:
+        """Reads the whole file; DataError names the first sample that is not as it was written."""
+        file = self._map
+        for place in range(len(self)):
+            file.check(place)
+
+    @property
+    def _map(self) -> _Map:
+        if self._open is None:
+            self._open = _Map(self.path)
+            if self._open.identity != self._identity:
+                raise DataError(f"{self.path}: the file has changed since it was opened; reopen it")
+        return self._open
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_open": None}
+
+
+class _Map:
+    """The open file: NumPy views of the columns."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with open(path, "rb") as file:
+            status = os.fstat(file.fileno())
+            self.size = status.st_size
+            self.identity = (status.st_size, status.st_mtime_ns)
+            self._check_marks(file)
+            self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        try:
+            self._read_columns()
+        except ImportError:
+            raise
+        except Exception as error:
+            raise DataError(
+                f"{path}: not a whole packed file of {self.size} bytes "
+                f"({type(error).__name__}: {error}); pack or fetch it again"
+            ) from error
+        columns = self.description.columns
+        self.encoded = any(column.kind == "image" for column in columns)
+        fixed = all(column.kind in ("number", "array") for column in columns)
+        self.whole = tuple(views[0] for views in self.views) if fixed else None
+
+    def _check_marks(self, file: Any) -> None:
+        start = file.read(8)
+        file.seek(max(0, self.size - len(MARK)))
+        if not start.startswith(MARK):
+            raise DataError(
+                f"{self.path}: a packed file begins with {MARK!r}, got {start[:6]!r}; it is of "
+                f"another format"
+            )
+        end = file.read()
+        if end != MARK or self.size < 2 * len(MARK) + 6:
+            raise DataError(
+                f"{self.path}: a packed file ends with {MARK!r}, got {end!r} before byte "
+                f"{self.size}; it is cut short, pack or fetch it again"
+            )
+
+    def _read_columns(self) -> None:
+        pa = pyarrow("PackedDataset")
+        whole = pa.py_buffer(self.memory)
+        reader = pa.ipc.open_file(pa.BufferReader(whole))
+        self.description = Description.from_metadata(reader.schema.metadata)
+        columns, length = self.description.columns, self.description.length
+        fields = arrow_fields(pa, columns)
+        if list(reader.schema) != fields:
+            raise ValueError("the schema is not the one that its metadata describe")
+        if reader.num_record_batches != 1:
+            raise ValueError(f"it must have one record batch, got {reader.num_record_batches}")
+        batch = reader.get_batch(0)
+        batch.validate()
+        if not 0 < length == batch.num_rows:
+            raise ValueError(f"it must have {length} samples, got {batch.num_rows}")
+        places = [self._places(array, whole.address) for array in batch.columns]
+        self.checksums = self._view(places.pop()[-1], np.dtype("<u4"), (length,))
+        self.views: list[tuple[Array, ...]] = []
+        self.starts: list[int] = []
+        for column in columns:
+            mine = [places.pop(0) for _ in range(2 if column.kind == "varied" else 1)]
+            self.starts.append(mine[0][-1][0])
+            self.views.append(self._views(column, mine, length))
+
+    def _places(self, array: Any, base: int) -> list[tuple[int, int]]:
+        """(first byte, bytes) in the file of an Arrow array's buffers, without the validity."""
+        if array.offset or array.null_count:
+            raise ValueError("a column has an offset or missing values")
+        _, *buffers = array.buffers()
+        places = [
+            (0, 0) if buffer is None or not buffer.size else (buffer.address - base, buffer.size)
+            for buffer in buffers
+        ]
+        if any(start < 0 or start + size > self.size for start, size in places):
+            raise ValueError(f"a column lies outside the file: {places}")
+        return places
+
+    def _views(
+        self, column: Column, places: list[list[tuple[int, int]]], length: int
+    ) -> tuple[Array, ...]:
+        """The values, or for those of several sizes (bytes, offsets[, shapes])."""
+        if column.kind in ("number", "array"):
+            dtype = np.dtype(column.dtype)
+            return (self._view(places[0][0], dtype, (length, *column.shape)),)
+        offsets, data = places[0]
+        views = [
+            self._view(data, np.dtype("u1"), (data[1],)),
+            self._view(offsets, np.dtype("<i8"), (length + 1,)),
+        ]
+        if column.kind == "varied":
+            shape = (length, len(column.shape))
+            views.append(self._view(places[1][0], np.dtype("<i8"), shape))
+        return tuple(views)
+
+    def _view(self, place: tuple[int, int], dtype: Any, shape: tuple[int, ...]) -> Array:
+        start, size = place
+        need = dtype.itemsize
+        for axis in shape:
+            need *= axis
+        if min(shape) < 0 or need > size:
+            raise ValueError(f"{shape} of {dtype} needs {need} bytes at byte {start}, got {size}")
+        if not need:
+            return np.zeros(shape, dtype)
+        flat = np.frombuffer(self.memory, dtype, need // dtype.itemsize, start)
+        return flat.reshape(shape)
+
+    def bytes_of(self, number: int, place: int) -> tuple[Array, int]:
+        """The stored bytes of one value of several sizes, uint8, and where in the file they are."""
+        data, offsets = self.views[number][:2]
+        start, end = int(offsets[place]), int(offsets[place + 1])
+        if not 0 <= start <= end <= len(data):
+            raise self._garbled(number, place, f"it lies at {start} to {end} of {len(data)} bytes")
+        return data[start:end], self.starts[number] + start
+
+    def value(self, number: int, place: int, at_least: tuple[int, int] | None) -> Any:
+        """One field of one sample."""
+        column = self.description.columns[number]
+        if column.kind in ("number", "array"):
+            found = self.views[number][0][place]
+            return found.item() if column.python else found
+        content, byte = self.bytes_of(number, place)
+        if column.kind == "image":
+            name = f"{self.path}: sample {place} at byte {byte}"
+            return decode(content.data, column.mode, at_least, name=name)
+        if column.kind == "varied":
+            return self._varied(number, place, content)
+        try:
+            raw = content.tobytes()
+            return raw.decode() if column.kind == "text" else raw
+        except UnicodeDecodeError as error:
+            raise self._garbled(number, place, str(error)) from None
+
+    def check(self, place: int) -> None:
+        """DataError if the sample's bytes do not have their checksum."""
+        checksum = 0
+        for number, column in enumerate(self.description.columns):
+            views = self.views[number]
+            if column.kind in ("array", "varied"):
+                shape = column.shape if column.kind == "array" else views[2][place]
+                checksum = zlib.crc32(np.array(shape, dtype="<i8").tobytes(), checksum)
+            if column.kind in ("number", "array"):
+                content = views[0][place : place + 1].reshape(-1).view(np.uint8)
+            else:
+                content = self.bytes_of(number, place)[0]
+            checksum = zlib.crc32(content.data, checksum)
+        if checksum != self.checksums[place]:
+            raise self._garbled(0, place, "it does not have its checksum")
+
+    def _varied(self, number: int, place: int, content: Array) -> Array:
+        dtype = np.dtype(self.description.columns[number].dtype)
+        shape = [int(axis) for axis in self.views[number][2][place]]
+        need = dtype.itemsize
+        for axis in shape:
+            need *= axis
+        if min(shape) < 0 or need != len(content):
+            raise self._garbled(number, place, f"shape {shape} of {dtype} in {len(content)} bytes")
+        return content.view(dtype).reshape(shape)
+
+    def _garbled(self, number: int, place: int, what: str) -> DataError:
+        views, byte = self.views[number], self.starts[number]
+        if len(views) == 1:
+            byte += place * int(views[0][:1].nbytes)
+        else:
+            byte += min(max(0, int(views[1][place])), len(views[0]))
+        name = self.description.columns[number].name
+        return DataError(
+            f"{self.path}: sample {place}, field {name!r} at byte {byte} is garbled: {what}; pack "
+            f"or fetch the file again"
+        )

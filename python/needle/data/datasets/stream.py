@@ -1,0 +1,86 @@
+"""Streams: datasets that are read from the front instead of by index, in one or more shards.
+
+A loader takes batches from the shards in turn, so that any number of workers gives the same ones;
+each shard is read by one worker at a time. How a shard is kept open is pipeline.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from ..sampling.distributed import check_rank
+
+
+class IterableDataset:
+    """Base of streams: subclasses define ``__iter__``, or ``iter_shard`` and ``num_shards``.
+
+    A stream has no ``__getitem__``. ``__len__``, where it is defined, is the number of samples of
+    all shards, for whoever wants to know; loaders do not rely on it.
+    """
+
+    num_shards: int = 1
+
+    def __init__(self, num_shards: int = 1) -> None:
+        if num_shards < 1:
+            raise ValueError(
+                f"{type(self).__name__}: num_shards must be at least 1, got {num_shards}"
+            )
+        self.num_shards = int(num_shards)
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError(f"{type(self).__name__} must define __iter__() or iter_shard()")
+
+    def iter_shard(self, shard: int, epoch: int, start: int) -> Iterator[Any]:
+        """The samples of ``shard`` from number ``start`` on, in an order fixed by (shard, epoch).
+
+        By default ``__iter__`` is the one shard, and what comes before ``start`` is read past; a
+        stream that can jump there should define this.
+        """
+        if self.num_shards != 1:
+            raise NotImplementedError(
+                f"{type(self).__name__} has {self.num_shards} shards and must define "
+                "iter_shard(shard, epoch, start)"
+            )
+        return islice(iter(self), start, None)
+
+    def shard_number(self, shard: int) -> int:
+        """The shard's number in the whole stream, which its random numbers go by."""
+        return shard
+
+    def for_rank(self, rank: int, world: int) -> IterableDataset:
+        """The shards rank, rank + world, ... as a stream of their own.
+
+        ValueError for more ranks than shards, one of which would have none.
+        """
+        return ShardsOfRank(self, rank, world)
+
+
+class ShardsOfRank(IterableDataset):
+    """What ``IterableDataset.for_rank`` gives."""
+
+    def __init__(self, stream: Any, rank: int, world: int) -> None:
+        rank, world = check_rank("IterableDataset.for_rank", rank, world)
+        if world > stream.num_shards:
+            raise ValueError(
+                f"IterableDataset.for_rank: each rank needs a shard, got {stream.num_shards} "
+                f"for a world of {world}; make the stream of at least {world} shards"
+            )
+        super().__init__(len(range(rank, stream.num_shards, world)))
+        self.stream, self.rank, self.world = stream, rank, world
+
+    def iter_shard(self, shard: int, epoch: int, start: int) -> Iterator[Any]:
+        """The shard ``rank + shard * world`` of the whole stream."""
+        place = self.rank + shard * self.world
+        found: Iterator[Any] = self.stream.iter_shard(place, epoch, start)
+        return found
+
+    def shard_number(self, shard: int) -> int:
+        """That of the whole stream, so that ranks draw different numbers."""
+        return int(self.stream.shard_number(self.rank + shard * self.world))
+
+
+def shards_of(dataset: Any) -> int:
+    """How many shards a stream has; a plain iterable is one."""
+    return int(getattr(dataset, "num_shards", 1))

@@ -1,0 +1,187 @@
+"""TarShards: a stream of samples out of tar files laid out as WebDataset's.
+
+Members that follow each other and share a name up to its first dot are one sample:
+``n01/0007.jpg``, ``n01/0007.cls``. Members are found by seeking from header to header.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import DataError
+from ..formats.decoding import decode
+from ..transforms import Compose
+from .dataset import Transform
+from .stream import IterableDataset
+
+IMAGES = ("jpg", "jpeg", "png", "webp", "bmp", "ppm", "pgm", "gif", "tif", "tiff")
+BLOCK = 512
+
+
+@dataclass(frozen=True)
+class Member:
+    """One file in a tar: where its bytes are."""
+
+    name: str
+    start: int
+    size: int
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """The sample's key, and the rest of the name in lower case ("jpg", "seg.png")."""
+        folder, _, base = self.name.rpartition("/")
+        key, _, extension = base.partition(".")
+        return (f"{folder}/{key}" if folder else key), extension.lower()
+
+
+class TarShards(IterableDataset):
+    """Samples of tar files, one shard a file, in the files' order.
+
+    paths: of tar files that are not compressed. fields: which members make a sample, a tuple, as
+    ``("jpg;png", "cls")``, where ";" parts alternatives; None gives each sample as a dict of all
+    its members by extension, and its name as "__key__". ``transforms`` see the first field.
+    By extension: images become uint8 ``(H, W, 3)``, "cls" an int, "txt" text, "json" what it
+    says, "npy" an array (no pickled objects), everything else bytes.
+
+    Samples before a place to go on at are skipped without being read. Raises DataError, which
+    names file, member and byte, for a tar that is cut short or damaged, and for a sample that
+    lacks a field.
+    """
+
+    def __init__(
+        self,
+        paths: Iterable[str | os.PathLike[str]],
+        fields: Sequence[str] | None = None,
+        transforms: Sequence[Transform] | None = None,
+    ) -> None:
+        if isinstance(paths, (str, os.PathLike)):
+            raise TypeError(f"TarShards: paths must be a list, got {paths!r}; put it in brackets")
+        self.paths = tuple(os.path.abspath(path) for path in paths)
+        if not self.paths:
+            raise DataError("TarShards: needs at least one tar file, got none")
+        super().__init__(len(self.paths))
+        self.fields = None if fields is None else tuple(each.split(";") for each in fields)
+        self.transforms = transforms
+        self.layout = "HWC"
+
+    def __iter__(self) -> Iterator[Any]:
+        for shard in range(self.num_shards):
+            yield from self.iter_shard(shard, 0, 0)
+
+    def iter_shard(self, shard: int, epoch: int, start: int) -> Iterator[Any]:
+        """The samples of one file from number ``start`` on; every epoch has the same order."""
+        path = self.paths[shard]
+        with open(path, "rb") as file:
+            for number, (key, members) in enumerate(_groups(_members(path, file))):
+                if number >= start:
+                    yield self._sample(path, file, key, members)
+
+    def _sample(self, path: str, file: Any, key: str, members: dict[str, Member]) -> Any:
+        if self.fields is None:
+            sample = {name: _content(path, file, name, each) for name, each in members.items()}
+            first = next(iter(sample))
+            return {"__key__": key, **sample, first: self._transformed(sample[first])}
+        values = []
+        for choices in self.fields:
+            name = next((choice for choice in choices if choice in members), None)
+            if name is None:
+                raise DataError(
+                    f"{path}: sample {key!r} must have a member .{' or .'.join(choices)}, got "
+                    f"{', '.join(members)}; give other fields"
+                )
+            values.append(_content(path, file, name, members[name]))
+        return (self._transformed(values[0]), *values[1:])
+
+    def _transformed(self, value: Any) -> Any:
+        return Compose(self.transforms)(value) if self.transforms else value
+
+
+def _groups(members: Iterator[Member]) -> Iterator[tuple[str, dict[str, Member]]]:
+    """Members by sample, in the order of the file."""
+    key, group = "", dict[str, Member]()
+    for member in members:
+        name, extension = member.parts
+        if group and name != key:
+            yield key, group
+            group = {}
+        key = name
+        group[extension] = member
+    if group:
+        yield key, group
+
+
+def _members(path: str, file: Any) -> Iterator[Member]:
+    """The regular files of a tar, checked against its size; a damaged header is no end."""
+    size = os.fstat(file.fileno()).st_size
+    place = 0
+    try:
+        with tarfile.open(fileobj=file, mode="r:") as tar:
+            while (found := tar.next()) is not None:
+                if found.offset_data <= place or found.size < 0:
+                    raise ValueError("its members overlap")
+                place = found.offset_data
+                if place + found.size > size:
+                    raise ValueError(f"member {found.name!r} of {found.size} bytes is cut short")
+                tar.members = []  # type: ignore[attr-defined]  # it would keep them all
+                if found.issparse():
+                    raise ValueError(f"member {found.name!r} is sparse, which is not read")
+                base = found.name.rpartition("/")[2]
+                if found.isreg() and not base.startswith((".", "__")):
+                    yield Member(found.name, place, found.size)
+            place = tar.offset
+        _check_end(file, place)
+    except (OSError, DataError, GeneratorExit):
+        raise
+    except Exception as error:
+        raise DataError(
+            f"{path}: not a whole tar file of {size} bytes, reading stopped at byte {place} "
+            f"({type(error).__name__}: {error}); fetch it again, unpacked if it is compressed"
+        ) from error
+
+
+def _check_end(file: Any, place: int) -> None:
+    """A tar ends with a block of zeros; Python's reader stops as well at whatever is none."""
+    file.seek(place)
+    if file.read(BLOCK) != bytes(BLOCK):
+        raise ValueError("no header and no end mark there")
+
+
+def _content(path: str, file: Any, extension: str, member: Member) -> Any:
+    file.seek(member.start)
+    content = file.read(member.size)
+    name = f"{path}: member {member.name!r} at byte {member.start}"
+    if len(content) != member.size:
+        raise DataError(
+            f"{name}: expected {member.size} bytes, got {len(content)}; it is cut short"
+        )
+    kind = extension.rpartition(".")[2]
+    if kind in IMAGES:
+        return decode(content, name=name)
+    reader = READERS.get(kind, bytes)
+    try:
+        return reader(content)
+    except Exception as error:
+        raise DataError(
+            f"{name}: no {kind} can be read from it ({type(error).__name__}: {error}); replace it"
+        ) from error
+
+
+def _array(content: bytes) -> Any:
+    return np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+
+
+READERS: dict[str, Callable[[bytes], Any]] = {
+    "cls": int,
+    "txt": bytes.decode,
+    "json": json.loads,
+    "npy": _array,
+}
+"""How a member's bytes become a value, by extension."""

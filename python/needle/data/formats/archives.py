@@ -1,0 +1,72 @@
+"""Fetches a tar archive and unpacks the named files of it, and no others, all or none.
+
+The transfer is download.py's.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from ...errors import DataError
+from .download import PathLike, Policy, RemoteFile, cannot_write, download, open_for_writing
+
+
+def download_archive(
+    file: RemoteFile,
+    root: PathLike,
+    folder: str,
+    members: Sequence[str],
+    policy: Policy | None = None,
+) -> Path:
+    """``root/folder`` with the named files of its tar archive, which is fetched and then removed.
+
+    Nothing else is unpacked, wherever its path points. The folder appears once it is complete.
+    """
+    target = Path(root) / folder
+    if all((target / name).is_file() for name in members):
+        return target
+    archive = download(file, root, policy)
+    with tempfile.TemporaryDirectory(dir=root, prefix=f".{folder}-") as temporary:
+        unpacked = Path(temporary) / folder
+        unpacked.mkdir()
+        _unpack(archive, folder, members, unpacked)
+        if target.is_dir():
+            for name in members:
+                os.replace(unpacked / name, target / name)
+        else:
+            os.replace(unpacked, target)
+    archive.unlink()
+    return target
+
+
+def _unpack(archive: Path, folder: str, members: Sequence[str], target: Path) -> None:
+    wanted = {f"{folder}/{name}": name for name in members}
+    try:
+        with tarfile.open(archive, "r:*") as tar:
+            for member in tar:
+                source = tar.extractfile(member) if member.isfile() else None
+                name = wanted.pop(member.name.removeprefix("./"), None) if source else None
+                if source is not None and name is not None:
+                    _copy_member(source, target / name)
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{archive}: not a whole tar archive ({error}); remove it") from error
+    if wanted:
+        raise DataError(f"{archive}: must have the files {sorted(wanted)}, got an archive without")
+
+
+def _copy_member(source: IO[bytes], target: Path) -> None:
+    with source, open_for_writing(target, "wb") as out:
+        try:
+            shutil.copyfileobj(source, out, 1 << 20)
+        except OSError as error:
+            if isinstance(error, gzip.BadGzipFile):
+                raise
+            raise cannot_write(target, error) from error

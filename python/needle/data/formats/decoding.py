@@ -1,0 +1,230 @@
+"""Image files to arrays: JPEG by simplejpeg, everything else by Pillow (both in an extra).
+
+Both release the interpreter's lock. ImageFolder, packed files and tar shards decode through here;
+finding and reading files, and what happens to a damaged one in a loader, is theirs.
+
+What is not done: EXIF orientation is not applied (the pixels come as they are stored) and colour
+profiles are ignored. CMYK becomes RGB by Pillow's plain formula. Of an animation the first frame
+is taken. RGB of 16 bits a channel comes as its upper 8 bits, greys of 16 bits are rounded to 8.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import stat
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import DataError
+from ..samples.timing import measured
+
+Pixels: TypeAlias = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
+Source: TypeAlias = "bytes | memoryview | str | os.PathLike[str]"
+
+MAX_PIXELS = 1 << 27
+"""More pixels than this (134 million, 400 MB as RGB) are taken for an attack or a mistake."""
+
+CHANNELS = {"RGB": 3, "L": 1}
+JPEG_START = b"\xff\xd8\xff"
+JPEG_SCALES = (8, 4, 2)
+LOST_PIXELS = ("remature end", "bad Huffman code", "instead of RST", "nvalid JPEG file structure")
+"""What libjpeg says where a part of the picture is missing; its other warnings are harmless."""
+
+
+def decode(
+    source: Source,
+    mode: str = "RGB",
+    at_least: tuple[int, int] | None = None,
+    *,
+    name: str | None = None,
+    max_pixels: int = MAX_PIXELS,
+) -> npt.NDArray[np.uint8]:
+    """The image as uint8 ``(H, W, C)``: three channels for mode "RGB", one for "L" (grey).
+
+    source: the file's content, or its path. at_least: ``(height, width)`` that suffice; a JPEG
+    that is at least twice as large is decoded at a half, quarter or eighth of its size, not below
+    that. name: what errors call it, for content out of a container. max_pixels: refuses more.
+    Raises DataError for a damaged, cut or unknown file, or one too large, FileNotFoundError, and
+    ImportError without Pillow.
+    """
+    pixels = _decode(source, mode, at_least, name, max_pixels)
+    if pixels.dtype == np.uint16:
+        pixels = ((pixels.astype(np.uint32) + 128) // 257).astype(np.uint8)
+    return _channels(pixels, CHANNELS[mode]).astype(np.uint8, copy=False)
+
+
+def decode_float(
+    source: Source,
+    mode: str = "RGB",
+    at_least: tuple[int, int] | None = None,
+    *,
+    name: str | None = None,
+    max_pixels: int = MAX_PIXELS,
+) -> npt.NDArray[np.float32]:
+    """As ``decode``, as float32 in 0..1; greys of 16 bits keep all of them."""
+    pixels = _decode(source, mode, at_least, name, max_pixels)
+    full = np.float32(np.iinfo(pixels.dtype).max)
+    image: npt.NDArray[np.float32] = np.divide(
+        _channels(pixels, CHANNELS[mode]), full, dtype=np.float32
+    )
+    return image
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """The file's bytes; DataError for a folder, pipe or device, which is not waited for."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise DataError(f"{path}: an image must be a file, got a folder, pipe or device; remove it")
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
+
+
+def pillow(owner: str) -> ModuleType:
+    """Pillow's Image module; ImportError in the name of ``owner`` where it is not installed."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ImportError(
+            f"{owner}: decoding images needs Pillow, which is not installed; "
+            f"pip install 'needle[images]' or pip install pillow"
+        ) from error
+    return Image
+
+
+@functools.lru_cache(maxsize=1)
+def simplejpeg() -> ModuleType | None:
+    """The JPEG library; None where it is not installed, then Pillow decodes JPEG too."""
+    try:
+        import simplejpeg as module
+    except ImportError:
+        return None
+    return module  # type: ignore[no-any-return]
+
+
+def _decode(
+    source: Source,
+    mode: str,
+    at_least: tuple[int, int] | None,
+    name: str | None,
+    max_pixels: int,
+) -> Pixels:
+    """uint8 or uint16; ``(H, W)`` or ``(H, W, C)``."""
+    if mode not in CHANNELS:
+        raise ValueError(f"decode: mode must be 'RGB' or 'L', got {mode!r}")
+    if isinstance(source, (bytes, memoryview)):
+        content, name = source, name or "image"
+    else:
+        content, name = read_file(source), name or os.fspath(source)
+    try:
+        with measured("decode"):
+            return _pixels(content, mode, at_least, max_pixels)
+    except (MemoryError, ImportError):
+        raise
+    except _TooLarge as error:
+        raise DataError(
+            f"{name}: an image may have {max_pixels} pixels, got {error}; check the file, and "
+            f"give a larger max_pixels (and Pillow a larger Image.MAX_IMAGE_PIXELS) if it is "
+            f"meant to be so large"
+        ) from None
+    except Exception as error:
+        raise DataError(
+            f"{name}: the image cannot be decoded, it is damaged, cut short or of an unknown "
+            f"format ({type(error).__name__}: {error}); replace or remove it"
+        ) from error
+
+
+def _pixels(
+    content: bytes | memoryview, mode: str, at_least: tuple[int, int] | None, max_pixels: int
+) -> Pixels:
+    if bytes(content[:3]) == JPEG_START:
+        pixels = _by_simplejpeg(content, mode, at_least, max_pixels)
+        if pixels is not None:
+            return pixels
+    return _by_pillow(pillow("decode"), content, mode, at_least, max_pixels)
+
+
+class _TooLarge(Exception):
+    """The size of an image with more pixels than allowed."""
+
+
+def _check_size(height: int, width: int, max_pixels: int) -> None:
+    if height * width > max_pixels:
+        raise _TooLarge(f"{height} x {width}")
+
+
+def _scale(height: int, width: int, at_least: tuple[int, int] | None) -> int:
+    """By how much a JPEG may be decoded smaller; 1 where that would be below ``at_least``."""
+    if at_least is None:
+        return 1
+    room = min(height // max(1, at_least[0]), width // max(1, at_least[1]))
+    return next((scale for scale in JPEG_SCALES if scale <= room), 1)
+
+
+def _by_simplejpeg(
+    content: bytes | memoryview, mode: str, at_least: tuple[int, int] | None, max_pixels: int
+) -> Pixels | None:
+    """None where Pillow is to decide: no simplejpeg, CMYK, or a file with an oddity."""
+    library = simplejpeg()
+    if library is None:
+        return None
+    try:
+        height, width, colours, _ = library.decode_jpeg_header(content)
+        _check_size(height, width, max_pixels)
+        if colours not in ("YCbCr", "RGB", "Gray"):
+            return None
+        scale = _scale(height, width, at_least)
+        smaller = (
+            {"min_height": -(-height // scale), "min_width": -(-width // scale)}
+            if scale > 1
+            else {}
+        )
+        space = "RGB" if mode == "RGB" else "GRAY"
+        pixels: Pixels = library.decode_jpeg(content, space, **smaller)
+        return pixels
+    except ValueError as error:
+        if any(words in str(error) for words in LOST_PIXELS):
+            raise
+        return None
+
+
+def _by_pillow(
+    opener: Any,
+    content: bytes | memoryview,
+    mode: str,
+    at_least: tuple[int, int] | None,
+    max_pixels: int,
+) -> Pixels:
+    try:
+        image = opener.open(io.BytesIO(content))
+    except opener.DecompressionBombError as error:
+        raise _TooLarge(f"a file that Pillow refuses ({error})") from None
+    with image:
+        width, height = image.size
+        _check_size(height, width, max_pixels)
+        if image.format == "JPEG":
+            scale = _scale(height, width, at_least)
+            size = (width // scale, height // scale) if scale > 1 else None
+            image.draft(mode if image.mode in ("RGB", "L", "YCbCr") else None, size)
+        return _pixels_of(image, mode)
+
+
+def _pixels_of(image: Any, mode: str) -> Pixels:
+    """Pillow's own conversion would cut 16-bit greys off at 255."""
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
+        return np.asarray(image).astype(np.uint16)
+    if image.mode in ("I", "F"):
+        raise ValueError("pixels of 32 bits have no range that is known")
+    return np.array(image.convert(mode))
+
+
+def _channels(pixels: npt.NDArray[Any], channels: int) -> npt.NDArray[Any]:
+    """``(H, W)`` or ``(H, W, 1)`` as ``(H, W, channels)``, contiguous; others as they are."""
+    if pixels.ndim == 2:
+        pixels = pixels[..., None]
+    if pixels.shape[2] != channels:
+        pixels = np.repeat(pixels, channels, axis=2)
+    return pixels

@@ -1,0 +1,308 @@
+"""Fetches published files: mirrors, resume of partial files, checksums, atomic rename, progress.
+
+Which files, where they lie and what they must hash to is said beside each data set; archives are
+unpacked by archives.py.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import time
+import zlib
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from ...errors import DataError
+
+if TYPE_CHECKING:
+    from urllib.error import HTTPError
+    from urllib.request import Request
+
+PathLike = str | os.PathLike[str]
+
+CHUNK = 1 << 16
+MAX_BYTES = 1 << 30
+"""A server that sends more than this for one file is not trusted."""
+TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+@dataclass(frozen=True)
+class Digest:
+    """What a file must hash to: ``kind`` sha256 or md5, of the file or of what gzip unpacks."""
+
+    kind: str
+    value: str
+    of_content: bool = False
+
+    def of(self, path: Path) -> str:
+        """The digest that the file has; "unreadable: ..." if it must unpack and does not."""
+        state = hashlib.new(self.kind, usedforsecurity=False)
+        try:
+            with gzip.open(path) if self.of_content else open(path, "rb") as file:
+                while piece := file.read(1 << 20):
+                    state.update(piece)
+                    if file.tell() > MAX_BYTES:
+                        return f"unreadable: it unpacks to more than {MAX_BYTES} bytes"
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            return f"unreadable: {error}"
+        return state.hexdigest()
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file: its name on disk, the addresses that have it, and its digest."""
+
+    name: str
+    urls: tuple[str, ...]
+    digest: Digest
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How patient to be: seconds a connection or read may take, tries an address, first wait."""
+
+    timeout: float = 30.0
+    tries: int = 4
+    wait: float = 1.0
+    progress: bool = True
+
+
+class _Refused(Exception):
+    """This address cannot give the file; the message says why."""
+
+
+class _Interrupted(Exception):
+    """The transfer broke; trying again may help."""
+
+
+def download(file: RemoteFile, folder: PathLike, policy: Policy | None = None) -> Path:
+    """The file in ``folder``, fetched if it is not there or does not have its digest.
+
+    What arrives goes to ``NAME.part``, which a later call continues, and gets its name only once
+    the digest agrees. Raises DataError listing each address and its reason if none gives it, and
+    where the disk does not take it.
+    """
+    policy = policy or Policy()
+    target = Path(folder) / file.name
+    if target.is_file() and file.digest.of(target) == file.digest.value:
+        return target
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(Path(folder), error) from error
+    reasons = []
+    for url in file.urls:
+        try:
+            _from_address(url, file, target, policy)
+            return target
+        except _Refused as reason:
+            reasons.append(f"  {url}: {reason}")
+    raise DataError(
+        f"download: no address gave {file.name}; check the network, or put the file into "
+        f"{folder} yourself\n" + "\n".join(reasons)
+    )
+
+
+def download_files(
+    files: Iterable[RemoteFile], folder: PathLike, policy: Policy | None = None
+) -> list[Path]:
+    """Every file in ``folder``; errors as of ``download``."""
+    return [download(file, folder, policy) for file in files]
+
+
+def _from_address(url: str, file: RemoteFile, target: Path, policy: Policy) -> None:
+    """Leaves the checked file at ``target``, or raises _Refused."""
+    part = target.with_name(target.name + ".part")
+    reason = ""
+    for attempt in range(policy.tries):
+        if attempt and reason:
+            time.sleep(min(30.0, policy.wait * 2 ** (attempt - 1)))
+        try:
+            resumed = _transfer(url, file.name, part, policy)
+        except _Interrupted as interruption:
+            reason = str(interruption)
+            continue
+        got = file.digest.of(part)
+        if got == file.digest.value:
+            os.replace(part, target)
+            _note_path(part).unlink(missing_ok=True)
+            return
+        _discard(part)
+        reason = f"wrong {file.digest.kind}: expected {file.digest.value}, got {got}"
+        if not resumed:
+            raise _Refused(reason)
+        reason = ""  # what was there before may be at fault: at once once more, from the start
+    raise _Refused(f"gave up after {policy.tries} tries; {reason or 'wrong content each time'}")
+
+
+def _transfer(url: str, name: str, part: Path, policy: Policy) -> bool:
+    """Brings ``part`` to the length that the server gives; True if it went on from older bytes."""
+    # Imported here: they take longer than the rest of needle.data, and few programs download.
+    import http.client
+    import urllib.error
+    import urllib.request
+
+    have = part.stat().st_size if part.is_file() else 0
+    try:
+        with urllib.request.urlopen(_request(url, part, have), timeout=policy.timeout) as answer:
+            start = _start_of(answer, have)
+            total = _total_of(answer, start)
+            _write_note(part, {"url": url, "etag": answer.headers.get("ETag")})
+            _receive(answer, part, start, total, name, policy)
+            return start > 0
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 416 and have:  # longer than the file, or whole already
+            return _whole_already(error, part, have)
+        message = f"HTTP status {error.code} {error.reason}"
+        raise (_Interrupted if error.code in TEMPORARY else _Refused)(message) from error
+    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as e:
+        raise _Interrupted(f"{type(e).__name__}: {getattr(e, 'reason', e)}") from e
+    except ValueError as error:
+        if isinstance(error, DataError):
+            raise
+        raise _Refused(f"not an address: {error}") from error
+
+
+def _request(url: str, part: Path, have: int) -> Request:
+    from urllib.request import Request
+
+    headers = {"User-Agent": "needle", "Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+        note = _read_note(part)
+        etag = note.get("etag")
+        if note.get("url") == url and isinstance(etag, str) and not etag.startswith("W/"):
+            headers["If-Range"] = etag  # a changed file is sent whole instead
+    return Request(url, headers=headers)
+
+
+def _whole_already(error: HTTPError, part: Path, have: int) -> bool:
+    """A 416 answer: the digest decides if the length is right, else it starts again."""
+    if error.headers.get("Content-Range") == f"bytes */{have}":
+        return True
+    _discard(part)
+    raise _Interrupted(f"the partial file of {have} bytes does not fit what the server has")
+
+
+def _start_of(answer: Any, have: int) -> int:
+    """Where the body begins in the file: 0 where the server ignored the range."""
+    if answer.status != 206:
+        return 0
+    content_range = answer.headers.get("Content-Range", "")
+    if not content_range.startswith(f"bytes {have}-"):
+        raise _Refused(f"asked for bytes from {have}, got the range {content_range!r}")
+    return have
+
+
+def _total_of(answer: Any, start: int) -> int | None:
+    """The length of the whole file, if the server tells."""
+    length = answer.headers.get("Content-Length", "")
+    if not length.isdigit():
+        return None
+    total = start + int(length)
+    if total > MAX_BYTES:
+        raise _Refused(f"the server announces {total} bytes, more than {MAX_BYTES}")
+    return total
+
+
+def _receive(
+    answer: Any, part: Path, start: int, total: int | None, name: str, policy: Policy
+) -> None:
+    position = start
+    with (
+        _progress_bar(name, start, total, policy) as bar,
+        open_for_writing(part, "r+b" if start else "wb") as out,
+    ):
+        out.seek(start)
+        while piece := _read_piece(answer, position, total):
+            position += len(piece)
+            if position > MAX_BYTES:
+                raise _Refused(f"the server sent more than {MAX_BYTES} bytes")
+            _write(out, part, piece)
+            if bar is not None:
+                bar.update(len(piece))
+        out.truncate(position)
+    if total is not None and position != total:
+        raise _Interrupted(f"expected {total} bytes, the connection ended after {position}")
+
+
+def _progress_bar(
+    name: str, start: int, total: int | None, policy: Policy
+) -> AbstractContextManager[Any]:
+    """tqdm's bar, or None where it is not wanted or not installed."""
+    if not policy.progress:
+        return nullcontext()
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return nullcontext()
+    bar: AbstractContextManager[Any] = tqdm(
+        desc=name, total=total, initial=start, unit="B", unit_scale=True, leave=False
+    )
+    return bar
+
+
+def _read_piece(answer: Any, position: int, total: int | None) -> bytes:
+    try:
+        piece: bytes = answer.read1(CHUNK)
+    except OSError as error:
+        raise _Interrupted(
+            f"expected {total} bytes, the connection broke after {position} ({error})"
+        ) from error
+    return piece
+
+
+def _write(out: IO[bytes], path: Path, piece: bytes) -> None:
+    try:
+        out.write(piece)
+        out.flush()
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def open_for_writing(path: Path, mode: str) -> IO[bytes]:
+    """The open file; DataError where the disk or its rights forbid it."""
+    try:
+        return open(path, mode)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def cannot_write(path: Path, error: OSError) -> DataError:
+    """The error for a disk that does not take the file."""
+    return DataError(
+        f"download: cannot write {path} ({error.strerror or error}); make room or give another "
+        f"folder"
+    )
+
+
+def _note_path(part: Path) -> Path:
+    """The file beside ``part`` that remembers address and ETag."""
+    return part.with_name(part.name + ".json")
+
+
+def _read_note(part: Path) -> dict[str, Any]:
+    try:
+        note = json.loads(_note_path(part).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return note if isinstance(note, dict) else {}
+
+
+def _write_note(part: Path, note: dict[str, Any]) -> None:
+    try:
+        _note_path(part).write_text(json.dumps(note), encoding="utf-8")
+    except OSError as error:
+        raise cannot_write(_note_path(part), error) from error
+
+
+def _discard(part: Path) -> None:
+    part.unlink(missing_ok=True)
+    _note_path(part).unlink(missing_ok=True)

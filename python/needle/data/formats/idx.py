@@ -1,0 +1,143 @@
+"""The IDX format of MNIST and its kin: a big-endian header, then numbers; plain or gzipped.
+
+Header: two zero bytes, a type code, the number of axes, then each axis as a 4-byte unsigned int.
+Sizes are checked against the file before memory is taken for them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import DataError, DTypeError
+
+PathLike = str | os.PathLike[str]
+Readable: TypeAlias = IO[bytes] | gzip.GzipFile
+
+TYPES: dict[int, np.dtype[Any]] = {
+    0x08: np.dtype(">u1"),
+    0x09: np.dtype(">i1"),
+    0x0B: np.dtype(">i2"),
+    0x0C: np.dtype(">i4"),
+    0x0D: np.dtype(">f4"),
+    0x0E: np.dtype(">f8"),
+}
+GZIP_MAGIC = b"\x1f\x8b"
+DEFLATE_MAX_RATIO = 1032
+"""No deflate stream unpacks to more than this many times its own size."""
+MAX_AXES = 8
+
+
+def read_idx(path: PathLike, ndim: int | None = None) -> npt.NDArray[Any]:
+    """The array in an IDX file, in native byte order; gzip is recognised by its first bytes.
+
+    ndim: the number of axes that it must have. Raises DataError, which names the file, the
+    place, what was expected and what came, for a file of another format, cut short, too long or
+    damaged; OSError where it cannot be opened.
+    """
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        zipped = file.read(2) == GZIP_MAGIC
+        file.seek(0)
+        if not zipped:
+            return _read(path, file, size, ndim)
+        try:
+            with gzip.GzipFile(fileobj=file) as unzipped:
+                return _read(path, unzipped, size * DEFLATE_MAX_RATIO, ndim, exact=False)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise DataError(
+                f"{path}: the gzip stream is damaged or cut short ({error}), the file has {size} "
+                f"bytes; fetch it again"
+            ) from error
+
+
+def write_idx(path: PathLike, array: npt.NDArray[Any]) -> None:
+    """Writes ``array`` as IDX, gzipped if the name ends in .gz; equal arrays give equal files.
+
+    Raises DTypeError for a dtype that IDX does not have.
+    """
+    codes = {dtype.newbyteorder("="): code for code, dtype in TYPES.items()}
+    if array.dtype not in codes:
+        known = ", ".join(dtype.name for dtype in codes)
+        raise DTypeError(f"write_idx: IDX has no {array.dtype}; convert to one of {known}")
+    code = codes[array.dtype]
+    header = struct.pack(f">HBB{array.ndim}I", 0, code, array.ndim, *array.shape)
+    content = header + array.astype(TYPES[code]).tobytes()
+    if os.fspath(path).endswith(".gz"):
+        content = gzip.compress(content, compresslevel=9, mtime=0)
+    Path(path).write_bytes(content)
+
+
+def _read(
+    path: PathLike, file: Readable, limit: int, ndim: int | None, exact: bool = True
+) -> npt.NDArray[Any]:
+    """``limit``: the bytes that there are (exact), or that there can be at most."""
+    dtype, shape, header = _read_header(path, file, ndim)
+    need = dtype.itemsize
+    for axis in shape:
+        need *= axis
+    if need > limit - header:
+        have = f"{'has' if exact else 'can hold at most'} {max(0, limit - header)}"
+        raise DataError(
+            f"{path}: the header promises shape {shape} of {dtype.name}, {need} bytes after byte "
+            f"{header}, got a file that {have}; it is cut short or its header is wrong"
+        )
+    data = _read_up_to(file, need)
+    if len(data) != need:
+        raise DataError(
+            f"{path}: expected {need} bytes of data after byte {header} for shape {shape}, got "
+            f"{len(data)}; the file is cut short, fetch it again"
+        )
+    if file.read(1):  # for gzip this read also checks length and CRC
+        raise DataError(
+            f"{path}: expected the end at byte {header + need} for shape {shape}, got more data; "
+            f"the header is wrong or files were joined"
+        )
+    array = np.frombuffer(data, dtype=dtype).reshape(shape)
+    return array.astype(dtype.newbyteorder("="))
+
+
+def _read_header(
+    path: PathLike, file: Readable, ndim: int | None
+) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    ### BEGIN YOUR SOLUTION [idx-header]
+    magic = file.read(4)
+    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in TYPES:
+        codes = ", ".join(f"{code:#04x}" for code in TYPES)
+        raise DataError(
+            f"{path}: an IDX file starts with 00 00, a type code ({codes}) and the number of "
+            f"axes, got {magic.hex(' ') or 'an empty file'}; this is another format"
+        )
+    axes = magic[3]
+    if not 0 < axes <= MAX_AXES or (ndim is not None and axes != ndim):
+        wanted = f"1 to {MAX_AXES}" if ndim is None else str(ndim)
+        raise DataError(
+            f"{path}: expected {wanted} axes (byte 3), got {axes}; are images and labels swapped?"
+        )
+    sizes = file.read(4 * axes)
+    if len(sizes) < 4 * axes:
+        raise DataError(
+            f"{path}: the header needs {4 + 4 * axes} bytes, got {4 + len(sizes)}; the file is "
+            f"cut short"
+        )
+    return TYPES[magic[2]], struct.unpack(f">{axes}I", sizes), 4 + 4 * axes
+    ### END YOUR SOLUTION
+
+
+def _read_up_to(file: Readable, count: int, step: int = 1 << 22) -> bytearray:
+    """At most ``count`` bytes, growing as they come."""
+    data = io.BytesIO()
+    while data.tell() < count:
+        piece = file.read(min(step, count - data.tell()))
+        if not piece:
+            break
+        data.write(piece)
+    return bytearray(data.getbuffer())

@@ -1,0 +1,140 @@
+"""Reads the pickles that data sets are published as, and nothing else.
+
+A pickle can call any function. Here the only globals are stand-ins for the three that an array
+of bytes needs (under NumPy's old and new module names); they run no NumPy code and take memory
+only for bytes that are in the file. Every other global is refused.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import DataError
+
+
+class _DType:
+    """Stands for ``numpy.dtype``; only unsigned bytes pass."""
+
+    def __init__(self, kind: Any, *_: Any) -> None:
+        text = kind.decode("latin1") if isinstance(kind, bytes) else kind
+        if text not in ("u1", "|u1", "uint8"):
+            raise ValueError(f"an array must have dtype uint8, got {kind!r}")
+
+    def __setstate__(self, state: Any) -> None:
+        """Byte order and alignment say nothing about single bytes."""
+
+
+class _Array:
+    """Stands for ``numpy.ndarray``; filled by ``__setstate__`` as NumPy's is."""
+
+    value: npt.NDArray[np.uint8] | None = None
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, fortran, data = state
+        if not isinstance(dtype, _DType):
+            raise ValueError("an array must have dtype uint8")
+        raw = data.encode("latin1") if isinstance(data, str) else data
+        flat = np.frombuffer(raw, dtype=np.uint8)
+        self.value = np.ascontiguousarray(flat.reshape(shape, order="F" if fortran else "C"))
+
+
+def _reconstruct(kind: Any, shape: Any, typecode: Any) -> _Array:
+    """Stands for NumPy's function of the same name, which makes the empty array to be filled."""
+    if kind is not _Array:
+        raise ValueError("only a plain ndarray can be reconstructed")
+    return _Array()
+
+
+def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any, *_: Any) -> _Array:
+    """Stands for the function by which pickle protocol 5 makes arrays."""
+    array = _Array()
+    array.__setstate__((1, shape, dtype, order == "F", bytes(data)))
+    return array
+
+
+def _encode(text: Any, encoding: Any) -> bytes:
+    """Stands for ``_codecs.encode``, by which Python 3 writes bytes into protocol 2."""
+    if not isinstance(text, str) or encoding != "latin1":
+        raise ValueError(f"bytes must be written as latin1 text, got {encoding!r}")
+    return text.encode("latin1")
+
+
+ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {
+    ("_codecs", "encode"): _encode,
+    **{
+        (module, name): stand_in
+        for core in ("numpy.core", "numpy._core")
+        for module, name, stand_in in (
+            (f"{core}.multiarray", "_reconstruct", _reconstruct),
+            (f"{core}.numeric", "_frombuffer", _frombuffer),
+        )
+    },
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _DType,
+}
+
+
+class _Unpickler(pickle._Unpickler):
+    """The pure Python one: its memo is a dict and its reads end with the data, so a lying length
+    cannot make it take memory."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return ADMITTED[module, name]
+        except KeyError:
+            raise DataError(
+                f"the pickle asks for {module}.{name}, which a data set does not need"
+            ) from None
+
+    def _load_bytearray(self: Any) -> None:
+        """The parent's would take the promised length before it reads."""
+        (size,) = struct.unpack("<Q", self.read(8))
+        self.append(bytearray(self.read(size)))
+
+    dispatch = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: _load_bytearray}  # noqa: RUF012
+
+
+def read_pickle(path: str | os.PathLike[str], limit: int = 1 << 28) -> Any:
+    """What a pickle file holds: a dict of lists, numbers, bytes and uint8 arrays, or one of them.
+
+    Byte strings of Python 2 come as bytes; arrays may be read-only. limit: the most bytes that the
+    file may have. Raises DataError that names the file for a refused global, a cut or damaged
+    file, or one too large; OSError where it cannot be opened.
+    """
+    size = os.stat(path).st_size
+    if size > limit:
+        raise DataError(f"{path}: a data pickle has at most {limit} bytes, got {size}")
+    with open(path, "rb") as file:
+        stream = io.BytesIO(file.read(limit))
+    try:
+        return _plain(_Unpickler(stream, encoding="bytes").load())
+    except DataError as error:
+        raise DataError(f"{path}: {error}; refused, use a file from its official source") from None
+    except Exception as error:
+        raise DataError(
+            f"{path}: not a whole data set pickle, reading stopped at byte {stream.tell()} of "
+            f"{size} ({type(error).__name__}: {error}); fetch it again"
+        ) from error
+
+
+def _plain(value: Any) -> Any:
+    """``value``, and if it is a dict its values, with stand-ins replaced by their arrays."""
+    if isinstance(value, dict):
+        return {key: _unwrapped(item) for key, item in value.items()}
+    return _unwrapped(value)
+
+
+def _unwrapped(value: Any) -> Any:
+    if not isinstance(value, _Array):
+        return value
+    if value.value is None:
+        raise ValueError("an array without its data")
+    return value.value

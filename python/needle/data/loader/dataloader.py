@@ -1,0 +1,304 @@
+"""DataLoader: batches of a dataset, in this process or by workers, resumable at any step.
+
+options.py checks its options, sampling/epoch_order.py lists the batches of an epoch, one of the
+engines in workers/ prepares them, iteration.py delivers them and state.py counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...backend_selection import default_device
+from ...backend_selection import device as find_device
+from ..batching.collate import default_collate
+from ..batching.pipeline import Pipeline
+from ..datasets.dataset import Dataset, in_memory_of
+from ..datasets.stream import shards_of
+from ..samples.random_source import check_seed
+from ..sampling import RandomSampler, Sampler, SequentialSampler, check_batch_size, set_epoch
+from ..sampling.epoch_order import DrawnOrder, EpochOrder, PositionOrder, StreamOrder, find_order
+from ..transforms.executors import pinning
+from ..workers import make_engine
+from ..workers.engine import Engine
+from . import options
+from .delivery import Delivery
+from .engine_holder import EngineHolder
+from .iteration import LoaderIterator, RunningEpoch
+from .state import Progress, check_resumable, read_state, write_state
+from .statistics import Stats
+
+
+class DataLoader:
+    """Iterates over ``dataset`` in batches; each ``iter()`` is one epoch.
+
+    By default as the course's: everything in this process, shuffling draws one
+    ``np.random.permutation(len)`` an epoch, the short last batch is kept, a batch is a tuple of
+    Tensors on the default device.
+
+    dataset: anything with ``__getitem__`` and ``__len__``, or a stream (``IterableDataset``).
+    sampler: indices instead of shuffle. batch_sampler: lists of indices, instead of batch_size,
+    shuffle, sampler and drop_last. collate: from a list of samples to a batch (arrays in its
+    result become Tensors). transforms: run on each sample's first field, or on a sample that is
+    not a tuple or list; augment: by the "worker", in this ("main") process for whole batches, or
+    on the "device". batch_transforms: then called with a whole batch, as NumPy arrays.
+    seed: order and the transforms' random numbers become functions of (seed, epoch, index), and
+    the loader's state can be saved. device: a device or its name, for the batches.
+
+    num_workers: 0 prepares in this thread. With workers batches are the same, byte for byte, for
+    any number and engine; where no seed is given one is drawn from ``np.random`` now.
+    engine: "processes" (the default with workers), which get the dataset as it is now, or
+    "threads". start_method: of processes, "forkserver", "spawn" or "fork". prefetch: batches
+    asked for ahead, 2 by default; for each worker where a batch cannot be made in slices.
+    persistent_workers: workers stay for the next epoch. ordered: False hands out what is ready.
+    timeout: seconds to wait for a batch, then LoaderTimeout. restart_workers: replace one that
+    died, else WorkerError. valid_mask: appends bool ``(n,)``, False for samples that only fill up
+    (``DistributedSampler``). on_error: "skip" leaves out samples that raise DataError.
+
+    ``close()``, ``with loader:``, or dropping the loader ends its workers; iterating after
+    ``close`` starts new ones. Raises ValueError where options contradict each other.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        *,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[Sequence[int]] | None = None,
+        num_workers: int = 0,
+        engine: str | None = None,
+        start_method: str | None = None,
+        prefetch: int | None = None,
+        persistent_workers: bool = True,
+        collate: Callable[[list[Any]], Any] | None = None,
+        transforms: Sequence[Callable[[Any], Any]] | None = None,
+        augment: str = "worker",
+        batch_transforms: Sequence[Callable[..., Any]] | None = None,
+        drop_last: bool = False,
+        seed: int | None = None,
+        device: Any = None,
+        ordered: bool = True,
+        timeout: float | None = None,
+        restart_workers: bool = True,
+        valid_mask: bool = False,
+        on_error: str = "raise",
+    ) -> None:
+        self.dataset, self.shuffle, self.collate = dataset, shuffle, collate
+        self.stream = options.is_stream(dataset)
+        self.device = None if device is None else find_device(device)
+        self.batch_size = check_batch_size("DataLoader", batch_size)
+        self.drop_last, self.ordered, self.timeout = drop_last, bool(ordered), timeout
+        self.num_workers = options.check_workers(num_workers)
+        self.engine = options.check_engine(engine, self.num_workers, start_method)
+        self.prefetch = options.check_waiting(self.engine, prefetch, timeout)
+        self.start_method, self.restart_workers = start_method, bool(restart_workers)
+        self.persistent_workers = bool(persistent_workers)
+        self.transforms = options.check_transforms(dataset, transforms)
+        self.batch_transforms = options.check_batch_transforms(batch_transforms)
+        self.augment = options.check_choice("augment", augment, options.AUGMENT)
+        self.on_error = options.check_choice("on_error", on_error, options.ON_ERROR)
+        self.valid_mask = options.check_mask(valid_mask, on_error)
+        self.seed = None if seed is None else check_seed("DataLoader", seed)
+        options.check_order(
+            sampler,
+            batch_sampler,
+            shuffle=shuffle,
+            batch_size=self.batch_size,
+            drop_last=drop_last,
+        )
+        if self.stream:
+            options.check_stream(
+                dataset,
+                self.num_workers,
+                sampler,
+                batch_sampler,
+                shuffle=shuffle,
+                valid_mask=self.valid_mask,
+            )
+        self.seed_drawn = self.seed is None and self.num_workers > 0
+        if self.seed_drawn:
+            self.seed = int(np.random.randint(0, 2**32, dtype=np.uint32))
+        self._own_order = sampler is None and batch_sampler is None
+        self.batch_sampler = batch_sampler
+        self.sampler = self._default_sampler() if sampler is None else sampler
+        self.order = self._find_order()
+        self.pipeline = self.make_pipeline()
+        self._stats = Stats(workers=self.num_workers)
+        self._next = Progress(0)
+        self._current: Progress | None = None
+        self._engine = EngineHolder(
+            partial(
+                make_engine,
+                self.engine,
+                self.pipeline,
+                workers=self.num_workers,
+                prefetch=self.prefetch,
+                start_method=start_method,
+                restart_workers=self.restart_workers,
+                pin=pinning((self.device or default_device()).name),
+            ),
+            self.persistent_workers,
+        )
+        if self.engine != "inline":
+            self._engine.running()  # what cannot reach the workers is an error here, not in a loop
+
+    def __len__(self) -> int:
+        """The number of batches in an epoch; TypeError for a stream, which does not know."""
+        return len(self.order)
+
+    def __iter__(self) -> LoaderIterator:
+        """Start the next epoch, or continue where ``load_state_dict`` left off."""
+        progress, self._next = self._next, Progress(self._next.epoch + 1)
+        self._current = progress
+        return LoaderIterator(
+            RunningEpoch(
+                self.order.epoch(self.seed, progress.epoch, progress.low),
+                progress,
+                self._engine,
+                self._delivery(),
+                self._stats,
+                self.ordered,
+                self.timeout,
+            )
+        )
+
+    def _delivery(self) -> Delivery:
+        return Delivery(
+            self.pipeline, self.batch_transforms, self.valid_mask, self.device, self._owns_batches()
+        )
+
+    def _owns_batches(self) -> bool:
+        """Return True if nobody else refers to the arrays of a batch.
+
+        A user's collate, fetch or batch transform may keep what it returns.
+        """
+        if self.batch_transforms or self.valid_mask or self.pipeline.collate is not default_collate:
+            return False
+        if self.engine == "processes" or in_memory_of(self.dataset) is not None:
+            return True
+        return getattr(type(self.dataset), "fetch", None) in (None, Dataset.fetch)
+
+    # ---- where it is -------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under way, else the one that the next ``iter()`` starts."""
+        return self._place().epoch
+
+    @property
+    def ordering(self) -> list[npt.NDArray[np.int64]] | None:
+        """The indices of the latest epoch's batches, in order.
+
+        None before a shuffled epoch has begun, and where a user's sampler decides.
+        """
+        order = self.order
+        if isinstance(order, DrawnOrder):
+            return None if order.drawn is None else order.split(order.drawn)
+        if not isinstance(order, PositionOrder) or (self.shuffle and self._current is None):
+            return None
+        set_epoch(order.sampler, 0 if self._current is None else self._current.epoch)
+        return order.split(order.sampler.positions(0, len(order.sampler)))
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next ``iter()`` starts this epoch. Optional: epochs advance by themselves."""
+        if epoch < 0:
+            raise ValueError(f"DataLoader.set_epoch: epoch must not be negative, got {epoch}")
+        self._next, self._current = Progress(int(epoch)), None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader is, as JSON values: seed, epoch, position (batches delivered).
+
+        After the last batch but before the end of the ``for`` the position is ``len(loader)``:
+        a resumed loader then gives no more batch in that epoch. With ordered=False, "ahead" has
+        the [start, stop) runs of batches delivered before their turn, which the position counts
+        too. Of a stream the position counts every shard's turn, also of those at their end. A
+        batch that raised is not delivered until the next one was asked for. Raises ValueError
+        for a loader that shuffles without a seed, whose order nothing can repeat.
+        """
+        self._check_resumable("state_dict")
+        return write_state(self._place(), self.seed, self._fixed())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The next ``iter()`` gives the batches that were left, reading no skipped sample.
+
+        Also with other workers or another engine than the state was saved with. The seed comes
+        from the state. Raises ValueError if the state is of another kind, or of a loader with
+        another batch size or a dataset of another length.
+        """
+        self._check_resumable("load_state_dict")
+        self.seed, self._next = read_state(state, self.seed, self.seed_drawn, self._fixed())
+        self._current = None
+        if self._own_order:
+            self.sampler = self._default_sampler()
+            self.order = self._find_order()
+
+    def _check_resumable(self, method: str) -> None:
+        decides = self.sampler if self.batch_sampler is None else self.batch_sampler
+        check_resumable(method, decides, self.shuffle)
+
+    def _fixed(self) -> dict[str, int]:
+        """Return what the state of another loader must have in common with this one."""
+        if isinstance(self.order, StreamOrder):
+            return {"batch_size": self.batch_size, "shards": self.order.shards}
+        return {"batch_size": self.batch_size, "length": len(self.dataset)}
+
+    def _place(self) -> Progress:
+        current = self._current
+        return self._next if current is None or current.finished else current
+
+    # ---- what it does ------------------------------------------------------------------------
+
+    def stats(self, reset: bool = False) -> Stats:
+        """Seconds and samples by stage since the loader was made, or the last ``reset``."""
+        return self._stats.copy(reset)
+
+    def explain(self) -> str:
+        """In words: the engine, and where which transforms run and why."""
+        where = {"inline": "in this thread", "threads": f"in {self.num_workers} threads"}.get(
+            self.engine, f"by {self.num_workers} workers ({self.engine})"
+        )
+        return f"batches of {self.batch_size} are prepared {where}\n{self.pipeline.explain()}"
+
+    def _default_sampler(self) -> Sampler | None:
+        if self.stream:
+            return None
+        length = len(self.dataset)
+        return RandomSampler(length, self.seed) if self.shuffle else SequentialSampler(length)
+
+    def _find_order(self) -> EpochOrder:
+        if self.stream:
+            return StreamOrder(shards_of(self.dataset), self.batch_size, self.drop_last)
+        return find_order(self.sampler, self.batch_sampler, self.batch_size, self.drop_last)
+
+    def make_pipeline(self) -> Pipeline:
+        """Return a new pipeline by the options of this loader."""
+        device = (self.device or default_device()).name if self.augment == "device" else "cpu"
+        return Pipeline(
+            self.dataset,
+            self.transforms,
+            self.collate,
+            augment=self.augment,
+            on_error=self.on_error,
+            device=device,
+        )
+
+    # ---- the engine --------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the workers and free what they shared; a second call does nothing."""
+        self._engine.close()
+
+    def __enter__(self) -> DataLoader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _running_engine(self) -> Engine:
+        return self._engine.running()

@@ -1,0 +1,66 @@
+"""The last steps of a batch, in the calling thread: from arrays of an engine to Tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..batching.collate import to_tensors
+from ..batching.pipeline import Pipeline
+from ..samples.random_source import BATCH_STREAM, keyed
+from ..samples.ticket import Ticket
+from ..samples.timing import Clock
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Finishes a batch: the transforms left to this process, batch transforms, mask, Tensors.
+
+    owned: nobody else refers to the arrays of a batch, so Tensors may take their memory.
+    """
+
+    pipeline: Pipeline
+    batch_transforms: Sequence[Callable[..., Any]]
+    valid_mask: bool
+    device: Any
+    owned: bool
+
+    def __call__(self, batch: Any, ticket: Ticket, clock: Clock) -> Any:
+        """Return the batch as the program gets it."""
+        stays = not self.batch_transforms
+        batch = self.pipeline.finish(batch, ticket, clock, stays=stays)
+        if self.batch_transforms:
+            with clock.measure("augment"):
+                batch = transformed(batch, self.batch_transforms, ticket)
+        if self.valid_mask:
+            batch = _with_mask(batch, ticket)
+        with clock.measure("deliver"):
+            return to_tensors(batch, self.device, self.owned)
+
+
+def transformed(batch: Any, transforms: Sequence[Callable[..., Any]], ticket: Ticket) -> Any:
+    """Return the batch after the transforms of whole batches, keyed by its first sample."""
+    if ticket.seed is None:
+        return _in_order(batch, transforms)
+    with keyed(ticket.seed, ticket.epoch, ticket.first) as draws:
+        draws.seek(BATCH_STREAM // 2)  # not the numbers of the first sample itself
+        return _in_order(batch, transforms)
+
+
+def _in_order(batch: Any, transforms: Sequence[Callable[..., Any]]) -> Any:
+    for transform in transforms:
+        batch = transform(batch)
+    return batch
+
+
+def _with_mask(batch: Any, ticket: Ticket) -> Any:
+    """Return the batch with bool ``(n,)`` after its fields; of a dict as its field "valid"."""
+    valid = np.ones(len(ticket.indices), bool) if ticket.valid is None else ticket.valid
+    if isinstance(batch, Mapping):
+        return {**batch, "valid": valid}
+    if type(batch) in (tuple, list):
+        return type(batch)([*batch, valid])
+    return (batch, valid)

@@ -1,0 +1,193 @@
+"""``doctor(loader)``: which stage of a loader limits it, in words and a small picture.
+
+It reads a few batches three times by loaders of its own: the samples alone, all the work in one
+thread, and all of it by the loader's engine. The loader itself does not move.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count, islice
+from typing import Any
+
+import numpy as np
+
+from ..batching.pipeline import Pipeline
+from ..samples.ticket import Ticket
+from ..workers import make_engine
+from ..workers.engine import Engine
+from .dataloader import DataLoader
+from .statistics import Stats
+
+BATCHES = 12
+BAR = 30
+
+_serials = count()
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What ``doctor`` found; ``print`` it.
+
+    rates: samples a second of "fetch only" and "prepare only" (in one thread) and of the "full"
+    loader. stages: seconds by stage of the work in one thread. limit: the stage that takes most
+    of it. advice: what to change, the most promising first.
+    """
+
+    rates: dict[str, float]
+    stages: dict[str, float]
+    limit: str
+    advice: tuple[str, ...]
+    samples: int
+
+    def __str__(self) -> str:
+        lines = [f"{self.samples} samples, read three times:"]
+        lines += _bars(self.rates, "samples/s")
+        lines.append("where the work of one thread goes:")
+        total = sum(self.stages.values()) or 1.0
+        lines += _bars({name: 100 * s / total for name, s in self.stages.items()}, "%")
+        lines += [f"limit: {self.limit}", *(f"- {line}" for line in self.advice)]
+        return "\n".join(lines)
+
+
+def doctor(loader: DataLoader, batches: int = BATCHES) -> Diagnosis:
+    """Measures ``loader`` on its first ``batches`` batches; takes three passes over them.
+
+    The global NumPy stream is put back afterwards. ValueError for a loader without batches.
+    """
+    with _random_state_kept():
+        tickets = _first_tickets(loader, batches)
+        collate = None if loader.collate is None else _nothing
+        fetching = Pipeline(loader.dataset, None, collate, on_error=loader.on_error)
+        everything = loader.make_pipeline()
+        fetch = _alone(tickets, fetching)
+        prepare = _alone(tickets, everything)
+        full = _full(loader, tickets, everything) if loader.num_workers else prepare
+    rates = {
+        "fetch only": _rate(fetch),
+        "prepare only": _rate(prepare),
+        "full": _rate(full),
+    }
+    stages = {name: s for name, s in prepare.seconds.items() if name != "all" and s > 0}
+    limit, advice = _judge(loader, rates, stages)
+    return Diagnosis(rates, stages, limit, advice, prepare.samples)
+
+
+def _nothing(samples: list[Any]) -> None:
+    """A collate for samples that are only to be read."""
+
+
+def _first_tickets(loader: DataLoader, batches: int) -> list[Ticket]:
+    found = loader.order.epoch(loader.seed, loader.epoch, 0)
+    tickets = list(islice(iter(found.next, None), batches))
+    if not tickets:
+        raise ValueError("doctor: the loader must have a batch, got an empty dataset")
+    return tickets
+
+
+def _alone(tickets: list[Ticket], pipeline: Pipeline) -> Stats:
+    engine = make_engine("inline", pipeline, workers=0, prefetch=1)
+    _pass(tickets[:1], engine)  # caches are warm for all three
+    return _pass(tickets, engine)
+
+
+def _full(loader: DataLoader, tickets: list[Ticket], pipeline: Pipeline) -> Stats:
+    engine = make_engine(
+        loader.engine,
+        pipeline,
+        workers=loader.num_workers,
+        prefetch=loader.prefetch,
+        start_method=loader.start_method,
+        restart_workers=loader.restart_workers,
+    )
+    try:
+        _pass(tickets[: loader.num_workers], engine)  # starts the workers
+        return _pass(tickets, engine)
+    finally:
+        engine.close()
+
+
+def _pass(tickets: list[Ticket], engine: Engine) -> Stats:
+    """Pass the tickets through an engine; ``seconds["all"]`` is by the clock on the wall."""
+    stats, waiting = Stats(), 0
+    started = time.perf_counter()
+    for ticket in tickets:
+        if waiting == engine.capacity:
+            waiting -= _collect(engine, stats)
+        engine.submit(ticket._replace(serial=next(_serials)))
+        waiting += 1
+    while waiting:
+        waiting -= _collect(engine, stats)
+    stats.add({"all": time.perf_counter() - started})
+    return stats
+
+
+def _collect(engine: Engine, stats: Stats) -> int:
+    answer = engine.collect()
+    if answer.error is not None:
+        raise answer.error
+    stats.samples += answer.samples
+    stats.add(answer.seconds)
+    return 1
+
+
+def _rate(stats: Stats) -> float:
+    return stats.samples_per_second("all")
+
+
+def _judge(
+    loader: DataLoader, rates: dict[str, float], stages: dict[str, float]
+) -> tuple[str, tuple[str, ...]]:
+    limit = max(stages, key=lambda name: stages[name]) if stages else "collate"
+    advice = [_for_stage(limit)]
+    cores = os.cpu_count() or 1
+    gain = rates["full"] / rates["prepare only"] if loader.num_workers else 1.0
+    if not loader.num_workers:
+        if rates["prepare only"] < 50_000:
+            advice.append(f"num_workers={cores} would prepare batches while the program computes")
+        else:
+            advice.append("one thread prepares this quickly; workers would bring little")
+    elif gain < 1:
+        advice.insert(0, "workers cost more than they bring here: try num_workers=0")
+    elif gain < 0.6 * min(loader.num_workers, cores):
+        other = "processes" if loader.engine == "threads" else "threads"
+        advice.append(
+            f"{loader.num_workers} workers bring {gain:.1f} times one thread: try engine={other!r}"
+        )
+    if loader.num_workers > cores:
+        advice.append(f"{loader.num_workers} workers share {cores} cores: try num_workers={cores}")
+    return limit, tuple(advice)
+
+
+def _for_stage(stage: str) -> str:
+    return {
+        "read": "reading takes most: give the dataset fetch(indices), keep it in memory or pack it "
+        "(needle.data.pack), or read by more workers",
+        "decode": "decoding takes most: store smaller images, or raw ones, or decode by more "
+        "workers",
+        "augment": "transforms take most: loader.explain() names those that run in Python; crop "
+        "before resizing, or augment='device'",
+        "collate": "putting batches together takes most: return arrays of one shape and dtype, "
+        "and leave collate to the loader",
+    }.get(stage, f"{stage} takes most")
+
+
+def _bars(values: dict[str, float], unit: str) -> list[str]:
+    top = max(values.values(), default=0.0) or 1.0
+    return [
+        f"  {name:<13}{'#' * max(1, round(BAR * value / top)):<{BAR}} {value:>10,.0f} {unit}"
+        for name, value in values.items()
+    ]
+
+
+@contextmanager
+def _random_state_kept() -> Iterator[None]:
+    state = np.random.get_state()
+    try:
+        yield
+    finally:
+        np.random.set_state(state)

@@ -1,0 +1,82 @@
+"""The engine of a loader: made when first needed, used by one epoch at a time, closed once."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ..workers.engine import Engine
+
+
+class EngineHolder:
+    """Holds the engine that ``make`` returns, and knows which epoch it works for.
+
+    persistent: the workers stay when an epoch ends. Whoever uses the engine holds ``lock``, since
+    an engine has one consumer at a time. In a forked copy of the program the holder makes a new
+    engine. The engine is closed by ``close``, with its holder, or at the end of the program.
+    """
+
+    def __init__(self, make: Callable[[], Engine], persistent: bool) -> None:
+        self.make, self.persistent = make, persistent
+        self._reset()
+
+    def _reset(self) -> None:
+        self.engine: Engine | None = None
+        self.lock = threading.RLock()
+        self._user: object = None
+        self._finalizer: Any = None
+        self._process = os.getpid()
+        self._serials = itertools.count()
+
+    def running(self) -> Engine:
+        """Return the engine; make it if there is none in this process."""
+        if self.engine is not None and self._process != os.getpid():
+            self._finalizer.detach()  # its workers belong to the program that was forked
+            self.engine = self._user = None
+        if self.engine is None:
+            engine = self.make()
+            self._finalizer = weakref.finalize(self, engine.close)
+            self.engine, self._process = engine, os.getpid()
+        return self.engine
+
+    def taken_by(self, user: object) -> tuple[Engine, bool]:
+        """Return the engine, and True if it changed users, which cancels all tickets."""
+        engine = self.running()
+        if self._user is user:
+            return engine, False
+        self._user = user
+        engine.cancel()
+        return engine, True
+
+    def release(self, user: object) -> None:
+        """Cancel what was submitted for ``user``, whose epoch has ended or was dropped."""
+        if self.engine is None or self._user is not user:
+            return
+        self._user = None
+        if self._process != os.getpid() or not self._finalizer.alive:
+            return  # the program is at its end, or this is a forked copy of it
+        if self.persistent:
+            self.engine.cancel()
+        else:
+            self.close()
+
+    def new_serial(self) -> int:
+        """Return a serial for a ticket that no other submission has."""
+        return next(self._serials)
+
+    def close(self) -> None:
+        """End the workers and free what they shared; a second call does nothing."""
+        if self._finalizer is not None:
+            self._finalizer()
+        self.engine = self._user = self._finalizer = None
+
+    def __getstate__(self) -> tuple[Callable[[], Engine], bool]:
+        return self.make, self.persistent
+
+    def __setstate__(self, state: tuple[Callable[[], Engine], bool]) -> None:
+        self.make, self.persistent = state
+        self._reset()

@@ -1,0 +1,178 @@
+"""One running epoch: tickets go to the engine, batches leave it in order or as they are ready.
+
+sampling/epoch_order.py lists the tickets, state.py counts what was delivered, an engine prepares
+the batches and delivery.py finishes them.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import LoaderTimeout, WorkerError
+from ..samples.pytree import tagged_sample
+from ..samples.ticket import Ticket
+from ..samples.timing import Clock
+from ..sampling.epoch_order import EpochTickets
+from ..workers.engine import Completed, Engine
+from .delivery import Delivery
+from .engine_holder import EngineHolder
+from .state import Progress
+from .statistics import Stats
+
+
+@dataclass(frozen=True)
+class RunningEpoch:
+    """What a ``LoaderIterator`` works with.
+
+    ordered: batches leave in the order of their tickets. timeout: seconds to wait for one batch.
+    """
+
+    tickets: EpochTickets
+    progress: Progress
+    engine: EngineHolder
+    delivery: Delivery
+    stats: Stats
+    ordered: bool
+    timeout: float | None
+
+
+class LoaderIterator:
+    """The batches of one epoch, by ``next()``; threads that share it get different ones.
+
+    A loader has one engine. A second iterator takes the engine over, and the first one takes it
+    back at its next ``next()``: both give their batches, but what had been prepared ahead is
+    prepared again. Dropping an iterator cancels what it has submitted.
+    """
+
+    def __init__(self, epoch: RunningEpoch) -> None:
+        self._epoch, self._progress, self._holder = epoch, epoch.progress, epoch.engine
+        self._key = object()  # identifies this iterator to the engine without keeping it alive
+        self._waiting: dict[int, Ticket] = {}  # by place: taken from the order, not delivered
+        self._ready: dict[int, Completed] = {}  # by place
+        self._failed: Ticket | None = None
+        self._next_place = self._progress.low
+        weakref.finalize(self, self._holder.release, self._key).atexit = False
+
+    @property
+    def epoch(self) -> int:
+        """The number of this epoch."""
+        return self._progress.epoch
+
+    @property
+    def position(self) -> int:
+        """The number of batches that have been delivered."""
+        return self._progress.position
+
+    @property
+    def finished(self) -> bool:
+        """True once the last batch was delivered and StopIteration raised."""
+        return self._progress.finished
+
+    def __iter__(self) -> LoaderIterator:
+        return self
+
+    def __next__(self) -> Any:
+        with self._holder.lock:
+            return self._next()
+
+    def _next(self) -> Any:
+        if self._progress.finished:
+            raise StopIteration
+        engine = self._take_engine()
+        if self._failed is not None:  # after an error the epoch goes on with the next batch
+            self._progress.mark(self._failed)
+            self._failed = None
+        while True:
+            self._submit_ahead(engine)
+            if not self._waiting:
+                self._progress.finished = True
+                self._holder.release(self._key)
+                raise StopIteration
+            answer = self._answer(engine)
+            ticket, stats = answer.ticket, self._epoch.stats
+            if answer.error is not None:
+                self._failed = ticket
+                name_sample(answer.error, self._epoch.delivery.pipeline.dataset)
+                try:
+                    raise answer.error
+                finally:  # the traceback must not keep this iterator alive
+                    del answer
+            stats.skipped += max(0, len(ticket.indices) - answer.samples)
+            if not self._epoch.tickets.answered(ticket, answer.samples):
+                self._progress.mark(ticket)
+                continue
+            if engine.capacity > 1:
+                self._submit_ahead(engine)  # the workers go on while the program uses the batch
+            clock = Clock()
+            batch = self._epoch.delivery(answer.batch, ticket, clock)
+            stats.samples, stats.batches = stats.samples + answer.samples, stats.batches + 1
+            stats.add(answer.seconds)
+            stats.add(clock.seconds)
+            self._progress.mark(ticket)
+            return batch
+
+    def _take_engine(self) -> Engine:
+        """Return the engine, to which everything that this iterator waits for is submitted."""
+        engine, taken = self._holder.taken_by(self._key)
+        if taken:
+            for ticket in self._waiting.values():
+                if ticket.place not in self._ready:
+                    self._submit(engine, ticket)
+        return engine
+
+    def _submit_ahead(self, engine: Engine) -> None:
+        while len(self._waiting) < engine.capacity:
+            ticket = self._epoch.tickets.next()
+            if ticket is None:
+                return
+            for place in range(self._next_place, ticket.place):  # shards of a stream that ended
+                self._progress.mark_place(place)
+            self._next_place = ticket.place + 1
+            if not self._progress.done(ticket.place):
+                self._submit(engine, ticket)
+
+    def _submit(self, engine: Engine, ticket: Ticket) -> None:
+        ticket = ticket._replace(serial=self._holder.new_serial())
+        self._waiting[ticket.place] = ticket
+        engine.submit(ticket)
+
+    def _answer(self, engine: Engine) -> Completed:
+        """Wait for the batch that is to be delivered next."""
+        started = time.perf_counter()
+        while (place := self._next_out()) is None:
+            self._collect(engine, started)
+        if engine.capacity > 1:
+            self._epoch.stats.add({"wait_data": time.perf_counter() - started})
+        del self._waiting[place]
+        return self._ready.pop(place)
+
+    def _next_out(self) -> int | None:
+        if not self._epoch.ordered:
+            return next(iter(self._ready), None)
+        place = next(iter(self._waiting))
+        return place if place in self._ready else None
+
+    def _collect(self, engine: Engine, started: float) -> None:
+        timeout = self._epoch.timeout
+        left = None if timeout is None else timeout - (time.perf_counter() - started)
+        try:
+            answer = engine.collect(None if left is None else max(left, 0.0))
+        except LoaderTimeout as error:
+            raise LoaderTimeout(
+                f"DataLoader: batch {next(iter(self._waiting))} of epoch {self.epoch} was not "
+                f"ready within timeout={timeout} s; raise it, or see needle.data.doctor(loader)"
+            ) from error
+        except WorkerError:
+            self._holder.close()  # a later next() starts new workers
+            raise
+        self._ready[answer.ticket.place] = answer
+
+
+def name_sample(error: BaseException, dataset: Any) -> None:
+    """Add the index of the sample to the traceback (from Python 3.11 on)."""
+    index = tagged_sample(error)
+    if index is not None and hasattr(error, "add_note") and not hasattr(error, "__notes__"):
+        error.add_note(f"(at sample {index} of {type(dataset).__name__})")

@@ -1,0 +1,190 @@
+"""Checks of a loader's options: the values that each may have, and contradictions among them.
+
+Every error names the remedy. dataloader.py calls these functions; so does sharing/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import unknown_name
+from ..datasets.stream import shards_of
+from ..transforms import Compose, Transform
+from ..workers import engine_names
+
+AUGMENT = ("worker", "main", "device")
+ON_ERROR = ("raise", "skip")
+START_METHODS = ("forkserver", "spawn", "fork")
+PREFETCH = 2
+
+
+def is_stream(dataset: Any) -> bool:
+    """Return True if the dataset has no items by index; TypeError for an exhaustible iterator."""
+    if hasattr(dataset, "__getitem__"):
+        return False
+    if not hasattr(dataset, "__iter__"):
+        raise TypeError(
+            f"DataLoader: a dataset needs __getitem__ and __len__, or __iter__, got "
+            f"{type(dataset).__name__}"
+        )
+    if hasattr(dataset, "__next__"):
+        raise TypeError(
+            f"DataLoader: a {type(dataset).__name__} gives its samples only once; write an "
+            "IterableDataset whose __iter__ starts anew, or make a list of it"
+        )
+    return True
+
+
+def check_workers(num_workers: Any) -> int:
+    """Return ``num_workers`` as an int of at least 0."""
+    if isinstance(num_workers, bool) or not isinstance(num_workers, (int, np.integer)):
+        raise TypeError(f"DataLoader: num_workers must be an int, got {num_workers!r}")
+    if num_workers < 0:
+        raise ValueError(
+            f"DataLoader: num_workers must not be negative, got {num_workers}; 0 is this process"
+        )
+    return int(num_workers)
+
+
+def check_engine(engine: str | None, workers: int, start_method: str | None) -> str:
+    """Return the name of the engine; by default "inline" without workers, else "processes"."""
+    name = engine or ("processes" if workers else "inline")
+    if name not in engine_names():
+        raise unknown_name("engine", name, engine_names())
+    if name == "inline" and workers:
+        raise ValueError(
+            f"DataLoader: engine='inline' has no workers, got num_workers={workers}; take 0, or "
+            "engine='threads' or 'processes'"
+        )
+    if name != "inline" and not workers:
+        raise ValueError(
+            f"DataLoader: engine={name!r} needs workers, got num_workers=0; give num_workers=2"
+        )
+    if start_method is not None and start_method not in START_METHODS:
+        raise unknown_name("start method", start_method, START_METHODS)
+    if start_method is not None and name != "processes":
+        raise ValueError(
+            f"DataLoader: start_method is for worker processes, got {start_method!r} with "
+            f"engine={name!r}; leave it out, or give num_workers and engine='processes'"
+        )
+    return name
+
+
+def check_waiting(engine: str, prefetch: int | None, timeout: float | None) -> int:
+    """Return ``prefetch``, 2 by default; it and ``timeout`` are for engines that work ahead."""
+    for name, value in (("prefetch", prefetch), ("timeout", timeout)):
+        if value is not None and not value > 0:
+            raise ValueError(f"DataLoader: {name} must be positive, got {value}")
+        if value is not None and engine == "inline":
+            raise ValueError(
+                f"DataLoader: without workers nothing is prepared ahead or waited for, got "
+                f"{name}={value}; leave it out, or give num_workers"
+            )
+    return PREFETCH if prefetch is None else int(prefetch)
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
+    """Return ``value`` if it is one of ``choices``; else UnknownNameError lists them."""
+    if value not in choices:
+        raise unknown_name(name, str(value), choices)
+    return str(value)
+
+
+def check_order(
+    sampler: Any, batch_sampler: Any, *, shuffle: bool, batch_size: int, drop_last: bool
+) -> None:
+    """Raise ValueError for options of the order that contradict each other."""
+    if sampler is not None and shuffle:
+        raise ValueError(
+            "DataLoader: sampler decides the order, got shuffle=True beside it; use "
+            "RandomSampler, or leave one of them out"
+        )
+    if batch_sampler is None:
+        return
+    clash = _given(
+        batch_size=batch_size != 1,
+        shuffle=shuffle,
+        sampler=sampler is not None,
+        drop_last=drop_last,
+    )
+    if clash:
+        raise ValueError(
+            f"DataLoader: batch_sampler decides whole batches, got {', '.join(clash)} beside it; "
+            f"leave {'it' if len(clash) == 1 else 'them'} out"
+        )
+
+
+def check_stream(
+    dataset: Any,
+    num_workers: int,
+    sampler: Any,
+    batch_sampler: Any,
+    *,
+    shuffle: bool,
+    valid_mask: bool,
+) -> None:
+    """Raise ValueError for options that a stream cannot have."""
+    clash = _given(
+        shuffle=shuffle,
+        sampler=sampler is not None,
+        batch_sampler=batch_sampler is not None,
+        valid_mask=valid_mask,
+    )
+    if clash:
+        raise ValueError(
+            f"DataLoader: a stream decides its own order, got {', '.join(clash)} beside it; leave "
+            f"{'it' if len(clash) == 1 else 'them'} out, and shuffle within iter_shard"
+        )
+    shards = shards_of(dataset)
+    if num_workers > shards:
+        raise ValueError(
+            f"DataLoader: each worker of a stream needs a shard of its own, got "
+            f"num_workers={num_workers} for {shards}; take at most {shards}, or write the "
+            "stream with more (num_shards, iter_shard)"
+        )
+
+
+def _given(**options: bool) -> list[str]:
+    return [name for name, given in options.items() if given]
+
+
+def check_mask(valid_mask: bool, on_error: str) -> bool:
+    """Return ``valid_mask``; ValueError where rows may be missing."""
+    if valid_mask and on_error == "skip":
+        raise ValueError(
+            "DataLoader: valid_mask has a value for every sample asked for, got on_error='skip', "
+            "which leaves some out; use one of them"
+        )
+    return bool(valid_mask)
+
+
+def check_transforms(
+    dataset: Any, transforms: Sequence[Callable[[Any], Any]] | None
+) -> Compose | None:
+    """Return the transforms as one; ValueError if they do not fit the layout of the dataset."""
+    if not transforms:
+        return None
+    compose = transforms if isinstance(transforms, Compose) else Compose(transforms)
+    if getattr(dataset, "layout", None) == "CHW":
+        for transform in compose.transforms:
+            if isinstance(transform, Transform) and transform.needs_hwc:
+                name = type(dataset).__name__
+                raise ValueError(
+                    f"DataLoader: {type(transform).__name__} needs images (H, W, C), got "
+                    f"{name} with layout='CHW'; make it with layout='HWC' and end the "
+                    f"transforms with ToCHW(), or give them to {name} itself"
+                )
+    return compose
+
+
+def check_batch_transforms(transforms: Any) -> tuple[Callable[..., Any], ...]:
+    """Return the transforms of whole batches as a tuple; TypeError for a single one."""
+    if callable(transforms):
+        raise TypeError(
+            f"DataLoader: batch_transforms must be a list, got {type(transforms).__name__}; put "
+            "it in brackets"
+        )
+    return tuple(transforms or ())

@@ -1,0 +1,141 @@
+"""The progress of an epoch, and the state of a loader as a few JSON values.
+
+Batches count when they are delivered to the program, not when they are prepared.
+sampling/epoch_order.py lists the batches of an epoch and iteration.py delivers them.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from ..samples.random_source import check_seed
+from ..samples.ticket import Ticket
+
+STATE_VERSION = 1
+
+
+class Progress:
+    """The places of an epoch that are done: all below ``low``, and ``runs`` [start, stop) above.
+
+    A place without a batch (of a stream's shard that has ended) is done once it was passed.
+    """
+
+    def __init__(self, epoch: int, low: int = 0, runs: list[list[int]] | None = None) -> None:
+        self.epoch, self.low = epoch, low
+        self.runs = [] if runs is None else [list(run) for run in runs]
+        self.finished = False
+
+    @property
+    def position(self) -> int:
+        """The number of places that are done."""
+        return self.low + sum(stop - start for start, stop in self.runs)
+
+    def done(self, place: int) -> bool:
+        """Return True if the place is done."""
+        if not self.runs:
+            return place < self.low
+        return place < self.low or any(start <= place < stop for start, stop in self.runs)
+
+    def mark(self, ticket: Ticket) -> None:
+        """Mark the ticket's batch as done."""
+        self.mark_place(ticket.place)
+
+    def mark_place(self, place: int) -> None:
+        """Mark a place as done."""
+        if self.done(place):
+            return
+        if not self.runs and place == self.low:
+            self.low += 1
+            return
+        runs = sorted([*self.runs, [place, place + 1]])
+        joined = [[0, self.low]]
+        for start, stop in runs:
+            if start == joined[-1][1]:
+                joined[-1][1] = stop
+            else:
+                joined.append([start, stop])
+        self.low, self.runs = joined[0][1], joined[1:]
+
+
+def write_state(progress: Progress, seed: int | None, fixed: dict[str, int]) -> dict[str, Any]:
+    """Return the state of a loader. fixed: what a loader that resumes must have in common."""
+    state: dict[str, Any] = {
+        "version": STATE_VERSION,
+        "seed": seed,
+        "epoch": progress.epoch,
+        "position": progress.position,
+        **fixed,
+    }
+    if progress.runs:
+        state["ahead"] = [list(run) for run in progress.runs]
+    return state
+
+
+def read_state(
+    state: dict[str, Any], seed: int | None, seed_drawn: bool, fixed: dict[str, int]
+) -> tuple[int | None, Progress]:
+    """Return the seed and progress of a state; ValueError if it belongs to another kind of loader.
+
+    seed_drawn: the loader drew its seed for its workers, so a state without a seed fits as well.
+    """
+    for name, value in {"version": STATE_VERSION, **fixed}.items():
+        if name not in state or state[name] != value:
+            raise ValueError(
+                f"DataLoader.load_state_dict: the state's {name} must be {value}, got "
+                f"{state.get(name)!r}; resume with the dataset and options it was saved with"
+            )
+    saved = state.get("seed")
+    progress = _read_progress(state)
+    if saved is None and seed_drawn:
+        return seed, progress
+    if (saved is None) != (seed is None):
+        raise ValueError(
+            f"DataLoader.load_state_dict: the state's seed is {saved!r}, this loader's "
+            f"{seed!r}; make the loader with a seed exactly if it was saved with one"
+        )
+    return None if saved is None else check_seed("DataLoader.load_state_dict", saved), progress
+
+
+def check_resumable(method: str, sampler: Any, shuffle: bool) -> None:
+    """Raise ValueError for a sampler whose order cannot be repeated."""
+    if not getattr(sampler, "repeatable", True):
+        raise ValueError(
+            f"DataLoader.{method}: a shuffled order can be repeated only from a seed, got "
+            f"seed=None; make the {'loader' if shuffle else 'sampler'} with seed=0"
+        )
+
+
+def _read_progress(state: dict[str, Any]) -> Progress:
+    epoch, position = state.get("epoch"), state.get("position")
+    if not (_is_count(epoch) and _is_count(position)):
+        raise ValueError(
+            f"DataLoader.load_state_dict: epoch and position must be counts, got {epoch!r} "
+            f"and {position!r}; give what state_dict() returned"
+        )
+    runs = state.get("ahead", [])
+    low = _low(position, runs)  # type: ignore[arg-type]
+    if low is None:
+        raise ValueError(
+            f"DataLoader.load_state_dict: ahead must be rising [start, stop) pairs beyond the "
+            f"position, got {runs!r} at {position}; give what state_dict() returned"
+        )
+    return Progress(epoch, low, runs)  # type: ignore[arg-type]
+
+
+def _low(position: int, runs: Any) -> int | None:
+    """Return the first place that is not done; None if the runs are not possible."""
+    pairs = isinstance(runs, list) and all(
+        isinstance(run, (list, tuple)) and len(run) == 2 and all(_is_count(x) for x in run)
+        for run in runs
+    )
+    if not pairs:
+        return None
+    low = position - sum(stop - start for start, stop in runs)
+    edges = [low, *(edge for run in runs for edge in run)]
+    rising = all(a < b for a, b in pairwise(edges))
+    return low if rising and low >= 0 else None
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63

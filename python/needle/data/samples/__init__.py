@@ -1,0 +1,6 @@
+"""What every room above knows of a sample: its nested structure, its random numbers, its memory.
+
+pytree.py takes samples and batches apart, random_source.py keys random numbers by (seed, epoch,
+index), buffer_pool.py reuses the memory of large arrays, timing.py measures stages,
+native_kernels.py calls the C++ kernels. Called by every other room of ``needle.data``.
+"""

@@ -1,0 +1,93 @@
+"""The compiled kernels of the data module, or their NumPy bodies where nothing is compiled.
+
+The compiled functions are the submodule ``data`` of the CPU backend's module; samplers, plans and
+datasets call them through here.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ... import backends, philox
+from ...backends import native as compiled
+from ...errors import DeviceError
+from .buffer_pool import empty
+
+Array = npt.NDArray[Any]
+Integers = npt.NDArray[np.int64]
+
+NUMPYS_ROW = 16
+"""Rows of fewer bytes, labels for instance, are gathered by NumPy: nothing to be shared out."""
+
+
+@lru_cache(maxsize=1)
+def kernels() -> Any | None:
+    """The compiled submodule, or None: not built, or built without it."""
+    try:
+        backends.get("cpu")
+    except DeviceError:
+        return None
+    return getattr(sys.modules[compiled.MODULE], "data", None)
+
+
+def has(name: str) -> bool:
+    """Whether the compiled kernel of this name is there."""
+    return hasattr(kernels(), name)
+
+
+def words(seed: int, epoch: int, indices: Integers, stream: int, count: int) -> philox.Words:
+    """``philox.words``, compiled where it can be."""
+    if has("philox_words"):
+        found: philox.Words = kernels().philox_words(seed, epoch, indices, stream, count)  # type: ignore[union-attr]
+        return found
+    return philox.words(seed, epoch, indices, stream, count)
+
+
+def permutation(positions: Integers, length: int, seed: int, epoch: int) -> Integers:
+    """``philox.permutation``, compiled where it can be."""
+    if has("permute_indices"):
+        found: Integers = kernels().permute_indices(positions, length, seed, epoch)  # type: ignore[union-attr]
+        return found
+    return philox.permutation(positions, length, seed, epoch)
+
+
+def gather_rows(source: Array, indices: Integers, out: Array | None = None) -> Array:
+    """``source[indices]`` along the first axis, in C order; into ``out`` where it is given.
+
+    indices: int64 ``(n,)`` in [0, len(source)). Raises IndexError outside. out: ``(n, ...)`` of
+    the source's dtype.
+    """
+    if out is None:
+        if source.ndim == 1:
+            return source[indices]
+        out = empty((len(indices), *source.shape[1:]), source.dtype)
+    row = source.dtype.itemsize * math.prod(source.shape[1:])
+    if row >= NUMPYS_ROW and source.dtype.kind in "biuf" and has("gather_rows"):
+        kernels().gather_rows(source, indices, out)  # type: ignore[union-attr]
+    elif len(indices):
+        out[...] = source[indices]  # np.take would first copy a source that is not contiguous
+    return out
+
+
+def run_images(
+    steps: Sequence[tuple[str, tuple[float, ...]]],
+    parameters: Sequence[npt.NDArray[np.float64]],
+    images: Array | list[Array],
+    indices: Integers | None,
+    out: Array,
+    threads: int,
+) -> None:
+    """The steps over a batch of images, gathered and changed in one pass, into ``out``.
+
+    images: ``(N, H, W, C)`` of bytes or float32 with rows ``indices``, or a list of images
+    ``(H, W, C)``. parameters: for each step float64 ``(n, k)``. out: ``(n, ...)``. threads: 0 all
+    of the pool, 1 this one. Raises ValueError for steps, parameters or shapes that do not fit.
+    """
+    kernels().run_images(list(steps), list(parameters), images, indices, out, threads)  # type: ignore[union-attr]

@@ -1,0 +1,292 @@
+"""What a sample and a batch are made of: the tree of tuples, lists and dicts, and its leaves.
+
+``describe`` and ``columns`` take samples apart, ``flatten`` a finished batch; ``Structure.rebuild``
+puts a batch together; ``concatenate`` joins the slices that an engine prepared. Stacking is
+collate.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import ShapeError
+from .buffer_pool import empty
+
+Array = npt.NDArray[Any]
+
+LEAF = "leaf"
+
+
+@dataclass(frozen=True)
+class Field:
+    """One array leaf of a batch, known beforehand: the shape of one sample's row and its dtype."""
+
+    row_shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def of(self, rows: int) -> Array:
+        """An uninitialised array ``(rows, *row_shape)``."""
+        return empty((rows, *self.row_shape), self.dtype)
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The containers of a sample or batch; picklable.
+
+    tree: ``"leaf"``, or (container, keys or class, subtrees). kinds: for each leaf, in the order
+    in which they are met, "array", "int", "float", "bool" (Python's numbers), "text", "uneven"
+    (arrays, a list where they differ in shape) or "other".
+    """
+
+    tree: Any
+    kinds: tuple[str, ...]
+
+    def rebuild(self, leaves: Sequence[Any]) -> Any:
+        """The batch with these leaves, one for each of ``kinds``."""
+        rest = iter(leaves)
+        return _build(self.tree, rest)
+
+
+@dataclass
+class Slice:
+    """Part of a batch, or all of it, prepared.
+
+    structure: None for no samples. leaves: arrays with the samples as first axis, or lists.
+    placed: for each leaf, whether it lies in the rows of ``out`` that ``prepare`` was given.
+    skipped: how many samples were left out for being unreadable.
+    """
+
+    structure: Structure | None
+    leaves: list[Any]
+    samples: int
+    placed: tuple[bool, ...] = ()
+    skipped: int = 0
+
+    def rows(self, rows: slice) -> Slice:
+        """Some of the samples, of which none was left out, as views of the arrays."""
+        leaves = [leaf[rows] for leaf in self.leaves]
+        return Slice(self.structure, leaves, len(range(self.samples)[rows]))
+
+    def batch(self) -> Any:
+        """The samples as one batch; None if there are none."""
+        return None if self.structure is None else self.structure.rebuild(self.leaves)
+
+
+def tag_sample(error: BaseException, index: int) -> None:
+    """Notes on ``error`` with which sample of the dataset it came up."""
+    try:
+        if getattr(error, "__needle_index__", None) is None:
+            error.__needle_index__ = int(index)  # type: ignore[attr-defined]
+    except (AttributeError, TypeError):  # an exception class with slots keeps nothing more
+        return
+
+
+def tagged_sample(error: BaseException) -> int | None:
+    """The index that ``tag_sample`` noted, or None."""
+    index = getattr(error, "__needle_index__", None)
+    return index if isinstance(index, int) else None
+
+
+def describe(sample: Any) -> Structure:
+    """The structure of one sample, whose leaves are arrays, numbers and text."""
+    kinds: list[str] = []
+    return Structure(_describe(sample, kinds), tuple(kinds))
+
+
+def columns(samples: Sequence[Any], structure: Structure, first: int = 0) -> list[list[Any]]:
+    """For each leaf of ``structure`` its values in every sample.
+
+    first: the number of ``samples[0]`` in the batch, for messages. Raises ShapeError where the
+    lengths or keys of a sample differ from the structure's.
+    """
+    if structure.tree == LEAF:
+        return [list(samples)]
+    found: list[list[Any]] = [[] for _ in structure.kinds]
+    for number, sample in enumerate(samples, first):
+        for column, value in zip(found, _leaves(structure.tree, sample, number)):
+            column.append(value)
+    return found
+
+
+def count_leaves(tree: Any) -> int:
+    """How many leaves a structure's tree has."""
+    return 1 if tree == LEAF else sum(count_leaves(child) for child in tree[2])
+
+
+def flatten(batch: Any) -> tuple[Structure, list[Any]]:
+    """A finished batch taken apart: its structure, and its leaves in order.
+
+    A list of text is one leaf, every other tuple, list or dict a container.
+    """
+    kinds: list[str] = []
+    leaves: list[Any] = []
+    tree = _flatten(batch, kinds, leaves)
+    return Structure(tree, tuple(kinds)), leaves
+
+
+def concatenate(slices: Sequence[Slice], out: Sequence[Array | None] | None = None) -> Slice:
+    """The slices of one batch, in order, as one.
+
+    out: the whole arrays whose rows the slices were given, one for each array leaf; a leaf that
+    lies in them entirely is taken from there without a copy. Raises ShapeError where the slices
+    do not fit each other, TypeError for ints that go on as other numbers.
+    """
+    skipped = sum(part.skipped for part in slices)
+    parts = [part for part in slices if part.samples and part.structure is not None]
+    total = sum(part.samples for part in parts)
+    if not parts:
+        return Slice(None, [], 0, skipped=skipped)
+    structure = parts[0].structure
+    assert structure is not None
+    for part in parts[1:]:
+        assert part.structure is not None
+        if part.structure.tree != structure.tree:
+            raise ShapeError(
+                "default_collate: every sample must have the same fields, got some that differ "
+                "in one batch; give collate= for uneven samples"
+            )
+    leaves, placed = [], []
+    for i, kind in enumerate(structure.kinds):
+        whole = None if out is None or i >= len(out) else out[i]
+        here = whole is not None and all(part.placed[i : i + 1] == (True,) for part in parts)
+        placed.append(here and whole is not None and len(whole) == total)
+        leaves.append(whole if placed[-1] else _join(kind, i, parts))
+    return Slice(structure, leaves, total, tuple(placed), skipped)
+
+
+def first_field(sample: Any) -> Any:
+    """What transforms are for: a tuple's or list's first field, else the sample itself."""
+    return sample[0] if isinstance(sample, (tuple, list)) and len(sample) else sample
+
+
+def with_first(sample: Any, value: Any) -> Any:
+    """The sample with another first field."""
+    if isinstance(sample, (tuple, list)) and len(sample):
+        return rebuild(sample, [value, *sample[1:]])
+    return value
+
+
+def rebuild(like: Any, fields: list[Any]) -> Any:
+    """``fields`` as a tuple, named tuple or list, whichever ``like`` is."""
+    if hasattr(like, "_fields"):
+        return type(like)(*fields)
+    return tuple(fields) if isinstance(like, tuple) else fields
+
+
+def one_shape(shapes: Sequence[tuple[int, ...]], first: int = 0) -> None:
+    """Raises ShapeError, naming the sample of the batch, unless all shapes are the first's."""
+    for number, shape in enumerate(shapes, first):
+        if shape != shapes[0]:
+            raise ShapeError(
+                f"default_collate: samples of a batch must have one shape, got {shapes[0]} in "
+                f"sample {first} and {shape} in sample {number}; resize them, or give collate="
+            )
+
+
+def _join(kind: str, leaf: int, parts: Sequence[Slice]) -> Any:
+    pieces = [part.leaves[leaf] for part in parts]
+    if len(pieces) == 1:
+        return pieces[0]
+    if not all(isinstance(piece, np.ndarray) for piece in pieces):
+        return [value for piece in pieces for value in piece]
+    first = pieces[0]
+    if kind in ("float", "bool"):  # the first sample decides, as it does in one slice
+        pieces = [piece.astype(first.dtype, copy=False) for piece in pieces]
+    elif kind == "int" and any(piece.dtype.kind not in "iub" for piece in pieces):
+        raise TypeError(
+            f"default_collate: a field that starts with the int {first[0]} must hold ints, got "
+            f"{', '.join(sorted({piece.dtype.name for piece in pieces}))}; use one kind of number"
+        )
+    shapes = [piece.shape[1:] for piece in pieces]
+    if kind == "uneven" and len(set(shapes)) > 1:  # each slice is even by chance
+        return [row for piece in pieces for row in piece]
+    one_shape(shapes)
+    return np.concatenate(pieces)
+
+
+def _describe(sample: Any, kinds: list[str]) -> Any:
+    if isinstance(sample, Mapping):
+        return ("dict", tuple(sample), tuple(_describe(v, kinds) for v in sample.values()))
+    if isinstance(sample, (tuple, list)):
+        return (*_container(sample), tuple(_describe(v, kinds) for v in sample))
+    kinds.append(_kind(sample))
+    return LEAF
+
+
+def _flatten(batch: Any, kinds: list[str], leaves: list[Any]) -> Any:
+    if isinstance(batch, Mapping):
+        return ("dict", tuple(batch), tuple(_flatten(v, kinds, leaves) for v in batch.values()))
+    text = isinstance(batch, list) and batch and all(isinstance(v, (str, bytes)) for v in batch)
+    if isinstance(batch, (tuple, list)) and not text:
+        return (*_container(batch), tuple(_flatten(v, kinds, leaves) for v in batch))
+    kinds.append("text" if text else "array" if isinstance(batch, np.ndarray) else "other")
+    leaves.append(batch)
+    return LEAF
+
+
+def _container(value: Any) -> tuple[str, Any]:
+    if hasattr(value, "_fields"):
+        return "named", type(value)
+    return ("tuple" if isinstance(value, tuple) else "list"), None
+
+
+def _kind(sample: Any) -> str:
+    if isinstance(sample, (str, bytes)):
+        return "text"
+    if isinstance(sample, (bool, np.bool_)):
+        return "bool"
+    if isinstance(sample, int):
+        return "int"
+    if isinstance(sample, float) and not isinstance(sample, np.floating):
+        return "float"
+    return "array"
+
+
+def _build(tree: Any, leaves: Iterator[Any]) -> Any:
+    if tree == LEAF:
+        return next(leaves)
+    container, detail, children = tree
+    fields = [_build(child, leaves) for child in children]
+    if container == "dict":
+        return dict(zip(detail, fields))
+    if container == "named":
+        return detail(*fields)
+    return tuple(fields) if container == "tuple" else fields
+
+
+def _leaves(tree: Any, sample: Any, number: int) -> Iterator[Any]:
+    if tree == LEAF:
+        yield sample
+        return
+    container, detail, children = tree
+    if container == "dict":
+        _check_keys(detail, sample, number)
+        values = [sample[key] for key in detail]
+    else:
+        _check_length(len(children), sample, number)
+        values = list(sample)
+    for child, value in zip(children, values):
+        yield from _leaves(child, value, number)
+
+
+def _check_keys(keys: tuple[Any, ...], sample: Any, number: int) -> None:
+    if not isinstance(sample, Mapping) or sample.keys() != set(keys):
+        got = sorted(map(str, sample)) if isinstance(sample, Mapping) else sample
+        raise ShapeError(
+            f"default_collate: every sample must have the keys {sorted(map(str, keys))}, "
+            f"got {got} in sample {number} of the batch; give collate= for uneven samples"
+        )
+
+
+def _check_length(length: int, sample: Any, number: int) -> None:
+    if not isinstance(sample, (tuple, list)) or len(sample) != length:
+        got = f"{len(sample)}" if isinstance(sample, (tuple, list)) else repr(sample)
+        raise ShapeError(
+            f"default_collate: every sample must have {length} fields, got {got} in "
+            f"sample {number} of the batch; give collate= for uneven samples"
+        )

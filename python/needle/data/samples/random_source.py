@@ -1,0 +1,170 @@
+"""Where data gets its random numbers: the global NumPy stream, or one of each sample's own.
+
+A loader with a seed keys them (``keyed``) around each sample by (seed, epoch, index); without
+one, programs of the course see the global stream. Needle's transforms take Philox words
+(``draws()``), numbered by transform; users' own may draw from ``random_source()``, an ordinary
+RandomState. Both are the same on every machine and NumPy version.
+"""
+
+from __future__ import annotations
+
+import operator
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ... import philox
+from . import native_kernels
+
+SAMPLE_STREAM, ORDER_STREAM, TRANSFORM_STREAMS = 0, 1, 2
+LOADER_STREAM = 2**16
+"""For a pipeline: where the transforms of a loader may start, beyond those of its data set."""
+BATCH_STREAM = 2**23
+"""The first stream of the transforms of whole batches."""
+RESEED_STREAM = 2**22
+"""The first stream of the words that seed the global generators of ``random`` and NumPy."""
+
+_reseeding = False
+
+
+class Draws:
+    """The random numbers of one sample: words of numbered streams, counted in order of use.
+
+    ``stream`` is the next number. A transform takes as many as it says (``Transform.streams``),
+    so that the numbers are those of its place in the list, whatever the ones before it drew.
+    """
+
+    def __init__(self, seed: int, epoch: int, index: int) -> None:
+        self.seed, self.epoch = operator.index(seed), operator.index(epoch)
+        self.index = operator.index(index)  # a NumPy integer would overflow
+        self.stream = 0
+        self._source: np.random.RandomState | None = None
+        self._source_stream = SAMPLE_STREAM
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the numbers are functions of (seed, epoch, index)."""
+        return True
+
+    def take(self, streams: int, count: int) -> philox.Words:
+        """Moves past ``streams`` numbers; ``count`` words of the first, uint32 ``(count,)``."""
+        first, self.stream = self.stream, self.stream + streams
+        return self.words(first, count)
+
+    def words(self, stream: int, count: int) -> philox.Words:
+        """The first ``count`` words of a stream, uint32 ``(count,)``; nothing moves on."""
+        if count == 0:
+            return np.empty(0, np.uint32)
+        place = np.array([self.index])
+        one: philox.Words = philox.words(self.seed, self.epoch, place, stream, count)[0]
+        return one
+
+    def seek(self, stream: int) -> None:
+        """What comes now draws from this stream on, and has a ``random_source()`` of its own."""
+        self.stream, self._source = stream, None
+        self._source_stream = TRANSFORM_STREAMS + stream
+
+    def source(self) -> np.random.RandomState:
+        """What ``random_source()`` gives; the same one until the next ``seek``."""
+        if self._source is None:
+            bits = _philox(self.seed, self.epoch, self.index, self._source_stream)
+            self._source = np.random.RandomState(bits)
+        return self._source
+
+
+class _GlobalDraws(Draws):
+    """Outside a keyed block: everything comes from ``np.random``, in order of use."""
+
+    @property
+    def keyed(self) -> bool:
+        return False
+
+    def take(self, streams: int, count: int) -> philox.Words:
+        return self.words(0, count)
+
+    def words(self, stream: int, count: int) -> philox.Words:
+        if count == 0:
+            return np.empty(0, np.uint32)
+        return np.random.randint(0, 2**32, size=count, dtype=np.uint32)
+
+    def seek(self, stream: int) -> None:
+        return
+
+    def source(self) -> np.random.RandomState:
+        return cast(np.random.RandomState, np.random)
+
+
+_UNKEYED = _GlobalDraws(0, 0, 0)
+_active: ContextVar[Draws] = ContextVar("needle_draws", default=_UNKEYED)
+
+
+def draws() -> Draws:
+    """The random numbers of the sample that is being made; the global ones outside a block."""
+    return _active.get()
+
+
+def random_source() -> np.random.RandomState:
+    """What a user's transform draws from: ``rand``, ``randint``, ``uniform``, ``normal`` ...
+
+    Inside a seeded loader a ``RandomState`` of its own for each (seed, epoch, sample index,
+    transform); elsewhere the module ``np.random``, whose functions have the same names.
+    """
+    return _active.get().source()
+
+
+@contextmanager
+def keyed(seed: int, epoch: int, index: int) -> Iterator[Draws]:
+    """Within this block all random numbers are functions of (seed, epoch, index) alone."""
+    own = Draws(seed, epoch, index)
+    token = _active.set(own)
+    try:
+        yield own
+    finally:
+        _active.reset(token)
+
+
+def reseed_every_sample(on: bool = True) -> None:
+    """Have ``reseed_globals`` seed the global generators in this process; workers switch it on."""
+    global _reseeding
+    _reseeding = on
+
+
+def reseed_globals(seed: int, epoch: int, index: int, stream: int = 0) -> None:
+    """Seed ``random`` and ``np.random`` for one sample, where ``reseed_every_sample`` asked for it.
+
+    stream: 0 for reading the sample, 1 + the stream of a transform for calling that transform.
+    """
+    if not _reseeding:
+        return
+    words = native_kernels.words(seed, epoch, np.array([index]), RESEED_STREAM + stream, 8)[0]
+    np.random.seed(words[:4])
+    random.seed(int.from_bytes(words[4:].tobytes(), "little"))
+
+
+def keyed_permutation(n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+    """A permutation of ``range(n)``, int64 ``(n,)``: a pure function of (seed, epoch, n)."""
+    bits = _philox(seed, epoch, 0, ORDER_STREAM).random_raw(n)
+    return philox.stable_order(bits)
+
+
+def check_seed(op: str, seed: Any) -> int:
+    """``seed`` as an int in [0, 2**64); TypeError or ValueError names the caller ``op``."""
+    try:
+        value = operator.index(seed)
+    except TypeError:
+        raise TypeError(f"{op}: seed must be an int or None, got {seed!r}") from None
+    if not 0 <= value < 2**64:
+        raise ValueError(f"{op}: seed must be in [0, 2**64), got {value}; take a smaller one")
+    return value
+
+
+def _philox(seed: int, epoch: int, index: int, stream: int) -> np.random.Philox:
+    key = np.array([seed, epoch], dtype=np.uint64)
+    place = index % 2**64  # a sampler may count from the end
+    counter = np.array([0, 0, place, stream], dtype=np.uint64)  # a draw advances the first words
+    return np.random.Philox(key=cast(Any, key), counter=cast(Any, counter))

@@ -1,0 +1,110 @@
+"""The ticket: one batch of an epoch, from the order of the epoch to the kernels and back.
+
+sampling/epoch_order.py makes tickets, the engines in workers/ queue them, batching/pipeline.py
+fetches the samples that a ticket names, and transforms/execute.py draws their random numbers from
+it. Shared memory holds an encoding of it (workers/work_queue.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ... import philox
+from . import native_kernels
+
+Indices = npt.NDArray[np.int64]
+
+NO_INDICES: Indices = np.empty(0, np.int64)
+
+NO_SAMPLE = -(1 << 63)
+"""Reported in place of an index while several samples are read at once."""
+SHARD_SAMPLES = 2**40
+"""Sample i of shard s of a stream has the random numbers of the index ``s * 2**40 + i``."""
+
+
+class IndexRun:
+    """The indices of consecutive batches, int64 ``(n,)``, and values computed once for all of them.
+
+    A NumPy call costs as much for one batch of small images as for a dozen of them.
+    """
+
+    __slots__ = ("_cache", "indices")
+
+    def __init__(self, indices: Indices) -> None:
+        self.indices = indices
+        self._cache: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return the value of ``make()`` for this key, computed at the first call and then cached.
+
+        The value must be a function of the indices and the key alone, since two threads may both
+        compute it.
+        """
+        found = self._cache.get(key)
+        if found is None:
+            found = self._cache[key] = make()
+        return found
+
+
+class Ticket(NamedTuple):
+    """The samples of one batch, or of part of one, and the key of their random numbers.
+
+    place: the number of the batch in its epoch; of a stream, ``cycle * shards + shard``.
+    seed: the key of the random numbers; None means the global NumPy stream.
+    indices: int64 ``(n,)``, the samples of a map dataset in the order of the batch.
+    shard, start, size: the samples ``start`` to ``start + size`` of a stream's shard, whose indices
+    are known once they have been read; shard is -1 for a map dataset.
+    serial: identifies one submission to an engine and is never used twice.
+    valid: bool ``(n,)``, False for samples that only fill the batch up; None if all count.
+    run: the run of batches whose rows from ``row`` on are ``indices``; None if it is unknown.
+    """
+
+    place: int
+    seed: int | None
+    epoch: int
+    indices: Indices = NO_INDICES
+    serial: int = -1
+    shard: int = -1
+    start: int = 0
+    size: int = 0
+    valid: npt.NDArray[np.bool_] | None = None
+    run: IndexRun | None = None
+    row: int = 0
+
+    @property
+    def is_stream(self) -> bool:
+        """True if the ticket asks for samples of a stream's shard."""
+        return self.shard >= 0
+
+    @property
+    def samples(self) -> int:
+        """The number of samples that the ticket asks for."""
+        return self.size if self.is_stream else len(self.indices)
+
+    @property
+    def first(self) -> int:
+        """The index of the first sample, which keys the random numbers of the whole batch."""
+        if self.is_stream:
+            return self.shard * SHARD_SAMPLES + self.start
+        return int(self.indices[0]) if len(self.indices) else 0
+
+    def rows(self, rows: slice) -> Ticket:
+        """Return the ticket of some rows of the batch; a stream's batch is not divided."""
+        if self.is_stream or rows == slice(None):
+            return self
+        return self._replace(indices=self.indices[rows], row=self.row + (rows.start or 0))
+
+    def of(self, indices: Indices) -> Ticket:
+        """Return a ticket with the same random numbers for other samples, without a run."""
+        return self._replace(indices=indices, run=None, row=0)
+
+    def words(self, stream: int, count: int) -> philox.Words:
+        """Return the first words of a random stream for every sample: uint32 ``(n, count)``."""
+        if count == 0:
+            return np.empty((len(self.indices), 0), np.uint32)
+        assert self.seed is not None, "whole batches draw random words only with a seed"
+        return native_kernels.words(self.seed, self.epoch, self.indices, stream, count)

@@ -1,0 +1,109 @@
+"""Batches of samples of like length, so that little of a padded batch is padding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import ShapeError
+from ...philox import ORDER_STREAM, words
+from ..samples.random_source import check_seed
+from .base import Indices, Sampler
+from .batches import batch_count, check_batch_size
+from .orders import shuffled
+
+BATCH_STREAM = ORDER_STREAM - 2
+
+
+class LengthBucketBatchSampler(Sampler):
+    """Lists of ``batch_size`` indices whose ``lengths`` fall into one bucket; for batch_sampler=.
+
+    lengths: one number a sample. boundaries: rising lengths that part the buckets, a boundary
+    itself in the upper one; by default ``buckets`` of about equally many samples. Each index comes
+    once a pass; a bucket's last batch is short, or left out by ``drop_last``. shuffle: samples
+    within buckets and the order of batches; seed as in ``RandomSampler``. A pass is made whole:
+    some tenths of a second for a million samples.
+    """
+
+    def __init__(
+        self,
+        lengths: Any,
+        batch_size: int,
+        boundaries: Sequence[float] | None = None,
+        *,
+        buckets: int = 10,
+        shuffle: bool = True,
+        seed: int | None = None,
+        drop_last: bool = False,
+    ) -> None:
+        op = "LengthBucketBatchSampler"
+        self.batch_size = check_batch_size(op, batch_size)
+        self.shuffle, self.drop_last = bool(shuffle), bool(drop_last)
+        self.seed = None if seed is None else check_seed(op, seed)
+        self.repeatable = seed is not None or not shuffle
+        sizes = _check_numbers("lengths", lengths)
+        given = _equal_parts(sizes, buckets) if boundaries is None else boundaries
+        self.boundaries = _check_numbers("boundaries", given)
+        if (np.diff(self.boundaries) <= 0).any():
+            raise ValueError(f"{op}: boundaries must rise, got {list(given)}; sort them")
+        self.bucket_of = np.searchsorted(self.boundaries, sizes, side="right")
+
+    def batches(self) -> list[Indices]:
+        """The whole next pass; with a seed the epoch moves on."""
+        count = len(self.bucket_of)
+        order = np.arange(count, dtype=np.int64)
+        if self.shuffle:
+            order = self._shuffled(count)
+        order = order[np.argsort(self.bucket_of[order], kind="stable")]
+        found = [batch for bucket in self._by_bucket(order) for batch in self._cut(bucket)]
+        if self.shuffle:
+            found = [found[i] for i in self._batch_order(len(found))]
+            self.epoch += 1
+        return found
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return (batch.tolist() for batch in self.batches())
+
+    def __len__(self) -> int:
+        sizes = np.bincount(self.bucket_of)
+        return sum(batch_count(int(n), self.batch_size, self.drop_last) for n in sizes)
+
+    def _by_bucket(self, order: Indices) -> list[Indices]:
+        ends = np.cumsum(np.bincount(self.bucket_of))
+        return np.split(order, ends[:-1]) if len(order) else []
+
+    def _cut(self, bucket: Indices) -> list[Indices]:
+        count = batch_count(len(bucket), self.batch_size, self.drop_last)
+        return [bucket[i * self.batch_size : (i + 1) * self.batch_size] for i in range(count)]
+
+    def _shuffled(self, count: int) -> Indices:
+        if self.seed is None:
+            return np.random.permutation(count)
+        return shuffled(np.arange(count), count, self.seed, self.epoch)
+
+    def _batch_order(self, count: int) -> Indices:
+        if self.seed is None:
+            return np.random.permutation(count)
+        drawn = words(self.seed, self.epoch, np.arange(count), BATCH_STREAM, 1)[:, 0]
+        return np.argsort(drawn, kind="stable")
+
+
+def _check_numbers(name: str, values: Any) -> npt.NDArray[np.float64]:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or not np.isfinite(array).all():
+        raise ShapeError(
+            f"LengthBucketBatchSampler: {name} must be a flat list of finite numbers, got shape "
+            f"{array.shape}; give one number each"
+        )
+    return array
+
+
+def _equal_parts(sizes: npt.NDArray[np.float64], buckets: int) -> npt.NDArray[np.float64]:
+    if buckets < 1:
+        raise ValueError(f"LengthBucketBatchSampler: buckets must be at least 1, got {buckets}")
+    if not len(sizes):
+        return np.empty(0)
+    return np.unique(np.quantile(sizes, np.arange(1, buckets) / buckets))

@@ -1,0 +1,82 @@
+"""One rank's share of a dataset: every rank the same number of samples, each sample valid once."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sized
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..samples.random_source import check_seed
+from .base import Indices, Sampler, length_of
+from .orders import shuffled
+
+
+class DistributedSampler(Sampler):
+    """The places rank, rank + world, rank + 2 world ... of a pass over ``source``.
+
+    So that ranks that meet after every batch do not wait for ever, all have ceil(length / world)
+    samples: the last ranks repeat a sample of the beginning, whose ``validity`` is False
+    (``DataLoader(valid_mask=True)`` hands that out; sums over the valid ones are exact).
+    drop_last: floor(length / world) each instead, and all valid. Order and padding are functions
+    of (seed, epoch), the same on all ranks. A world larger than a dataset is fine; none of an
+    empty one is.
+    """
+
+    def __init__(
+        self,
+        source: Sized | int,
+        rank: int,
+        world: int,
+        shuffle: bool = False,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
+        self.length = length_of("DistributedSampler", source)
+        self.rank, self.world = check_rank("DistributedSampler", rank, world)
+        self.shuffle, self.drop_last = bool(shuffle), bool(drop_last)
+        self.seed = check_seed("DistributedSampler", seed)
+
+    def positions(self, start: int, stop: int) -> Indices:
+        """The indices at these places of the rank's pass."""
+        ### BEGIN YOUR SOLUTION [distributed-sampler]
+        places = self._places(start, stop)
+        padding = places >= self.length
+        places[padding] %= max(self.length, 1)
+        if not self.shuffle or not len(places):
+            return places
+        return shuffled(places, self.length, self.seed, self.epoch)
+        ### END YOUR SOLUTION
+
+    def validity(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
+        """False where a place only fills up."""
+        return self._places(start, stop) < self.length
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.positions(0, len(self)).tolist())
+
+    def __len__(self) -> int:
+        if self.drop_last:
+            return self.length // self.world
+        return -(-self.length // self.world)
+
+    def _places(self, start: int, stop: int) -> Indices:
+        ### BEGIN YOUR SOLUTION [distributed-sampler]
+        return self.rank + self.world * np.arange(start, stop, dtype=np.int64)
+        ### END YOUR SOLUTION
+
+
+def check_rank(op: str, rank: Any, world: Any) -> tuple[int, int]:
+    """Both as ints, 0 <= rank < world; ValueError names the caller ``op``."""
+    try:
+        rank, world = operator.index(rank), operator.index(world)
+    except TypeError:
+        raise TypeError(f"{op}: rank and world must be ints, got {rank!r} and {world!r}") from None
+    if not 0 <= rank < world:
+        raise ValueError(
+            f"{op}: rank must be in [0, world), got rank {rank} of world {world}; ranks count "
+            "from 0"
+        )
+    return rank, world

@@ -1,0 +1,200 @@
+"""The order of an epoch: the sequence of its tickets, which can be entered at any place.
+
+A place is the number of a batch in its epoch; of a stream, ``cycle * shards + shard``. The samples
+of a place are a function of the options and of (seed, epoch). No sample is read here.
+loader/iteration.py submits the tickets to an engine.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from ..samples.ticket import IndexRun, Indices, Ticket
+from .base import Sampler, set_epoch
+from .batches import BatchSampler, batch_count
+
+AHEAD = 4096
+"""The number of indices that are asked of a sampler at a time."""
+
+
+class EpochTickets:
+    """The tickets of one epoch, by ``next()``; ``answered`` reports the length of a batch."""
+
+    def __init__(self, tickets: Iterator[Ticket]) -> None:
+        self.tickets = tickets
+
+    def next(self) -> Ticket | None:
+        """Return the next ticket, or None after the last."""
+        return next(self.tickets, None)
+
+    def answered(self, ticket: Ticket, samples: int) -> bool:
+        """Take note of the number of samples found; return True if they make a batch."""
+        return samples > 0
+
+
+class EpochOrder(ABC):
+    """The tickets of any epoch."""
+
+    @abstractmethod
+    def epoch(self, seed: int | None, epoch: int, start: int) -> EpochTickets:
+        """Return the tickets of ``epoch`` from place ``start`` on."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch; TypeError if that is not known."""
+
+
+class PositionOrder(EpochOrder):
+    """Batches of a sampler that has ``positions``, so that any part of an epoch is at hand."""
+
+    def __init__(self, sampler: Any, batch_size: int, drop_last: bool) -> None:
+        self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
+
+    def epoch(self, seed: int | None, epoch: int, start: int) -> EpochTickets:
+        set_epoch(self.sampler, epoch)
+        return EpochTickets(self._tickets(seed, epoch, start))
+
+    def _tickets(self, seed: int | None, epoch: int, start: int) -> Iterator[Ticket]:
+        """Ask for positions in runs, since one call per batch is too expensive."""
+        size, total = self.batch_size, len(self.sampler)
+        batches = max(1, AHEAD // size)
+        for place in range(start, len(self), batches):
+            first, end = place * size, min((place + batches) * size, total)
+            set_epoch(self.sampler, epoch)  # another pass over the sampler may have moved it
+            indices = np.asarray(self.sampler.positions(first, end), dtype=np.int64)
+            validity = getattr(self.sampler, "validity", None)
+            valid = None if validity is None else validity(first, end)
+            run = IndexRun(indices)
+            for i in range(min(batches, len(self) - place)):
+                rows = slice(i * size, (i + 1) * size)
+                yield Ticket(
+                    place + i,
+                    seed,
+                    epoch,
+                    indices[rows],
+                    valid=None if valid is None else valid[rows],
+                    run=run,
+                    row=rows.start,
+                )
+
+    def __len__(self) -> int:
+        return batch_count(len(self.sampler), self.batch_size, self.drop_last)
+
+    def split(self, order: Indices) -> list[Indices]:
+        """Return the order cut into batches."""
+        size = self.batch_size
+        return [order[i * size : (i + 1) * size] for i in range(len(self))]
+
+
+class DrawnOrder(PositionOrder):
+    """Batches of an unseeded permutation, drawn when the epoch begins and kept in ``drawn``."""
+
+    drawn: Indices | None = None
+
+    def epoch(self, seed: int | None, epoch: int, start: int) -> EpochTickets:
+        self.drawn = self.sampler.order()
+        parts = enumerate(self.split(self.drawn))
+        tickets = (Ticket(place, seed, epoch, part) for place, part in islice(parts, start, None))
+        return EpochTickets(tickets)
+
+
+class ListOrder(EpochOrder):
+    """Batches of any iterable of lists of indices; a later start reads past those before it."""
+
+    def __init__(self, batch_sampler: Iterable[Sequence[int]]) -> None:
+        self.batch_sampler = batch_sampler
+
+    def epoch(self, seed: int | None, epoch: int, start: int) -> EpochTickets:
+        set_epoch(self.batch_sampler, epoch)
+        batches = enumerate(iter(self.batch_sampler))
+        return EpochTickets(
+            Ticket(place, seed, epoch, np.asarray(batch, dtype=np.int64).reshape(-1))
+            for place, batch in islice(batches, start, None)
+        )
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)  # type: ignore[arg-type]
+
+
+class StreamOrder(EpochOrder):
+    """Batches of a stream: in each cycle one of every shard that has not ended."""
+
+    def __init__(self, shards: int, batch_size: int, drop_last: bool) -> None:
+        self.shards, self.batch_size, self.drop_last = shards, batch_size, drop_last
+
+    def epoch(self, seed: int | None, epoch: int, start: int) -> EpochTickets:
+        return _StreamTickets(self, seed, epoch, start)
+
+    def __len__(self) -> int:
+        raise TypeError(
+            "DataLoader: the number of batches of a stream is not known before it has been read; "
+            "count them, or give tqdm total="
+        )
+
+
+class _StreamTickets(EpochTickets):
+    """The tickets of a stream, which leave out shards that have ended."""
+
+    def __init__(self, order: StreamOrder, seed: int | None, epoch: int, start: int) -> None:
+        self.order = order
+        self.left = set(range(order.shards))
+        super().__init__(self._each(seed, epoch, start))
+
+    def _each(self, seed: int | None, epoch: int, start: int) -> Iterator[Ticket]:
+        shards, size = self.order.shards, self.order.batch_size
+        place = start
+        while self.left:
+            cycle, shard = divmod(place, shards)
+            if shard in self.left:
+                yield Ticket(place, seed, epoch, shard=shard, start=cycle * size, size=size)
+            place += 1
+
+    def answered(self, ticket: Ticket, samples: int) -> bool:
+        if samples < ticket.size:
+            self.left.discard(ticket.shard)
+        return samples == ticket.size or (samples > 0 and not self.order.drop_last)
+
+
+def find_order(
+    sampler: Any, batch_sampler: Any, batch_size: int, drop_last: bool
+) -> PositionOrder | ListOrder:
+    """Return the order of a map dataset's batches, in the fastest form that the samplers offer."""
+    if type(batch_sampler) is BatchSampler:
+        sampler, batch_size = batch_sampler.sampler, batch_sampler.batch_size
+        batch_sampler, drop_last = None, batch_sampler.drop_last
+    if batch_sampler is not None:
+        return ListOrder(batch_sampler)
+    if isinstance(sampler, (list, np.ndarray)):
+        return PositionOrder(_ListSampler(sampler), batch_size, drop_last)
+    if _agrees_with_iter(sampler, "positions") and sampler.positions(0, 0) is not None:
+        return PositionOrder(sampler, batch_size, drop_last)
+    if not getattr(sampler, "repeatable", True) and _agrees_with_iter(sampler, "order"):
+        return DrawnOrder(sampler, batch_size, drop_last)
+    return ListOrder(BatchSampler(sampler, batch_size, drop_last))
+
+
+def _agrees_with_iter(sampler: Any, method: str) -> bool:
+    """Return True if the class has ``method`` and no subclass of it has redefined ``__iter__``."""
+    homes = [
+        next((i for i, kind in enumerate(type(sampler).__mro__) if name in vars(kind)), None)
+        for name in (method, "__iter__")
+    ]
+    return homes[0] is not None and homes[1] is not None and homes[0] <= homes[1]
+
+
+class _ListSampler(Sampler):
+    """Indices in a list."""
+
+    def __init__(self, indices: Any) -> None:
+        self.indices = indices
+
+    def positions(self, start: int, stop: int) -> Indices:
+        return np.asarray(self.indices[start:stop], dtype=np.int64).reshape(-1)
+
+    def __len__(self) -> int:
+        return len(self.indices)

@@ -1,0 +1,120 @@
+"""Passes over a whole dataset, or over chosen indices of it: in order, and shuffled.
+
+With a seed a shuffled place is computed, not stored, so nothing of the set's size is made for
+large ones and a loader goes on anywhere at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Sized
+from functools import lru_cache
+
+import numpy as np
+
+from ...philox import SORTED_LENGTH
+from ..samples.native_kernels import permutation
+from ..samples.random_source import check_seed, keyed_permutation
+from .base import Indices, Sampler, length_of
+
+CHUNK = 2**16
+
+
+class SequentialSampler(Sampler):
+    """0, 1, 2 ... len-1. ``source`` is a dataset or its length."""
+
+    def __init__(self, source: Sized | int) -> None:
+        self.length = length_of("SequentialSampler", source)
+
+    def order(self) -> Indices:
+        """The whole pass as int64 ``(n,)``."""
+        return np.arange(self.length, dtype=np.int64)
+
+    def positions(self, start: int, stop: int) -> Indices:
+        """``start`` ... ``stop`` - 1."""
+        return np.arange(start, stop, dtype=np.int64)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.length))
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class RandomSampler(Sampler):
+    """A permutation a pass, each index once.
+
+    Without a seed one ``np.random.permutation(n)`` from the global stream; with a seed a pure
+    function of (seed, epoch), where the epoch counts the passes unless ``set_epoch`` says it.
+    """
+
+    def __init__(self, source: Sized | int, seed: int | None = None) -> None:
+        self.length = length_of("RandomSampler", source)
+        self.seed = None if seed is None else check_seed("RandomSampler", seed)
+        self.repeatable = seed is not None
+
+    def order(self) -> Indices:
+        """The whole next pass as int64 ``(n,)``; the epoch moves on."""
+        if self.seed is None:
+            return np.random.permutation(self.length)
+        order = shuffled(np.arange(self.length), self.length, self.seed, self.epoch)
+        self.epoch += 1
+        return order
+
+    def positions(self, start: int, stop: int) -> Indices | None:
+        """These places of the epoch's order; None without a seed."""
+        if self.seed is None:
+            return None
+        return shuffled(np.arange(start, stop), self.length, self.seed, self.epoch)
+
+    def __iter__(self) -> Iterator[int]:
+        if self.seed is None:
+            return iter(self.order().tolist())
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        return self._walk(self.seed, epoch)
+
+    def _walk(self, seed: int, epoch: int) -> Iterator[int]:
+        for start in range(0, self.length, CHUNK):
+            places = np.arange(start, min(start + CHUNK, self.length))
+            yield from shuffled(places, self.length, seed, epoch).tolist()
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class SubsetRandomSampler(Sampler):
+    """The given indices in a new random order each pass; seed as in ``RandomSampler``."""
+
+    def __init__(self, indices: Sequence[int], seed: int | None = None) -> None:
+        self.indices = np.asarray(indices, dtype=np.int64).reshape(-1)
+        self.inner = RandomSampler(len(self.indices), seed)
+        self.repeatable = self.inner.repeatable
+
+    def set_epoch(self, epoch: int) -> None:
+        """The number of the next pass."""
+        self.inner.set_epoch(epoch)
+
+    def positions(self, start: int, stop: int) -> Indices | None:
+        """These places of the epoch's order; None without a seed."""
+        places = self.inner.positions(start, stop)
+        return None if places is None else self.indices[places]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.indices[self.inner.order()].tolist())
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def shuffled(places: Indices, length: int, seed: int, epoch: int) -> Indices:
+    """The indices at these places of the epoch's shuffled order of ``range(length)``.
+
+    Short orders are sorted once and kept; long ones computed place by place.
+    """
+    if length <= SORTED_LENGTH:
+        return _kept_order(length, seed, epoch)[places]
+    return permutation(places, length, seed, epoch)
+
+
+@lru_cache(maxsize=8)
+def _kept_order(length: int, seed: int, epoch: int) -> Indices:
+    return keyed_permutation(length, seed, epoch)

@@ -1,0 +1,139 @@
+"""What a data set in a store consists of: needle-index.json, or a listing of the store.
+
+The index, which ``upload`` writes last, has the order of the samples, their classes and each
+object's MD5. It is data from outside and checked. Reading objects is images.py's and packed.py's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import DataError
+from ..datasets.image_folder import EXTENSIONS
+from ..formats.string_table import TextTable
+from .protocols import MD5
+from .retry import ObjectMissing
+from .store import Store, Wanted
+
+INDEX = "needle-index.json"
+VERSION = 1
+KINDS = ("images", "packed")
+PACKED = ".arrow"
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The objects in order, as arrays, which travel to other processes without being copied.
+
+    kind: "images", one object a sample in folders named after their class, or "packed", files
+    that ``pack`` wrote. numbers: int64 ``(n,)``, an image's class or a file's samples. tags: for
+    each object its MD5 ("md5:...", from the index) or ETag ("etag:...").
+    """
+
+    kind: str
+    classes: tuple[str, ...] | None
+    layout: str | None
+    names: TextTable
+    sizes: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.int64]
+    tags: TextTable
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def wanted(self, place: int, sample: int | None = None) -> Wanted:
+        """How to ask for an object."""
+        kind, _, value = self.tags[place].partition(":")
+        tag = {kind: value} if value else {}
+        return Wanted(self.names[place], int(self.sizes[place]), sample=sample, **tag)  # type: ignore[arg-type]
+
+    def key(self, url: str, place: int) -> str:
+        """What the cache calls the object: another content is another one."""
+        return f"{url}{self.names[place]}\n{self.sizes[place]}\n{self.tags[place]}"
+
+
+def read_catalogue(store: Store, extensions: Sequence[str] = EXTENSIONS) -> Catalogue:
+    """The index if there is one, else what a listing shows. DataError if that is no data set."""
+    try:
+        (content,) = store.get([Wanted(INDEX)])
+    except ObjectMissing:
+        return _from_listing(store, tuple(ending.lower() for ending in extensions))
+    try:
+        return _from_index(json.loads(content))
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        raise DataError(
+            f"{store.url}{INDEX}: not an index of a data set ({type(error).__name__}: {error}); "
+            f"upload the data set again"
+        ) from error
+
+
+def to_index(
+    kind: str,
+    classes: Sequence[str] | None,
+    layout: str | None,
+    rows: Iterable[tuple[str, int, str, int]],
+) -> bytes:
+    """The index of objects as (name, size, MD5, number), one a line."""
+    head = {"needle": VERSION, "kind": kind, "classes": classes, "layout": layout}
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    return f'{json.dumps(head)[:-1]}, "objects": [\n{lines}\n]}}\n'.encode()
+
+
+def _from_index(found: dict[str, Any]) -> Catalogue:
+    if found["needle"] != VERSION:
+        raise ValueError(f"it is of version {found['needle']}, this needle reads {VERSION}")
+    kind, classes, rows = found["kind"], found["classes"], found["objects"]
+    if kind not in KINDS or not rows:
+        raise ValueError(f"it has {len(rows)} objects of kind {kind!r}")
+    names, sizes, digests, numbers = zip(*rows)
+    for name, size, digest, number in rows:
+        unsafe = name.startswith("/") or ".." in name.split("/")
+        if unsafe or not MD5.fullmatch(digest) or min(size, number) < 0:
+            raise ValueError(f"an object is {name!r}, {size}, {digest!r}, {number}")
+    if kind == "images" and max(numbers) >= len(classes):
+        raise ValueError(f"it has {len(classes)} classes and an image of class {max(numbers)}")
+    return Catalogue(
+        kind,
+        None if classes is None else tuple(map(str, classes)),
+        found["layout"],
+        TextTable(names),
+        np.array(sizes, np.int64),
+        np.array(numbers, np.int64),
+        TextTable(f"md5:{digest}" for digest in digests),
+    )
+
+
+def _from_listing(store: Store, endings: tuple[str, ...]) -> Catalogue:
+    """``CLASS/**/NAME.jpg`` in the order of ImageFolder."""
+    rows, packed = [], False
+    for row in store.listing():
+        packed |= row.name.endswith(PACKED)
+        parts = row.name.split("/")
+        hidden = any(part.startswith(".") for part in (parts[0], parts[-1]))
+        if len(parts) > 1 and row.name.lower().endswith(endings) and not hidden:
+            rows.append((parts[0], row))
+    if not rows:
+        hint = (
+            f"packed files need {INDEX}, which data.upload() writes"
+            if packed
+            else (f"it must have {INDEX}, or images ({', '.join(endings)}) in a folder a class")
+        )
+        raise DataError(f"{store.url}: no data set is there; {hint}")
+    rows.sort(key=lambda each: (each[0], each[1].name))
+    classes = sorted({name for name, _ in rows})
+    number = {name: i for i, name in enumerate(classes)}
+    return Catalogue(
+        "images",
+        tuple(classes),
+        None,
+        TextTable(row.name for _, row in rows),
+        np.array([row.size for _, row in rows], np.int64),
+        np.array([number[name] for name, _ in rows], np.int64),
+        TextTable(f"etag:{row.etag}" for _, row in rows),
+    )

@@ -1,0 +1,104 @@
+"""RemoteImageFolder: one object an image, fetched a batch at a time, several requests at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import DataError
+from ..datasets.dataset import Indices, Transform, check_index, check_indices, to_chw
+from ..datasets.image_folder import EXTENSIONS, ImageFolder
+from ..formats.decoding import MAX_PIXELS
+from ..samples.pytree import tag_sample
+from .catalogue import Catalogue, read_catalogue
+from .object_cache import ObjectCache
+from .retry import Patience
+from .store import Store, store_at
+
+
+class RemoteImageFolder(ImageFolder):
+    """``s3://bucket/prefix`` or ``http(s)://host/path`` laid out as ``ImageFolder``'s root.
+
+    Items, options and order are ImageFolder's; where ``upload`` has left an index, the order and
+    the classes are those of the uploaded data set. The web needs that index. A loader asks for
+    the images of a slice together (``fetch``), unless the data set has transforms of its own:
+    give them to the loader. cache: where objects are kept on this machine; patience: attempts,
+    timeouts and requests at once. Credentials come from the usual environment and files alone.
+    catalogue: what ``read_catalogue`` found there, if it has been read.
+
+    Pickles without its client; each process makes one when it first needs it. Raises DataError
+    for an address without images and for an object that is missing, damaged or has changed,
+    StoreError where the store cannot be reached or refuses, ImportError without the extra.
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str] | Store,
+        extensions: Sequence[str] = EXTENSIONS,
+        transforms: Sequence[Transform] | None = None,
+        *,
+        layout: str = "CHW",
+        dtype: str = "float32",
+        mode: str = "RGB",
+        scaled_decode: bool = False,
+        max_pixels: int = MAX_PIXELS,
+        cache: ObjectCache | None = None,
+        patience: Patience | None = None,
+        catalogue: Catalogue | None = None,
+    ) -> None:
+        self._set_options(transforms, layout, dtype, mode, scaled_decode, max_pixels)
+        self.store, self.cache = store_at(url, patience), cache or ObjectCache()
+        self.catalogue = catalogue or read_catalogue(self.store, extensions)
+        if self.catalogue.kind != "images" or self.catalogue.classes is None:
+            raise DataError(
+                f"RemoteImageFolder: {self.store.url} must have an object an image, it has packed "
+                f"files; open it with RemotePacked or open_remote"
+            )
+        self.classes = self.catalogue.classes
+        self.paths, self.labels = self.catalogue.names, self.catalogue.numbers
+
+    def fetch(self, indices: Indices) -> tuple[Any, npt.NDArray[np.int64]] | None:
+        """The images and labels of these samples; a list of images where their sizes differ."""
+        if self.transforms:
+            return None
+        places = check_indices(type(self).__name__, indices, len(self))
+        images = []
+        for place, content in zip(places.tolist(), self._contents(places.tolist())):
+            try:
+                image = self._pixels(content, self._file(place))
+            except Exception as error:
+                tag_sample(error, place)
+                raise
+            images.append(to_chw(image) if self.layout == "CHW" else image)
+        alike = len({image.shape for image in images}) == 1
+        return (np.stack(images) if alike else images), self.labels[places]
+
+    def encoded(self, index: int) -> tuple[bytes, int]:
+        """The object's bytes as they are, and the label."""
+        place = check_index(type(self).__name__, index, len(self))
+        return self._contents([place])[0], int(self.labels[place])
+
+    def path(self, index: int) -> Any:
+        """The object's address."""
+        return self._file(check_index(type(self).__name__, index, len(self)))
+
+    def _file(self, place: int) -> str:
+        return self.store.url + self.paths[place]
+
+    def _decoded(self, place: int) -> npt.NDArray[Any]:
+        return self._pixels(self._contents([place])[0], self._file(place))
+
+    def _contents(self, places: Sequence[int]) -> list[bytes]:
+        """The objects' bytes, from the cache or, all others at once, from the store."""
+        keys = [self.catalogue.key(self.store.url, place) for place in places]
+        kept = [self.cache.read(key) for key in keys]
+        missing = [i for i, content in enumerate(kept) if content is None]
+        asked = [self.catalogue.wanted(places[i], sample=places[i]) for i in missing]
+        got = dict(zip(missing, self.store.get(asked)))
+        for i, content in got.items():
+            self.cache.write(keys[i], content)
+        return [got[i] if content is None else content for i, content in enumerate(kept)]

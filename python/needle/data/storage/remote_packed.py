@@ -1,0 +1,218 @@
+"""RemotePacked: shards that ``upload(packed=True)`` made, fetched by ranges and mapped.
+
+A shard comes into the cache whole, in pieces that are got at once, when a batch first needs it;
+from then on its samples are PackedDataset's, which reads and checks them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ...errors import DataError
+from ..datasets.dataset import Dataset, Indices, Transform, check_index, check_indices
+from ..datasets.packed_reading import PackedDataset
+from ..samples.pytree import flatten
+from ..transforms.decode_size import decode_size
+from .catalogue import Catalogue, read_catalogue
+from .object_cache import ObjectCache
+from .retry import Patience
+from .store import Store, Wanted, store_at
+
+PIECE = 8 << 20
+"""Bytes of a range that is asked for at once: at 20 ms a request the link is what takes time."""
+WINDOW = 16
+"""Pieces that may be in memory before they are written."""
+OPEN_SHARDS = 64
+
+
+class RemotePacked(Dataset):
+    """The samples of all shards at ``s3://bucket/prefix`` or ``http(s)://host/path``, in order.
+
+    As ``PackedDataset`` in everything else; a loader's ``fetch`` brings the shards of a slice
+    together. The cache must have room for a shard, and for all of them if they are to be fetched
+    only once. Other options and errors are those of ``RemoteImageFolder``.
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str] | Store,
+        transforms: Sequence[Transform] | None = None,
+        *,
+        checked: bool = False,
+        scaled_decode: bool = False,
+        cache: ObjectCache | None = None,
+        patience: Patience | None = None,
+        catalogue: Catalogue | None = None,
+    ) -> None:
+        super().__init__(transforms)
+        self.store, self.cache = store_at(url, patience), cache or ObjectCache()
+        self.catalogue = catalogue or read_catalogue(self.store)
+        if self.catalogue.kind != "packed":
+            raise DataError(
+                f"RemotePacked: {self.store.url} must have packed files, it has an object an "
+                f"image; open it with RemoteImageFolder or open_remote"
+            )
+        self.checked, self.scaled_decode = checked, scaled_decode
+        self.decode_at_least = decode_size(transforms or ()) if scaled_decode else None
+        self.layout, self.classes = self.catalogue.layout, self.catalogue.classes
+        self.ends = np.cumsum(self.catalogue.numbers)
+        self._open: dict[int, PackedDataset] = {}
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        place = np.array([check_index("RemotePacked", index, len(self))])
+        (shard,), (row,) = self._places(place)
+        return self._shards([int(shard)])[0][int(row)]
+
+    def fetch(self, indices: Indices) -> Any | None:
+        """The batch, where all fields are numbers and arrays of one shape; None elsewhere, but
+        then the samples are on this machine."""
+        numbers, rows = self._places(check_indices("RemotePacked", indices, len(self)))
+        wanted = np.unique(numbers)
+        shards = self._shards(wanted.tolist())
+        parts = [
+            shard.fetch(rows[numbers == number]) for number, shard in zip(wanted.tolist(), shards)
+        ]
+        if not parts or any(part is None for part in parts):
+            return None
+        order = np.argsort(np.argsort(numbers, kind="stable"), kind="stable")
+        structure, _ = flatten(parts[0])
+        leaves = zip(*(flatten(part)[1] for part in parts))
+        return structure.rebuild([np.concatenate(leaf)[order] for leaf in leaves])
+
+    def set_decode_size(self, height: int, width: int) -> bool:
+        """Says that ``height`` x ``width`` pixels of each image suffice; whether that is used."""
+        if self.scaled_decode:
+            self.decode_at_least, self._open = (int(height), int(width)), {}
+        return self.scaled_decode
+
+    def _places(self, indices: Indices) -> tuple[Indices, Indices]:
+        """Each sample's shard, and its place in there."""
+        numbers = np.searchsorted(self.ends, indices, side="right")
+        return numbers, indices - (self.ends - self.catalogue.numbers)[numbers]
+
+    # ---- shards ------------------------------------------------------------------------------
+
+    def _shards(self, numbers: Sequence[int]) -> list[PackedDataset]:
+        """Open ones, brought here where need be."""
+        closed = [number for number in numbers if number not in self._open]
+        if closed:
+            paths = self._bring(closed)
+            opened = {number: self._opened(number, paths[number]) for number in closed}
+            kept = [*self._open.items(), *opened.items()][-max(OPEN_SHARDS, len(numbers)) :]
+            found = {**self._open, **opened}
+            self._open = dict(kept)
+            return [found[number] for number in numbers]
+        return [self._open[number] for number in numbers]
+
+    def _opened(self, number: int, path: Path) -> PackedDataset:
+        try:
+            shard = self._mapped(path)
+        except (DataError, FileNotFoundError):  # a crash of the machine, or no room was left for it
+            self.cache.remove(self._key(number))
+            shard = self._mapped(self._bring([number])[number])
+        if len(shard) != self.catalogue.numbers[number]:
+            raise DataError(
+                f"{self._url(number)}: must have {self.catalogue.numbers[number]} samples, got "
+                f"{len(shard)}; upload the data set again"
+            )
+        return shard
+
+    def _mapped(self, path: Path) -> PackedDataset:
+        options: dict[str, Any] = {"checked": self.checked, "scaled_decode": self.scaled_decode}
+        shard = PackedDataset(path, self.transforms, **options)
+        if self.decode_at_least is not None:
+            shard.set_decode_size(*self.decode_at_least)
+        return shard
+
+    def _bring(self, numbers: Sequence[int]) -> dict[int, Path]:
+        """Files of the shards. Those that nobody else is at come together, the rest after them."""
+        paths: dict[int, Path] = {}
+        self._bring_unclaimed(numbers, False, paths)
+        for number in [number for number in numbers if number not in paths]:
+            self._bring_unclaimed([number], True, paths)
+        return paths
+
+    def _bring_unclaimed(self, numbers: Sequence[int], wait: bool, paths: dict[int, Path]) -> None:
+        """Adds to ``paths`` what is here, and what this call alone now brings."""
+        with ExitStack() as stack:
+            claimed = {}
+            for number in numbers:
+                key, size = self._key(number), self._size(number)
+                found, file = self.cache.file(key, size), None
+                if found is None:
+                    file = stack.enter_context(self.cache.claim(key, wait))
+                    found = self.cache.file(key, size)  # another one may just have finished it
+                if found is not None:
+                    paths[number] = found
+                elif file is not None:
+                    claimed[number] = file
+            damaged = self._download(claimed)
+            damaged = self._download({number: claimed[number] for number in damaged})
+            if damaged:
+                raise DataError(
+                    f"{self._url(damaged[0])}: its bytes must have the MD5 "
+                    f"{self.catalogue.wanted(damaged[0]).md5}, and have not, got twice; upload the "
+                    f"data set again"
+                )
+            for number, file in claimed.items():
+                paths[number] = self.cache.commit(self._key(number), file)
+
+    def _download(self, claimed: dict[int, IO[bytes]]) -> list[int]:
+        """Fills the files; those that do not have their shard's MD5 then, for pieces have none."""
+        for file in claimed.values():
+            file.truncate(0)
+        pieces = [(number, each) for number in claimed for each in self._pieces(number)]
+        hashes = {number: hashlib.md5(usedforsecurity=False) for number in claimed}
+        for start in range(0, len(pieces), WINDOW):
+            window = pieces[start : start + WINDOW]
+            for (number, _), content in zip(window, self.store.get([each for _, each in window])):
+                _write(claimed[number], content)
+                hashes[number].update(content)
+        expected = {number: self.catalogue.wanted(number).md5 for number in claimed}
+        return [n for n, md5 in expected.items() if md5 and hashes[n].hexdigest() != md5]
+
+    def _pieces(self, number: int) -> Iterator[Wanted]:
+        whole, size = self.catalogue.wanted(number), self._size(number)
+        if size <= PIECE:
+            yield whole
+            return
+        for start in range(0, size, PIECE):
+            yield replace(whole, start=start, end=min(start + PIECE, size), md5="")
+
+    def _size(self, number: int) -> int:
+        return int(self.catalogue.sizes[number])
+
+    def _key(self, number: int) -> str:
+        return self.catalogue.key(self.store.url, number)
+
+    def _url(self, number: int) -> str:
+        return self.store.url + self.catalogue.names[number]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_open": {}}
+
+
+def _write(file: IO[bytes], content: bytes) -> None:
+    try:
+        file.write(content)
+        file.flush()
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"the cache cannot take a shard ({error.strerror}); make room, or give another folder "
+            f"by ObjectCache(folder=) or NEEDLE_CACHE_DIR",
+            file.name,
+        ) from error

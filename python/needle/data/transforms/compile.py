@@ -1,0 +1,373 @@
+"""Plans: a list of transforms compiled for images of one kind, then run for many at once.
+
+Neighbouring transforms with a native form become one call, the others run in Python; results are
+those of calling the transforms in order, each with the random streams of its place in the list.
+``Chain`` takes whatever images come and keeps the plans for them; how a segment runs is
+execute.py's. pipeline.py makes and runs chains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..samples import native_kernels as native
+from ..samples.pytree import Field
+from ..samples.ticket import Ticket
+from . import Compose, ImageSpec, OneOf, Transform, output_of, streams_of
+from .execute import Choice, Images, Part, Segment, fits, run_on_device, run_segment, varies
+from .executors import device_executor, executor_for
+
+Array = npt.NDArray[Any]
+Integers = npt.NDArray[np.int64]
+
+LAST_STEPS = ("to_chw", "permute")
+"""After them the axes are others, which the kernels take as the order to write in."""
+MOST_PLANS = 512
+"""How many kinds of images a chain keeps plans for."""
+
+
+def compile_plan(transforms: Any, spec: ImageSpec | None, first_stream: int = 0) -> Plan:
+    """The plan of these transforms for images of one kind (None: not known)."""
+    return Chain(placed(transforms, first_stream)).plan(spec)
+
+
+def placed(transforms: Any, first_stream: int = 0) -> tuple[Part, ...]:
+    """The transforms (a sequence or Compose, None) with their random streams, Composes opened."""
+    return tuple(_placed(transforms, first_stream, ()))
+
+
+class Chain:
+    """Transforms in order, for images of any kind."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = tuple(parts)
+        self._plans: dict[ImageSpec | None, Plan] = {}
+
+    @property
+    def draws(self) -> bool:
+        """Whether random numbers are drawn, or may be."""
+        return any(not _is_described(p.transform) or p.transform.words for p in self.parts)
+
+    def plan(self, spec: ImageSpec | None) -> Plan:
+        """The plan for images of this kind; kept."""
+        found = self._plans.get(spec)
+        if found is None:
+            if len(self._plans) >= MOST_PLANS:
+                self._plans.clear()
+            found = self._plans[spec] = _compile(self, spec)
+        return found
+
+    def run(
+        self,
+        images: Array | list[Any],
+        indices: Integers | None,
+        ticket: Ticket,
+        out: Array | None = None,
+        threads: int = 0,
+        device: str = "cpu",
+    ) -> Array | list[Any]:
+        """The images transformed: an array ``(n, ...)``, or a list where their shapes differ.
+
+        images: ``(N, ...)`` with rows ``indices`` (None: all), or a list. out: rows that are
+        written to and returned where shape and dtype fit. threads: 0 for all, 1 for this one.
+        An error of one image leaves with its sample noted.
+        """
+        if ticket.seed is None and self.draws:
+            alone = Segment("python", self.parts, None)
+            made = run_segment(alone, Images(images, indices), ticket, None, 1, device)
+            return gathered(made, out)
+        if isinstance(images, np.ndarray):
+            return self.plan(spec_of(images)).run(images, indices, ticket, out, threads, device)
+        kind = spec_of(images)
+        if varies(kind) and len({_key(image) for image in images}) > 1:
+            whole = None if kind is None else self.plan(kind)
+            if whole is None or not whole.is_one_call(device):
+                return self._run_by_kind(images, ticket, out, threads, device)
+        return self.plan(kind).run(images, None, ticket, out, threads, device)
+
+    def on_device(self, images: Array | list[Any], ticket: Ticket, device: str) -> Any | None:
+        """The images transformed, as an array on the device; None where one call cannot do it."""
+        executor = device_executor(device)
+        if executor is None or not self.parts or (ticket.seed is None and self.draws):
+            return None
+        plan = self.plan(spec_of(images))
+        if not plan.is_one_call(device):
+            return None
+        return run_on_device(plan.segments[0], Images(images), ticket, executor)
+
+    def _run_by_kind(
+        self, images: list[Any], ticket: Ticket, out: Array | None, threads: int, device: str
+    ) -> Array | list[Any]:
+        """Neighbours of one kind by a plan of their own: more is known of them, so more native."""
+        made: list[Any] = []
+        in_place = out is not None
+        for _, group in groupby(images, key=_key):
+            few = list(group)
+            rows = slice(len(made), len(made) + len(few))
+            here = None if out is None else out[rows]
+            part = self.run(few, None, ticket.of(ticket.indices[rows]), here, threads, device)
+            in_place = in_place and part is here
+            made.extend(part)
+        return out if in_place and out is not None else gathered(Images(made), out)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_plans": {}}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A chain for images that ``spec`` describes.
+
+    segments run one after another, then ``rest``, whose plan waits until the images are seen
+    that come out of them. output: of all, None if not known.
+    """
+
+    spec: ImageSpec | None
+    segments: tuple[Segment, ...]
+    rest: Chain | None
+    output: ImageSpec | None
+
+    def run(
+        self,
+        images: Array | list[Any],
+        indices: Integers | None,
+        ticket: Ticket,
+        out: Array | None = None,
+        threads: int = 0,
+        device: str = "cpu",
+    ) -> Array | list[Any]:
+        """As ``Chain.run``, for images of this kind."""
+        now = Images(images, indices)
+        for i, segment in enumerate(self.segments):
+            last = i == len(self.segments) - 1 and self.rest is None
+            now = run_segment(segment, now, ticket, out if last else None, threads, device)
+        if self.rest is not None:
+            return self.rest.run(now.pixels, None, ticket, out, threads, device)
+        return gathered(now, out)
+
+    def is_one_call(self, device: str = "cpu") -> bool:
+        """Whether one call of the device's executor does it all."""
+        kinds = [segment.kind for segment in self.segments]
+        native_all = kinds == ["native"] and self.rest is None and not varies(self.output)
+        return native_all and executor_for(device) is not None
+
+    def explain(self, device: str = "cpu") -> str:
+        """In words, a line a segment: what runs natively, what in Python, and why."""
+        if not self.segments:
+            return "no transforms"
+        lines = []
+        for segment in self.segments:
+            names = ", ".join(part.name for part in segment.parts)
+            if segment.kind == "native" and executor_for(device) is not None:
+                lines.append(f"{names}: native ({device}), one call for all images of a slice")
+                continue
+            lines += [f"{p.name}: in Python, image by image: {p.why}" for p in segment.parts]
+            if segment.kind == "native":
+                del lines[-len(segment.parts) :]
+                lines.append(f"{names}: in Python, by definition: {_missing(device)}")
+        if self.rest is not None:
+            names = ", ".join(part.name for part in self.rest.parts)
+            lines.append(f"{names}: as the images that come out of that allow")
+        return "\n".join(lines)
+
+
+def row_fields(arrays: Sequence[Array], chain: Chain) -> list[Field] | None:
+    """The fields of samples that are rows of the arrays, the first's transformed; None: unknown."""
+    if not chain.parts:
+        return [Field(array.shape[1:], array.dtype) for array in arrays]
+    made = chain.plan(spec_of(arrays[0])).output
+    if made is None or varies(made):
+        return None
+    shape = tuple(size for size in made.shape if size is not None)
+    return [Field(shape, made.dtype), *(Field(a.shape[1:], a.dtype) for a in arrays[1:])]
+
+
+def spec_of(images: Array | list[Any]) -> ImageSpec | None:
+    """What all of a batch are, sizes None where they differ; None if they are no such images."""
+    if isinstance(images, np.ndarray):
+        return _spec_of_rows(images.shape[1:], images.dtype) if images.ndim == 4 else None
+    keys = {_key(image) for image in images}
+    if None in keys or len({(key[0][2], key[1]) for key in keys if key}) != 1:
+        return None
+    heights, widths = ({key[0][axis] for key in keys if key} for axis in (0, 1))
+    one = len(heights) == len(widths) == 1
+    first = images[0]
+    size = first.shape[:2] if one else (None, None)
+    return ImageSpec(size[0], size[1], first.shape[2], first.dtype)
+
+
+@lru_cache(maxsize=64)
+def _spec_of_rows(shape: tuple[int, int, int], dtype: np.dtype[Any]) -> ImageSpec:
+    return ImageSpec(*shape, dtype)
+
+
+def gathered(images: Images, out: Array | None = None) -> Array | list[Any]:
+    """The images as one array, ``out`` where it fits; a list where their shapes differ."""
+    pixels = images.pixels
+    if isinstance(pixels, np.ndarray):
+        if pixels is out and images.indices is None:
+            return pixels
+        if out is None and images.indices is None:
+            return pixels
+        rows = len(images)
+        into = out if fits(out, (rows, *pixels.shape[1:]), pixels.dtype) else None
+        indices = np.arange(rows) if images.indices is None else images.indices
+        return native.gather_rows(pixels, indices, into)
+    if not pixels or not all(isinstance(image, np.ndarray) for image in pixels):
+        return pixels
+    if len({image.shape for image in pixels}) > 1:
+        return pixels
+    dtype = np.result_type(*{image.dtype for image in pixels})
+    into = out if fits(out, (len(pixels), *pixels[0].shape), dtype) else None
+    return np.stack(pixels) if into is None else np.stack(pixels, out=into)
+
+
+def _compile(chain: Chain, spec: ImageSpec | None) -> Plan:
+    parts: list[Part] = []
+    left = list(chain.parts)
+    now = spec
+    while left:
+        part = left[0]
+        if now is None and parts and _may_be_native(part.transform):
+            break  # the images are looked at first
+        del left[0]
+        parts += _expanded(part, now)
+        now = None if now is None else output_of(part.transform, now)
+    segments = tuple(_segments(parts))
+    rest = Chain(left) if left else None
+    return Plan(spec, segments, rest, None if rest else now)
+
+
+def _segments(parts: Sequence[Part]) -> Iterator[Segment]:
+    for kind, group in groupby(parts, key=_kind):
+        for alike in _runs(group):
+            last = alike[-1]
+            output = None if last.spec is None else output_of(last.transform, last.spec)
+            yield Segment(kind, alike, last.spec if last.choices else output)
+
+
+def _runs(parts: Iterable[Part]) -> Iterator[tuple[Part, ...]]:
+    """Cut after every step that a call ends with."""
+    run: list[Part] = []
+    for part in parts:
+        run.append(part)
+        if part.step is not None and part.step.name in LAST_STEPS:
+            yield tuple(run)
+            run = []
+    if run:
+        yield tuple(run)
+
+
+def _kind(part: Part) -> str:
+    if part.step is not None:
+        return "native"
+    return "python" if part.spec is None or not _is_described(part.transform) else "defined"
+
+
+def _expanded(part: Part, spec: ImageSpec | None) -> list[Part]:
+    """The part for images of this kind; a OneOf that can be is opened to its children."""
+    if isinstance(part.transform, OneOf) and spec is not None:
+        children = list(_children(part.transform, part.stream, part.choices))
+        opened = [_settled(replace(child, spec=spec)) for child in children]
+        if all(_is_masked(child, spec) for child in opened):
+            return opened
+    return [_settled(replace(part, spec=spec))]
+
+
+def _settled(part: Part) -> Part:
+    """The part with its native step, or the reason why there is none."""
+    return _with_step(replace(part, after=_size_after(part)))
+
+
+def _size_after(part: Part) -> tuple[int, int] | None:
+    """The first two sizes of the images after it, where all have the same."""
+    made = None if part.spec is None else output_of(part.transform, part.spec)
+    if made is None or varies(made):
+        return None
+    height, width = made.shape[:2]
+    assert height is not None and width is not None
+    return height, width
+
+
+def _with_step(part: Part) -> Part:
+    transform, spec = part.transform, part.spec
+    if isinstance(transform, OneOf):
+        return replace(
+            part,
+            why="it chooses among transforms of which some change images not meant",
+        )
+    if not _is_described(transform):
+        return replace(part, why="it is a callable without a native form")
+    if spec is None:
+        return replace(part, why="nothing says what images it is given")
+    step = transform.step(spec)
+    if step is not None:
+        return replace(part, step=step)
+    if not spec.native:
+        return replace(part, why=f"kernels take uint8 and float32 (H, W, C), not {_words(spec)}")
+    return replace(part, why=f"it has no native form for {_words(spec)}")
+
+
+def _is_masked(part: Part, spec: ImageSpec) -> bool:
+    """Whether a child of a OneOf can run as a step that leaves the other images alone."""
+    if not _is_described(part.transform) or output_of(part.transform, spec) != spec:
+        return False
+    if part.step is None:
+        return True
+    sizes = np.array([[8 if size is None else size for size in (spec.height, spec.width)]])
+    return part.transform.identity(sizes) is not None
+
+
+def _children(one_of: OneOf, stream: int, choices: tuple[Choice, ...]) -> Iterator[Part]:
+    after = stream + 1
+    for number, child in enumerate(one_of.transforms):
+        chosen = (*choices, Choice(one_of, stream, number))
+        yield from _placed([child], after, chosen)
+        after += streams_of(child)
+
+
+def _placed(transforms: Any, stream: int, choices: tuple[Choice, ...]) -> Iterator[Part]:
+    inner = transforms.transforms if isinstance(transforms, Compose) else transforms
+    for transform in inner or ():
+        if isinstance(transform, Compose):
+            yield from _placed(transform, stream, choices)
+        elif isinstance(transform, OneOf) and choices:
+            yield from _children(transform, stream, choices)
+        else:
+            yield Part(transform, stream, choices)
+        stream += streams_of(transform)
+
+
+def _is_described(transform: Any) -> bool:
+    """Whether it is parameters and a body, as Transform's own call applies them."""
+    return (
+        isinstance(transform, Transform)
+        and type(transform).__call__ is Transform.__call__
+        and not isinstance(transform, (Compose, OneOf))
+    )
+
+
+def _may_be_native(transform: Any) -> bool:
+    return _is_described(transform) or isinstance(transform, OneOf)
+
+
+def _key(image: Any) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
+    if not isinstance(image, np.ndarray) or image.ndim != 3:
+        return None
+    return image.shape, image.dtype
+
+
+def _words(spec: ImageSpec) -> str:
+    sizes = " x ".join("?" if size is None else str(size) for size in spec.shape)
+    return f"{spec.layout} images {sizes} of {spec.dtype}"
+
+
+def _missing(device: str) -> str:
+    return "the compiled kernels are missing" if device == "cpu" else f"{device} has no executor"

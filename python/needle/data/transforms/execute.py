@@ -1,0 +1,315 @@
+"""Running part of a plan: neighbouring transforms over a batch of images, all in one way.
+
+"native": one call of an executor. "defined": by ``apply`` image by image, with parameters drawn
+for the whole batch; the oracle of the native one. "python": callables, called image by image.
+compile.py decides which it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..samples.buffer_pool import empty
+from ..samples.pytree import tag_sample
+from ..samples.random_source import keyed, reseed_globals
+from ..samples.ticket import Ticket
+from .base import ImageSpec, OneOf, Step, output_of
+from .executors import DeviceExecutor, Executor, executor_for
+
+Array = npt.NDArray[Any]
+Integers = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A transform runs for the images for which a OneOf, with its stream, chose ``child``."""
+
+    one_of: OneOf
+    stream: int
+    child: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """One transform at its place: its random stream and what its images are.
+
+    choices: it runs where all of them fell on it. step: its native form. why: there is none.
+    after: the first two sizes of its images once it has run, where all have the same.
+    """
+
+    transform: Any
+    stream: int
+    choices: tuple[Choice, ...] = ()
+    spec: ImageSpec | None = None
+    step: Step | None = None
+    why: str = ""
+    after: tuple[int, int] | None = None
+
+    @property
+    def name(self) -> str:
+        """The transform's, for people."""
+        own = getattr(self.transform, "__name__", None)
+        return own if isinstance(own, str) else type(self.transform).__name__
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Neighbouring parts that run alike, and what comes out of them, if that is known."""
+
+    kind: str
+    parts: tuple[Part, ...]
+    output: ImageSpec | None
+
+    @cached_property
+    def kept(self) -> dict[int, tuple[Integers, Rows]]:
+        """Parameters by the part's place, and the sizes that they are for."""
+        return {}
+
+    @cached_property
+    def steps(self) -> list[tuple[str, tuple[float, ...]]]:
+        """The native form of all."""
+        return [(part.step.name, part.step.constants) for part in self.parts if part.step]
+
+
+@dataclass(frozen=True)
+class Images:
+    """A batch on its way: an array ``(N, ...)`` with rows ``indices`` (None: all), or a list."""
+
+    pixels: Array | list[Any]
+    indices: Integers | None = None
+
+    def __len__(self) -> int:
+        return len(self.pixels if self.indices is None else self.indices)
+
+    def each(self) -> Iterator[Any]:
+        """One after another, as views."""
+        if self.indices is None:
+            yield from self.pixels
+        else:
+            for index in self.indices:
+                yield self.pixels[index]
+
+    def sizes(self) -> Integers:
+        """Heights and widths, int64 ``(n, 2)``."""
+        if isinstance(self.pixels, np.ndarray):
+            return same_sizes(*self.size(), len(self))
+        return np.array([x.shape[:2] for x in self.pixels], np.int64).reshape(-1, 2)
+
+    def size(self) -> tuple[int, int]:
+        """Height and width of an array's."""
+        assert isinstance(self.pixels, np.ndarray)
+        return (*self.pixels.shape[1:3], 0, 0)[:2]
+
+
+def run_segment(
+    segment: Segment, images: Images, ticket: Ticket, out: Array | None, threads: int, device: str
+) -> Images:
+    """The images after this segment; an array where the shape is known, else a list.
+
+    out: where to write a known shape, if it fits.
+    """
+    if segment.kind == "python":
+        return Images(_call(segment, images, ticket))
+    drawn = _drawn(segment, images, ticket)
+    executor = executor_for(device) if segment.kind == "native" else None
+    if executor is None:
+        return Images(_define(segment, images, ticket, drawn))
+    assert segment.output is not None and not varies(segment.output)
+    shape = (len(images), *segment.output.shape)
+    if not fits(out, shape, segment.output.dtype):
+        out = empty(shape, segment.output.dtype)  # type: ignore[arg-type]
+    assert out is not None
+    _execute(executor, segment, images, ticket, drawn, out, threads)
+    return Images(out)
+
+
+def run_on_device(
+    segment: Segment, images: Images, ticket: Ticket, executor: DeviceExecutor
+) -> Any:
+    """As ``run_segment`` of a native one, but the images stay on the executor's device."""
+    assert segment.output is not None and not varies(segment.output)
+    shape = (len(images), *(size for size in segment.output.shape if size is not None))
+    out = executor.empty(shape, segment.output.dtype)
+    _execute(executor, segment, images, ticket, _drawn(segment, images, ticket), out, 0)
+    return out
+
+
+@lru_cache(maxsize=64)
+def same_sizes(height: int, width: int, count: int) -> Integers:
+    """Those of ``count`` images of one size, int64 ``(count, 2)``, not to be written."""
+    sizes = np.full((count, 2), (height, width), np.int64)
+    sizes.setflags(write=False)
+    return sizes
+
+
+def varies(spec: ImageSpec | None) -> bool:
+    """Whether the size of such images is not one, or not known."""
+    return spec is None or spec.height is None or spec.width is None
+
+
+def fits(out: Array | None, shape: tuple[int | None, ...], dtype: np.dtype[Any]) -> bool:
+    """Whether such an array can be written to ``out`` in place, each row in one piece."""
+    if out is None or out.shape != shape or out.dtype != dtype:
+        return False
+    return len(out) == 0 or out[0].flags.c_contiguous
+
+
+def _execute(
+    executor: Executor,
+    segment: Segment,
+    images: Images,
+    ticket: Ticket,
+    drawn: _Draws,
+    out: Any,
+    threads: int,
+) -> None:
+    count = len(images)
+    if not count:
+        return
+    rows = [entry.for_all[drawn.first : drawn.first + count] for entry in drawn.entries]
+    try:
+        executor(segment.steps, rows, images.pixels, images.indices, out, threads)
+    except (ValueError, IndexError):
+        _define(segment, images, ticket, drawn)  # says it of the image, in the transform's words
+        raise
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """The parameters of one part, and for which images it runs (None: all)."""
+
+    part: Part
+    rows: Rows
+    chosen: npt.NDArray[np.bool_] | None
+    sizes: Integers
+
+    @cached_property
+    def for_all(self) -> Rows:
+        """The parameters, with those that change nothing where it was not chosen."""
+        if self.chosen is None:
+            return np.ascontiguousarray(self.rows, np.float64)
+        unchanged = self.part.transform.identity(self.sizes)
+        return np.ascontiguousarray(np.where(self.chosen[:, None], self.rows, unchanged))
+
+
+class _Draws(NamedTuple):
+    """The parameters of all parts, in which those of the images begin with row ``first``."""
+
+    entries: list[_Drawn]
+    first: int = 0
+
+
+def _drawn(segment: Segment, images: Images, ticket: Ticket) -> _Draws:
+    """Those of images of one size with those of the rest of their run, which a call each saves."""
+    run = ticket.run
+    if run is None or not isinstance(images.pixels, np.ndarray):
+        return _Draws(_draw(segment, images.sizes(), ticket))
+    size = images.size()
+    entries = run.once(
+        (segment, ticket.seed, ticket.epoch, size),
+        lambda: _draw(segment, same_sizes(*size, len(run.indices)), ticket.of(run.indices)),
+    )
+    return _Draws(entries, ticket.row)
+
+
+def _draw(segment: Segment, sizes: Integers, ticket: Ticket) -> list[_Drawn]:
+    chosen: dict[int, Integers] = {}
+    drawn = []
+    for place, part in enumerate(segment.parts):
+        mask = _mask(part.choices, sizes, ticket, chosen) if part.choices else None
+        drawn.append(_Drawn(part, _rows(segment, place, sizes, ticket), mask, sizes))
+        sizes = _sizes_after(part, sizes)
+    return drawn
+
+
+def _rows(segment: Segment, place: int, sizes: Integers, ticket: Ticket) -> Rows:
+    """The parameters of a part; those that nothing random goes into are kept for equal batches."""
+    part = segment.parts[place]
+    transform = part.transform
+    count: int = transform.words
+    if count:
+        rows: Rows = transform.parameters(ticket.words(part.stream, count), sizes, part.spec)
+        return rows
+    known = segment.kept.get(place)
+    if known is None or known[0] is not sizes:
+        rows = transform.parameters(np.empty((len(sizes), 0), np.uint32), sizes, part.spec)
+        known = segment.kept[place] = sizes, rows
+    return known[1]
+
+
+def _mask(
+    choices: Sequence[Choice], sizes: Integers, ticket: Ticket, known: dict[int, Integers]
+) -> npt.NDArray[np.bool_] | None:
+    mask = None
+    for choice in choices:
+        if choice.stream not in known:
+            words = ticket.words(choice.stream, choice.one_of.words)
+            known[choice.stream] = choice.one_of.parameters(words, sizes)[:, 0].astype(np.int64)
+        here = known[choice.stream] == choice.child
+        mask = here if mask is None else mask & here
+    return mask
+
+
+def _sizes_after(part: Part, sizes: Integers) -> Integers:
+    """The first two sizes of the images after a transform, each image by its own."""
+    if part.choices or part.spec is None or not len(sizes):  # one of several keeps the size
+        return sizes
+    if part.after is not None:
+        return same_sizes(*part.after, len(sizes))
+    if not varies(part.spec):
+        return sizes  # nothing is known of what it makes
+    found, places = np.unique(sizes, axis=0, return_inverse=True)
+    after = []
+    for row in found:
+        height, width = row.tolist()
+        made = output_of(part.transform, replace(part.spec, height=height, width=width))
+        after.append(row if made is None else np.array(made.shape[:2], np.int64))
+    return np.array(after, np.int64)[places.reshape(-1)]
+
+
+def _define(segment: Segment, images: Images, ticket: Ticket, drawn: _Draws) -> list[Any]:
+    made = []
+    for i, image in enumerate(images.each()):
+        row = drawn.first + i
+        try:
+            for entry in drawn.entries:
+                if entry.chosen is None or entry.chosen[row]:
+                    image = entry.part.transform.apply(image, entry.rows[row])
+        except Exception as error:
+            tag_sample(error, int(ticket.indices[i]))
+            raise
+        made.append(image)
+    return made
+
+
+def _call(segment: Segment, images: Images, ticket: Ticket) -> list[Any]:
+    made = []
+    for image, sample in zip(images.each(), ticket.indices.tolist()):
+        if isinstance(images.pixels, np.ndarray):
+            image = image.copy()  # a callable may change what it is given
+        try:
+            made.append(_call_one(segment.parts, image, ticket, sample))
+        except Exception as error:
+            tag_sample(error, sample)
+            raise
+    return made
+
+
+def _call_one(parts: Sequence[Part], image: Any, ticket: Ticket, sample: int) -> Any:
+    if ticket.seed is None:
+        for part in parts:
+            image = part.transform(image)
+        return image
+    with keyed(ticket.seed, ticket.epoch, sample) as source:
+        for part in parts:
+            source.seek(part.stream)
+            reseed_globals(ticket.seed, ticket.epoch, sample, 1 + part.stream)
+            image = part.transform(image)
+    return image

@@ -1,0 +1,81 @@
+"""The interface of an engine: it takes tickets and hands back prepared batches, in any order.
+
+The loader decides which tickets to submit and in which order the batches leave it;
+batching/pipeline.py prepares a batch; an engine decides where and when that happens. One consumer
+at a time calls an engine.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import LoaderTimeout
+from ..samples.ticket import Ticket
+
+
+@dataclass
+class Completed:
+    """The answer to one ticket: ``batch`` (NumPy arrays in tuples, lists, dicts) or ``error``.
+
+    ticket: the one that was submitted, or the same with the indices that an engine has chosen.
+    samples: the number of samples in the batch, of a stream that has ended fewer than the ticket
+    asked for; ``batch`` is None for 0. seconds: by stage, summed over all threads and processes.
+    """
+
+    ticket: Ticket
+    batch: Any = None
+    error: BaseException | None = None
+    samples: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Engine(ABC):
+    """Prepares batches by one ``Pipeline``: in the calling thread, in threads or in processes.
+
+    A batch belongs to the caller for as long as anything of it is referenced; nothing overwrites
+    it.
+    """
+
+    name: str
+    capacity: int
+    """The number of batches that may be submitted and not yet collected; at least 1."""
+
+    def start(self) -> None:
+        """Start the workers now, which takes a while; otherwise the first ``submit`` does."""
+
+    @abstractmethod
+    def submit(self, ticket: Ticket) -> None:
+        """Ask for a batch without waiting for it. At most ``capacity`` are under way."""
+
+    @abstractmethod
+    def collect(self, timeout: float | None = None) -> Completed:
+        """Return the next batch that is complete, in any order; wait for one.
+
+        Raises LoaderTimeout after ``timeout`` seconds (0: do not wait), WorkerError for a worker
+        that died and is not replaced. An error of the data set or of a transform is returned in
+        ``Completed.error``.
+        """
+
+    def take(self) -> Completed | None:
+        """Return a complete batch as ``collect`` does, or None at once if there is none."""
+        try:
+            return self.collect(0)
+        except LoaderTimeout:
+            return None
+
+    def descriptors(self) -> list[int]:
+        """Return file descriptors, one of which becomes readable when ``take`` may succeed.
+
+        Callers add them to their own ``poll``. The list is empty if nothing is prepared ahead.
+        """
+        return []
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Forget all submitted tickets: none of them is collected afterwards."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End threads and processes and free shared memory; a second call does nothing."""

@@ -1,0 +1,249 @@
+"""What goes over the socket between the parent and a worker: small records with a payload.
+
+Down: memory and pipes (their descriptors travel along) and nudges. Up: one record a unit of work.
+Slices and exceptions are packed here too; what they mean is processes.py's and worker.py's.
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import struct
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import WorkerError
+from ..samples.pytree import tagged_sample
+from ..samples.timing import STAGES
+from .pickling import dumps
+from .shared_memory import readable_bytes
+
+READY, DONE, FAILED, DROPPED, BROKEN = range(5)  # from a worker
+INTRODUCE, FORGET, NUDGE = range(3)  # to a worker
+
+_UP = struct.Struct(f"<qqqQ{len(STAGES)}d")  # kind, record, number, payload's bytes, seconds
+_DOWN = struct.Struct("<qQ")  # kind, payload's bytes
+_SPAN = struct.Struct("<Q")
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A worker's answer to entry ``number`` in ``record``, with seconds by stage."""
+
+    kind: int
+    record: int
+    number: int
+    seconds: dict[str, float]
+    payload: bytearray
+
+
+def send_up(
+    channel: socket.socket,
+    kind: int,
+    record: int = -1,
+    number: int = -1,
+    seconds: dict[str, float] | None = None,
+    payload: Sequence[Any] = (),
+) -> None:
+    """A worker's message; blocks while the parent does not read. ``payload``: buffers."""
+    times = [(seconds or {}).get(stage, 0.0) for stage in STAGES]
+    length = sum(memoryview(part).nbytes for part in payload)
+    channel.sendall(_UP.pack(kind, record, number, length, *times))
+    for part in payload:
+        channel.sendall(part)
+
+
+def send_down(
+    channel: socket.socket, kind: int, value: Any = None, fds: Sequence[int] = ()
+) -> None:
+    """The parent's message; a worker that is dying gets nothing, which its end will tell."""
+    payload = b"" if value is None else pickle.dumps(value)
+    message = _DOWN.pack(kind, len(payload)) + payload
+    try:
+        if fds:
+            socket.send_fds(channel, [message], list(fds))
+        else:
+            channel.send(message)
+    except OSError:
+        return
+
+
+def receive_down(channel: socket.socket) -> tuple[int, Any, list[int]] | None:
+    """The next message from the parent, waiting for it; None at its end."""
+    fds: list[int] = []
+    head = _receive(channel, _DOWN.size, fds)
+    if head is None:
+        return None
+    kind, length = _DOWN.unpack(head)
+    body = _receive(channel, length, fds)
+    if body is None:
+        return None
+    return kind, pickle.loads(body) if length else None, fds
+
+
+def _receive(channel: socket.socket, size: int, fds: list[int]) -> bytes | None:
+    data = b""
+    while len(data) < size:
+        piece, more, _, _ = socket.recv_fds(channel, size - len(data), 4)
+        fds += more
+        if not piece:
+            return None
+        data += piece
+    return data
+
+
+class Inbox:
+    """A worker's messages as they arrive; never waits, keeps what is half there."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._head: bytearray = bytearray(_UP.size)
+        self._body: bytearray | None = None
+        self._filled = 0
+        self.ended = False
+
+    def receive(self) -> Iterator[Answer]:
+        """Every message that is complete by now; sets ``ended`` at the worker's end."""
+        while not self.ended:
+            target = self._head if self._body is None else self._body
+            while self._filled < len(target):
+                with memoryview(target) as view:
+                    count = self._read(view[self._filled : self._filled + _PIECE])
+                if count <= 0:
+                    self.ended = count == 0
+                    return
+                self._filled += count
+            self._filled = 0
+            if self._body is None:
+                self._body = self._room(_UP.unpack(self._head)[3])
+            else:
+                body, self._body = self._body, None
+                kind, record, number, _, *seconds = _UP.unpack(self._head)
+                yield Answer(kind, record, number, dict(zip(STAGES, seconds)), body)
+
+    def _room(self, size: int) -> bytearray:
+        try:
+            return bytearray(size)
+        except (MemoryError, OverflowError):
+            self.ended = True  # what follows cannot be told from a head
+            raise MemoryError(
+                f"DataLoader: there is no memory for a worker's message of {readable_bytes(size)}; "
+                f"take a smaller batch_size or prefetch"
+            ) from None
+
+    def _read(self, view: memoryview) -> int:
+        """Bytes read; 0 at the end, -1 for nothing there yet."""
+        try:
+            return self._channel.recv_into(view, 0, socket.MSG_DONTWAIT)
+        except (BlockingIOError, InterruptedError):
+            return -1
+        except OSError:
+            return 0
+
+
+def pack_value(value: Any) -> list[Any]:
+    """``value`` as buffers for ``send_up``, its arrays not copied."""
+    buffers: list[pickle.PickleBuffer] = []
+    body = dumps(value, buffers)
+    raw = [buffer.raw() for buffer in buffers]
+    lengths = [len(body)] + [view.nbytes for view in raw]
+    head = b"".join(_SPAN.pack(number) for number in (len(lengths), *lengths))
+    parts: list[Any] = [head + bytes(-len(head) % 16)]
+    for part, length in zip((body, *raw), lengths):
+        parts += [part, bytes(-length % 16)]
+    return parts
+
+
+def unpack_value(payload: bytearray) -> Any:
+    """Undoes ``pack_value``; arrays are writable views of ``payload``."""
+    count = _SPAN.unpack_from(payload)[0]
+    lengths = [_SPAN.unpack_from(payload, 8 + 8 * i)[0] for i in range(count)]
+    at, whole, parts = 8 + 8 * count, memoryview(payload), []
+    for length in lengths:
+        at += -at % 16
+        parts.append(whole[at : at + length])
+        at += length
+    return pickle.loads(parts[0], buffers=parts[1:])
+
+
+def pack_error(error: BaseException) -> list[Any]:
+    """An exception for the parent: itself if it can travel, its text, and the sample's index."""
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return pack_value((_portable(error), repr(error), text, tagged_sample(error)))
+
+
+def unpack_error(payload: bytearray, who: str) -> BaseException:
+    """The exception with its type; its ``__cause__`` tells worker, sample and traceback."""
+    portable, described, text, index = unpack_value(payload)
+    sample = "" if index is None else f", sample {index}"
+    cause = WorkerError(f"{who}{sample}:\n\n{text.rstrip()}")
+    error: BaseException
+    if portable is not None:
+        error = _rebuilt(portable)
+    else:
+        place = "" if index is None else f" at sample {index}"
+        error = WorkerError(f"DataLoader: a worker process failed{place} with {described}")
+    if index is not None:
+        error.__needle_index__ = index  # type: ignore[attr-defined]
+    error.__cause__ = cause
+    return error
+
+
+def _portable(error: BaseException) -> bytes | None:
+    """Pickled so that ``_rebuilt`` makes an equal exception; None where that is impossible."""
+    for take_apart, exact in _WAYS:
+        with suppress(Exception):
+            body = take_apart(error)
+            made = _rebuilt(body)
+            if type(made) is type(error) and (not exact or str(made) == str(error)):
+                return body
+    return None
+
+
+def _whole(error: BaseException) -> bytes:
+    return dumps((error,))
+
+
+def _in_parts(error: BaseException) -> bytes:
+    """For a class whose ``__init__`` does not take ``args``, or that holds what cannot travel."""
+    args = tuple(value if _travels(value) else repr(value) for value in error.args)
+    state = {name: value for name, value in vars(error).items() if _travels(value)}
+    if isinstance(error, OSError) and error.filename is not None:  # in none of the two
+        state["filename"] = error.filename
+    kinds = type(error).__mro__
+    at = next(i for i, kind in enumerate(kinds) if kind.__module__ == "builtins")
+    if any("__reduce__" in vars(kind) or "__reduce_ex__" in vars(kind) for kind in kinds[:at]):
+        raise TypeError("says itself how it travels, and does not")
+    built_in = kinds[at]
+    return dumps((type(error), built_in, args, state))
+
+
+_WAYS: tuple[tuple[Callable[[BaseException], bytes], bool], ...] = (
+    (_whole, True),
+    (_in_parts, False),
+)
+
+
+def _rebuilt(body: bytes) -> BaseException:
+    first, *rest = pickle.loads(body)
+    if not rest:
+        error: BaseException = first
+        return error
+    built_in, args, state = rest
+    error = first.__new__(first, *args)
+    built_in.__init__(error, *args)  # not the class's own, whose arguments nobody knows
+    for name, value in state.items():
+        object.__setattr__(error, name, value)  # not the class's own, which may refuse
+    return error
+
+
+def _travels(value: Any) -> bool:
+    try:
+        pickle.loads(dumps(value))
+    except Exception:
+        return False
+    return True

@@ -1,0 +1,189 @@
+"""How a data set and its pipeline reach the workers: pickled once, into one shared mapping.
+
+Arrays lie in it as they are and every worker sees them in place, read-only; those that are mapped
+from a file are mapped again. Classes and functions of the main program and of notebooks travel
+whole where cloudpickle is installed.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import pickle
+import struct
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .shared_memory import Memory
+
+try:
+    import cloudpickle
+except ImportError:  # what can be imported by name travels without it
+    cloudpickle = None
+
+_HEAD = struct.Struct("<QQ")  # pickle's length, number of buffers
+_SPAN = struct.Struct("<QQ")  # a buffer's offset, its length
+_ALIGN = 64
+_Base: Any = pickle.Pickler if cloudpickle is None else cloudpickle.Pickler
+
+
+class _Pickler(_Base):  # type: ignore[misc]
+    """Lets arrays of files travel as their place in the file, permuted ones as they lie."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray) and (place := _place_in_file(value)) is not None:
+            return _mapped, place
+        if type(value) is np.ndarray and not value.dtype.hasobject and not _dense(value):
+            order = sorted(range(value.ndim), key=lambda axis: -abs(value.strides[axis]))
+            inverse = tuple(int(axis) for axis in np.argsort(order))
+            return _transposed, (np.ascontiguousarray(value.transpose(order)), inverse)
+        return NotImplemented if cloudpickle is None else super().reducer_override(value)
+
+
+def dumps(value: Any, buffers: list[pickle.PickleBuffer] | None = None) -> bytes:
+    """``value`` pickled; large arrays go into ``buffers`` instead, where given."""
+    file = io.BytesIO()
+    callback = None if buffers is None else buffers.append
+    _Pickler(file, protocol=5, buffer_callback=callback).dump(value)
+    return file.getvalue()
+
+
+def pack(value: Any, purpose: str) -> Memory:
+    """``value`` in new shared memory, its arrays copied once; ``unpack`` reads it."""
+    buffers: list[pickle.PickleBuffer] = []
+    body = dumps(value, buffers)
+    raw = [buffer.raw() for buffer in buffers]
+    at = _aligned(_HEAD.size + _SPAN.size * len(raw) + len(body))
+    spans = []
+    for view in raw:
+        spans.append((at, view.nbytes))
+        at = _aligned(at + view.nbytes)
+    memory = Memory(at, purpose)
+    head = _HEAD.pack(len(body), len(raw)) + b"".join(_SPAN.pack(*span) for span in spans) + body
+    memory.buffer[: len(head)] = head
+    for view, (start, length) in zip(raw, spans):
+        memory.buffer[start : start + length] = view
+    return memory
+
+
+def unpack(memory: Memory) -> Any:
+    """The value that ``pack`` wrote; its arrays are views of the memory."""
+    whole = memoryview(memory.buffer)
+    length, count = _HEAD.unpack_from(whole)
+    at = _HEAD.size + _SPAN.size * count
+    spans = [_SPAN.unpack_from(whole, _HEAD.size + _SPAN.size * i) for i in range(count)]
+    buffers = [whole[start : start + size] for start, size in spans]
+    return pickle.loads(whole[at : at + length], buffers=buffers)
+
+
+def explain_failure(value: Any, name: str, error: BaseException) -> TypeError:
+    """The error for a value that cannot be pickled: the path to the part that cannot, and why."""
+    path, part, cause = _culprit(value, name, error)
+    remedy = "make it in the worker (when first used), or take engine='threads'"
+    if cloudpickle is None:
+        remedy += "; functions of the main program travel after pip install cloudpickle"
+    return TypeError(
+        f"DataLoader: worker processes get a pickled copy of the data set, and {path} -> "
+        f"{_described(part)} cannot be pickled ({type(cause).__name__}: {cause}); {remedy}"
+    )
+
+
+def _culprit(value: Any, path: str, error: BaseException) -> tuple[str, Any, BaseException]:
+    """The deepest part of ``value`` that fails by itself; at most 20 levels down."""
+    seen: set[int] = set()
+    for _ in range(20):
+        seen.add(id(value))
+        for step, part in _parts(value):
+            cause = None if id(part) in seen else _failure(part)
+            if cause is not None:
+                path, value, error = path + step, part, cause
+                break
+        else:
+            break
+    return path, value, error
+
+
+def _failure(value: Any) -> BaseException | None:
+    try:
+        dumps(value, [])
+    except Exception as error:
+        return error
+    return None
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        yield from ((f"[{key!r}]", part) for key, part in value.items())
+    elif isinstance(value, (tuple, list, set, frozenset)):
+        yield from ((f"[{i}]", part) for i, part in enumerate(value))
+    elif isinstance(value, types.MethodType):
+        yield ".__self__", value.__self__
+    elif isinstance(value, types.FunctionType):
+        yield from _function_parts(value)
+    elif not isinstance(value, type):
+        yield from ((f".{name}", part) for name, part in _attributes(value).items())
+
+
+def _function_parts(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    code = function.__code__
+    for name, cell in zip(code.co_freevars, function.__closure__ or ()):
+        yield f" (its variable {name})", cell.cell_contents
+    for default in function.__defaults__ or ():
+        yield " (a default value)", default
+    for name in code.co_names:
+        if name in function.__globals__:
+            yield f" (the global {name})", function.__globals__[name]
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    found = dict(getattr(value, "__dict__", {}))
+    for kind in type(value).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(value, name):
+                found[name] = getattr(value, name)
+    return found
+
+
+def _described(value: Any) -> str:
+    code = getattr(value, "__code__", None)
+    if code is not None:
+        return f"{value.__name__} at {code.co_filename}:{code.co_firstlineno}"
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _dense(array: npt.NDArray[Any]) -> bool:
+    return bool(array.flags.c_contiguous or array.flags.f_contiguous)
+
+
+def _transposed(array: npt.NDArray[Any], axes: tuple[int, ...]) -> npt.NDArray[Any]:
+    return array.transpose(axes)
+
+
+def _place_in_file(array: npt.NDArray[Any]) -> tuple[Any, ...] | None:
+    """Path, offset, shape, strides and dtype of a view of a ``np.memmap``; None for others."""
+    root: Any = array
+    while isinstance(root, np.ndarray) and not isinstance(root.base, mmap.mmap):
+        root = root.base
+    if not isinstance(root, np.memmap) or root.mode == "c" or root.filename is None:
+        return None  # "c": changes of this process are not in the file
+    start = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+    path = os.path.abspath(root.filename)
+    return path, root.offset + start, array.shape, array.strides, array.dtype
+
+
+def _mapped(
+    path: str, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
+) -> npt.NDArray[Any]:
+    whole = np.memmap(path, np.uint8, "r")
+    return np.ndarray(shape, dtype, whole, offset, strides)
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // _ALIGN) * _ALIGN

@@ -1,0 +1,431 @@
+"""The engine of worker processes: requests become units of work, answers become batches again.
+
+Slices of a batch go on the board, workers write them into slots of the ring; a worker that dies
+is replaced and its slice issued again. process_pool.py owns the processes, worker.py is the
+worker's side.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import LoaderTimeout, NeedleError, WorkerError
+from ..samples.pytree import Field, Slice
+from ..samples.ticket import NO_SAMPLE, Ticket
+from .engine import Completed, Engine
+from .launch import check_method
+from .messages import BROKEN, READY, Answer, unpack_error
+from .pending import Batch, Part, died, died_too_often, ending, named, read_answer
+from .pickling import explain_failure, pack
+from .process_pool import Crew, Member
+from .shared_memory import Memory
+from .slicing import MOST_SLICES, slices
+from .slots import Space
+from .work_queue import ANY_WORKER, Entry, WorkQueue, key_of
+
+_HELD = 2  # batches that the consumer may hold in slots; more are copied out
+_DEATHS = 3  # of one sample's workers, before it is an error
+_ATTEMPTS = 20  # of one slice, whatever its workers died of
+_START_DEATHS, _START_KILLS = 2, 6  # in a row, before it is an error: by itself, by a signal
+
+
+class ProcessEngine(Engine):
+    """Prepares batches in ``workers`` processes.
+
+    prefetch: batches asked for ahead, for each worker where a batch cannot be made in slices.
+    start_method: "forkserver" (the default), "spawn" (macOS's) or "fork". restart_workers:
+    replace a worker that died and issue its samples again, else raise WorkerError. held_slots:
+    batches that the consumer can hold without their being copied. pin: lets a device read the
+    batches' memory while its result is held.
+    Raises TypeError naming the part of the data set that cannot be pickled, WorkerError where
+    memory or the system does not allow it; no process has been started then.
+    """
+
+    name = "processes"
+
+    def __init__(
+        self,
+        pipeline: Any,
+        *,
+        workers: int,
+        prefetch: int = 2,
+        start_method: str | None = None,
+        restart_workers: bool = True,
+        held_slots: int = _HELD,
+        pin: Callable[[Any], Any] | None = None,
+    ) -> None:
+        if workers < 1:
+            raise ValueError(f"DataLoader: needs at least one worker, got {workers}")
+        self.workers, self.restart_workers = workers, restart_workers
+        self.held_slots, self._pin = max(1, held_slots), pin
+        self.start_method = check_method("DataLoader", start_method)
+        self.splits = bool(pipeline.splits)
+        ahead = max(1, prefetch)
+        self.capacity = max(ahead + 1, workers) if self.splits else ahead * workers
+        self._pipeline_layout: list[Field] | None = pipeline.layout()
+        self._pipeline = pipeline if self.start_method == "fork" else None
+        self._packed = None if self.start_method == "fork" else _packed(pipeline)
+        if self._packed is not None:
+            weakref.finalize(self, self._packed.close)
+        self._closed, self._pid = False, os.getpid()
+        self._open()
+
+    def _open(self) -> None:
+        """Fresh shared state and the process that will start the workers."""
+        self._shared = shared = _Shared()
+        self._finalizer = weakref.finalize(self, shared.close)
+        self._records: deque[int] = deque(range(self.capacity * MOST_SLICES + self.workers))
+        self._queue = shared.queue = WorkQueue.create(len(self._records), self.workers)
+        self._crew = shared.crew = Crew(self.workers, self.start_method, self._pipeline)
+        self._crew.prepare()
+        self._space = shared.space = Space(
+            self._crew, self.capacity, self.held_slots, self._pipeline_layout, self._pin
+        )
+        self._crew.introduce(
+            "queue", 0, self._queue.memory, (self._queue.records, self._queue.workers)
+        )
+        if self._packed is not None:
+            self._crew.introduce("pipeline", 0, self._packed)
+        self._parts: dict[int, Part] = {}
+        self._batches: dict[int, Batch] = {}
+        self._complete: deque[Batch] = deque()
+        self._orders, self._start_deaths = 0, 0
+        self._sample_seconds: float | None = None
+        self._fatal: NeedleError | None = None
+        self._torn = False
+
+    # ---- the engine's interface
+
+    def start(self) -> None:
+        """Starts the workers; WorkerError where that fails."""
+        self._check_usable()
+        self._crew.fill()
+
+    def submit(self, ticket: Ticket) -> None:
+        """Put the batch's parts into the work queue; the first call starts the workers."""
+        self._check_usable()
+        if self._torn:
+            self._start_over()
+        self._torn = True
+        self._crew.fill()
+        while len(self._records) < MOST_SLICES:
+            self._hear(0.01)
+        batch = Batch(ticket, ticket.samples)
+        self._batches[ticket.serial] = batch
+        self._space.settle(batch)
+        for part in self._cut(batch):
+            self._issue(part)
+        if ticket.is_stream:
+            self._crew.nudge(ticket.shard % self.workers)
+        else:
+            self._crew.wake(min(len(batch.parts), self._queue.sleepers()))
+        self._torn = False
+
+    def collect(self, timeout: float | None = None) -> Completed:
+        """The next batch that is complete; see ``Engine.collect``."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            found = self._heard(left)
+            if found is not None:
+                return found
+            if left == 0:
+                raise LoaderTimeout(self._waited_for(timeout))
+
+    def take(self) -> Completed | None:
+        """The next batch if one is complete; see ``Engine.take``."""
+        return self._heard(0.0)
+
+    def cancel(self) -> None:
+        """Takes back what is not begun; what is begun stops at its next sample and is dropped."""
+        self._check_usable()
+        if self._torn:
+            self._start_over()
+        self._torn = True
+        for batch in self._batches.values():
+            self._abandon(batch, 0)
+            batch.cancelled = True
+            self._space.release(batch)
+        self._batches.clear()
+        self._complete.clear()
+        self._fatal, self._start_deaths = None, 0
+        self._crew.hush()
+        self._torn = False
+        self._hear(0)
+
+    def close(self) -> None:
+        """Ends the workers within a second and frees what was shared; held batches stay valid."""
+        if not self._closed:
+            self._closed = True
+            self._finalizer()
+            if self._packed is not None:
+                self._packed.close()
+            self._parts.clear()
+            self._batches.clear()
+            self._complete.clear()
+
+    def process_ids(self) -> list[int]:
+        """The ids of the worker processes that run now."""
+        return [member.child.pid for member in self._crew.members.values()]
+
+    def descriptors(self) -> list[int]:
+        """Of the workers, while something is under way; see ``Engine.descriptors``."""
+        return self._crew.descriptors() if self._batches else []
+
+    # ---- from a request to units on the board
+
+    def _cut(self, batch: Batch) -> list[Part]:
+        count = 1
+        if self.splits:
+            each = self._sample_seconds
+            seconds = None if each is None else batch.rows * each
+            count = slices(batch.rows, self.workers, self.capacity, seconds)
+        for i in range(count):
+            self._orders += 1
+            first, last = batch.rows * i // count, batch.rows * (i + 1) // count
+            batch.parts.append(Part(batch, first, last, self._orders))
+        return batch.parts
+
+    def _issue(self, part: Part) -> None:
+        record, batch = self._records.popleft(), part.batch
+        self._parts[record] = part
+        batch.records.add(record)
+        ticket = batch.ticket
+        entry = Entry(
+            part.number,
+            ticket.shard % self.workers if ticket.is_stream else ANY_WORKER,
+            batch.area,
+            batch.offset,
+            batch.rows,
+            part.first,
+            part.last,
+            batch.ring.generation if batch.ring is not None else -1,
+            batch.slot,
+            *key_of(ticket),
+        )
+        self._queue.put(record, entry)
+
+    # ---- from answers to batches
+
+    def _heard(self, timeout: float | None) -> Completed | None:
+        """A batch that is complete, or will be after the next answers; None otherwise."""
+        self._check_usable()
+        for last in (False, True):
+            if self._torn:
+                self._start_over()
+                raise WorkerError("DataLoader: was interrupted; begin a new epoch")
+            if self._fatal is not None:
+                raise self._fatal
+            if self._complete:
+                return self._deliver(self._complete.popleft())
+            if not self._batches:
+                raise ValueError("DataLoader: collect without anything submitted")
+            if not last:
+                self._hear(timeout)
+        return None
+
+    def _hear(self, timeout: float | None) -> None:
+        """Takes in what the workers say; an interruption inside leaves ``_torn``."""
+        ready = self._crew.wait(timeout)
+        if not ready:
+            return
+        self._torn = True
+        for member, answer in self._crew.read(ready):
+            if answer is None:
+                self._mourn(member)
+            elif answer.kind == READY:
+                member.ready, self._start_deaths = True, 0
+            elif answer.kind == BROKEN:
+                self._broken(member, answer)
+            else:
+                self._answered(member, answer)
+        self._torn = False
+
+    def _answered(self, member: Member, answer: Answer) -> None:
+        part = self._parts.get(answer.record)
+        result = read_answer(member, answer, part)
+        if part is None or part.number != answer.number:
+            return
+        self._unlist(answer.record)
+        batch = part.batch
+        for stage, seconds in answer.seconds.items():
+            batch.seconds[stage] = batch.seconds.get(stage, 0.0) + seconds
+        if isinstance(result, Slice):
+            part.done = result
+            self._learn(batch, part, result, answer.seconds)
+        elif result is not None:
+            self._failed(part, result)
+        self._settle(batch)
+
+    def _learn(self, batch: Batch, part: Part, done: Slice, seconds: dict[str, float]) -> None:
+        """What the next batches want to know: how long a sample takes, the shape of its fields."""
+        if done.samples:
+            now = sum(seconds.values()) / done.samples
+            before = self._sample_seconds
+            self._sample_seconds = now if before is None else 0.8 * before + 0.2 * now
+            self._space.learn(done)
+
+    def _failed(self, part: Part, error: BaseException) -> None:
+        """Notes a slice's error; what comes after it in the batch need not be made any more."""
+        batch = part.batch
+        if batch.error is None or part.first < batch.error[0]:
+            batch.error = part.first, error
+        self._abandon(batch, part.last)
+
+    def _settle(self, batch: Batch) -> None:
+        """Counts the batch as complete if every slice that matters is there."""
+        if batch.cancelled:
+            self._space.release(batch)
+            return
+        end = batch.rows + 1 if batch.error is None else batch.error[0]
+        if all(part.done is not None for part in batch.parts if part.first < end):
+            batch.cancelled = batch.error is not None  # what still runs of it is of no use
+            self._complete.append(batch)
+
+    def _deliver(self, batch: Batch) -> Completed:
+        self._torn = True
+        done = Completed(batch.ticket, seconds=batch.seconds)
+        self._batches.pop(batch.ticket.serial, None)
+        if batch.error is not None:
+            done.error = batch.error[1]
+        else:
+            try:
+                whole = self._space.assemble(batch)
+                done.batch, done.samples = whole.batch(), whole.samples
+            except Exception as error:
+                done.error = error
+        self._space.release(batch)
+        self._torn = False
+        return done
+
+    # ---- withdrawing, and giving back
+
+    def _abandon(self, batch: Batch, first: int) -> None:
+        """Withdraws the slices from row ``first`` on; those begun answer that they stopped."""
+        for record in list(batch.records):
+            if self._parts[record].first >= first and self._queue.withdraw(record):
+                self._unlist(record)
+
+    def _unlist(self, record: int) -> None:
+        part = self._parts.pop(record)
+        part.batch.records.discard(record)
+        self._queue.free(record)
+        self._records.append(record)
+
+    # ---- workers that die
+
+    def _mourn(self, member: Member) -> None:
+        """A worker has died: replaces it and issues again what it had, or makes it an error."""
+        owned = self._queue.owned(member.number)
+        if not member.ready:
+            self._died_starting(member)
+        elif not self.restart_workers:
+            parts = [self._parts[record] for record in owned]
+            self._fatal = died(member, parts, self._queue.current(member.number))
+        for record in owned:
+            self._reissue(member, record)
+        self._queue.note(member.number, NO_SAMPLE)
+        self._queue.sleep(member.number, False)
+        if self._fatal is None:
+            try:
+                self._crew.fill()
+            except WorkerError as error:
+                self._fatal = error
+            self._crew.wake(self._queue.open_entries())
+
+    def _reissue(self, member: Member, record: int) -> None:
+        part = self._parts[record]
+        self._unlist(record)
+        batch = part.batch
+        sample = self._queue.current(member.number)
+        part.deaths[sample] += 1
+        part.attempt += 1
+        if batch.cancelled:
+            self._space.release(batch)
+        elif part.deaths[sample] >= _DEATHS or part.attempt >= _ATTEMPTS:
+            error = died_too_often(member, part, sample)
+            self._failed(part, error)
+            self._settle(batch)
+        else:
+            self._issue(part)
+
+    def _died_starting(self, member: Member) -> None:
+        self._start_deaths += 1
+        code = member.child.code  # None: with its supervisor
+        limit = _START_KILLS if code is None or code < 0 else _START_DEATHS
+        if self._start_deaths >= limit and self._fatal is None:  # what a worker said tells more
+            self._fatal = WorkerError(
+                f"DataLoader: worker processes die while they start ({ending(member)}); look for "
+                f"their message above, or take engine='threads'"
+            )
+
+    def _broken(self, member: Member, answer: Answer) -> None:
+        """A worker could not read what was sent to it; another one could not either."""
+        cause = unpack_error(answer.payload, str(member))
+        self._fatal = WorkerError(
+            f"DataLoader: {member} could not unpickle the data set ({cause!r}); what it needs "
+            f"must be importable in a new process, else take engine='threads'"
+        )
+        self._fatal.__cause__ = cause.__cause__
+
+    def _waited_for(self, timeout: float | None) -> str:
+        places = [
+            f"{member} is at {named(self._parts[record], self._queue.current(member.number))}"
+            for member in self._crew.members.values()
+            for record in self._queue.owned(member.number)
+            if record in self._parts
+        ]
+        return (
+            f"DataLoader: a batch must be ready within timeout={timeout} s, got none; "
+            f"{'; '.join(places) or 'no worker has begun one'}; give it more time"
+        )
+
+    # ---- states of the engine itself
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise ValueError("DataLoader: its worker processes are closed; make a new loader")
+        if os.getpid() != self._pid:
+            raise WorkerError(
+                "DataLoader: its worker processes belong to another process, which forked this "
+                "one; make a new loader here"
+            )
+
+    def _start_over(self) -> None:
+        """After an interruption at an unlucky moment: everything anew but the data set."""
+        self._finalizer()
+        self._open()
+
+
+class _Shared:
+    """What must be given back however the engine ends; knows nothing of the engine."""
+
+    def __init__(self) -> None:
+        self.crew: Crew | None = None
+        self.queue: WorkQueue | None = None
+        self.space: Space | None = None
+
+    def close(self) -> None:
+        """Ends the processes, then gives the memory back."""
+        crew, self.crew = self.crew, None
+        if crew is not None:
+            crew.close()
+        queue, self.queue = self.queue, None
+        if queue is not None:
+            queue.close()
+        if self.space is not None:
+            self.space.close()
+
+
+def _packed(pipeline: Any) -> Memory:
+    try:
+        return pack(pipeline, "the data set")
+    except WorkerError:
+        raise
+    except Exception as error:
+        raise explain_failure(pipeline, "pipeline", error) from error

@@ -1,0 +1,194 @@
+"""Memory shared between processes that nothing names on disk, so that nothing is left behind.
+
+Its pages are allocated when it is made: what does not fit is an exception then, never a bus error
+later. work_queue.py, shared_ring.py and pickling.py describe what lies in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from ...errors import WorkerError
+
+PAGE = mmap.PAGESIZE
+_PIECE = 64 << 20  # bytes allocated at a time, so that a signal is answered in between
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of Linux's fallocate
+
+
+class Memory:
+    """``size`` bytes, zero at first, mapped once in each process that attaches.
+
+    fd: the descriptor that makes it available to another process. buffer: the mapping. Views made
+    of it stay valid after ``close``; the mapping goes with the last of them.
+    """
+
+    def __init__(self, size: int, purpose: str, folder: str | None = None) -> None:
+        """Makes new memory; ``purpose`` is what messages call it.
+
+        folder: where an unlinked file is made instead, on systems without memory files. Raises
+        WorkerError naming need, have and remedy where there is not enough.
+        """
+        self.size = max(PAGE, -(-size // PAGE) * PAGE)
+        self.purpose = purpose
+        _check_room(self.size, purpose)
+        self.fd = _anonymous_file(folder)
+        try:
+            os.ftruncate(self.fd, self.size)
+            _allocate(self.fd, 0, self.size)
+            self.buffer = _map(self.fd, self.size, mmap.ACCESS_WRITE)
+        except (OSError, OverflowError, ValueError) as error:
+            os.close(self.fd)
+            raise _no_room(self.size, purpose, None, error) from error
+        except BaseException:
+            os.close(self.fd)
+            raise
+
+    @classmethod
+    def attach(cls, fd: int, size: int, *, writable: bool) -> Memory:
+        """The memory behind a descriptor that another process sent; closes it with itself."""
+        memory = cls.__new__(cls)
+        memory.size, memory.purpose, memory.fd = size, "attached", fd
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        memory.buffer = _map(fd, size, access)
+        return memory
+
+    @classmethod
+    def sparse(cls, size: int, purpose: str) -> Memory:
+        """New memory of which nothing is allocated yet: ``commit`` a stretch before its first use.
+
+        Whoever attaches maps all of it at once and sees what is committed later.
+        """
+        memory = cls.__new__(cls)
+        memory.size, memory.purpose = max(PAGE, -(-size // PAGE) * PAGE), purpose
+        memory.fd = _anonymous_file(None)
+        try:
+            os.ftruncate(memory.fd, memory.size)
+            memory.buffer = _map(memory.fd, memory.size, mmap.ACCESS_WRITE)
+        except (OSError, OverflowError, ValueError) as error:
+            os.close(memory.fd)
+            raise _no_room(size, purpose, None, error) from error
+        return memory
+
+    def commit(self, start: int, size: int) -> None:
+        """Allocates ``size`` bytes from ``start`` on; WorkerError where there is not enough."""
+        _check_room(size, self.purpose)
+        try:
+            _allocate(self.fd, start, size)
+        except OSError as error:
+            raise _no_room(size, self.purpose, None, error) from error
+
+    def discard(self, start: int, size: int) -> None:
+        """Gives the pages of this stretch back, where the system can; it reads as zeros then."""
+        if sys.platform == "linux":
+            libc = ctypes.CDLL(None, use_errno=True)
+            mode = _PUNCH_HOLE | _KEEP_SIZE
+            libc.fallocate(self.fd, mode, ctypes.c_long(start), ctypes.c_long(size))
+
+    def close(self) -> None:
+        """Gives the descriptor back, and the mapping unless views of it live; twice is once."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+        with contextlib.suppress(BufferError):  # somebody holds a batch: it goes with the last one
+            self.buffer.close()
+
+
+def available() -> int | None:
+    """Bytes that may be allocated now: the machine's and the control group's; None: unknown."""
+    found = [_machine_available(), *_group_available()]
+    known = [value for value in found if value is not None]
+    return min(known) if known else None
+
+
+def readable_bytes(count: int) -> str:
+    """``count`` bytes for a person: "1.5 MiB"."""
+    size, unit = float(count), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+
+
+def _check_room(size: int, purpose: str) -> None:
+    have = available()
+    if have is not None and size > have:
+        raise _no_room(size, purpose, have, None)
+
+
+def _no_room(size: int, purpose: str, have: int | None, error: BaseException | None) -> WorkerError:
+    got = f"have {readable_bytes(have)}" if have is not None else f"the system says: {error}"
+    return WorkerError(
+        f"DataLoader: shared memory for {purpose} needs {readable_bytes(size)}, {got}; take a "
+        f"smaller batch_size or prefetch, or engine='threads', which shares nothing"
+    )
+
+
+def _anonymous_file(folder: str | None) -> int:
+    if folder is None and hasattr(os, "memfd_create"):
+        return os.memfd_create("needle", os.MFD_CLOEXEC)
+    if folder is None and os.path.isdir("/dev/shm"):
+        folder = "/dev/shm"
+    with tempfile.TemporaryFile(dir=folder) as file:  # has no name, or loses it at once
+        return os.dup(file.fileno())
+
+
+def _allocate(fd: int, first: int, size: int) -> None:
+    end = first + size
+    for start in range(first, end, _PIECE):
+        length = min(_PIECE, end - start)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, start, length)
+        else:
+            zeros = bytes(1 << 20)
+            for offset in range(start, start + length, len(zeros)):
+                os.pwrite(fd, zeros[: start + length - offset], offset)
+
+
+def _map(fd: int, size: int, access: int) -> mmap.mmap:
+    if sys.version_info >= (3, 13) and os.name == "posix":
+        return mmap.mmap(fd, size, access=access, trackfd=False)
+    return mmap.mmap(fd, size, access=access)
+
+
+def _machine_available() -> int | None:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
+
+
+def _group_available() -> list[int]:
+    """What the control groups (version 2) that this process is in leave, file cache not counted."""
+    found: list[int] = []
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        path = next(line[3:] for line in lines if line.startswith("0::")).strip("/")
+    except (OSError, StopIteration):
+        return found
+    root = Path("/sys/fs/cgroup")
+    here = root / path
+    for group in (here, *here.parents):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            limit = (group / "memory.max").read_text().strip()
+            if limit != "max":
+                found.append(int(limit) - _group_used(group))
+        if group == root:
+            break
+    return found
+
+
+def _group_used(group: Path) -> int:
+    fields = (line.split() for line in (group / "memory.stat").read_text().splitlines())
+    counts = {field[0]: int(field[1]) for field in fields if len(field) == 2}
+    cache = counts["inactive_file"] + counts["active_file"]
+    return int((group / "memory.current").read_text()) - cache

@@ -1,0 +1,150 @@
+"""Slots for batches in shared memory: workers write rows in place, the consumer gets views.
+
+A slot comes back when the last array that looks into it is gone; until then nothing is written
+there. Who may have a slot when is processes.py's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..samples.pytree import Field
+from .shared_memory import PAGE, Memory
+
+_ALIGN = 64
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the array leaves of a batch of up to ``rows`` samples lie in a slot; picklable.
+
+    fields: one a leaf of the batch; None for a leaf that is no array of fixed-size rows.
+    """
+
+    fields: tuple[Field | None, ...]
+    rows: int
+    offsets: tuple[int, ...] = field(init=False)
+    slot_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        ### BEGIN YOUR SOLUTION [ring-layout]
+        offsets, at = [], 0
+        for each in self.fields:
+            offsets.append(at)
+            at += -(-_row_bytes(each) * self.rows // _ALIGN) * _ALIGN
+        object.__setattr__(self, "offsets", tuple(offsets))
+        object.__setattr__(self, "slot_bytes", max(PAGE, -(-at // PAGE) * PAGE))
+        ### END YOUR SOLUTION
+
+    def views(self, slot: Any, rows: int) -> list[npt.NDArray[Any] | None]:
+        """The first ``rows`` rows of each leaf; ``slot`` is a buffer of ``slot_bytes``."""
+        return [
+            None if each is None else _view(slot, offset, rows, each)
+            for each, offset in zip(self.fields, self.offsets)
+        ]
+
+
+def learn_fields(leaves: Sequence[Any], samples: int) -> tuple[Field | None, ...]:
+    """The fields that batches like this one need; None for each leaf that cannot lie in a slot."""
+    return tuple(
+        Field(leaf.shape[1:], leaf.dtype) if _fits(leaf, samples) else None for leaf in leaves
+    )
+
+
+class Ring:
+    """The consumer's side of ``slots`` slots in one piece of shared memory.
+
+    A slot is free, taken by a batch under way that is written there, or lent to the consumer. pin:
+    lets a device read the memory while its result is held, until ``close``.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        slots: int,
+        generation: int,
+        pin: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.layout, self.slots, self.generation = layout, slots, generation
+        self.memory = Memory(layout.slot_bytes * slots, f"{slots} batches of {layout.rows} samples")
+        self._pinned = None if pin is None else pin(self.memory.buffer)
+        self._taken: set[int] = set()
+        self._lent: dict[int, weakref.ref[Any]] = {}
+
+    @property
+    def free(self) -> list[int]:
+        """The slots that are free."""
+        return [i for i in range(self.slots) if i not in self._taken and i not in self._lent]
+
+    @property
+    def taken(self) -> int:
+        """How many slots batches under way write into."""
+        return len(self._taken)
+
+    @property
+    def lent(self) -> int:
+        """How many slots the consumer's arrays hold."""
+        return len(self._lent)
+
+    def take(self) -> int | None:
+        """A free slot, for a batch to be written; None where there is none."""
+        free = self.free
+        if not free:
+            return None
+        self._taken.add(free[0])
+        return free[0]
+
+    def give_back(self, slot: int) -> None:
+        """A slot taken, whose batch nobody wants, is free again."""
+        self._taken.discard(slot)
+
+    def lend(self, slot: int, rows: int) -> list[npt.NDArray[Any] | None]:
+        """The arrays of a slot taken; it is free once they and everything derived are gone."""
+        ### BEGIN YOUR SOLUTION [ring-lend]
+        size, start = self.layout.slot_bytes, slot * self.layout.slot_bytes
+        block = (ctypes.c_char * size).from_buffer(self.memory.buffer, start)
+        # Called anywhere, by any thread: no Python code, in which Ctrl-C would come up and be lost.
+        self._lent[slot] = weakref.ref(block, partial(self._lent.pop, slot))
+        self._taken.discard(slot)
+        return self.layout.views(block, rows)
+        ### END YOUR SOLUTION
+
+    def close(self) -> None:
+        """Gives the memory back; lent arrays stay valid."""
+        self._pinned = None
+        self.memory.close()
+
+
+def slot_views(memory: Memory, layout: Layout, slot: int) -> list[npt.NDArray[Any] | None]:
+    """The worker's side: the writable arrays of one slot, all rows."""
+    start = slot * layout.slot_bytes
+    view = memoryview(memory.buffer)[start : start + layout.slot_bytes]
+    return layout.views(view, layout.rows)
+
+
+def _view(slot: Any, offset: int, rows: int, each: Field) -> npt.NDArray[Any]:
+    shape = (rows, *each.row_shape)
+    return np.ndarray(shape, dtype=each.dtype, buffer=slot, offset=offset)
+
+
+def _row_bytes(each: Field | None) -> int:
+    if each is None:
+        return 0
+    return int(np.prod(each.row_shape, dtype=np.int64)) * each.dtype.itemsize
+
+
+def _fits(leaf: Any, samples: int) -> bool:
+    return (
+        isinstance(leaf, np.ndarray)
+        and leaf.ndim > 0
+        and len(leaf) == samples
+        and not leaf.dtype.hasobject
+    )

@@ -1,0 +1,212 @@
+"""The engine of Python threads: for kernels and decoders that release the interpreter's lock.
+
+The unit of work is a slice of a batch, taken by whichever thread is free; slices of a stream's
+shard go to one thread in order. Threads hold no reference to the engine, so that a loader that is
+dropped is collected and ends them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import LoaderTimeout
+from ..batching.pipeline import Pipeline
+from ..samples.pytree import Field, Slice, concatenate
+from ..samples.ticket import Ticket
+from ..samples.timing import Clock
+from .engine import Completed, Engine
+
+Array = npt.NDArray[Any]
+JOIN_SECONDS = 0.5
+SHORT_SECONDS = 2e-3
+"""Of a slice; shorter ones cost more in waiting for the interpreter's lock than they gain."""
+
+
+class _Withdrawn(BaseException):
+    """Nobody wants the batch under way any more; no data set may take this for its own error."""
+
+
+@dataclass(eq=False)
+class _Job:
+    """One batch under way. Its thread-shared fields are changed under ``lock``."""
+
+    ticket: Ticket
+    parts: list[Slice | None]
+    out: list[Array] | None
+    withdrawn: bool = False
+    error: BaseException | None = None
+    failed: int = 0
+    """The slice that ``error`` is of: the first one, whichever thread was quicker."""
+    left: int = 0
+    clock: Clock = field(default_factory=Clock)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_Unit = tuple[_Job, int, slice]
+_Tasks = SimpleQueue["_Unit | None"]
+
+
+class ThreadsEngine(Engine):
+    """``workers`` threads, with ``prefetch`` batches for each asked for ahead."""
+
+    name = "threads"
+
+    def __init__(self, pipeline: Pipeline, *, workers: int, prefetch: int) -> None:
+        self.pipeline, self.workers = pipeline, workers
+        self.capacity = workers * prefetch
+        self._fields = pipeline.layout() if pipeline.splits else None
+        self._jobs: dict[int, _Job] = {}
+        self._done: SimpleQueue[_Job] = SimpleQueue()
+        self._queues: list[_Tasks] = []
+        self._threads: list[threading.Thread] = []
+        self._sample_seconds: float | None = None
+
+    def submit(self, ticket: Ticket) -> None:
+        """Hands the slices of the batch to the threads, which start with the first request."""
+        if not self._threads:
+            self._start()
+        slices = self._slices(ticket)
+        job = _Job(ticket, [None] * len(slices), self._place(ticket), left=len(slices))
+        self._jobs[ticket.serial] = job
+        queue = self._queues[max(0, ticket.shard) % len(self._queues)]
+        for i, rows in enumerate(slices):
+            queue.put((job, i, rows))
+
+    def collect(self, timeout: float | None = None) -> Completed:
+        """The next batch that is complete, whichever it is; LoaderTimeout after ``timeout``."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                left = None if end is None else max(0.0, end - time.monotonic())
+                job = self._done.get(timeout=left)
+            except Empty:
+                raise LoaderTimeout(
+                    f"DataLoader: no batch within {timeout} s; raise timeout, or look for what "
+                    "holds a sample up"
+                ) from None
+            if self._jobs.pop(job.ticket.serial, None) is not None:
+                return self._completed(job)
+
+    def cancel(self) -> None:
+        """Forgets the requests; a thread stops before its next sample."""
+        for job in self._jobs.values():
+            job.withdrawn = True
+        self._jobs.clear()
+
+    def close(self) -> None:
+        """Ends the threads, each before its next sample, and waits a while for them all.
+
+        One that hangs in a sample is left behind; it ends with the program.
+        """
+        self.cancel()
+        threads, self._threads = self._threads, []
+        queues, self._queues = self._queues, []
+        for i in range(len(threads)):
+            queues[i % len(queues)].put(None)
+        end = time.monotonic() + JOIN_SECONDS
+        for thread in threads:
+            if thread is not threading.current_thread():  # a collector may run in any of them
+                thread.join(max(0.0, end - time.monotonic()))
+
+    def _start(self) -> None:
+        count = self.workers if self.pipeline.stream else 1
+        self._queues = [SimpleQueue() for _ in range(count)]
+        self._threads = [
+            threading.Thread(
+                target=_work,
+                args=(self.pipeline, self._queues[i % count], self._done),
+                name=f"needle-loader-{i}",
+                daemon=True,
+            )
+            for i in range(self.workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _slices(self, ticket: Ticket) -> list[slice]:
+        if not self.pipeline.splits:
+            return [slice(None)]
+        count, parts = len(ticket.indices), self.workers
+        if self._sample_seconds is not None:
+            parts = min(parts, max(1, int(count * self._sample_seconds / SHORT_SECONDS)))
+        size = max(1, -(-count // parts))
+        return [slice(start, min(start + size, count)) for start in range(0, count, size)] or [
+            slice(None)
+        ]
+
+    def _place(self, ticket: Ticket) -> list[Array] | None:
+        if self._fields is None or ticket.is_stream:
+            return None
+        return [field.of(len(ticket.indices)) for field in self._fields]
+
+    def _completed(self, job: _Job) -> Completed:
+        clock = job.clock
+        if job.error is None:
+            try:
+                with clock.measure("collate"):
+                    whole = concatenate([part for part in job.parts if part is not None], job.out)
+                self._learn(whole, clock.seconds)
+                return Completed(job.ticket, whole.batch(), None, whole.samples, clock.seconds)
+            except Exception as error:
+                job.error = error
+        return Completed(job.ticket, error=job.error, seconds=clock.seconds)
+
+    def _learn(self, whole: Slice, seconds: Mapping[str, float]) -> None:
+        """How long a sample takes; where the next batches can be written without a copy."""
+        if whole.samples:
+            now, before = sum(seconds.values()) / whole.samples, self._sample_seconds
+            self._sample_seconds = now if before is None else 0.8 * before + 0.2 * now
+        if self._fields is None and self.pipeline.splits and whole.samples:
+            self._fields = _fields_of(whole.leaves)
+
+
+def _fields_of(leaves: Sequence[Any]) -> list[Field] | None:
+    if not all(isinstance(leaf, np.ndarray) for leaf in leaves):
+        return None
+    return [Field(leaf.shape[1:], leaf.dtype) for leaf in leaves]
+
+
+def _work(pipeline: Pipeline, tasks: _Tasks, done: SimpleQueue[_Job]) -> None:
+    """A thread's life: units until None comes."""
+    while (unit := tasks.get()) is not None:
+        job = unit[0]
+        if not job.withdrawn:
+            with contextlib.suppress(_Withdrawn):
+                _prepare(pipeline, unit, done)
+        del unit, job
+
+
+def _prepare(pipeline: Pipeline, unit: _Unit, done: SimpleQueue[_Job]) -> None:
+    job, number, rows = unit
+    clock = Clock()
+
+    def progress(index: int) -> None:
+        if job.withdrawn:
+            raise _Withdrawn
+
+    out = None if job.out is None else [array[rows] for array in job.out]
+    part = error = None
+    try:
+        part = pipeline.prepare(job.ticket.rows(rows), clock, out, 1, progress, rows.start or 0)
+    except _Withdrawn:
+        raise
+    except BaseException as failure:
+        error = failure
+    with job.lock:
+        job.parts[number] = part
+        if error is not None and (job.error is None or number < job.failed):
+            job.error, job.failed = error, number
+        job.clock.merge(clock.seconds)
+        job.left -= 1
+        last = job.left == 0
+    if last:
+        done.put(job)

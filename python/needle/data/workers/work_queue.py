@@ -1,0 +1,204 @@
+"""The work queue in shared memory: parts of batches, which workers claim by themselves.
+
+The parent puts entries into the queue, withdraws them and issues them again; a worker claims the
+oldest entry that is open to it. The kernel owns the lock and takes it from a process that dies.
+processes.py handles the results.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+
+from ...errors import WorkerError
+from ..samples.ticket import NO_INDICES, NO_SAMPLE, Indices, Ticket
+from .shared_memory import Memory
+
+FREE, OPEN, CLAIMED, WITHDRAWN = range(4)
+ANY_WORKER = -1
+_STATE, _OWNER = 0, 1
+_LOCK_SECONDS = 10.0  # how long the parent waits for the lock; workers hold it for microseconds
+_SIGN = 1 << 63
+
+
+class Entry(NamedTuple):
+    """Part of a ticket as it lies in the queue: a row of int64.
+
+    number: order and attempt of the part; smaller is older. worker: the only one that may claim
+    it, or ``ANY_WORKER``. area, offset: the memory of indices and the bytes where the ticket's
+    begin. rows: the number of samples of the whole ticket; first, last: the part of them. ring,
+    slot: the rows to write to; ring -1 for none. seed: its two's complement; seeded is 0 for None.
+    """
+
+    number: int
+    worker: int
+    area: int
+    offset: int
+    rows: int
+    first: int
+    last: int
+    ring: int
+    slot: int
+    seeded: int
+    seed: int
+    epoch: int
+    shard: int
+    start: int
+    size: int
+
+    def ticket(self, indices: Indices = NO_INDICES) -> Ticket:
+        """Return the part's ticket, whose indices lie in ``area``."""
+        seed = self.seed % (2 * _SIGN) if self.seeded else None
+        return Ticket(
+            -1, seed, self.epoch, indices, shard=self.shard, start=self.start, size=self.size
+        )
+
+
+def key_of(ticket: Ticket) -> tuple[int, int, int, int, int, int]:
+    """Return the last six fields of an ``Entry``: seed, epoch and the samples of a stream."""
+    seed = ticket.seed or 0
+    signed = seed - 2 * _SIGN if seed >= _SIGN else seed
+    seeded = int(ticket.seed is not None)
+    return seeded, signed, ticket.epoch, ticket.shard, ticket.start, ticket.size
+
+
+_NUMBER, _WORKER = (2 + Entry._fields.index(name) for name in ("number", "worker"))
+_WIDTH = 2 + len(Entry._fields)
+
+
+class WorkQueue:
+    """``records`` entries and two numbers per worker, in ``memory`` that all processes map."""
+
+    def __init__(self, memory: Memory, records: int, workers: int) -> None:
+        self.memory, self.records, self.workers = memory, records, workers
+        table = np.frombuffer(memory.buffer, dtype=np.int64, count=records * _WIDTH)
+        self._table = table.reshape(records, _WIDTH)
+        self._flat = memoryview(memory.buffer).cast("q")
+        self._current = records * _WIDTH
+        self._sleeping = self._current + workers
+
+    @classmethod
+    def create(cls, records: int, workers: int) -> WorkQueue:
+        """Return a new, empty queue."""
+        size = 8 * (records * _WIDTH + 2 * workers)
+        queue = cls(Memory(size, "the work queue"), records, workers)
+        for worker in range(workers):
+            queue.note(worker, NO_SAMPLE)
+        return queue
+
+    def close(self) -> None:
+        """Free the memory."""
+        del self._table
+        self._flat.release()
+        self.memory.close()
+
+    # ---- the parent's side
+
+    def put(self, record: int, entry: Entry) -> None:
+        """Open ``entry`` to the workers as ``record``."""
+        with self._locked(_LOCK_SECONDS):
+            row = self._table[record]
+            row[2:] = entry
+            row[_OWNER], row[_STATE] = ANY_WORKER, OPEN
+
+    def withdraw(self, record: int) -> bool:
+        """Withdraw an entry; False if a worker has claimed it and stops at its next sample."""
+        with self._locked(_LOCK_SECONDS):
+            row = self._table[record]
+            if row[_STATE] == OPEN:
+                row[_STATE] = FREE
+                return True
+            row[_STATE] = WITHDRAWN
+            return False
+
+    def free(self, record: int) -> None:
+        """Free a record whose worker has answered or died."""
+        self._table[record, _STATE] = FREE
+
+    def owned(self, worker: int) -> list[int]:
+        """Return the records that this worker has claimed and that are not yet freed."""
+        mine = (self._table[:, _OWNER] == worker) & (self._table[:, _STATE] >= CLAIMED)
+        return [int(record) for record in np.flatnonzero(mine)]
+
+    def owner(self, record: int) -> int:
+        """Return the worker that has claimed this record, or ``ANY_WORKER``."""
+        row = self._table[record]
+        return int(row[_OWNER]) if row[_STATE] >= CLAIMED else ANY_WORKER
+
+    def open_entries(self) -> int:
+        """Return the number of unclaimed entries."""
+        return int(np.count_nonzero(self._table[:, _STATE] == OPEN))
+
+    def sleepers(self) -> int:
+        """Return the number of workers that sleep or are about to."""
+        return sum(self._flat[self._sleeping : self._sleeping + self.workers])
+
+    # ---- a worker's side
+
+    def claim(self, worker: int) -> tuple[int, Entry] | None:
+        """Claim the oldest entry open to this worker; return its record and it, or None."""
+        ### BEGIN YOUR SOLUTION [claim]
+        with self._locked(None):
+            choices = np.flatnonzero(self._table[:, _STATE] == OPEN)
+            only = self._table[choices, _WORKER]
+            choices = choices[(only == ANY_WORKER) | (only == worker)]
+            if not choices.size:
+                return None
+            record = int(choices[self._table[choices, _NUMBER].argmin()])
+            row = self._table[record]
+            row[_OWNER] = worker
+            row[_STATE] = CLAIMED
+            return record, Entry(*row[2:].tolist())
+        ### END YOUR SOLUTION
+
+    def sleep(self, worker: int, asleep: bool) -> None:
+        """Note whether this worker sleeps; it looks for work once more after the call."""
+        self._flat[self._sleeping + worker] = int(asleep)
+
+    def wanted(self, record: int) -> bool:
+        """Return True if a claimed entry has not been withdrawn since."""
+        return bool(self._flat[record * _WIDTH + _STATE] == CLAIMED)
+
+    def note(self, worker: int, sample: int) -> None:
+        """Note the sample that this worker is about to read; ``NO_SAMPLE`` for none."""
+        self._flat[self._current + worker] = sample
+
+    def current(self, worker: int) -> int:
+        """Return the sample that ``note`` was last called with."""
+        return int(self._flat[self._current + worker])
+
+    @contextmanager
+    def _locked(self, seconds: float | None) -> Iterator[None]:
+        fd = self.memory.fd
+        if seconds is None:
+            fcntl.lockf(fd, fcntl.LOCK_EX)
+        else:
+            _lock_within(fd, seconds)
+        try:
+            yield
+        finally:
+            fcntl.lockf(fd, fcntl.LOCK_UN)
+
+
+def _lock_within(fd: int, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not _lock_at_once(fd):
+        if time.monotonic() > end:
+            raise WorkerError(
+                "DataLoader: a worker process was stopped while it held the lock of the work "
+                "queue; continue it (SIGCONT), or close the loader"
+            )
+        time.sleep(50e-6)
+
+
+def _lock_at_once(fd: int) -> bool:
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True

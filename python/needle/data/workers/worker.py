@@ -1,0 +1,251 @@
+"""A worker process: claims units from the board, prepares them, writes rows into slots, answers.
+
+It ends when the parent's end of its socket does. Everything that it needs comes over that socket;
+starting it is launch.py's and supervisor.py's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import random
+import select
+import signal
+import socket
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..samples.pytree import Slice, Structure, tag_sample
+from ..samples.random_source import reseed_every_sample
+from ..samples.ticket import NO_INDICES, NO_SAMPLE
+from ..samples.timing import Clock
+from .messages import (
+    BROKEN,
+    DONE,
+    DROPPED,
+    FAILED,
+    FORGET,
+    INTRODUCE,
+    READY,
+    pack_error,
+    pack_value,
+    receive_down,
+    send_up,
+)
+from .pickling import unpack
+from .shared_memory import Memory
+from .shared_ring import Layout, slot_views
+from .work_queue import Entry, WorkQueue
+
+_PR_SET_PDEATHSIG = 1
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+_KEPT_BYTES = 64 << 20
+
+
+class Withdrawn(BaseException):
+    """The parent no longer wants the unit under way; no data set may take it for its own error."""
+
+
+class Ended(BaseException):
+    """The parent has closed the socket, or is gone."""
+
+
+class Worker:
+    """One worker's state: what the parent has introduced, and the last structure it sent."""
+
+    def __init__(self, channel: socket.socket, pipeline: Any = None) -> None:
+        self.channel, self.pipeline = channel, pipeline
+        self.number, self.incarnation, self.wake = -1, 0, -1
+        self.queue: WorkQueue | None = None
+        self.indices: dict[int, Memory] = {}
+        self.rings: dict[int, tuple[Memory, Layout]] = {}
+        self._slots: dict[tuple[int, int], list[npt.NDArray[Any] | None]] = {}
+        self._sent: tuple[Structure | None, tuple[bool, ...]] | None = None
+        self._reseeded: tuple[int, int] | None = None
+        self._poll = select.poll()
+        self._poll.register(channel, select.POLLIN)
+
+    def serve(self) -> None:
+        """Works until the parent's end."""
+        reseed_every_sample()
+        try:
+            while self.queue is None or self.pipeline is None or self.wake < 0:
+                self._receive()
+            _one_thread()
+            _keep_memory()
+        except Exception as error:
+            send_up(self.channel, BROKEN, payload=pack_error(error))
+            return
+        gc.collect()
+        gc.freeze()
+        send_up(self.channel, READY)
+        waiting = select.poll()
+        waiting.register(self.channel, select.POLLIN)
+        waiting.register(self.wake, select.POLLIN)
+        while True:
+            while self._poll.poll(0):
+                self._receive()
+            claimed = self.queue.claim(self.number)
+            if claimed is None:
+                self.queue.sleep(self.number, True)
+                claimed = self.queue.claim(self.number)
+                if claimed is None:
+                    waiting.poll()
+                    self._take_token()
+                self.queue.sleep(self.number, False)
+            if claimed is not None:
+                self._work(*claimed)
+
+    def _take_token(self) -> None:
+        """One byte of the shared pipe, if another worker has not been faster."""
+        with contextlib.suppress(BlockingIOError):
+            if not os.read(self.wake, 1):
+                raise Ended
+
+    def _receive(self) -> None:
+        got = receive_down(self.channel)
+        if got is None:
+            raise Ended
+        kind, value, fds = got
+        if kind == INTRODUCE:
+            self._introduce(fds[0], *value)
+        elif kind == FORGET:
+            self.rings.pop(value, None)
+            self._slots = {key: v for key, v in self._slots.items() if key[0] != value}
+
+    def _introduce(self, fd: int, role: str, number: int, size: int, detail: Any) -> None:
+        if role == "wake":
+            self.wake, self.number, self.incarnation = fd, number, detail
+            return
+        memory = Memory.attach(fd, size, writable=role in ("queue", "ring"))
+        if role == "queue":
+            self.queue = WorkQueue(memory, *detail)
+        elif role == "pipeline":
+            self.pipeline = unpack(memory)
+        elif role == "indices":
+            self.indices[number] = memory
+        else:
+            self.rings[number] = memory, detail
+
+    def _work(self, record: int, entry: Entry) -> None:
+        queue, clock = self.queue, Clock()
+        assert queue is not None
+
+        def progress(sample: int) -> None:
+            if not queue.wanted(record):
+                raise Withdrawn
+            queue.note(self.number, sample)
+
+        kind, payload = DONE, []
+        try:
+            part = self._prepare(entry, clock, progress)
+            payload = self._packed(part, entry.last - entry.first)
+        except Withdrawn:
+            kind = DROPPED
+        except Ended:
+            raise
+        except BaseException as error:
+            if not isinstance(error, Exception):  # a data set that calls sys.exit
+                tag_sample(error, queue.current(self.number))
+            kind, payload = FAILED, pack_error(error)
+        queue.note(self.number, NO_SAMPLE)
+        send_up(self.channel, kind, record, entry.number, clock.seconds, payload)
+
+    def _prepare(self, entry: Entry, clock: Clock, progress: Any) -> Slice:
+        self._reseed(entry)
+        indices = NO_INDICES
+        if entry.area >= 0:
+            while entry.area not in self.indices:
+                self._receive()
+            memory, count = self.indices[entry.area].buffer, entry.last - entry.first
+            indices = np.frombuffer(memory, np.int64, count, entry.offset + 8 * entry.first).copy()
+        out = self._rows(entry)
+        part: Slice = self.pipeline.prepare(
+            entry.ticket(indices), clock, out, 1, progress, entry.first
+        )
+        return part
+
+    def _rows(self, entry: Entry) -> list[Any] | None:
+        """Return the rows to write to, one array per array leaf."""
+        if entry.ring < 0:
+            return None
+        while entry.ring not in self.rings:
+            self._receive()
+        key = entry.ring, entry.slot
+        if key not in self._slots:
+            self._slots[key] = slot_views(*self.rings[entry.ring], entry.slot)
+        whole = self._slots[key]
+        return [None if each is None else each[entry.first : entry.last] for each in whole]
+
+    def _packed(self, part: Slice, rows: int) -> list[Any]:
+        """The slice without what lies in the slot; nothing where that is all as last time."""
+        placed = part.placed or (False,) * len(part.leaves)
+        same = part.structure, placed
+        if part.samples == rows and not part.skipped and all(placed) and same == self._sent:
+            return []
+        leaves = [None if there else leaf for leaf, there in zip(part.leaves, placed)]
+        self._sent = same
+        return pack_value((part.structure, leaves, part.samples, placed, part.skipped))
+
+    def _reseed(self, entry: Entry) -> None:
+        """Seed the global generators once per worker and epoch, for code that draws from them."""
+        seed = entry.ticket().seed
+        if seed is None or self._reseeded == (seed, entry.epoch):
+            return
+        self._reseeded = seed, entry.epoch
+        words = [seed, entry.epoch, self.number, self.incarnation]
+        state = np.random.SeedSequence(words).generate_state(8)
+        np.random.seed(state)
+        random.seed(state.tobytes())
+
+
+def run(fd: int, parent: int) -> None:
+    """A worker's life, in a process of its own whose parent has this id."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    with socket.socket(fileno=fd) as channel:
+        os.set_inheritable(channel.fileno(), False)
+        live(channel, parent)
+
+
+def live(channel: socket.socket, parent: int, pipeline: Any = None) -> None:
+    """Serves until the parent's end; ``pipeline`` is one that a forked worker has already."""
+    _die_with(parent)
+    with contextlib.suppress(Ended, BrokenPipeError, ConnectionResetError):
+        Worker(channel, pipeline).serve()
+
+
+def _die_with(parent: int) -> None:
+    """Asks Linux for SIGKILL at the parent's death; elsewhere its end of the socket tells."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _one_thread() -> None:
+    """Kernels of libraries that are here already use one thread: the workers are the threads."""
+    for name, setter in (("cv2", "setNumThreads"), ("torch", "set_num_threads")):
+        module = sys.modules.get(name)
+        if module is not None:
+            getattr(module, setter)(1)
+    native = sys.modules.get("needle.backend_ndarray.ndarray_backend_cpu")
+    if native is not None:
+        native.set_num_threads(1)
+
+
+def _keep_memory() -> None:
+    """Has glibc keep what decoded images leave: the system would clear every page of it anew.
+
+    These are the thresholds that it comes to by itself once an array of half the size is freed.
+    """
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:  # other C libraries decide otherwise
+            mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES // 2)
+            mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
