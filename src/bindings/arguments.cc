@@ -32,7 +32,7 @@ void check_dtype(const char* function, PyObject* dtype, DType expected) {
   }
 }
 
-// Whether an integer scalar is a value of `dtype`.
+// Returns true if an integer scalar is a value of `dtype`.
 bool fits(std::int64_t value, int overflow, DType dtype) {
   return with_type(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;

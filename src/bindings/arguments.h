@@ -46,7 +46,7 @@ std::span<const char* const> unary_names();
 // Position of the name in `names`, or the error that lists them.
 int to_row(const char* function, PyObject* object, const char* const* names, int count);
 
-// A Python scalar in every form a kernel may want it; a View of stride 0 can show it.
+// A Python scalar in each form that a kernel may take; a View of stride 0 can show it.
 struct ScalarValue {
   double floating = 0;
   std::int64_t integer = 0;

@@ -12,16 +12,16 @@ constexpr std::int64_t kLargestSetting = 1 << 30;  // so that sums of sizes do n
 
 void check_rank(const char* op, const View& v, int ndim) {
   if (v.ndim != ndim) {
-    raise_error(std::string(op) + ": a view of " + std::to_string(ndim) +
-                " dimensions is needed here, got " + std::to_string(v.ndim) + "; reshape it");
+    raise_error(std::string(op) + ": expected a view of " + std::to_string(ndim) +
+                " dimensions, got " + std::to_string(v.ndim) + "; reshape it");
   }
 }
 
 void check_size(const char* op, const View& v, int axis, std::int64_t expected) {
   if (v.shape[axis] != expected) {
     raise_error(std::string(op) + ": axis " + std::to_string(axis) + " must have size " +
-                std::to_string(expected) + " here, got " + std::to_string(v.shape[axis]) +
-                "; make the views fit each other");
+                std::to_string(expected) + ", got " + std::to_string(v.shape[axis]) +
+                "; pass views whose shapes match");
   }
 }
 
@@ -61,7 +61,7 @@ void matmul(In a, In b, Out out) {
   check_same_dtype("matmul", a, out);
   check_same_dtype("matmul", b, out);
   NEEDLE_CHECK(size_of(out.dtype) > 1, "matmul: the operation does not take this dtype");
-  NEEDLE_CHECK(n >= 2, "matmul: the views need two dimensions, got fewer; reshape them");
+  NEEDLE_CHECK(n >= 2, "matmul: expected views of at least 2 dimensions, got fewer; reshape them");
   check_rank("matmul", a, n);
   check_rank("matmul", b, n);
   for (int axis = 0; axis < n - 2; ++axis) {
@@ -211,7 +211,7 @@ struct Windows {
   Pair kernel, stride, padding, dilation;
 };
 
-// `out` has a pixel for each window of `image`, both of rank 4 and of one dtype.
+// `out` has one pixel for each window of `image`; both have rank 4 and the same dtype.
 void check_windows(const char* op, const View& image, const View& out, const Windows& w) {
   check_floating(op, image);
   check_same_dtype(op, image, out);
@@ -302,15 +302,15 @@ void arg_reduce(In a, Out out, int axis) {
   check_axis(op, a, axis);
   for (int i = 0; i < a.ndim; ++i) check_size(op, out, i, i == axis ? 1 : a.shape[i]);
   NEEDLE_CHECK(a.shape[axis] > 0 || size_of(out) == 0,
-               "argmax/argmin: the axis must not be empty; nothing has no extreme");
+               "argmax/argmin: the axis must not be empty; an empty axis has no extreme");
 }
 
 void random(RandomOp, Out out, const RandomParams&) { check_floating("random", out); }
 
-// As many compact views as parameters, each of its parameter's shape and dtype.
+// One compact view for each parameter, with its shape and dtype.
 void check_step(const char* op, Views params, Views others) {
   NEEDLE_CHECK(others.size() == params.size(),
-               std::string(op) + ": one view a parameter is needed, got " +
+               std::string(op) + ": expected one view for each parameter, got " +
                    std::to_string(others.size()) + " for " + std::to_string(params.size()));
   for (std::size_t i = 0; i < params.size(); ++i) {
     check_alike(op, params[i], others[i]);

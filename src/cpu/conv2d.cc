@@ -1,11 +1,11 @@
-// conv2d and its input gradient: which of the ways takes the least time for a shape. All are sums
-// over taps of products (input channels) x (output channels), in different orders: Winograd's for
-// 3 x 3 of step 1 (winograd.h); vectors of output channels, with the windows as runs of neighbours
+// conv2d and its input gradient: the choice of the fastest algorithm for a shape. All are sums over
+// taps of products (input channels) x (output channels), in different orders: Winograd's for 3 x 3
+// of step 1 (winograd.h); vectors of output channels, with the windows as runs of neighbours
 // (conv_windows.h) or tap by tap (conv_rows.h); vectors of pixels (conv_planes.h); and depthwise.
 //
-// The input gradient is the same sum on the output gradient: input pixels whose coordinates agree
-// modulo the stride are one grid, which sees through those taps alone that reach it. Or each pixel
-// of the output gradient is spread over what it saw (conv_spread.h).
+// The input gradient is the same sum on the output gradient: the input pixels whose coordinates
+// agree modulo the stride form a grid, which only some taps reach. Alternatively each pixel of the
+// output gradient is spread over the pixels of its window (conv_spread.h).
 #include "conv_planes.h"
 #include "conv_rows.h"
 #include "conv_spread.h"
@@ -21,10 +21,10 @@ enum class Way { kWinograd, kWindows, kPlanes, kRows };
 
 struct Choice {
   Way way;
-  double cost;  // in multiply-adds at full speed; with Winograd's, not known and not asked for
+  double cost;  // in multiply-adds at full speed; unknown and unused for Winograd's
 };
 
-// windows: of p's pixels, if they are those of a kernel, or null.
+// windows: the windows of p's pixels if p's taps are those of a kernel, else null.
 template <class T>
 Choice choose(const TapProduct<T>& p, const Windows<T>* windows) {
   if constexpr (sizeof(T) == 4) {
@@ -92,15 +92,15 @@ void forward_then(const View& x, const View& weight, const View& out, const Geom
 
 // ---- input gradient ----------------------------------------------------------------------------
 
-// One axis of a tap: input pixels at `phase` modulo the stride see through kernel position k the
-// gradient pixel `offset` beyond their own index; false if they see none.
+// One axis of a tap: kernel position k connects the input pixels at `phase` modulo the stride with
+// the gradient pixel `offset` beyond their own index. Returns false if it connects none.
 bool reaches(Index phase, Index k, Index stride, Index padding, Index dilation, Index* offset) {
   const Index distance = phase + padding - k * dilation;
   *offset = distance / stride;
   return distance % stride == 0;
 }
 
-// In the order of their offsets.
+// The taps that reach a phase, in the order of their offsets; returns their number.
 Index phase_taps(const View& weight, const Geometry& geometry, Pair phase, Tap* taps) {
   Index count = 0;
   for (Index i = weight.shape[0] - 1; i >= 0; --i) {
@@ -117,7 +117,7 @@ Index phase_taps(const View& weight, const Geometry& geometry, Pair phase, Tap* 
   return count;
 }
 
-// Every stride-th pixel from `phase` on.
+// The image of every stride-th pixel from `phase` on.
 template <class T>
 Image<T> phase_of(const Image<T>& image, Pair phase, Pair stride) {
   return {image.at(0, phase.h, phase.w),
@@ -131,7 +131,7 @@ Image<T> phase_of(const Image<T>& image, Pair phase, Pair stride) {
           image.channel_stride};
 }
 
-// f(phase of x_grad, taps, their number) for all pixels of x_grad, grid by grid.
+// Calls f(phase of x_grad, taps, their number) for all pixels of x_grad, grid by grid.
 template <class T, class F>
 void each_phase(const Image<T>& x_grad, const View& weight, const Geometry& geometry, F&& f) {
   const Scratch taps(bytes_for<Tap>(weight.shape[0] * weight.shape[1]));
@@ -148,7 +148,7 @@ Grid grid_of(const Image<T>& image, Pair step) {
   return {image.images, image.height, image.width, step};
 }
 
-// f(product, windows or null) for the phases of one group, whose weights begin at `filters`.
+// Calls f(product, windows or null) for the phases of one group, whose weights begin at `filters`.
 template <class T, class F>
 void each_product(const Image<const T>& grad, const Image<T>& x_grad, const View& weight,
                   const T* filters, const Geometry& geometry, F&& f) {

@@ -1,10 +1,10 @@
-// Which algorithm conv2d uses where it has a choice: NEEDLE_CONV2D (python/needle/config.py).
-// The kernels of every instruction set ask here.
+// The setting of conv2d's algorithm: NEEDLE_CONV2D (python/needle/config.py). Shared by the kernels
+// of every instruction set.
 #pragma once
 
 namespace needle {
 
-// kWinograd: wherever its formulas hold, also where they do not pay.
+// kWinograd: wherever its formulas apply, even if it is slower.
 enum class Conv2dAlgorithm { kAuto, kDirect, kWinograd };
 
 Conv2dAlgorithm conv2d_algorithm();

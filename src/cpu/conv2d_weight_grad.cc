@@ -1,8 +1,8 @@
 // The weight gradient of conv2d as a matrix product whose long side is k: k runs over the pixels of
 // the output gradient, rows are the (tap, input channel) pairs, columns the output channels, as in
-// the result. A task takes one block of rows and one range of pixels, packs its part of the patches
-// slice by slice (never all of them) and leaves a partial result; the partial results are added in
-// their order. Ranges depend on the shape alone, so the sum does not depend on the number of
+// the result. A task processes one block of rows and one range of pixels: it packs its part of the
+// patches slice by slice (never all of them) and writes a partial result. The partial results are
+// added in order. Ranges depend on the shape alone, so the sum does not depend on the number of
 // threads.
 #include "conv_window_sums.h"
 #include "core/thread_pool.h"
@@ -16,7 +16,7 @@ namespace {
 constexpr Index kRowBlock = 288;  // rows of a task, at most: packed they fit a part of L2
 constexpr Index kEnoughTasks = 64;
 constexpr Index kSmallestRange = 1024;       // pixels
-constexpr Index kPartialElements = 1 << 22;  // of all partial results together
+constexpr Index kPartialElements = 1 << 22;  // the size of all partial results together
 
 template <class T>
 struct WeightGradient {
@@ -42,7 +42,7 @@ void cut_pixels(WeightGradient<T>& w) {
   w.ranges = larger(1, ceil_div(pixels, w.range));
 }
 
-// Elements [first, last) of what a pixel sees: where they lie if they are neighbours, else a copy.
+// Elements [first, last) of the patch of a pixel: in place if they are neighbours, else a copy.
 template <class T>
 const T* patch_of(const WeightGradient<T>& w, const Pixel& pixel, Index first, Index last,
                   T* room) {
@@ -156,7 +156,7 @@ void group_gradient(WeightGradient<T>& w, const View& weight_grad, T* to) {
 
 // ---- windows -----------------------------------------------------------------------------------
 
-// In multiply-adds at full speed: measured. Of an element that goes into a panel.
+// The measured cost of an element that is packed, in multiply-adds at full speed.
 constexpr double kPanelCost = 6;
 
 template <class T>

@@ -1,6 +1,6 @@
-// batch_norm: one pass over x for the moments of each channel, one that normalises, with relu or
-// the addition of another array and relu in the same pass. A thread sums deviations from its first
-// value and their squares; such moments, in double, combine by the formula of Chan, Golub and
+// batch_norm: one pass over x for the moments of each channel and one that normalises, in which
+// also relu, or the addition of a residual and relu, is applied. A thread sums deviations from its
+// first value and their squares; such moments, in double, combine by the formula of Chan, Golub and
 // LeVeque (1979), so that neither a large mean nor the number of blocks changes the result.
 #include <cmath>
 #include <limits>
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kChannelThreads)
   }
 }
 
-// out = (x - center) * scale + shift; what rounding the mean loses goes into the shift.
+// out = (x - center) * scale + shift; the shift includes the rounding error of the mean.
 template <class T>
 struct Constants {
   T center, scale, shift;

@@ -1,8 +1,8 @@
-// conv2d and its input gradient: the product of windows and filters (conv_windows.h), a block a
-// tile of pixels x output channels; depthwise ones by themselves. The input gradient is the same
-// product on the output's gradient: input pixels whose coordinates agree modulo the stride are one
-// grid, which sees through those taps alone that reach it, so no product with a zero between is
-// computed.
+// conv2d and its input gradient: the product of windows and filters (conv_windows.h); a block
+// computes a tile of pixels x output channels. Depthwise convolutions have their own kernel. The
+// input gradient is the same product on the output's gradient: the input pixels whose coordinates
+// agree modulo the stride form a grid, which only some taps reach; the other taps are skipped, so
+// no product with a zero is computed.
 #include <numeric>
 
 #include "conv_windows.h"
@@ -21,10 +21,10 @@ struct WindowProduct {
   const T* weight;
   std::int64_t weight_line, weight_row, weight_column, weight_channel;  // strides, in elements
   std::uint32_t lines;  // columns of the product: channels of `out` in a group
-  std::int64_t source_group, out_group, weight_group;  // from one group to the next
+  std::int64_t source_group, out_group, weight_group;  // offsets from one group to the next
   const T* bias;                                       // or null
   std::int64_t bias_step;
-  T least;  // of a result: 0 with relu, else -inf
+  T least;  // lower bound of a result: 0 with relu, else -inf
   Divisor tiles_across;
 };
 
@@ -119,13 +119,13 @@ void forward(In x, In weight, const View* bias, T least, Out out, const Geometry
   run_product("conv2d", p, geometry.groups, out.device);
 }
 
-// ---- input gradient: one axis of a phase, the pixels at `phase` modulo the stride ----
+// ---- input gradient: one axis of a phase, the pixels at `phase` modulo the stride. Tap i reaches
+// the phase if i = tap + n * step, 0 <= n < taps ----
 
 struct Phase {
-  std::int64_t pixels;  // of the phase
-  std::int64_t tap, step,
-      taps;  // the first tap that reaches them, every how many-th does, how many
-  std::int64_t first, distance;  // what the first one sees from pixel 0, and from tap to tap
+  std::int64_t pixels;           // of the phase
+  std::int64_t tap, step, taps;  // the first tap, the distance to the next, their number
+  std::int64_t first, distance;  // gradient pixel that tap 0 sees from pixel 0; change per tap
 };
 
 Phase phase_of(std::int64_t phase, std::int64_t size, std::int64_t kernel, std::int64_t stride,

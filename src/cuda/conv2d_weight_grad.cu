@@ -8,7 +8,7 @@
 namespace needle::cuda {
 namespace {
 
-// The left operand: a line a (tap, channel) pair, k through the windows.
+// The left operand: a line is a (tap, channel) pair, k runs through the windows.
 template <class T>
 struct TapLines {
   using Line = Distance;
@@ -29,7 +29,7 @@ struct TapLines {
   __device__ bool deep() const { return taps.channels.divisor < 8; }  // few channels: along pixels
 };
 
-// The right operand: a line a channel of the output's gradient, k through its pixels.
+// The right operand: a line is a channel of the output's gradient, k runs through its pixels.
 template <class T>
 struct GradientLines {
   using Line = const T*;  // null outside

@@ -1,5 +1,5 @@
-// Convolutions in which every group has one input channel: no channel meets another, so there is no
-// matrix product in them, and memory is the bound. A thread computes one element from its window;
+// Convolutions in which every group has one input channel: channels are independent, so there is no
+// matrix product, and memory is the limit. A thread computes one element from its window;
 // neighbouring threads have neighbouring channels. The weight gradient is a sum over pixels for
 // each tap and channel (channel_rows.h).
 #pragma once

@@ -8,7 +8,7 @@
 namespace needle::cuda {
 namespace {
 
-// Those that compute longer than a word takes to arrive.
+// Returns true for operations that compute longer than a word takes to arrive.
 constexpr bool is_long(UnaryOp op) { return op <= UnaryOp::erf && op != UnaryOp::sqrt; }
 constexpr bool is_long(BinaryOp op) {
   return op == BinaryOp::floor_divide || op == BinaryOp::remainder || op == BinaryOp::power ||
@@ -83,7 +83,7 @@ constexpr void (*kBinary[])(In, In, Out) = {
 #undef NEEDLE_ROW
 };
 
-// x ** 2 is so common, and pow so slow, that it goes to multiply.
+// x ** 2 is common and pow is slow, so it is computed by multiply.
 bool is_square(BinaryOp op, const View& y) {
   if (op != BinaryOp::power || !y.is_scalar) return false;
   return (y.dtype == DType::kFloat32 && *data_of<float>(y) == 2.0f) ||
