@@ -17,7 +17,7 @@ Image = tuple[int, int, int, int]
 
 
 def _rows(x: Array, windows: Windows) -> Array:
-    """(groups, N*OH*OW, KH*KW*C/groups): each window's values, one row a window."""
+    """Return (groups, N*OH*OW, KH*KW*C/groups): the values of each window, one row for each."""
     ### BEGIN YOUR SOLUTION [im2col]
     xp = x.__array_namespace__()
     groups = windows.geometry.groups
@@ -30,21 +30,21 @@ def _rows(x: Array, windows: Windows) -> Array:
 
 
 def _matrix(weight: Array, groups: int) -> Array:
-    """(groups, KH*KW*C/groups, O/groups): each group's weights as a matrix."""
+    """Return (groups, KH*KW*C/groups, O/groups): each group's weights as a matrix."""
     xp = weight.__array_namespace__()
     kh, kw, c, o = weight.shape
     return xp.permute_dims(xp.reshape(weight, (kh * kw * c, groups, o // groups)), (1, 0, 2))
 
 
 def _by_group(grad: Array, groups: int) -> Array:
-    """(groups, N*OH*OW, O/groups) from grad (N, OH, OW, O)."""
+    """Return (groups, N*OH*OW, O/groups) from grad (N, OH, OW, O)."""
     xp = grad.__array_namespace__()
     n, oh, ow, o = grad.shape
     return xp.permute_dims(xp.reshape(grad, (n * oh * ow, groups, o // groups)), (1, 0, 2))
 
 
 def _convolved(x: Array, weight: Array, geometry: Geometry) -> Array:
-    """``conv2d`` without an epilogue."""
+    """Return the result of ``conv2d`` without an epilogue."""
     ### BEGIN YOUR SOLUTION [conv2d]
     xp = x.__array_namespace__()
     windows = Windows("conv2d", x.shape[1:3], weight.shape[:2], geometry)
@@ -56,7 +56,7 @@ def _convolved(x: Array, weight: Array, geometry: Geometry) -> Array:
 
 @accelerated
 def conv2d(x: Array, weight: Array, geometry: Geometry, epilogue: Epilogue = NO_EPILOGUE) -> Array:
-    """(N, OH, OW, O) from x (N, H, W, C) and weight (KH, KW, C/groups, O), then the epilogue.
+    """Return (N, OH, OW, O) from x (N, H, W, C) and weight (KH, KW, C/groups, O); then epilogue.
 
     out[n, p, q, o] = sum over i, j, c of weight[i, j, c, o] times the padded
     x[n, p*stride + i*dilation, q*stride + j*dilation, c].
@@ -82,7 +82,7 @@ def _(
 
 @accelerated
 def conv2d_input_grad(grad: Array, weight: Array, x_shape: Image, geometry: Geometry) -> Array:
-    """x_grad (N, H, W, C) = ``x_shape`` from grad (N, OH, OW, O): each tap adds what it read."""
+    """Return x_grad, ``x_shape``, from grad (N, OH, OW, O): each tap adds to the pixels it read."""
     ### BEGIN YOUR SOLUTION [conv2d-input-grad]
     xp = grad.__array_namespace__()
     n, h, w, c = x_shape
@@ -108,7 +108,7 @@ def _(backend: Backend, grad: Array, weight: Array, x_shape: Image, geometry: Ge
 
 @accelerated
 def conv2d_weight_grad(grad: Array, x: Array, weight_shape: Image, geometry: Geometry) -> Array:
-    """weight_grad (KH, KW, C/groups, O) = ``weight_shape`` from grad (N, OH, OW, O) and x."""
+    """Return weight_grad, ``weight_shape``, from grad (N, OH, OW, O) and x (N, H, W, C)."""
     ### BEGIN YOUR SOLUTION [conv2d-weight-grad]
     xp = grad.__array_namespace__()
     kh, kw, c, o = weight_shape

@@ -1,7 +1,7 @@
-"""What follows an operation in the same pass over memory, and the gradient of its relu.
+"""The epilogue of an operation (bias, residual, relu) and the gradient of relu.
 
-Called by ``ops.elementwise`` and by the operations beside this file that take an ``Epilogue``, here
-of arrays; a kernel takes it of their views.
+Called by ``ops.elementwise`` and by ``convolution`` and ``normalization``. Here an ``Epilogue`` has
+arrays in its fields; a kernel gets one of views.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def views_of(epilogue: Epilogue) -> Epilogue:
 
 @accelerated
 def apply_epilogue(a: Array, epilogue: Epilogue) -> Array:
-    """relu(a + bias + residual), or what of it the epilogue has, for a (..., C)."""
+    """Return relu(a + bias + residual), without what the epilogue lacks; a is (..., C)."""
     if epilogue.bias is not None:
         a = a + epilogue.bias
     if epilogue.residual is not None:
@@ -39,7 +39,7 @@ def _(backend: Backend, a: Array, epilogue: Epilogue) -> Array:
 
 
 def _passed(grad: Array, y: Array) -> Array:
-    """grad where y > 0, else 0; y is relu's result (or its input: the sign is the same)."""
+    """Return grad where y > 0, else 0; y is relu's result (or its input: the sign is the same)."""
     ### BEGIN YOUR SOLUTION [relu-grad]
     xp = grad.__array_namespace__()
     return xp.where(y > 0, grad, xp.zeros_like(grad))
@@ -48,8 +48,11 @@ def _passed(grad: Array, y: Array) -> Array:
 
 @accelerated(floating=False)
 def relu_grad(grad: Array, y: Array, sums: bool = False) -> tuple[Array, Any]:
-    """The gradient of relu, whose result was y: grad where y > 0, else 0; with ``sums`` also its
-    sums (C,) over all axes but the last, which are the gradient of a bias before relu."""
+    """Return the gradient of relu, whose result was y: grad where y > 0, else 0.
+
+    The second result is None or, with ``sums``, its sums (C,) over all axes but the last, which are
+    the gradient of a bias that was added before relu.
+    """
     kept = _passed(grad, y)
     if not sums:
         return kept, None

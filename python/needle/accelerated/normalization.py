@@ -1,6 +1,6 @@
-"""Batch norm over all axes but the last, layer norm over the last; with their gradients.
+"""Batch norm over all axes but the last, layer norm over the last, and their gradients.
 
-Running statistics and evaluation mode are ``nn``'s business. Called by ``ops.normalization``. Both
+Running statistics and evaluation mode are in ``nn``. Called by ``ops.normalization``. Both
 gradients are the formulas of Ioffe & Szegedy 2015 (section 3), written with the normalised input.
 """
 
@@ -17,7 +17,7 @@ Triple = tuple[Array, Array, Array]
 
 
 def _moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
-    """Mean and biased variance over ``axes``, kept as axes of size 1; two passes."""
+    """Return the mean and biased variance over ``axes``, kept as axes of size 1; two passes."""
     ### BEGIN YOUR SOLUTION [normalise]
     xp = x.__array_namespace__()
     mean = xp.mean(x, axis=axes, keepdims=True)
@@ -59,7 +59,7 @@ def _all_but_last(x: Array) -> tuple[int, ...]:
 def _run(
     kernel: Callable[..., None], inputs: Sequence[Array], outs: Triple, eps: float, *more: Any
 ) -> Triple:
-    """``kernel`` on the views of inputs and outs; the outs."""
+    """Call ``kernel`` on the views of inputs and outs and return the outs."""
     kernel(*(a._view for a in (*inputs, *outs)), float(eps), *more)
     return outs
 
@@ -68,7 +68,7 @@ def _run(
 def batch_norm(
     x: Array, weight: Array, bias: Array, eps: float, epilogue: Epilogue = NO_EPILOGUE
 ) -> Triple:
-    """(y, mean, var) for x (..., C), the others (C,): the batch mean and the biased variance.
+    """Return (y, mean, var) for x (..., C); the others are (C,), the variance is the biased one.
 
     y = (x - mean) / sqrt(var + eps) * weight + bias, then the epilogue.
     """
@@ -104,7 +104,7 @@ def batch_norm_grad(
     bias: Array | None = None,
     result: Array | None = None,
 ) -> tuple[Array, Array, Array, Array | None]:
-    """(dx, dweight, dbias, dresidual) of batch_norm, through mean and var too; grad as x (..., C).
+    """Return (dx, dweight, dbias, dresidual) of batch_norm, also through mean and var.
 
     Where the epilogue was relu, ``bias`` is batch_norm's: y is computed again, so that it need not
     be kept. Where it was a residual and relu, ``result`` is batch_norm's y, and dresidual is no
@@ -145,7 +145,7 @@ def _outputs(x: Array) -> Triple:
 
 @accelerated
 def layer_norm(x: Array, weight: Array, bias: Array, eps: float) -> Triple:
-    """(y, mean, var) for x (..., D), weight and bias (D,); mean and biased var (..., 1)."""
+    """Return (y, mean, var) for x (..., D), weight and bias (D,); mean and biased var (..., 1)."""
     return _normalised(x, weight, bias, eps, (x.ndim - 1,))
 
 
@@ -160,7 +160,7 @@ def _(backend: Backend, x: Array, weight: Array, bias: Array, eps: float) -> Tri
 def layer_norm_grad(
     grad: Array, x: Array, weight: Array, mean: Array, var: Array, eps: float
 ) -> Triple:
-    """(dx, dweight, dbias) of layer_norm's y, through mean and var too; grad as x (..., D)."""
+    """Return (dx, dweight, dbias) of layer_norm's y, through mean and var too; grad (..., D)."""
     return _gradients(grad, x, weight, mean, var, eps, (x.ndim - 1,))
 
 

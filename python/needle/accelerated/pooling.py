@@ -27,7 +27,7 @@ def _out_shape(op: str, shape: Image, kernel: Pair, stride: Pair, padding: Pair)
 
 @accelerated
 def max_pool2d(x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
-    """(N, OH, OW, C): the maximum of each window; padding never wins, NaN does."""
+    """Return (N, OH, OW, C): the maximum of each window; padding never wins, NaN does."""
     ### BEGIN YOUR SOLUTION [max-pool]
     xp = x.__array_namespace__()
     windows = _windows("max_pool2d", x.shape, kernel, stride, padding)
@@ -44,7 +44,7 @@ def _(backend: Backend, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> 
 
 @accelerated
 def max_pool2d_grad(grad: Array, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
-    """x_grad (N, H, W, C): each output's gradient goes to the first maximum of its window.
+    """Return x_grad (N, H, W, C): each output's gradient at the first maximum of its window.
 
     First means row by row; the first NaN where there is one.
     """
@@ -76,7 +76,7 @@ def _(backend: Backend, grad: Array, x: Array, kernel: Pair, stride: Pair, paddi
 
 @accelerated
 def avg_pool2d(x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
-    """(N, OH, OW, C): the mean of each window; padding counts as zeros in the mean."""
+    """Return (N, OH, OW, C): the mean of each window; padding counts as zeros in the mean."""
     xp = x.__array_namespace__()
     windows = _windows("avg_pool2d", x.shape, kernel, stride, padding)
     return xp.mean(view_windows(pad(x, padding), windows), axis=(3, 4))
@@ -93,7 +93,7 @@ def _(backend: Backend, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> 
 def avg_pool2d_grad(
     grad: Array, x_shape: Image, kernel: Pair, stride: Pair, padding: Pair
 ) -> Array:
-    """x_grad (N, H, W, C) = ``x_shape``: each output's gradient spread evenly over its window."""
+    """Return x_grad, ``x_shape``: each output's gradient spread evenly over its window."""
     n, h, w, c = x_shape
     windows = _windows("avg_pool2d", x_shape, kernel, stride, padding)
     share = grad * (1.0 / (kernel[0] * kernel[1]))

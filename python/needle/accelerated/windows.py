@@ -29,7 +29,7 @@ class Windows(NamedTuple):
         return self.geometry.output_size(self.op, self.size, self.kernel)
 
     def taps(self) -> Iterator[tuple[slice, slice]]:
-        """Row by row, for each place in the kernel the slices that it meets in a padded image."""
+        """Yield for each tap, row by row, the slices of a padded image that it reads."""
         (sh, sw), _, (dh, dw), _ = self.geometry
         (kh, kw), (oh, ow) = self.kernel, self.out
         for i in range(kh):
@@ -39,7 +39,7 @@ class Windows(NamedTuple):
 
 
 def pad(x: Array, padding: Pair, value: float = 0.0) -> Array:
-    """x (N, H, W, C) with ``padding`` rows and columns of ``value`` on every side, row-major."""
+    """Return x (N, H, W, C) with ``padding`` rows and columns of ``value`` on each side."""
     (n, h, w, c), (ph, pw) = x.shape, padding
     out = full(x, (n, h + 2 * ph, w + 2 * pw, c), value)
     out[:, ph : ph + h, pw : pw + w, :] = x
@@ -47,7 +47,7 @@ def pad(x: Array, padding: Pair, value: float = 0.0) -> Array:
 
 
 def crop(padded: Array, padding: Pair) -> Array:
-    """A view without the padding: the inverse of ``pad``."""
+    """Return a view without the padding: the inverse of ``pad``."""
     (_, h, w, _), (ph, pw) = padded.shape, padding
     return padded[:, ph : h - ph, pw : w - pw, :]
 

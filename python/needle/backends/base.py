@@ -46,7 +46,7 @@ Pair = tuple[int, int]
 
 
 class Epilogue(NamedTuple):
-    """What a kernel does to each result before it stores it, in the order of the fields.
+    """The steps that a kernel applies to each result before it stores it, in the order of fields.
 
     A kernel is given views; ``accelerated`` takes arrays in their places.
     """
@@ -54,13 +54,13 @@ class Epilogue(NamedTuple):
     bias: Any = None
     """(C,): added along the last axis."""
     residual: Any = None
-    """Of the result's shape: added elementwise."""
+    """An array of the result's shape: added elementwise."""
     relu: bool = False
     """The larger of the result and 0; NaN stays NaN."""
 
 
 class EpilogueGrad(NamedTuple):
-    """What a gradient kernel needs of the epilogue of its forward pass; all None: there was none.
+    """The part of an epilogue in a gradient kernel; all None: the forward pass had no epilogue.
 
     Either the bias, or the result and the residual's gradient.
     """

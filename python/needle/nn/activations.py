@@ -1,4 +1,4 @@
-"""Elementwise activations as modules, and which of them other layers can end in.
+"""Elementwise activations as modules, and the check of a layer's ``activation`` option.
 
 The functions and their gradients are in ``ops``.
 """
@@ -12,7 +12,7 @@ from .module import Module
 
 
 def check_activation(layer: Module, activation: str | None) -> str | None:
-    """What a layer does to its results in the same pass over memory: None or "relu"."""
+    """Return ``activation``, None or "relu"; UnknownNameError for others."""
     if activation not in (None, "relu"):
         raise UnknownNameError(
             f"{type(layer).__name__}: activation must be None or 'relu', got {activation!r}; "

@@ -28,7 +28,7 @@ Shape = tuple[int, ...]
 
 
 class _Norm(TensorTupleOp):
-    """What the family shares: the check, and which axes the formulas run over."""
+    """The family's common part: the check and the axes of the formulas."""
 
     name: str
 
@@ -172,7 +172,7 @@ class BatchNormReLUGrad(BatchNormGrad):
         return self._gradients(grad, x, weight, bias=bias)
 
     def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Any, ...]:
-        """That of BatchNormGrad behind relu, which is linear where it is differentiable."""
+        """Differentiate BatchNormGrad after relu, which is linear where it is differentiable."""
         g, x, weight, bias = node.inputs
         y = BatchNorm(self.eps)(x.detach(), weight.detach(), bias.detach())[0]
         by_g, by_x, by_weight = self._second(out_grad, relu_grad(g, y), x, weight)
