@@ -190,6 +190,38 @@ def state_of(model):
     return [value for name, value in model.state_dict().items() if "running" in name]
 
 
+RESIDUALS = {
+    "batch norm": lambda **o: nn.Sequential(nn.Linear(3, 3, **o), nn.BatchNorm1d(3, **o)),
+    "relu before": lambda **o: nn.Sequential(
+        nn.Linear(3, 3, **o), nn.ReLU(), nn.BatchNorm1d(3, **o)
+    ),
+    "batch norm alone": lambda **o: nn.Sequential(nn.BatchNorm1d(3, **o)),
+    "batch norm with relu": lambda **o: nn.Sequential(nn.BatchNorm1d(3, activation="relu", **o)),
+    "linear": lambda **o: nn.Sequential(nn.Linear(3, 3, **o)),
+    "no sequential": lambda **o: nn.BatchNorm1d(3, **o),
+    "nothing": lambda **o: nn.Sequential(),
+}
+
+
+@pytest.mark.parametrize("kind", RESIDUALS)
+@pytest.mark.parametrize("training", [True, False])
+def test_a_residual_block_and_relu_are_one_step_of_the_same_values(kind, training, device):
+    found = []
+    for fused in (True, False):
+        np.random.seed(1)
+        model = nn.Sequential(nn.Residual(RESIDUALS[kind](device=device)), nn.ReLU())
+        model.train() if training else model.eval()
+        x = tensor(randn(5, 3), device)
+        y = model(x) if fused else model[1].forward(model[0].forward(x))
+        one = fused and training and kind in ("batch norm", "relu before", "batch norm alone")
+        assert (type(y.op) is not ops.ReLU) is one
+        (y * tensor(randn(5, 3, seed=4), device)).sum().backward()
+        found.append((y, x.grad, *(p.grad for p in model.parameters()), *state_of(model)))
+    np.testing.assert_array_equal(found[0][0].numpy(), found[1][0].numpy())
+    for ours, wanted in zip(*found, strict=True):
+        close(ours, wanted.numpy(), atol=2e-5)
+
+
 class OwnForward(nn.Linear):
     def forward(self, x):
         return super().forward(x) * 2

@@ -33,7 +33,7 @@ def steps(modules: Sequence[Module]) -> Iterator[Step]:
     i = 0
     while i <= last:
         module = modules[i]
-        if i < last and _is_plain(modules[i + 1], _RELU) and _takes_part(module):
+        if i < last and is_plain(modules[i + 1], _RELU) and takes_part(module):
             yield module.forward_relu
             i += 2
         else:
@@ -45,12 +45,22 @@ class _Fusible(Protocol):
     def forward_relu(self, x: Any) -> Any: ...
 
 
-def _takes_part(module: Any) -> TypeGuard[_Fusible]:
+class _FusibleSum(Protocol):
+    def forward_relu(self, x: Any, added: Any) -> Any: ...
+
+
+def takes_part(module: Any) -> TypeGuard[_Fusible]:
+    """Return True if the module can run as one with a ReLU behind it."""
     forward = getattr(type(module), "fusible", None)
-    return forward is not None and _is_plain(module, forward)
+    return forward is not None and is_plain(module, forward)
 
 
-def _is_plain(module: Module, forward: Callable[..., Any]) -> bool:
+def takes_residual(module: Any) -> TypeGuard[_FusibleSum]:
+    """Return True if the module can run as one with an addition and a ReLU behind it."""
+    return takes_part(module) and getattr(module, "takes_residual", False)
+
+
+def is_plain(module: Module, forward: Callable[..., Any]) -> bool:
     """Return True if calling the module runs ``forward`` and nothing that must not be left out."""
     kind, own = type(module), vars(module).get("forward")
     return (

@@ -61,11 +61,16 @@ class _BatchNorm(Module):
             )
         return self._normalised(x, added, relu=self.activation is not None)
 
-    def forward_relu(self, x: Tensor) -> Tensor:
-        """relu(forward(x)), in the same pass over memory."""
-        return self._normalised(x, None, relu=True)
+    def forward_relu(self, x: Tensor, added: Tensor | None = None) -> Tensor:
+        """relu(forward(x)), or relu(forward(x) + added), in the same pass over memory."""
+        return self._normalised(x, added, relu=True)
 
     fusible = forward
+
+    @property
+    def takes_residual(self) -> bool:
+        """True if ``forward_relu`` adds ``added`` to what ``forward`` gives."""
+        return self.activation is None
 
     def _normalised(self, x: Tensor, added: Tensor | None, relu: bool) -> Tensor:
         shape = shape_of(type(self).__name__, x)
