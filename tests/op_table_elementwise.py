@@ -118,14 +118,16 @@ ELEMENTWISE = [
     unary("relu", lambda a: np.maximum(a, 0), apart, dtypes=NUMBERS),
     OpRow(
         "relu",
-        lambda a, bias: ops.BiasReLU()(a, bias),
+        lambda a, bias: ops.elementwise.BiasReLU()(a, bias),
         lambda a, bias: np.maximum(a + bias, 0),
         apart(S, S[1:]),
         "of a sum with a bias",
         resize=False,
         failures=tuple(
             Failure(
-                lambda t, shapes=shapes: ops.BiasReLU()(*(t(np.ones(s)) for s in shapes)),
+                lambda t, shapes=shapes: ops.elementwise.BiasReLU()(
+                    *(t(np.ones(s)) for s in shapes)
+                ),
                 ShapeError,
                 f"relu: bias must have one value for each of a's last axis, got {shapes[0]} "
                 f"and {shapes[1]}",

@@ -64,7 +64,7 @@ def convolution_then_relu(x: Any, weight: Any, bias: Any, **options: Any) -> Any
     """relu(conv2d(...)) as the layer computes it: in one op, with the weight in its layout."""
     given = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, **options}
     geometry = Geometry.of("conv2d", **given)
-    return ops.Conv2d(geometry, relu=True)(x, ops.permute(weight, (2, 3, 1, 0)), bias)
+    return ops.convolution.Conv2d(geometry, relu=True)(x, ops.permute(weight, (2, 3, 1, 0)), bias)
 
 
 CONVOLUTION = [
@@ -278,7 +278,7 @@ NORMALIZATION = [
     *[
         OpRow(
             "batch_norm",
-            lambda *inputs: ops.BatchNorm(1e-2, relu=True)(*inputs)[0],
+            lambda *inputs: ops.normalization.BatchNorm(1e-2, relu=True)(*inputs)[0],
             lambda *inputs: np.maximum(batch_norm_added(*inputs), 0),
             away_from_the_kink(
                 batch_norm_added, shape, shape[1:2], shape[1:2], *([shape] if adds else [])
@@ -287,7 +287,7 @@ NORMALIZATION = [
             resize=False,
             failures=(
                 refused(
-                    lambda *inputs: ops.BatchNorm(relu=True)(*inputs),
+                    lambda *inputs: ops.normalization.BatchNorm(relu=True)(*inputs),
                     "batch_norm: what is added must have the input's shape (2, 3), got (2, 1)",
                     (2, 3),
                     (3,),

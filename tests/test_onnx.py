@@ -121,8 +121,10 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "unequal shapes": lambda x: ops.reshape(x, (x.shape[0] * 3, 16)),
     "broadcast": lambda x: ops.broadcast_to(x.sum(axes=1, keepdims=True), tuple(x.shape)) * x,
     "channels": lambda x: ops.concatenate((x, x * 2), axis=1),
-    "layers with relu": lambda x: ops.BiasReLU()(
-        ops.Conv2d(Geometry(padding=(1, 1)), relu=True)(x, constant(3, 3, 3, 2), constant(2)),
+    "layers with relu": lambda x: ops.elementwise.BiasReLU()(
+        ops.convolution.Conv2d(Geometry(padding=(1, 1)), relu=True)(
+            x, constant(3, 3, 3, 2), constant(2)
+        ),
         constant(4),
     ),
     "pooling": lambda x: ops.avg_pool2d(x, 3, 2, 1) + ops.max_pool2d(x, 3, 2, 1),

@@ -133,7 +133,7 @@ def test_gradient_of_the_image() -> None:
 def test_gradients_of_the_op() -> None:
     x, weight = RNG.standard_normal((2, 3, 4, 4)), RNG.standard_normal((2, 3, 3, 3))
     grad = RNG.standard_normal((2, 2, 4, 4))
-    op = ops.Conv2d(Geometry(padding=(1, 1)))
+    op = ops.convolution.Conv2d(Geometry(padding=(1, 1)))
     hwio = weight.transpose(2, 3, 1, 0)
     out = op(tensor(x), tensor(hwio), tensor([0.0, 0.0]))
     by_x, by_weight, by_bias = out.op.gradient_as_tuple(tensor(grad), out)  # type: ignore[union-attr]

@@ -244,7 +244,7 @@ def test_who_watches_or_changes_a_layer_sees_it_called_by_itself(device, monkeyp
     def kind(*modules):
         return type(nn.Sequential(*modules)(x).op)
 
-    assert kind(linear, relu) is ops.BiasReLU
+    assert kind(linear, relu) is ops.elementwise.BiasReLU
     for other in (OwnForward(3, 3, device=device), OwnCall(3, 3, device=device)):
         assert kind(other, relu) is ops.ReLU
     assert kind(linear, OwnReLU()) is ops.AddScalar
@@ -255,7 +255,7 @@ def test_who_watches_or_changes_a_layer_sees_it_called_by_itself(device, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(nn.Linear, "forward", lambda self, y: y)
         assert kind(linear, relu) is ops.ReLU
-    assert kind(linear, relu) is ops.BiasReLU
+    assert kind(linear, relu) is ops.elementwise.BiasReLU
 
 
 def test_batch_norm_refuses_unknown_options():

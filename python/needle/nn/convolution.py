@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import init, ops
+from .. import init
+from ..array_namespace import Device
 from ..autograd import Tensor
-from ..backend_selection import Device
 from ..errors import ShapeError
+from ..ops import convolution
 from ..shapes import Geometry, pair, shape_of
 from .module import Module, Parameter
 
@@ -109,12 +110,8 @@ class Conv2d(Module):
                 f"{type(self).__name__}: input must be (N, C, H, W) with C={self.in_channels}, got "
                 f"shape {shape}; reshape or permute the input"
             )
-        convolution = ops.Conv2d(self.geometry, relu)
-        y: Tensor = (
-            convolution(x, self.weight)
-            if self.bias is None
-            else convolution(x, self.weight, self.bias)
-        )
+        op = convolution.Conv2d(self.geometry, relu)
+        y: Tensor = op(x, self.weight) if self.bias is None else op(x, self.weight, self.bias)
         return y
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import init, ops
+from ..array_namespace import Device
 from ..autograd import Tensor, as_operand
-from ..backend_selection import Device
 from ..errors import ShapeError
 from ..shapes import product, shape_of
 from .module import Module, Parameter
@@ -69,6 +69,6 @@ class Linear(Module):
     def forward_relu(self, x: Tensor) -> Tensor:
         """relu(forward(x)), in the same pass over memory."""
         y = affine("Linear", x, self.weight, None)
-        return ops.relu(y) if self.bias is None else ops.BiasReLU()(y, self.bias)
+        return ops.relu(y) if self.bias is None else ops.elementwise.BiasReLU()(y, self.bias)
 
     fusible = forward

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from .. import init, ops
+from ..array_namespace import Device
 from ..autograd import Tensor
-from ..backend_selection import Device
 from ..errors import ShapeError
+from ..ops import normalization
 from ..shapes import shape_of
 from .activations import check_activation
 from .module import Module, Parameter
@@ -84,7 +85,7 @@ class _BatchNorm(Module):
             y = y if added is None else y + added
             return ops.relu(y) if relu else y
         more = () if added is None else (added,)
-        result = ops.BatchNorm(self.eps, relu)(x, self.weight, self.bias, *more)
+        result = normalization.BatchNorm(self.eps, relu)(x, self.weight, self.bias, *more)
         self.running_mean = self._mixed(self.running_mean, result[1])
         self.running_var = self._mixed(self.running_var, result[2])
         y = result[0]

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import accelerated
+from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp
-from ..backend_selection import array_api as xp
 from ..backends.base import Epilogue
 from ..errors import ShapeError
 from ..shapes import Geometry
