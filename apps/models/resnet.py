@@ -1,3 +1,5 @@
+# Trail 22 of 30: BasicBlock.forward: the residual connection.
+# Next: apps/training/step.py
 """Residual networks (He et al. 2016): those for CIFAR, and those for ImageNet with either stem.
 
 Parameters have the names of torchvision's models, so that ``nn.torch_mapping`` can load theirs.

@@ -1,3 +1,6 @@
+// Trail 10 of 30: one formula per operation, which all targets compile.
+// Next: src/core/loop.h
+
 // The elementwise operations, one row each: name, the dtypes it takes, the dtype of its result, and
 // its formula. The formula is written once, for one element x (and y) of type T; the vector loops,
 // the scalar tails and other targets all compile this expression. The functions of namespace math

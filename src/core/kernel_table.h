@@ -1,3 +1,6 @@
+// Trail 9 of 30: the interface of a backend in C++: one row per function.
+// Next: src/core/elementwise_ops.h
+
 // The kernel table: one row for each function of the backend interface
 // (python/needle/backends/base.py; same names, same argument order, same promises). Every target
 // (an instruction set of the CPU, CUDA) defines all rows and fills one KernelTable with them.

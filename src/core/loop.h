@@ -1,3 +1,6 @@
+// Trail 11 of 30: LoopPlan: axes are ordered and merged, so that a kernel sees long runs.
+// Next: src/cpu/elementwise.cc
+
 // Loop plans: the dimensions of several views of one shape, brought into the best order for memory
 // and merged where they are one run, then walked in fixed chunks by the thread pool. Used by every
 // elementwise kernel; a kernel sees one-dimensional runs only.

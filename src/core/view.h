@@ -1,3 +1,6 @@
+// Trail 8 of 30: View: the operand of every kernel.
+// Next: src/core/kernel_table.h
+
 // A View is a strided window on memory, the operand of every kernel. It owns nothing.
 #pragma once
 

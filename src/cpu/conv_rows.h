@@ -1,3 +1,6 @@
+// Trail 17 of 30: run_chunk: the same product without the matrix; it reads the image.
+// Next: python/needle/ops/loss.py
+
 // Convolution as an implicit matrix product over channels-last images, for conv2d.cc: rows are the
 // pixels of a grid, k runs over the taps' channels, columns are the output channels. The product's
 // left operand is never written: for each tap the micro-kernel gets pointers to the channels of the

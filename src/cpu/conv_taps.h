@@ -1,3 +1,6 @@
+// Trail 16 of 30: pixels and taps: one geometry for the convolution and its gradients.
+// Next: src/cpu/conv_rows.h
+
 // The geometry of conv2d and its gradients. All three work on a grid of pixels (n, i, j) and a list
 // of taps: pixel (n, i, j) reads the source pixel (n, i * step.h + tap.dy, j * step.w + tap.dx), or
 // zeros if that is outside. Images are (N, H, W, C) with any strides.

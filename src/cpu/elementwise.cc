@@ -1,3 +1,6 @@
+// Trail 12 of 30: the loops around the formulas: contiguous, scalar operand, strided.
+// Next: src/cpu/gemm.h
+
 // The rows unary, binary and where: a loop plan, then for each innermost run one of a
 // few loops (contiguous, one operand a scalar, strided), all of the same formula.
 #include <cmath>

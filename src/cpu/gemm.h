@@ -1,3 +1,6 @@
+// Trail 13 of 30: packed_tile: a tile of the product stays in registers.
+// Next: python/needle/accelerated/convolution.py
+
 // The register-blocked product that matmul and conv2d share: micro-kernels (here) and packing
 // (gemm_pack.h), as templates on the element type. One source serves every instruction set through
 // the compiler's vector types; an instruction set is one row of Blocking below.

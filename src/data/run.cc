@@ -1,3 +1,6 @@
+// Trail 28 of 30: Run.go_on: steps move a window over the image; pixels move once, at the end.
+// Next: python/needle/data/batching/pipeline.py
+
 // Runs the instructions on one image. Crops and flips move the window of a Canvas, pointwise steps
 // are kept in it until the pass that writes it; resize and affine make a new one. Memory between
 // steps belongs to the thread; it is taken and released as the calls nest.

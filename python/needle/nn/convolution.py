@@ -1,3 +1,5 @@
+# Trail 20 of 30: Conv2d: a layer is parameters and one call of an op.
+# Next: python/needle/optim/sgd.py
 """Convolution layers; the formulas are in ``ops.convolution``."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# Trail 15 of 30: Conv2d and its two gradients; each has the other two as gradients.
+# Next: src/cpu/conv_taps.h
 """2-D convolution and its two gradients, each an op whose gradients are the other two.
 
 The ops take images as NCHW and the weight as the kernels and layers have it, (KH, KW, C/groups, O).
