@@ -1,6 +1,6 @@
 # Trail 22 of 30: BasicBlock.forward: the residual connection.
 # Next: apps/training/step.py
-"""Residual networks (He et al. 2016): those for CIFAR, and those for ImageNet with either stem.
+"""Residual networks (He et al. 2016) for CIFAR, and for ImageNet with a stem of either size.
 
 Parameters have the names of torchvision's models, so that ``nn.torch_mapping`` can load theirs.
 """
@@ -72,7 +72,7 @@ class Bottleneck(nn.Module):
 
 
 class ZeroPadShortcut(nn.Module):
-    """Every stride-th pixel, zeros in the channels that are new: option A of He et al. 2016."""
+    """Option A of He et al. 2016: every stride-th pixel, and zeros in the new channels."""
 
     def __init__(self, new_channels: int, stride: int) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class ZeroPadShortcut(nn.Module):
 def _convolution(
     in_channels: int, out_channels: int, size: int, stride: int = 1, **place: Any
 ) -> nn.Module:
-    """Without bias (a batch norm follows), "same" at stride 1."""
+    """Return a convolution without bias (a batch norm follows); at stride 1 it keeps the size."""
     return nn.Conv2d(in_channels, out_channels, size, stride, size // 2, bias=False, **place)
 
 
@@ -153,8 +153,10 @@ class ResNet(nn.Module):
 
 
 class CifarResNet(ResNet):
-    """The paper's networks for CIFAR: 6n + 2 layers in three stages of 16, 32 and 64 channels,
-    shortcuts of option A."""
+    """Networks of the paper for CIFAR: 6n + 2 layers, three stages of 16, 32 and 64 channels.
+
+    Shortcuts are of option A.
+    """
 
     width = 16
     shortcut = "A"
@@ -189,7 +191,7 @@ class ResNet110(CifarResNet):
 
 
 class ImageNetStem(ResNet):
-    """For large photographs: the stem divides their sides by four."""
+    """Base class for large photographs, whose stem divides their sides by four."""
 
     stem = "imagenet"
     image_size = (224, 224)

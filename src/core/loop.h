@@ -1,9 +1,9 @@
 // Trail 11 of 30: LoopPlan: axes are ordered and merged, so that a kernel sees long runs.
 // Next: src/cpu/elementwise.cc
 
-// Loop plans: the dimensions of several views of one shape, brought into the best order for memory
-// and merged where they are one run, then walked in fixed chunks by the thread pool. Used by every
-// elementwise kernel; a kernel sees one-dimensional runs only.
+// A loop plan puts the dimensions of several views of one shape in order of their strides, merges
+// dimensions that form one run, and is walked in fixed chunks by the thread pool. Every elementwise
+// kernel uses one, so its loops see one-dimensional runs only.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct LoopPlan {
   char* data[kMaxOperands] = {};
 };
 
-// Operand 0 is the output: its strides, by size, decide the order; where it runs backwards the
-// dimension is flipped for all. Views must have one shape.
+// Operand 0 is the output. The sizes of its strides decide the order; a dimension in which its
+// stride is negative is flipped for all operands. All views must have the same shape.
 LoopPlan make_plan(const View& out);
 LoopPlan make_plan(const View& out, const View& a);
 LoopPlan make_plan(const View& out, const View& a, const View& b);
@@ -38,10 +38,10 @@ struct Position {
   char* data[kMaxOperands];
 };
 Position locate(const LoopPlan& plan, std::int64_t index);
-// To the first element of the next innermost run.
+// Moves the position to the first element of the next innermost run.
 void next_run(const LoopPlan& plan, Position& position);
-// The dimension along which operand 1 is contiguous (elements of `size` bytes) if it is not operand
-// 0's innermost one; -1 if copying by tiles would not help.
+// Returns the dimension along which operand 1 is contiguous (elements of `bytes` bytes), if that is
+// not the innermost one of operand 0; -1 if copying by tiles would not help.
 int transposed_dim(const LoopPlan& plan, std::int64_t bytes);
 
 // Calls f(n, char* const data[]) for each innermost run in elements [begin, end) of the plan.
@@ -61,7 +61,7 @@ static inline void for_each_run(const LoopPlan& plan, std::int64_t begin, std::i
   }
 }
 
-// The same over all elements, on the thread pool. f must not depend on where a run is cut.
+// Does the same for all elements, on the thread pool. f must not depend on where a run is cut.
 template <class F>
 static inline void parallel_runs(const LoopPlan& plan, std::int64_t grain, F&& f) {
   parallel_for(plan.size, grain,

@@ -23,7 +23,7 @@ bool copies_patches(const TapProduct<T>& p) {
   return p.source.channel_stride != 1 || p.source.channels < kFewChannels;
 }
 
-// Panels of NR output channels: each the rows (tap, channel) one after the other.
+// Packs the weights into panels of NR output channels; a panel has one row for each (tap, channel).
 template <class T>
 void pack_weights(const TapProduct<T>& p, T* packed) {
   constexpr Index NR = Blocking<T>::NR;
@@ -43,6 +43,7 @@ struct Rows {
   const T* const* tile(Index t) const { return pointers + t * runs * Blocking<T>::MR; }
 };
 
+// Returns pointers to the channels that each pixel in [begin, end) reads through each tap.
 template <class T>
 Rows<T> point_at_channels(const TapProduct<T>& p, Index begin, Index end, const T* zeros,
                           const T** pointers) {
@@ -59,6 +60,7 @@ Rows<T> point_at_channels(const TapProduct<T>& p, Index begin, Index end, const 
   return {p.tap_count, p.source.channels, pointers};
 }
 
+// Copies the patches of pixels [begin, end); returns a pointer to each.
 template <class T>
 Rows<T> copy_patches(const TapProduct<T>& p, Index begin, Index end, T* patches,
                      const T** pointers) {
@@ -74,8 +76,8 @@ Rows<T> copy_patches(const TapProduct<T>& p, Index begin, Index end, T* patches,
   return {1, depth, pointers};
 }
 
-// Pixels [0, pixels) times the panels of columns [first, last), overwriting or added to what is
-// there; runs in slices that keep a panel's part in L1.
+// Multiplies `pixels` rows by the panels of columns [first, last) and writes the product to out, or
+// adds it. Runs are taken in slices, so that the part of a panel in use stays in L1.
 template <class T>
 void multiply_rows(const Rows<T>& rows, Index pixels, const T* packed, Index first, Index last,
                    T* out, Index pixel_stride, bool add) {
@@ -137,6 +139,7 @@ void raise(const TapProduct<T>& p, Index pixels, Index first, Index last, T* out
   }
 }
 
+// Computes columns [first, last) of pixels [begin, end): bias, product, ReLU.
 template <class T>
 void run_chunk(const TapProduct<T>& p, Index begin, Index end, Index first, Index last,
                const T* packed, const T* zeros) {

@@ -39,7 +39,7 @@ Image<T> image_of(const View& v) {
           v.strides[0],  v.strides[1], v.strides[2], v.strides[3]};
 }
 
-// One beyond the last element in memory, or the first where that is not behind all others.
+// Returns the end of the image in memory, or its first element if a stride is negative.
 template <class T>
 T* end_of(const Image<T>& image) {
   if (smaller(smaller(image.image_stride, image.row_stride),
@@ -80,7 +80,7 @@ struct Pixel {
   ++pixel.n;
 }
 
-// The channels that `pixel` reads through `tap`; null outside of the image.
+// Returns the channels that `pixel` reads through `tap`; null outside of the image.
 template <class T>
 const T* source_of(const Image<const T>& image, const Grid& grid, const Pixel& pixel,
                    const Tap& tap) {
@@ -89,7 +89,7 @@ const T* source_of(const Image<const T>& image, const Grid& grid, const Pixel& p
   return image.at(pixel.n, y, x);
 }
 
-// Channels [first, last) of one source pixel, zeros where there is none.
+// Copies channels [first, last) of a source pixel; writes zeros if `source` is null.
 template <class T>
 [[gnu::always_inline]] inline void copy_channels(const T* source, Index stride, Index first,
                                                  Index last, T* to) {
@@ -102,7 +102,7 @@ template <class T>
   }
 }
 
-// The pixels that `tap.run` taps read, if the pixels of an image row are contiguous.
+// Copies the pixels that `tap.run` taps read; the pixels of an image row must be contiguous.
 template <class T>
 [[gnu::always_inline]] inline void copy_neighbours(const Image<const T>& image, const Grid& grid,
                                                    const Pixel& pixel, const Tap& tap, T* to) {
@@ -129,7 +129,8 @@ bool is_dense(const Image<T>& image) {
          (image.channels == 1 || image.channel_stride == 1);
 }
 
-// Elements [first, last) of the patch of a pixel: its taps' channels one after the other.
+// Copies elements [first, last) of the patch of a pixel: the channels of its taps, one tap after
+// the other.
 template <class T>
 void copy_patch(const Image<const T>& image, const Grid& grid, const Pixel& pixel, const Tap* taps,
                 Index first, Index last, T* to) {
@@ -173,14 +174,14 @@ struct TapProduct {
   Index tap_count;
   const T* weight;  // element (c, o) of a tap at tap.weight + c * input_stride + o * output_stride
   Index input_stride, output_stride;
-  const T* bias = nullptr;  // if any, of each output channel, side by side
+  const T* bias = nullptr;  // one value for each output channel, contiguous; null for none
   T least = no_floor<T>();
 
   Index depth() const { return tap_count * source.channels; }
   bool has_floor() const { return least > no_floor<T>(); }
 };
 
-// Taps of a kernel as seen from an output pixel.
+// Writes the taps of a kernel as seen from an output pixel; returns their number.
 [[maybe_unused]] Index forward_taps(const View& weight, const Geometry& geometry, Tap* taps) {
   Index count = 0;
   for (Index i = 0; i < weight.shape[0]; ++i) {
@@ -194,8 +195,8 @@ struct TapProduct {
   return count;
 }
 
-// The measured costs of a run of a patch and of an element. All costs are in multiply-adds at full
-// speed; conv2d chooses its algorithm by them.
+// Measured costs of copying a patch: for each run and for each element. All costs are in
+// multiply-adds at full speed; conv2d chooses its algorithm by them.
 constexpr double kPatchRunCost = 200, kPatchElementCost = 24;
 
 template <class T>
@@ -205,7 +206,7 @@ double patch_cost(const Image<const T>& image, const Tap* taps, Index count) {
   return kPatchRunCost * double(runs) + kPatchElementCost * double(count * image.channels);
 }
 
-// The same image as a read-only one.
+// Returns the image as a read-only one.
 template <class T>
 Image<const T> readable(const Image<T>& i) {
   return {i.data,         i.images,     i.height,        i.width,         i.channels,

@@ -1,8 +1,8 @@
 // Trail 12 of 30: the loops around the formulas: contiguous, scalar operand, strided.
 // Next: src/cpu/gemm.h
 
-// The rows unary, binary and where: a loop plan, then for each innermost run one of a
-// few loops (contiguous, one operand a scalar, strided), all of the same formula.
+// The kernels unary, binary and where. Each makes a loop plan; for each innermost run it takes one
+// of a few loops (contiguous, one scalar operand, strided), all of the same formula.
 #include <cmath>
 
 #include "core/check.h"
@@ -17,7 +17,7 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// The operations of a bias or a scale over channels.
+// True for the operations that add a bias to channels or scale them.
 template <class Op>
 constexpr bool kAffine =
     Op::op == BinaryOp::add || Op::op == BinaryOp::subtract || Op::op == BinaryOp::multiply;
@@ -92,8 +92,8 @@ bool repeats_a_row(const LoopPlan& plan) {
          plan.strides[1][0] == n * size;
 }
 
-// The same over long rows, each several rows of the plan, with operand 2 written out for one of
-// them.
+// Runs the loop over long rows, each made of several rows of the plan; operand 2 is repeated until
+// it fills a long row.
 template <class Op, class T>
 void repeated_row_loop(const LoopPlan& plan, std::int64_t grain) {
   const std::int64_t n = plan.shape[1], times = kRepeated / n, size = sizeof(T);
@@ -125,8 +125,8 @@ void binary_loop(const LoopPlan& plan, std::int64_t grain) {
   plain_binary_loop<Op, T>(plan, grain);
 }
 
-// The grain of operations of one or two instructions for each element; the others pay for a thread
-// sooner.
+// The elements that a thread takes at a time: fewer of an operation that takes more than one or two
+// instructions per element.
 template <class T>
 constexpr std::int64_t grain_of(UnaryOp op) {
   return op >= UnaryOp::floor || op == UnaryOp::sqrt ? kGrain : kGrain / 8;

@@ -62,10 +62,10 @@ struct TileOut {
   T* data;
   Index row_stride, column_stride;
   Index rows, columns;
-  bool add;  // to what is there, else overwrite
+  bool add;  // add to the present values instead of overwriting them
 };
 
-// The first lines of the tile, fetched while the products are computed.
+// Prefetches the first lines of the tile, which arrive while the products are computed.
 template <class T, int R>
 [[gnu::always_inline]] inline void prefetch_tile(const TileOut<T>& out) {
   if (out.column_stride != 1) return;
@@ -76,7 +76,7 @@ template <class T, int R>
   }
 }
 
-// n < 2 * Lanes elements: runs of fixed lengths, each a load and a store.
+// Writes n < 2 * Lanes elements in runs of fixed lengths, each a load and a store.
 template <class T, Index Lanes>
 [[gnu::always_inline]] inline void put_columns(T* to, const T* from, Index n, bool add) {
   if (n & Lanes) {
@@ -86,7 +86,7 @@ template <class T, Index Lanes>
   if constexpr (Lanes > 1) put_columns<T, Lanes / 2>(to, from, n, add);
 }
 
-// The part of a tile (rows of `width` elements) that is real.
+// Writes the real part of a tile whose rows have `width` elements.
 template <class T>
 [[gnu::noinline]] void store_edge(const T* tile, Index width, const TileOut<T>& out) {
   for (Index i = 0; i < out.rows; ++i, tile += width) {
@@ -140,7 +140,8 @@ template <class T, int R, int V, class ScalarOfA>
   }
 }
 
-// a packed as k x MR, of which the first R rows count; b as k rows of V vectors, `b_stride` apart.
+// Computes a tile. a is packed as k x MR, of which the first R rows count; b has k rows of V
+// vectors, `b_stride` apart.
 template <class T, int R = Blocking<T>::MR, int V = 2>
 [[gnu::noinline]] void packed_tile(Index k, const T* a, const T* b, Index b_stride,
                                    const TileOut<T>& out) {
@@ -153,9 +154,9 @@ template <class T, int R = Blocking<T>::MR, int V = 2>
   store_tile<T, R>(acc, out);
 }
 
-// A unpacked: `runs` times R pointers, each to `length` elements `step` apart, follow one another
-// along k. A row of matmul is one run; a patch of conv2d is a run of channels for each tap.
-// Rows of b (V vectors) lie `b_stride` apart.
+// Computes a tile without packing A: `runs` times R pointers, each to `length` elements `step`
+// apart, follow one another along k. A row of matmul is one run; a patch of conv2d is one run of
+// channels for each tap. b has rows of V vectors, `b_stride` apart.
 template <class T, int R, int V = 2>
 [[gnu::noinline]] void rows_tile(Index runs, Index length, const T* const* a, Index step,
                                  const T* b, Index b_stride, const TileOut<T>& out) {

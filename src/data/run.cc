@@ -1,9 +1,9 @@
 // Trail 28 of 30: Run.go_on: steps move a window over the image; pixels move once, at the end.
 // Next: python/needle/data/batching/pipeline.py
 
-// Runs the instructions on one image. Crops and flips move the window of a Canvas, pointwise steps
-// are kept in it until the pass that writes it; resize and affine make a new one. Memory between
-// steps belongs to the thread; it is taken and released as the calls nest.
+// Runs the instructions on one image. Crops and flips move the window of a Canvas; pointwise steps
+// wait in it until the pass that writes the pixels; resize and affine make a new Canvas. Memory
+// between steps belongs to the thread; it is taken and released as the calls nest.
 #include <algorithm>
 
 #include "canvas.h"
@@ -26,7 +26,7 @@ struct Run {
     return {p, sample, canvas.height, canvas.width};
   }
 
-  // The fill after the remaining stages, one value for each channel.
+  // Computes the fill value of each channel after the remaining stages.
   void fill_values(const Canvas& canvas, const Filling& filling, float* values) const {
     const std::int64_t n = channels();
     std::fill_n(values, n, static_cast<float>(filling.value));
@@ -49,7 +49,8 @@ struct Run {
     }
   }
 
-  // The byte that the canvas shows outside of its source, before all stages; -1: it is none.
+  // Returns the byte that the canvas shows outside of its source, before all stages; -1 if it is
+  // not a byte.
   static int byte_outside(const Canvas& canvas) {
     const bool is_byte = canvas.source_type == Element::kByte && canvas.outside.stages == 0;
     return is_byte ? static_cast<int>(canvas.outside.value) : -1;
@@ -68,7 +69,7 @@ struct Run {
     for (std::int64_t c = 0; c < n && c < 3; ++c) values[c] = bytes[c];
   }
 
-  // The canvas as it is now, into memory of the type and strides given.
+  // Writes the canvas as it is now to memory of the given type and strides.
   void emit(const Canvas& canvas, void* to, Element type, const std::int64_t strides[3]) const {
     const ThreadScratch scratch((canvas.erased_count + 1) * channels() * sizeof(float));
     float* values = scratch.as<float>();
@@ -125,7 +126,7 @@ struct Run {
     next(settled);
   }
 
-  // A compact image as it is.
+  // Makes the canvas show a whole compact image.
   void start(Canvas& canvas, const void* data, Element type, std::int64_t height,
              std::int64_t width) const {
     canvas.data = data;
@@ -149,7 +150,7 @@ struct Run {
             canvas.channel_stride};
   }
 
-  // ---- the steps: each gives false where the canvas must be settled before it ----
+  // ---- the steps; each returns false if the canvas must be settled before it ----
 
   bool crop(const Instruction& step, const double* p, Canvas& canvas) const {
     const auto [top, left] = parameters(p, canvas).crop();
@@ -202,7 +203,7 @@ struct Run {
     return true;
   }
 
-  // The part of a resized image that is needed: the window of the crop, if one follows.
+  // Sets the part of a resized image that is needed: the window of the crop, if one follows.
   void wanted_part(std::size_t at, const Instruction& step, Canvas& resized) const {
     resized.inside = {0, 0, step.height, step.width};
     if (at + 1 == program.instructions_.size()) return;
@@ -217,7 +218,7 @@ struct Run {
     resized.outside = {next.fill, 0};  // the fill of the crop, if it reaches outside
   }
 
-  // Resize (no m) or affine of a plain canvas, through memory or straight into out.
+  // Resizes (if m is null) or maps a plain canvas, through memory or straight into out.
   template <class T>
   void transform(std::size_t at, const Instruction& step, const double* m,
                  const Canvas& canvas) const {

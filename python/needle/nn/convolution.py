@@ -23,8 +23,8 @@ class Conv2d(Module):
 
     weight (KH, KW, in_channels/groups, out_channels) is drawn Kaiming uniform, then bias (O,) =
     U(±1/sqrt(fan_in)), fan_in = KH*KW*in_channels/groups. PyTorch's arguments; the weight's layout
-    is the one the kernels read (``nn.torch_mapping`` translates). A ReLU behind it in a Sequential
-    runs in the same pass over memory.
+    is the one the kernels read (``nn.torch_mapping`` translates). A ReLU that follows in a
+    Sequential runs in the same pass over memory.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Conv2d(Module):
         return self._convolved(x, relu=False)
 
     def forward_relu(self, x: Tensor) -> Tensor:
-        """relu(forward(x)), in the same pass over memory."""
+        """Return relu(forward(x)), computed in the same pass over memory."""
         return self._convolved(x, relu=True)
 
     fusible = forward

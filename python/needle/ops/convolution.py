@@ -49,7 +49,7 @@ def _check(name: str, x: Shape, weight: Shape, groups: int) -> None:
 
 
 class _Convolution(TensorOp):
-    """The family's common part: the geometry."""
+    """Base class of the convolutions; it holds the geometry."""
 
     def __init__(self, geometry: Geometry) -> None:
         self.geometry = geometry
@@ -66,13 +66,13 @@ class _Convolution(TensorOp):
             )
 
     def _for_x(self, grad: Tensor, x: Tensor, weight: Tensor) -> Tensor | None:
-        """conv2d's gradient for x; None where it is not required (a net's input images)."""
+        """Return conv2d's gradient for x, or None if none is required (a net's input images)."""
         if not x.requires_grad:
             return None
         return Conv2dInputGrad(x.shape, self.geometry)(grad, weight)
 
     def _for_weight(self, grad: Tensor, x: Tensor, weight: Tensor) -> Tensor | None:
-        """conv2d's gradient for weight; None where it is not required."""
+        """Return conv2d's gradient for weight, or None if none is required."""
         if not weight.requires_grad:
             return None
         return Conv2dWeightGrad(weight.shape, self.geometry)(grad, x)
@@ -110,7 +110,7 @@ class Conv2d(_Convolution):
         ### END YOUR SOLUTION
 
     def _relu_gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
-        """The gradient where the result is positive; the bias's in the same pass."""
+        """Return the gradients with ReLU; the pass that masks the gradient sums the bias's."""
         x, weight, *bias = node.inputs
         if not bias:
             grad = relu_grad(out_grad, node)
@@ -129,11 +129,12 @@ def conv2d(
     dilation: Size = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Cross-correlation of x (N, C, H, W) with weight (O, C/groups, KH, KW), plus bias (O,).
+    """Return the cross-correlation of x (N, C, H, W) with weight (O, C/groups, KH, KW), plus bias.
 
-    Gives (N, O, OH, OW), OH = (H + 2*padding - dilation*(KH-1) - 1) // stride + 1, zero padded.
+    bias: (O,). The result is (N, O, OH, OW), OH = (H + 2*padding - dilation*(KH-1) - 1) // stride
+    + 1; the padding is zeros.
     Sizes are an int or a pair; group g maps its C/groups input channels to its O/groups outputs.
-    ShapeError where shapes or geometry do not fit.
+    ShapeError if shapes or geometry do not fit.
     """
     convolution = Conv2d(Geometry.of("conv2d", stride, padding, dilation, groups))
     weight = _to_hwio("conv2d", x.shape, weight)
@@ -141,7 +142,7 @@ def conv2d(
 
 
 def _to_hwio(name: str, x: Shape, weight: Tensor) -> Tensor:
-    """The weight (O, C/groups, KH, KW) as (KH, KW, C/groups, O)."""
+    """Return the weight (O, C/groups, KH, KW) as (KH, KW, C/groups, O)."""
     if len(weight.shape) != 4:
         _check(name, x, weight.shape, 1)
     return permute(weight, TO_HWIO)
@@ -177,7 +178,10 @@ def conv2d_input_grad(
     dilation: Size = 1,
     groups: int = 1,
 ) -> Tensor:
-    """conv2d's gradient for x: grad (N, O, OH, OW), weight (O, C/groups, KH, KW) -> ``x_shape``."""
+    """Return conv2d's gradient for x, of shape ``x_shape``.
+
+    grad: (N, O, OH, OW). weight: (O, C/groups, KH, KW).
+    """
     name = "conv2d_input_grad"
     geometry = Geometry.of(name, stride, padding, dilation, groups)
     return Conv2dInputGrad(x_shape, geometry)(grad, _to_hwio(name, x_shape, weight))
@@ -213,8 +217,10 @@ def conv2d_weight_grad(
     dilation: Size = 1,
     groups: int = 1,
 ) -> Tensor:
-    """conv2d's gradient for weight: grad (N, O, OH, OW), x (N, C, H, W) -> ``weight_shape``,
-    (O, C/groups, KH, KW)."""
+    """Return conv2d's gradient for weight, of shape ``weight_shape``, (O, C/groups, KH, KW).
+
+    grad: (N, O, OH, OW). x: (N, C, H, W).
+    """
     name = "conv2d_weight_grad"
     geometry = Geometry.of(name, stride, padding, dilation, groups)
     if len(weight_shape) != 4:
@@ -246,5 +252,5 @@ class Conv(_Convolution):
 
 @op(Conv)
 def conv(a: Tensor, b: Tensor, stride: int = 1, padding: int = 1) -> Tensor:
-    """The course's convolution: a (N, H, W, C) with b (KH, KW, C, O) gives (N, OH, OW, O)."""
+    """Return the course's convolution of a (N, H, W, C) with b (KH, KW, C, O): (N, OH, OW, O)."""
     return Conv(stride, padding)(a, b)
