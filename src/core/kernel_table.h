@@ -31,14 +31,16 @@ struct Geometry {
 };
 
 // What a kernel does to each result before it stores it (needle.backends.base.Epilogue): it adds
-// the bias of the channel, adds the element of the residual, takes relu. Null: not this step.
+// the bias of the channel, adds the element of the residual, takes relu. A null pointer leaves a
+// step out.
 struct Epilogue {
   const View* bias = nullptr;
   const View* residual = nullptr;
   bool relu = false;
 };
 
-// The epilogue's part in a gradient (needle.backends.base.EpilogueGrad). All null: there was none.
+// The epilogue's part in a gradient (needle.backends.base.EpilogueGrad); all null if there was no
+// epilogue.
 struct EpilogueGrad {
   const View* bias = nullptr;           // relu: the result is computed again, with this bias
   const View* result = nullptr;         // residual and relu: the result of the forward pass

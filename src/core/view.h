@@ -18,7 +18,7 @@ struct View {
   int ndim = 0;
   std::int64_t shape[kMaxDims] = {};
   std::int64_t strides[kMaxDims] = {};  // in elements; may be 0 or negative
-  int device = 0;                       // which of the backend's devices the memory is of
+  int device = 0;                       // the number of the backend's device that holds the memory
   bool is_scalar = false;               // data is a Python scalar's value, in host memory
 };
 
@@ -28,7 +28,7 @@ static inline std::int64_t size_of(const View& v) {
   return n;
 }
 
-// Row-major without gaps (axes of size 1 do not count).
+// Returns true if the elements are in row-major order without gaps; axes of size 1 do not count.
 static inline bool is_compact(const View& v) {
   std::int64_t expected = 1;
   for (int i = v.ndim - 1; i >= 0; --i) {
