@@ -14,6 +14,8 @@ import numpy as np
 
 from needle.data.sharing import Planner, SampleCache
 
+from . import tree_policy as tree_policy  # registers the policy
+
 POLICIES = "independent", "tree", "coupled", "planned"
 
 
@@ -79,10 +81,15 @@ def reads_per_delivery(
 ) -> float:
     """Of all epochs but the first two; 1 / tasks is the least for tasks on one set.
 
-    cache: None, ``"lru"`` or ``"need"``, of ``share`` times n samples.
+    cache: None, ``"lru"`` or ``"need"``, of ``share`` times n samples. A cache in which nothing is
+    ever needed and whose pool is all of it evicts the least recently used sample.
     """
     planner = Planner(policy, seed=seed)
-    kept = SampleCache[int, bool](int(share * n), need=planner.need, policy=cache or "need")
+    size = int(share * n)
+    if cache == "lru":
+        kept = SampleCache[int, bool](size, need=lambda index: 0, pool_bytes=size)
+    else:
+        kept = SampleCache[int, bool](size, need=planner.need)
     names = [str(i) for i in range(len(scenario.jobs))]
     reads = delivered = 0
     for time in range(n * epochs):
@@ -95,8 +102,11 @@ def reads_per_delivery(
                     planner.next_epoch(name)
                 active.append(name)
         for index, tasks in planner.round(active):
-            hit = cache is not None and kept.get(index) is not None
-            if not hit:
+            hit = cache is not None and index in kept
+            if hit:
+                kept.hold(index)
+                kept.release(index)
+            else:
                 kept.put(index, True, 1)
             if time >= 2 * n:
                 reads, delivered = reads + (not hit), delivered + len(tasks)

@@ -246,7 +246,7 @@ def test_a_loader_starts_the_server_and_the_last_one_ends_it(
 
 def test_what_is_refused() -> None:
     with served(Images(20)) as path, loader(path, task="mine"):
-        with pytest.raises(DataError, match="is here already"):
+        with pytest.raises(DataError, match="is registered already"):
             loader(path, task="mine")
         with pytest.raises(IndexError, match=r"\[-20, 20\)"):
             loader(path, indices=[3, 25])

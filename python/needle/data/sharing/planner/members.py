@@ -1,7 +1,7 @@
-"""Which tasks still miss each index, and for each such set of tasks the indices that have it.
+"""The table of missing indices: which tasks still miss each index in their current epochs.
 
-A set of tasks is a mask with a bit a slot. The indices of equal mask (an atom) lie in one row
-without order, so that taking any of them is an exchange with the last. Policies draw from here.
+A set of tasks is a mask with one bit per slot. The indices with the same mask (an atom) lie in one
+row in no order, so any of them can be taken by swapping it with the last. Policies draw from here.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ Laws = npt.NDArray[np.float64]
 
 MAX_TASKS = 64
 MAX_INDEX = 2**31
-"""Indices are below this: tables of 12 bytes an index are kept up to the largest."""
+"""Upper bound of an index; the tables take 12 bytes per index up to the largest."""
 
 
 class Members:
-    """The indices that the current epochs still miss.
+    """Indices that the current epochs still miss.
 
-    masks: for each index the slots that miss it, 0 where none does. left: for each slot how many
-    indices it misses. rows: the number of each atom's row, by mask (never 0); a row may be empty.
-    items: the indices of each row.
+    masks: for each index the slots that miss it; 0 if none does. left: for each slot the number of
+    indices that it misses. rows: the row number of each atom by its mask (never 0); a row may be
+    empty. items: the indices of each row.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Members:
         self._rebuild({})
 
     def enter(self, slot: int, indices: Indices) -> None:
-        """Slot, which misses nothing yet, misses these distinct indices from now on."""
+        """Add these distinct indices for a slot that misses nothing yet."""
         if not len(indices):
             return
         self._grow(int(indices.max()) + 1)
@@ -54,7 +54,7 @@ class Members:
         self.left[slot] = len(indices)
 
     def drop(self, slot: int) -> None:
-        """Slot misses nothing any more."""
+        """Remove everything that a slot misses."""
         if not self.left[slot]:
             return
         bit = 1 << slot
@@ -70,7 +70,7 @@ class Members:
         self.left[slot] = 0
 
     def take(self, index: int, taken: int) -> None:
-        """The slots of ``taken``, all of which miss ``index``, miss it no more."""
+        """Remove ``index`` for the slots of the mask ``taken``, all of which miss it."""
         masks, places, rows = self.masks, self._places, self.rows
         mask = masks[index]
         row = rows[mask]
@@ -93,16 +93,16 @@ class Members:
             taken ^= low
 
     def missing(self, slot: int) -> Indices:
-        """The indices that this slot misses, in rising order: int64 (n,)."""
+        """Return the indices that this slot misses, in rising order: int64 ``(n,)``."""
         missed = np.frombuffer(self.masks, np.uint64) & np.uint64(1 << slot)
         return np.flatnonzero(missed)
 
     def counts(self) -> Laws:
-        """How many indices each row has, float64 (rows,): a view that follows what is taken."""
+        """Return the length of each row, float64 ``(rows,)``: a view that follows ``take``."""
         return self._count_view[: len(self.items)]
 
     def membership(self, slots: list[int]) -> Laws:
-        """1 where the slot is in the row's mask, else 0: float64 (slots, rows)."""
+        """Return 1 where the slot is in the mask of the row, else 0: float64 ``(slots, rows)``."""
         masks = np.fromiter(self.rows, np.uint64, len(self.rows))
         bits = np.array(slots, np.uint64)[:, None]
         return (masks >> bits & np.uint64(1)).astype(np.float64)
@@ -112,7 +112,7 @@ class Members:
         return {mask: np.frombuffer(items, np.uint32) for mask, items in full}
 
     def _rebuild(self, atoms: Mapping[int, npt.NDArray[np.integer]]) -> None:
-        """Rows for these atoms and no others."""
+        """Replace all rows by one row for each of these atoms."""
         kept = {mask: items for mask, items in atoms.items() if len(items)}
         places = np.frombuffer(self._places, np.uint32)
         for items in kept.values():
