@@ -7,8 +7,8 @@ import pytest
 
 from needle import data
 from needle.data.batching.pipeline import Pipeline
+from needle.data.samples.ticket import Ticket
 from needle.data.transforms.decode_size import decode_size
-from needle.data.workers.engine import Request
 
 Image = pytest.importorskip("PIL.Image")
 LATE = [data.ToFloat(), data.RandomFlipHorizontal(), data.ColorJitter(0.2), data.Resize((9, 7))]
@@ -35,7 +35,7 @@ def folder(root, transforms=None, **options):
 
 def first(pipeline):
     indices = np.array([1])
-    return pipeline.prepare(Request(0, 5, 0, indices)).batch()[0][0]
+    return pipeline.prepare(Ticket(0, 5, 0, indices)).batch()[0][0]
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ class GlobalDataLoader(DataLoader):
             _Absent(length) if dataset is None else dataset,
             batch_size,
             collate=collate,
-            transforms=compose,
+            transforms=None if compose is None else compose.transforms,
             batch_transforms=batch_transforms,
             drop_last=drop_last,
             seed=check_seed("GlobalDataLoader", seed),
@@ -220,8 +220,7 @@ class GlobalDataLoader(DataLoader):
                     "make the loader with the options that it was saved with"
                 )
         epoch, position = state.get("epoch"), state.get("position")
-        counts = isinstance(epoch, int) and isinstance(position, int)
-        if not counts or epoch < 0 or position < 0:
+        if not (isinstance(epoch, int) and isinstance(position, int) and min(epoch, position) >= 0):
             raise ValueError(
                 f"GlobalDataLoader.load_state_dict: epoch and position must be counts, got "
                 f"{epoch!r} and {position!r}; pass what state_dict() returned"
