@@ -16,7 +16,7 @@ from proc import becomes
 
 from needle.data.sharing.client.joining import ask_status
 from needle.data.sharing.wire.address import connect
-from needle.data.sharing.wire.protocol import Frame, FrameKind, FrameReader, pack_frame, pack_marks
+from needle.data.sharing.wire.protocol import Frame, FrameKind, FrameSocket, pack_frame, pack_marks
 
 
 @contextmanager
@@ -49,7 +49,7 @@ class Peer:
         assert channel is not None
         self.channel = channel
         channel.settimeout(10)
-        self.inbox = FrameReader(channel, fds=1)
+        self.inbox = FrameSocket(channel, fds=1)
 
     def say(self, kind: FrameKind, values: dict[str, Any] | None = None, raw: bytes = b"") -> None:
         self.send(pack_frame(kind, values, raw))
@@ -89,5 +89,4 @@ class Peer:
         return False
 
     def close(self) -> None:
-        self.channel.close()
         self.inbox.close()

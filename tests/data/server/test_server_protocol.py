@@ -18,7 +18,7 @@ from needle.data.sharing.serving.sample_cache import Arena
 from needle.data.sharing.wire.descriptions import TRANSFORMS, build, describe, divide
 from needle.data.sharing.wire.protocol import (
     FrameKind,
-    FrameReader,
+    FrameSocket,
     marks_of_text,
     marks_to_text,
     pack_frame,
@@ -51,12 +51,12 @@ DESCRIBED = [
 ]
 
 
-def received(sent: bytes, pieces: list[int]) -> tuple[list[Any], FrameReader]:
+def received(sent: bytes, pieces: list[int]) -> tuple[list[Any], FrameSocket]:
     """The frames of what was sent in pieces of these sizes."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
-        inbox, frames, at = FrameReader(ours), [], 0
+        inbox, frames, at = FrameSocket(ours), [], 0
         for size in [*pieces, len(sent)]:
             theirs.sendall(sent[at : at + size])
             at += size
@@ -72,7 +72,7 @@ def test_frames_arrive_whole_however_they_are_cut(values: list[Any], more: st.Da
     cuts = more.draw(st.lists(st.integers(0, 40), max_size=8))
     frames, inbox = received(whole, cuts)
     assert [(f.kind, f.values, f.raw) for f in frames] == sent
-    assert not inbox.partial and not inbox.ended
+    assert not inbox.ended
 
 
 @given(st.binary(max_size=300))
@@ -85,7 +85,7 @@ def test_any_bytes_are_frames_or_data_error(noise: bytes) -> None:
     ):
         with suppress(DataError):
             frames, inbox = received(sent, [])
-            assert frames or inbox.partial or not sent
+            assert frames or not inbox.ended
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=200))

@@ -117,7 +117,7 @@ class GlobalDataLoader(DataLoader):
             _Absent(length) if dataset is None else dataset,
             batch_size,
             collate=collate,
-            transforms=None if compose is None else compose.transforms,
+            transforms=transforms,
             batch_transforms=batch_transforms,
             drop_last=drop_last,
             seed=check_seed("GlobalDataLoader", seed),

@@ -29,7 +29,6 @@ from ..wire.protocol import (
     count_of,
     lost,
     named_error,
-    pack_frame,
     pack_marks,
     refusal,
 )
@@ -65,7 +64,6 @@ class Session:
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._waker, False)
-        self._out = bytearray()
         self._arrived: deque[ServedBatch] = deque()
         self._ready: deque[ServedBatch] = deque()
         self._status: dict[str, Any] | None = None
@@ -95,7 +93,7 @@ class Session:
             self._arrived.clear()
             self._ready.clear()
             values = {"epoch": epoch, "generation": self._generation}
-            self._out += pack_frame(FrameKind.RESUME, values, pack_marks(done))
+            self._connector.send(FrameKind.RESUME, values, pack_marks(done))
         self._wake_thread()
 
     def next(self, timeout: float | None = None) -> ServedBatch:
@@ -118,7 +116,7 @@ class Session:
                 raise self._error.with_traceback(None)
             found = self._ready.popleft()
             values = {"generation": self._generation, "batches": 1}
-            self._out += pack_frame(FrameKind.NEXT, values)
+            self._connector.send(FrameKind.NEXT, values)
         self._wake_thread()
         return found
 
@@ -126,7 +124,7 @@ class Session:
         """Return the status of the server; LoaderServerError if it is gone."""
         with self._changed:
             self._status = None
-            self._out += pack_frame(FrameKind.STATUS)
+            self._connector.send(FrameKind.STATUS)
         self._wake_thread()
         with self._changed:
             self._changed.wait_for(lambda: self._status is not None or self._gone, timeout)
@@ -140,7 +138,7 @@ class Session:
         if thread is not None and os.getpid() == self._process and not self._closing:
             with self._changed:
                 self._closing = True
-                self._out += pack_frame(FrameKind.BYE)
+                self._connector.send(FrameKind.BYE)
             self._wake_thread()
             if thread is not threading.current_thread():  # a finalizer may run in any thread
                 thread.join(2 * GOODBYE)
@@ -168,7 +166,7 @@ class Session:
 
     def _serve(self) -> None:
         beat = float(self._connector.server.get("beat", 5.0))
-        frames, channel = self._connector.frames, self._connector.channel
+        connector = self._connector
         heard = beaten = time.monotonic()
         goodbye: float | None = None
         while True:
@@ -178,25 +176,25 @@ class Session:
             if now - beaten >= beat:
                 beaten = now
                 with self._changed:
-                    self._out += pack_frame(FrameKind.HEARTBEAT)
+                    self._connector.send(FrameKind.HEARTBEAT)
             ready = self._wait(max(0.0, min(beaten + beat, goodbye or now + beat) - now))
-            if channel.fileno() in ready:
+            if connector.channel.fileno() in ready:
                 heard = time.monotonic()
-                for frame in frames.receive():
+                for frame in connector.receive():
                     self._take(frame)
             elif now - heard > MISSED_HEARTBEATS * beat:
                 raise lost(f"it has not answered for {now - heard:.1f} s")
-            if frames.ended and not self._closing:
+            if connector.ended and not self._closing:
                 raise lost("its process has ended")
-            if frames.ended or self._parted or (goodbye and time.monotonic() > goodbye):
+            if connector.ended or self._parted or (goodbye and time.monotonic() > goodbye):
                 return
             self._assemble()
 
     def _wait(self, seconds: float) -> set[int]:
         """Send what is queued and return the descriptors that are readable."""
         with self._changed:
-            self._flush()
-            waiting = bool(self._out)
+            self._connector.flush()
+            waiting = self._connector.waiting
             work = bool(self._arrived) and len(self._ready) < self._prefetch
         poll = select.poll()
         poll.register(self._connector.channel, select.POLLIN | select.POLLOUT * waiting)
@@ -207,15 +205,6 @@ class Session:
                 os.read(self._wake, 4096)
         mask = select.POLLIN | select.POLLHUP | select.POLLERR
         return {fd for fd, events in found.items() if events & mask}
-
-    def _flush(self) -> None:
-        try:
-            while self._out:
-                del self._out[: self._connector.channel.send(self._out)]
-        except (BlockingIOError, InterruptedError):
-            pass
-        except OSError:
-            self._out.clear()  # the end of the connection will be read
 
     def _take(self, frame: Frame) -> None:
         if frame.kind is FrameKind.BATCH:
@@ -262,7 +251,7 @@ class Session:
             if served.generation == self._generation:
                 self._ready.append(served)
             values = {"generation": served.generation, "batch": served.number}
-            self._out += pack_frame(FrameKind.RELEASE, values)
+            self._connector.send(FrameKind.RELEASE, values)
             self._changed.notify_all()
 
     def _free(self) -> None:

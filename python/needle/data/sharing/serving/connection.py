@@ -6,8 +6,6 @@ affected. server.py runs the loop around the connections.
 
 from __future__ import annotations
 
-import array
-import os
 import socket
 import time
 from typing import Any, Protocol
@@ -19,19 +17,15 @@ from ..wire.protocol import (
     VERSION,
     Frame,
     FrameKind,
-    FrameReader,
+    FrameSocket,
     count_of,
-    pack_frame,
     text_of,
     unpack_marks,
 )
 from .feed import Feed
 from .task import Sample, Task
 
-MOST_QUEUED = 128 << 20
-"""Bytes that may wait for a peer that does not read; with more the connection is closed."""
 MOST_BATCH, MOST_CREDITS = 1 << 20, 1 << 10
-_SENT_AT_ONCE = 1 << 18
 
 
 class Host(Protocol):
@@ -45,35 +39,30 @@ class Host(Protocol):
     def ends_without(self, connection: Connection) -> bool: ...
 
 
-class Connection:
+class Connection(FrameSocket):
     """A peer of the server. It starts with HELLO; from REGISTER on it belongs to one task."""
 
     def __init__(self, channel: socket.socket, host: Host) -> None:
+        super().__init__(channel)
         channel.setblocking(False)
-        self.channel, self.host = channel, host
-        self.frames = FrameReader(channel)
-        self.heard = time.monotonic()
-        self.ended = self.closing = False
+        self.host, self.heard = host, time.monotonic()
+        self.closing = False
         self.task: Task | None = None
         self.feed: Feed | None = None
         self._greeted = False
-        self._out = bytearray()
-        self._fd = -1  # sent with the first byte of ``_out``
         self._sent_layouts: set[int] = set()
 
     # ---- requests
 
-    def receive(self) -> None:
+    def execute(self) -> None:
         """Read and execute the frames that have arrived."""
         try:
-            for frame in self.frames.receive():
+            for frame in self.receive():
                 self.heard = time.monotonic()
                 if not self.closing:
                     self._execute(frame)
         except Exception as error:  # whatever it is, other peers must not be affected
             self.refuse(error)
-        if self.frames.ended:
-            self.ended = True
 
     def refuse(self, error: BaseException) -> None:
         """Send an error as the last frame of the connection."""
@@ -94,7 +83,7 @@ class Connection:
         elif kind is FrameKind.STATUS:
             self.send(kind, self.host.status())
         elif kind is FrameKind.HEARTBEAT:
-            if not self._out:  # otherwise the peer does not read
+            if not self.waiting:  # otherwise the peer does not read
                 self.send(kind)
         elif kind is FrameKind.BYE:
             self.leave()
@@ -145,8 +134,8 @@ class Connection:
             credits=count_of(values, "credits", 1, MOST_CREDITS),
         )
         self.feed, self.task = self.host.feed_for(values), task
-        self._fd = self.feed.arena.read_only()
-        self.send(FrameKind.REGISTER, {"bytes": self.feed.arena.memory.size})
+        arena = self.feed.arena
+        self.send(FrameKind.REGISTER, {"bytes": arena.memory.size}, fd=arena.read_only())
 
     def leave(self) -> None:
         """Release everything that the task held."""
@@ -179,44 +168,7 @@ class Connection:
         self.send(FrameKind.BATCH, values, where.tobytes())
         feed.delivered += len(batch)
 
-    def send(self, kind: FrameKind, values: dict[str, Any] | None = None, raw: bytes = b"") -> None:
-        """Queue a frame and send what the socket takes."""
-        self._out += pack_frame(kind, values, raw)
-        self.flush()
-
-    @property
-    def waiting(self) -> bool:
-        """True if something is queued."""
-        return bool(self._out)
-
-    def flush(self) -> None:
-        """Send what the socket takes now."""
-        try:
-            while self._out:
-                with memoryview(self._out) as view:
-                    sent = self._send_some(view[:_SENT_AT_ONCE])
-                del self._out[:sent]
-        except (BlockingIOError, InterruptedError):
-            pass
-        except OSError:
-            self.ended = True
-        if len(self._out) > MOST_QUEUED:
-            self.ended = True
-
-    def _send_some(self, view: memoryview) -> int:
-        if self._fd < 0:
-            return self.channel.send(view)
-        rights = array.array("i", [self._fd])
-        sent = self.channel.sendmsg([view], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-        os.close(self._fd)
-        self._fd = -1
-        return sent
-
     def close(self) -> None:
         """Close the connection; its task leaves."""
         self.leave()
-        self.channel.close()
-        self.frames.close()
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        super().close()

@@ -92,6 +92,7 @@ class Server:
         poll.register(self._stop, select.POLLIN)
         poll.register(self.socket.listener, select.POLLIN)
         for fd, connection in self.connections.items():
+            connection.flush()
             poll.register(fd, select.POLLIN | (select.POLLOUT if connection.waiting else 0))
         for feed in self.feeds.values():
             for fd in feed.readers.descriptors():
@@ -103,9 +104,7 @@ class Server:
             self._accept()
         for fd in ready & self.connections.keys():
             connection = self.connections[fd]
-            if connection.waiting:
-                connection.flush()
-            connection.receive()
+            connection.execute()
             self._had_tasks = self._had_tasks or connection.task is not None
 
     def _accept(self) -> None:
@@ -140,6 +139,7 @@ class Server:
         """End connections that are over or silent for too long, and feeds without tasks."""
         lease = MISSED_HEARTBEATS * self.options.beat
         for fd, connection in list(self.connections.items()):
+            connection.flush()
             silent = time.monotonic() - connection.heard > lease
             if connection.ended or (connection.closing and (silent or not connection.waiting)):
                 del self.connections[fd]
@@ -201,10 +201,8 @@ class Server:
 
     def ends_without(self, connection: Connection) -> bool:
         """Return True if the server ends when this connection does."""
-        others = [
-            c for c in self.connections.values() if c.task is not None and c is not connection
-        ]
-        return self.options.until_last and not others
+        others = (c for c in self.connections.values() if c is not connection and not c.closing)
+        return self.options.until_last and all(c.task is None for c in others)
 
     def status(self) -> dict[str, Any]:
         """Return the state of all tasks, reads and memory as JSON values."""

@@ -35,6 +35,8 @@ MISSED_HEARTBEATS = 3
 """Heartbeat intervals without a frame after which the other side is considered dead."""
 HANDSHAKE = 60.0  # seconds; the server may have to start workers
 _HEAD = struct.Struct("<2sBBII")  # magic, version, kind, bytes of JSON, raw bytes
+MOST_QUEUED = 128 << 20
+"""Bytes that may wait for a peer that does not read; with more the connection ends."""
 _PIECE = 1 << 18
 _KIB, _MIB = 1 << 10, 1 << 20
 
@@ -81,31 +83,53 @@ def pack_frame(kind: FrameKind, values: dict[str, Any] | None = None, raw: bytes
     return _HEAD.pack(MAGIC, VERSION, kind, len(body), len(raw)) + body + raw
 
 
-class FrameReader:
-    """Reads the frames that arrive on a socket; keeps incomplete ones and never waits by itself.
+class FrameSocket:
+    """A connected socket that carries frames; only ``Connector.ask`` waits.
 
-    Raises DataError for a peer that breaks the format. ended: the peer closed the connection.
+    fds: the most descriptors that may come with one read. ended: the connection is over. Raises
+    DataError for a peer that breaks the format.
     """
 
     def __init__(self, channel: socket.socket, fds: int = 0) -> None:
-        self._channel, self._max_fds = channel, fds
-        self._data = bytearray()
-        self._fds: list[int] = []
+        self.channel, self._max_fds = channel, fds
         self.ended = False
+        self._data, self._out = bytearray(), bytearray()
+        self._fds: list[int] = []
+        self._fd_to_send = -1
 
     @property
-    def partial(self) -> bool:
-        """True if part of a frame has arrived."""
-        return bool(self._data)
+    def waiting(self) -> bool:
+        """True if a queued frame has not been sent yet."""
+        return bool(self._out)
+
+    def send(
+        self, kind: FrameKind, values: dict[str, Any] | None = None, raw: bytes = b"", fd: int = -1
+    ) -> None:
+        """Queue a frame for ``flush``, and a descriptor that is closed once it was sent."""
+        self._out += pack_frame(kind, values, raw)
+        if fd >= 0:
+            self._fd_to_send = fd
+
+    def flush(self) -> None:
+        """Send what the socket takes now."""
+        try:
+            while self._out:
+                with memoryview(self._out) as view:
+                    sent = self._send(view[:_PIECE])
+                del self._out[:sent]
+        except (BlockingIOError, InterruptedError):
+            self.ended = self.ended or len(self._out) > MOST_QUEUED
+        except OSError:
+            self._out.clear()  # ``receive`` will find the end of the connection
 
     def receive(self) -> Iterator[Frame]:
         """Read from the socket once and yield every frame that is complete then."""
         try:
             if self._max_fds:
-                data, fds, _, _ = socket.recv_fds(self._channel, _PIECE, self._max_fds)
+                data, fds, _, _ = socket.recv_fds(self.channel, _PIECE, self._max_fds)
                 self._fds += fds
             else:
-                data = self._channel.recv(_PIECE)
+                data = self.channel.recv(_PIECE)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -118,11 +142,20 @@ class FrameReader:
             yield frame
 
     def close(self) -> None:
-        """Close descriptors that were received and not taken."""
-        for fd in self._fds:
+        """Close the socket, and descriptors that were neither taken nor sent."""
+        self.channel.close()
+        for fd in (*self._fds, self._fd_to_send):
             with suppress(OSError):
                 os.close(fd)
-        self._fds.clear()
+        self._fds, self._fd_to_send = [], -1
+
+    def _send(self, view: memoryview) -> int:
+        if self._fd_to_send < 0:
+            return self.channel.send(view)
+        sent = socket.send_fds(self.channel, [view], [self._fd_to_send])
+        os.close(self._fd_to_send)
+        self._fd_to_send = -1
+        return sent
 
     def _take(self) -> Frame | None:
         if len(self._data) < _HEAD.size:
@@ -227,14 +260,14 @@ def marks_of_text(text: Any, count: int) -> Marks:
 # ---- a loader's side of a connection -------------------------------------------------------------
 
 
-class Connector:
-    """A loader's connected socket, with requests that wait for one answer each.
+class Connector(FrameSocket):
+    """A loader's socket, with requests that wait for one answer each.
 
     server: what the server said about itself in its HELLO.
     """
 
     def __init__(self, channel: socket.socket) -> None:
-        self.channel, self.frames = channel, FrameReader(channel, fds=1)
+        super().__init__(channel, fds=1)
         self.server: dict[str, Any] = {}
 
     def greet(self) -> dict[str, Any]:
@@ -245,23 +278,16 @@ class Connector:
     def ask(self, kind: FrameKind, values: dict[str, Any] | None = None, raw: bytes = b"") -> Frame:
         """Return the answer, a frame of the same kind; raise the error of a refusal."""
         end = time.monotonic() + HANDSHAKE
-        try:
-            self.channel.settimeout(HANDSHAKE)
-            self.channel.sendall(pack_frame(kind, values, raw))
-        except OSError:
-            pass  # the server may have sent the reason
-        while time.monotonic() < end and not self.frames.ended:
-            for frame in self.frames.receive():
+        self.channel.settimeout(HANDSHAKE)
+        self.send(kind, values, raw)
+        self.flush()
+        while time.monotonic() < end and not self.ended:
+            for frame in self.receive():
                 if frame.kind is FrameKind.ERROR:
                     raise refusal(frame.values)
                 if frame.kind is kind:
                     return frame
-        raise lost("it closed the connection" if self.frames.ended else "it does not answer")
-
-    def close(self) -> None:
-        """Close the connection."""
-        self.channel.close()
-        self.frames.close()
+        raise lost("it closed the connection" if self.ended else "it does not answer")
 
 
 def lost(reason: str) -> LoaderServerError:
