@@ -18,7 +18,7 @@ from ..samples.pytree import Field
 from ..transforms import Compose, Normalize, ToCHW, ToFloat, contains
 from ..transforms.compile import Chain, placed, row_fields
 from ..transforms.decode_size import decoded_at
-from ..transforms.execute import Part
+from ..transforms.execute import PlacedTransform
 
 Transform = Callable[[Any], Any]
 Indices = npt.NDArray[np.int64]
@@ -65,7 +65,7 @@ class Dataset:
         """Where in the arrays of ``in_memory`` these samples, int64 ``(n,)`` from 0 on, are."""
         return indices
 
-    def row_chain(self) -> tuple[Part, ...]:
+    def row_chain(self) -> tuple[PlacedTransform, ...]:
         """The transforms from a row of ``in_memory()[0]`` to a sample's first field."""
         return placed(self.transforms)
 
@@ -172,11 +172,11 @@ class ImageArrays(Dataset):
         """The images as they are held, and the labels."""
         return self.images, self.labels
 
-    def row_chain(self) -> tuple[Part, ...]:
+    def row_chain(self) -> tuple[PlacedTransform, ...]:
         """To floats, the transforms, to the layout; what surrounds them draws nothing."""
         to_float = ToFloat() if self.scale == 255 else Normalize(0.0, float(self.scale))
-        before = [] if self.dtype == "uint8" else [Part(to_float, 0)]
-        after = [Part(ToCHW(), 0)] if self.layout == "CHW" else []
+        before = [] if self.dtype == "uint8" else [PlacedTransform(to_float, 0)]
+        after = [PlacedTransform(ToCHW(), 0)] if self.layout == "CHW" else []
         return (*before, *placed(self.transforms), *after)
 
     def _pixels(self, image: Any) -> Any:
@@ -218,7 +218,7 @@ class Subset(Dataset):
         """Those of the chosen samples in the inner dataset's arrays."""
         return self.dataset.rows(self.indices[indices])  # type: ignore[no-any-return]
 
-    def row_chain(self) -> tuple[Part, ...]:
+    def row_chain(self) -> tuple[PlacedTransform, ...]:
         """The inner dataset's."""
         return self.dataset.row_chain() if isinstance(self.dataset, Dataset) else ()
 

@@ -21,7 +21,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self._inner = 0.0  # what stages within the present one took
+        self.inner = 0.0  # what stages within the present one took
 
     def add(self, stage: str, seconds: float) -> None:
         """Counts ``seconds`` to ``stage``."""
@@ -50,13 +50,13 @@ class _Measured:
         self.clock, self.stage = clock, stage
 
     def __enter__(self) -> None:
-        self.before, self.clock._inner = self.clock._inner, 0.0
+        self.before, self.clock.inner = self.clock.inner, 0.0
         self.start = perf_counter()
 
     def __exit__(self, *exception: object) -> None:
         clock, elapsed = self.clock, perf_counter() - self.start
-        clock.add(self.stage, elapsed - clock._inner)
-        clock._inner = self.before + elapsed
+        clock.add(self.stage, elapsed - clock.inner)
+        clock.inner = self.before + elapsed
 
 
 class _Active:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Sampler, set_epoch
+from .sampler import Sampler, set_epoch
 
 
 class BatchSampler(Sampler):

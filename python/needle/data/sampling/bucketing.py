@@ -11,9 +11,9 @@ import numpy.typing as npt
 from ...errors import ShapeError
 from ...philox import ORDER_STREAM, words
 from ..samples.random_source import check_seed
-from .base import Indices, Sampler
 from .batches import batch_count, check_batch_size
 from .orders import shuffled
+from .sampler import Indices, Sampler
 
 BATCH_STREAM = ORDER_STREAM - 2
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..samples.random_source import check_seed
-from .base import Indices, Sampler, length_of
 from .orders import shuffled
+from .sampler import Indices, Sampler, length_of
 
 
 class DistributedSampler(Sampler):

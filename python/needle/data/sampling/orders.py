@@ -14,7 +14,7 @@ import numpy as np
 from ...philox import SORTED_LENGTH
 from ..samples.native_kernels import permutation
 from ..samples.random_source import check_seed, keyed_permutation
-from .base import Indices, Sampler, length_of
+from .sampler import Indices, Sampler, length_of
 
 CHUNK = 2**16
 

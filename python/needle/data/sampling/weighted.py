@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ...errors import ShapeError
 from ...philox import ORDER_STREAM, words
 from ..samples.random_source import check_seed
-from .base import Indices, Sampler
+from .sampler import Indices, Sampler
 
 WEIGHT_STREAM = ORDER_STREAM - 1
 

@@ -21,7 +21,16 @@ from ..samples import native_kernels as native
 from ..samples.pytree import Field
 from ..samples.ticket import Ticket
 from . import Compose, ImageSpec, OneOf, Transform, output_of, streams_of
-from .execute import Choice, Images, Part, Segment, fits, run_on_device, run_segment, varies
+from .execute import (
+    Choice,
+    Images,
+    PlacedTransform,
+    Segment,
+    fits,
+    run_on_device,
+    run_segment,
+    varies,
+)
 from .executors import device_executor, executor_for
 
 Array = npt.NDArray[Any]
@@ -38,7 +47,7 @@ def compile_plan(transforms: Any, spec: ImageSpec | None, first_stream: int = 0)
     return Chain(placed(transforms, first_stream)).plan(spec)
 
 
-def placed(transforms: Any, first_stream: int = 0) -> tuple[Part, ...]:
+def placed(transforms: Any, first_stream: int = 0) -> tuple[PlacedTransform, ...]:
     """The transforms (a sequence or Compose, None) with their random streams, Composes opened."""
     return tuple(_placed(transforms, first_stream, ()))
 
@@ -46,7 +55,7 @@ def placed(transforms: Any, first_stream: int = 0) -> tuple[Part, ...]:
 class Chain:
     """Transforms in order, for images of any kind."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[PlacedTransform]) -> None:
         self.parts = tuple(parts)
         self._plans: dict[ImageSpec | None, Plan] = {}
 
@@ -230,7 +239,7 @@ def gathered(images: Images, out: Array | None = None) -> Array | list[Any]:
 
 
 def _compile(chain: Chain, spec: ImageSpec | None) -> Plan:
-    parts: list[Part] = []
+    parts: list[PlacedTransform] = []
     left = list(chain.parts)
     now = spec
     while left:
@@ -245,7 +254,7 @@ def _compile(chain: Chain, spec: ImageSpec | None) -> Plan:
     return Plan(spec, segments, rest, None if rest else now)
 
 
-def _segments(parts: Sequence[Part]) -> Iterator[Segment]:
+def _segments(parts: Sequence[PlacedTransform]) -> Iterator[Segment]:
     for kind, group in groupby(parts, key=_kind):
         for alike in _runs(group):
             last = alike[-1]
@@ -253,9 +262,9 @@ def _segments(parts: Sequence[Part]) -> Iterator[Segment]:
             yield Segment(kind, alike, last.spec if last.choices else output)
 
 
-def _runs(parts: Iterable[Part]) -> Iterator[tuple[Part, ...]]:
+def _runs(parts: Iterable[PlacedTransform]) -> Iterator[tuple[PlacedTransform, ...]]:
     """Cut after every step that a call ends with."""
-    run: list[Part] = []
+    run: list[PlacedTransform] = []
     for part in parts:
         run.append(part)
         if part.step is not None and part.step.name in LAST_STEPS:
@@ -265,13 +274,13 @@ def _runs(parts: Iterable[Part]) -> Iterator[tuple[Part, ...]]:
         yield tuple(run)
 
 
-def _kind(part: Part) -> str:
+def _kind(part: PlacedTransform) -> str:
     if part.step is not None:
         return "native"
     return "python" if part.spec is None or not _is_described(part.transform) else "defined"
 
 
-def _expanded(part: Part, spec: ImageSpec | None) -> list[Part]:
+def _expanded(part: PlacedTransform, spec: ImageSpec | None) -> list[PlacedTransform]:
     """The part for images of this kind; a OneOf that can be is opened to its children."""
     if isinstance(part.transform, OneOf) and spec is not None:
         children = list(_children(part.transform, part.stream, part.choices))
@@ -281,12 +290,12 @@ def _expanded(part: Part, spec: ImageSpec | None) -> list[Part]:
     return [_settled(replace(part, spec=spec))]
 
 
-def _settled(part: Part) -> Part:
+def _settled(part: PlacedTransform) -> PlacedTransform:
     """The part with its native step, or the reason why there is none."""
     return _with_step(replace(part, after=_size_after(part)))
 
 
-def _size_after(part: Part) -> tuple[int, int] | None:
+def _size_after(part: PlacedTransform) -> tuple[int, int] | None:
     """The first two sizes of the images after it, where all have the same."""
     made = None if part.spec is None else output_of(part.transform, part.spec)
     if made is None or varies(made):
@@ -296,7 +305,7 @@ def _size_after(part: Part) -> tuple[int, int] | None:
     return height, width
 
 
-def _with_step(part: Part) -> Part:
+def _with_step(part: PlacedTransform) -> PlacedTransform:
     transform, spec = part.transform, part.spec
     if isinstance(transform, OneOf):
         return replace(
@@ -315,7 +324,7 @@ def _with_step(part: Part) -> Part:
     return replace(part, why=f"it has no native form for {_words(spec)}")
 
 
-def _is_masked(part: Part, spec: ImageSpec) -> bool:
+def _is_masked(part: PlacedTransform, spec: ImageSpec) -> bool:
     """Whether a child of a OneOf can run as a step that leaves the other images alone."""
     if not _is_described(part.transform) or output_of(part.transform, spec) != spec:
         return False
@@ -325,7 +334,7 @@ def _is_masked(part: Part, spec: ImageSpec) -> bool:
     return part.transform.identity(sizes) is not None
 
 
-def _children(one_of: OneOf, stream: int, choices: tuple[Choice, ...]) -> Iterator[Part]:
+def _children(one_of: OneOf, stream: int, choices: tuple[Choice, ...]) -> Iterator[PlacedTransform]:
     after = stream + 1
     for number, child in enumerate(one_of.transforms):
         chosen = (*choices, Choice(one_of, stream, number))
@@ -333,7 +342,7 @@ def _children(one_of: OneOf, stream: int, choices: tuple[Choice, ...]) -> Iterat
         after += streams_of(child)
 
 
-def _placed(transforms: Any, stream: int, choices: tuple[Choice, ...]) -> Iterator[Part]:
+def _placed(transforms: Any, stream: int, choices: tuple[Choice, ...]) -> Iterator[PlacedTransform]:
     inner = transforms.transforms if isinstance(transforms, Compose) else transforms
     for transform in inner or ():
         if isinstance(transform, Compose):
@@ -341,7 +350,7 @@ def _placed(transforms: Any, stream: int, choices: tuple[Choice, ...]) -> Iterat
         elif isinstance(transform, OneOf) and choices:
             yield from _children(transform, stream, choices)
         else:
-            yield Part(transform, stream, choices)
+            yield PlacedTransform(transform, stream, choices)
         stream += streams_of(transform)
 
 

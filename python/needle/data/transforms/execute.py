@@ -37,7 +37,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Part:
+class PlacedTransform:
     """One transform at its place: its random stream and what its images are.
 
     choices: it runs where all of them fell on it. step: its native form. why: there is none.
@@ -64,7 +64,7 @@ class Segment:
     """Neighbouring parts that run alike, and what comes out of them, if that is known."""
 
     kind: str
-    parts: tuple[Part, ...]
+    parts: tuple[PlacedTransform, ...]
     output: ImageSpec | None
 
     @cached_property
@@ -185,7 +185,7 @@ def _execute(
 class _Drawn:
     """The parameters of one part, and for which images it runs (None: all)."""
 
-    part: Part
+    part: PlacedTransform
     rows: Rows
     chosen: npt.NDArray[np.bool_] | None
     sizes: Integers
@@ -257,7 +257,7 @@ def _mask(
     return mask
 
 
-def _sizes_after(part: Part, sizes: Integers) -> Integers:
+def _sizes_after(part: PlacedTransform, sizes: Integers) -> Integers:
     """The first two sizes of the images after a transform, each image by its own."""
     if part.choices or part.spec is None or not len(sizes):  # one of several keeps the size
         return sizes
@@ -302,7 +302,7 @@ def _call(segment: Segment, images: Images, ticket: Ticket) -> list[Any]:
     return made
 
 
-def _call_one(parts: Sequence[Part], image: Any, ticket: Ticket, sample: int) -> Any:
+def _call_one(parts: Sequence[PlacedTransform], image: Any, ticket: Ticket, sample: int) -> Any:
     if ticket.seed is None:
         for part in parts:
             image = part.transform(image)
