@@ -20,7 +20,7 @@ from needle.data.formats.idx import _read_header
 from needle.data.samples.pytree import Field
 from needle.data.sampling import BatchSampler, DistributedSampler
 from needle.data.sharing.planner.coupled import Coupled
-from needle.data.sharing.planner.members import Members
+from needle.data.sharing.planner.policy import Members
 from needle.data.sharing.serving.sample_cache import SampleCache
 from needle.data.transforms.windows import window
 from needle.data.workers.shared_ring import Layout, Ring

@@ -20,7 +20,7 @@ from typing import Any
 from proc import alive, becomes
 
 from needle.data.sharing import GlobalDataLoader, Options, Server
-from needle.data.sharing.serving.server import serve
+from needle.data.sharing.serving.event_loop import serve
 from needle.data.sharing.wire.descriptions import open_named
 
 HERE = Path(__file__).resolve().parent

@@ -11,9 +11,8 @@ from planning import ALPHA, Task, permutations_equal, play, successive_independe
 from apps.bench.data.tree_policy import Tree
 from needle.data.sharing import Planner
 from needle.data.sharing.planner import policy as registry
-from needle.data.sharing.planner.members import Indices
 from needle.data.sharing.planner.planned import Planned
-from needle.data.sharing.planner.policy import DrawPolicy
+from needle.data.sharing.planner.policy import DrawPolicy, Indices
 
 
 class Printed(Tree):

@@ -15,8 +15,7 @@ import pytest
 
 from apps.bench.data.tree_policy import Tree
 from needle.data.sharing.planner.coupled import Coupled
-from needle.data.sharing.planner.members import Members
-from needle.data.sharing.planner.policy import DrawPolicy
+from needle.data.sharing.planner.policy import DrawPolicy, Members
 
 optimize = pytest.importorskip("scipy.optimize")
 

@@ -32,8 +32,7 @@ from server_sets import Deadly, Images
 
 from needle import data
 from needle.data.sharing import Options, Server
-from needle.data.sharing.serving import readers
-from needle.data.sharing.serving import server as server_loop
+from needle.data.sharing.serving import event_loop, readers
 from needle.data.sharing.wire.protocol import (
     LIMITS,
     MAGIC,
@@ -343,7 +342,7 @@ def test_a_server_ends_with_its_last_task_however_that_ends() -> None:
 
 
 def test_a_server_that_nobody_comes_to_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_loop, "FIRST_TASK", 0.1)
+    monkeypatch.setattr(event_loop, "FIRST_TASK", 0.1)
     with folder() as place:
         Server(Images(4), place / "s.sock", Options(workers=0, until_last=True)).run()
 

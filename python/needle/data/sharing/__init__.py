@@ -7,10 +7,10 @@ addresses, frames, descriptions. ``__main__.py`` is the command line.
 
 from .client.global_loader import GlobalDataLoader
 from .planner import Draw, Planner, policies
+from .serving.event_loop import Server
 from .serving.feed import ServerOptions
 from .serving.feed import ServerOptions as Options
 from .serving.sample_cache import SampleCache
-from .serving.server import Server
 
 __all__ = [
     "Draw",

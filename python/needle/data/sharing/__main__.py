@@ -15,8 +15,8 @@ from ...errors import NeedleError
 from ..workers.shared_memory import readable_bytes
 from .client.joining import ask_status
 from .planner import policies
+from .serving.event_loop import Server, serve
 from .serving.feed import ServerOptions
-from .serving.server import Server, serve
 from .wire.address import servers, socket_path
 from .wire.descriptions import open_named, shared_names
 

@@ -1,4 +1,4 @@
-"""How a loader reaches its server: one that runs already, or one that it starts.
+"""Connections from a loader to its server: one that runs already, or one that it starts.
 
 The socket name of a server that loaders start is made from the contents of the data set, so that
 programs with equal data sets use one server without being told its address. The data set reaches
@@ -24,8 +24,8 @@ from ....errors import DataError, LoaderServerError, WorkerError
 from ...workers.launch import executable, interpreter_flags, interrupts_blocked
 from ...workers.pickling import explain_failure, pack, unpack
 from ...workers.shared_memory import Memory
+from ..serving.event_loop import Server, serve
 from ..serving.feed import ServerOptions
-from ..serving.server import Server, serve
 from ..wire.address import connect, socket_path
 from ..wire.descriptions import fingerprint
 from ..wire.protocol import Connector, FrameKind

@@ -1,8 +1,7 @@
 """The planner: which index each task gets next. No input, no output, no clock, no threads.
 
-planner.py holds ``Planner``, which the server calls; members.py the table of indices that tasks
-still miss; policy.py the interface of a policy and ``independent``; coupled.py and planned.py one
-policy each. A policy registers itself by name.
+planner.py holds ``Planner``, which the server calls. policy.py defines policies and the table
+that they draw from; coupled.py and planned.py are one policy each, registered by name.
 """
 
 from . import coupled, planned

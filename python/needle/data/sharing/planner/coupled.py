@@ -11,8 +11,7 @@ from random import Random
 
 import numpy as np
 
-from .members import Laws, Members
-from .policy import DrawPolicy, policy
+from .policy import DrawPolicy, Laws, Members, policy
 
 REVISIONS = 64
 """Number of times per epoch that the first pivot is chosen again."""

@@ -10,9 +10,9 @@ from random import Random
 
 import numpy as np
 
+from ...samples.ticket import Indices
 from .coupled import Coupled, overlaps
-from .members import Indices, Members
-from .policy import DrawPolicy, policy, shuffled
+from .policy import DrawPolicy, Members, policy, shuffled
 
 
 @policy("planned")

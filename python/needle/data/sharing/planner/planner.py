@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from ....errors import DataError, unknown_name
 from ...samples.random_source import check_seed
-from .members import MAX_INDEX, MAX_TASKS, Indices, Members
-from .policy import Draw, find_policy
+from ...samples.ticket import Indices
+from .policy import MAX_INDEX, MAX_TASKS, Draw, Members, find_policy
 
 
 class _Joined(NamedTuple):

@@ -1,6 +1,6 @@
 """The server process, which prepares each sample once for all tasks that can take it.
 
-server.py is the event loop and connection.py one peer of it. task.py counts the credits of a task,
+event_loop.py holds ``Server`` and connection.py one peer. task.py counts the credits of a task,
 feed.py connects draws, workers (readers.py) and memory (sample_cache.py). client/joining.py and
 __main__.py start a server.
 """

@@ -1,7 +1,7 @@
 """One connection of the server: its frames are checked and executed, its answers are queued.
 
 A peer that breaks a rule gets an ERROR frame and loses the connection; other peers are not
-affected. server.py runs the loop around the connections.
+affected. event_loop.py runs the loop around the connections.
 """
 
 from __future__ import annotations

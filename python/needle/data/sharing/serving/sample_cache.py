@@ -1,4 +1,4 @@
-"""Where prepared samples lie and which of them stay: shared memory, cache and spill file.
+"""Memory for prepared samples: blocks of shared memory, the cache, and the spill file.
 
 feed.py allocates a block of the ``Arena`` for each sample and asks the ``SampleCache`` which
 samples leave. A sample that leaves although an epoch still needs it goes to the ``SpillFile``.

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Indices = npt.NDArray[np.int64]
+from ...samples.ticket import Indices
 
 
 @dataclass(eq=False, slots=True)

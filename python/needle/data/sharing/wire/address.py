@@ -1,7 +1,7 @@
 """Addresses of servers: sockets in a private folder, each with a lock that a live server holds.
 
 The folder belongs to the user and has mode 0700. Both sides also check that their peer is a
-process of the same user. serving/server.py listens, client/joining.py and __main__.py connect.
+process of the same user. serving/event_loop.py listens, client/joining.py and __main__.py connect.
 """
 
 from __future__ import annotations
