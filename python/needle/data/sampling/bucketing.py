@@ -52,7 +52,7 @@ class LengthBucketBatchSampler(Sampler):
         self.bucket_of = np.searchsorted(self.boundaries, sizes, side="right")
 
     def batches(self) -> list[Indices]:
-        """The whole next pass; with a seed the epoch moves on."""
+        """Return the batches of the next epoch and advance."""
         count = len(self.bucket_of)
         order = np.arange(count, dtype=np.int64)
         if self.shuffle:

@@ -1,9 +1,9 @@
-"""Plans: a list of transforms compiled for images of one kind, then run for many at once.
+"""Compilation of a list of transforms, for images of one kind, into segments for whole batches.
 
-Neighbouring transforms with a native form become one call, the others run in Python; results are
-those of calling the transforms in order, each with the random streams of its place in the list.
-``Chain`` takes whatever images come and keeps the plans for them; how a segment runs is
-execute.py's. pipeline.py makes and runs chains.
+Neighbouring transforms with a native form become one call, the others run in Python. The result is
+that of calling the transforms in order, each with the random streams of its place in the list. A
+``Chain`` caches a plan for every kind of image; execute.py runs the segments of a plan.
+batching/pipeline.py makes and runs chains.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
 
 LAST_STEPS = ("to_chw", "permute")
-"""After them the axes are others, which the kernels take as the order to write in."""
+"""Steps that change the axes; a kernel takes them as the order in which it writes."""
 MOST_PLANS = 512
-"""How many kinds of images a chain keeps plans for."""
+"""The number of plans that a chain caches."""
 
 
 def compile_plan(transforms: Any, spec: ImageSpec | None, first_stream: int = 0) -> Plan:
-    """The plan of these transforms for images of one kind (None: not known)."""
+    """Return the plan of these transforms for images of one kind (None if unknown)."""
     return Chain(placed(transforms, first_stream)).plan(spec)
 
 
 def placed(transforms: Any, first_stream: int = 0) -> tuple[PlacedTransform, ...]:
-    """The transforms (a sequence or Compose, None) with their random streams, Composes opened."""
+    """Return the transforms (a sequence, Compose or None) with their random streams."""
     return tuple(_placed(transforms, first_stream, ()))
 
 
 class Chain:
-    """Transforms in order, for images of any kind."""
+    """A list of transforms, for images of any kind."""
 
     def __init__(self, parts: Sequence[PlacedTransform]) -> None:
         self.parts = tuple(parts)
@@ -61,11 +61,11 @@ class Chain:
 
     @property
     def draws(self) -> bool:
-        """Whether random numbers are drawn, or may be."""
+        """True if a transform draws random numbers, or may do so."""
         return any(not _is_described(p.transform) or p.transform.words for p in self.parts)
 
     def plan(self, spec: ImageSpec | None) -> Plan:
-        """The plan for images of this kind; kept."""
+        """Return the plan for images of this kind, from the cache if it is there."""
         found = self._plans.get(spec)
         if found is None:
             if len(self._plans) >= MOST_PLANS:
@@ -82,11 +82,11 @@ class Chain:
         threads: int = 0,
         device: str = "cpu",
     ) -> Array | list[Any]:
-        """The images transformed: an array ``(n, ...)``, or a list where their shapes differ.
+        """Return the images transformed: an array ``(n, ...)``, or a list if their shapes differ.
 
         images: ``(N, ...)`` with rows ``indices`` (None: all), or a list. out: rows that are
-        written to and returned where shape and dtype fit. threads: 0 for all, 1 for this one.
-        An error of one image leaves with its sample noted.
+        written to and returned if shape and dtype fit. threads: 0 for all, 1 for the calling one.
+        An error of one image carries the index of its sample.
         """
         if ticket.seed is None and self.draws:
             alone = Segment("python", self.parts, None)
@@ -102,7 +102,7 @@ class Chain:
         return self.plan(kind).run(images, None, ticket, out, threads, device)
 
     def on_device(self, images: Array | list[Any], ticket: Ticket, device: str) -> Any | None:
-        """The images transformed, as an array on the device; None where one call cannot do it."""
+        """Return the transformed images on the device; None if one call cannot do all."""
         executor = device_executor(device)
         if executor is None or not self.parts or (ticket.seed is None and self.draws):
             return None
@@ -114,7 +114,7 @@ class Chain:
     def _run_by_kind(
         self, images: list[Any], ticket: Ticket, out: Array | None, threads: int, device: str
     ) -> Array | list[Any]:
-        """Neighbours of one kind by a plan of their own: more is known of them, so more native."""
+        """Run neighbouring images of one kind by their own plan, of which more is native."""
         made: list[Any] = []
         in_place = out is not None
         for _, group in groupby(images, key=_key):
@@ -132,10 +132,10 @@ class Chain:
 
 @dataclass(frozen=True)
 class Plan:
-    """A chain for images that ``spec`` describes.
+    """A compiled chain for images that ``spec`` describes.
 
-    segments run one after another, then ``rest``, whose plan waits until the images are seen
-    that come out of them. output: of all, None if not known.
+    segments run one after another, then ``rest``, which is compiled when the images that come out
+    of the segments are known. output: the spec of the result, None if unknown.
     """
 
     spec: ImageSpec | None
@@ -152,7 +152,7 @@ class Plan:
         threads: int = 0,
         device: str = "cpu",
     ) -> Array | list[Any]:
-        """As ``Chain.run``, for images of this kind."""
+        """Transform images of this kind; see ``Chain.run``."""
         now = Images(images, indices)
         for i, segment in enumerate(self.segments):
             last = i == len(self.segments) - 1 and self.rest is None
@@ -162,13 +162,13 @@ class Plan:
         return gathered(now, out)
 
     def is_one_call(self, device: str = "cpu") -> bool:
-        """Whether one call of the device's executor does it all."""
+        """Return True if one call of the device's executor does everything."""
         kinds = [segment.kind for segment in self.segments]
         native_all = kinds == ["native"] and self.rest is None and not varies(self.output)
         return native_all and executor_for(device) is not None
 
     def explain(self, device: str = "cpu") -> str:
-        """In words, a line a segment: what runs natively, what in Python, and why."""
+        """Return a text, one line per segment: what runs natively or in Python, and why."""
         if not self.segments:
             return "no transforms"
         lines = []
@@ -188,7 +188,7 @@ class Plan:
 
 
 def row_fields(arrays: Sequence[Array], chain: Chain) -> list[Field] | None:
-    """The fields of samples that are rows of the arrays, the first's transformed; None: unknown."""
+    """Return the fields of rows of the arrays after the chain, or None if they are unknown."""
     if not chain.parts:
         return [Field(array.shape[1:], array.dtype) for array in arrays]
     made = chain.plan(spec_of(arrays[0])).output
@@ -199,7 +199,7 @@ def row_fields(arrays: Sequence[Array], chain: Chain) -> list[Field] | None:
 
 
 def spec_of(images: Array | list[Any]) -> ImageSpec | None:
-    """What all of a batch are, sizes None where they differ; None if they are no such images."""
+    """Return the spec of all images, sizes None if they differ; None if they are no images."""
     if isinstance(images, np.ndarray):
         return _spec_of_rows(images.shape[1:], images.dtype) if images.ndim == 4 else None
     keys = {_key(image) for image in images}
@@ -218,7 +218,7 @@ def _spec_of_rows(shape: tuple[int, int, int], dtype: np.dtype[Any]) -> ImageSpe
 
 
 def gathered(images: Images, out: Array | None = None) -> Array | list[Any]:
-    """The images as one array, ``out`` where it fits; a list where their shapes differ."""
+    """Return the images as one array, ``out`` if it fits; a list if their shapes differ."""
     pixels = images.pixels
     if isinstance(pixels, np.ndarray):
         if pixels is out and images.indices is None:
@@ -263,7 +263,7 @@ def _segments(parts: Sequence[PlacedTransform]) -> Iterator[Segment]:
 
 
 def _runs(parts: Iterable[PlacedTransform]) -> Iterator[tuple[PlacedTransform, ...]]:
-    """Cut after every step that a call ends with."""
+    """Yield the parts in groups, each ending with a step that must be the last of a call."""
     run: list[PlacedTransform] = []
     for part in parts:
         run.append(part)
@@ -281,7 +281,7 @@ def _kind(part: PlacedTransform) -> str:
 
 
 def _expanded(part: PlacedTransform, spec: ImageSpec | None) -> list[PlacedTransform]:
-    """The part for images of this kind; a OneOf that can be is opened to its children."""
+    """Return the part for images of this kind, or the children of a OneOf if they can be masked."""
     if isinstance(part.transform, OneOf) and spec is not None:
         children = list(_children(part.transform, part.stream, part.choices))
         opened = [_settled(replace(child, spec=spec)) for child in children]
@@ -291,12 +291,12 @@ def _expanded(part: PlacedTransform, spec: ImageSpec | None) -> list[PlacedTrans
 
 
 def _settled(part: PlacedTransform) -> PlacedTransform:
-    """The part with its native step, or the reason why there is none."""
+    """Return the part with its native step, or with the reason why there is none."""
     return _with_step(replace(part, after=_size_after(part)))
 
 
 def _size_after(part: PlacedTransform) -> tuple[int, int] | None:
-    """The first two sizes of the images after it, where all have the same."""
+    """Return the first two sizes of the images after the part, if all are equal."""
     made = None if part.spec is None else output_of(part.transform, part.spec)
     if made is None or varies(made):
         return None
@@ -310,12 +310,12 @@ def _with_step(part: PlacedTransform) -> PlacedTransform:
     if isinstance(transform, OneOf):
         return replace(
             part,
-            why="it chooses among transforms of which some change images not meant",
+            why="it chooses among transforms that cannot leave other images unchanged",
         )
     if not _is_described(transform):
         return replace(part, why="it is a callable without a native form")
     if spec is None:
-        return replace(part, why="nothing says what images it is given")
+        return replace(part, why="the kind of its images is unknown")
     step = transform.step(spec)
     if step is not None:
         return replace(part, step=step)
@@ -325,7 +325,7 @@ def _with_step(part: PlacedTransform) -> PlacedTransform:
 
 
 def _is_masked(part: PlacedTransform, spec: ImageSpec) -> bool:
-    """Whether a child of a OneOf can run as a step that leaves the other images alone."""
+    """Return True if a child of a OneOf can run as a step that leaves other images unchanged."""
     if not _is_described(part.transform) or output_of(part.transform, spec) != spec:
         return False
     if part.step is None:
@@ -355,7 +355,7 @@ def _placed(transforms: Any, stream: int, choices: tuple[Choice, ...]) -> Iterat
 
 
 def _is_described(transform: Any) -> bool:
-    """Whether it is parameters and a body, as Transform's own call applies them."""
+    """Return True if the transform has parameters and a body, and the call of Transform."""
     return (
         isinstance(transform, Transform)
         and type(transform).__call__ is Transform.__call__
