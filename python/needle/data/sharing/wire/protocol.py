@@ -120,7 +120,7 @@ class FrameSocket:
         except (BlockingIOError, InterruptedError):
             self.ended = self.ended or len(self._out) > MOST_QUEUED
         except OSError:
-            self._out.clear()  # ``receive`` will find the end of the connection
+            self._out = bytearray()  # ``receive`` will find the end of the connection
 
     def receive(self) -> Iterator[Frame]:
         """Read from the socket once and yield every frame that is complete then."""
