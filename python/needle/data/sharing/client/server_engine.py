@@ -82,7 +82,7 @@ class TaskOrder(EpochOrder):
         return self.indices[order[: self._deliverable(len(order))]]
 
     def _deliverable(self, left: int) -> int:
-        return left - len(self.indices) % self.batch_size if self.drop_last else left
+        return max(0, left - len(self.indices) % self.batch_size) if self.drop_last else left
 
 
 class TaskConnection:

@@ -29,7 +29,7 @@ MOST_BATCH, MOST_CREDITS = 1 << 20, 1 << 10
 
 
 class Host(Protocol):
-    """What a connection needs of the server."""
+    """The part of the server that a connection uses."""
 
     def hello(self) -> dict[str, Any]: ...
     def feed_for(self, values: dict[str, Any]) -> Feed: ...
