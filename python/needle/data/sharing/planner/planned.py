@@ -23,8 +23,8 @@ class Planned(DrawPolicy):
     with an index that the leader will not reach in what is left of both epochs. The fills of
     several followers are coupled among themselves.
 
-    The order of a follower is uniform given its own past (proof: docs/shared_loader_proofs.md): within
-    an epoch of the leader places are exchangeable, and so are indices, so the orders that a
+    The order of a follower is uniform given its own past (proof: docs/shared_loader_proofs.md).
+    Within an epoch of the leader places are exchangeable, and so are indices, so the orders that a
     follower has had so far say nothing about the rest of the leader's order. This requires leader
     and follower to stay in step, from the first draw of the follower under this plan or in its
     epoch to the end of either epoch. When they do not (one is paused, drops an epoch or leaves),
