@@ -21,9 +21,10 @@ from ...datasets.dataset import check_indices
 from ...loader import options
 from ...loader.dataloader import DataLoader
 from ...loader.engine_holder import EngineHolder
-from ...loader.iteration import LoaderIterator, RunningEpoch
+from ...loader.state import Progress
 from ...samples.random_source import check_seed
 from ...sampling import check_batch_size
+from ...sampling.epoch_order import EpochTickets
 from ..serving.feed import ServerOptions
 from ..wire.descriptions import check_shareable, divide, shared_names
 from ..wire.protocol import marks_of_text, marks_to_text, pack_marks
@@ -129,7 +130,7 @@ class GlobalDataLoader(DataLoader):
         self.task = task or f"task-{os.getpid()}-{next(_numbers)}"
         self.indices = _index_set(indices, length)
         self.order: TaskOrder = TaskOrder(self.indices, self.batch_size, drop_last)
-        self._next: SampleProgress = SampleProgress(0, self.indices)
+        self._next = self._new_progress(0)
         self._connection = TaskConnection(
             self._address,
             partial(Assembler, self._division.own, collate, threads=1),
@@ -150,34 +151,22 @@ class GlobalDataLoader(DataLoader):
             "decode_at": self._division.decode_at,
         }
 
-    def __iter__(self) -> LoaderIterator:
-        """Start the next epoch, or continue where ``load_state_dict`` left off."""
-        progress, self._next = self._next, SampleProgress(self._next.epoch + 1, self.indices)
-        self._current = progress
-        holder = EngineHolder(
-            partial(
-                ServerEngine,
-                self._connection,
-                self.order,
-                progress,
-                self.on_error == "skip",
-                self.pipeline if self.fallback else None,
-            ),
-            persistent=True,
-        )
+    def _new_progress(self, epoch: int) -> SampleProgress:
+        return SampleProgress(epoch, self.indices)
+
+    def _tickets(self, progress: Progress) -> EpochTickets:
+        assert isinstance(progress, SampleProgress)
+        return self.order.rest(self.seed, progress)
+
+    def _engine_for(self, progress: Progress) -> EngineHolder:
+        """Return a holder of its own for each epoch; the latest epoch has the session."""
+        assert isinstance(progress, SampleProgress)
+        skip, fallback = self.on_error == "skip", self.pipeline if self.fallback else None
+        make = partial(ServerEngine, self._connection, self.order, progress, skip, fallback)
+        holder = EngineHolder(make, persistent=True)
         holder.lock = self._engine.lock  # iterators share the session
         holder.running()
-        return LoaderIterator(
-            RunningEpoch(
-                self.order.rest(self.seed, progress),
-                progress,
-                holder,
-                self._delivery(),
-                self._stats,
-                True,
-                self.timeout,
-            )
-        )
+        return holder
 
     def _owns_batches(self) -> bool:
         if self.fallback and not super()._owns_batches():
@@ -185,12 +174,6 @@ class GlobalDataLoader(DataLoader):
         return not self.batch_transforms and self.pipeline.collate is default_collate
 
     # ---- progress and state
-
-    def set_epoch(self, epoch: int) -> None:
-        """Let the next ``iter()`` start this epoch. Optional: epochs advance by themselves."""
-        if epoch < 0:
-            raise ValueError(f"GlobalDataLoader.set_epoch: must not be negative, got {epoch}")
-        self._next, self._current = SampleProgress(int(epoch), self.indices), None
 
     def state_dict(self) -> dict[str, Any]:
         """Return seed, epoch, and the samples that were delivered, as JSON values.
