@@ -184,9 +184,9 @@ def test_orders_differ_between_epochs_and_tasks() -> None:
 def test_a_loader_of_a_server_is_a_data_loader_whose_engine_names_the_samples() -> None:
     with served(Images(30)) as path, loader(path, indices=range(5, 25), drop_last=True) as task:
         assert isinstance(task, data.DataLoader) and len(task) == 2
-        tickets, found = task.order.epoch(task.seed, 0, 0), []
+        progress, found = SampleProgress(3, task.indices), []
+        tickets = task.order.rest(task.seed, progress)
         assert [tickets.next().size, tickets.next().size, tickets.next()] == [8, 8, None]
-        progress = SampleProgress(3, task.indices)
         engine = ServerEngine(task._connection, task.order, progress, False, None)
         rest = task.order.rest(task.seed, progress)
         for _ in range(2):
@@ -199,6 +199,17 @@ def test_a_loader_of_a_server_is_a_data_loader_whose_engine_names_the_samples() 
         assert len(set(found)) == 16 and set(found) <= set(range(5, 25))
         assert progress.position == 2
         np.testing.assert_array_equal(np.flatnonzero(progress.delivered) + 5, sorted(found))
+
+
+def test_the_doctor_reads_the_samples_of_a_task_without_the_server() -> None:
+    with served(Images(30)) as path, loader(path, fallback=Images(30), batch_size=5) as task:
+        assert data.doctor(task).samples == 30
+    with (
+        served(Images(30)) as path,
+        loader(path) as task,
+        pytest.raises(IndexError, match="read by the server"),
+    ):
+        data.doctor(task)
 
 
 def test_the_latest_iterator_has_the_task() -> None:

@@ -52,7 +52,7 @@ class SampleProgress(Progress):
 
 
 class TaskOrder(EpochOrder):
-    """Tickets without indices, for a task with the rising index set ``indices``."""
+    """The tickets of a task, whose samples the server chooses out of ``indices`` (rising)."""
 
     def __init__(self, indices: Indices, batch_size: int, drop_last: bool) -> None:
         self.indices, self.batch_size, self.drop_last = indices, batch_size, drop_last
@@ -61,7 +61,13 @@ class TaskOrder(EpochOrder):
         return batch_count(len(self.indices), self.batch_size, self.drop_last)
 
     def epoch(self, seed: int | None, epoch: int, start: int) -> EpochTickets:
-        return self.rest(seed, SampleProgress(epoch, self.indices, position=start))
+        """Return tickets with indices, for reading a whole epoch without a server."""
+        assert seed is not None, "a GlobalDataLoader always has a seed"
+        order = self.local_rest(seed, SampleProgress(epoch, self.indices))
+        size, places = self.batch_size, range(start, len(self))
+        return EpochTickets(
+            Ticket(i, seed, epoch, order[i * size : (i + 1) * size]) for i in places
+        )
 
     def rest(self, seed: int | None, progress: SampleProgress) -> EpochTickets:
         """Return the tickets of the samples that the epoch has left."""
