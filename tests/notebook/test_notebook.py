@@ -55,5 +55,5 @@ def test_the_notebook_runs_and_shows_what_it_says(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     accuracy = re.search(r"test accuracy ([\d.]+)%", done.stdout)
     assert accuracy and float(accuracy[1]) >= 95
-    assert "look at the op's gradient" in done.stdout  # the op that forgets a term
+    assert "check the op's gradient" in done.stdout  # the op that forgets a term
     assert re.search(r"^softmax +FAILS", done.stdout, re.MULTILINE)  # the textbook's softmax
