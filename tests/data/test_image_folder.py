@@ -46,6 +46,19 @@ def test_classes_and_files_in_sorted_order(root):
         dataset[5]
 
 
+def test_slices_and_index_arrays_give_a_list_of_items(root):
+    dataset = data.ImageFolder(root)
+    assert [item[1] for item in dataset[np.array([4, -5])]] == [2, 0]
+    subset = data.Subset(dataset, [3, 1, 0])
+    assert [item[1] for item in subset[0:5]] == [2, 1, 0]
+    assert [item[1] for item in subset[[0]]] == [2]
+    np.testing.assert_array_equal(subset[1:2][0][0], dataset[1][0])
+    joined = data.ConcatDataset(subset, dataset)
+    assert [item[1] for item in data.Subset(joined, range(2, 5))[:]] == [0, 0, 1]
+    with pytest.raises(IndexError, match="out of bounds"):
+        dataset[[5]]
+
+
 def test_grey_and_transparent_images_become_rgb(root):
     for mode in ("L", "RGBA", "1", "P"):
         Image.fromarray(pixels(0)).convert(mode).save(root / "ant" / "x.png")

@@ -18,7 +18,8 @@ from ...errors import DataError
 from ..formats.archives import download_archive
 from ..formats.download import Digest, RemoteFile
 from ..formats.pickle_reading import read_pickle
-from .dataset import ImageArrays, Transform
+from .arrays import ImageArrays
+from .dataset import Transform
 from .mnist import check_is_there, check_labels
 
 PathLike = str | os.PathLike[str]

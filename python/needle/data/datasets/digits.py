@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from .dataset import ImageArrays, Transform
+from .arrays import ImageArrays
+from .dataset import Transform
 from .mnist import read_pair
 
 FOLDER = Path(__file__).parent

@@ -13,13 +13,15 @@ import numpy.typing as npt
 from ...errors import DataError
 from ..formats.decoding import CHANNELS, MAX_PIXELS, decode, decode_float, pillow, read_file
 from ..formats.string_table import TextTable
-from ..transforms.decode_size import decode_size
-from .dataset import Dataset, Transform, check_index, check_layout, check_pixels, to_chw
+from .arrays import check_layout, check_pixels, to_chw
+from .dataset import Transform
+from .decode_size import ScaledDecoding
+from .indexing import check_index, several
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 
 
-class ImageFolder(Dataset):
+class ImageFolder(ScaledDecoding):
     """``root/CLASS/**/NAME.jpg``: classes and files in sorted order, whatever the file system's.
 
     An item is ``(image, label)``: RGB float32 in 0..1 or, with ``dtype="uint8"``, the pixels as
@@ -71,20 +73,19 @@ class ImageFolder(Dataset):
         """All but where the files are."""
         owner = type(self).__name__
         pillow(owner)  # says now that it is missing, not at the first image
-        super().__init__(transforms)
+        super().__init__(transforms, scaled_decode)
         self.layout = check_layout(owner, layout, transforms)
         self.dtype, self.max_pixels = check_pixels(owner, dtype), max_pixels
         if mode not in CHANNELS:
             raise ValueError(f"{owner}: mode must be 'RGB' or 'L', got {mode!r}")
-        self.mode, self.scaled_decode = mode, scaled_decode
-        self.decode_at_least = decode_size(transforms or ()) if scaled_decode else None
+        self.mode = mode
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+        if (places := several(index, len(self))) is not None:
+            return [self[i] for i in places.tolist()]
         place = check_index("ImageFolder", index, len(self))
         image = self.apply_transforms(self._decoded(place))
         return (to_chw(image) if self.layout == "CHW" else image), int(self.labels[place])
@@ -97,12 +98,6 @@ class ImageFolder(Dataset):
         """The file's bytes as they are, and the label; for packing without decoding."""
         place = check_index("ImageFolder", index, len(self))
         return read_file(self._file(place)), int(self.labels[place])
-
-    def set_decode_size(self, height: int, width: int) -> bool:
-        """Says that ``height`` x ``width`` pixels of each image suffice; whether that is used."""
-        if self.scaled_decode:
-            self.decode_at_least = (int(height), int(width))
-        return self.scaled_decode
 
     def _file(self, place: int) -> str:
         return os.path.join(self.root, self.paths[place])

@@ -18,7 +18,8 @@ from ... import config
 from ...errors import DataError
 from ..formats.download import Digest, RemoteFile, download_files
 from ..formats.idx import read_idx
-from .dataset import ImageArrays, Transform
+from .arrays import ImageArrays
+from .dataset import Transform
 
 PathLike = str | os.PathLike[str]
 

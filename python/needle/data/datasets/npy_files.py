@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError
-from .dataset import ArrayDataset, Transform
+from .arrays import ArrayDataset
+from .dataset import Transform
 
 
 class NpyDataset(ArrayDataset):

@@ -19,14 +19,15 @@ import numpy.typing as npt
 from ...errors import DataError
 from ..formats.arrow_columns import Column, Description, arrow_fields, pyarrow
 from ..formats.decoding import decode
-from ..transforms.decode_size import decode_size
-from .dataset import Dataset, Indices, Transform, check_index
+from .dataset import Transform
+from .decode_size import ScaledDecoding
+from .indexing import Indices, check_index, several
 
 Array = npt.NDArray[Any]
 MARK = b"ARROW1"
 
 
-class PackedDataset(Dataset):
+class PackedDataset(ScaledDecoding):
     """The samples of a file that ``pack`` wrote, as they were packed; images decoded to uint8 HWC.
 
     path: opened in the same time whatever its size, and mapped: processes share what is in
@@ -46,9 +47,8 @@ class PackedDataset(Dataset):
         checked: bool = False,
         scaled_decode: bool = False,
     ) -> None:
-        super().__init__(transforms)
-        self.path, self.checked, self.scaled_decode = Path(path).absolute(), checked, scaled_decode
-        self.decode_at_least = decode_size(transforms or ()) if scaled_decode else None
+        super().__init__(transforms, scaled_decode)
+        self.path, self.checked = Path(path).absolute(), checked
         self._open: _Map | None = _Map(self.path)
         self._identity = self._open.identity
         self.layout = self._open.description.layout
@@ -58,8 +58,8 @@ class PackedDataset(Dataset):
         return self._map.description.length
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+        if (places := several(index, len(self))) is not None:
+            return [self[i] for i in places.tolist()]
         place = check_index("PackedDataset", index, len(self))
         file = self._map
         if self.checked or file.encoded:
@@ -84,12 +84,6 @@ class PackedDataset(Dataset):
         if self.checked or file.whole is None or file.description.structure != "tuple":
             return None
         return file.whole
-
-    def set_decode_size(self, height: int, width: int) -> bool:
-        """Says that ``height`` x ``width`` pixels of each image suffice; whether that is used."""
-        if self.scaled_decode:
-            self.decode_at_least = (int(height), int(width))
-        return self.scaled_decode
 
     def verify(self) -> None:
         """Reads the whole file; DataError names the first sample that is not as it was written."""

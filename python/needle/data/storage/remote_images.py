@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError
-from ..datasets.dataset import Indices, Transform, check_index, check_indices, to_chw
+from ..datasets.arrays import to_chw
+from ..datasets.dataset import Transform
 from ..datasets.image_folder import EXTENSIONS, ImageFolder
+from ..datasets.indexing import Indices, check_index, check_indices
 from ..formats.decoding import MAX_PIXELS
 from ..samples.pytree import tag_sample
 from .catalogue import Catalogue, read_catalogue

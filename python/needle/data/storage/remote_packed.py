@@ -17,10 +17,11 @@ from typing import IO, Any
 import numpy as np
 
 from ...errors import DataError
-from ..datasets.dataset import Dataset, Indices, Transform, check_index, check_indices
+from ..datasets.dataset import Transform
+from ..datasets.decode_size import ScaledDecoding
+from ..datasets.indexing import Indices, check_index, check_indices, several
 from ..datasets.packed_reading import PackedDataset
 from ..samples.pytree import flatten
-from ..transforms.decode_size import decode_size
 from .catalogue import Catalogue, read_catalogue
 from .object_cache import ObjectCache
 from .retry import Patience
@@ -33,7 +34,7 @@ WINDOW = 16
 OPEN_SHARDS = 64
 
 
-class RemotePacked(Dataset):
+class RemotePacked(ScaledDecoding):
     """The samples of all shards at ``s3://bucket/prefix`` or ``http(s)://host/path``, in order.
 
     As ``PackedDataset`` in everything else; a loader's ``fetch`` brings the shards of a slice
@@ -52,7 +53,7 @@ class RemotePacked(Dataset):
         patience: Patience | None = None,
         catalogue: Catalogue | None = None,
     ) -> None:
-        super().__init__(transforms)
+        super().__init__(transforms, scaled_decode)
         self.store, self.cache = store_at(url, patience), cache or ObjectCache()
         self.catalogue = catalogue or read_catalogue(self.store)
         if self.catalogue.kind != "packed":
@@ -60,8 +61,7 @@ class RemotePacked(Dataset):
                 f"RemotePacked: {self.store.url} must have packed files, it has an object an "
                 f"image; open it with RemoteImageFolder or open_remote"
             )
-        self.checked, self.scaled_decode = checked, scaled_decode
-        self.decode_at_least = decode_size(transforms or ()) if scaled_decode else None
+        self.checked = checked
         self.layout, self.classes = self.catalogue.layout, self.catalogue.classes
         self.ends = np.cumsum(self.catalogue.numbers)
         self._open: dict[int, PackedDataset] = {}
@@ -70,8 +70,8 @@ class RemotePacked(Dataset):
         return int(self.ends[-1])
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+        if (places := several(index, len(self))) is not None:
+            return [self[i] for i in places.tolist()]
         place = np.array([check_index("RemotePacked", index, len(self))])
         (shard,), (row,) = self._places(place)
         return self._shards([int(shard)])[0][int(row)]
@@ -93,10 +93,9 @@ class RemotePacked(Dataset):
         return structure.rebuild([np.concatenate(leaf)[order] for leaf in leaves])
 
     def set_decode_size(self, height: int, width: int) -> bool:
-        """Says that ``height`` x ``width`` pixels of each image suffice; whether that is used."""
-        if self.scaled_decode:
-            self.decode_at_least, self._open = (int(height), int(width)), {}
-        return self.scaled_decode
+        """See ``ScaledDecoding``; open shards are opened anew."""
+        self._open = {}
+        return super().set_decode_size(height, width)
 
     def _places(self, indices: Indices) -> tuple[Indices, Indices]:
         """Each sample's shard, and its place in there."""

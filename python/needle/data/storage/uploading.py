@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError, StoreError
-from ..datasets.dataset import Subset
+from ..datasets.combinations import Subset
 from ..datasets.packed_writing import pack
 from ..formats.decoding import pillow
 from .catalogue import INDEX, PACKED, to_index
