@@ -18,9 +18,9 @@ from apps.training.sources import find_source, training_loader
 from needle import backends, data
 from needle.backends import View
 from needle.data import transforms as T
+from needle.data.samples.ticket import Ticket
 from needle.data.transforms import ImageSpec
 from needle.data.transforms.compile import Chain, placed
-from needle.data.samples.ticket import Ticket
 from tests.cuda_on_cpu import emulated
 
 pytestmark = pytest.mark.skipif(emulated.module is None, reason="not built: target cuda_on_cpu")
@@ -55,7 +55,9 @@ def test_chains_are_equal_to_their_definition(data: Any, dtype: str, channels: i
     chain = data.draw(chains(ImageSpec(height, width, channels, np.dtype(dtype))))
     indices = np.array(data.draw(st.lists(st.integers(0, 2), min_size=1, max_size=4)))
     want = one_by_one(chain, images, indices, seed, indices)
-    got = Chain(placed(chain)).run(images, indices, Ticket(0, seed, 1, indices), device=emulated.NAME)
+    got = Chain(placed(chain)).run(
+        images, indices, Ticket(0, seed, 1, indices), device=emulated.NAME
+    )
     assert_equal(got, want)
 
 

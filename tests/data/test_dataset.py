@@ -164,15 +164,6 @@ def test_arrays_in_memory_and_where_their_rows_are():
     assert Squares().in_memory() is None and data.Subset([1, 2], [0]).in_memory() is None
 
 
-def test_a_subclass_has_no_declared_samples_where_it_makes_items_itself():
-    class Doubled(data.ArrayDataset):
-        def __getitem__(self, index):
-            return (2.0 * super().__getitem__(index)[0],)
-
-    dataset = Doubled(np.arange(4))
-    assert dataset.sample_spec() is None and data.Subset(dataset, [1])[0] == (2.0,)
-
-
 def test_what_samples_are_is_known_beforehand():
     def spec(dataset):
         fields = dataset.sample_spec()

@@ -16,12 +16,7 @@ from needle import data
 from needle.data.datasets import cifar10
 from needle.data.formats import download as downloading
 from needle.data.formats.archives import download_archive
-from needle.data.formats.download import (
-    Digest,
-    Policy,
-    RemoteFile,
-    download,
-)
+from needle.data.formats.download import Digest, Policy, RemoteFile, download
 from needle.data.formats.idx import write_idx
 from needle.errors import DataError
 

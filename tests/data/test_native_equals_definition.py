@@ -13,12 +13,7 @@ from needle.data.samples import native_kernels as native
 from needle.data.samples.random_source import keyed
 from needle.data.samples.ticket import Ticket
 from needle.data.transforms import Compose, ImageSpec, OneOf, output_of
-from needle.data.transforms.compile import (
-    Chain,
-    compile_plan,
-    placed,
-    spec_of,
-)
+from needle.data.transforms.compile import Chain, compile_plan, placed, spec_of
 
 pytestmark = pytest.mark.skipif(not native.has("run_images"), reason="the kernels are not built")
 

@@ -11,9 +11,14 @@ from hypothesis import strategies as st
 from needle import data
 from needle.data.batching.pipeline import Pipeline
 from needle.data.samples.pytree import concatenate, tagged_sample
-from needle.data.samples.random_source import LOADER_STREAM, keyed, random_source
+from needle.data.samples.random_source import (
+    LOADER_STREAM,
+    keyed,
+    random_source,
+    reseed_every_sample,
+)
+from needle.data.samples.ticket import NO_SAMPLE, Ticket
 from needle.data.samples.timing import Clock, measured
-from needle.data.workers.engine import AT_ONCE, Request
 from needle.errors import DataError
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (9, 6, 5, 3), dtype=np.uint8)
@@ -65,7 +70,7 @@ DATASETS = {
 
 
 def request(*indices, seed=7, epoch=2):
-    return Request(0, seed, epoch, np.array(indices, np.int64))
+    return Ticket(0, seed, epoch, np.array(indices, np.int64))
 
 
 def definition(dataset, transforms, asked):
@@ -103,7 +108,7 @@ def test_every_way_of_making_a_batch_gives_the_definition(kind, chain, wrap):
     ]
     out = [np.zeros((5, *leaf.shape[1:]), leaf.dtype) for leaf in want]
     parts = [
-        pipeline.prepare(asked, rows, out=[array[rows] for array in out])
+        pipeline.prepare(asked.rows(rows), out=[array[rows] for array in out])
         for rows in (slice(0, 2), slice(2, 5))
     ]
     assert all(all(part.placed) for part in parts)
@@ -118,7 +123,7 @@ def test_slices_of_any_batch_join_to_it(indices, given_data):
     cut = given_data.draw(st.integers(0, len(indices)))
     pipeline = Pipeline(DATASETS["bytes"](), TRANSFORMS["described"])
     asked = request(*indices)
-    parts = [pipeline.prepare(asked, rows) for rows in (slice(0, cut), slice(cut, None))]
+    parts = [pipeline.prepare(asked.rows(rows)) for rows in (slice(0, cut), slice(cut, None))]
     assert_same(concatenate(parts).batch(), definition(DATASETS["bytes"](), *asked_for(asked)))
 
 
@@ -325,7 +330,7 @@ def test_progress_is_told_before_each_sample_is_read():
     assert seen == [("next", 4), ("read", 4), ("next", 2), ("read", 2)]
     seen.clear()
     Pipeline(watched.inner).prepare(request(4, 2), progress=seen.append)
-    assert seen == [AT_ONCE]
+    assert seen == [NO_SAMPLE]
 
 
 def test_global_generators_are_seeded_a_sample_where_asked():
@@ -337,7 +342,11 @@ def test_global_generators_are_seeded_a_sample_where_asked():
             return 50
 
     def draw(*indices, epoch=0):
-        batch = Pipeline(Drawing()).prepare(request(*indices, epoch=epoch), reseed=True).batch()
+        reseed_every_sample()
+        try:
+            batch = Pipeline(Drawing()).prepare(request(*indices, epoch=epoch)).batch()
+        finally:
+            reseed_every_sample(False)
         return np.stack(batch, axis=1)
 
     first = draw(*range(50))
@@ -369,7 +378,7 @@ def test_the_main_process_transforms_images_of_many_sizes_and_without_those_left
     pipeline = Pipeline(Photos(), chain, augment="main", on_error="skip")
     asked = request(1, 3, 4, 2)
     slices = map(slice, (0, *cuts), (*cuts, 4))
-    batch = concatenate([pipeline.prepare(asked, rows) for rows in slices])
+    batch = concatenate([pipeline.prepare(asked.rows(rows)) for rows in slices])
     assert_same(
         pipeline.finish(batch.batch(), asked), definition(Photos(), chain, request(1, 4, 2))
     )
@@ -435,7 +444,7 @@ def test_a_stream_is_read_on_from_where_it_was():
     assert pipeline.stream and not pipeline.splits and pipeline.layout() is None
 
     def ask(shard, start, count, epoch=0):
-        asked = Request(0, 5, epoch, None, shard, start, count)
+        asked = Ticket(0, 5, epoch, serial=0, shard=shard, start=start, size=count)
         return pipeline.prepare(asked)
 
     first = ask(0, 0, 3)
@@ -452,7 +461,9 @@ def test_a_stream_is_read_on_from_where_it_was():
 
 
 def test_a_plain_iterable_is_one_shard():
-    got = Pipeline(iter_of(range(10)), [lambda x: x + 1]).prepare(Request(0, 0, 0, None, 0, 4, 3))
+    got = Pipeline(iter_of(range(10)), [lambda x: x + 1]).prepare(
+        Ticket(0, 0, 0, serial=0, shard=0, start=4, size=3)
+    )
     assert got.batch().tolist() == [5, 6, 7]
 
 
@@ -467,6 +478,8 @@ def iter_of(values):
 def test_ranks_draw_the_numbers_of_the_whole_stream():
     whole = Pipeline(Counting())
     for rank in (0, 1):
-        part = Pipeline(Counting().for_rank(rank, 2)).prepare(Request(0, 5, 0, None, 0, 2, 3))
-        want = whole.prepare(Request(0, 5, 0, None, rank, 2, 3))
+        part = Pipeline(Counting().for_rank(rank, 2)).prepare(
+            Ticket(0, 5, 0, serial=0, shard=0, start=2, size=3)
+        )
+        want = whole.prepare(Ticket(0, 5, 0, serial=0, shard=rank, start=2, size=3))
         assert_same(part.batch(), want.batch())

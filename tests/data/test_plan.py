@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from needle.data.samples.pytree import tagged_sample
-from needle.data.samples.random_source import keyed, random_source
+from needle.data.samples.random_source import keyed, random_source, reseed_every_sample
 from needle.data.samples.ticket import IndexRun, Ticket
 from needle.data.transforms import (
     ColorJitter,
@@ -22,13 +22,9 @@ from needle.data.transforms import (
     ToCHW,
     Transform,
 )
-from needle.data.transforms.compile import (
-    Chain,
-    compile_plan,
-    placed,
-    spec_of,
-)
-from needle.data.transforms.executors import Work, register_executor
+from needle.data.transforms import compile as compiling
+from needle.data.transforms import execute as executing
+from needle.data.transforms.compile import Chain, compile_plan, placed, spec_of
 
 
 @dataclass(frozen=True)
@@ -92,22 +88,30 @@ def jitter(image):
 calls = []
 
 
-def run_steps(work: Work) -> None:
-    """An executor that does what "add" and "halve" say."""
-    calls.append([name for name, _ in work.steps])
-    rows = range(len(work.out)) if work.indices is None else work.indices
+def run_steps(steps, parameters_of, images, indices, out, threads):
+    """An executor of the steps "add" and "halve"."""
+    calls.append([name for name, _ in steps])
+    rows = range(len(out)) if indices is None else indices
     for i, row in enumerate(rows):
-        image = work.images[row]
-        for (name, _), parameters in zip(work.steps, work.parameters):
+        image = images[row]
+        for (name, _), parameters in zip(steps, parameters_of):
             assert parameters.dtype == np.float64 and parameters.flags.c_contiguous
             halve = name == "halve"
             image = image[::2, ::2] if halve else image + image.dtype.type(parameters[i, 0])
-        work.out[i] = image
+        out[i] = image
 
 
-@pytest.fixture(autouse=True, scope="module")
-def device():
-    register_executor("steps", run_steps)
+def refuse(steps, parameters, images, indices, out, threads):
+    raise ValueError("small: no")
+
+
+@pytest.fixture(autouse=True)
+def executors(monkeypatch):
+    """Two devices with executors of their own: "steps" and "refusing"."""
+    real = executing.executor_for
+    own = {"steps": run_steps, "refusing": refuse}
+    for module in (compiling, executing):
+        monkeypatch.setattr(module, "executor_for", lambda name: own.get(name) or real(name))
 
 
 def one_by_one(transforms, images, indices, seed, epoch, samples, first=0):
@@ -154,9 +158,9 @@ def test_arrays_and_lists_are_transformed_as_one_by_one(chain, device, data):
     array = np.stack([images[0], images[0] + images[0].dtype.type(1)])
     places = np.array([1, 0, 1, 1])
     keys = Ticket(0, 3, 1, np.array([4, 5, 6, -1]))
-    want = one_by_one(chain, array, places, 3, 1, keys.samples, 5)
+    want = one_by_one(chain, array, places, 3, 1, keys.indices, 5)
     row = data.draw(st.integers(0, 3))
-    run = IndexRun(np.concatenate([np.arange(row), keys.samples, samples]))
+    run = IndexRun(np.concatenate([np.arange(row), keys.indices, samples]))
     arranged = Chain(placed(chain, 5))
     for among in (keys, keys._replace(run=run, row=row)):
         got = arranged.run(array, places, among, None, 1, device)
@@ -172,7 +176,9 @@ def test_neighbours_with_a_native_form_are_one_call():
     calls.clear()
     chain = [Add(), Halve(), jitter, Add(), Place(), Add(), Compose([Add(), Halve()])]
     plan = compile_plan(chain, ImageSpec(8, 8, 3, "u1"))
-    plan.run(pixels(4, 8, 8, 3), np.array([2, 2]), Ticket(0, 0, 0, np.array([2, 2])), device="steps")
+    plan.run(
+        pixels(4, 8, 8, 3), np.array([2, 2]), Ticket(0, 0, 0, np.array([2, 2])), device="steps"
+    )
     assert calls == [["add", "halve"], ["add"], ["add", "add", "halve"]]
 
 
@@ -185,7 +191,7 @@ def test_a_choice_among_steps_stays_one_call():
     images = pixels(64, 4, 4, 3)
     got = plan.run(images, None, keys, device="steps")
     assert calls == [["add"] * 5]
-    np.testing.assert_array_equal(got, one_by_one(chain, images, None, 9, 2, keys.samples))
+    np.testing.assert_array_equal(got, one_by_one(chain, images, None, 9, 2, keys.indices))
 
 
 def test_batches_of_a_run_are_drawn_at_once_each_for_its_epoch():
@@ -205,7 +211,7 @@ def test_batches_of_a_run_are_drawn_at_once_each_for_its_epoch():
             want = one_by_one([Add()], images, samples[rows], seed, epoch, samples[rows])
             np.testing.assert_array_equal(got, want)
     assert drawn == [10, 10, 10]
-    parts = Ticket(0, 0, 0, samples[:2], run=run, row=0).part(slice(1, 2))
+    parts = Ticket(0, 0, 0, samples[:2], run=run, row=0).of(samples[1:2])
     chain.run(images, samples[1:2], parts, device="steps")
     assert drawn == [10, 10, 10, 1]  # of which place in the run is not known
 
@@ -292,7 +298,9 @@ def test_an_error_of_one_image_names_its_sample():
     images = pixels(4, 4, 4, 1)
     for chain in ([fail], [Add(1), fail]):
         with pytest.raises(RuntimeError) as caught:
-            Chain(placed(chain)).run(images, None, Ticket(0, 0, 0, np.arange(4) + 70), device="none")
+            Chain(placed(chain)).run(
+                images, None, Ticket(0, 0, 0, np.arange(4) + 70), device="none"
+            )
         assert tagged_sample(caught.value) == 72
 
 
@@ -310,10 +318,6 @@ def test_an_error_of_a_kernel_is_told_of_the_image_that_it_is_about():
         def step(self, spec):
             return Step("small")
 
-    def refuse(work):
-        raise ValueError("small: no")
-
-    register_executor("refusing", refuse)
     with pytest.raises(ValueError, match="Small: must be at most 40") as caught:
         images = pixels(4, 4, 4, 1)
         Chain(placed([Small()])).run(images, None, Ticket(0, 0, 0, np.arange(4)), device="refusing")
@@ -349,9 +353,13 @@ def test_global_generators_are_seeded_for_sample_epoch_and_place():
         return np.array([np.random.rand(), random.random()])
 
     def run(samples, epoch=0):
-        keys = Ticket(0, 4, epoch, np.array(samples), reseed=True)
+        keys = Ticket(0, 4, epoch, np.array(samples))
         chain = Chain(placed([lambda x: x, draw]))
-        return np.asarray(chain.run(np.zeros((9, 1)), np.zeros(len(samples), int), keys))
+        reseed_every_sample()
+        try:
+            return np.asarray(chain.run(np.zeros((9, 1)), np.zeros(len(samples), int), keys))
+        finally:
+            reseed_every_sample(False)
 
     a = run([0, 1, 2, 3])
     np.testing.assert_array_equal(a[[2, 1]], run([2, 1]))
@@ -369,7 +377,9 @@ def test_chains_and_plans_are_picklable():
 def test_a_chain_keeps_a_bounded_number_of_plans():
     chain = Chain(placed([Halve()]))
     for size in range(1, 600):
-        chain.run([np.zeros((size, 1, 1), "u1")], None, Ticket(0, 0, 0, np.zeros(1, int)), device="none")
+        chain.run(
+            [np.zeros((size, 1, 1), "u1")], None, Ticket(0, 0, 0, np.zeros(1, int)), device="none"
+        )
     assert len(chain._plans) <= 512
 
 

@@ -10,7 +10,7 @@ import pytest
 from needle import data
 from needle.data.batching import fetch as reading
 from needle.data.batching.pipeline import Pipeline
-from needle.data.workers.engine import Request
+from needle.data.samples.ticket import Ticket
 from needle.errors import DataError
 
 SIZES = [(7, 9), (5, 4), (12, 12), (7, 9), (3, 8), (6, 6), (7, 9)] * 4
@@ -51,11 +51,11 @@ def prepared(
     monkeypatch.setattr(reading, "GROUP_BYTES", group)
     broken = (4, 9, 10) if options else ()
     pipeline = Pipeline(Photos(broken), transforms, **options)
-    request = Request(0, 7, 2, np.arange(len(SIZES))[::-1].copy())
+    request = Ticket(0, 7, 2, np.arange(len(SIZES))[::-1].copy())
     rows, out = slice(3, 25), None
     if placed:
         out = [np.zeros((22, 6, 5, 3), np.float32), np.zeros(22, np.int64)]
-    part = pipeline.prepare(request, rows, out=out)
+    part = pipeline.prepare(request.rows(rows), out=out, first=rows.start)
     return part.batch(), part.samples, part.skipped, part.placed
 
 
@@ -95,7 +95,7 @@ def test_a_group_is_transformed_before_the_next_is_read(monkeypatch):
         return image[:3, :3]
 
     pipeline = Pipeline(Told(), [seen])
-    pipeline.prepare(Request(0, 7, 0, np.array([2, 5, 1])))
+    pipeline.prepare(Ticket(0, 7, 0, np.array([2, 5, 1])))
     assert order == [2, "seen", 5, "seen", 1, "seen"]
 
 

@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 from needle.data.samples import buffer_pool as recycling
-from needle.data.samples.buffer_pool import (
-    LEAST_BYTES,
-    LINE,
-    MOST_BYTES,
-    empty,
-)
+from needle.data.samples.buffer_pool import LEAST_BYTES, LINE, MOST_BYTES, empty
 
 
 @pytest.fixture(autouse=True)

@@ -124,7 +124,7 @@ def test_random_numbers_differ_between_shards_and_not_between_runs():
         ),
         (lambda: data.DataLoader(iter([1])), TypeError, "gives its samples only once; write an It"),
         (lambda: data.DataLoader(3), TypeError, "needs __getitem__ and __len__, or __iter__, got"),
-        (lambda: len(data.DataLoader(Shards([1]))), TypeError, "known when it has been read"),
+        (lambda: len(data.DataLoader(Shards([1]))), TypeError, "not known before it has been read"),
         (lambda: Shards([1, 2]).for_rank(0, 3), ValueError, "each rank needs a shard, got 2 for"),
         (lambda: Shards([1, 2]).for_rank(2, 2), ValueError, r"rank must be in \[0, world\), got"),
         (lambda: data.IterableDataset(0), ValueError, "num_shards must be at least 1, got 0"),

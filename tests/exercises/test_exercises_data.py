@@ -24,7 +24,7 @@ from needle.data.sharing.planner.members import Members
 from needle.data.sharing.serving.sample_cache import SampleCache
 from needle.data.transforms.windows import window
 from needle.data.workers.shared_ring import Layout, Ring
-from needle.data.workers.work_queue import NOBODY, Board, Unit
+from needle.data.workers.work_queue import ANY_WORKER, Entry, WorkQueue
 from needle.errors import DataError, ShapeError
 from tests.exercises.native_programs import expect_fine
 
@@ -222,36 +222,36 @@ def test_text_in_columns() -> None:
 # ---- what worker processes share -----------------------------------------------------------------
 
 
-def unit(ticket: int, preferred: int = NOBODY) -> Unit:
-    return Unit(ticket, *([0] * 11), preferred)
+def entry(number: int, worker: int = ANY_WORKER) -> Entry:
+    return Entry(number, worker, *([0] * (len(Entry._fields) - 2)))
 
 
 @pytest.mark.exercise("claim")
-def test_the_oldest_unit_is_claimed_once() -> None:
-    board = Board.create(records=4, workers=3)
+def test_the_oldest_entry_is_claimed_once() -> None:
+    queue = WorkQueue.create(records=4, workers=3)
     try:
-        expect("claim on an empty board", board.claim(0), None)
-        board.put(0, unit(7))
-        board.put(1, unit(5, preferred=2))
-        board.put(2, unit(6))
-        given = {"tickets": "record 0: 7, record 1: 5 for worker 2 alone, record 2: 6"}
+        expect("claim from an empty queue", queue.claim(0), None)
+        queue.put(0, entry(7))
+        queue.put(1, entry(5, worker=2))
+        queue.put(2, entry(6))
+        given = {"numbers": "record 0: 7, record 1: 5 for worker 2 alone, record 2: 6"}
         expect(
             "worker 0 claims",
-            board.claim(0),
-            (2, unit(6)),
+            queue.claim(0),
+            (2, entry(6)),
             given=given,
             mistakes={
-                "record 1 is for worker 2": (1, unit(5, preferred=2)),
-                "smaller tickets are older": (0, unit(7)),
+                "record 1 is for worker 2": (1, entry(5, worker=2)),
+                "smaller numbers are older": (0, entry(7)),
             },
         )
-        expect("worker 2 claims", board.claim(2), (1, unit(5, preferred=2)), given=given)
-        expect("worker 1 claims what is left", board.claim(1), (0, unit(7)), given=given)
-        expect("and then there is nothing", board.claim(1), None)
-        expect("who has record 2", board.owner(2), 0)
-        expect("what worker 2 has", board.owned(2), [1])
+        expect("worker 2 claims", queue.claim(2), (1, entry(5, worker=2)), given=given)
+        expect("worker 1 claims what is left", queue.claim(1), (0, entry(7)), given=given)
+        expect("and then there is nothing", queue.claim(1), None)
+        expect("who has record 2", queue.owner(2), 0)
+        expect("what worker 2 has", queue.owned(2), [1])
     finally:
-        board.close()
+        queue.close()
 
 
 FIELDS = (Field((3,), np.dtype("float32")), None, Field((), np.dtype("int64")))

@@ -115,7 +115,7 @@ class Epochs(RuleBasedStateMachine):
         return self.whole[number]
 
     def pids(self) -> list[int]:
-        engine = self.loader._engine
+        engine = self.loader._engine.engine
         return engine.process_ids() if engine is not None and self.loader.num_workers else []
 
 

@@ -17,12 +17,7 @@ from proc import becomes
 from needle.data.sharing.client.status import ask_status
 from needle.data.sharing.wire.address import connect
 from needle.data.sharing.wire.index_sets import write_indices
-from needle.data.sharing.wire.protocol import (
-    Frame,
-    Inbox,
-    Kind,
-    pack,
-)
+from needle.data.sharing.wire.protocol import Frame, Inbox, Kind, pack
 
 
 @contextmanager

@@ -33,13 +33,7 @@ from needle import data
 from needle.data.sharing import Options, Server
 from needle.data.sharing.serving import readers
 from needle.data.sharing.serving import server as server_loop
-from needle.data.sharing.wire.protocol import (
-    LIMITS,
-    MAGIC,
-    VERSION,
-    Kind,
-    pack,
-)
+from needle.data.sharing.wire.protocol import LIMITS, MAGIC, VERSION, Kind, pack
 from needle.data.workers import make_engine
 from needle.errors import LoaderServerError
 

@@ -24,12 +24,7 @@ from needle.data.sharing.wire.index_sets import (
 )
 from needle.data.sharing.wire.protocol import Inbox, Kind, pack
 from needle.data.sharing.wire.records import read_record, record_of, rounded
-from needle.data.sharing.wire.shared_transforms import (
-    TRANSFORMS,
-    build,
-    describe,
-    divide,
-)
+from needle.data.sharing.wire.shared_transforms import TRANSFORMS, build, describe, divide
 from needle.errors import DataError, NeedleError
 
 DESCRIBED = [

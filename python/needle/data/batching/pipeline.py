@@ -155,7 +155,7 @@ class Pipeline:
             return self._sample_by_sample(ticket, clock, out, threads, progress, first)
 
     def finish(
-        self, batch: Any, ticket: Ticket, clock: Clock, threads: int = 0, stays: bool = False
+        self, batch: Any, ticket: Ticket, clock: Clock | None = None, stays: bool = False
     ) -> Any:
         """Return the whole batch after the transforms that ``prepare`` has left, as NumPy arrays.
 
@@ -169,11 +169,11 @@ class Pipeline:
             ticket = ticket.of(indices)
         if not self.later.parts:
             return batch
-        with clock.measure("augment"):
+        with (clock or Clock()).measure("augment"):
             images = first_field(batch)
             made = self.later.on_device(images, ticket, self.device) if stays else None
             if made is None:
-                made = self.later.run(images, None, ticket, None, threads, self.device)
+                made = self.later.run(images, None, ticket, None, 0, self.device)
             if isinstance(made, list):
                 made = stack(made, "array")
         return with_first(batch, made)

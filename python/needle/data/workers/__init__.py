@@ -1,52 +1,35 @@
-"""Where batches are prepared: in the caller's thread, in threads, or in worker processes.
+"""Engines: they prepare batches in the calling thread, in threads, or in worker processes.
 
-An engine's file is imported when one is first asked for; another package's registers here.
+engine.py is their interface; inline.py, threads.py and processes.py are the three engines. The
+other files belong to processes.py: the work queue, the slots for batches, the processes. A file is
+imported when its engine is first used. loader/ makes engines by name.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from typing import Any
 
 from ...errors import unknown_name
 from .engine import Engine
 
-_FILES = {
-    "inline": ("inline", "InlineEngine"),
-    "threads": ("threads", "ThreadsEngine"),
-    "processes": ("processes", "ProcessEngine"),
-}
-_registered: dict[str, Callable[..., Engine]] = {}
-_OWN_OPTIONS = {"processes": ("start_method", "restart_workers", "pin")}
+_CLASSES = {"inline": "InlineEngine", "processes": "ProcessEngine", "threads": "ThreadsEngine"}
+_OPTIONS = {"processes": ("start_method", "restart_workers", "pin")}
 
 
 def engine_names() -> list[str]:
-    """The names that ``make_engine`` knows."""
-    return sorted({*_FILES, *_registered})
+    """Return the names that ``make_engine`` takes."""
+    return list(_CLASSES)
 
 
-def register_engine(name: str, make: Callable[..., Engine]) -> None:
-    """``DataLoader(engine=name)`` makes its engine by ``make(pipeline, workers=, prefetch=)``."""
-    _registered[name] = make
+def make_engine(name: str, pipeline: Any, *, workers: int, prefetch: int, **options: Any) -> Engine:
+    """Return an engine of this name, with those of the options that it has.
 
-
-def make_engine(name: str, pipeline: Any, *, workers: int, prefetch: int, **own: Any) -> Engine:
-    """An engine of this name; of ``own`` it gets the options that concern it.
-
-    UnknownNameError for a name that nobody registered.
+    Raises UnknownNameError for any other name.
     """
-    options = {key: own[key] for key in _OWN_OPTIONS.get(name, ()) if key in own}
-    return _find(name)(pipeline, workers=workers, prefetch=prefetch, **options)
-
-
-def _find(name: str) -> Callable[..., Engine]:
-    if name in _registered:
-        return _registered[name]
-    if name not in _FILES:
+    if name not in _CLASSES:
         raise unknown_name("engine", name, engine_names())
-    file, class_name = _FILES[name]
-    found: Callable[..., Engine] = getattr(
-        importlib.import_module(f".{file}", __name__), class_name
-    )
-    return found
+    engine = getattr(importlib.import_module(f".{name}", __name__), _CLASSES[name])
+    own = {key: options[key] for key in _OPTIONS.get(name, ()) if key in options}
+    made: Engine = engine(pipeline, workers=workers, prefetch=prefetch, **own)
+    return made

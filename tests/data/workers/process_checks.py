@@ -15,7 +15,8 @@ import numpy as np
 from proc import INTERRUPTIBLE, children
 
 from needle.data.batching.pipeline import Pipeline
-from needle.data.workers.engine import Completed, Request
+from needle.data.samples.ticket import Ticket
+from needle.data.workers.engine import Completed
 from needle.data.workers.processes import ProcessEngine
 
 HERE = Path(__file__).resolve()
@@ -35,7 +36,7 @@ def running(dataset: Any, workers: int = 2, **options: Any) -> Iterator[ProcessE
 
 def ask(engine: ProcessEngine, serial: int, indices: Any, seed: int | None = 3) -> None:
     """Submits one batch."""
-    engine.submit(Request(serial, seed, 0, np.asarray(indices, dtype=np.int64)))
+    engine.submit(Ticket(0, seed, 0, np.asarray(indices, dtype=np.int64), serial=serial))
 
 
 def one(engine: ProcessEngine, serial: int, indices: Any) -> Completed:
@@ -58,7 +59,7 @@ def stream(
             ask(engine, first + asked, batches[asked])
             asked += 1
         done = engine.collect(30)
-        found[done.serial - first] = done
+        found[done.ticket.serial - first] = done
         if pause is not None:
             pause()
     return found

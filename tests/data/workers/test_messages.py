@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from needle.data.workers.engine import STAGES
+from needle.data.samples.timing import STAGES
 from needle.data.workers.messages import _UP, DONE, Inbox
 
 

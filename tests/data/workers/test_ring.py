@@ -14,12 +14,7 @@ from hypothesis import strategies as st
 
 from needle.data.samples.pytree import Field
 from needle.data.workers.shared_memory import Memory
-from needle.data.workers.shared_ring import (
-    Layout,
-    Ring,
-    learn_fields,
-    slot_views,
-)
+from needle.data.workers.shared_ring import Layout, Ring, learn_fields, slot_views
 
 FIELDS = (
     Field((3, 5), np.dtype(np.float32)),

@@ -10,7 +10,7 @@ import pytest
 
 from needle.data.batching.collate import default_collate
 from needle.data.batching.pipeline import Pipeline
-from needle.data.workers.engine import Request
+from needle.data.samples.ticket import Ticket
 from needle.data.workers.threads import ThreadsEngine
 from needle.errors import LoaderTimeout, ShapeError
 
@@ -53,7 +53,7 @@ def engine_of():
 
 
 def request(serial, *indices):
-    return Request(serial, 0, 0, np.array(indices, np.int64))
+    return Ticket(0, 0, 0, np.array(indices, np.int64), serial=serial)
 
 
 def test_slices_of_one_batch_are_made_side_by_side(engine_of):
@@ -67,7 +67,7 @@ def test_slices_of_one_batch_are_made_side_by_side(engine_of):
     for gate in dataset.gates.values():
         gate.set()
     answer = engine.collect(10)
-    assert answer.serial == 7 and answer.samples == 6
+    assert answer.ticket.serial == 7 and answer.samples == 6
     np.testing.assert_array_equal(answer.batch[0], np.repeat(np.arange(6), 3).reshape(6, 3))
     assert answer.batch[1] == list("012345")
 
@@ -77,11 +77,11 @@ def test_other_batches_pass_one_that_is_held_up(engine_of):
     engine = engine_of(dataset)
     engine.submit(request(1, 0, 1, 2))
     engine.submit(request(2, 3, 4, 5))
-    assert engine.collect(10).serial == 2
+    assert engine.collect(10).ticket.serial == 2
     with pytest.raises(LoaderTimeout, match="no batch within 0.05 s"):
         engine.collect(0.05)
     dataset.gates[0].set()
-    assert engine.collect(10).serial == 1
+    assert engine.collect(10).ticket.serial == 1
 
 
 def test_batches_stay_as_they_were_given_out(engine_of):
@@ -103,7 +103,7 @@ def test_nothing_of_before_a_cancel_is_collected_after(engine_of):
     engine.cancel()
     dataset.gates[0].set()
     engine.submit(request(9, 7))
-    assert engine.collect(10).serial == 9
+    assert engine.collect(10).ticket.serial == 9
     assert set(dataset.reads) == {0, 7}
     with pytest.raises(LoaderTimeout):
         engine.collect(0.05)
@@ -149,7 +149,7 @@ def test_threads_do_not_keep_an_engine_alive_and_close_waits_for_them():
     engine.close()
     assert threading.active_count() == before
     engine.submit(request(1, 4))
-    assert engine.collect(10).serial == 1
+    assert engine.collect(10).ticket.serial == 1
     engine.close()
     del engine
     gc.collect()

@@ -7,13 +7,8 @@ import pytest
 
 from needle import data
 from needle.data.batching.pipeline import Pipeline
-from needle.data.workers import (
-    engine_names,
-    inline,
-    make_engine,
-    register_engine,
-)
-from needle.data.workers.engine import Request
+from needle.data.samples.ticket import Ticket
+from needle.data.workers import engine_names, inline, make_engine
 from needle.data.workers.inline import InlineEngine
 from needle.errors import UnknownNameError
 
@@ -31,7 +26,7 @@ class Interrupted(list):
 
 
 def request(serial, *indices):
-    return Request(serial, None, 0, np.array(indices, np.int64))
+    return Ticket(0, None, 0, np.array(indices, np.int64), serial=serial)
 
 
 def test_batches_are_made_when_they_are_collected_in_the_order_of_asking():
@@ -40,13 +35,13 @@ def test_batches_are_made_when_they_are_collected_in_the_order_of_asking():
     engine.submit(request(4, 2, 0))
     engine.submit(request(5, 1))
     answer = engine.collect()
-    assert (answer.serial, answer.samples) == (4, 2) and answer.batch.tolist() == [30, 10]
-    assert answer.seconds["read"] >= 0 and engine.collect().serial == 5
+    assert (answer.ticket.serial, answer.samples) == (4, 2) and answer.batch.tolist() == [30, 10]
+    assert answer.seconds["read"] >= 0 and engine.collect().ticket.serial == 5
     engine.submit(request(6, 1))
     engine.cancel()
     engine.submit(request(7, 9))
     answer = engine.collect()
-    assert answer.serial == 7 and isinstance(answer.error, IndexError)
+    assert answer.ticket.serial == 7 and isinstance(answer.error, IndexError)
     engine.close()
 
 
@@ -153,20 +148,3 @@ def test_engines_by_name():
     assert engine_names() == ["inline", "processes", "threads"]
     with pytest.raises(UnknownNameError, match="unknown engine 'procesess'.*mean 'processes'"):
         make_engine("procesess", None, workers=1, prefetch=1)
-
-
-def test_an_engine_of_somebody_else(monkeypatch):
-    from needle.data import DataLoader
-    from needle.data import workers as engines
-
-    monkeypatch.setattr(engines, "_registered", {})
-    made = []
-
-    def make(pipeline, *, workers, prefetch):
-        made.append((workers, prefetch))
-        return InlineEngine(pipeline)
-
-    register_engine("mine", make)
-    with DataLoader([1, 2, 3], 2, engine="mine", num_workers=3, prefetch=4) as loader:
-        assert [batch.numpy().tolist() for batch in loader] == [[1, 2], [3]]
-    assert made == [(3, 4)]

@@ -15,18 +15,10 @@ import engine_datasets as datasets
 import numpy as np
 import pytest
 from proc import becomes, children
-from process_checks import (
-    ask,
-    left_over,
-    numbers_are,
-    one,
-    running,
-    script,
-    stream,
-)
+from process_checks import ask, left_over, numbers_are, one, running, script, stream
 
 from needle.data.batching.pipeline import Pipeline
-from needle.data.workers.engine import Request
+from needle.data.samples.ticket import Ticket
 from needle.data.workers.pending import Batch
 from needle.data.workers.processes import ProcessEngine
 from needle.errors import LoaderTimeout, WorkerError
@@ -139,7 +131,7 @@ def test_large_leaves_over_the_socket_do_not_stop_the_others() -> None:
         time.sleep(0.3)  # both workers wait for their 12 MB to be read
         for _ in range(2):
             done = engine.collect(30)
-            numbers_are(done, np.arange(20) + 20 * done.serial)
+            numbers_are(done, np.arange(20) + 20 * done.ticket.serial)
 
 
 def test_held_batches_are_never_overwritten() -> None:
@@ -325,7 +317,7 @@ def test_a_slow_sample_holds_only_its_own_slice() -> None:
         ask(engine, 2, range(10, 20))
         ask(engine, 3, range(20, 30))
         start = time.monotonic()
-        order = [engine.collect(30).serial for _ in range(3)]
+        order = [engine.collect(30).ticket.serial for _ in range(3)]
         assert sorted(order[:2]) == [2, 3] and order[2] == 1
         assert time.monotonic() - start > 1
 
@@ -363,7 +355,7 @@ def test_cancel_stops_a_slice_at_its_next_sample() -> None:
         time.sleep(0.2)
         engine.cancel()
         start = time.monotonic()
-        assert one(engine, 2, [7]).serial == 2
+        assert one(engine, 2, [7]).ticket.serial == 2
         assert time.monotonic() - start < 5  # not 20
 
 
@@ -411,7 +403,7 @@ def test_streams_stay_with_their_worker() -> None:
         serial = 0
         for start in range(0, 30, 10):
             for shard in readers:
-                engine.submit(Request(serial, 3, 0, None, shard, start, 10))
+                engine.submit(Ticket(0, 3, 0, serial=serial, shard=shard, start=start, size=10))
                 serial += 1
                 done = engine.collect(30)
                 wanted = np.arange(start, min(25, start + 10)) + 1000 * shard
@@ -476,7 +468,7 @@ def test_workers_keep_the_memory_of_decoded_images() -> None:
     [(2, 1, 1), (2, 23, 1), (2, 90, 2), (2, 230, 4), (8, 23, 2), (8, 230, 8), (8, 2300, 32)],
 )
 def test_batches_are_cut_by_the_time_they_take(workers, milliseconds, slices):
-    request = Request(0, 3, 0, np.arange(100))
+    request = Ticket(0, 3, 0, np.arange(100))
     with running(datasets.Numbers(), workers) as engine:
         engine._sample_seconds = milliseconds / 1000 / 100
         parts = engine._cut(Batch(request, 100))

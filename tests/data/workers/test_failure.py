@@ -19,18 +19,11 @@ import engine_datasets as datasets
 import numpy as np
 import pytest
 from proc import alive, becomes, children
-from process_checks import (
-    ask,
-    numbers_are,
-    one,
-    running,
-    script,
-    stream,
-)
+from process_checks import ask, numbers_are, one, running, script, stream
 
 from needle.data.batching.pipeline import Pipeline
 from needle.data.samples.pytree import tagged_sample
-from needle.data.workers.engine import Request
+from needle.data.samples.ticket import Ticket
 from needle.data.workers.processes import ProcessEngine
 from needle.errors import WorkerError
 
@@ -149,7 +142,7 @@ def test_a_stream_goes_on_where_its_worker_died() -> None:
     with running(datasets.Countdown(), 2) as engine:
         seen = []
         for serial, start in enumerate(range(0, 25, 5)):
-            engine.submit(Request(serial, 3, 0, None, 1, start, 5))
+            engine.submit(Ticket(0, 3, 0, serial=serial, shard=1, start=start, size=5))
             seen += engine.collect(30).batch[0].tolist()
             for pid in engine.process_ids():
                 os.kill(pid, signal.SIGKILL)
@@ -268,9 +261,9 @@ def test_an_odd_result_is_an_error_of_its_batch() -> None:
 PARENT = """
 import sys, time
 import numpy as np
-from needle.data.workers.engine import Request
+from needle.data.samples.ticket import Ticket
 from needle.data.workers.processes import ProcessEngine
-from needle.data.workers.engine import Request
+from needle.data.samples.ticket import Ticket
 from needle.data.batching.pipeline import Pipeline
 from proc import children
 from process_checks import one
@@ -278,7 +271,7 @@ from engine_datasets import Sleepy
 engine = ProcessEngine(Pipeline(Sleepy(100, 3, 60.0)), workers=2, start_method=sys.argv[1]
                        if len(sys.argv) > 1 else METHOD)
 one(engine, 0, [1, 2])
-engine.submit(Request(1, 0, 0, np.array([3, 4])))
+engine.submit(Ticket(0, 0, 0, np.array([3, 4]), serial=1))
 time.sleep(0.1)
 print(*children(), flush=True)
 engine.collect()
