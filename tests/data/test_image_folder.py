@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from needle import data
-from needle.data.formats.string_table import TextTable
+from needle.data.formats.string_table import StringTable
 from needle.data.samples.timing import Clock
 from needle.errors import DataError, ShapeError
 
@@ -161,7 +161,7 @@ def test_a_million_paths_travel_as_a_few_buffers(root):
     """What a worker gets is arrays out of band: a small pickle, and no list of strings in it."""
     dataset = data.ImageFolder(root)
     names = [f"dog/{i:08d}.jpg" for i in range(1_200_000)]
-    dataset.paths = TextTable(names)
+    dataset.paths = StringTable(names)
     dataset.labels = np.zeros(len(names), np.int64)
     buffers = []
     message = pickle.dumps(dataset, protocol=5, buffer_callback=buffers.append)

@@ -50,7 +50,15 @@ from .sampling import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
-from .storage import ObjectCache, Patience, RemoteImageFolder, RemotePacked, open_remote, upload
+from .storage import (
+    ObjectCache,
+    Patience,
+    RemoteImageFolder,
+    RemotePacked,
+    Retry,
+    open_remote,
+    upload,
+)
 from .transforms import (
     CenterCrop,
     ColorJitter,
@@ -126,6 +134,7 @@ __all__ = [
     "RemoteImageFolder",
     "RemotePacked",
     "Resize",
+    "Retry",
     "Sampler",
     "SequentialSampler",
     "Subset",

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ...errors import DataError
 from ..formats.decoding import CHANNELS, MAX_PIXELS, decode, decode_float, pillow, read_file
-from ..formats.string_table import TextTable
+from ..formats.string_table import StringTable
 from .arrays import check_layout, check_pixels, to_chw
 from .dataset import Transform
 from .decode_size import ScaledDecoding
@@ -115,7 +115,7 @@ class ImageFolder(ScaledDecoding):
 
 def _scan(
     root: Path, classes: Sequence[str], endings: tuple[str, ...]
-) -> tuple[TextTable, npt.NDArray[np.int64]]:
+) -> tuple[StringTable, npt.NDArray[np.int64]]:
     """The files' paths relative to ``root``, class by class, and each file's class."""
     counts = []
 
@@ -125,7 +125,7 @@ def _scan(
             counts.append(len(found))
             yield from found
 
-    table = TextTable(paths())
+    table = StringTable(paths())
     return table, np.repeat(np.arange(len(counts), dtype=np.int64), counts)
 
 
