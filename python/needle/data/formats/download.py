@@ -13,12 +13,12 @@ import os
 import time
 import zlib
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ...errors import DataError
+from .progress import progress_bar
 
 if TYPE_CHECKING:
     from urllib.error import HTTPError
@@ -217,7 +217,9 @@ def _receive(
 ) -> None:
     position = start
     with (
-        _progress_bar(name, start, total, policy) as bar,
+        progress_bar(
+            policy.progress, total, name, "B", initial=start, unit_scale=True, disable=False
+        ) as bar,
         open_for_writing(part, "r+b" if start else "wb") as out,
     ):
         out.seek(start)
@@ -231,22 +233,6 @@ def _receive(
         out.truncate(position)
     if total is not None and position != total:
         raise _Interrupted(f"expected {total} bytes, the connection ended after {position}")
-
-
-def _progress_bar(
-    name: str, start: int, total: int | None, policy: Policy
-) -> AbstractContextManager[Any]:
-    """tqdm's bar, or None where it is not wanted or not installed."""
-    if not policy.progress:
-        return nullcontext()
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        return nullcontext()
-    bar: AbstractContextManager[Any] = tqdm(
-        desc=name, total=total, initial=start, unit="B", unit_scale=True, leave=False
-    )
-    return bar
 
 
 def _read_piece(answer: Any, position: int, total: int | None) -> bytes:

@@ -174,7 +174,7 @@ def _checked(url: str) -> str:
     scheme, mark, rest = url.partition("://")
     if mark and "@" in rest.partition("/")[0]:
         raise DataError(
-            f"{scheme}://...: an address must not contain credentials; put them into the "
+            f"{scheme}://...: an address must not have credentials in it; put them into the "
             f"environment, ~/.aws/credentials or ~/.netrc"
         )
     if not mark:

@@ -111,7 +111,7 @@ def _etags(store: Store) -> dict[str, str]:
         return {}
 
 
-# ---- one object per image --------------------------------------------------------------------------
+# ---- one object per image ------------------------------------------------------------------------
 
 
 def _images(dataset: Any) -> Iterator[Made]:
