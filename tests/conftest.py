@@ -1,5 +1,4 @@
-"""Fixtures for every test: the devices of this machine. What takes minutes is left out unless asked
-for."""
+"""Fixtures for every test: the devices of this machine. Long-running tests are opt-in."""
 
 from __future__ import annotations
 
@@ -20,9 +19,9 @@ ON_REQUEST = ("soak", "s3", "browser")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """These run where ``-m`` asks for them (make soak, make test-s3), or where one is named.
+    """Deselect opt-in tests unless ``-m`` or a path asks for them (make soak, make test-s3).
 
-    Slow ones come first, so that no worker is left with one at the end while the others have done.
+    Slow tests run first, so that no worker is left with one at the end while the others are idle.
     """
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     if any("::" in name for name in config.args):
@@ -39,7 +38,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(params=DEVICES)
 def device(request: pytest.FixtureRequest) -> Any:
-    """Each device in turn; one that is not built here is skipped."""
+    """Return each device in turn; skip a device that is not built here."""
     found = needle.device(request.param)
     if not found.enabled():
         pytest.skip(f"{found} is not available: build the extension (make build)")

@@ -1,4 +1,4 @@
-"""What tests of layers and optimisers share: the devices that are here, and a comparison."""
+"""Shared by tests of layers and optimisers: the available devices, and a comparison."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEVICES = [device for device in selection.all_devices() if device.enabled()]
 
 
 def close(actual: Any, expected: Any, rtol: float = 1e-5, atol: float = 1e-6) -> None:
-    """Values and shapes agree (a Tensor or array against an array)."""
+    """Assert that values and shapes of a Tensor or array equal those of an array."""
     host = actual.numpy() if hasattr(actual, "numpy") else np.asarray(actual)
     expected = np.asarray(expected)
     assert host.shape == expected.shape

@@ -1,6 +1,6 @@
-"""The definitions of the neural network ops in NumPy, float64: the op table's oracles.
+"""Definitions of the neural network ops in NumPy, float64: the oracles of the op table.
 
-Slow and plain: windows go one position at a time, adjoints column by column.
+They are simple and slow: windows go one position at a time, adjoints column by column.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ def pair(value: Any) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else value
 
 
-def places(x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, border: float) -> Any:
-    """(i, j, the element at place (i, j) of every window) for x (N, C, H, W)."""
+def window_elements(
+    x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, border: float
+) -> Any:
+    """Yield (i, j, the element at position (i, j) of every window) for x (N, C, H, W)."""
     (kh, kw), (sy, sx), (py, px), (dy, dx) = map(pair, (kernel, stride, padding, dilation))
     x = np.pad(x, ((0, 0), (0, 0), (py, py), (px, px)), constant_values=border)
     oh = (x.shape[2] - dy * (kh - 1) - 1) // sy + 1
@@ -36,7 +38,7 @@ def conv2d(
     groups: int = 1,
 ) -> Any:
     y: Any = 0.0
-    for i, j, part in places(x, weight.shape[2:], stride, padding, dilation, 0.0):
+    for i, j, part in window_elements(x, weight.shape[2:], stride, padding, dilation, 0.0):
         xs = np.split(part, groups, axis=1)
         ws = np.split(weight[:, :, i, j], groups, axis=0)
         y = y + np.concatenate([np.einsum("nchw,oc->nohw", a, b) for a, b in zip(xs, ws)], axis=1)
@@ -44,7 +46,7 @@ def conv2d(
 
 
 def adjoint(f: Any, shape: tuple[int, ...], grad: Any) -> Any:
-    """The transpose of the linear map f, column by column."""
+    """Return the transpose of the linear map f, column by column."""
     columns = np.eye(int(np.prod(shape))).reshape(-1, *shape)
     return np.array([(f(column) * grad).sum() for column in columns]).reshape(shape)
 
@@ -70,11 +72,11 @@ def cross_entropy(logits: Any, ids: Any, smoothing: float = 0.0) -> Any:
 
 
 def max_pool(x: Any, *windows: Any) -> Any:
-    return np.max([part for _, _, part in places(x, *windows, 1, -np.inf)], axis=0)
+    return np.max([part for _, _, part in window_elements(x, *windows, 1, -np.inf)], axis=0)
 
 
 def avg_pool(x: Any, *windows: Any) -> Any:
-    return np.mean([part for _, _, part in places(x, *windows, 1, 0.0)], axis=0)
+    return np.mean([part for _, _, part in window_elements(x, *windows, 1, 0.0)], axis=0)
 
 
 def adaptive(x: Any, rows: int, columns: int) -> Any:

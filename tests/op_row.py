@@ -1,6 +1,6 @@
-"""What a row of the op table says: how an op is called, what it must give, where it must fail.
+"""A row of the op table: how an op is called, its expected result, and calls that must fail.
 
-``op_table`` gathers the rows of the families; ``ops/test_op_table`` turns each into tests.
+``op_table`` gathers the rows of the families; ``ops/test_op_table`` generates the tests.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ class Failure:
     """A call that must raise ``error`` with a message that contains ``message``."""
 
     call: Callable[[Any], Any]
-    """Gets the function that makes a Tensor of a NumPy array on the device under test."""
+    """Called with the function that makes a Tensor of a NumPy array on the device under test."""
     error: type[Exception]
     message: str
 
 
 @dataclass(frozen=True)
 class OpRow:
-    """One way to call an op. Arrays are NumPy; floating ones are drawn in float64."""
+    """One way to call an op; arrays are NumPy, floating ones are drawn in float64."""
 
     name: str
     """The op's name in REGISTRY."""
     call: Callable[..., Any]
     """The op applied to Tensors, one for each input."""
     oracle: Callable[..., Any]
-    """The same in NumPy, in float64."""
+    """The reference in NumPy, in float64."""
     inputs: Callable[[np.random.Generator], tuple[Any, ...]]
     case: str = ""
-    """What tells this row from others of the op."""
+    """The name that distinguishes this row from others of the op."""
     dtypes: tuple[str, ...] = FLOATS
     """Input dtypes for which the result must have the dtype of the oracle's rule ``out_dtype``."""
     out_dtype: str | None = None
     """The result's dtype; None: that of the inputs."""
     order: int = 2
-    """Up to which order derivatives are compared with differences; 0: not differentiable."""
+    """The highest order of derivatives compared with differences; 0: not differentiable."""
     resize: bool = True
-    """Whether the call stays valid when axis 0 of every input is cut to size 1 and to size 0."""
+    """True if the call stays valid when axis 0 of every input is cut to size 1 and to size 0."""
     empty: bool = True
-    """Whether size 0 is valid at all."""
+    """True if size 0 is valid at all."""
     rtol: float = 2e-5
-    """Of float32 against float64."""
+    """The relative tolerance of float32 compared with float64."""
     failures: tuple[Failure, ...] = ()
 
     @property
@@ -60,17 +60,17 @@ class OpRow:
 
 
 def normal(*shapes: tuple[int, ...]) -> Callable[[np.random.Generator], tuple[Any, ...]]:
-    """Standard normal inputs of these shapes."""
+    """Return standard normal inputs of these shapes."""
     return lambda random: tuple(random.standard_normal(shape) for shape in shapes)
 
 
 def positive(*shapes: tuple[int, ...]) -> Callable[[np.random.Generator], tuple[Any, ...]]:
-    """Inputs in [0.5, 2)."""
+    """Return inputs in [0.5, 2)."""
     return lambda random: tuple(random.uniform(0.5, 2.0, shape) for shape in shapes)
 
 
 def apart(*shapes: tuple[int, ...]) -> Callable[[np.random.Generator], tuple[Any, ...]]:
-    """Distinct inputs on a grid of 0.1 without 0, shuffled: far from the kinks of max and relu."""
+    """Return distinct inputs on a shuffled grid of 0.1 without 0: far from kinks of max, relu."""
 
     def make(random: np.random.Generator) -> tuple[Any, ...]:
         total = sum(int(np.prod(shape)) for shape in shapes)

@@ -1,7 +1,7 @@
-"""The op table: one row or more for every op, gathered from the files of the families.
+"""The op table: at least one row for every op, gathered from the files of the families.
 
-Adding an op means adding a row; ``ops/test_op_table`` makes the tests and fails for an op without
-one.
+To test a new op, add a row. ``ops/test_op_table`` generates the tests and fails for an op without a
+row.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def empty_axis(name: str, call: Any) -> Failure:
 
 
 def binary(name: str, oracle: Any, inputs: Any = normal, **options: Any) -> list[OpRow]:
-    """Rows of an op with two broadcasting operands."""
+    """Return the rows of an op with two broadcasting operands."""
     call = getattr(ops, name)
     rows = [OpRow(name, call, oracle, inputs(S, S), failures=(unbroadcastable(name, call),))]
     rows += [
@@ -63,7 +63,7 @@ def replaced(row: OpRow, **options: Any) -> OpRow:
 
 
 def scalar(name: str, number: float, oracle: Any, inputs: Any = normal, **more: Any) -> OpRow:
-    """The row of an op with a tensor and a number."""
+    """Return the row of an op with a tensor and a number."""
     call = getattr(ops, name)
     return OpRow(
         name,
@@ -193,7 +193,7 @@ ELEMENTWISE = [
 
 
 def comparison(name: str) -> OpRow:
-    """Numbers on a coarse grid, so that equal ones occur."""
+    """Return the row of a comparison, on a coarse grid, so that equal numbers occur."""
     call, oracle = getattr(ops, name), getattr(np, name)
     return OpRow(
         name,
@@ -243,7 +243,7 @@ SELECTION = [
 
 
 def reduction(name: str, oracle: Any, inputs: Any = normal, **options: Any) -> list[OpRow]:
-    """Rows over axes: none given, one, a negative one, several, all kept."""
+    """Return rows over no given axes, one, a negative one, several, and all with keepdims."""
     call = getattr(ops, name)
     cases: list[tuple[str, Any, bool]] = [
         ("all", None, False),

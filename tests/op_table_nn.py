@@ -24,7 +24,7 @@ from tests.op_row import Failure, OpRow, apart, normal
 
 
 def refused(call: Any, message: str, *shapes: Any) -> Failure:
-    """The call on zeros of these shapes is a ShapeError."""
+    """Return a failure: the call on zeros of these shapes raises ShapeError."""
     return Failure(lambda t: call(*[t(np.zeros(s)) for s in shapes]), ShapeError, message)
 
 
@@ -44,8 +44,10 @@ X, W, Y = (2, 4, 5, 6), (6, 2, 3, 2), (2, 6, 3, 8)
 
 
 def away_from_the_kink(before: Any, *shapes: Any) -> Any:
-    """Inputs of which no element of ``before``, what relu is taken of, is near 0, where
-    differences mislead."""
+    """Return inputs for which no element of ``before``, the argument of relu, is near 0.
+
+    Differences are inaccurate near the kink.
+    """
 
     def make(random: np.random.Generator) -> tuple[Any, ...]:
         for _ in range(1000):
@@ -179,7 +181,7 @@ def pooling(name: str, oracle: Any, inputs: Any) -> list[OpRow]:
         ("gaps", (1, 3, 0), (2, 2, 7, 5)),
     ]
     failures = (
-        refused(lambda x: call(x, 2), f"{name}: input must be (N, C, H, W)", (4, 4)),
+        refused(lambda x: call(x, 2), f"{name}: expected 4 axes (N, C, H, W)", (4, 4)),
         refused(lambda x: call(x, 3), f"{name}: the window must fit", (1, 1, 2, 4)),
         refused(
             lambda x: call(x, 2, padding=2),
@@ -219,7 +221,7 @@ POOLING = [
                 ),
                 refused(
                     lambda x: ops.adaptive_avg_pool2d(x, 1),
-                    "adaptive_avg_pool2d: input must be (N, C, H, W)",
+                    "adaptive_avg_pool2d: expected 4 axes (N, C, H, W)",
                     (4, 4),
                 ),
             ),
@@ -369,13 +371,13 @@ SOFTMAX = [
 ]
 
 
-def with_ids(random: np.random.Generator) -> tuple[Any, ...]:
+def with_labels(random: np.random.Generator) -> tuple[Any, ...]:
     return random.standard_normal((4, 5)) * 3, random.integers(0, 5, 4)
 
 
-def wrong_ids(ids: Any, error: type[Exception], message: str) -> Failure:
+def wrong_labels(labels: Any, error: type[Exception], message: str) -> Failure:
     return Failure(
-        lambda t: ops.cross_entropy(t(np.zeros((2, 3))), t(np.asarray(ids))),
+        lambda t: ops.cross_entropy(t(np.zeros((2, 3))), t(np.asarray(labels))),
         error,
         f"cross_entropy: {message}",
     )
@@ -385,15 +387,17 @@ LOSS = [
     *[
         OpRow(
             "cross_entropy",
-            lambda z, ids, s=smoothing: ops.cross_entropy(z, ids, s, "none"),
-            lambda z, ids, s=smoothing: cross_entropy(z, ids, s),
-            with_ids,
+            lambda z, labels, s=smoothing: ops.cross_entropy(z, labels, s, "none"),
+            lambda z, labels, s=smoothing: cross_entropy(z, labels, s),
+            with_labels,
             f"smoothing {smoothing}",
             failures=(
-                wrong_ids([0, 3], ShapeError, "ids must be in [0, 3), got 3"),
-                wrong_ids([-1, 0], ShapeError, "ids must be in [0, 3), got -1"),
-                wrong_ids([0.0, 1.0], DTypeError, "ids must be integers, got float64"),
-                wrong_ids([[0], [1]], ShapeError, "ids must be one class id a row, shape (2,)"),
+                wrong_labels([0, 3], ShapeError, "labels must be in [0, 3), got 3"),
+                wrong_labels([-1, 0], ShapeError, "labels must be in [0, 3), got -1"),
+                wrong_labels([0.0, 1.0], DTypeError, "labels must be integers, got float64"),
+                wrong_labels(
+                    [[0], [1]], ShapeError, "labels must be one class number per row, shape (2,)"
+                ),
             ),
         )
         for smoothing in (0.0, 0.3, 1.0)
@@ -401,16 +405,16 @@ LOSS = [
     *[
         OpRow(
             "cross_entropy",
-            lambda z, ids, r=reduction: ops.cross_entropy(z, ids, 0.1, r),
-            lambda z, ids, r=reduction: getattr(np, r)(cross_entropy(z, ids, 0.1)),
-            with_ids,
+            lambda z, labels, r=reduction: ops.cross_entropy(z, labels, 0.1, r),
+            lambda z, labels, r=reduction: getattr(np, r)(cross_entropy(z, labels, 0.1)),
+            with_labels,
             reduction,
             empty=reduction == "sum",
             failures=(
                 Failure(
                     lambda t: ops.cross_entropy(t(np.zeros((0, 3))), t(np.zeros(0, int))),
                     ShapeError,
-                    "cross_entropy: no mean of an empty batch",
+                    "cross_entropy: an empty batch has no mean",
                 ),
             ),
         )

@@ -1,7 +1,7 @@
-"""The floors of the house: who may import whom, in Python and in C++, read from the sources.
+"""The floors of the house: allowed imports in Python and in C++, read from the sources.
 
-ARCHITECTURE.md draws the same floors for people. Nothing here runs the code it looks at, except
-the docstring test, which imports the package as a user would.
+ARCHITECTURE.md draws the same floors. Nothing here runs the code that it reads, except the
+docstring test, which imports the package as a user would.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def resolve(source: str, node: ast.ImportFrom) -> str:
-    """The absolute module that a (possibly relative) from-import names."""
+    """Return the absolute module that a (possibly relative) from-import names."""
     if node.level == 0:
         return node.module or ""
     package = source.split(".")
@@ -69,7 +69,7 @@ def targets(source: str, node: ast.AST) -> Iterator[str]:
 
 
 def imports_of(source: str) -> Iterator[Import]:
-    """Every import of needle's own modules in one file."""
+    """Yield every import of needle's own modules in one file."""
 
     def walk(node: ast.AST, in_function: bool) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
@@ -175,7 +175,7 @@ def test_cpp_includes_go_down(path: Path) -> None:
 
 
 def public_members() -> Iterator[tuple[str, object]]:
-    """Every public function and class that needle defines, and the methods classes add."""
+    """Yield every public function and class that needle defines."""
     import importlib
 
     for module_path in MODULES:

@@ -1,4 +1,4 @@
-"""Autograd as such: recording, the reverse pass, what is kept and freed, hooks, leaves, copies."""
+"""Autograd: recording, the reverse pass, which values are kept or freed, hooks, leaves, copies."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_no_grad_as_context_and_decorator() -> None:
     assert (a * 2).op is not None
 
 
-def test_no_grad_is_of_one_thread() -> None:
+def test_no_grad_applies_to_one_thread() -> None:
     a = leaf([1, 2])
     seen = []
     with ndl.no_grad():
@@ -143,7 +143,7 @@ def test_constants_get_no_gradient() -> None:
 
 
 def buffers_alive(retain_graph: bool | None) -> list[bool]:
-    """Whether the intermediate values nobody holds are alive after a backward."""
+    """Return True if intermediate values without other references survive a backward."""
     a = leaf(np.ones(5))
     h1 = a.exp()
     h2 = h1 * 2
@@ -168,7 +168,7 @@ def test_backward_frees_intermediates_without_the_collector() -> None:
 
 @pytest.mark.parametrize("retain_graph", [None, False])
 def test_training_leaks_no_tensor(retain_graph: bool | None) -> None:
-    """Plain tensors replaced at every step, as course programs do, without the collector."""
+    """Plain tensors are replaced at every step, as in course programs, with the collector off."""
     w = leaf(np.ones((3, 2)))
     counts = []
     gc.disable()
@@ -184,7 +184,7 @@ def test_training_leaks_no_tensor(retain_graph: bool | None) -> None:
     assert counts[1:] == counts[1:2] * 4
 
 
-def test_values_held_by_the_caller_stay() -> None:
+def test_values_held_by_the_caller_are_kept() -> None:
     a = leaf([1.0, 2.0])
     h = a.exp()
     h.sum().backward()
@@ -202,7 +202,7 @@ def test_second_backward() -> None:
     y = (a.exp() * a).sum()
     y.backward(retain_graph=False)
     assert a.grad.op is None and not a.grad.requires_grad
-    with pytest.raises(GraphError, match="backward: this graph was released by an earlier"):
+    with pytest.raises(GraphError, match="backward: an earlier .* has released this graph"):
         y.backward()
 
 
@@ -229,7 +229,7 @@ def test_derivatives_of_derivatives_through_grad(retain_graph: bool | None) -> N
 
 
 def test_gradient_penalty() -> None:
-    """A gradient used in a new loss, beside the value it came from."""
+    """A gradient is part of a new loss, next to the value that it came from."""
     a = leaf([0.5, -1.0])
     y = (a * a * a).sum()
     y.backward()
@@ -246,16 +246,16 @@ def test_gradient_with_respect_to_out_grad() -> None:
     assert np.array_equal(a.grad.numpy(), [6.0])
 
 
-def test_replaced_leaf_is_noticed() -> None:
+def test_a_replaced_leaf_is_detected() -> None:
     a = leaf([2.0])
     (a * a * a).backward()
     a.data = leaf([5.0])
-    with pytest.raises(GraphError, match=r"the data of a leaf of shape \(1,\) was replaced since"):
+    with pytest.raises(GraphError, match=r"the data of a leaf of shape \(1,\) has been replaced"):
         a.grad.backward()
 
 
-def test_a_released_part_does_not_depend_on_what_was_built_on_it() -> None:
-    """Two players: the second loss goes through the first player's old result alone."""
+def test_a_released_graph_does_not_depend_on_later_graphs() -> None:
+    """Two players: the second loss depends on an old result of the first player only."""
     g, d = leaf([2.0]), leaf([3.0])
     fake = g * g
     (fake * d).backward()
@@ -300,7 +300,7 @@ def test_hooks_see_the_complete_gradient_and_may_replace_it() -> None:
 
 @pytest.mark.parametrize("retain_graph", [None, True])
 def test_hooks_take_part_in_second_derivatives(retain_graph: bool | None) -> None:
-    """a.grad = 10 * 2h * 2a; the second walk passes h again: 20h * 2 + 10 * 40a * 2a."""
+    """a.grad = 10 * 2h * 2a. The second pass runs the hook of h again: 20h * 2 + 10 * 40a * 2a."""
     a = leaf([1.0, 2.0])
     h = a * a
     h.register_hook(lambda g: g * 10)
@@ -330,9 +330,9 @@ def test_grad_of_functions() -> None:
     np.testing.assert_allclose(second.numpy(), -np.sin(a.numpy()) * b.numpy())
 
 
-def test_gradients_of_stop_at_the_nodes_asked_for() -> None:
-    """Each is a variable of its own, also where one was computed from another."""
-    for _ in range(8):  # the order in which they are walked depends on their addresses
+def test_gradients_of_stops_at_the_given_nodes() -> None:
+    """Each node is a variable of its own, even if one was computed from another."""
+    for _ in range(8):  # the order of traversal depends on their addresses
         a = leaf([2.0])
         b = a * 5
         out = b * 3 + a
@@ -340,7 +340,7 @@ def test_gradients_of_stop_at_the_nodes_asked_for() -> None:
         assert [g.item() for g in found] == [1.0, 3.0]
 
 
-def test_grad_of_one_tensor_in_two_places_and_of_none() -> None:
+def test_grad_of_a_tensor_used_twice_and_of_an_unused_one() -> None:
     a = leaf([2.0])
     by_first, by_second = ndl.grad(lambda x, y: x * x * y, (0, 1))(a, a)
     assert (by_first.item(), by_second.item()) == (8.0, 4.0)
@@ -382,7 +382,7 @@ def test_check_gradients_finds_the_wrong_input_and_order() -> None:
 # ---- leaves ----------------------------------------------------------------------------------
 
 
-def test_construction_and_looks() -> None:
+def test_construction_and_repr() -> None:
     a = Tensor([[1, 2], [3, 4]], dtype="float32")
     assert (a.shape, a.ndim, a.size, len(a), a.dtype) == ((2, 2), 2, 4, 2, "float32")
     assert a.requires_grad and a.grad is None and a.is_leaf()
@@ -415,9 +415,7 @@ def test_data_and_detach() -> None:
     assert a.shape == (3, 1)
     with pytest.raises(DTypeError, match="data: the dtype must stay float64, got float32; cast"):
         a.data = Tensor([1.0], dtype="float32")
-    with pytest.raises(
-        TypeError, match=r"data: .* must be a Tensor, got ndarray; make it one with"
-    ):
+    with pytest.raises(TypeError, match=r"data: .* must be a Tensor, got ndarray; convert it with"):
         a.data = np.ones(2)
     assert a.shape == (3, 1)
 

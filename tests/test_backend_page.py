@@ -1,4 +1,4 @@
-"""docs/backend.md: its examples run, its tables name what the interface has."""
+"""docs/backend.md: its examples run, and its tables name the functions of the interface."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGE = (ROOT / "docs" / "backend.md").read_text(encoding="utf-8")
 
 
 def names_in(heading: str) -> set[str]:
-    """The words in the first column of the table under a heading."""
+    """Return the words in the first column of the table under a heading."""
     section = PAGE.split(f"\n{heading}\n")[1].split("\n##")[0]
     rows = re.findall(r"^\| ([\w ]+?) \|", section, re.MULTILINE)[1:]
     return {word for row in rows for word in row.split()}

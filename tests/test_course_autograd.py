@@ -1,4 +1,4 @@
-"""Programs in the manner of the course, reaching into the graph the way its homework does."""
+"""Programs as in the course, which access the graph in the way its homework does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def random_tensor(*shape: int, shift: float = 0.0) -> ndl.Tensor:
 
 
 def numerical_gradients(f: Callable[..., Any], args: list[Any], weights: Any) -> list[Any]:
-    """Central differences by writing into the live buffers."""
+    """Return central differences, computed by writing into the live buffers."""
     gradients = [np.zeros(arg.shape) for arg in args]
     for arg, gradient in zip(args, gradients):
         for j in range(arg.realize_cached_data().size):
@@ -192,7 +192,7 @@ def test_tensor_tuples() -> None:
 
 
 def test_backward_of_many_outputs_of_split() -> None:
-    """Each item's gradient is summed without one array of zeros an item and user."""
+    """The items' gradients are summed without an array of zeros for each item and user."""
     a = ndl.Tensor(np.ones((200, 2)))
     total = None
     for i, part in enumerate(ndl.split(a, 0)):
@@ -203,7 +203,7 @@ def test_backward_of_many_outputs_of_split() -> None:
 
 
 def test_sgd_epoch_on_plain_tensors() -> None:
-    """Two-layer network of the homework: tensors are replaced, gradients read by numpy()."""
+    """The two-layer network of the homework: tensors are replaced, gradients read with numpy()."""
     np.random.seed(0)
     X, y = np.random.randn(20, 5).astype("float32"), np.random.randint(3, size=20)
     W1 = ndl.Tensor((np.random.randn(5, 10) / np.sqrt(10)).astype("float32"))
@@ -248,7 +248,7 @@ def test_flat_names() -> None:
 
 
 def test_import_is_light() -> None:
-    """None of the heavy optional packages is imported."""
+    """Importing needle imports no heavy optional package."""
     heavy = "('torch', 'matplotlib', 'sklearn', 'safetensors', 'scipy')"
     code = f"import sys, needle; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run(

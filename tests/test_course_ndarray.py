@@ -1,4 +1,4 @@
-"""What programs written for the course rely on, of devices and NDArray, in both modes."""
+"""The devices and NDArray as programs written for the course use them, in both modes."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_subclass_and_process_slice() -> None:
 
 
 @needs_nd
-def test_strides_after_views_are_numpys(device: Any) -> None:
+def test_strides_after_views_equal_numpys(device: Any) -> None:
     host = np.random.randn(5, 5).astype(np.float32)
     a = nd.array(host, device=device)
     for key in [
@@ -195,7 +195,7 @@ def test_setitem_by_a_value_of_equal_size(device: Any) -> None:
 
 
 @needs_nd
-def test_arithmetic_as_the_course_writes_it(device: Any) -> None:
+def test_arithmetic_as_in_the_course(device: Any) -> None:
     x, y = np.random.randn(3, 4), np.random.randn(3, 4)
     a, b = nd.array(x, device=device), nd.array(y, device=device)
     close = {"rtol": 1e-5, "atol": 1e-5}

@@ -32,7 +32,7 @@ def test_mermaid_and_dot() -> None:
     assert graph.dot.startswith("digraph needle {") and "    n1 -> n2;" in graph.dot
 
 
-def test_shows_itself_in_a_notebook() -> None:
+def test_a_graph_displays_itself_in_a_notebook() -> None:
     graph = ndl.draw_graph(example()[1])
     bundle = graph._repr_mimebundle_()
     assert bundle["text/vnd.mermaid"] == graph.mermaid
@@ -54,5 +54,5 @@ def test_tuples_and_bad_input() -> None:
     a = ndl.Tensor(np.ones((2, 3)), dtype="float32")
     assert '"Split<br/>((2,), (2,), (2,))"' in ndl.draw_graph(ndl.split(a, 1)).mermaid
     assert ndl.draw_graph(a.detach()).nodes[0].title == "constant"
-    with pytest.raises(DTypeError, match="draw_graph: needs a Tensor, got list"):
+    with pytest.raises(DTypeError, match="draw_graph: the argument must be a Tensor, got list"):
         ndl.draw_graph([a])  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Checkpoints: what is saved comes back bit for bit, and what is damaged says so."""
+"""Checkpoints: state is restored bit for bit, and damaged files raise errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Net(nn.Module):
 
 
 class Counter:
-    """Stands for a loader: a position."""
+    """A stand-in for a loader; its state is a position."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -62,7 +62,7 @@ def parts(hidden: int = 3, lr: float = 0.1) -> dict[str, Any]:
 
 
 def steps(parts: dict[str, Any], count: int) -> None:
-    """Optimiser steps on random batches from the global stream."""
+    """Run optimiser steps on random batches from the global stream."""
     device = parts["model"].parameters()[0].device
     for _ in range(count):
         x = needle.Tensor(np.random.randn(5, 4), device=device, dtype="float32")
@@ -80,7 +80,7 @@ def bits(parts: dict[str, Any]) -> list[bytes]:
 
 @contextmanager
 def files_no_larger_than(size: int) -> Iterator[None]:
-    """The system itself refuses to write more: what a full disk looks like to a program."""
+    """Limit the file size in this process, which looks like a full disk to a program."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -138,28 +138,33 @@ def test_a_file_cut_short_is_named(tmp_path: Path, share: float) -> None:
         io.load(path)
 
 
-def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
+def test_every_flipped_byte_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     io.save(path, {"w": np.arange(4.0)}, {"note": "text"})
     content = path.read_bytes()
-    name = content.index(b"crc32")  # without this name it is a file of another program
+    name = content.index(b"crc32")  # without it the file counts as another program's
     for place in set(range(len(content))) - set(range(name, name + 5)):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         try:
             arrays, metadata = io.load_with_metadata(path)
         except CheckpointError:
             continue
-        # Only a change that means nothing may pass: white space that fills the header.
+        # The only harmless change is in the white space that pads the header.
         assert arrays["w"].tolist() == [0, 1, 2, 3] and metadata == {"note": "text"}
 
 
 @pytest.mark.parametrize("dtype", ["F8_E4M3", "BF16"])
-def test_a_dtype_that_numpy_lacks(dtype: str, tmp_path: Path) -> None:
+def test_a_dtype_missing_in_numpy(dtype: str, tmp_path: Path) -> None:
     size = 1 if dtype[1] == "8" else 2
     header = json.dumps({"w": {"dtype": dtype, "shape": [1], "data_offsets": [0, size]}}).encode()
     (tmp_path / "a").write_bytes(len(header).to_bytes(8, "little") + header + bytes(size))
     with pytest.raises(CheckpointError, match="load: .*a is cut short, corrupt or no safetensors"):
         io.load(tmp_path / "a")
+
+
+def test_swapped_arguments_of_save_are_named(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"got dict and PosixPath; call save\(path, state\)"):
+        io.save({"a": np.ones(2)}, tmp_path / "a")  # type: ignore[arg-type]
 
 
 def test_no_file(tmp_path: Path) -> None:
@@ -199,7 +204,7 @@ def test_an_interrupted_save_leaves_the_old_file(
 
 
 def test_a_save_replaces_the_file_at_once(tmp_path: Path) -> None:
-    """Who has the old file open reads the old content on; it is never written into."""
+    """A reader with the old file open keeps reading the old content; it is never overwritten."""
     io.save(tmp_path / "a", {"w": np.zeros(10)})
     before = (tmp_path / "a").read_bytes()
     with open(tmp_path / "a", "rb") as reader:
@@ -218,16 +223,18 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["folder", "pipe"])
 def test_only_files_are_replaced(kind: str, tmp_path: Path) -> None:
-    """A rename would put a file in the place of a device, such as /dev/null."""
+    """A rename would replace a device such as /dev/null by a file."""
     place = tmp_path / "a"
     os.mkdir(place) if kind == "folder" else os.mkfifo(place)
-    with pytest.raises(CheckpointError, match="must be a file or new, got a folder or device"):
+    with pytest.raises(
+        CheckpointError, match="must be a regular file or new, got a folder or device"
+    ):
         io.save(place, {"w": np.zeros(1)})
     assert not place.is_file()
 
 
 def test_threads_may_save_under_one_name(tmp_path: Path) -> None:
-    """What can be read is always the whole of one save, and no save fails."""
+    """A reader always sees the complete content of one save, and no save fails."""
     place, size = tmp_path / "a", 50_000
     io.save(place, {"w": np.zeros(size)})
 
@@ -276,7 +283,7 @@ def test_a_resumed_run_gives_the_bits_of_an_uninterrupted_one(tmp_path: Path) ->
 
 
 def test_the_cached_half_of_a_normal_pair_is_saved(tmp_path: Path) -> None:
-    """NumPy's stream makes normal numbers two at a time; the second waits in its state."""
+    """NumPy draws normal numbers in pairs; the second one is kept in its state."""
     np.random.seed(0)
     np.random.randn(1)
     io.save_checkpoint(tmp_path / "c", model=Net())
@@ -304,7 +311,9 @@ def test_a_checkpoint_of_another_model_changes_nothing(tmp_path: Path) -> None:
     other = parts(hidden=5)
     steps(other, 2)
     before, rate = bits(other), other["optimizer"].lr
-    with pytest.raises(CheckpointError, match=r"load_checkpoint: .*c \(of a Net\): .*shape"):
+    with pytest.raises(
+        CheckpointError, match=r"load_checkpoint: .*c \(saved from a Net\): .*shape"
+    ):
         io.load_checkpoint(tmp_path / "c", **other)
     assert bits(other) == before and other["optimizer"].lr == rate
 
@@ -314,16 +323,16 @@ def test_another_optimizer_or_schedule_changes_nothing(tmp_path: Path) -> None:
     other = parts()
     other["optimizer"] = optim.SGD(other["model"].parameters())
     before = bits(other)
-    with pytest.raises(CheckpointError, match="its optimizer is Adam, got SGD"):
+    with pytest.raises(CheckpointError, match="its optimizer was saved from Adam, got SGD"):
         io.load_checkpoint(tmp_path / "c", **other)
     other = {**parts(), "schedule": optim.StepLR(parts()["optimizer"], 3)}
-    with pytest.raises(CheckpointError, match="its schedule is CosineLR, got StepLR"):
+    with pytest.raises(CheckpointError, match="its schedule was saved from CosineLR, got StepLR"):
         io.load_checkpoint(tmp_path / "c", schedule=other["schedule"])
     assert len(before) == 4
 
 
-def test_a_late_failure_puts_everything_back(tmp_path: Path) -> None:
-    """The loader comes last; when it refuses, model and optimiser are already changed."""
+def test_a_late_failure_restores_everything(tmp_path: Path) -> None:
+    """The loader is restored last. If it fails, model and optimiser have already changed."""
 
     class Refuses(Counter):
         def load_state_dict(self, state: Any) -> None:
@@ -344,20 +353,20 @@ def test_a_late_failure_puts_everything_back(tmp_path: Path) -> None:
 def test_a_part_that_was_not_saved_is_named(tmp_path: Path) -> None:
     saved = parts()
     io.save_checkpoint(tmp_path / "c", model=saved["model"])
-    with pytest.raises(CheckpointError, match="it holds no loader"):
+    with pytest.raises(CheckpointError, match="it contains no loader"):
         io.load_checkpoint(tmp_path / "c", loader=saved["loader"])
 
 
-def test_weights_alone_are_no_checkpoint(tmp_path: Path) -> None:
+def test_plain_weights_are_no_checkpoint(tmp_path: Path) -> None:
     model = Net()
     io.save(tmp_path / "w", model.state_dict())
-    with pytest.raises(CheckpointError, match=r"no 'needle checkpoint 1'.*needle\.io\.load"):
+    with pytest.raises(CheckpointError, match=r"not a 'needle checkpoint 1'.*needle\.io\.load"):
         io.load_checkpoint(tmp_path / "w", model=model)
     model.load_state_dict(io.load(tmp_path / "w"))
 
 
 def test_extra_that_json_cannot_hold(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="save_checkpoint: JSON has no form for set"):
+    with pytest.raises(TypeError, match="save_checkpoint: JSON cannot represent set"):
         io.save_checkpoint(tmp_path / "c", model=Net(), extra={"a": {1}})
     io.save_checkpoint(tmp_path / "c", model=Net(), extra={"a": np.float32(0.1)})
     assert io.checkpoint_extra(tmp_path / "c") == {"a": float(np.float32(0.1))}

@@ -43,7 +43,7 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(not OBJECTS or not shutil.which("nm"), reason="needs the build folder and nm")
 def test_objects_of_an_instruction_set_share_no_code() -> None:
-    """A weak symbol would let the linker put AVX-512 code under a function that others call."""
+    """A weak symbol would let the linker use AVX-512 code in a function that other objects call."""
     for path in OBJECTS:
         listing = subprocess.run(["nm", "-C", path], capture_output=True, text=True, check=True)
         weak = [
@@ -75,7 +75,7 @@ def test_isa_of_the_environment_is_used() -> None:
         ("NEEDLE_CONV2D", "fft", "must be auto, direct or winograd, got 'fft'"),
     ],
 )
-def test_a_meaningless_variable_is_a_clear_error(variable: str, value: str, message: str) -> None:
+def test_an_invalid_variable_is_a_clear_error(variable: str, value: str, message: str) -> None:
     done = run("from needle import backends; backends.get('cpu')", **{variable: value})
     assert done.returncode != 0
     assert message in done.stderr and "DeviceError" in done.stderr
@@ -100,7 +100,7 @@ def test_a_forked_child_can_run_kernels(backend: Any) -> None:
     before = backend.module.num_threads()
     backend.module.set_num_threads(4)
     try:
-        assert total(1_000_000) == 1e6  # the parent's threads exist now
+        assert total(1_000_000) == 1e6  # now the parent's threads exist
         with multiprocessing.get_context("fork").Pool(2) as pool:
             assert pool.map_async(total, [1_000_000] * 4).get(timeout=30) == [1e6] * 4
         assert total(1_000_000) == 1e6
@@ -119,7 +119,7 @@ def test_the_interpreter_ends_with_threads_running() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
-def test_memory_is_counted_reused_and_given_back(backend: Any) -> None:
+def test_memory_is_counted_reused_and_released(backend: Any) -> None:
     backend.empty_cache()
     before = backend.memory_stats()
     handle = backend.allocate(10_000, F32)

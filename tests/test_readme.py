@@ -1,4 +1,4 @@
-"""What README.md shows is run, and what it lists is compared with the code."""
+"""README.md: its examples run, and its lists agree with the code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def run(code: str, folder: Path) -> str:
-    """Runs a program in ``folder`` as a reader would; its output."""
+    """Run a program in ``folder`` as a reader would; return its output."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "MPLBACKEND": "Agg"}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True

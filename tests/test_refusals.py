@@ -1,4 +1,4 @@
-"""Input that no op sees: what makes tensors, initial values and gradients refuses it by itself."""
+"""Invalid input outside of ops: functions that create tensors, values and gradients refuse it."""
 
 from __future__ import annotations
 
@@ -42,26 +42,42 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         DTypeError,
         "array: 'flaot32' is not a supported dtype; use one of .*. Did you mean 'float32'?",
     ),
-    "of random values": (lambda: init.randn(2, dtype="flaot32"), DTypeError, "mean 'float32'"),
-    "of random bits": (lambda: init.randb(2, dtype="boool"), DTypeError, "randb: .*mean 'bool'"),
-    "of constants": (lambda: init.zeros(2, dtype="int46"), DTypeError, "constant: .*mean 'int64'"),
-    "of one_hot": (
+    "dtype of random values": (
+        lambda: init.randn(2, dtype="flaot32"),
+        DTypeError,
+        "mean 'float32'",
+    ),
+    "dtype of random bits": (
+        lambda: init.randb(2, dtype="boool"),
+        DTypeError,
+        "randb: .*mean 'bool'",
+    ),
+    "dtype of constants": (
+        lambda: init.zeros(2, dtype="int46"),
+        DTypeError,
+        "constant: .*mean 'int64'",
+    ),
+    "dtype of one_hot": (
         lambda: init.one_hot(2, ndl.Tensor([1]), dtype="uint80"),
         DTypeError,
         "one_hot: .*mean 'uint8'",
     ),
-    "of a layer": (lambda: ndl.nn.Linear(2, 2, dtype="flaot32"), DTypeError, "mean 'float32'"),
-    "of a cast": (
+    "dtype of a layer": (
+        lambda: ndl.nn.Linear(2, 2, dtype="flaot32"),
+        DTypeError,
+        "mean 'float32'",
+    ),
+    "dtype of a cast": (
         lambda: ndl.astype(ndl.Tensor([1.0]), "flaot64"),
         DTypeError,
         "astype: 'flaot64' is not a supported dtype",
     ),
-    "of a copy": (
+    "dtype of a copy": (
         lambda: ndl.Tensor(ndl.Tensor([1.0]), dtype="flaot32"),
         DTypeError,
         "Tensor: 'flaot32' is not a supported dtype",
     ),
-    "of a device's zeros": (
+    "dtype of a device's zeros": (
         lambda: ndl.default_device().zeros(2, dtype="flaot32"),
         DTypeError,
         "'flaot32' is not a supported dtype",
@@ -69,7 +85,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "grad of an argument that is not there": (
         lambda: ndl.grad(lambda x: x.sum(), argnums=2)(ndl.Tensor([1.0])),
         GraphError,
-        "grad: argnums must name positional arguments, got 2 for 1",
+        "grad: argnums must be indices of positional arguments, got 2 for 1",
     ),
     "grad of a number": (
         lambda: ndl.grad(lambda x: 3.0)(ndl.Tensor([1.0])),
@@ -111,7 +127,7 @@ TAKE_NO_LISTS: dict[str, tuple[Callable[[Any], Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", TAKE_NO_LISTS)
-def test_a_list_is_refused_by_name_and_an_array_taken_in(name: str) -> None:
+def test_lists_are_refused_by_name_and_arrays_accepted(name: str) -> None:
     call, values = TAKE_NO_LISTS[name]
     message = f"^{name}: the input must be a Tensor or an array, got list; make it one with needle"
     with pytest.raises(TypeError, match=message):
@@ -136,7 +152,7 @@ def test_a_bad_shape_draws_nothing() -> None:
 
 @pytest.mark.skipif(BACKEND == "np", reason="one device only")
 def test_mixed_devices_are_named_by_the_operation() -> None:
-    """Also where the first device has no kernel of its own and the definition would run."""
+    """The error is the same where the first device lacks the kernel and runs the definition."""
     if not ndl.cpu().enabled():
         pytest.skip("the extension is not built")
     image = ndl.Tensor(np.ones((1, 1, 3, 3)), device=ndl.cpu_numpy())

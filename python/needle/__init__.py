@@ -1,8 +1,8 @@
 """needle: a small, fast deep-learning framework to read in a weekend.
 
-Everything a program needs is here, flat: tensors, ops, devices, dtypes; layers, optimisers and
-data are the submodules ``nn``, ``optim``, ``data``. ``__init__.pyi`` lists the names for type
-checkers and is written by ``python -m needle.ops.stubs``.
+The flat namespace contains tensors, ops, devices and dtypes; layers, optimisers and data are the
+submodules ``nn``, ``optim``, ``data``. ``__init__.pyi`` lists the names for type checkers; ``python
+-m needle.ops.stubs`` writes it.
 """
 
 import importlib
@@ -82,7 +82,7 @@ if BACKEND == "nd":
 
 
 def __getattr__(name: str) -> Any:
-    """``needle.data`` is imported when somebody asks for it: a quarter of the time of all."""
+    """Import ``needle.data`` at its first use, which saves a quarter of the import time."""
     if name == "data":
         return importlib.import_module(".data", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,11 +1,12 @@
-"""Reverse-mode differentiation: Op, Value, Tensor and ``backward``. Names no op.
+"""Reverse-mode differentiation: Op, Value, Tensor and ``backward``; no op is named here.
 
-The ops are in ``needle.ops`` and give Tensor its operators and methods when they register
-(``tensor_methods.pyi`` lists those for type checkers). The walk itself is in ``graph``.
+The ops are in ``needle.ops``. They attach Tensor's operators and methods when they register
+(``tensor_methods.pyi`` lists these for type checkers). The reverse pass itself is in ``graph``.
 
-What ``y.backward()`` keeps is said by ``retain_graph``: None (default) frees every intermediate
-buffer as it goes and can compute it again, so ``x.grad`` is still a graph node that can itself be
-differentiated; True keeps everything; False frees for good and makes gradients constants.
+``retain_graph`` decides what ``y.backward()`` keeps. None (default) frees every intermediate buffer
+during the pass and can recompute it, so ``x.grad`` is still a graph node that can be
+differentiated. True keeps everything. False frees everything for good, and the gradients are
+constants.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 else:
 
     class TensorMethods:
-        """Where type checkers see the methods that ops attach; empty at run time."""
+        """The methods that ops attach, for type checkers; empty at run time."""
 
 
 __all__ = [
@@ -71,11 +72,11 @@ __all__ = [
 ]
 
 LAZY_MODE = False
-"""When True, values are computed when first looked at instead of at once."""
+"""If True, a value is computed at its first use instead of immediately."""
 
 if TYPE_CHECKING:
     TENSOR_COUNTER: int
-    """How many Values are alive; counted when it is asked for, as Values come and go often."""
+    """The number of Values alive, counted on access because Values come and go often."""
 
 Self = TypeVar("Self", bound="Value")
 _new = object.__new__
@@ -88,7 +89,7 @@ def __getattr__(name: str) -> int:
 
 
 class Value:
-    """A node of the computational graph: the op and inputs it came from, and its value."""
+    """A node of the computational graph: the op and inputs that produced it, and its value."""
 
     op: Op | None = None
     inputs: Sequence[Any] = ()
@@ -97,7 +98,7 @@ class Value:
     num_outputs: int = 1
     hooks: dict[int, Callable[[Any], Any]] | None = None
     grad: Any = None
-    """The gradient of the last backward that reached this node; each backward overwrites it."""
+    """The gradient of the last backward that reached this node; every backward overwrites it."""
 
     @property
     def shape(self) -> Any:
@@ -105,7 +106,7 @@ class Value:
         raise NotImplementedError
 
     def realize_cached_data(self) -> Any:
-        """The value's array, computed now if it was not before."""
+        """Return the value's array; compute it first if necessary."""
         if self.cached_data is None:
             assert self.op is not None
             arrays = [source.realize_cached_data() for source in self.inputs]
@@ -113,12 +114,12 @@ class Value:
         return self.cached_data
 
     def is_leaf(self) -> bool:
-        """Whether no recorded operation made this value."""
+        """Return True if no recorded operation produced this value."""
         return self.op is None
 
     @classmethod
     def make_const(cls: type[Self], data: Any, requires_grad: bool = False) -> Self:
-        """A leaf that shares ``data``: an array of this mode, a tuple of them, or a Value."""
+        """Return a leaf that shares ``data``: an array, a tuple of arrays, or a Value."""
         value = _new(cls)
         value.cached_data = data.realize_cached_data() if isinstance(data, Value) else data
         value.requires_grad = requires_grad
@@ -126,7 +127,10 @@ class Value:
 
     @classmethod
     def make_from_op(cls: type[Self], op: Op, inputs: Sequence[Value]) -> Self:
-        """The node of ``op`` applied to ``inputs``; a constant if nothing is to be recorded."""
+        """Return the node of ``op`` applied to ``inputs``.
+
+        A constant if nothing has to be recorded.
+        """
         ### BEGIN YOUR SOLUTION [record]
         value = _new(cls)
         arrays, recorded = [], False
@@ -147,9 +151,10 @@ class Value:
         ### END YOUR SOLUTION
 
     def register_hook(self, hook: Callable[[Any], Any]) -> HookHandle:
-        """Calls ``hook(grad)`` when a backward has this value's gradient complete.
+        """Call ``hook(grad)`` whenever a backward has completed the gradient of this value.
 
-        What it returns, if not None, replaces the gradient. ``handle.remove()`` takes it off.
+        A result other than None replaces the gradient. ``remove()`` of the returned handle removes
+        the hook. GraphError if the value does not require grad.
         """
         if not self.requires_grad:
             raise GraphError(
@@ -163,16 +168,17 @@ class Value:
 
 
 def _settled(data: Any) -> Any:
-    """NumPy gives scalars for 0-d results; a value is always an array, which can be written to."""
+    """Return ``data`` as an array. NumPy returns scalars for 0-d results, which are immutable."""
     if type(data) is NDArray:
         return data
     return np.asarray(data) if isinstance(data, np.generic) else data
 
 
 class TensorOp(Op):
-    """An op with one Tensor as result."""
+    """An op whose result is one Tensor."""
 
     def __call__(self, *args: Any) -> Tensor:
+        """Return the result for Tensors, arrays and numbers as a Tensor."""
         for arg in args:
             if not isinstance(arg, Value):
                 args = _as_values(args)
@@ -181,21 +187,26 @@ class TensorOp(Op):
 
 
 class TensorTupleOp(Op):
-    """An op whose result is a TensorTuple; ``compute`` gives a tuple of arrays."""
+    """An op whose result is a TensorTuple; ``compute`` returns a tuple of arrays."""
 
     def __call__(self, *args: Any) -> TensorTuple:
+        """Return the result for Tensors, arrays and numbers as a TensorTuple."""
         return TensorTuple.make_from_op(self, _as_values(args))
 
 
 def _as_values(args: Sequence[Any]) -> tuple[Value, ...]:
-    """Arrays and numbers as constants next to the Tensors they are combined with."""
+    """Convert arrays and numbers to constants that match the Tensors they are combined with."""
     like = next((arg for arg in args if isinstance(arg, Tensor)), None)
     return tuple(arg if isinstance(arg, Value) else as_operand(arg, like) for arg in args)
 
 
 def as_operand(b: Any, like: Any) -> Tensor:
-    """An array or number next to a Tensor: a constant on its device, floats in its dtype."""
-    if not isinstance(like, Tensor):  # none of the operands is a Tensor
+    """Return an array or number as a constant on the device of the Tensor ``like``.
+
+    Floating values take the dtype of a floating ``like``. DTypeError for anything that is not a
+    number or an array of numbers.
+    """
+    if not isinstance(like, Tensor):  # no operand is a Tensor
         return Tensor(b, requires_grad=False)
     host = b if is_array(b) else np.asarray(b)
     if host.dtype.kind not in "biuf":
@@ -212,10 +223,10 @@ class TensorTuple(Value):
 
     cached_data: tuple[Any, ...]
     items: tuple[Tensor, ...] | None = None
-    """The tensors it was made of, where it was made of tensors."""
+    """The tensors that it was built from, if any."""
     item_of: ClassVar[Callable[[TensorTuple, int], Tensor]]
     sum_of: ClassVar[Callable[[TensorTuple, TensorTuple], TensorTuple]]
-    """What ``tuple[i]`` and ``tuple + tuple`` do; set by the ops of tuples."""
+    """Implementations of ``tuple[i]`` and ``tuple + tuple``, set by ``ops.tuples``."""
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -238,15 +249,15 @@ class TensorTuple(Value):
         return (self[i] for i in range(len(self)))
 
     def detach(self) -> TensorTuple:
-        """A constant that shares this value's data."""
+        """Return a constant that shares this value's data."""
         return TensorTuple.make_const(self.realize_cached_data())
 
     def tuple(self) -> Any:
-        """The items as a Python tuple of Tensors."""
+        """Return the items as a Python tuple of Tensors."""
         return tuple(self)
 
     def numpy(self) -> Any:
-        """The items as a tuple of ndarrays."""
+        """Return the items as a tuple of NumPy arrays."""
         return tuple(to_numpy(data) for data in self.realize_cached_data())
 
     def __repr__(self) -> str:
@@ -256,12 +267,13 @@ class TensorTuple(Value):
 class Tensor(Value, TensorMethods):
     """An array that remembers how it was computed.
 
-    ``array``: a Tensor (shared if device and dtype agree), an array, or anything NumPy takes.
-    ``device`` defaults to the array's own or ``default_device()``; ``dtype`` to float32 for what
-    is not an array of needle (in np mode NumPy's own dtype). ``==`` and ``hash`` go by identity.
+    ``array``: a Tensor (its data is shared if device and dtype agree), an array, or anything that
+    NumPy converts. ``device``: that of the array, otherwise ``default_device()``. ``dtype``:
+    float32 by default for anything but arrays of needle (in np mode NumPy's own dtype). ``==`` and
+    ``hash`` compare identities.
     """
 
-    __array_ufunc__ = None  # so that ``ndarray * tensor`` comes to our reflected operators
+    __array_ufunc__ = None  # ``ndarray * tensor`` then calls our reflected operators
 
     def __init__(
         self,
@@ -276,7 +288,7 @@ class Tensor(Value, TensorMethods):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sizes of the axes."""
+        """The size of each axis."""
         data = self.cached_data
         shape: tuple[int, ...] = (self.realize_cached_data() if data is None else data).shape
         return shape
@@ -290,7 +302,7 @@ class Tensor(Value, TensorMethods):
 
     @property
     def device(self) -> Any:
-        """Where the data is."""
+        """The device that holds the data."""
         return device_of(self.realize_cached_data())
 
     @property
@@ -304,21 +316,24 @@ class Tensor(Value, TensorMethods):
         return int(self.realize_cached_data().size)
 
     def detach(self) -> Tensor:
-        """A constant that shares this tensor's data."""
+        """Return a constant that shares this tensor's data."""
         return Tensor.make_const(self.realize_cached_data())
 
     @property
     def data(self) -> Tensor:
-        """A constant sharing the data. Assigning a Tensor of the same dtype and any shape replaces
-        the data; TypeError or DTypeError for anything else."""
+        """A constant that shares the data; assignment replaces the data.
+
+        The new value must be a Tensor of the same dtype and may have any shape; TypeError or
+        DTypeError otherwise.
+        """
         return self.detach()
 
     @data.setter
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(
-                f"data: the new value must be a Tensor, got {type(value).__name__}; make it "
-                f"one with needle.Tensor(value, device=..., dtype={str(self.dtype)!r})"
+                f"data: the new value must be a Tensor, got {type(value).__name__}; convert it "
+                f"with needle.Tensor(value, device=..., dtype={str(self.dtype)!r})"
             )
         if value.dtype != self.dtype:
             raise DTypeError(
@@ -328,7 +343,7 @@ class Tensor(Value, TensorMethods):
         self.cached_data = value.realize_cached_data()
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """The data as an ndarray (0-d ones too)."""
+        """Return the data as a NumPy array, also for 0-d tensors."""
         return np.asarray(to_numpy(self.realize_cached_data()))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
@@ -336,7 +351,7 @@ class Tensor(Value, TensorMethods):
         return np.array(host, dtype=dtype) if copy else np.asarray(host, dtype=dtype)
 
     def item(self) -> Any:
-        """The only element, as a Python number."""
+        """Return the only element as a Python number; ShapeError if there are more or none."""
         if self.size != 1:
             raise ShapeError(
                 f"item: the tensor must have one element, got shape {self.shape}; use numpy(), "
@@ -362,10 +377,10 @@ class Tensor(Value, TensorMethods):
         return (self[i] for i in range(len(self)))
 
     def backward(self, out_grad: Any = None, retain_graph: bool | None = None) -> None:
-        """Sets ``.grad`` of every tensor that this one depends on and that requires grad.
+        """Compute ``.grad`` of every tensor that this one depends on and that requires grad.
 
-        ``out_grad``: the gradient of this tensor, ones by default. ``retain_graph``: see the top
-        of this module. GraphError if nothing was recorded or the graph has been released.
+        ``out_grad``: the gradient of this tensor, ones by default. ``retain_graph``: see the top of
+        this module. GraphError if nothing was recorded or the graph has been released.
         """
         if not self.requires_grad:
             raise GraphError(
@@ -392,19 +407,19 @@ class Tensor(Value, TensorMethods):
         return format(self.item(), spec) if spec else str(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Data, requires_grad and what subclasses added: a copy of a tensor is a leaf."""
-        state = {k: v for k, v in self.__dict__.items() if k not in _OF_THE_GRAPH}
+        """Return data, requires_grad and attributes of subclasses; a copy of a tensor is a leaf."""
+        state = {k: v for k, v in self.__dict__.items() if k not in _GRAPH_ATTRIBUTES}
         return state | {"cached_data": self.realize_cached_data()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
 
 
-_OF_THE_GRAPH = ("op", "inputs", "grad", "hooks")
+_GRAPH_ATTRIBUTES = ("op", "inputs", "grad", "hooks")
 
 
 def _array_of(array: Any, device: Any, dtype: Any) -> Any:
-    """An array of this mode on ``device``, of ``dtype``, from whatever a Tensor is made of."""
+    """Return an array on ``device`` with ``dtype`` from any input that a Tensor accepts."""
     device = None if device is None else as_device(device)
     if isinstance(array, Tensor):
         data = array.realize_cached_data()
@@ -420,7 +435,7 @@ def _array_of(array: Any, device: Any, dtype: Any) -> Any:
 
 
 def seed_gradient(output: Tensor, out_grad: Any = None) -> Tensor:
-    """The gradient to start from, with the shape of ``output``."""
+    """Return the gradient that backward starts with: ones, or ``out_grad`` in output's shape."""
     ### BEGIN YOUR SOLUTION [backward]
     data = output.realize_cached_data()
     if out_grad is None:
@@ -440,10 +455,10 @@ def seed_gradient(output: Tensor, out_grad: Any = None) -> Tensor:
 
 
 def compute_gradient_of_variables(output_tensor: Tensor, out_grad: Tensor) -> None:
-    """Sets ``.grad`` of every node that ``output_tensor`` depends on and that requires grad.
+    """Compute ``.grad`` of every node that ``output_tensor`` depends on and that requires grad.
 
-    The gradients are recorded as graph nodes and the graph is kept:
-    ``backward(retain_graph=True)`` under the course's name.
+    The gradients are recorded as graph nodes and the graph is kept, as in
+    ``backward(retain_graph=True)``. The course calls this function.
     """
     reverse_pass(find_topo_sort([output_tensor]), out_grad, _set_grad)
 
@@ -453,9 +468,9 @@ def _set_grad(node: Value, grad: Any) -> None:
 
 
 def _backward_releasing(output: Tensor, out_grad: Tensor, again: bool) -> None:
-    """``backward`` that frees behind itself; with ``again`` it leaves a tape (see ``replay``)."""
+    """Run ``backward`` and free the graph; with ``again``, leave a tape (see ``replay``)."""
     order = find_topo_sort([output])
-    del output  # the caller's reference is the only one besides the graph's own
+    del output  # then only the caller and the graph refer to it
     if not again:
         with no_grad():
             reverse_pass(order, out_grad, _set_grad, release_for_good)
@@ -463,7 +478,7 @@ def _backward_releasing(output: Tensor, out_grad: Tensor, again: bool) -> None:
     tape = Tape(order, out_grad)
 
     def set_grad(node: Value, grad: Any) -> None:
-        # A node of its own: ops may hand one gradient object on to several inputs.
+        # A separate node, because an op may pass one gradient object to several inputs.
         recorded = grad.detach()
         recorded.op = ReplayedGradient(tape, tape.position[node])
         recorded.inputs, recorded.requires_grad = tape.leaves, True

@@ -1,6 +1,6 @@
 """``needle.grad``: the gradient of a Python function, as a function.
 
-``Tensor.backward`` is in ``autograd``; nothing here touches ``.grad``.
+``Tensor.backward`` is in ``autograd``. Nothing here reads or sets ``.grad``.
 """
 
 from __future__ import annotations
@@ -15,30 +15,34 @@ from .graph import enable_grad, gradients_of, no_grad, recording
 
 
 class _Alias(TensorOp):
-    """The same value as a new node, so that one tensor can stand for two arguments."""
+    """The identity as a new node, so that one tensor can serve as two arguments."""
 
     def compute(self, a: Any) -> Any:
+        """Return ``a``."""
         return a
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        """Return ``out_grad``."""
         return out_grad
 
 
 def grad(
     f: Callable[..., Tensor], argnums: int | Sequence[int] = 0
 ) -> Callable[..., Tensor | tuple[Tensor, ...]]:
-    """The function that computes df/d(argument ``argnums``) for a scalar-valued ``f`` of Tensors.
+    """Return the function that computes df/d(argument ``argnums``) for a scalar-valued ``f``.
 
-    A sequence of ``argnums`` gives a tuple. Sets no ``.grad``; nests, so ``grad(grad(f))`` is the
-    second derivative. ShapeError if ``f`` returns more than one element, GraphError if no Tensor.
+    ``f`` takes and returns Tensors. A sequence of ``argnums`` gives a tuple of gradients. No
+    ``.grad`` is set. Calls nest: ``grad(grad(f))`` is the second derivative. ShapeError if ``f``
+    returns more than one element, GraphError if it does not return a Tensor or an argument is not
+    positional.
     """
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     def gradient(*args: Any, **kwargs: Any) -> Tensor | tuple[Tensor, ...]:
         if not all(-len(args) <= i < len(args) for i in numbers):
             raise GraphError(
-                f"grad: argnums must name positional arguments, got {argnums} for {len(args)} of "
-                "them; pass it by position"
+                f"grad: argnums must be indices of positional arguments, got {argnums} for "
+                f"{len(args)} of them; pass the argument by position"
             )
         given = [args[i] if isinstance(args[i], Tensor) else Tensor(args[i]) for i in numbers]
         higher = recording.on and any(isinstance(args[i], Tensor) for i in numbers)
@@ -54,7 +58,7 @@ def grad(
         if not isinstance(output, Tensor):
             raise GraphError(
                 f"grad: the function must return a Tensor, got {type(output).__name__}; compute "
-                "it from the argument by needle's operations"
+                "it from the argument with needle's operations"
             )
         if output.size != 1:
             raise ShapeError(
@@ -67,7 +71,7 @@ def grad(
 
 
 def _gradients_at(output: Tensor, points: list[Tensor], higher: bool) -> list[Tensor]:
-    """Gradients of a one-element output, zeros where it does not depend on a point."""
+    """Return the gradients of a one-element output; zeros where it does not depend on a point."""
     ### BEGIN YOUR SOLUTION [grad-function]
     seed = seed_gradient(output)
     with enable_grad() if higher else no_grad():

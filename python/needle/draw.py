@@ -1,6 +1,6 @@
-"""``draw_graph``: the computational graph as Mermaid and DOT text; shows itself in a notebook.
+"""``draw_graph``: the computational graph as Mermaid and DOT text, displayed by notebooks.
 
-After a default ``backward()`` the released part is drawn from its tape.
+The part of a graph that a default ``backward()`` has released is drawn from its tape.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """Boxes and arrows of a graph, inputs before users."""
+    """The boxes and arrows of a graph, inputs before users."""
 
     nodes: tuple[Node, ...]
     edges: tuple[tuple[str, str], ...]
 
     @property
     def mermaid(self) -> str:
-        """Mermaid text: rounded boxes are leaves."""
+        """The graph as Mermaid text; rounded boxes are leaves."""
         lines = ["graph TD"]
         for node in self.nodes:
             label = f'"{node.title}<br/>{node.shape}"'
@@ -44,7 +44,7 @@ class Graph:
 
     @property
     def dot(self) -> str:
-        """DOT text for Graphviz: ellipses are leaves."""
+        """The graph as DOT text for Graphviz; ellipses are leaves."""
         lines = ["digraph needle {"]
         for node in self.nodes:
             shape = "ellipse" if node.leaf else "box"
@@ -56,7 +56,7 @@ class Graph:
         return self.mermaid
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Mermaid where the notebook draws it, else the same as Markdown, HTML or text."""
+        """Return Mermaid for notebooks that draw it, else the text as Markdown, HTML and text."""
         return {
             "text/vnd.mermaid": self.mermaid,
             "text/markdown": f"```mermaid\n{self.mermaid}```",
@@ -66,7 +66,7 @@ class Graph:
 
 
 class _Drawing:
-    """Collects boxes and arrows while the graph is walked."""
+    """The boxes and arrows collected while the graph is traversed."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -100,7 +100,7 @@ class _Drawing:
             self.arrows(sources, self.names[node])
 
     def tape(self, tape: Tape, leaves: list[str]) -> list[str]:
-        """The name of the box at every position of a tape, drawn once."""
+        """Draw a tape once; return the name of the box at each of its positions."""
         if id(tape) not in self.tapes:
             names = list(leaves)
             for op, sources, _, shape in tape.rows:
@@ -112,12 +112,16 @@ class _Drawing:
 
 
 def draw_graph(tensor: Tensor | TensorTuple) -> Graph:
-    """The graph that computed ``tensor``: ``.mermaid`` and ``.dot`` text, shapes in the boxes.
+    """Return the graph that computed ``tensor``, with shapes in its boxes.
 
-    As the last line of a notebook cell it shows itself. DTypeError for what is no tensor.
+    ``.mermaid`` and ``.dot`` are texts. As the last line of a notebook cell the graph displays
+    itself. DTypeError if ``tensor`` is not a Tensor.
     """
     if not isinstance(tensor, Value):
-        raise DTypeError(f"draw_graph: needs a Tensor, got {type(tensor).__name__}")
+        raise DTypeError(
+            f"draw_graph: the argument must be a Tensor, got {type(tensor).__name__}; pass the "
+            "result of a computation"
+        )
     drawing = _Drawing()
     for node in find_topo_sort([tensor]):
         drawing.add(node)
@@ -129,7 +133,7 @@ def draw_graph(tensor: Tensor | TensorTuple) -> Graph:
 
 
 def _reached(last: str, edges: list[tuple[str, str]]) -> set[str]:
-    """The boxes that ``last`` depends on: a tape also holds the gradient it started with."""
+    """Return the boxes that ``last`` depends on; a tape also contains the initial gradient."""
     before: dict[str, list[str]] = {}
     for source, target in edges:
         before.setdefault(target, []).append(source)

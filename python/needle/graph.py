@@ -1,7 +1,7 @@
-"""The computational graph as such: recording, topological order, the reverse pass.
+"""The computational graph: recording switch, topological order, reverse pass.
 
-Works on any node with ``op``, ``inputs``, ``requires_grad`` and ``hooks``; knows neither arrays
-nor tensors nor any op. Called by ``autograd`` and ``replay``.
+Works on any node with ``op``, ``inputs``, ``requires_grad`` and ``hooks``, and depends on no array,
+tensor or op. Called by ``autograd`` and ``replay``.
 """
 
 from __future__ import annotations
@@ -21,19 +21,22 @@ class Op:
     """
 
     differentiable = True
-    """False for ops with a zero gradient everywhere (comparisons): their results are constants."""
+    """False for ops whose gradient is zero everywhere, such as comparisons."""
 
     def compute(self, *args: Any) -> Any:
-        """The result's array from the inputs' arrays."""
+        """Return the result array for the input arrays."""
         raise NotImplementedError
 
     def gradient(self, out_grad: Any, node: Any) -> Any:
-        """The gradient of each of ``node.inputs``, from that of ``node``: a node, or a tuple of
-        them with None where an input has none. Built of public ops, so it has a gradient too."""
+        """Return the gradient of each of ``node.inputs``, given the gradient of ``node``.
+
+        One node, or a tuple of nodes with None for an input without gradient. Write it with public
+        ops, so that it can be differentiated in turn.
+        """
         raise NotImplementedError
 
     def gradient_as_tuple(self, out_grad: Any, node: Any) -> tuple[Any, ...]:
-        """``gradient``, always as a tuple with one entry an input."""
+        """Return ``gradient`` as a tuple with one entry per input."""
         result = self.gradient(out_grad, node)
         if isinstance(result, tuple):
             return result
@@ -41,7 +44,7 @@ class Op:
 
 
 class _Recording(threading.local):
-    """Whether operations of this thread are recorded for differentiation."""
+    """The recording switch of a thread: ``on`` if operations are recorded for differentiation."""
 
     on = True
 
@@ -50,7 +53,7 @@ recording = _Recording()
 
 
 class no_grad(ContextDecorator):
-    """Operations inside are not recorded: their results are constants. Also a decorator.
+    """Context manager and decorator: operations inside are not recorded, results are constants.
 
     >>> with no_grad():
     ...     pass
@@ -78,13 +81,13 @@ class no_grad(ContextDecorator):
 
 
 class enable_grad(no_grad):
-    """Operations inside are recorded, also within ``no_grad``."""
+    """Context manager and decorator: operations inside are recorded, even within ``no_grad``."""
 
     value = True
 
 
 def find_topo_sort(node_list: Iterable[Any]) -> list[Any]:
-    """Every node that ``node_list`` depends on, inputs before users (post-order depth first)."""
+    """Return all nodes that ``node_list`` depends on, inputs before users (post-order DFS)."""
     visited: set[Any] = set()
     order: list[Any] = []
     for node in node_list:
@@ -93,7 +96,7 @@ def find_topo_sort(node_list: Iterable[Any]) -> list[Any]:
 
 
 def topo_sort_dfs(node: Any, visited: set[Any], topo_order: list[Any]) -> None:
-    """Appends ``node`` and what it depends on to ``topo_order``; a loop, so of any depth."""
+    """Append ``node`` and its dependencies to ``topo_order``, iteratively, so for any depth."""
     ### BEGIN YOUR SOLUTION [topo-sort]
     if node in visited:
         return
@@ -113,7 +116,7 @@ def topo_sort_dfs(node: Any, visited: set[Any], topo_order: list[Any]) -> None:
 
 
 def sum_node_list(node_list: list[Any]) -> Any:
-    """The sum of the nodes, through their own ``+``."""
+    """Return the sum of the nodes, using their own ``+``."""
     return functools.reduce(operator.add, node_list)
 
 
@@ -124,12 +127,12 @@ def reverse_pass(
     release: Callable[[Any], None] | None = None,
     stops: Collection[Any] = (),
 ) -> None:
-    """Walks ``order`` backwards from its last node, whose gradient is ``out_grad``.
+    """Visit ``order`` backwards from its last node, whose gradient is ``out_grad``.
 
-    ``visit(node, grad)`` is called for each node reached, with its complete gradient after its
-    hooks; the walk does not go behind ``stops``. With ``release``, ``order`` is consumed and each
-    node is handed to it behind the walk: a value that nobody else holds is freed as soon as its
-    last user is done.
+    ``visit(node, grad)`` is called for each node reached, with its complete gradient, after its
+    hooks have run. The pass does not continue behind the nodes in ``stops``. With ``release``,
+    ``order`` is consumed and ``release(node)`` is called after each visit, so that a value without
+    other references is freed as soon as its last user is done.
     """
     ### BEGIN YOUR SOLUTION [reverse-pass]
     pending: dict[Any, list[Any]] = {order[-1]: [out_grad]}
@@ -149,7 +152,7 @@ def reverse_pass(
 
 
 def _pass_on(node: Any, grad: Any, pending: dict[Any, list[Any]]) -> None:
-    """Adds each input's part of the gradient to its pending ones."""
+    """Add the gradient of each input to the pending contributions of that input."""
     ### BEGIN YOUR SOLUTION [pass-on]
     parts = node.op.gradient_as_tuple(grad, node)
     for source, part in zip(node.inputs, parts, strict=True):
@@ -159,9 +162,10 @@ def _pass_on(node: Any, grad: Any, pending: dict[Any, list[Any]]) -> None:
 
 
 def gradients_of(output: Any, out_grad: Any, wanted: Sequence[Any]) -> list[Any]:
-    """The gradient of each node of ``wanted`` (None where ``output`` does not depend on it).
+    """Return the gradient of each node in ``wanted``; None where ``output`` does not depend on it.
 
-    Nothing behind ``wanted`` is walked, no ``.grad`` is set. Recorded if recording is on.
+    Nodes behind ``wanted`` are not visited and no ``.grad`` is set. The result is recorded if
+    recording is on.
     """
     ### BEGIN YOUR SOLUTION [gradients-of]
     stops = set(wanted)
@@ -184,11 +188,11 @@ def _run_hooks(node: Any, grad: Any) -> Any:
 
 
 class HookHandle:
-    """Returned by ``register_hook``; ``remove()`` takes the hook off again."""
+    """The handle that ``register_hook`` returns; ``remove()`` removes the hook."""
 
     def __init__(self, hooks: dict[int, Callable[[Any], Any]], key: int) -> None:
         self._hooks, self._key = hooks, key
 
     def remove(self) -> None:
-        """Takes the hook off; a second call does nothing."""
+        """Remove the hook; a second call has no effect."""
         self._hooks.pop(self._key, None)

@@ -1,8 +1,9 @@
 """Host steps: functions that a captured training step calls again at every replay.
 
-What they do cannot be a list of kernel calls: they draw random numbers, look at labels, upload
-host data, or (optimisers, schedules) compute with numbers that change from step to step. Floors
-above mark them with ``host_step``; ``needle.capture`` sets ``current.recorder`` while it records.
+A host step cannot be recorded as a list of kernel calls: it draws random numbers, reads labels,
+uploads host data, or (optimisers, schedules) computes with numbers that change from step to step.
+Higher floors mark such functions with ``host_step``. ``needle.capture`` sets ``current.recorder``
+while it records.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ R = TypeVar("R")
 
 
 class Recorder(Protocol):
-    """Who records the step that runs in this thread."""
+    """The object that records the step running in this thread."""
 
     def host(
         self,
@@ -26,7 +27,7 @@ class Recorder(Protocol):
         options: dict[str, Any],
         changes_state: bool,
     ) -> Any:
-        """Calls ``function`` and notes that a replay has to call it again."""
+        """Call ``function`` and note that a replay has to call it again."""
 
 
 class _Current(threading.local):
@@ -45,9 +46,9 @@ def host_step(*, changes_state: bool) -> Callable[[Callable[P, R]], Callable[P, 
 
 
 def host_step(function: Callable[..., Any] | None = None, *, changes_state: bool = False) -> Any:
-    """Decorator: outside of a recording the function is as it was.
+    """Mark a function as a host step; without a recording it behaves as before.
 
-    ``changes_state``: it gives parameters, buffers or gradients of a model other arrays.
+    ``changes_state``: it assigns other arrays to parameters, buffers or gradients of a model.
     """
 
     def mark(inner: Callable[..., Any]) -> Callable[..., Any]:

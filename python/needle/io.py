@@ -1,8 +1,9 @@
-"""Checkpoints: named arrays in a safetensors file, and all that a training run needs to continue.
+"""Checkpoints: named arrays in a safetensors file, and the full state of a training run.
 
-``save``/``load`` are for weights; ``save_checkpoint``/``load_checkpoint`` add optimiser, schedule,
-NumPy's random state and the loader's position. No pickle anywhere: arrays and JSON. A file appears
-whole or not at all; what it replaces stays until then. Called by users and by apps/train.py.
+``save``/``load`` are for weights. ``save_checkpoint``/``load_checkpoint`` add optimiser, schedule,
+NumPy's random state and the loader's position. The files contain arrays and JSON, no pickle. A file
+is written completely or not at all; until then an older file stays as it is. Called by users and by
+apps/train.py.
 """
 
 from __future__ import annotations
@@ -30,30 +31,37 @@ Metadata = dict[str, str]
 FORMAT = "needle checkpoint 1"
 DAMAGE = (
     *(ArithmeticError, AttributeError, LookupError, RecursionError),
-    *(TypeError, ValueError),  # a loader's refusal is a ValueError, and so is every CheckpointError
+    *(TypeError, ValueError),  # CheckpointError and the errors of loaders are ValueErrors
 )
-"""What reading a checkpoint raises where its parts are not of the form that was saved."""
+"""Exceptions that reading a damaged checkpoint can raise."""
 
 
 class HasState(Protocol):
-    """What a checkpoint can hold: a model, an optimiser, a schedule, a loader."""
+    """An object that a checkpoint can store: a model, an optimiser, a schedule, a loader."""
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of the state."""
+        """Return a copy of the state."""
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> Any:
-        """Takes a state over; CheckpointError, and nothing changed, if it does not fit."""
+        """Restore a state; CheckpointError, without any change, if it does not fit."""
 
 
 # ---- named arrays --------------------------------------------------------------------------------
 
 
 def save(path: PathLike, tensors: Mapping[str, Any], metadata: Metadata | None = None) -> None:
-    """Writes named Tensors or arrays (any shapes and dtypes) to a safetensors file, atomically.
+    """Write named Tensors or arrays (any shapes and dtypes) to a safetensors file, atomically.
 
-    ``metadata`` maps strings to strings. A checksum goes with it. CheckpointError if the file
-    cannot be written (no space, no permission): an older file of that name is then untouched.
+    ``metadata`` maps strings to strings; a checksum is added to it. CheckpointError if the file
+    cannot be written (no space, no permission); an older file of that name then stays untouched.
+    TypeError if ``tensors`` is not a mapping, DTypeError for arrays of anything but numbers or
+    bools.
     """
+    if not isinstance(tensors, Mapping) or not isinstance(path, (str, os.PathLike)):
+        raise TypeError(
+            "save: the arguments must be a path and a dict of named arrays, got "
+            f"{type(path).__name__} and {type(tensors).__name__}; call save(path, state)"
+        )
     library = _safetensors()
     arrays = {name: _as_numpy(value) for name, value in tensors.items()}
     about = dict(metadata or {})
@@ -62,12 +70,15 @@ def save(path: PathLike, tensors: Mapping[str, Any], metadata: Metadata | None =
 
 
 def load(path: PathLike) -> Arrays:
-    """The named arrays of a safetensors file; CheckpointError if it is cut short or corrupt."""
+    """Return the named arrays of a safetensors file.
+
+    CheckpointError if it is cut short or corrupt.
+    """
     return load_with_metadata(path)[0]
 
 
 def load_with_metadata(path: PathLike) -> tuple[Arrays, Metadata]:
-    """As ``load``, and the file's string metadata."""
+    """Return the named arrays of a safetensors file and its string metadata; errors as ``load``."""
     library = _safetensors()
     if not os.path.isfile(path):
         raise CheckpointError(f"load: no file at {path}; check the path")
@@ -78,13 +89,13 @@ def load_with_metadata(path: PathLike) -> tuple[Arrays, Metadata]:
     except (library.SafetensorError, OSError, *DAMAGE) as error:
         raise CheckpointError(
             f"load: {path} is cut short, corrupt or no safetensors file "
-            f"({Path(path).stat().st_size} bytes; {error}); take another copy or save again"
+            f"({Path(path).stat().st_size} bytes; {error}); use another copy or save again"
         ) from error
     expected = metadata.pop("crc32", None)
     if expected is not None and expected != _checksum(arrays, metadata):
         raise CheckpointError(
             f"load: the arrays in {path} do not match their checksum: the file was damaged after "
-            "it was written; take another copy or save again"
+            "it was written; use another copy or save again"
         )
     return arrays, metadata
 
@@ -102,10 +113,10 @@ def save_checkpoint(
     average: HasState | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes everything that continues a run bit for bit, NumPy's global random state included.
+    """Write everything that a bit-identical continuation of a run needs.
 
-    ``average`` is an ``optim.ExponentialAverage``. ``extra`` is anything JSON can hold;
-    ``load_checkpoint`` returns it.
+    This includes NumPy's global random state. ``average`` is an ``optim.ExponentialAverage``.
+    ``extra`` is anything that JSON can hold; ``load_checkpoint`` returns it. Errors as ``save``.
     """
     arrays: Arrays = {
         f"model.{name}": _as_numpy(value) for name, value in model.state_dict().items()
@@ -142,10 +153,11 @@ def load_checkpoint(
     average: HasState | None = None,
     random: bool = True,
 ) -> dict[str, Any]:
-    """Puts a checkpoint's state into what is given; returns its ``extra``.
+    """Restore a checkpoint into the given objects and return its ``extra``.
 
-    CheckpointError if the file is damaged, lacks a part that is asked for, or belongs to another
-    model or optimiser; all is then as it was. ``random=False`` leaves NumPy's state alone.
+    CheckpointError if the file is damaged, lacks a requested part, or belongs to another model or
+    optimiser; all objects then have their previous state. ``random=False`` does not restore NumPy's
+    random state.
     """
     arrays, metadata = load_with_metadata(path)
     about = _description(path, metadata)
@@ -162,28 +174,30 @@ def load_checkpoint(
             owner.load_state_dict(state)
         np.random.set_state(numbers)
         why = error if isinstance(error, ValueError) else f"its description is damaged ({error!r})"
-        raise CheckpointError(f"load_checkpoint: {path} (of a {about['model']}): {why}") from error
+        raise CheckpointError(
+            f"load_checkpoint: {path} (saved from a {about['model']}): {why}"
+        ) from error
     extra: dict[str, Any] = about["extra"]
     return extra
 
 
 def _set_random(state: dict[str, Any], key: NumpyArray[Any]) -> None:
-    """NumPy's global stream goes to where it was saved."""
+    """Restore the state of NumPy's global random stream."""
     np.random.set_state({**state, "state": {**state["state"], "key": key}})
 
 
 def checkpoint_extra(path: PathLike) -> dict[str, Any]:
-    """The ``extra`` of a checkpoint, its state left alone."""
+    """Return the ``extra`` of a checkpoint without loading its state."""
     extra: dict[str, Any] = _description(path, load_with_metadata(path)[1])["extra"]
     return extra
 
 
 def _description(path: PathLike, metadata: Metadata) -> dict[str, Any]:
-    """What a checkpoint says of itself in its metadata."""
+    """Return the description in a checkpoint's metadata."""
     if metadata.get("format") != FORMAT or "checkpoint" not in metadata:
         raise CheckpointError(
-            f"load_checkpoint: {path} is a safetensors file but no '{FORMAT}'; read weights alone "
-            "with needle.io.load"
+            f"load_checkpoint: {path} is a safetensors file but not a '{FORMAT}'; read plain "
+            "weights with needle.io.load"
         )
     try:
         about: dict[str, Any] = json.loads(metadata["checkpoint"])
@@ -192,7 +206,7 @@ def _description(path: PathLike, metadata: Metadata) -> dict[str, Any]:
         whole = False
     if not whole:
         raise CheckpointError(
-            f"load_checkpoint: the description in {path} is damaged; take another copy of it"
+            f"load_checkpoint: the description in {path} is damaged; use another copy of the file"
         )
     return about
 
@@ -206,7 +220,7 @@ def _states(
     loader: HasState | None,
     average: HasState | None,
 ) -> list[tuple[HasState, Mapping[str, Any]]]:
-    """Who takes which state over; the schedule after the optimiser whose rates it sets."""
+    """Return (object, state) pairs; the schedule after the optimiser whose rates it sets."""
     states: list[tuple[HasState, Mapping[str, Any]]] = []
     if model is not None:
         states.append((model, _with_prefix(arrays, "model.")))
@@ -231,14 +245,14 @@ def _optimizer_state(about: dict[str, Any], optimizer: HasState, arrays: Arrays)
 
 
 def _part(about: dict[str, Any], name: str, owner: HasState | None = None) -> dict[str, Any]:
-    """One part of the description, without its class name, which must be the owner's."""
+    """Return one part of the description without its class name, which must match the object's."""
     if name not in about:
-        raise CheckpointError(f"it holds no {name}; save one with save_checkpoint({name}=...)")
+        raise CheckpointError(f"it contains no {name}; save one with save_checkpoint({name}=...)")
     part = dict(about[name])
     saved = part.pop("class", None)
     if owner is not None and saved != type(owner).__name__:
         raise CheckpointError(
-            f"its {name} is {saved}, got {type(owner).__name__}; build the one it was saved from"
+            f"its {name} was saved from {saved}, got {type(owner).__name__}; create a {saved}"
         )
     return part
 
@@ -251,7 +265,7 @@ def _with_prefix(arrays: Arrays, prefix: str) -> Arrays:
 
 
 def _safetensors() -> Any:
-    """The safetensors package, asked for only when a file is read or written."""
+    """Return the safetensors package, imported only when a file is read or written."""
     try:
         import safetensors
         import safetensors.numpy
@@ -263,14 +277,14 @@ def _safetensors() -> Any:
 
 
 def _of_numbers(array: NumpyArray[Any]) -> NumpyArray[Any]:
-    """The array; TypeError for a dtype that NumPy has from another package, such as bfloat16."""
+    """Return the array; TypeError for a dtype from another package, such as bfloat16."""
     if array.dtype.kind not in "biuf":
         raise TypeError(f"arrays must hold numbers or bools, got dtype {array.dtype}")
     return array
 
 
 def _as_numpy(value: Any) -> NumpyArray[Any]:
-    """A host array of a Tensor, an array of either mode, or anything NumPy takes."""
+    """Return a host array of a Tensor, an array of either mode, or anything that NumPy converts."""
     if isinstance(value, Tensor):
         value = value.detach().numpy()
     array = np.asarray(to_numpy(value) if is_array(value) else value)
@@ -280,17 +294,17 @@ def _as_numpy(value: Any) -> NumpyArray[Any]:
 
 
 def _plain_number(value: Any) -> Any:
-    """JSON for NumPy's scalars, which options such as a learning rate may be."""
+    """Convert NumPy scalars for JSON; options such as a learning rate may be such scalars."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(
-        f"save_checkpoint: JSON has no form for {type(value).__name__} {value!r}; use numbers, "
+        f"save_checkpoint: JSON cannot represent {type(value).__name__} {value!r}; use numbers, "
         "strings, lists and dicts in extra"
     )
 
 
 def _checksum(arrays: Arrays, metadata: Metadata) -> str:
-    """CRC-32 over the metadata and each array's name, dtype, shape and bytes, sorted by name."""
+    """Return the CRC-32 of the metadata and of name, dtype, shape and bytes of each array."""
     crc = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
     for name in sorted(arrays):
         array = arrays[name]
@@ -300,14 +314,15 @@ def _checksum(arrays: Arrays, metadata: Metadata) -> str:
 
 
 def _write_whole(path: Path, content: bytes) -> None:
-    """Writes to a new file beside ``path``, forces it to disk, then renames it into place."""
+    """Write to a new file beside ``path``, flush it to disk, then rename it to ``path``."""
     target = Path(os.path.realpath(path))
-    writer = f"{os.getpid()}-{threading.get_ident()}"  # two may save under one name at once
+    writer = f"{os.getpid()}-{threading.get_ident()}"  # two writers may save to one path
     partial = target.with_name(f".{target.name}.{writer}.partial")
     try:
         if target.exists() and not target.is_file():
             raise CheckpointError(
-                f"save: {path} must be a file or new, got a folder or device; choose another name"
+                f"save: {path} must be a regular file or new, got a folder or device; choose "
+                "another name"
             )
         with open(partial, "wb") as file:
             file.write(content)
@@ -319,7 +334,7 @@ def _write_whole(path: Path, content: bytes) -> None:
         _remove(partial)
         raise CheckpointError(
             f"save: could not write {len(content)} bytes to {path}: {error.strerror or error}; "
-            "free some space or choose another folder. What was saved there before is untouched"
+            "free some space or choose another folder. A file saved there before is untouched"
         ) from error
     except BaseException:
         _remove(partial)
@@ -327,13 +342,13 @@ def _write_whole(path: Path, content: bytes) -> None:
 
 
 def _remove(partial: Path) -> None:
-    """Removes what was begun, if it was; the error that stopped it is the one to report."""
+    """Remove the partial file, if any; errors are ignored in favour of the original one."""
     with contextlib.suppress(OSError):
         partial.unlink()
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes the rename itself survive a power cut, where the system lets folders be opened."""
+    """Flush the folder, so that the rename survives a power failure, where the system allows it."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

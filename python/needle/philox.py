@@ -1,8 +1,8 @@
-"""Philox4x32-10: random 32-bit words as functions of where they are used.
+"""Philox4x32-10: random 32-bit words as a function of seed, epoch, index and stream.
 
-Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011). Nothing is drawn in sequence
-and nothing is kept; src/core/philox.h gives the same bits. Used by ``needle.data`` for orders and
-augmentation, and by ``accelerated.random`` for tensors.
+Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011). There is no sequence and no
+state; src/core/philox.h gives the same bits. Used by ``needle.data`` for orders and augmentation,
+and by ``accelerated.random`` for tensors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Wide = npt.NDArray[np.uint64]
 
 MAX_STREAM, MAX_WORDS = 2**24, 1024
 TENSOR_STREAM = MAX_STREAM - 4
-"""The stream of random tensors; the last three are those of the data module's samplers."""
+"""The stream of random tensors; the last three streams belong to the samplers of ``data``."""
 
 ORDER_STREAM = MAX_STREAM - 1
 """The stream of shuffled orders; transforms count theirs from 0, batch transforms from 2**23."""
@@ -29,19 +29,20 @@ FEISTEL_ROUNDS = 8
 _MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 _WEYL = 0x9E3779B9, 0xBB67AE85
 _MASK = 0xFFFFFFFF
-_FEW_BLOCKS = 16  # below about so many, Python's integers are quicker than NumPy's calls
+_FEW_BLOCKS = 16  # up to about this number, Python integers are faster than NumPy calls
 
 
 def words(seed: int, epoch: int, indices: Integers, stream: int, count: int) -> Words:
-    """``count`` random words for each index: uint32 ``(n, count)``.
+    """Return ``count`` random words for each index: uint32 ``(n, count)``.
 
     seed: in [0, 2**64), the key. epoch: taken modulo 2**32. indices: int64 ``(n,)``, negative ones
-    modulo 2**64. stream: below 2**24, count: at most 1024; ValueError beyond.
+    modulo 2**64. stream: below 2**24. count: at most 1024. ValueError if stream or count is out of
+    range.
     """
     if not 0 <= stream < MAX_STREAM or not 0 <= count <= MAX_WORDS:
         raise ValueError(
             f"philox.words: stream must be in [0, 2**24) and count in [0, {MAX_WORDS}], got "
-            f"stream {stream} and count {count}; draw less for one sample"
+            f"stream {stream} and count {count}; draw fewer words for one sample"
         )
     places = np.asarray(indices, dtype=np.int64).reshape(-1)
     blocks = -(-count // 4)
@@ -67,7 +68,7 @@ def words(seed: int, epoch: int, indices: Integers, stream: int, count: int) -> 
 
 
 def philox_block(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, ...]:
-    """The four output words of one counter, all of them 32-bit integers."""
+    """Return the four output words of one counter; all words are 32-bit integers."""
     ### BEGIN YOUR SOLUTION [philox]
     c0, c1, c2, c3 = counter
     k0, k1 = key
@@ -80,7 +81,7 @@ def philox_block(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tu
 
 
 def _rounds(counter: tuple[Wide, ...], key: tuple[int, int], shape: tuple[int, int]) -> Words:
-    """As ``philox_block`` for arrays of counters that broadcast to ``shape``: ``(*shape, 4)``."""
+    """Return ``philox_block`` of counter arrays that broadcast to ``shape``: ``(*shape, 4)``."""
     c0, c1, c2, c3 = (np.broadcast_to(c, shape) for c in counter)
     k0, k1 = key
     m0, m1 = (np.uint64(m) for m in _MULTIPLIERS)
@@ -94,12 +95,12 @@ def _rounds(counter: tuple[Wide, ...], key: tuple[int, int], shape: tuple[int, i
 
 
 def uniform(drawn: Words) -> npt.NDArray[np.float64]:
-    """Each word as a float64 in [0, 1), a multiple of 2**-32."""
+    """Return each word as a float64 in [0, 1), a multiple of 2**-32."""
     return np.asarray(drawn).astype(np.float64) * 2.0**-32
 
 
 def below(drawn: Words, limit: int | Integers) -> Integers:
-    """Each word as an int64 in [0, limit), ``limit`` in [1, 2**32]: ``word * limit >> 32``."""
+    """Return each word as an int64 in [0, limit): ``word * limit >> 32``, limit in [1, 2**32]."""
     factor = np.uint64(limit) if isinstance(limit, int) else np.asarray(limit).astype(np.uint64)
     product: Wide = np.multiply(drawn, factor, dtype=np.uint64)
     product >>= np.uint64(32)
@@ -107,24 +108,24 @@ def below(drawn: Words, limit: int | Integers) -> Integers:
 
 
 def happens(drawn: Words, probability: float) -> npt.NDArray[np.bool_]:
-    """Whether something of this probability happens, for each word; 0 is never and 1 always."""
+    """Return True for each word with the given probability; never for 0, always for 1."""
     answer: npt.NDArray[np.bool_] = np.asarray(drawn) < probability * 2.0**32
     return answer
 
 
 def permutation(positions: Integers, length: int, seed: int, epoch: int) -> Integers:
-    """The indices at these places of an epoch's shuffled order of ``range(length)``: int64 (n,).
+    """Return the indices at ``positions`` of an epoch's shuffled ``range(length)``: int64 (n,).
 
     A bijection of [0, length) for each (length, seed, epoch). Short orders are the stable argsort
-    of 64 random bits an index (the first word above the second), all orders equally likely;
-    beyond ``SORTED_LENGTH`` nothing of the size of the order is made. ValueError for a position
-    outside.
+    of 64 random bits per index (the first word above the second), and all orders are equally
+    likely. Beyond ``SORTED_LENGTH`` no array of the order's length is allocated. ValueError for a
+    position outside [0, length).
     """
     places = np.asarray(positions, dtype=np.int64).reshape(-1)
     if len(places) and not (places.min() >= 0 and places.max() < length):
         raise ValueError(
             f"permutation: positions must be in [0, {length}), got {places.min()} to "
-            f"{places.max()}; the order has {length} places"
+            f"{places.max()}; the order has {length} positions"
         )
     if length <= SORTED_LENGTH:
         return _sorted_order(length, seed, epoch)[places]
@@ -132,7 +133,10 @@ def permutation(positions: Integers, length: int, seed: int, epoch: int) -> Inte
 
 
 def stable_order(keys: Wide) -> Integers:
-    """The stable argsort of random keys; quicker, since equal ones are hardly ever among them."""
+    """Return the stable argsort of random keys.
+
+    The default sort is faster; it is stable unless keys are equal, which is rare.
+    """
     order = np.argsort(keys)
     ordered = keys[order]
     if (ordered[1:] == ordered[:-1]).any():
@@ -152,10 +156,11 @@ def _sorted_order(length: int, seed: int, epoch: int) -> Integers:
 
 
 def _computed_order(places: Integers, length: int, seed: int, epoch: int) -> Integers:
-    """Feistel network on the next even power of two, applied until the value is in range.
+    """Return the order by a Feistel network on the next even power of two.
 
-    The halves have ``half`` bits, the left one the high ones; a round makes (left, right) into
-    (right, left ^ mixed(right ^ key) & mask). The keys are the words of index ``length``.
+    The network is applied until the value is in range. The halves have ``half`` bits, the left one
+    the high ones; a round maps (left, right) to (right, left ^ mixed(right ^ key) & mask). The keys
+    are the words of index ``length``.
     """
     half = (max(length - 1, 1).bit_length() + 1) // 2
     keys = words(seed, epoch, np.array([length]), ORDER_STREAM, FEISTEL_ROUNDS)[0]
@@ -172,7 +177,7 @@ def _computed_order(places: Integers, length: int, seed: int, epoch: int) -> Int
 
 
 def _mixed(values: Words) -> Wide:
-    """MurmurHash3's 32-bit finaliser (Appleby, public domain)."""
+    """Return the 32-bit finaliser of MurmurHash3 (Appleby, public domain) of the values."""
     h = values ^ (values >> np.uint32(16))
     h = h * np.uint32(0x85EBCA6B)
     h = h ^ (h >> np.uint32(13))

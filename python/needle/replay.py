@@ -1,8 +1,8 @@
-"""What a default ``backward()`` leaves behind: a tape of the released graph, without its buffers.
+"""The tape that a default ``backward()`` keeps: the released graph without its buffers.
 
-Releasing frees every intermediate value, yet ``x.grad.backward()`` must still work (the course's
-second derivatives). So the tape keeps the ops and the *leaves* only, and computes the rest again
-in the rare case that a gradient is differentiated. Called by ``autograd``.
+Releasing the graph frees every intermediate value, yet ``x.grad.backward()`` must still work (the
+course's second derivatives). Therefore the tape keeps only the ops and the *leaves*. If a gradient
+is differentiated, which is rare, it recomputes the other values. Called by ``autograd``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from .graph import Op, enable_grad, gradients_of
 
 
 class Leaves:
-    """The leaves of a tape: their arrays, and the nodes themselves only weakly.
+    """The leaves of a tape: their arrays, and weak references to their nodes.
 
-    So ``x -> x.grad -> tape`` is no reference cycle. A leaf that has died stands as a constant.
+    Weak references avoid the cycle ``x -> x.grad -> tape -> x``. A leaf that no longer exists is
+    replaced by a constant.
     """
 
     def __init__(self, nodes: Sequence[Any]) -> None:
@@ -40,30 +41,30 @@ class Leaves:
             yield node
 
     def forget(self, position: int, node: Any) -> None:
-        """Lets go of the data of ``node``, if that is the leaf here: it is about to be replaced."""
+        """Drop the data of ``node``, if it is this leaf, because it is about to be replaced."""
         if position < len(self._entries):
             reference, _, kind = self._entries[position]
             if reference() is node:
                 self._entries[position] = reference, None, kind
 
     def check_unchanged(self, positions: Container[int]) -> None:
-        """GraphError if a leaf got other data since: the values would be of another point."""
+        """Raise GraphError if the data of a leaf at ``positions`` has been replaced."""
         for position, (reference, data, kind) in enumerate(self._entries):
             node = reference()
             replaced = data is None or (node is not None and node.cached_data is not data)
             if position in positions and replaced:
                 what = kind.__name__ if node is None else f"leaf of shape {node.shape}"
                 raise GraphError(
-                    "backward: a released graph is computed again for this derivative, but the "
-                    f"data of a {what} was replaced since; call the first "
-                    "backward(retain_graph=True)"
+                    "backward: this derivative recomputes a released graph, but the data of a "
+                    f"{what} has been replaced since; call the first backward(retain_graph=True)"
                 )
 
 
 class Tape:
-    """The ops of a released graph in forward order. Position p < len(leaves) is a leaf, then rows.
+    """The ops of a released graph in forward order.
 
-    The last leaf is the gradient that backward started with.
+    Position p < len(leaves) is leaf p; row r has position len(leaves) + r. The last leaf is the
+    gradient that backward started with.
     """
 
     def __init__(self, order: Sequence[Any], out_grad: Any) -> None:
@@ -78,7 +79,7 @@ class Tape:
                 self.position[node] = len(leaves) + len(self.rows) - 1
 
     def behind(self, position: int) -> set[int]:
-        """The positions that the value at ``position`` depends on, and its own."""
+        """Return the positions that the value at ``position`` depends on, ``position`` included."""
         ### BEGIN YOUR SOLUTION [replay]
         found, first = {position}, len(self.leaves)
         for place in range(position, first - 1, -1):
@@ -88,7 +89,7 @@ class Tape:
         ### END YOUR SOLUTION
 
     def run(self, leaves: Sequence[Any], position: int) -> list[Any]:
-        """Values by position, as far as ``position`` needs them, computed again from ``leaves``."""
+        """Recompute from ``leaves`` the values that ``position`` needs; return them by position."""
         ### BEGIN YOUR SOLUTION [replay]
         needed = self.behind(position)
         self.leaves.check_unchanged(needed)
@@ -103,7 +104,7 @@ class Tape:
 
 
 class _Replayed(Op):
-    """A function of the tape's leaves that runs the tape when it is needed again."""
+    """A function of the tape's leaves that runs the tape when it is differentiated."""
 
     def __init__(self, tape: Tape, position: int) -> None:
         self.tape, self.position = tape, position
@@ -112,6 +113,7 @@ class _Replayed(Op):
         raise NotImplementedError
 
     def gradient(self, out_grad: Any, node: Any) -> tuple[Any, ...]:
+        """Recompute the value from its leaves and differentiate the recomputed graph."""
         leaves = tuple(node.inputs)
         with enable_grad():
             again = self(*leaves)
@@ -121,17 +123,19 @@ class _Replayed(Op):
 
 
 class ReplayedValue(_Replayed):
-    """The value at ``position``."""
+    """The op of a released node: the value at ``position`` of the tape."""
 
     def __call__(self, *leaves: Any) -> Any:
+        """Return the value, recomputed from ``leaves``."""
         return self.tape.run(leaves, self.position)[self.position]
 
 
 class ReplayedGradient(_Replayed):
-    """The gradient of the tape's last value with respect to the value at ``position``."""
+    """The op of a gradient: of the tape's last value with respect to the value at ``position``."""
 
     def __call__(self, *leaves: Any) -> Any:
-        # An output that is a leaf itself has no rows: its gradient is the seed.
+        """Return the gradient, recomputed from ``leaves``."""
+        # If the output is a leaf itself, there are no rows; its gradient is the seed.
         last = len(leaves) + len(self.tape.rows) - 1 if self.tape.rows else self.position
         values = self.tape.run(leaves, last)
         with enable_grad():
@@ -140,14 +144,14 @@ class ReplayedGradient(_Replayed):
 
 
 def forget_leaf(node: Any) -> None:
-    """Before the data of ``node`` is replaced: the tape behind its gradient need not keep it."""
+    """Let the tape of ``node.grad`` drop the data of ``node``, which is about to be replaced."""
     op = getattr(node.grad, "op", None)
     if type(op) is ReplayedGradient:
         op.tape.leaves.forget(op.position, node)
 
 
 def release_onto(tape: Tape) -> Callable[[Any], None]:
-    """A release for ``reverse_pass``: whoever still holds the node can differentiate it again."""
+    """Return a ``release`` for ``reverse_pass`` that makes nodes recomputable from ``tape``."""
 
     def release(node: Any) -> None:
         position = tape.position.pop(node)
@@ -161,9 +165,10 @@ class Released(Op):
     """The op of a node whose graph was released for good."""
 
     def gradient(self, out_grad: Any, node: Any) -> Any:
+        """Raise GraphError: the graph is gone."""
         raise GraphError(
-            "backward: this graph was released by an earlier backward(retain_graph=False), got a "
-            "second one; pass retain_graph=True (or None) to the first"
+            "backward: an earlier backward(retain_graph=False) has released this graph; pass "
+            "retain_graph=True (or None) to the earlier call"
         )
 
 
@@ -171,6 +176,9 @@ RELEASED = Released()
 
 
 def release_for_good(node: Any) -> None:
-    """A release for ``reverse_pass`` after which nothing can be differentiated again."""
+    """Release a node so that it cannot be differentiated again.
+
+    A ``release`` of ``reverse_pass``.
+    """
     if node.op is not None:
         node.op, node.inputs = RELEASED, ()

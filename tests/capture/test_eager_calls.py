@@ -1,4 +1,4 @@
-"""What cannot be replayed rightly runs eagerly, is right, and is said once with its reason."""
+"""Steps that cannot be replayed run eagerly, give right results and warn once with the reason."""
 
 from __future__ import annotations
 
@@ -25,72 +25,72 @@ def ones(*shape: int) -> needle.Tensor:
 
 
 def reasons(step: Any, *calls: Any) -> tuple[list[Any], list[str]]:
-    """What ``step`` gives for each call, and the warnings."""
+    """Return the result of ``step`` for each call, and the capture warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         results = [step(*args) for args in calls]
     return results, [str(w.message) for w in caught if w.category is needle.CaptureWarning]
 
 
-def test_control_flow_by_values_runs_eagerly_and_says_so_once() -> None:
+def test_control_flow_on_values_runs_eagerly_and_warns_once() -> None:
     @needle.capture
     def step(x: Any) -> Any:
         return x * 2.0 if x.sum().item() > 0 else x * 3.0
 
-    results, said = reasons(step, (ones(2),), (-ones(2),), (ones(2),))
+    results, messages = reasons(step, (ones(2),), (-ones(2),), (ones(2),))
     assert [r.numpy()[0] for r in results] == [2.0, -3.0, 2.0]
-    assert len(said) == 1
-    assert "values of an array are read" in said[0]
-    assert "test_eager_calls.py line" in said[0]
+    assert len(messages) == 1
+    assert "the step reads the values of an array" in messages[0]
+    assert "test_eager_calls.py line" in messages[0]
     assert (step.recordings, step.replays) == (0, 0)
 
 
-def test_a_step_that_is_given_another_number_each_time_is_not_recorded_for_ever() -> None:
+def test_recording_stops_when_every_call_passes_another_number() -> None:
     step = needle.capture(lambda x, number: x * number)
-    results, said = reasons(step, *[(ones(1), float(i)) for i in range(30)])
+    results, messages = reasons(step, *[(ones(1), float(i)) for i in range(30)])
     assert [r.numpy()[0] for r in results] == list(range(30))
     assert step.recordings < 10 and step.replays == 0 and step.programs == []
-    assert len(said) == 1
-    assert "no call's arguments are those of an earlier one; pass numbers as Tensors" in said[0]
+    assert len(messages) == 1
+    assert "no call repeats the arguments of an earlier one; pass numbers as Tensors" in messages[0]
 
 
 @pytest.mark.parametrize("read", [bool, float, np.asarray, lambda t: t.numpy()])
-def test_every_look_at_values_is_noticed(read: Any) -> None:
+def test_reading_values_prevents_capture(read: Any) -> None:
     def step(x: Any) -> Any:
         read(x.sum() if read is not np.asarray else x.sum().cached_data)
         return x + 1.0
 
-    results, said = reasons(needle.capture(step), (ones(1),), (ones(1),))
+    results, messages = reasons(needle.capture(step), (ones(1),), (ones(1),))
     assert [r.numpy()[0] for r in results] == [2.0, 2.0]
-    assert len(said) == 1
+    assert len(messages) == 1
 
 
-def test_data_of_the_host_must_be_an_argument() -> None:
+def test_host_data_must_be_an_argument() -> None:
     noise = iter(range(100))
 
     def step(x: Any) -> Any:
         return x + needle.Tensor(np.full(2, next(noise)), device=needle.cpu())
 
-    results, said = reasons(needle.capture(step), *[(ones(2),)] * 3)
+    results, messages = reasons(needle.capture(step), *[(ones(2),)] * 3)
     assert [r.numpy()[0] for r in results] == [1.0, 2.0, 3.0]
-    assert len(said) == 1
-    assert "pass it in" in said[0]
+    assert len(messages) == 1
+    assert "pass it in" in messages[0]
 
 
-def test_random_numbers_of_the_host() -> None:
+def test_host_random_numbers_prevent_capture() -> None:
     def step(x: Any) -> Any:
         return x * (2.0 if np.random.rand() < 0.5 else 3.0)
 
     np.random.seed(0)
     expected = [step(ones(1)).numpy()[0] for _ in range(6)]
     np.random.seed(0)
-    results, said = reasons(needle.capture(step), *[(ones(1),)] * 6)
+    results, messages = reasons(needle.capture(step), *[(ones(1),)] * 6)
     assert [r.numpy()[0] for r in results] == expected
-    assert len(said) == 1
-    assert "random numbers" in said[0]
+    assert len(messages) == 1
+    assert "random numbers" in messages[0]
 
 
-def test_a_counter_that_the_step_changes() -> None:
+def test_a_counter_changed_by_the_step_prevents_capture() -> None:
     layer = nn.Linear(2, 2, device=needle.cpu())
     layer.calls = 0
 
@@ -100,14 +100,14 @@ def test_a_counter_that_the_step_changes() -> None:
 
     captured = needle.capture(step)
     x = ones(1, 2)
-    results, said = reasons(captured, *[(x,)] * 3)
+    results, messages = reasons(captured, *[(x,)] * 3)
     np.testing.assert_allclose(results[2].numpy(), 3 * results[0].numpy(), rtol=1e-6)
     assert layer.calls == 3
-    assert len(said) == 1
-    assert "changes layer.calls from 0 to 1" in said[0]
+    assert len(messages) == 1
+    assert "changes layer.calls from 0 to 1" in messages[0]
 
 
-def test_values_that_others_change_are_noticed() -> None:
+def test_changed_settings_cause_another_recording() -> None:
     settings = {"scale": 2.0}
     step = needle.capture(lambda x: x * settings["scale"])
     assert step(ones(1)).item() == 2.0
@@ -116,7 +116,7 @@ def test_values_that_others_change_are_noticed() -> None:
     assert (step.recordings, step.replays) == (2, 1)
 
 
-def test_a_rate_that_the_step_reads_is_noticed() -> None:
+def test_a_changed_learning_rate_read_by_the_step_is_detected() -> None:
     weight = nn.Parameter(ones(1))
     optimizer = optim.SGD([weight], lr=0.5)
     step = needle.capture(lambda x: x * optimizer.lr)
@@ -125,7 +125,7 @@ def test_a_rate_that_the_step_reads_is_noticed() -> None:
     assert step(ones(1)).item() == 0.25
 
 
-def test_what_changes_at_every_call_ends_in_eager_calls() -> None:
+def test_a_setting_that_changes_at_every_call_ends_in_eager_calls() -> None:
     settings = {"scale": 0.0}
     step = needle.capture(lambda x: x * settings["scale"])
 
@@ -133,13 +133,13 @@ def test_what_changes_at_every_call_ends_in_eager_calls() -> None:
         settings["scale"] = scale
         return step(ones(1))
 
-    results, said = reasons(call, *[(float(i),) for i in range(12)])
+    results, messages = reasons(call, *[(float(i),) for i in range(12)])
     assert [r.item() for r in results] == [float(i) for i in range(12)]
-    assert len(said) == 1
-    assert "settings.scale has changed" in said[0]
+    assert len(messages) == 1
+    assert "settings.scale has changed" in messages[0]
 
 
-def test_results_kept_in_a_list_are_named() -> None:
+def test_results_appended_to_a_list_prevent_capture() -> None:
     kept: list[Any] = []
 
     def step(x: Any) -> Any:
@@ -147,13 +147,13 @@ def test_results_kept_in_a_list_are_named() -> None:
         kept.append(y)
         return y
 
-    _, said = reasons(needle.capture(step), (ones(1),), (-ones(1),))
+    _, messages = reasons(needle.capture(step), (ones(1),), (-ones(1),))
     assert [y.item() for y in kept] == [2.0, -2.0]
-    assert len(said) == 1
-    assert "length of the list kept" in said[0]
+    assert len(messages) == 1
+    assert "length of the list kept" in messages[0]
 
 
-def test_a_result_kept_in_a_new_attribute_is_renewed() -> None:
+def test_a_result_stored_in_a_new_attribute_is_updated_by_replays() -> None:
     class Trainer:
         def step(self, x: Any) -> Any:
             self.last = x * 2.0
@@ -167,7 +167,7 @@ def test_a_result_kept_in_a_new_attribute_is_renewed() -> None:
     assert step.replays >= 1
 
 
-def test_results_kept_out_of_sight_are_noticed() -> None:
+def test_results_stored_in_hidden_objects_prevent_capture() -> None:
     class Sink:
         def __init__(self) -> None:
             self.items: list[Any] = []
@@ -182,34 +182,34 @@ def test_results_kept_out_of_sight_are_noticed() -> None:
         hidden(1)(x * 2.0)
         return x + 1.0
 
-    _, said = reasons(needle.capture(step), (ones(1),), (-ones(1),))
+    _, messages = reasons(needle.capture(step), (ones(1),), (-ones(1),))
     assert [y.item() for y in sink.items] == [2.0, -2.0]
-    assert "keeps 1 results" in said[0]
+    assert "keeps 1 results" in messages[0]
 
 
 def test_buffers_shared_by_two_arguments() -> None:
     step = needle.capture(lambda x, y: x + y)
     rows = needle.Tensor(np.arange(3.0).reshape(3, 1), device=needle.cpu(), requires_grad=False)
     x, y, z = (rows[i] for i in range(3))
-    results, said = reasons(step, (x, x), (x, y), (y, z), (z, z), (y, y))
+    results, messages = reasons(step, (x, x), (x, y), (y, z), (z, z), (y, y))
     assert [r.item() for r in results] == [0.0, 1.0, 3.0, 4.0, 2.0]
     assert step.replays == 2
-    assert len(said) == 1
-    assert "share one buffer" in said[0]
+    assert len(messages) == 1
+    assert "share one buffer" in messages[0]
 
 
-def test_a_second_device() -> None:
+def test_a_second_device_prevents_capture() -> None:
     def step(x: Any) -> Any:
         return (x + 1.0, needle.Tensor.make_const(other) + 1.0)
 
     other = needle.backend_ndarray.ones((2,), device=needle.cpu_numpy())
-    results, said = reasons(needle.capture(step), (ones(2),), (ones(2),))
+    results, messages = reasons(needle.capture(step), (ones(2),), (ones(2),))
     assert [r.numpy()[0] for r in results[1]] == [2.0, 2.0]
-    assert len(said) == 1
-    assert "second device" in said[0]
+    assert len(messages) == 1
+    assert "second device" in messages[0]
 
 
-def test_computing_with_a_number_of_the_host() -> None:
+def test_computing_with_the_result_of_a_host_step_prevents_capture() -> None:
     weight = nn.Parameter(ones(1))
 
     def step(x: Any) -> Any:
@@ -217,13 +217,13 @@ def test_computing_with_a_number_of_the_host() -> None:
         (x * weight).sum().backward()
         return x * (2.0 if optim.optimizer.clip_grad_norm([weight], 9.0) > 1.5 else 3.0)
 
-    results, said = reasons(needle.capture(step), (ones(1),), (ones(1) * 2.0,))
+    results, messages = reasons(needle.capture(step), (ones(1),), (ones(1) * 2.0,))
     assert [r.item() for r in results] == [3.0, 4.0]
-    assert "number of a host step is used" in said[0]
+    assert "computes with a number of a host step" in messages[0]
 
 
 def test_arguments_are_checked() -> None:
-    with pytest.raises(TypeError, match="a function is needed"):
+    with pytest.raises(TypeError, match="the argument must be callable, got int"):
         needle.capture(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least 1"):
         needle.capture(print, recordings=0)

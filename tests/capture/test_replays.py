@@ -1,4 +1,4 @@
-"""Replays against the eager step, bit for bit: models, optimisers, schedules, shapes, modes."""
+"""Replays compared with eager steps bit for bit: models, optimisers, schedules, shapes, modes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def batch(size: int, channels: int, seed: int) -> tuple[needle.Tensor, needle.Te
 
 
 class Run:
-    """A model with its step, eager or captured."""
+    """A model with its training step, eager or captured."""
 
     def __init__(self, name: str, make: Callable[[Any], Any], captured: bool) -> None:
         np.random.seed(0)
@@ -56,7 +56,7 @@ class Run:
         return loss
 
     def state(self) -> dict[str, Any]:
-        """All that a step leaves behind, as NumPy arrays."""
+        """Return everything that a step changes, as NumPy arrays."""
         found = {name: value.numpy() for name, value in self.model.state_dict().items()}
         for name, p in self.model.named_parameters():
             found[f"{name}.grad"] = None if p.grad is None else p.grad.numpy()
@@ -116,7 +116,7 @@ def test_language_models_are_replayed(kind: str) -> None:
     assert losses(True) == losses(False)
 
 
-def test_another_shape_is_recorded_anew_and_the_first_stays_known() -> None:
+def test_another_shape_gets_its_own_recording() -> None:
     eager, captured = (Run("lenet5", OPTIMIZERS["momentum"], c) for c in (False, True))
     for i, size in enumerate([4, 4, 3, 3, 4, 3]):
         x, y = batch(size, 1, i)
@@ -125,7 +125,7 @@ def test_another_shape_is_recorded_anew_and_the_first_stays_known() -> None:
     assert (captured.step.recordings, captured.step.replays) == (2, 4)
 
 
-def test_only_so_many_recordings_are_kept() -> None:
+def test_at_most_the_given_number_of_recordings_is_kept() -> None:
     double = needle.capture(lambda x: x * 2.0, recordings=2)
     for size in (1, 2, 3, 1):
         ones = needle.ones(size, device=needle.cpu())
@@ -133,7 +133,7 @@ def test_only_so_many_recordings_are_kept() -> None:
     assert (double.recordings, len(double.programs)) == (4, 2)
 
 
-def test_rates_of_a_schedule_count() -> None:
+def test_learning_rates_of_a_schedule_take_effect() -> None:
     eager, captured = (Run("lenet5", OPTIMIZERS["adam"], c) for c in (False, True))
     schedules = [optim.CosineLR(run.optimizer, 5) for run in (eager, captured)]
     for i in range(5):
@@ -187,7 +187,7 @@ def test_dropout_draws_again() -> None:
     assert not np.array_equal(found[1], found[2])
 
 
-def test_eval_in_between_and_both_modes_of_one_step() -> None:
+def test_training_and_evaluation_mode_have_their_own_recordings() -> None:
     eager, captured = (Run("resnet9", OPTIMIZERS["momentum"], c) for c in (False, True))
     forwards = [eager.model, needle.capture(captured.model.forward)]
     for i in range(4):
@@ -209,7 +209,7 @@ def test_eval_in_between_and_both_modes_of_one_step() -> None:
     assert (forwards[1].recordings, forwards[1].replays) == (2, 6)
 
 
-def test_loaded_weights_are_noticed() -> None:
+def test_loaded_weights_take_effect() -> None:
     eager, captured = (Run("lenet5", OPTIMIZERS["momentum"], c) for c in (False, True))
     other = Run("lenet5", OPTIMIZERS["momentum"], False)
     other.step(*batch(4, 1, 9))
@@ -223,7 +223,7 @@ def test_loaded_weights_are_noticed() -> None:
     assert captured.step.replays == 3
 
 
-def test_a_replaced_parameter_is_noticed() -> None:
+def test_a_replaced_parameter_takes_effect() -> None:
     layer = nn.Linear(3, 2, device=needle.cpu())
     forward = needle.capture(lambda x: layer(x))
     x = needle.ones(1, 3, device=needle.cpu())
@@ -235,7 +235,7 @@ def test_a_replaced_parameter_is_noticed() -> None:
     assert forward.recordings == 2
 
 
-def test_what_is_kept_stays() -> None:
+def test_results_are_not_overwritten_by_later_replays() -> None:
     run = Run("lenet5", OPTIMIZERS["momentum"], True)
     kept = []
     for i in range(4):
@@ -248,7 +248,7 @@ def test_what_is_kept_stays() -> None:
             np.testing.assert_array_equal(array.numpy(), value)
 
 
-def test_an_optimiser_steps_in_place_in_a_replay_too() -> None:
+def test_an_optimiser_updates_in_place_during_replays() -> None:
     run = Run("lenet5", OPTIMIZERS["momentum"], captured=True)
     x, y = batch(8, 1, seed=0)
     for _ in range(2):
@@ -263,7 +263,7 @@ def test_an_optimiser_steps_in_place_in_a_replay_too() -> None:
 
 
 def test_assignments_into_arrays_are_replayed() -> None:
-    """Also where source and target are one buffer: then a copy comes first."""
+    """Assignments are replayed, also where source and target overlap and a copy comes first."""
     device = needle.cpu()
 
     def step(x: needle.Tensor) -> needle.Tensor:
@@ -279,7 +279,7 @@ def test_assignments_into_arrays_are_replayed() -> None:
     assert captured.replays == 2
 
 
-def test_tensors_that_come_to_share_a_buffer_are_noticed() -> None:
+def test_tensors_that_later_share_a_buffer_are_detected() -> None:
     device = needle.cpu()
     a, b = (needle.Tensor(np.ones(3) * i, device=device, requires_grad=False) for i in (1, 2))
 
@@ -352,7 +352,7 @@ def test_a_gradient_is_clipped_on_the_host() -> None:
     assert_same(*finals)
 
 
-def test_a_wrong_label_is_refused_as_in_eager_mode() -> None:
+def test_an_invalid_label_raises_as_in_eager_mode() -> None:
     run = Run("lenet5", OPTIMIZERS["momentum"], True)
     x, y = batch(4, 1, 0)
     run.step(x, y)
@@ -392,8 +392,8 @@ def test_temporaries_share_memory() -> None:
     run = Run("resnet9", OPTIMIZERS["momentum"], True)
     run.step(*batch(8, 3, 0))
     program = run.step.programs[0]
-    sizes = [s.size * s.dtype.itemsize for s in program.slots if s.own and not s.fresh]
-    assert 0 < program.planned < 0.6 * sum(sizes)
+    sizes = [s.size * s.dtype.itemsize for s in program.slots if s.owned and not s.output]
+    assert 0 < program.planned_bytes < 0.6 * sum(sizes)
     in_use = needle.cpu().memory_stats()["in_use"]
     for i in range(3):
         run.step(*batch(8, 3, i))

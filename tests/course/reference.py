@@ -15,7 +15,7 @@ from needle.backend_selection import BACKEND
 Array = Any
 
 SINGLE = {"rtol": 2e-5, "atol": 2e-5}
-"""What float32 may differ from float64 by, over a few hundred operations."""
+"""The tolerance of float32 compared with float64, over a few hundred operations."""
 
 
 def drawn(host: Array) -> Array:

@@ -187,7 +187,7 @@ def test_a_gradient_penalty_trains() -> None:
 
 
 def test_tensors_do_not_pile_up() -> None:
-    """What a training loop leaves alive is its parameters and their last gradients."""
+    """Only the parameters and their last gradients survive a training loop."""
     w = ndl.Tensor(np.ones((3, 3)))
     counts = []
     for _ in range(6):

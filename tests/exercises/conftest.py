@@ -1,4 +1,4 @@
-"""What a run of the exercises' tests says at its end: which exercises are open."""
+"""The last line of a run of the exercises' tests: a list of the exercises still open."""
 
 from __future__ import annotations
 

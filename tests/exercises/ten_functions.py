@@ -1,7 +1,7 @@
-"""What the ten functions of a backend have to do, in a few small cases each (part 9).
+"""The contracts of a backend's ten functions, in a few small cases each (part 9).
 
-Arrays on a backend are made by hand, as views in four layouts; needle's own arrays are not used.
-All that a backend must do is asked by ``python -m needle.testing.conformance``.
+Arrays on a backend are built by hand, as views in four layouts; needle's own arrays are not used.
+``python -m needle.testing.conformance`` tests everything that a backend must do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ LAYOUTS = ("row-major", "transposed", "reversed", "with gaps")
 
 
 def places_of(shape: tuple[int, ...], layout: str) -> Array:
-    """Where in a buffer the elements of a view of this shape and layout lie; its strides count."""
+    """Return the positions of a view's elements in a buffer, for its layout.
+
+    An array of ``shape``.
+    """
     size = math.prod(shape)
     if layout == "transposed":
         return np.arange(size).reshape(shape[::-1]).T

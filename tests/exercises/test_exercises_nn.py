@@ -386,7 +386,7 @@ def test_rates_over_time() -> None:
 
 
 def loss_and_gradients(x: Array, y: Array, w1: Array, w2: Array) -> tuple[float, Array, Array]:
-    """Of the network of nn_epoch, written with NumPy."""
+    """Return loss and gradients of the network of nn_epoch, written with NumPy."""
     hidden = np.maximum(x @ w1, 0)
     logits = hidden @ w2
     e = np.exp(logits - logits.max(1, keepdims=True))

@@ -23,7 +23,7 @@ G = RNG.standard_normal((2, 3))
 
 
 def parts_of(out: Tensor, out_grad: Array) -> tuple[Any, ...]:
-    """What the op of ``out`` gives for ``out_grad``."""
+    """Return the gradients that the op of ``out`` computes for ``out_grad``."""
     assert out.op is not None
     return out.op.gradient_as_tuple(tensor(out_grad, requires_grad=False), out)
 

@@ -88,7 +88,7 @@ def test_what_does_not_broadcast() -> None:
 
 
 def window(a: Array, items: tuple[Any, ...]) -> tuple[Any, Any, int]:
-    """What NumPy makes of an index: shape, strides, offset."""
+    """Return NumPy's result of indexing: shape, strides, offset."""
     view = a[items]
     start = view.__array_interface__["data"][0] - a.__array_interface__["data"][0]
     return view.shape, strides_of(view), start // a.itemsize

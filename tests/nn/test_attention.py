@@ -1,4 +1,4 @@
-"""Attention and the transformer: formulas in float64, gradients, draws, PyTorch, refusals."""
+"""Attention and transformer: formulas in float64, gradients, draws, PyTorch parity, errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def normal(*shape: int, seed: int = 0) -> Any:
 
 
 def attention(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
-    """Heads by the definition, in float64, one query at a time, over the keys it may see."""
+    """Return attention by its definition, in float64, one query at a time over its visible keys."""
     q, k, v = (each.astype("float64") for each in (q, k, v))
     probabilities = np.zeros((*q.shape[:3], k.shape[2]))
     for place in np.ndindex(*q.shape[:3]):
@@ -101,7 +101,7 @@ def kaiming(fan_in: int, fan_out: int) -> Any:
 
 
 def test_draws_of_the_transformer(device: Any) -> None:
-    """Positions; for each layer the projections q, k, v, out and then the two linear layers."""
+    """The order: positions, then for each layer the projections q, k, v, out and two linears."""
     np.random.seed(2)
     model = nn.Transformer(6, 10, 2, num_head=2, dim_head=4, sequence_len=5, device=device)
     np.random.seed(2)
@@ -121,7 +121,7 @@ def test_draws_of_the_transformer(device: Any) -> None:
 
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_transformer(batch_first: bool, device: Any) -> None:
-    """Against its layers by hand: positions added, each residual twice, no last norm."""
+    """The output equals that of the layers by hand: positions, residuals, no final norm."""
     model = nn.Transformer(6, 10, 2, num_head=2, dim_head=4, batch_first=batch_first, device=device)
     host = normal(3, 4, 6)
     out, state = model(tensor(host if batch_first else host.transpose(1, 0, 2), device))
@@ -145,7 +145,7 @@ def test_a_causal_transformer_does_not_see_the_future(device: Any) -> None:
         model = nn.Transformer(6, 8, 2, num_head=2, dim_head=3, causal=causal, device=device)
         before = model(tensor(x, device))[0].numpy()
         changed = x.copy()
-        changed[3:] = normal(2, 2, 6, seed=1)  # a shift alone would go in the norm
+        changed[3:] = normal(2, 2, 6, seed=1)  # the norm would remove a mere shift
         after = model(tensor(changed, device))[0].numpy()
         assert np.allclose(before[:3], after[:3], atol=1e-6) == causal
         assert not np.allclose(before[3:], after[3:], atol=1e-3)
@@ -163,7 +163,7 @@ def test_dropout_of_a_transformer_layer_draws_four_times(device: Any) -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_a_layer_is_pytorchs(causal: bool, device: Any) -> None:
+def test_a_layer_equals_pytorchs(causal: bool, device: Any) -> None:
     torch = pytest.importorskip("torch")
     theirs = torch.nn.TransformerEncoderLayer(
         8, 2, 12, dropout=0.0, batch_first=True, norm_first=True
@@ -174,7 +174,7 @@ def test_a_layer_is_pytorchs(causal: bool, device: Any) -> None:
     norms = [attn.prenorm_q, attn.prenorm_k, attn.prenorm_v, mlp[0]]
     with torch.no_grad():
         for bias in (theirs.self_attn.in_proj_bias, theirs.self_attn.out_proj.bias):
-            bias.zero_()  # ours has none there
+            bias.zero_()  # needle's layer has no bias there
         for weight in (theirs.norm1.weight, theirs.norm2.weight):
             weight.uniform_(0.5, 1.5)
     packed = theirs.self_attn.in_proj_weight
@@ -199,7 +199,7 @@ def test_a_layer_is_pytorchs(causal: bool, device: Any) -> None:
     close(np.concatenate(grads), packed.grad.numpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_what_attention_refuses() -> None:
+def test_attention_refuses_invalid_shapes() -> None:
     zeros = ndl.init.zeros
     with pytest.raises(
         ShapeError, match=r"MultiHeadAttention: q, k and v must be .*\(1, 2, 3, 5\)"

@@ -1,4 +1,4 @@
-"""Layers: the course's numbers (order of draws, formulas), beyond it, and their error messages."""
+"""Layers: the course's numbers (order of draws, formulas), further options, error messages."""
 
 from __future__ import annotations
 
@@ -177,13 +177,13 @@ def test_convolution_and_linear_with_relu_are_the_layer_then_relu(bias, device):
 
 
 @pytest.mark.parametrize("make", [nn.Conv2d, nn.Linear])
-def test_layers_refuse_an_activation_that_they_do_not_know(make):
+def test_layers_refuse_unknown_activations(make):
     size = (3,) if make is nn.Conv2d else ()
     with pytest.raises(UnknownNameError, match=f"{make.__name__}: activation must be None or"):
         make(2, 3, *size, activation="gelu")
 
 
-def test_batch_norm_refuses_what_it_does_not_know():
+def test_batch_norm_refuses_unknown_options():
     with pytest.raises(UnknownNameError, match="BatchNorm2d: activation must be None or 'relu'"):
         nn.BatchNorm2d(3, activation="gelu")
     x = tensor(np.zeros((2, 3, 1, 1)))
@@ -252,28 +252,28 @@ def test_dropout_draws_one_mask_and_scales(device):
         nn.Dropout(1.5)
 
 
-def cross_entropy(logits, ids, smoothing=0.0):
+def cross_entropy(logits, labels, smoothing=0.0):
     z = logits.astype("float64")
     logp = z - z.max(1, keepdims=True)
     logp -= np.log(np.exp(logp).sum(1, keepdims=True))
-    q = np.eye(z.shape[1])[ids] * (1 - smoothing) + smoothing / z.shape[1]
+    q = np.eye(z.shape[1])[labels] * (1 - smoothing) + smoothing / z.shape[1]
     return -(q * logp).sum(1)
 
 
-def test_softmax_loss_takes_ids_that_are_no_tensor(device):
+def test_softmax_loss_takes_lists_and_arrays(device):
     logits = tensor(randn(3, 4), device)
     expected = nn.SoftmaxLoss()(logits, tensor([2, 0, 1], device, "int64")).item()
-    for ids in ([2, 0, 1], np.array([2, 0, 1]), np.array([2.0, 0.0, 1.0])):
-        assert nn.SoftmaxLoss()(logits, ids).item() == expected
+    for labels in ([2, 0, 1], np.array([2, 0, 1]), np.array([2.0, 0.0, 1.0])):
+        assert nn.SoftmaxLoss()(logits, labels).item() == expected
 
 
-def test_softmax_loss_takes_float_ids(device):
-    logits, ids = randn(6, 4), np.array([0, 3, 1, 2, 2, 0])
-    expected = cross_entropy(logits, ids).mean()
+def test_softmax_loss_takes_float_labels(device):
+    logits, labels = randn(6, 4), np.array([0, 3, 1, 2, 2, 0])
+    expected = cross_entropy(logits, labels).mean()
     for dtype in ("float32", "int64"):
-        loss = nn.SoftmaxLoss()(tensor(logits, device), tensor(ids, device, dtype))
+        loss = nn.SoftmaxLoss()(tensor(logits, device), tensor(labels, device, dtype))
         assert loss.numpy().reshape(-1) == pytest.approx([expected], rel=1e-6)
-    with pytest.raises(DTypeError, match=r"class ids must be whole numbers, got 0\.5"):
+    with pytest.raises(DTypeError, match=r"SoftmaxLoss: labels must be whole numbers, got 0\.5"):
         nn.SoftmaxLoss()(tensor(logits[:1], device), tensor([0.5], device))
     with pytest.raises(DTypeError, match="got nan"):
         nn.SoftmaxLoss()(tensor(logits[:1], device), tensor([math.nan], device))
@@ -281,40 +281,40 @@ def test_softmax_loss_takes_float_ids(device):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_cross_entropy_loss(smoothing, device):
-    logits, ids = randn(6, 4) * 50, np.array([0, 3, 1, 2, 2, 0])
-    each = cross_entropy(logits, ids, smoothing)
+    logits, labels = randn(6, 4) * 50, np.array([0, 3, 1, 2, 2, 0])
+    each = cross_entropy(logits, labels, smoothing)
     for reduction, expected in [("none", each), ("sum", each.sum()), ("mean", each.mean())]:
         loss = nn.CrossEntropyLoss(smoothing, reduction)(
-            tensor(logits, device), tensor(ids, device, "int64")
+            tensor(logits, device), tensor(labels, device, "int64")
         )
         np.testing.assert_allclose(loss.numpy().reshape(-1), np.reshape(expected, -1), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("ids", "error", "message"),
+    ("labels", "error", "message"),
     [
-        (np.array([0, 4]), ShapeError, r"ids must be in \[0, 4\), got 4"),
-        (np.array([-1, 0]), ShapeError, r"ids must be in \[0, 4\), got -1"),
-        (np.array([0.0, 1.0]), DTypeError, "ids must be integers, got float64"),
-        (np.array([True, False]), DTypeError, "ids must be integers, got bool"),
-        (np.array([0, 1, 2]), ShapeError, r"shape \(2,\), got \(3,\)"),
-        (np.eye(4)[:2], ShapeError, "one-hot labels: take argmax"),
+        (np.array([0, 4]), ShapeError, r"labels must be in \[0, 4\), got 4"),
+        (np.array([-1, 0]), ShapeError, r"labels must be in \[0, 4\), got -1"),
+        (np.array([0.0, 1.0]), DTypeError, "labels must be integers, got float64"),
+        (np.array([True, False]), DTypeError, "labels must be integers, got bool"),
+        (np.array([0, 1, 2]), ShapeError, r"shape \(2,\), got shape \(3,\)"),
+        (np.eye(4)[:2], ShapeError, "take the argmax of one-hot labels"),
     ],
 )
-def test_cross_entropy_refuses_bad_ids(ids, error, message):
+def test_cross_entropy_refuses_bad_labels(labels, error, message):
     with pytest.raises(error, match=f"cross_entropy: .*{message}"):
-        ndl.cross_entropy(tensor(np.zeros((2, 4))), ids)
+        ndl.cross_entropy(tensor(np.zeros((2, 4))), labels)
 
 
 def test_cross_entropy_refuses_bad_options():
-    logits, ids = tensor(np.zeros((2, 4))), [0, 1]
+    logits, labels = tensor(np.zeros((2, 4))), [0, 1]
     with pytest.raises(ValueError, match=r"reduction must be one of .*, got 'average'"):
-        ndl.cross_entropy(logits, ids, reduction="average")
+        ndl.cross_entropy(logits, labels, reduction="average")
     with pytest.raises(ValueError, match=r"label_smoothing must be in \[0, 1\], got 2"):
-        ndl.cross_entropy(logits, ids, label_smoothing=2)
+        ndl.cross_entropy(logits, labels, label_smoothing=2)
     with pytest.raises(ShapeError, match=r"logits must be \(N, C\), got shape \(4,\)"):
-        ndl.cross_entropy(tensor(np.zeros(4)), ids)
-    with pytest.raises(ShapeError, match="no mean of an empty batch"):
+        ndl.cross_entropy(tensor(np.zeros(4)), labels)
+    with pytest.raises(ShapeError, match="an empty batch has no mean"):
         ndl.cross_entropy(tensor(np.zeros((0, 4))), np.zeros(0, int))
 
 
@@ -322,7 +322,7 @@ def test_cross_entropy_refuses_bad_options():
 
 
 def conv_reference(x, weight, stride, padding, dilation=1):
-    """x NCHW, weight KKIO, float64, straight from the definition."""
+    """Return the convolution of x NCHW with weight KKIO in float64, by the definition."""
     x = np.pad(x.astype("float64"), ((0, 0), (0, 0), (padding, padding), (padding, padding)))
     kh, kw, _, o = weight.shape
     n, _, h, w = x.shape
@@ -373,7 +373,7 @@ def test_conv2d_with_rectangles(device):
     close(layer(tensor(x, device)), full[:, :, :, ::2], rtol=1e-4, atol=1e-5)
 
 
-def test_conv_refuses_what_does_not_fit():
+def test_conv_refuses_invalid_shapes():
     with pytest.raises(ShapeError, match="channels and kernel_size must be at least 1, got 1 -> 2"):
         nn.Conv2d(1, 2, (3, 0))
     with pytest.raises(ShapeError, match=r"Conv: input must be \(N, C, H, W\) with C=3, got shape"):
@@ -400,9 +400,9 @@ def test_pooling(device):
     close(uneven, np.moveaxis(np.array(expected), (0, 1), (2, 3)), atol=1e-6)
 
 
-def test_pooling_refuses_what_does_not_fit():
+def test_pooling_refuses_invalid_shapes():
     x = ndl.init.zeros(1, 1, 4, 4)
-    with pytest.raises(ShapeError, match=r"max_pool2d: input must be \(N, C, H, W\), got"):
+    with pytest.raises(ShapeError, match=r"max_pool2d: expected 4 axes \(N, C, H, W\), got"):
         nn.MaxPool2d(2)(ndl.init.zeros(4, 4))
     with pytest.raises(ShapeError, match="avg_pool2d: padding must be at most half the kernel"):
         nn.AvgPool2d(2, padding=2)(x)
@@ -449,7 +449,7 @@ def test_float32_stays_float32_through_a_training_step(device):
 
 
 def test_float64_input_leaves_float32_state_float32(device):
-    """As NumPy mode has it wherever a program passes plain NumPy arrays on."""
+    """The dtypes are those of NumPy mode when a program passes plain NumPy arrays."""
     model = nn.Sequential(
         nn.Conv(1, 2, 3, device=device),
         nn.BatchNorm2d(2, device=device),

@@ -1,4 +1,4 @@
-"""Module: what it finds, in which order; modes; moving; saving; copying; its looks."""
+"""Module: contents and their order, modes, moving, saving, copying, repr."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.nn_devices import DEVICES, NUMPY_MODE, close
 
 
 class Net(nn.Module):
-    """Modules and Parameters in attributes, lists and dicts; one Parameter shared."""
+    """A model with modules and Parameters in attributes, lists, dicts, and a shared Parameter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def test_parameters_and_buffers_by_name_in_attribute_order():
     assert [name for name, _ in net.named_parameters()] == [n for n in NAMES if "run" not in n]
     assert [name for name, _ in net.named_buffers()] == NAMES[5:7]
     assert list(net.state_dict()) == NAMES
-    assert len(net.parameters()) == 6  # the tied weight once
+    assert len(net.parameters()) == 6  # the tied weight counts once
     assert all(isinstance(p, nn.Parameter) for p in net.parameters())
     assert net.buffers()[0] is net.blocks[1].modules[0].running_mean
 
@@ -64,7 +64,7 @@ def test_named_modules_and_children():
     assert net._children() == [module for _, module in net.named_modules()][1:]
 
 
-def test_train_eval_apply_reach_everything():
+def test_train_eval_apply_reach_all_modules():
     net = Net()
     assert net.training
     assert net.eval() is net
@@ -77,7 +77,7 @@ def test_train_eval_apply_reach_everything():
     assert order[-1] == "Net"
 
 
-def test_a_module_without_init_call_still_has_a_mode():
+def test_a_module_without_super_init_has_a_mode():
     class Bare(nn.Module):
         def __init__(self):
             self.weight = nn.Parameter(ndl.init.ones(2))
@@ -88,7 +88,7 @@ def test_a_module_without_init_call_still_has_a_mode():
     module = Bare()
     assert module.training and len(module.parameters()) == 1
     assert module(3, factor=2) == 6
-    with pytest.raises(NotImplementedError, match="write forward"):
+    with pytest.raises(NotImplementedError, match="define forward"):
         nn.Module()(1)
 
 
@@ -158,7 +158,7 @@ def test_load_takes_arrays_of_any_kind_and_copies():
     layer.load_state_dict({"weight": layer.weight.realize_cached_data(), "bias": layer.bias})
 
 
-def test_errors_name_everything_that_does_not_fit_and_change_nothing():
+def test_errors_name_every_mismatch_and_change_nothing():
     layer = nn.Linear(2, 3)
     before = layer.weight.numpy().copy()
     state = {"weight": np.zeros((3, 2)), "scale": np.zeros(1)}

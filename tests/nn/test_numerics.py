@@ -1,4 +1,4 @@
-"""What the op table does not ask of nn ops: huge inputs, NaN, ties, layouts, derivatives twice."""
+"""Numerical behaviour of nn ops beyond the op table: huge inputs, NaN, ties, layouts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_softmax_family_subtracts_the_maximum(size, device):
     close(loss, [size, 0.0], rtol=1e-5)
 
 
-def test_nan_goes_through(device):
+def test_nan_propagates(device):
     x = np.zeros((1, 1, 2, 4), "float32")
     x[0, 0, 1, 1] = np.nan
     assert np.isnan(ndl.max_pool2d(tensor(x, device), 2).numpy()).tolist() == [[[[True, False]]]]
@@ -46,7 +46,7 @@ def test_of_equal_maxima_the_first_gets_the_gradient(device):
 
 
 def test_the_second_derivative_of_max_pool_follows_its_choice(device):
-    """d/dc of the gradient of sum(max_pool(x) * c) picks the same elements."""
+    """d/dc of the gradient of sum(max_pool(x) * c) selects the same elements."""
     x = np.array([1.0, 5.0, 5.0, 2.0, np.nan, 7.0, np.nan, 0.0]).reshape(1, 1, 2, 4)
     v = np.arange(1.0, 9.0).reshape(1, 1, 2, 4)
     a, c = tensor(x, device, "float64"), tensor(np.ones((1, 1, 1, 2)), device, "float64")
@@ -72,7 +72,7 @@ def test_a_whole_net_has_right_derivatives_of_first_and_second_order(device):
 
 
 def test_gradients_can_be_differentiated_after_a_plain_backward(device):
-    """The default backward frees its buffers and still leaves gradients that have gradients."""
+    """The default backward frees its buffers, and the gradients can still be differentiated."""
     random = np.random.default_rng(0)
     x = tensor(random.standard_normal((4, 2, 5, 5)), device, "float64")
     model = nn.Sequential(nn.Conv(2, 3, 3), nn.BatchNorm2d(3), nn.Tanh(), nn.GlobalAvgPool())
@@ -90,7 +90,7 @@ def test_gradients_can_be_differentiated_after_a_plain_backward(device):
 
 @pytest.mark.skipif(NUMPY_MODE, reason="needle's arrays keep the layout")
 def test_channels_last_flows_through_a_block(device):
-    """A convolution's result lies channels last, and so does what follows: no copy in between."""
+    """The result of a convolution is channels last in memory; the next layers need no copy."""
     block = nn.Sequential(
         nn.Conv(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Conv(4, 5, 3)
     ).to(device)

@@ -1,4 +1,4 @@
-"""The mapping of names and layouts, without PyTorch: shapes, values, what is refused."""
+"""The mapping of names and layouts, without PyTorch: shapes, values, errors."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ SHAPES = {
 }
 
 
-def test_names_and_shapes_are_pytorchs():
+def test_names_and_shapes_equal_pytorchs():
     state = torch_mapping.to_torch_state_dict(model())
     assert {name: value.shape for name, value in state.items()} == SHAPES
     assert all(value.flags.c_contiguous for value in state.values())
 
 
-def test_every_number_goes_to_its_place():
+def test_every_value_is_mapped_to_its_position():
     ours = model()
     rng = np.random.default_rng(0)
     state = {name: rng.standard_normal(shape) for name, shape in SHAPES.items()}

@@ -1,4 +1,4 @@
-"""Training does what it must: the loss falls, and the same seed gives the same losses."""
+"""Training works: the loss falls, and the same seed gives the same losses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolution and pooling of any geometry: against the definition, and gradients as adjoints."""
+"""Convolution and pooling of any geometry: the definition, and gradients as adjoints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 @st.composite
 def convolutions(draw: Any) -> tuple[Any, ...]:
-    """(x shape, weight shape, options) that fit each other."""
+    """Return (x shape, weight shape, options) that fit each other."""
     groups = draw(st.sampled_from([1, 1, 2, 3]))
     kernel, dilation = draw(pairs), draw(pairs)
     padding = draw(st.tuples(st.integers(0, 3), st.integers(0, 3)))
@@ -58,7 +58,7 @@ def test_convolution(case: Any, device: Any) -> None:
 
 @st.composite
 def windows(draw: Any) -> tuple[Any, ...]:
-    """(x shape, kernel, stride, padding) that fit each other."""
+    """Return (x shape, kernel, stride, padding) that fit each other."""
     kernel = draw(pairs)
     padding = tuple(draw(st.integers(0, k // 2)) for k in kernel)
     size = tuple(draw(st.integers(k, 8)) for k in kernel)

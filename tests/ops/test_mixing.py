@@ -1,4 +1,4 @@
-"""Operands that differ: dtypes, devices, things that are no tensors."""
+"""Operands of different kinds: dtypes, devices, and objects that are not tensors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_integers_beside_floats(device: Any) -> None:
     np.testing.assert_allclose(ops.erf(ids).numpy(), [0.84270079, 0.99532227, 0.99997791])
     assert (ids + 1).dtype == "int64" and (ids * 2).dtype == "int64"
     assert (ids * 2.5).numpy().tolist() == [2.5, 5.0, 7.5]
-    with pytest.raises(DTypeError, match=r"power_scalar: an integer tensor has no powers below 0"):
+    with pytest.raises(DTypeError, match=r"power_scalar: an integer tensor has no negative powers"):
         ids**-1
 
 
@@ -58,7 +58,7 @@ def test_functions_take_numbers_and_arrays(device: Any) -> None:
 @pytest.mark.parametrize(
     "wrong", ["a", None, object(), 1j], ids=["str", "none", "object", "complex"]
 )
-def test_things_that_are_no_numbers(wrong: Any, device: Any) -> None:
+def test_operands_that_are_not_numbers(wrong: Any, device: Any) -> None:
     a = of([1.0, 2.0], "float32", device)
     for combine in (lambda: a + wrong, lambda: wrong * a, lambda: ops.add(a, wrong)):
         with pytest.raises(TypeError):

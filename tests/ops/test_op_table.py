@@ -1,4 +1,4 @@
-"""The tests that every row of the op table gives, on every device of this machine."""
+"""Tests generated from every row of the op table, on every device of this machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def drawn(row: OpRow) -> tuple[Any, ...]:
 
 
 def typed(host: Any, dtype: str) -> Any:
-    """Floating inputs in the dtype under test; masks and ids as they are."""
+    """Return floating inputs in the dtype under test, and other inputs unchanged."""
     return host.astype(dtype) if host.dtype.kind == "f" else host
 
 
@@ -38,7 +38,7 @@ def results(out: Any) -> list[Any]:
 
 
 def compare(row: OpRow, out: Any, hosts: tuple[Any, ...], dtype: str) -> None:
-    """Shape, dtype and values of each result against the oracle in float64."""
+    """Assert shape, dtype and values of each result against the oracle in float64."""
     wide = [h.astype(np.float64) if h.dtype.kind != "b" else h for h in hosts]
     with np.errstate(all="ignore"):
         expected = results(row.oracle(*wide))
@@ -92,7 +92,7 @@ LAYOUTS: dict[str, Callable[[Any, Any], Any]] = {
 @every_row
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts(row: OpRow, layout: str, device: Any) -> None:
-    """The result does not depend on where the input's elements lie."""
+    """The result does not depend on the memory layout of the input."""
     hosts = tuple(typed(h, "float64") for h in drawn(row))
     arrays = [
         LAYOUTS[layout](h, device) if h.ndim else from_numpy(h, device, h.dtype) for h in hosts
@@ -102,7 +102,7 @@ def test_layouts(row: OpRow, layout: str, device: Any) -> None:
 
 @every_row
 def test_repeated_elements(row: OpRow, device: Any) -> None:
-    """Inputs whose first axis is one row seen many times (stride 0)."""
+    """Inputs whose first axis repeats one row (stride 0) give the same result."""
     hosts = [typed(h, "float64") for h in drawn(row)]
     repeated, arrays = [], []
     for host in hosts:
@@ -124,14 +124,14 @@ def test_sizes(row: OpRow, size: int, device: Any) -> None:
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.order], ids=lambda row: row.id)
 def test_gradients(row: OpRow, device: Any) -> None:
-    """Every order along random directions in float64."""
+    """Gradients of every order agree with differences along random directions in float64."""
     hosts = [tensor(h, device) if h.dtype.kind != "f" else h for h in drawn(row)]
     check_gradients(row.call, *hosts, order=row.order, device=device)
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.order], ids=lambda row: row.id)
 def test_backward_keeps_dtype_and_inputs(row: OpRow, device: Any) -> None:
-    """float32 gradients of float32 inputs; forward and backward write to no input."""
+    """Gradients of float32 inputs are float32, and no pass writes to an input."""
     hosts = tuple(typed(h, "float32") for h in drawn(row))
     tensors = [tensor(h, device) for h in hosts]
     total = None

@@ -1,4 +1,4 @@
-"""What registering an op makes: function, method, flat names, and stubs that are up to date."""
+"""The effects of registering an op: function, method, flat names, up-to-date stubs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""0-d tensors through every op that takes one: NumPy's arithmetic makes scalars of 0-d arrays, and
-what an op gives must be an array of its input's dtype all the same, as must its gradients."""
+"""0-d tensors through every op that accepts one.
+
+NumPy's arithmetic returns scalars for 0-d arrays. The result of an op, and its gradients, must be
+arrays of the input's dtype nevertheless.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The average of weights: PyTorch's numbers, applied and taken back, saved and continued."""
+"""The average of weights: PyTorch's numbers, applying and restoring, saving and resuming."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def values(model: nn.Module) -> dict[str, Any]:
     return {name: tensor.numpy().copy() for name, tensor in model.state_dict().items()}
 
 
-def test_it_is_the_formula_over_parameters_and_statistics(device: Any) -> None:
+def test_the_average_follows_its_formula(device: Any) -> None:
     model = build(device)
     average = optim.ExponentialAverage(model, 0.9)
     expected: dict[str, Any] = {}
@@ -54,7 +54,7 @@ def test_it_is_the_formula_over_parameters_and_statistics(device: Any) -> None:
         np.testing.assert_array_equal(value, own[name])
 
 
-def test_it_is_pytorchs(device: Any) -> None:
+def test_the_average_equals_pytorchs(device: Any) -> None:
     torch = pytest.importorskip("torch")
     swa = torch.optim.swa_utils
     rng = np.random.default_rng(0)
@@ -112,13 +112,13 @@ def test_a_checkpoint_continues_it_to_the_same_bits(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found[name], array)
 
 
-def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+def test_a_state_of_another_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"decay must be at least 0 and below 1, got 1\.0"):
         optim.ExponentialAverage(build(), 1.0)
     average = optim.ExponentialAverage(build(), 0.9)
     average.update()
     other = optim.ExponentialAverage(nn.Linear(2, 2), 0.9)
-    with pytest.raises(CheckpointError, match="of another model: .*weight"):
+    with pytest.raises(CheckpointError, match="belongs to another model: .*weight"):
         other.load_state_dict(average.state_dict())
     with pytest.raises(CheckpointError, match="options are out of range"):
         average.load_state_dict({**average.state_dict(), "decay": 2.0})

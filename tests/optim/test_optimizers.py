@@ -1,4 +1,4 @@
-"""Optimisers against their formulas in float64, course behaviours, groups, clipping, state."""
+"""Optimisers: formulas in float64, behaviour in the course, groups, clipping, state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHAPES = [(3, 4), (4,)]
 
 @pytest.fixture
 def native():
-    """The device whose kernels step in place."""
+    """Return the device whose kernels update in place."""
     found = ndl.cpu()
     if not found.enabled():
         pytest.skip("cpu is not available: build the extension (make build)")
@@ -35,7 +35,7 @@ def make_params(device, dtype="float32"):
 
 
 def run(make_optimizer, reference, device, steps=4):
-    """Runs both on the same gradients; ``reference`` is (p, g, state, t) -> p in float64."""
+    """Run both on the same gradients; ``reference`` is (p, g, state, t) -> p in float64."""
     rng = np.random.default_rng(1)
     params = make_params(device)
     expected = [p.numpy().astype("float64") for p in params]
@@ -136,7 +136,7 @@ def test_a_step_changes_neither_gradients_nor_old_values(make, device):
 
 
 def with_gradient(device):
-    """A parameter and its optimiser, after a first backward through w * w."""
+    """Return a parameter and its optimiser after a first backward through w * w."""
     w = ndl.nn.Parameter(np.arange(1.0, 7.0).reshape(2, 3), device=device, dtype="float32")
     (w * w).sum().backward()
     return w, optim.SGD([w], lr=0.25, momentum=0.9, dampening=0.0)
@@ -148,7 +148,7 @@ def buffer_of(w):
 
 @pytest.mark.skipif(NUMPY_MODE, reason="NumPy has no kernel that steps in place")
 @pytest.mark.parametrize("make", [optim.SGD, optim.Adam])
-def test_a_value_that_nobody_keeps_is_changed_in_place(make, native):
+def test_a_value_without_other_references_is_changed_in_place(make, native):
     w, _ = with_gradient(native)
     optimizer, before, buffer = make([w], lr=0.25), w.numpy(), id(buffer_of(w))
     optimizer.step()
@@ -169,7 +169,7 @@ KEEPERS = {
 
 
 def values_of(kept, device):
-    """What an array, a buffer or a view shows."""
+    """Return the values of an array, a buffer or a view."""
     if isinstance(kept, View):
         return device.backend.download(kept)
     return kept.numpy() if hasattr(kept, "numpy") else np.asarray(kept)
@@ -177,7 +177,7 @@ def values_of(kept, device):
 
 @pytest.mark.skipif(NUMPY_MODE, reason="NumPy has no kernel that steps in place")
 @pytest.mark.parametrize("keeper", KEEPERS)
-def test_a_value_that_is_kept_in_any_way_stays(keeper, native):
+def test_a_value_with_another_reference_is_not_changed(keeper, native):
     w, optimizer = with_gradient(native)
     before, buffer, kept = w.numpy(), id(buffer_of(w)), KEEPERS[keeper](w)
     optimizer.step()
@@ -187,7 +187,7 @@ def test_a_value_that_is_kept_in_any_way_stays(keeper, native):
 
 
 @pytest.mark.skipif(NUMPY_MODE, reason="NumPy has no kernel that steps in place")
-def test_memory_that_belongs_to_a_host_array_stays(native):
+def test_memory_of_a_host_array_is_not_changed(native):
     w, optimizer = with_gradient(native)
     host = np.arange(1.0, 7.0, dtype="float32").reshape(2, 3)
     w.data = ndl.Tensor.make_const(selection.adopt(host, native))
@@ -196,16 +196,16 @@ def test_memory_that_belongs_to_a_host_array_stays(native):
     np.testing.assert_array_equal(host, np.arange(1.0, 7.0).reshape(2, 3))
 
 
-def test_a_derivative_behind_a_step_is_refused_not_wrong(device):
-    """The tape computes again from the leaves: from their old data or not at all."""
+def test_a_derivative_through_a_step_raises_instead_of_being_wrong(device):
+    """The tape recomputes from the old data of its leaves or raises an error."""
     w, optimizer = with_gradient(device)
     gradient = w.grad
     optimizer.step()
-    with pytest.raises(GraphError, match=r"a leaf of shape \(2, 3\) was replaced since"):
+    with pytest.raises(GraphError, match=r"a leaf of shape \(2, 3\) has been replaced"):
         gradient.sum().backward()
 
 
-def test_a_gradient_of_another_layout_or_dtype_is_taken_in(device):
+def test_a_gradient_of_another_layout_or_dtype_is_accepted(device):
     p = ndl.nn.Parameter(np.zeros((3, 2), "float32"), device=device, dtype="float32")
     values = np.arange(6.0).reshape(2, 3)
     grad = ndl.Tensor(values, device=device, dtype="float64")
@@ -257,7 +257,7 @@ def test_wrong_groups_are_refused():
 
 NOT_NEGATIVE = "must be a finite number of at least 0"
 WRONG_OPTIONS = [
-    (optim.SGD, {"lr": -0.1}, f"SGD: lr {NOT_NEGATIVE}, got -0.1; give"),
+    (optim.SGD, {"lr": -0.1}, f"SGD: lr {NOT_NEGATIVE}, got -0.1; pass"),
     (optim.Adam, {"lr": float("nan")}, f"Adam: lr {NOT_NEGATIVE}, got nan"),
     (optim.AdamW, {"lr": float("inf")}, f"AdamW: lr {NOT_NEGATIVE}, got inf"),
     (optim.SGD, {"lr": "0.1"}, f"SGD: lr {NOT_NEGATIVE}, got '0.1'"),
@@ -282,7 +282,7 @@ def test_options_out_of_range_are_refused(make, options, message):
     assert optimizer.params == [a]
 
 
-def test_options_at_the_limits_are_taken_in():
+def test_options_at_the_limits_are_accepted():
     (a, b) = make_params(None)
     assert optim.SGD([a, b], lr=0, momentum=np.float32(0.5), dampening=-1).lr == 0
     assert optim.Adam([a, b], beta1=0, beta2=0, eps=0).param_groups[0]["beta2"] == 0
@@ -301,7 +301,7 @@ def test_an_optimizer_without_parameters_is_refused(params):
         optim.Adam(params)
 
 
-def test_what_is_no_parameter_is_refused_by_name():
+def test_non_parameters_are_refused_by_name():
     (a, b) = make_params(None)
     for wrong in (None, 3, [a, None], [a, {"params": [b]}], {"weight": a}, [[a, b]], "ab"):
         with pytest.raises(TypeError, match=r"SGD: parameters must be Tensors, got \w+; pass"):
@@ -429,7 +429,7 @@ def test_saved_options_out_of_range_are_refused_and_change_nothing(option, value
 
 
 @pytest.mark.parametrize("steps", [-1, 1.5, "3", None])
-def test_a_saved_count_of_steps_that_is_none_is_refused(steps):
+def test_an_invalid_saved_step_count_is_refused(steps):
     optimizer = optim.SGD(make_params(None))
     with pytest.raises(CheckpointError, match="SGD: the saved steps must be a whole number"):
         optimizer.load_state_dict({**optimizer.state_dict(), "steps": steps})
@@ -444,5 +444,5 @@ def test_a_parameter_without_axes(make, device):
         (p * p).backward()
         optimizer.step()
     assert p.shape == () and p.dtype == "float32" and 0 < p.item() < 2
-    p.realize_cached_data()[...] = 5.0  # an array still, which can be written to
+    p.realize_cached_data()[...] = 5.0  # still an array that can be assigned to
     assert p.item() == 5.0

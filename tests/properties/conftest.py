@@ -1,4 +1,4 @@
-"""These properties are of needle's own arrays: none of them is collected in NumPy mode."""
+"""These properties concern needle's own arrays, so none of them is collected in NumPy mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random shapes, views, indices and assignments: NDArray does what NumPy does, on every device."""
+"""Random shapes, views, indices and assignments: NDArray behaves as NumPy, on every device."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def same(a: nd.NDArray, host: Any) -> None:
 
 @st.composite
 def views(draw: Any, shape: tuple[int, ...]) -> list[tuple[str, Any]]:
-    """A few view operations that fit an array of ``shape``, as (method, argument)."""
+    """Return a few view operations that fit an array of ``shape``, as (method, argument)."""
     steps: list[tuple[str, Any]] = []
     host = host_array(shape)
     for _ in range(draw(st.integers(1, 4))):

@@ -1,4 +1,4 @@
-"""How tests use a backend's package without installing it: entry point, PYTHONPATH, commands."""
+"""Use of a backend's package in tests without installing it: entry point, PYTHONPATH, commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def entry_point(package: Path, name: str) -> None:
-    """What pip writes beside an installed package, so that PYTHONPATH is enough."""
+    """Write the metadata that pip writes for an installed package, so that PYTHONPATH suffices."""
     info = package / f"needle_{name}-0.1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: needle-{name}\nVersion: 0.1.0\n")
@@ -21,7 +21,7 @@ def entry_point(package: Path, name: str) -> None:
 
 
 def command(*arguments: str | Path, path: Path) -> subprocess.CompletedProcess[str]:
-    """Runs Python with needle and ``path`` on the path, somewhere else."""
+    """Run Python in another folder, with needle and ``path`` on the path."""
     settings = {"NEEDLE_BACKEND": "nd", "OMP_NUM_THREADS": "2"}
     places = [str(ROOT / "python"), str(ROOT), str(path)]
     return subprocess.run(

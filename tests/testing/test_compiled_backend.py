@@ -1,4 +1,4 @@
-"""The C++ package of new_backend, compiled with the kernels of the example: it passes.
+"""The C++ package of new_backend, compiled with the kernels of the example, passes conformance.
 
 Skipped where a compiler, CMake, pybind11 or OpenMP is missing.
 """
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(BACKEND == "np", reason="devices are of needle's
 
 
 def compile_package(folder: Path, optimisation: str) -> None:
-    """Builds the package's module in place, as its CMakeLists.txt says."""
+    """Build the package's module in place, as its CMakeLists.txt says."""
     pybind11 = pytest.importorskip("pybind11")
     beside = Path(sys.executable).with_name("cmake")
     cmake = str(beside) if beside.exists() else shutil.which("cmake")
@@ -44,7 +44,7 @@ def compile_package(folder: Path, optimisation: str) -> None:
 
 
 def filled_package(folder: Path, optimisation: str) -> Path:
-    """The package as new_backend writes it, the example's kernels put in, built."""
+    """Return the package as new_backend writes it, with the example's kernels, compiled."""
     package = write_package("openmp", "cpp", folder / "openmp")
     for name in ("CMakeLists.txt", "src/kernels.cc"):
         shutil.copy(OPENMP / name, package / name)
@@ -54,7 +54,7 @@ def filled_package(folder: Path, optimisation: str) -> Path:
 
 
 @pytest.mark.soak
-def test_the_empty_package_compiles_and_fails_what_it_lists(tmp_path: Path) -> None:
+def test_the_empty_package_compiles_and_fails_as_listed(tmp_path: Path) -> None:
     folder = write_package("toy", "cpp", tmp_path / "toy")
     compile_package(folder, "-O0")
     entry_point(folder, "toy")
@@ -64,7 +64,7 @@ def test_the_empty_package_compiles_and_fails_what_it_lists(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_the_kernels_of_the_example_fill_it(tmp_path: Path) -> None:
+def test_the_kernels_of_the_example_complete_it(tmp_path: Path) -> None:
     folder = filled_package(tmp_path, "-O0")
     done = judge(folder, "openmp", "--only", "fill")
     assert done.returncode == 1 and "listed as failing but not so: fill" in done.stdout

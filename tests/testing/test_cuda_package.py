@@ -1,6 +1,7 @@
-"""The CUDA package of new_backend: what it says where it cannot run, and that it compiles.
+"""The CUDA package of new_backend: its errors where it cannot run, and that it compiles.
 
-Without a GPU kernels run on the emulator of tests/cuda_on_cpu; nvcc compiles them where it is.
+Without a GPU, kernels run on the emulator of tests/cuda_on_cpu; nvcc compiles them where it is
+installed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ FIVE = ("allocate", "upload", "download", "fill", "copy")
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The package of a device ``toy``, not compiled, as a module."""
+    """Return the package of a device ``toy``, not compiled, as a module."""
     folder = write_package("toy", "cuda", tmp_path / "toy")
     monkeypatch.syspath_prepend(str(folder))
     for name in [name for name in sys.modules if name.split(".")[0] == "needle_toy"]:
@@ -38,7 +39,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("needle_toy")
 
 
-def test_what_lacks_is_said(package: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_name_what_is_missing(package: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeviceError, match="toy: the kernels are not compiled .*CUDACXX"):
         package.load()
     kernels: Any = types.ModuleType("needle_toy._kernels")
@@ -82,7 +83,7 @@ def test_it_compiles_with_nvcc(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.skipif(BACKEND == "np", reason="devices are of needle's own arrays")
 def test_half_of_the_ten_pass_on_the_emulated_gpu(tmp_path: Path) -> None:
-    """The second file of kernels is nothing but view.h and launch.h used as they say."""
+    """The second file of kernels uses nothing but view.h and launch.h."""
     pybind11 = pytest.importorskip("pybind11")
     compiler = shutil.which("c++")
     if compiler is None:

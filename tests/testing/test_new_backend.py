@@ -1,4 +1,4 @@
-"""A package written by new_backend: found, failing what it lists, passing when filled in."""
+"""Packages written by new_backend: found, failing as listed, passing when filled in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OWN_FILES = ("README.md", "needle_lists/backend.py", "needle_lists/known_failure
 
 
 def borrow_from_numpy(backend: Path) -> None:
-    """Fills the ten in, each by the function of NumPy's backend."""
+    """Fill in the ten functions, each with that of NumPy's backend."""
     head = backend.read_text().split("    def allocate")[0]
     head = head.replace(
         "import DType\n", "import DType\nfrom needle.backends.numpy_backend import NumpyBackend\n"
@@ -33,7 +33,7 @@ def borrow_from_numpy(backend: Path) -> None:
 
 @pytest.fixture
 def skeleton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The package of a device ``toy``, not installed, as a module."""
+    """Return the package of a device ``toy``, not installed, as a module."""
     folder = write_package("toy", "python", tmp_path / "toy")
     monkeypatch.syspath_prepend(str(folder))
     for name in [name for name in sys.modules if name.split(".")[0] == "needle_toy"]:
@@ -41,7 +41,7 @@ def skeleton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("needle_toy")
 
 
-def test_nothing_is_written_so_exactly_the_known_failures_fail(skeleton: Any) -> None:
+def test_an_empty_package_fails_exactly_as_listed(skeleton: Any) -> None:
     backend = skeleton.load()
     report = conformance.run(backend)
     assert report.ok and report.failed and set(report.failed) == set(backend.known_failures)
@@ -49,10 +49,10 @@ def test_nothing_is_written_so_exactly_the_known_failures_fail(skeleton: Any) ->
     assert "unary 0 of 33" in report.table() and "known failures: " in report.table()
     first = report.row("fill").failures[0]
     assert "NotImplementedError: " in first and first.endswith("still to be written")
-    assert conformance.run(backend, only="where").ok  # its own list is cut likewise
+    assert conformance.run(backend, only="where").ok  # its own list is filtered too
 
 
-def test_each_function_says_what_it_has_to_do(skeleton: Any) -> None:
+def test_each_function_documents_its_contract(skeleton: Any) -> None:
     own = vars(type(skeleton.load()))
     for name in REQUIRED:
         assert own[name].__doc__ == getattr(conformance.Backend, name).__doc__, name
@@ -60,8 +60,8 @@ def test_each_function_says_what_it_has_to_do(skeleton: Any) -> None:
 
 
 @pytest.mark.slow
-def test_filling_in_the_ten_empties_the_list_and_lenet_trains(tmp_path: Path) -> None:
-    """By the command line alone, found through its entry point, as a user does it."""
+def test_completing_the_ten_empties_the_list_and_lenet_trains(tmp_path: Path) -> None:
+    """The package is used from the command line alone, found through its entry point."""
     folder = write_package("toy", "python", tmp_path / "toy")
     entry_point(folder, "toy")
     failures = folder / "needle_toy" / "known_failures.txt"
@@ -99,7 +99,7 @@ def test_pip_installs_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(BACKEND == "np", reason="devices are of needle's own arrays")
-def test_training_on_an_empty_backend_says_what_is_missing(tmp_path: Path) -> None:
+def test_training_on_an_empty_backend_names_the_missing_function(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
     folder = write_package("toy", "python", tmp_path / "toy")
     entry_point(folder, "toy")
@@ -125,8 +125,11 @@ def test_every_placeholder_is_filled(kind: str) -> None:
     assert 'my_gpu = "needle_my_gpu:load"' in files["pyproject.toml"]
 
 
-def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, message in (("My-GPU", "must be of lower-case"), ("cpu", "there is a device 'cpu'")):
+def test_invalid_arguments_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, message in (
+        ("My-GPU", "of lower-case letters"),
+        ("cpu", "the device 'cpu' exists"),
+    ):
         with pytest.raises(NeedleError, match=message):
             write_package(name, "python", tmp_path / "x")
     with pytest.raises(UnknownNameError, match="unknown kind 'rust'; known: "):

@@ -1,4 +1,4 @@
-"""Single functions against PyTorch: values, gradients and schedules."""
+"""Single functions compared with PyTorch: values, gradients and schedules."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_value_gradient_and_second_gradient(name, device):
-    """float64: y, the gradient of <y, c>, and the gradient of <gradient, d>."""
+    """In float64: y, the gradient of <y, c>, and the gradient of <gradient, d>."""
     shapes, ours, theirs = CASES[name]
     values = [randn(*shape, seed=i) for i, shape in enumerate(shapes)]
     a = [ndl.Tensor(v, device=device, dtype="float64") for v in values]
@@ -130,7 +130,7 @@ def test_one_cycle_and_step_schedules():
 
 
 @pytest.mark.parametrize("name", ["cosine", "step", "multi-step"])
-def test_schedules_are_torchs(name):
+def test_schedules_equal_pytorchs(name):
     pairs = {
         "cosine": (
             lambda o: optim.CosineLR(o, 20, min_lr=0.01),

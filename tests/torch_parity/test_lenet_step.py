@@ -1,4 +1,4 @@
-"""A LeNet's training step agrees with PyTorch to rounding: loss, gradients, updated state."""
+"""A training step of LeNet agrees with PyTorch to rounding: loss, gradients, updated state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ torch.set_num_threads(1)
 
 
 class TorchLeNet(torch.nn.Module):
-    """Average and max pooling, batch norm, a grouped convolution: more kinds than LeNet-5 has."""
+    """A net with more kinds of layers than LeNet-5: two poolings, batch norm, grouped conv."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class TorchLeNet(torch.nn.Module):
 
 
 class LeNet(nn.Module):
-    """The same net."""
+    """The same net in needle."""
 
     def __init__(self, device) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ OPTIMIZERS = {
         lambda ps: ndl.optim.SGD(ps, lr=0.05, momentum=0.9, nesterov=True),
         lambda ps: torch.optim.SGD(ps, lr=0.05, momentum=0.9, nesterov=True),
     ),
-    # a large eps, since m / sqrt(v) of a gradient near zero magnifies its rounding without bound
+    # a large eps, because m / sqrt(v) of a gradient near zero magnifies rounding without bound
     "adam": (
         lambda ps: ndl.optim.Adam(ps, lr=0.01, weight_decay=1e-3, eps=1e-2),
         lambda ps: torch.optim.Adam(ps, lr=0.01, weight_decay=1e-3, eps=1e-2),
@@ -92,7 +92,10 @@ OPTIMIZERS = {
 def test_training_steps(dtype, steps, rtol, atol, name, device):
     torch.manual_seed(0)
     theirs, ours = TorchLeNet().to(getattr(torch, dtype)), LeNet(device).to(dtype)
-    for layer in (theirs.norm1, theirs.norm2):  # theirs keeps the unbiased variance, ours biased
+    for layer in (
+        theirs.norm1,
+        theirs.norm2,
+    ):  # PyTorch stores the unbiased variance, needle the biased one
         layer.momentum = 0.0
     ours.norm1.momentum = ours.norm2.momentum = 0.0
     torch_mapping.from_torch_state_dict(ours, as_numpy(theirs.state_dict()))
@@ -123,7 +126,7 @@ def test_training_steps(dtype, steps, rtol, atol, name, device):
 
 
 def gradients(model):
-    """The gradients in PyTorch's layout: mapped as the parameters themselves are."""
+    """Return the gradients in PyTorch's layout, mapped like the parameters."""
     holder = LeNet(model.fc1.weight.device).to(model.fc1.weight.dtype)
     for (_, into), (_, p) in zip(holder.named_parameters(), model.named_parameters(), strict=True):
         into.data = p.grad.data
@@ -132,7 +135,7 @@ def gradients(model):
     return {name: value for name, value in mapped.items() if name in names}
 
 
-def test_state_dict_goes_there_and_back(device):
+def test_state_dict_round_trip_through_pytorch(device):
     ours, theirs = LeNet(device), TorchLeNet()
     state = torch_mapping.to_torch_state_dict(ours)
     theirs.load_state_dict({k: torch.from_numpy(v) for k, v in state.items()}, strict=True)

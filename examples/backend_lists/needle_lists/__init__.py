@@ -4,5 +4,5 @@ from .backend import ListsBackend
 
 
 def load() -> ListsBackend:
-    """The backend; called once, when the device is first asked for."""
+    """Return the backend; called once, at the first use of the device."""
     return ListsBackend()

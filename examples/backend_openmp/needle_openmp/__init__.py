@@ -9,7 +9,7 @@ from . import _kernels
 
 
 def load() -> Backend:
-    """The backend; called once, when the device is first asked for."""
+    """Return the backend; called once, at the first use of the device."""
     backend = backend_of(_kernels)
     backend.known_failures = Path(__file__).with_name("known_failures.txt").read_text().split()
     return backend

@@ -1,4 +1,4 @@
-// What Python hands to the ten functions: buffers, views of them, numbers. Nothing here needs to be
+// The arguments of the ten functions: buffers, views of them, numbers. Nothing here needs to be
 // changed; the functions are in kernels.cc.
 #pragma once
 
@@ -71,7 +71,7 @@ struct View {
     return n;
   }
 
-  // Where element number i, counted in row-major order, lies relative to `data`.
+  // Returns the offset from `data` of element i, counted in row-major order.
   Size place(Size i) const {
     if (layout == Layout::kCompact) return i;
     if (layout == Layout::kConstant) return 0;
@@ -82,7 +82,7 @@ struct View {
     return found;
   }
 
-  // From one element to the next along the last axis.
+  // Returns the step from one element to the next along the last axis.
   Size step() const { return strides.empty() ? 0 : strides.back(); }
 
   template <class T>
@@ -97,7 +97,7 @@ struct Number {
   double real = 0;
   Size integer = 0;
 
-  // By C's rules: floats are cut, integers wrap around.
+  // Converts as in C: floats are truncated, integers wrap around.
   template <class T>
   T as() const {
     if constexpr (std::is_same_v<T, bool>) return is_float ? real != 0 : integer != 0;
@@ -109,7 +109,7 @@ using Operand = std::variant<View, Number>;
 
 namespace needle {
 
-// NotImplementedError in Python; its lock is taken, for the caller may have let go of it.
+// Raises NotImplementedError in Python; acquires the GIL, which the caller may have released.
 [[noreturn]] inline void not_implemented(const char* message) {
   const py::gil_scoped_acquire lock;
   PyErr_SetString(PyExc_NotImplementedError, message);

@@ -1,4 +1,4 @@
-"""Exactly the known failures fail: no other function, and none that is written already."""
+"""The conformance suite: exactly the known failures fail."""
 
 from needle.testing import conformance
 

@@ -1,8 +1,7 @@
-"""A recorded step: kernel calls of one backend, the buffers they use, and how it runs again.
+"""A recorded step: kernel calls of one backend, their buffers, and how they are replayed.
 
-The same list is what a CUDA graph holds (``graphs``): (kernel, views, scalars). It is cut into
-segments where the host has to do something (``host_steps``). Made by ``recorder``, run by
-``Captured``.
+The kernel calls are (kernel, views, scalars), as a CUDA graph holds them (``device_graphs``). Host
+steps (``host_steps``) divide them into segments. ``tracer`` builds a Program, ``Captured`` runs it.
 """
 
 from __future__ import annotations
@@ -16,70 +15,74 @@ from typing import Any
 
 from ..autograd import Tensor
 from ..backends.base import Backend, View, provides
-from ..ndarray.array import wrap
+from ..ndarray.array import view_of, wrap
 from ..ndarray.device import BackendDevice
-from .graphs import Graphs
-from .places import MISSING, Place, array_in, describe_view, unchanged
-from .slot import Slot
+from .buffers import BufferSlot, assign_buffers
+from .device_graphs import DeviceGraphs
+from .python_state import MISSING, Location, array_in, describe_view, unchanged
 
 Kernel = Callable[..., Any]
 Leaves = Sequence[Any]
 
 
 class StaleRecordingError(Exception):
-    """What the step finds is no longer what was recorded; the message says what."""
+    """The recording does not fit this call; the message names the guard that failed."""
 
 
 @dataclass(eq=False)
-class Bind:
-    """Read the array at ``place``; it must look as it did."""
+class InputBinding:
+    """Binds a slot to the array at ``location``, whose layout must be as recorded."""
 
-    slot: Slot
-    place: Place
+    slot: BufferSlot
+    location: Location
     like: View
 
     def run(self, leaves: Leaves) -> None:
-        """Binds the slot; StaleRecordingError if the array is missing or of another layout."""
-        array = array_in(self.place.get(leaves))
-        if array is None or array._view[1:3] != self.like[1:3] or array.dtype != self.like.dtype:
-            found = "nothing" if array is None else describe_view(array._view)
+        """Bind the slot; StaleRecordingError if the array is missing or has another layout."""
+        array = array_in(self.location.get(leaves))
+        view = None if array is None else view_of(array)
+        if view is None or view[1:3] != self.like[1:3] or view.dtype != self.like.dtype:
+            found = "missing" if view is None else describe_view(view)
             raise StaleRecordingError(
-                f"{self.place.label} was {describe_view(self.like)} and is {found}"
+                f"{self.location.label} was {describe_view(self.like)} and is now {found}"
             )
-        self.slot.bind(array._view.handle, array._view.offset)
+        self.slot.bind(view.handle, view.offset)
 
 
 @dataclass(eq=False)
-class Made:
-    """A Tensor (of class ``kind``) or, without ``kind``, an NDArray on a slot."""
+class ArrayTemplate:
+    """A recipe for a Tensor (of class ``kind``) or, without ``kind``, an NDArray on a slot."""
 
-    slot: Slot
+    slot: BufferSlot
     like: View
     device: BackendDevice
     kind: type[Tensor] | None = None
     requires_grad: bool = False
 
     def make(self) -> Any:
-        """A new object; the slot must have its buffer."""
+        """Return a new object on the slot's current buffer."""
         array = wrap(self.slot.view(self.like), self.device)
         return array if self.kind is None else self.kind.make_const(array, self.requires_grad)
 
 
 @dataclass(eq=False)
 class HostCall:
-    """A host step: its arguments are constants or ``Source``s, its result may fill a slot."""
+    """A call of a host step.
+
+    Arguments are constants or ``ValueSource``; its result may fill a slot.
+    """
 
     function: Kernel
     args: tuple[Any, ...]
     options: dict[str, Any]
-    result: Slot | None = None
+    result: BufferSlot | None = None
     like: View | None = None
 
     def run(self, leaves: Leaves, values: list[Any]) -> None:
-        """Calls the function; its value is appended to ``values``."""
+        """Call the function and append its result to ``values``."""
 
         def now(given: Any) -> Any:
-            return given.value(leaves, values) if isinstance(given, Source) else given
+            return given.value(leaves, values) if isinstance(given, ValueSource) else given
 
         value = self.function(
             *map(now, self.args), **{name: now(given) for name, given in self.options.items()}
@@ -88,25 +91,25 @@ class HostCall:
         if self.result is not None:
             assert self.like is not None
             array = array_in(value)
-            view = value if array is None else array._view
+            view = value if array is None else view_of(array)
             if view[1:3] != self.like[1:3] or view.dtype != self.like.dtype:
                 raise RuntimeError(
-                    f"capture: {self.function.__name__} gave {describe_view(self.like)} when it "
-                    f"was recorded, now {describe_view(view)}; call the function itself"
+                    f"capture: {self.function.__name__} returned {describe_view(self.like)} when "
+                    f"recorded, but now {describe_view(view)}; call the step without capture"
                 )
             self.result.bind(view.handle, view.offset)
 
 
 @dataclass(eq=False)
-class Source:
-    """Where a value that differs from call to call comes from."""
+class ValueSource:
+    """The origin of a value that differs from call to call."""
 
     leaf: int | None = None
     step: int | None = None
-    made: Made | None = None
+    made: ArrayTemplate | None = None
 
     def value(self, leaves: Leaves, values: Sequence[Any]) -> Any:
-        """An argument of this call, the value of an earlier host step, or an array of a slot."""
+        """Return an argument of this call, the result of a host step, or an array on a slot."""
         if self.leaf is not None:
             return leaves[self.leaf]
         if self.step is not None:
@@ -117,60 +120,75 @@ class Source:
 
 @dataclass(eq=False)
 class Segment:
-    """Kernel calls without a look at the host in between, what they read, what is set after."""
+    """Kernel calls without a host step in between: the bindings before, the writes after."""
 
-    binds: list[Bind] = field(default_factory=list)
+    bindings: list[InputBinding] = field(default_factory=list)
     calls: list[tuple[Kernel, str, list[Any]]] = field(default_factory=list)
-    writes: list[tuple[Place, Any]] = field(default_factory=list)
+    writes: list[tuple[Location, Any]] = field(default_factory=list)
     host: HostCall | None = None
 
 
 @dataclass(eq=False)
 class Program:
-    """One recording, ready to run."""
+    """One recording, ready to be replayed.
+
+    ``planned_bytes`` is the memory of its temporaries.
+    """
 
     backend: Backend
     segments: list[Segment]
-    slots: list[Slot]
+    slots: list[BufferSlot]
     rebuild: Callable[[Leaves, Sequence[Any]], Any]
-    guards: list[tuple[Place, Any]]
+    guards: list[tuple[Location, Any]]
     as_graphs: bool = True
-    graphs: Graphs | None = None
+    graphs: DeviceGraphs | None = None
     replays: int = 0
-    planned: int = 0
+    planned_bytes: int = 0
     _lock: Any = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
-        self._fresh = [slot for slot in self.slots if slot.own and slot.fresh]
-        self._borrowed = [slot for slot in self.slots if slot.fresh or not slot.own]
-        self.planned = _plan([s for s in self.slots if s.own and not s.fresh], self.backend)
-        # Most guards are entries of dicts that hold the very object they held.
-        self._entries = [
-            (place.holder.get, place.key, expected, place)
-            for place, expected in self.guards
-            if isinstance(place.holder, dict) and type(place) is Place and place.leaf is None
+        self._outputs = [slot for slot in self.slots if slot.owned and slot.output]
+        self._borrowed = [slot for slot in self.slots if slot.output or not slot.owned]
+        self.planned_bytes = assign_buffers(
+            [s for s in self.slots if s.owned and not s.output], self.backend
+        )
+        # The common case, checked first: an entry of a dict that must be the same object.
+        self._dict_guards = [
+            (location.holder.get, location.key, expected, location)
+            for location, expected in self.guards
+            if isinstance(location.holder, dict)
+            and type(location) is Location
+            and location.leaf is None
         ]
-        known = {id(place) for *_, place in self._entries}
-        self._others = [guard for guard in self.guards if id(guard[0]) not in known]
-        # What is run: without the texts, which are for people.
-        self._runs = [
-            (part.binds, [(kernel, args) for kernel, _, args in part.calls], part.writes, part.host)
+        known = {id(location) for *_, location in self._dict_guards}
+        self._other_guards = [guard for guard in self.guards if id(guard[0]) not in known]
+        # The segments without the texts, which serve for printing only.
+        self._steps = [
+            (
+                part.bindings,
+                [(kernel, args) for kernel, _, args in part.calls],
+                part.writes,
+                part.host,
+            )
             for part in self.segments
         ]
-        self._done = _last_uses(self.slots, self.segments)
+        self._released_after = _last_uses(self.slots, self.segments)
         if self.as_graphs and provides(self.backend, "record_graph"):
-            self.graphs = Graphs(self.backend, [run[1] for run in self._runs], self.slots)
+            self.graphs = DeviceGraphs(self.backend, [run[1] for run in self._steps], self.slots)
 
     def check(self, leaves: Leaves) -> None:
-        """StaleRecordingError if a value that the step may branch on has changed."""
-        for get, key, expected, place in self._entries:
+        """Check all guards; StaleRecordingError if one fails."""
+        for get, key, expected, location in self._dict_guards:
             if get(key, MISSING) is not expected:
-                _check(place, expected, leaves)
-        for place, expected in self._others:
-            _check(place, expected, leaves)
+                _check(location, expected, leaves)
+        for location, expected in self._other_guards:
+            _check(location, expected, leaves)
 
     def run(self, leaves: Leaves) -> Any:
-        """The step's outcome for these arguments. StaleRecordingError before anything is done."""
+        """Replay the step for these arguments and return its result.
+
+        StaleRecordingError is raised before anything has been executed.
+        """
         self.check(leaves)
         with self._lock:
             try:
@@ -180,97 +198,72 @@ class Program:
                     slot.release()
 
     def _run(self, leaves: Leaves) -> Any:
-        first = self._runs[0][0]
+        first = self._steps[0][0]
         for bind in first:
             bind.run(leaves)
         if len({id(bind.slot.handle) for bind in first}) < len(first):
-            raise StaleRecordingError("two tensors have come to share one buffer")
+            raise StaleRecordingError("two tensors now share one buffer")
         graphs, allocate = self.graphs, self.backend.allocate
         if graphs is not None:
-            graphs.renew()
+            graphs.allocate()
         else:
-            for slot in self._fresh:
+            for slot in self._outputs:
                 slot.bind(allocate(slot.size, slot.dtype))
         values: list[Any] = []
-        for number, (binds, calls, writes, host) in enumerate(self._runs):
+        for number, (bindings, calls, writes, host) in enumerate(self._steps):
             if number:
-                _rebind(binds, leaves)
+                _rebind(bindings, leaves)
             if graphs is not None:
                 graphs.run(number)
             else:
                 for kernel, args in calls:
                     kernel(*args)
-            for place, made in writes:
-                place.put(leaves, made.make() if isinstance(made, Made) else made)
+            for location, made in writes:
+                location.put(leaves, made.make() if isinstance(made, ArrayTemplate) else made)
             if host is not None:
-                for slot in self._done[number]:
-                    slot.release()  # so that an optimiser finds that nobody else holds it
+                for slot in self._released_after[number]:
+                    slot.release()  # an optimiser updates in place if nothing else refers to it
                 host.run(leaves, values)
         self.replays += 1
         return self.rebuild(leaves, values)
 
     def __str__(self) -> str:
-        """The list of calls, as a compiler would see it."""
+        """Return the list of calls, one per line."""
         return "\n".join(line for part in self.segments for line in _lines(part))
 
 
-def _check(place: Place, expected: Any, leaves: Leaves) -> None:
-    if not unchanged(place.get(leaves), expected):
-        raise StaleRecordingError(f"{place.label} has changed")
+def _check(location: Location, expected: Any, leaves: Leaves) -> None:
+    if not unchanged(location.get(leaves), expected):
+        raise StaleRecordingError(f"{location.label} has changed")
 
 
-def _rebind(binds: Sequence[Bind], leaves: Leaves) -> None:
-    """Binds in the middle of a step, where it is too late to record anew."""
+def _rebind(bindings: Sequence[InputBinding], leaves: Leaves) -> None:
+    """Bind external slots in the middle of a step, where it is too late to record again."""
     try:
-        for bind in binds:
+        for bind in bindings:
             bind.run(leaves)
     except StaleRecordingError as reason:
         raise RuntimeError(
-            f"capture: {reason} in the middle of a replay; call the function itself"
+            f"capture: {reason} in the middle of a replay; call the step without capture"
         ) from None
 
 
-def _last_uses(slots: list[Slot], segments: list[Segment]) -> list[list[Slot]]:
-    """For each segment the slots from outside that kernels use in it and never again."""
-    done: list[list[Slot]] = [[] for _ in segments]
+def _last_uses(slots: list[BufferSlot], segments: list[Segment]) -> list[list[BufferSlot]]:
+    """Return, for each segment, the external slots that its kernels are the last to use."""
+    done: list[list[BufferSlot]] = [[] for _ in segments]
     ends = list(accumulate(len(part.calls) for part in segments))
     for slot in slots:
-        if slot.uses and not slot.own and not slot.shown:
-            done[bisect_left(ends, slot.last)].append(slot)
+        if slot.uses and not slot.owned and not slot.exposed:
+            done[bisect_left(ends, slot.last_use)].append(slot)
     return done
 
 
-def _plan(slots: list[Slot], backend: Backend) -> int:
-    """Gives temporaries buffers, which they share where their lives do not overlap; the bytes.
-
-    A buffer is taken again for up to twice its need, the latest released one first: it is the
-    one most likely to be in the cache.
-    """
-    free: list[tuple[int, Any, Any]] = []
-    living: list[tuple[int, tuple[int, Any, Any]]] = []
-    total = 0
-    for slot in sorted(slots, key=lambda s: s.first):
-        free += [buffer for last, buffer in living if last < slot.first]
-        living = [(last, buffer) for last, buffer in living if last >= slot.first]
-        fits = [b for b in free if b[1] == slot.dtype and slot.size <= b[0] <= 2 * slot.size]
-        if fits:
-            buffer = fits[-1]
-            free.remove(buffer)
-        else:
-            buffer = (slot.size, slot.dtype, backend.allocate(slot.size, slot.dtype))
-            total += slot.size * slot.dtype.itemsize
-        living.append((slot.last, buffer))
-        slot.bind(buffer[2])
-    return total
-
-
 def _lines(part: Segment) -> list[str]:
-    lines = [f"%{bind.slot.number} = {bind.place.label}" for bind in part.binds]
+    lines = [f"%{bind.slot.number} = {bind.location.label}" for bind in part.bindings]
     lines += [text for _, text, _ in part.calls]
-    for place, made in part.writes:
-        lines.append(
-            f"{place.label} = {f'%{made.slot.number}' if isinstance(made, Made) else made}"
-        )
+    for location, made in part.writes:
+        value = f"%{made.slot.number}" if isinstance(made, ArrayTemplate) else made
+        lines.append(f"{location.label} = {value}")
     if part.host is not None:
         called = f"host: {part.host.function.__qualname__}"
         lines.append(f"%{part.host.result.number} = {called}" if part.host.result else called)

@@ -425,6 +425,11 @@ def wrap(view: View, place: BackendDevice) -> NDArray:
     return array
 
 
+def view_of(array: NDArray) -> View:
+    """Return the view (handle, shape, strides, offset, dtype) of an array."""
+    return array._view
+
+
 def same_device(op: str, a: NDArray, b: NDArray) -> None:
     """DeviceError when the arrays sit on different devices."""
     if a._device != b._device:

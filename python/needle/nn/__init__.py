@@ -1,4 +1,4 @@
-"""Layers, losses and the Module they are made of."""
+"""Layers, losses, and the Module class that they derive from."""
 
 from . import torch_mapping
 from .activations import GELU, LeakyReLU, ReLU, Sigmoid, Tanh

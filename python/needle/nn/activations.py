@@ -1,4 +1,4 @@
-"""Elementwise activations as modules, and which of them other layers can end in.
+"""Elementwise activations as modules, and the check of a layer's ``activation`` option.
 
 The functions and their gradients are in ``ops``.
 """
@@ -12,24 +12,27 @@ from .module import Module
 
 
 def check_activation(layer: Module, activation: str | None) -> str | None:
-    """What a layer does to its results in the same pass over memory: None or "relu"."""
+    """Return ``activation``, None or "relu", which a layer applies in the same pass over memory.
+
+    UnknownNameError for any other value.
+    """
     if activation not in (None, "relu"):
         raise UnknownNameError(
             f"{type(layer).__name__}: activation must be None or 'relu', got {activation!r}; "
-            "put another one behind the layer"
+            "add another activation after the layer"
         )
     return activation
 
 
 class ReLU(Module):
-    """max(x, 0)."""
+    """Rectifier max(x, 0)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.relu(x)
 
 
 class LeakyReLU(Module):
-    """x where positive, else negative_slope * x."""
+    """Leaky rectifier: x where positive, else negative_slope * x."""
 
     def __init__(self, negative_slope: float = 0.01) -> None:
         super().__init__()
@@ -43,21 +46,24 @@ class LeakyReLU(Module):
 
 
 class GELU(Module):
-    """x * Phi(x), Phi the normal distribution function (Hendrycks & Gimpel 2016)."""
+    """Gaussian error linear unit x * Phi(x), Phi the normal distribution function.
+
+    Hendrycks & Gimpel 2016.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.gelu(x)
 
 
 class Sigmoid(Module):
-    """1 / (1 + exp(-x))."""
+    """Logistic function 1 / (1 + exp(-x))."""
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.sigmoid(x)
 
 
 class Tanh(Module):
-    """tanh(x)."""
+    """Hyperbolic tangent."""
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.tanh(x)

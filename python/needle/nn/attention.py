@@ -1,6 +1,6 @@
-"""Attention: the heads (MultiHeadAttention) and the layer with its projections (AttentionLayer).
+"""Attention: the heads (MultiHeadAttention) and the layer with projections (AttentionLayer).
 
-The formulas are of Vaswani et al. 2017, with layer norm in front (Xiong et al. 2020).
+Formulas: Vaswani et al. 2017, with layer norm in front (Xiong et al. 2020).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .normalization import LayerNorm1d
 
 
 class MultiHeadAttention(Module):
-    """Dropout(softmax(q k^T / sqrt(D) + mask)) v for every sample and head.
+    """Scaled dot-product attention: Dropout(softmax(q k^T / sqrt(D) + mask)) v for every head.
 
-    Called with q (B, H, Tq, D), k (B, H, Tk, D) and v (B, H, Tk, Dv); returns the result (B, H, Tq,
-    Dv) and the weights of its sums (B, H, Tq, Tk), dropout applied. ``causal``: the last query sees
-    all keys, each query before it one key less. There are no parameters to which ``device`` and
-    ``dtype``, which the course passes, could apply.
+    Called with q (B, H, Tq, D), k (B, H, Tk, D) and v (B, H, Tk, Dv). Returns the result (B, H, Tq,
+    Dv) and the attention weights (B, H, Tq, Tk) after dropout. ``causal``: the last query sees all
+    keys, each earlier query one key less. The module has no parameters; ``device`` and ``dtype``,
+    which the course passes, have no effect. ShapeError if the shapes do not fit.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class MultiHeadAttention(Module):
 
 
 def _fit(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> bool:
-    """Whether these are shapes of queries, keys and values for each other."""
+    """Return True if the shapes of queries, keys and values are consistent."""
     if not len(q) == len(k) == len(v) == 4:
         return False
     (batch, heads, _, width), keys = q, k[2]
@@ -70,19 +70,22 @@ def _fit(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> bool:
 
 @host_step
 def causal_mask(queries: int, keys: int, device: Device, dtype: Any) -> Tensor:
-    """(1, 1, queries, keys): 0 where key <= query + keys - queries, elsewhere the most negative
-    float32, which softmax makes 0 and which leaves a row without any key finite."""
+    """Return the mask (1, 1, queries, keys): 0 where key <= query + keys - queries.
+
+    Elsewhere it holds the most negative float32, which softmax maps to 0 and which keeps a row
+    without any key finite.
+    """
     least = np.full((1, 1, queries, keys), -np.finfo("float32").max)
     mask = np.triu(least, keys - queries + 1)
     return Tensor(mask, device=device, dtype=dtype, requires_grad=False)
 
 
 class AttentionLayer(Module):
-    """Layer norm and projection of q, k and v each, MultiHeadAttention, and a last projection.
+    """Layer norm and projection of q, k and v, MultiHeadAttention, and an output projection.
 
-    Called with q (B, Tq, q_features), k (B, Tk, k_features) and v (B, Tk, v_features), which are q
-    and k unless given; returns (B, Tq, out_features). All features are q_features unless given.
-    The projections have no bias and are drawn in the order q, k, v, out.
+    Called with q (B, Tq, q_features), k (B, Tk, k_features) and v (B, Tk, v_features); k defaults
+    to q, v to k. Returns (B, Tq, out_features). All feature sizes default to q_features. The
+    projections have no bias; they are drawn in the order q, k, v, out.
     """
 
     def __init__(
@@ -132,12 +135,12 @@ class AttentionLayer(Module):
         return result
 
     def _heads(self, x: Tensor) -> Tensor:
-        """(B, T, num_head * dim_head) -> (B, num_head, T, dim_head)."""
+        """Reshape (B, T, num_head * dim_head) -> (B, num_head, T, dim_head)."""
         shape = shape_of("AttentionLayer", x)
         if len(shape) != 3:
             raise ShapeError(
-                f"AttentionLayer: q, k and v must be (B, T, features), got {len(shape)} axes; "
-                "reshape them"
+                f"AttentionLayer: q, k and v must be (B, T, features), got shape {shape}; reshape "
+                "them"
             )
         split = ops.reshape(x, (*shape[:2], self.num_head, self.dim_head))
         return ops.transpose(split, (1, 2))

@@ -1,4 +1,4 @@
-"""Dropout."""
+"""Dropout layer."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from .module import Module
 
 
 class Dropout(Module):
-    """In training: zeroes each element with probability p and scales the rest by 1/(1-p).
+    """Dropout: in training, zeroes elements with probability p and scales the rest by 1/(1-p).
 
-    The mask is one draw of the global ``np.random`` stream a call (also for p = 0), or of
-    ``generator``, which draws it on the device of the input.
+    Each call draws one mask (also for p = 0) from the global ``np.random`` stream, or from
+    ``generator`` on the device of the input. The shape stays. ValueError unless 0 <= p < 1.
     """
 
     def __init__(self, p: float = 0.5, generator: init.Generator | None = None) -> None:
         super().__init__()
         if not 0.0 <= p < 1.0:
-            raise ValueError(f"Dropout: p must be in [0, 1), got {p}; give the share to drop")
+            raise ValueError(
+                f"Dropout: p must be in [0, 1), got {p}; pass the probability of dropping"
+            )
         self.p = p
         self.generator = generator
 

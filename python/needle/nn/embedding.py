@@ -1,4 +1,4 @@
-"""The table of vectors for ids; the op and its gradient are in ``ops.indexing``."""
+"""Embedding layer; the op and its gradient are in ``ops.indexing``."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 from .. import init, ops
 from ..autograd import Tensor
 from ..backend_selection import Device
-from .ids import whole_ids
 from .module import Module, Parameter
+from .whole_numbers import whole_numbers
 
 
 class Embedding(Module):
-    """Row ``id`` of weight (num_embeddings, embedding_dim), drawn from N(0, 1), for every id.
+    """Lookup table: maps each id to a row of weight (num_embeddings, embedding_dim).
 
-    Called with whole ids of any dtype and shape, (T, B) in the course; returns (T, B,
-    embedding_dim). The rows are gathered, which is what the product with one-hot vectors gives.
-    ShapeError or DTypeError for what is no id in [0, num_embeddings).
+    The weight is drawn from N(0, 1). Called with whole numbers of any dtype and shape, (T, B) in
+    the course; returns (T, B, embedding_dim). ShapeError if an id is not in [0, num_embeddings),
+    DTypeError if it is not a whole number.
     """
 
     def __init__(
@@ -35,4 +35,4 @@ class Embedding(Module):
         return f"{self.num_embeddings}, {self.embedding_dim}"
 
     def forward(self, x: Any) -> Tensor:
-        return ops.embedding(self.weight, whole_ids("Embedding: ids", x))
+        return ops.embedding(self.weight, whole_numbers("Embedding: ids", x))

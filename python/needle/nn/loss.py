@@ -6,23 +6,24 @@ from typing import Any
 
 from .. import ops
 from ..autograd import Tensor
-from .ids import whole_ids
 from .module import Module
+from .whole_numbers import whole_numbers
 
 
 class SoftmaxLoss(Module):
-    """Mean softmax loss of logits (N, C) and class ids y (N,), the course's form.
+    """Mean softmax cross entropy of logits (N, C) and labels y (N,), as in the course.
 
-    ``y`` is a Tensor, array or list; ids may come as whole floats (course data loaders make
-    float32 of everything). ShapeError or DTypeError where they are not one class id a row.
+    ``y`` is a Tensor, array or list of class numbers; floats are accepted if they are whole (data
+    loaders of the course convert everything to float32). ShapeError or DTypeError if the labels are
+    not one class number per row.
     """
 
     def forward(self, logits: Tensor, y: Any) -> Tensor:
-        return ops.cross_entropy(logits, whole_ids("SoftmaxLoss: class ids", y))
+        return ops.cross_entropy(logits, whole_numbers("SoftmaxLoss: labels", y))
 
 
 class CrossEntropyLoss(Module):
-    """``ops.cross_entropy``: integer class ids, label smoothing, reduction mean, sum or none."""
+    """Softmax cross entropy of integer labels: ``ops.cross_entropy`` with fixed options."""
 
     def __init__(self, label_smoothing: float = 0.0, reduction: str = "mean") -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Module and Parameter: what layers are made of. The layers are in the other files of ``nn``.
+"""Module and Parameter, the base of all layers, which are in the other files of ``nn``.
 
-A module is a plain object: its Parameters and sub-modules are found by walking its attributes in
-the order they were set, through dicts, lists and tuples. Nothing is registered, except which
-Tensors are buffers (state that is saved but not trained).
+A module is a plain object. Its Parameters and sub-modules are found by walking its attributes in
+the order they were set, through dicts, lists and tuples. Nothing has to be registered except
+buffers (Tensors that are saved but not trained).
 """
 
 from __future__ import annotations
@@ -23,100 +23,105 @@ Self = TypeVar("Self", bound="Module")
 
 
 class Parameter(Tensor):
-    """A Tensor that a module trains."""
+    """A Tensor that is trained as part of a module."""
 
 
 class Module:
-    """Base class of layers and models: set Parameters and modules as attributes, write forward."""
+    """Base class of layers and models: set Parameters and modules as attributes, define forward."""
 
     training: bool = True
-    _buffers: tuple[str, ...] = ()
+    buffer_names: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.training = True
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's function; called through ``module(...)``."""
-        raise NotImplementedError(f"{type(self).__name__}: write forward(self, ...)")
+        """Return the module's output; called through ``module(...)``."""
+        raise NotImplementedError(
+            f"{type(self).__name__}: the class has no forward; define forward(self, ...)"
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.forward(*args, **kwargs)
 
-    # ---- what is in it -----------------------------------------------------------------------
+    # ---- contents ----------------------------------------------------------------------------
 
     def named_members(self) -> Iterator[tuple[str, Any]]:
-        """(name, value) of the attributes that are walked; Sequential drops a level of names."""
+        """Yield (name, value) of the attributes that are walked.
+
+        Sequential drops a level of names.
+        """
         yield from vars(self).items()
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """(name, module) of the modules directly in this one, lists and dicts flattened."""
+        """Yield (name, module) of the direct sub-modules, with lists and dicts flattened."""
         for name, value in self.named_members():
             for path, leaf in _leaves(name, value):
                 if isinstance(leaf, Module):
                     yield path, leaf
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """(dotted name, module) of this module ("") and all below it, each module once."""
+        """Yield (dotted name, module) of this module ("") and all below it, each module once."""
         yield from _modules(self, prefix, set())
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
-        """(dotted name, Parameter) in attribute order, each Parameter once."""
+        """Yield (dotted name, Parameter) in attribute order, each Parameter once."""
         for name, value in _tensors(self, prefix, set()):
             if isinstance(value, Parameter):
                 yield name, value
 
     def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-        """(dotted name, Tensor) of the registered buffers."""
+        """Yield (dotted name, Tensor) of the registered buffers."""
         for path, module in self.named_modules(prefix):
-            for name in module._buffers:
+            for name in module.buffer_names:
                 yield _join(path, name), getattr(module, name)
 
     def parameters(self) -> list[Parameter]:
-        """All Parameters, as ``named_parameters``."""
+        """Return all Parameters in the order of ``named_parameters``."""
         return [p for _, p in self.named_parameters()]
 
     def buffers(self) -> list[Tensor]:
-        """All buffers, as ``named_buffers``."""
+        """Return all buffers in the order of ``named_buffers``."""
         return [b for _, b in self.named_buffers()]
 
     def _children(self) -> list[Module]:
-        """All modules below this one (the course's name)."""
+        """Return all modules below this one (the course's name)."""
         return [module for _, module in self.named_modules() if module is not self]
 
     def register_buffer(self, name: str, value: Tensor) -> None:
-        """Sets the attribute ``name``, and saves and moves it with the module from now on."""
+        """Set the attribute ``name`` to ``value``, which is saved and moved with the module."""
         setattr(self, name, value)
-        if name not in self._buffers:
-            self._buffers = (*self._buffers, name)
+        if name not in self.buffer_names:
+            self.buffer_names = (*self.buffer_names, name)
 
-    # ---- what can be done to all of it -------------------------------------------------------
+    # ---- operations on all of the contents ---------------------------------------------------
 
     def train(self: Self, mode: bool = True) -> Self:
-        """Sets training mode (or, with False, evaluation mode) everywhere below."""
+        """Set training mode (or, with False, evaluation mode) here and below; return the module."""
         for _, module in self.named_modules():
             module.training = mode
         return self
 
     def eval(self: Self) -> Self:
-        """Sets evaluation mode."""
+        """Set evaluation mode here and below; return the module."""
         return self.train(False)
 
     def apply(self: Self, function: Callable[[Module], Any]) -> Self:
-        """Calls ``function`` on every module below, then on this one."""
+        """Call ``function`` on every module below, then on this one; return the module."""
         for module in reversed([module for _, module in self.named_modules()]):
             function(module)
         return self
 
     def zero_grad(self) -> None:
-        """Drops all gradients (sets them to None)."""
+        """Set all gradients to None."""
         for p in self.parameters():
             p.grad = None
 
     def to(self: Self, device: Device | str | None = None, dtype: Any = None) -> Self:
-        """Moves parameters and buffers to a device and floating ones to a dtype, in place.
+        """Move parameters and buffers to a device, and floating ones to a dtype, in place.
 
-        ``to("float64")`` and ``to(dtype="float64")`` are the same. Gradients are dropped; build
-        optimisers afterwards, their state does not move along.
+        ``to("float64")`` and ``to(dtype="float64")`` are equivalent. Gradients are dropped. Create
+        optimisers afterwards, because their state is not moved.
         """
         if isinstance(device, (str, np.dtype)) and dtype is None and _names_dtype(device):
             device, dtype = None, device
@@ -132,9 +137,9 @@ class Module:
     # ---- saving and loading ------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Dotted name -> detached Tensor, parameters and buffers in attribute order.
+        """Return dotted name -> detached Tensor of parameters and buffers in attribute order.
 
-        A step of an optimiser gives parameters new buffers, so this is a snapshot without a copy.
+        It is a snapshot without a copy, because an optimiser step gives parameters new buffers.
         """
         named = _tensors(self, "", set())
         return {name: Tensor.make_const(value.realize_cached_data()) for name, value in named}
@@ -142,10 +147,10 @@ class Module:
     def load_state_dict(
         self, state: Mapping[str, Any], strict: bool = True
     ) -> tuple[list[str], list[str]]:
-        """Takes values (Tensors, NDArrays or NumPy arrays) by name, cast to each one's dtype.
+        """Load values (Tensors, NDArrays or NumPy arrays) by name, cast to each tensor's dtype.
 
-        Returns (missing, unexpected) names. CheckpointError if a shape differs or, when strict,
-        if a name is missing or unexpected; nothing has changed then.
+        Returns the lists of missing and unexpected names. CheckpointError, without any change, if a
+        shape differs or, with ``strict``, if a name is missing or unexpected.
         """
         own = dict(_tensors(self, "", set()))
         missing = [name for name in own if name not in state]
@@ -161,7 +166,7 @@ class Module:
             problems += [f"unexpected {name}" for name in unexpected]
         if problems:
             raise CheckpointError(
-                f"{type(self).__name__}.load_state_dict: the state is of another model: "
+                f"{type(self).__name__}.load_state_dict: the state belongs to another model: "
                 f"{'; '.join(problems)}; load it into the model it was saved from"
                 + (" or pass strict=False" if strict and (missing or unexpected) else "")
             )
@@ -170,10 +175,10 @@ class Module:
             tensor.data = Tensor(value, device=tensor.device, dtype=tensor.dtype)
         return missing, unexpected
 
-    # ---- looks -------------------------------------------------------------------------------
+    # ---- representation ----------------------------------------------------------------------
 
     def extra_repr(self) -> str:
-        """What stands between the parentheses of a layer's repr."""
+        """Return the text between the parentheses of a layer's repr."""
         return ""
 
     def __repr__(self) -> str:
@@ -185,7 +190,7 @@ def _join(prefix: str, name: str) -> str:
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """(dotted name, leaf) of an attribute: itself, or what its dict, list or tuple holds."""
+    """Yield (dotted name, leaf) of an attribute: itself, or items of its dict, list or tuple."""
     ### BEGIN YOUR SOLUTION [module-walk]
     if isinstance(value, dict):
         for key, item in value.items():
@@ -208,7 +213,7 @@ def _modules(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple[str,
 
 
 def _tensors(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
-    """(dotted name, tensor) of all Parameters and buffers in attribute order, each once."""
+    """Yield (dotted name, tensor) of all Parameters and buffers in attribute order, each once."""
     ### BEGIN YOUR SOLUTION [module-walk]
     if id(module) in seen:
         return
@@ -224,7 +229,7 @@ def _tensors(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple[str,
 
 
 def _is_state(module: Module, path: str, leaf: Any) -> bool:
-    return isinstance(leaf, Parameter) or path in module._buffers
+    return isinstance(leaf, Parameter) or path in module.buffer_names
 
 
 def _names_dtype(name: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Pooling as modules, x (N, C, H, W); the formulas are in ``ops.pooling``."""
+"""Pooling layers for x (N, C, H, W); the formulas are in ``ops.pooling``."""
 
 from __future__ import annotations
 
@@ -20,21 +20,27 @@ class _Pool2d(Module):
 
 
 class MaxPool2d(_Pool2d):
-    """Maxima of windows; the stride is the window's size unless given."""
+    """Maximum of each window: (N, C, H, W) -> (N, C, OH, OW).
+
+    The stride defaults to the kernel size.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.max_pool2d(x, self.kernel_size, self.stride, self.padding)
 
 
 class AvgPool2d(_Pool2d):
-    """Means of windows, padding counted as zeros; the stride is the window's size unless given."""
+    """Mean of each window: (N, C, H, W) -> (N, C, OH, OW). Padding counts as zeros.
+
+    The stride defaults to the kernel size.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.avg_pool2d(x, self.kernel_size, self.stride, self.padding)
 
 
 class AdaptiveAvgPool2d(Module):
-    """Means over a grid of output_size windows that cover the image."""
+    """Means over a grid of ``output_size`` windows that cover the image."""
 
     def __init__(self, output_size: Size) -> None:
         super().__init__()
@@ -48,7 +54,7 @@ class AdaptiveAvgPool2d(Module):
 
 
 class GlobalAvgPool(Module):
-    """(N, C, H, W) -> (N, C): the mean of each channel."""
+    """Mean of each channel: (N, C, H, W) -> (N, C)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.reshape(ops.adaptive_avg_pool2d(x, 1), tuple(x.shape[:2]))

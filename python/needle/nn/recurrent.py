@@ -1,7 +1,7 @@
 """Recurrent layers: one step (RNNCell, LSTMCell) and whole sequences (RNN, LSTM).
 
-Sequences are time first, (T, B, features). A cell's products with the inputs do not depend on its
-state, so a sequence is multiplied by ``W_ih`` at once, and only ``W_hh`` step by step.
+Sequences are time first, (T, B, features). The product of the inputs with ``W_ih`` does not depend
+on the state, so it is computed for a whole sequence at once; only ``W_hh`` is applied step by step.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ State = tuple[Tensor, ...]
 
 
 class _Cell(Module):
-    """W_ih (I, G*H), W_hh (H, G*H), bias_ih and bias_hh (G*H,) for G gates, drawn in this order,
-    all from U(±1/sqrt(H))."""
+    """Base class of cells with G gates: W_ih (I, G*H), W_hh (H, G*H), bias_ih and bias_hh (G*H,).
+
+    The parameters are drawn from U(±1/sqrt(H)) in this order.
+    """
 
     gates = 1
     states = 1
-    """How many tensors (B, H) the state has; the first is the output."""
+    """Number of tensors (B, H) in the state; the first one is the output."""
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool, device: Device | None, dtype: Any
@@ -54,25 +56,28 @@ class _Cell(Module):
         return f"{self.input_size}, {self.hidden_size}, bias={self.bias_ih is not None}"
 
     def from_inputs(self, x: Tensor) -> Tensor:
-        """The part that inputs have in the gates, x (..., I) -> (..., G*H)."""
+        """Return the inputs' contribution to the gates: x (..., I) -> (..., G*H)."""
         return affine(type(self).__name__, x, self.W_ih, self.bias_ih)
 
     def gate_inputs(self, part: Tensor, h: Tensor) -> Tensor:
-        """``part``, which is from_inputs(x), plus that of the output h (B, H): (B, G*H)."""
+        """Return ``part``, i.e. from_inputs(x), plus the contribution of the output h (B, H)."""
         return part + affine(type(self).__name__, h, self.W_hh, self.bias_hh)
 
     def advance(self, part: Tensor, state: State) -> State:
-        """The next state, where the inputs have ``part`` in the gates."""
+        """Return the next state, given the inputs' contribution ``part`` to the gates."""
         raise NotImplementedError
 
     def start(self, batch: int) -> State:
-        """Zeros; ``W_hh`` still takes part, so that every parameter gets a gradient."""
+        """Return a zero state.
+
+        ``W_hh`` is still applied to it, so that every parameter gets a gradient.
+        """
         zeros = init.zeros(batch, self.hidden_size, device=self.W_hh.device, dtype=self.W_hh.dtype)
         return (zeros,) * self.states
 
 
 class RNNCell(_Cell):
-    """h' = f(X W_ih + bias_ih + h W_hh + bias_hh), f tanh or relu (Elman 1990).
+    """Elman cell h' = f(X W_ih + bias_ih + h W_hh + bias_hh), f tanh or relu (Elman 1990).
 
     Called with X (B, input_size) and h (B, hidden_size), None for zeros; returns h'.
     """
@@ -102,12 +107,11 @@ class RNNCell(_Cell):
 
 
 class LSTMCell(_Cell):
-    """i, f, g, o = the four gates of X W_ih + bias_ih + h W_hh + bias_hh, in this order of columns;
-    c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c') (Hochreiter & Schmidhuber 1997,
-    with the forget gate of Gers et al. 2000).
+    """Long short-term memory cell (Hochreiter & Schmidhuber 1997; forget gate: Gers et al. 2000).
 
-    Called with X (B, input_size) and (h, c), each (B, hidden_size), None for zeros; returns
-    (h', c').
+    The gates i, f, g, o are the four column blocks, in this order, of X W_ih + bias_ih + h W_hh +
+    bias_hh. c' = sigmoid(f) c + sigmoid(i) tanh(g) and h' = sigmoid(o) tanh(c'). Called with X (B,
+    input_size) and (h, c), each (B, hidden_size), None for zeros; returns (h', c').
     """
 
     gates = 4
@@ -136,11 +140,11 @@ class LSTMCell(_Cell):
 
 
 class RNN(Module):
-    """``num_layers`` RNNCells (``rnn_cells``), each over the outputs of the one before.
+    """``num_layers`` RNNCells (``rnn_cells``), each applied to the outputs of the previous one.
 
-    Called with X (T, B, input_size) and h0 (num_layers, B, hidden_size), None for zeros; returns
-    the last layer's outputs (T, B, hidden_size) and every layer's last (num_layers, B,
-    hidden_size).
+    Called with X (T, B, input_size) and h0 (num_layers, B, hidden_size), None for zeros. Returns
+    the outputs of the last layer (T, B, hidden_size) and the final state of every layer
+    (num_layers, B, hidden_size).
     """
 
     def __init__(
@@ -165,10 +169,11 @@ class RNN(Module):
 
 
 class LSTM(Module):
-    """``num_layers`` LSTMCells (``lstm_cells``), each over the outputs of the one before.
+    """``num_layers`` LSTMCells (``lstm_cells``), each applied to the outputs of the previous one.
 
     Called with X (T, B, input_size) and (h0, c0), each (num_layers, B, hidden_size), None for
-    zeros; returns the last layer's outputs (T, B, hidden_size) and every layer's last (h, c).
+    zeros. Returns the outputs of the last layer (T, B, hidden_size) and the final (h, c) of every
+    layer.
     """
 
     def __init__(
@@ -195,12 +200,12 @@ class LSTM(Module):
 
 def _input_sizes(owner: str, input_size: int, hidden_size: int, num_layers: int) -> list[int]:
     if num_layers < 1:
-        raise ShapeError(f"{owner}: num_layers must be at least 1, got {num_layers}; give one")
+        raise ShapeError(f"{owner}: num_layers must be at least 1, got {num_layers}; pass 1")
     return [input_size] + [hidden_size] * (num_layers - 1)
 
 
 def _step(cell: _Cell, X: Tensor, state: State | None) -> State:
-    """One step of ``cell`` on X (B, I)."""
+    """Return the state after one step of ``cell`` on X (B, I)."""
     shape = _checked_shape(type(cell).__name__, X, "(B, input_size)", 2)
     if state is None:
         state = cell.start(shape[0])
@@ -209,10 +214,15 @@ def _step(cell: _Cell, X: Tensor, state: State | None) -> State:
 
 
 def _run(owner: str, cells: list[Any], X: Tensor, start: State | None) -> tuple[Tensor, State]:
-    """All layers over all steps: the last layer's outputs, and the last states, stacked."""
+    """Run all layers over all steps.
+
+    Return the last layer's outputs and the stacked final states.
+    """
     steps, batch, _ = _checked_shape(owner, X, "(T, B, input_size)", 3)
     if steps == 0:
-        raise ShapeError(f"{owner}: needs at least one step, got shape {X.shape}; skip it")
+        raise ShapeError(
+            f"{owner}: there must be at least one step, got shape {X.shape}; skip empty sequences"
+        )
     if start is None:
         states = [cell.start(batch) for cell in cells]
     else:
@@ -238,11 +248,11 @@ def _check_state(owner: str, state: State, cell: _Cell, expected: tuple[int, ...
     if isinstance(state, Tensor) or len(state) != cell.states:
         raise ShapeError(
             f"{owner}: the state must be a tuple of {cell.states} tensors, got "
-            f"{type(state).__name__} of length {len(state)}; pass (h, c)"
+            f"{type(state).__name__} of length {len(state)}; pass (h, c) for an LSTM"
         )
     for each in state:
         if shape_of(owner, each) != expected:
             raise ShapeError(
                 f"{owner}: a state must have shape {expected}, got {shape_of(owner, each)}; pass "
-                "what the layer returned for this batch size"
+                "a state that the layer returned for this batch size"
             )

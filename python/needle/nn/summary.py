@@ -1,4 +1,4 @@
-"""The text of a module's repr: a tree like PyTorch's, with the number of parameters of each part.
+"""The repr of a module: a tree as in PyTorch, with the number of parameters of each part.
 
 Called by ``Module.__repr__`` alone.
 """
@@ -11,20 +11,20 @@ from typing import Any, Protocol
 
 
 class Describable(Protocol):
-    """What is asked of a module here."""
+    """The interface of a module that ``describe`` uses."""
 
     def parameters(self) -> Sequence[Any]:
-        """All parameters; each has a shape."""
+        """Return all parameters; each has a shape."""
 
     def named_children(self) -> Iterable[tuple[str, Any]]:
-        """(name, module) of the modules directly below."""
+        """Yield (name, module) of the direct sub-modules."""
 
     def extra_repr(self) -> str:
-        """The module's own options."""
+        """Return the module's own options as text."""
 
 
 def describe(module: Describable) -> str:
-    """``Linear(in_features=2, out_features=3, bias=True)  # 9 parameters``, or a tree of such."""
+    """Return the repr, e.g. ``Linear(in_features=2, ...)  # 9 parameters``, or a tree of them."""
     count = sum(math.prod(p.shape) for p in module.parameters())
     note = f"  # {count:,} parameters" if count else ""
     head, children = f"{type(module).__name__}(", list(module.named_children())

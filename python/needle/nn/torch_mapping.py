@@ -1,19 +1,19 @@
 """State dicts to and from PyTorch, as dicts of NumPy arrays; PyTorch itself is not imported.
 
-Names: the same dotted attribute names on both sides when the two models name their layers alike
-(Sequential's are "0", "1", ... on both; a Residual's block is under "fn"). Per layer:
+Both sides use the same dotted attribute names if the two models name their layers alike
+(Sequential's are "0", "1", ... on both; a Residual's block is under "fn"). Values per layer:
 
-========================  ======================  =======================================
+========================  ======================  ========================================
 needle                    PyTorch                 values
-========================  ======================  =======================================
+========================  ======================  ========================================
 Linear.weight (I, O)      weight (O, I)           transposed
 Linear.bias (1, O)        bias (O,)               reshaped
 Conv.weight (K, K, I, O)  weight (O, I, K, K)     permuted (also Conv2d, grouped)
 BatchNorm, LayerNorm      the same names          unchanged; running_mean, running_var too
-—                         num_batches_tracked     dropped, and made 0
-========================  ======================  =======================================
+—                         num_batches_tracked     dropped by loading, 0 when written
+========================  ======================  ========================================
 
-PyTorch's running_var is the unbiased variance, ours the biased one; loading keeps the number.
+PyTorch's running_var is the unbiased variance, needle's the biased one; loading keeps the value.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ COUNTER = "num_batches_tracked"
 def from_torch_state_dict(
     module: Module, state: Mapping[str, HostArray], strict: bool = True
 ) -> tuple[list[str], list[str]]:
-    """Loads ``{name: numpy array}`` of the same model in PyTorch into ``module``.
+    """Load ``{name: NumPy array}`` of the same model in PyTorch into ``module``.
 
     ``{k: v.numpy() for k, v in torch_model.state_dict().items()}`` is such a dict. Errors and
-    result as for ``Module.load_state_dict``.
+    result are those of ``Module.load_state_dict``.
     """
     owners = _owners(module)
     converted = {
@@ -52,7 +52,7 @@ def from_torch_state_dict(
 
 
 def to_torch_state_dict(module: Module) -> dict[str, HostArray]:
-    """The module's state under PyTorch's names and layouts, as NumPy arrays (copies).
+    """Return the module's state under PyTorch's names and layouts, as copied NumPy arrays.
 
     ``{k: torch.from_numpy(v) for k, v in result.items()}`` loads with ``strict=True``.
     """

@@ -1,4 +1,4 @@
-"""The transformer with layer norm in front (Vaswani et al. 2017; Xiong et al. 2020).
+"""Transformer with layer norm in front (Vaswani et al. 2017; Xiong et al. 2020).
 
 Attention itself is in ``attention``.
 """
@@ -23,10 +23,11 @@ from .normalization import LayerNorm1d
 
 
 class TransformerLayer(Module):
-    """x + Dropout(AttentionLayer(x)), then x + Dropout(Linear2(Dropout(ReLU(Linear1(norm(x)))))).
+    """Pre-norm transformer layer: attention and a two-layer perceptron, each with a residual.
 
-    x (B, T, q_features) -> the same shape; the linear layers are (q_features, hidden_size) and
-    back. The attention's weights are drawn before theirs.
+    x + Dropout(AttentionLayer(x)), then x + Dropout(Linear2(Dropout(ReLU(Linear1(norm(x)))))). Maps
+    x (B, T, q_features) to the same shape. The linear layers are (q_features, hidden_size) and
+    back. The weights of the attention are drawn first.
     """
 
     def __init__(
@@ -64,12 +65,13 @@ class TransformerLayer(Module):
 
 
 class Transformer(Module):
-    """``num_layers`` TransformerLayers over x plus learned vectors of its positions.
+    """``num_layers`` TransformerLayers applied to x plus learned position vectors.
 
-    Called with x (T, B, embedding_size), or (B, T, embedding_size) if ``batch_first``, T at most
-    sequence_len; returns the result of that shape, with no norm behind the last layer, and zeros
-    of that shape where a recurrent layer has its state (a second argument is ignored). The
-    positions (sequence_len, embedding_size) are drawn first, from N(0, 1).
+    Called with x (T, B, embedding_size), or (B, T, embedding_size) if ``batch_first``; T is at most
+    sequence_len. Returns the result, of that shape, without a norm after the last layer, and zeros
+    of that shape in place of a recurrent layer's state (a second argument is ignored). The
+    positions (sequence_len, embedding_size) are drawn first, from N(0, 1). ShapeError if the input
+    does not fit.
     """
 
     def __init__(
@@ -109,8 +111,8 @@ class Transformer(Module):
             layout = "(B, T, E)" if self.batch_first else "(T, B, E)"
             raise ShapeError(
                 f"Transformer: the input must be {layout} with E={width} and T at most "
-                f"{self.sequence_len}, got shape {shape}; cut the sequence or give the layer a "
-                "larger sequence_len"
+                f"{self.sequence_len}, got shape {shape}; shorten the sequence or create the layer "
+                "with a larger sequence_len"
             )
         positions = self.positions(range(steps))
         if not self.batch_first:

@@ -1,7 +1,8 @@
-"""Models to and from ONNX files. Needs the package onnx: pip install 'needle[onnx]'.
+"""Models to and from ONNX files; needs the package onnx: pip install 'needle[onnx]'.
 
-``save`` and ``load`` are for users; ``NeedleBackend`` answers onnx's own test interface. Which
-operators there are: ``exporting.EXPORTS``, op by op, and ``call.OPERATORS``, by ONNX's names.
+``save`` and ``load`` are for users; ``NeedleBackend`` implements onnx's own test interface. The
+supported operators are the rows of ``exporting.EXPORTS`` (by op) and of ``call.OPERATORS`` (by ONNX
+name).
 """
 
 from .backend import NeedleBackend

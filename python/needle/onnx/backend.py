@@ -1,4 +1,4 @@
-"""The interface by which the onnx package tests a runtime: prepare, run_model, run_node.
+"""The interface with which the onnx package tests a runtime: prepare, run_model, run_node.
 
 ``onnx.backend.test.BackendTest(needle.onnx.NeedleBackend, ...)`` runs its tests here. Device "CPU"
 is needle's ``cpu``; any other name is that of a needle device.
@@ -25,10 +25,10 @@ class NeedleRep:
         self.model, self.device = model, device
 
     def run(self, inputs: Any, **options: Any) -> tuple[Any, ...]:
-        """The outputs as NumPy arrays, of inputs in order or by name."""
+        """Return the outputs as NumPy arrays; inputs are given in order or by name."""
         given = [inputs[name] for name in self.model.inputs] if isinstance(inputs, dict) else inputs
         if any(isinstance(each, list) for each in given):
-            raise OnnxError("onnx: inputs must be arrays, got a list; sequences are not known here")
+            raise OnnxError("onnx: inputs must be arrays, got a list; sequences are not supported")
         arrays = [np.asarray(each) for each in given]
         with no_grad():
             tensors = [Tensor(a, device=self.device, dtype=a.dtype) for a in arrays]
@@ -38,11 +38,11 @@ class NeedleRep:
 
 
 class NeedleBackend:
-    """``onnx.backend.base.Backend``'s methods, without needing onnx to be imported."""
+    """The methods of ``onnx.backend.base.Backend``, without importing onnx."""
 
     @classmethod
     def is_compatible(cls, model: Any, device: str = "CPU", **options: Any) -> bool:
-        """Whether ``prepare`` would take it."""
+        """Return True if ``prepare`` accepts the model."""
         try:
             cls.prepare(model, device)
         except NeedleError:
@@ -51,7 +51,7 @@ class NeedleBackend:
 
     @classmethod
     def prepare(cls, model: Any, device: str = "CPU", **options: Any) -> NeedleRep:
-        """An ``onnx.ModelProto`` ready to run."""
+        """Return an ``onnx.ModelProto`` as a model that is ready to run."""
         place = find_device(device.lower())
         return NeedleRep(convert(model, place), place)
 
@@ -59,14 +59,14 @@ class NeedleBackend:
     def run_model(
         cls, model: Any, inputs: Any, device: str = "CPU", **options: Any
     ) -> tuple[Any, ...]:
-        """``prepare`` and one run."""
+        """Prepare a model and run it once."""
         return cls.prepare(model, device).run(inputs)
 
     @classmethod
     def run_node(
         cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Any = None, **options: Any
     ) -> tuple[Any, ...]:
-        """One ``onnx.NodeProto`` on its own."""
+        """Run a single ``onnx.NodeProto``."""
         onnx = onnx_package()
         arrays = [np.asarray(each) for each in inputs]
         used = [name for name in node.input if name]
@@ -86,7 +86,7 @@ class NeedleBackend:
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether the device is there."""
+        """Return True if the device is available."""
         try:
             return bool(find_device(device.lower()).enabled())
         except NeedleError:

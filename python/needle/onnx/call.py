@@ -1,6 +1,6 @@
-"""One node of an ONNX graph as it runs, and the table of functions that run nodes.
+"""One node of an ONNX graph at run time, and the table of functions that run nodes.
 
-The functions are in operators.py and windows.py, by what they do; importing.py calls them.
+The functions are in operators.py and windows.py; importing.py calls them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .package import OnnxError
 
 @dataclass(frozen=True)
 class Call:
-    """One node as it runs: its operator, its name, its inputs and its attributes."""
+    """One node at run time: its operator, name, inputs and attributes."""
 
     kind: str
     name: str
@@ -30,31 +30,31 @@ class Call:
         return self.tensor(0)
 
     def tensor(self, index: int) -> Tensor:
-        """An input that has to be there."""
+        """Return a required input; OnnxError if it is missing."""
         if index >= len(self.inputs) or self.inputs[index] is None:
             raise self.refuse(f"input {index} must be given")
         found: Tensor = self.inputs[index]
         return found
 
     def optional(self, index: int) -> Tensor | None:
-        """An input that need not be there."""
+        """Return an optional input, or None."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def numbers(self, index: int) -> NumpyArray[Any] | None:
-        """The values of an optional input that says how to compute, on the host."""
+        """Return the values of an optional input on the host, such as axes or sizes."""
         given = self.optional(index)
         return None if given is None else given.numpy()
 
     def get(self, name: str, default: Any = None) -> Any:
-        """An attribute."""
+        """Return the value of an attribute."""
         return self.attributes.get(name, default)
 
     def refuse(self, why: str) -> OnnxError:
-        """The error that names this node."""
+        """Return an OnnxError that names this node."""
         return OnnxError(f"onnx: {self.kind} (node {self.name!r}): {why}")
 
     def only(self, **values: Any) -> None:
-        """Refuses an attribute that has another value than the one that is computed."""
+        """Raise OnnxError if an attribute differs from the only supported value."""
         for name, value in values.items():
             if self.get(name, value) != value:
                 raise self.refuse(f"{name} must be {value!r}, got {self.get(name)!r}")
@@ -65,7 +65,7 @@ OPERATORS: dict[str, Operator] = {}
 
 
 def operator(name: str) -> Callable[[Operator], Operator]:
-    """Registers the function of an operator."""
+    """Register the function of an operator."""
 
     def register(function: Operator) -> Operator:
         OPERATORS[name] = function

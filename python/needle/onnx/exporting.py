@@ -1,7 +1,8 @@
-"""Models into ONNX: one forward pass is recorded as a graph, and each op becomes a node.
+"""Export to ONNX: a forward pass is recorded as a graph, and each op becomes a node.
 
-What does not depend on the input (weights in another layout, batch norm's scale and shift) is
-computed now and stored. EXPORTS has a row for each op; one without a row is named, not skipped.
+Values that do not depend on the input (weights in another layout, batch norm's scale and shift) are
+computed now and stored. EXPORTS has a row for each op; an op without a row is an error that names
+it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
 from ..autograd import Tensor, Value
+from ..errors import ShapeError
 from ..graph import Op, enable_grad, find_topo_sort
 from ..nn import Module
 from ..ops import (
@@ -37,11 +39,14 @@ from .package import OPSET, OnnxError, onnx_package
 
 Array = NumpyArray[Any]
 IR_VERSION = 8
-"""Of the file's own form: the one that came with OPSET."""
+"""The version of the file format that was released with OPSET."""
 
 
 def save(model: Module, path: str | os.PathLike[str], example: Any) -> None:
-    """Writes ``model`` in evaluation mode to an ONNX file; see ``export``."""
+    """Write ``model`` in evaluation mode to an ONNX file.
+
+    ``example`` and errors as in ``export``.
+    """
     content = export(model, example).SerializeToString()
     target = Path(path)
     partial = target.with_name(f".{target.name}.partial")
@@ -54,21 +59,28 @@ def save(model: Module, path: str | os.PathLike[str], example: Any) -> None:
 
 
 def export(model: Module, example: Any) -> Any:
-    """``model`` in evaluation mode as an ``onnx.ModelProto`` with input "input", output "output".
+    """Return ``model`` in evaluation mode as an ``onnx.ModelProto`` with one input and one output.
 
-    example: an input (N, ...) of the shape to expect, as a Tensor or array; any N is taken later.
-    OnnxError names an op that ONNX has no node for, and one whose result depends on values in a
-    way that the graph does not show.
+    Their names are "input" and "output". example: an input (N, ...) of the expected shape, as a
+    Tensor or array of floats; the exported model accepts any N. OnnxError names an op without ONNX
+    operator, or says that the result depends on values in a way that the graph does not show.
+    ShapeError if the example has no batch axis or is a shape instead of an array.
     """
     onnx = onnx_package()
     first = np.asarray(example.numpy() if isinstance(example, Tensor) else example)
+    is_shape = isinstance(example, tuple) and all(isinstance(size, int) for size in example)
+    if is_shape or first.ndim == 0:
+        raise ShapeError(
+            f"onnx.export: the example must be a Tensor or array (N, ...), got {example!r}; pass "
+            "an input such as needle.zeros(1, 3, 32, 32), not its shape"
+        )
     longer = (first.shape[0] + 1, *first.shape[1:])
     other = np.random.default_rng(0).standard_normal(longer).astype(first.dtype)
     graph, again = (_record(model, pixels) for pixels in (first, other))
     if graph.facts() != again.facts():
         raise OnnxError(
-            f"onnx.export: the forward pass of {type(model).__name__} must do the same for every "
-            "input and batch size, but it uses values or sizes outside the graph; take that out"
+            f"onnx.export: the forward pass of {type(model).__name__} must be the same for every "
+            "input and batch size, but it uses values or sizes outside the graph; use ops instead"
         )
     proto = onnx.helper.make_model(
         graph.proto(type(model).__name__),
@@ -82,7 +94,7 @@ def export(model: Module, example: Any) -> Any:
 
 @dataclass
 class Graph:
-    """Nodes and stored values as they are found. ``batch`` is the example's N."""
+    """Nodes and stored values in the order of their discovery; ``batch`` is the example's N."""
 
     batch: int
     shapes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
@@ -93,38 +105,38 @@ class Graph:
     parameters: dict[int, str] = field(default_factory=dict)
 
     def add(self, kind: str, inputs: Sequence[str], **attributes: Any) -> str:
-        """A node; its output's name."""
+        """Add a node; return the name of its output."""
         name = f"{kind.lower()}_{len(self.nodes)}"
         self.nodes.append((kind, list(inputs), name, attributes))
         return name
 
     def store(self, value: Any, name: str = "constant") -> str:
-        """A value of the file; its name."""
+        """Store a value in the file; return its name."""
         array = np.asarray(value)
         unique = name if name not in self.stored else f"{name}_{len(self.stored)}"
         self.stored[unique] = array
         return unique
 
     def of(self, value: Any) -> str:
-        """The name of an input of a node: an earlier node's output, or a stored value."""
+        """Return the name of a node's input: the output of an earlier node, or a stored value."""
         if value not in self.names:
             self.names[value] = self.store(value.numpy(), self._origin(value))
         return self.names[value]
 
     def is_stored(self, value: Any) -> bool:
-        """Whether it does not depend on the model's input."""
+        """Return True if the value does not depend on the model's input."""
         return value not in self.names or self.names[value] in self.stored
 
     def like(self, value: Any, number: float) -> str:
-        """A stored number of the value's dtype."""
+        """Store a number with the dtype of ``value``; return its name."""
         return self.store(np.asarray(number, value.dtype))
 
     def facts(self) -> list[Any]:
-        """What must not differ from one input to another."""
+        """Return everything that must be equal for different inputs."""
         return [self.nodes, [(n, a.dtype, a.shape, a.tobytes()) for n, a in self.stored.items()]]
 
     def proto(self, name: str) -> Any:
-        """The graph in ONNX's form."""
+        """Return the graph as an ``onnx.GraphProto``."""
         onnx = onnx_package()
         kinds = [onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)) for dtype in self.dtypes]
         inputs, outputs = (
@@ -139,7 +151,7 @@ class Graph:
         return onnx.helper.make_graph(nodes, name, [inputs], [outputs], stored)
 
     def _origin(self, value: Value) -> str:
-        """The parameter or buffer that a stored value was made from, else "constant"."""
+        """Return the name of the parameter or buffer behind a stored value, else "constant"."""
         for node in find_topo_sort([value]):
             if id(node) in self.parameters:
                 return self.parameters[id(node)]
@@ -147,7 +159,7 @@ class Graph:
 
 
 def _record(model: Module, pixels: Array) -> Graph:
-    """Runs the model and walks what was recorded."""
+    """Run the model and convert the recorded graph."""
     was_training = model.training
     device = next((p.device for p in model.parameters()), None)
     x = Tensor(pixels, device=device, dtype=pixels.dtype, requires_grad=True)
@@ -177,25 +189,25 @@ def _export(graph: Graph, node: Any) -> str:
         shapes = ", ".join(str(getattr(source, "shape", "a tuple")) for source in node.inputs)
         known = ", ".join(sorted(kind.__name__ for kind in EXPORTS))
         raise OnnxError(
-            f"onnx.export: there is no ONNX operator for the op {type(node.op).__name__} (of "
-            f"inputs {shapes}); known: {known}. Replace it in the model, or add a row to "
+            f"onnx.export: there is no ONNX operator for the op {type(node.op).__name__} (with "
+            f"inputs {shapes}); supported: {known}. Replace it in the model, or add a row to "
             "needle.onnx.exporting.EXPORTS"
         )
     return rule(graph, node)
 
 
-# ---- a row an op ---------------------------------------------------------------------------------
+# ---- export rules, one row per op ----------------------------------------------------------------
 
 Rule = Callable[[Graph, Any], str]
 
 
 def _plain(kind: str) -> Rule:
-    """An operator of the same inputs without attributes."""
+    """Return the rule of an operator with the same inputs and without attributes."""
     return lambda graph, node: graph.add(kind, [graph.of(source) for source in node.inputs])
 
 
 def _scalar(kind: str, reverse: bool = False) -> Rule:
-    """An op with a number is an operator of two inputs."""
+    """Return the rule of an op with a number, which becomes an operator of two inputs."""
 
     def rule(graph: Graph, node: Any) -> str:
         (source,) = node.inputs
@@ -218,7 +230,7 @@ def _conv(graph: Graph, node: Any) -> str:
 
 
 def _then_relu(rule: Rule) -> Rule:
-    """Of an op that ends in relu, from the rule of the op without."""
+    """Return the rule of an op that ends in relu, given the rule of the op without it."""
     return lambda graph, node: graph.add("Relu", [rule(graph, node)])
 
 
@@ -233,7 +245,7 @@ def _pool(kind: str, **more: Any) -> Rule:
 
 
 def _along(kind: str) -> Rule:
-    """One axis, which may count from the end."""
+    """Return the rule of an op along one axis, which may be negative."""
     return lambda graph, node: graph.add(kind, [graph.of(node.inputs[0])], axis=node.op.axis)
 
 
@@ -242,7 +254,7 @@ def _reduce(kind: str) -> Rule:
         source, ndim = node.inputs[0], len(node.inputs[0].shape)
         axes = list(normalize_axes(kind, node.op.axes, ndim))
         keep = int(node.op.keepdims)
-        if kind == "ReduceSum":  # the only one of opset 17 whose axes are an input
+        if kind == "ReduceSum":  # the only reduction of opset 17 whose axes are an input
             stored = graph.store(np.array(axes, np.int64))
             return graph.add(kind, [graph.of(source), stored], keepdims=keep)
         return graph.add(kind, [graph.of(source)], axes=axes, keepdims=keep)
@@ -251,7 +263,7 @@ def _reduce(kind: str) -> Rule:
 
 
 def _reshape(graph: Graph, node: Any) -> str:
-    """The batch stays whatever it is: 0 copies the input's first size."""
+    """Export a reshape for any batch size: 0 copies the input's first size."""
     source, sizes = node.inputs[0], list(node.shape)
     if sizes and sizes[0] == graph.batch == source.shape[0]:
         sizes[0] = 0
@@ -262,7 +274,7 @@ def _reshape(graph: Graph, node: Any) -> str:
 
 
 def _expand(graph: Graph, node: Any) -> str:
-    """A size that the input has already is left to it."""
+    """Export a broadcast; sizes that the input already has are left to it."""
     source, sizes = node.inputs[0], list(node.shape)
     own = [1] * (len(sizes) - len(source.shape)) + list(source.shape)
     wanted = [1 if mine == size else size for mine, size in zip(own, sizes, strict=True)]
@@ -281,7 +293,7 @@ def _transpose(graph: Graph, node: Any) -> str:
 
 
 def _concatenate(graph: Graph, node: Any) -> str:
-    """Zeros put behind an input are padding, which suits any batch; else a concatenation."""
+    """Export a concatenation; zeros after an input become padding, which suits any batch size."""
     axis = normalize_axis("concatenate", node.op.axis, len(node.shape))
     first, *others = node.inputs
     zeros = all(graph.is_stored(s) and not s.numpy().any() for s in others)
@@ -309,18 +321,18 @@ def _layer_norm(graph: Graph, node: Any) -> str:
 
 
 def _item(graph: Graph, node: Any) -> str:
-    """Of a layer norm's three results only the first is a node's output."""
+    """Export the first result of a layer norm, the only one that is a node's output."""
     (source,) = node.inputs
     if not isinstance(source.op, normalization.LayerNorm) or node.op.index != 0:
         raise OnnxError(
             f"onnx.export: result {node.op.index} of the op {type(source.op).__name__} has no ONNX "
-            "operator; use models in evaluation mode, or replace it"
+            "operator; use the model in evaluation mode, or replace the op"
         )
     return graph.names[source]
 
 
 def _gelu(graph: Graph, node: Any) -> str:
-    """x/2 (1 + erf(x/sqrt 2)): its own operator came after opset 17."""
+    """Export x/2 (1 + erf(x/sqrt 2)), because opset 17 has no operator Gelu."""
     (source,) = node.inputs
     x = graph.of(source)
     erf = graph.add("Erf", [graph.add("Div", [x, graph.like(source, 2.0**0.5)])])

@@ -1,7 +1,7 @@
 """ONNX files as modules: stored floats become Parameters, nodes run in their order.
 
-What each operator does is in operators.py and windows.py. A file is data from outside: the onnx
-package checks it, nothing of it is executed, and stored values in other files are not followed.
+The operators are in operators.py and windows.py. A file is untrusted data: the onnx package checks
+it, none of it is executed, and values stored in other files are not read.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from ..autograd import Tensor
 from ..backend_selection import Device
 from ..errors import NeedleError
 from ..nn import Module, Parameter
-from . import operators, windows  # noqa: F401  their functions are in the table from here on
+from . import operators, windows  # noqa: F401  importing registers their functions
 from .call import OPERATORS, Call
 from .package import OLDEST, OPSET, OnnxError, onnx_package
 
 
 class OnnxModel(Module):
-    """A graph of ONNX operators. Called with its inputs in order; one output, or a tuple of them.
+    """A graph of ONNX operators; called with its inputs in order, returns one output or a tuple.
 
-    ``inputs`` and ``outputs`` are names, ``weights`` the stored floats by name, as Parameters.
+    ``inputs`` and ``outputs`` are names; ``weights`` are the stored floats by name, as Parameters.
     """
 
     def __init__(self, proto: Any, device: Device | str | None = None, check: bool = True) -> None:
-        """From an ``onnx.ModelProto``; OnnxError names the node that has no counterpart here.
+        """Build the module from an ``onnx.ModelProto``; OnnxError names an unsupported node.
 
-        ``check``: first whether it keeps ONNX's own rules.
+        ``check``: validate the model with onnx first.
         """
         super().__init__()
         onnx = onnx_package()
@@ -53,11 +53,11 @@ class OnnxModel(Module):
                 self.constants[name] = _tensor(array, device)
 
     def forward(self, *inputs: Any) -> Any:
-        """Runs the nodes. OnnxError names the one that cannot be computed."""
+        """Run the nodes; OnnxError names a node that cannot be computed."""
         if len(inputs) != len(self.inputs):
             raise OnnxError(
                 f"onnx: the model takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), got "
-                f"{len(inputs)}; pass each"
+                f"{len(inputs)}; pass all of them"
             )
         values: dict[str, Any] = {"": None, **self.weights, **self.constants}
         values.update(zip(self.inputs, inputs, strict=True))
@@ -69,7 +69,7 @@ class OnnxModel(Module):
 
 
 class _Node:
-    """A node with its attributes read once."""
+    """A node whose attributes have been decoded."""
 
     def __init__(self, onnx: Any, proto: Any, index: int) -> None:
         self.kind, self.name = proto.op_type, proto.name or f"number {index}"
@@ -80,7 +80,7 @@ class _Node:
         if proto.op_type not in OPERATORS or proto.domain not in ("", "ai.onnx"):
             raise OnnxError(
                 f"onnx: the operator {proto.domain and proto.domain + '.'}{self.kind} of node "
-                f"{self.name!r} (inputs {', '.join(self.inputs)}) is not known; known: "
+                f"{self.name!r} (inputs {', '.join(self.inputs)}) is not known; supported: "
                 f"{', '.join(sorted(OPERATORS))}. Rewrite the model, or register a function in "
                 "needle.onnx.call.OPERATORS"
             )
@@ -97,14 +97,17 @@ class _Node:
         missing = [name for name in self.outputs[len(results) :] if name]
         if missing:
             raise OnnxError(
-                f"onnx: {self.kind} (node {self.name!r}): its further outputs "
-                f"{', '.join(missing)} are not computed here; rewrite the model"
+                f"onnx: {self.kind} (node {self.name!r}): its optional outputs "
+                f"{', '.join(missing)} are not supported; rewrite the model"
             )
         return tuple(r if isinstance(r, Tensor) else _tensor(r, device) for r in results)
 
 
 def load(path: str | os.PathLike[str], device: Device | str | None = None) -> OnnxModel:
-    """The model of an ONNX file; OnnxError if it is none or has an operator without counterpart."""
+    """Return the model of an ONNX file.
+
+    OnnxError if the file cannot be read, is damaged, or has an unsupported operator.
+    """
     onnx = onnx_package()
     try:
         content = Path(path).read_bytes()
@@ -113,13 +116,15 @@ def load(path: str | os.PathLike[str], device: Device | str | None = None) -> On
         raise OnnxError(f"onnx.load: {why}") from error
     try:
         proto = onnx.load_model_from_string(content)
-    except Exception as error:  # what protobuf raises for damage has no public class
-        raise OnnxError(f"onnx.load: {path} is no ONNX file, or damaged ({error})") from error
+    except Exception as error:  # protobuf has no public class for this error
+        raise OnnxError(
+            f"onnx.load: {path} is no ONNX file, or damaged ({error}); use another copy"
+        ) from error
     return convert(proto, device)
 
 
 def convert(proto: Any, device: Device | str | None = None) -> OnnxModel:
-    """The model of an ``onnx.ModelProto``, as ``load``."""
+    """Return the model of an ``onnx.ModelProto``; errors as in ``load``."""
     return OnnxModel(proto, device)
 
 
@@ -127,18 +132,18 @@ def _check(onnx: Any, proto: Any) -> None:
     try:
         onnx.checker.check_model(proto)
     except onnx.checker.ValidationError as error:
-        raise OnnxError(f"onnx: the model breaks ONNX's own rules: {error}") from error
+        raise OnnxError(f"onnx: the model violates ONNX's rules: {error}") from error
     for each in _all_stored(proto.graph):
         if each.data_location == onnx.TensorProto.EXTERNAL:
             raise OnnxError(
-                f"onnx: the stored value {each.name!r} lies in another file, which is not read; "
-                "save the model into one file"
+                f"onnx: the stored value {each.name!r} is in another file, which is not read; "
+                "save the model as one file"
             )
     versions = [each.version for each in proto.opset_import if each.domain in ("", "ai.onnx")]
     if any(version < OLDEST for version in versions):
         raise OnnxError(
-            f"onnx: operators of opset {OLDEST} and later are read (written is {OPSET}), got "
-            f"{versions[0]}; convert it with onnx.version_converter"
+            f"onnx: the opset must be {OLDEST} or later (exports use {OPSET}), got {versions[0]}; "
+            "convert the model with onnx.version_converter"
         )
 
 
@@ -159,7 +164,9 @@ def _attribute(onnx: Any, proto: Any) -> Any:
 
 def _tensor(array: NumpyArray[Any], device: Any) -> Tensor:
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-        raise OnnxError(f"onnx: values must be numbers or bools, got dtype {array.dtype}")
+        raise OnnxError(
+            f"onnx: values must be numbers or bools, got dtype {array.dtype}; convert them"
+        )
     tensor = Tensor(array.copy(), device=device, dtype=array.dtype)
     tensor.requires_grad = False
     return tensor

@@ -1,8 +1,8 @@
-"""ONNX's operators, a function each: Tensors and the node's attributes in, Tensors out.
+"""ONNX's operators, one function each: from Tensors and a node's attributes to Tensors.
 
-The operators are those of opset 13 to 17, floats of 32 and 64 bits, as far as needle has ops for
-them; those of windows and padding are in windows.py. Absent optional inputs are None. Where an
-operator takes sizes or axes as an input, their values are read when it runs.
+Opsets 13 to 17 are supported, with 32- and 64-bit floats, as far as needle has the ops. Window
+operators and padding are in windows.py. Absent optional inputs are None. Sizes or axes that are
+inputs are read when the operator runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _one(name: str, function: Callable[[Tensor], Tensor]) -> None:
 
 
 def _many(name: str, function: Callable[[Any, Any], Tensor]) -> None:
-    """Two inputs that broadcast, or any number where ONNX allows it, in pairs from the left."""
+    """Register an operator of two or more broadcasting inputs, applied in pairs from the left."""
 
     def run(call: Call) -> Any:
         return reduce(function, (call.tensor(i) for i in range(len(call.inputs))))
@@ -58,7 +58,7 @@ _many("MatMul", ops.matmul)
 @operator("Div")
 def _divide(call: Call) -> Tensor:
     if np.dtype(call.x.dtype).kind != "f":
-        raise call.refuse(f"must be of floats, got {call.x.dtype}; cast them first")
+        raise call.refuse(f"inputs must be floats, got {call.x.dtype}; cast them first")
     return call.x / call.tensor(1)
 
 
@@ -100,7 +100,7 @@ def _batch_norm(call: Call) -> Tensor:
 
 @operator("LayerNormalization")
 def _layer_norm(call: Call) -> tuple[Tensor, ...]:
-    """Over the axes from ``axis`` on; also the mean and 1/s, s = sqrt(var + epsilon)."""
+    """Return the input normalised over the axes from ``axis`` on, mean, and 1/sqrt(var + eps)."""
     x, scale, bias = call.x, call.tensor(1), call.optional(2)
     count = len(x.shape)
     axes = tuple(range(call.get("axis", -1) % count, count))
@@ -230,6 +230,6 @@ def _constant(call: Call) -> Any:
     forms = ("value", "value_float", "value_int", "value_floats", "value_ints")
     name = next((form for form in forms if form in call.attributes), None)
     if name is None:
-        raise call.refuse(f"must be numbers, got {', '.join(call.attributes)}")
+        raise call.refuse(f"the value must be numbers, got {', '.join(call.attributes)}")
     kind = None if name == "value" else np.float32 if "float" in name else np.int64
     return np.asarray(call.get(name), kind)

@@ -1,4 +1,4 @@
-"""The onnx package, asked for only when a model is read or written."""
+"""The onnx package, imported only when a model is read or written."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import Any
 from ..errors import NeedleError
 
 OPSET = 17
-"""The version of ONNX's operators that is written; 13 and later are read."""
+"""The version of ONNX's operators that exports use."""
 OLDEST = 13
+"""The oldest version of ONNX's operators that can be imported."""
 
 
 class OnnxError(NeedleError, ValueError):
-    """A model that cannot be put into, or taken from, ONNX's form; names the node."""
+    """A model that cannot be converted to or from ONNX; the message names the node."""
 
 
 def onnx_package() -> Any:
-    """The module, with its parts; ModuleNotFoundError names the extra to install."""
+    """Return the module onnx; ModuleNotFoundError names the extra to install."""
     try:
         import onnx
         import onnx.checker

@@ -1,4 +1,4 @@
-"""ONNX's operators that look at an image through windows, and padding."""
+"""ONNX's window operators on images (convolution, pooling), and padding."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _conv(call: Call) -> Tensor:
     x, weight, bias = call.x, call.tensor(1), call.optional(2)
     sizes = tuple(weight.shape[2:])
     if len(sizes) != 2:
-        raise call.refuse(f"must be over images (N, C, H, W), got a weight of shape {weight.shape}")
+        raise call.refuse(f"images (N, C, H, W) are supported, got a weight of {weight.shape}")
     dilation = _pair(call, "dilations", 1)
     reach = [d * (k - 1) + 1 for d, k in zip(dilation, sizes, strict=True)]
     x, padding = _padded(call, x, reach, 0.0, limited=False)
@@ -45,7 +45,8 @@ def _average_pool(call: Call) -> Tensor:
     if call.get("count_include_pad", 0) or not any(inside):
         return means
     ones = Tensor(np.ones((1, 1, *call.x.shape[2:])), device=x.device, dtype=x.dtype)
-    counted, padding = _padded(call, ones, kernel, 0.0)  # the share of each window inside the image
+    # The mean of ones is the fraction of each window that lies inside the image.
+    counted, padding = _padded(call, ones, kernel, 0.0)
     return means / ops.avg_pool2d(counted, kernel, stride, padding)
 
 
@@ -62,7 +63,7 @@ def _pair(call: Call, name: str, default: int) -> Pair:
 
 
 def _pads(call: Call, x: Tensor, reach: Sequence[int]) -> list[int]:
-    """[top, left, bottom, right], from ``pads`` or ``auto_pad``."""
+    """Return [top, left, bottom, right] from ``pads`` or ``auto_pad``."""
     mode = call.get("auto_pad", "NOTSET")
     if mode == "NOTSET":
         return [int(pad) for pad in call.get("pads", [0, 0, 0, 0])]
@@ -80,8 +81,10 @@ def _pads(call: Call, x: Tensor, reach: Sequence[int]) -> list[int]:
 def _padded(
     call: Call, x: Tensor, reach: Sequence[int], value: float, limited: bool = True
 ) -> tuple[Tensor, Pair]:
-    """x and the padding that the op itself is to do: both sides alike, and where it is ``limited``
-    at most half a window; else the padding is done here."""
+    """Return x and the symmetric padding that is left to the op; otherwise x is padded here.
+
+    ``limited``: the op accepts padding of at most half a window.
+    """
     top, left, bottom, right = _pads(call, x, reach)
     fits = not limited or (2 * top <= reach[0] and 2 * left <= reach[1])
     if (top, left) == (bottom, right) and fits and min(top, left) >= 0:
@@ -90,7 +93,7 @@ def _padded(
 
 
 def pad(call: Call, x: Tensor, widths: Sequence[int], value: float) -> Tensor:
-    """x with constant borders: the widths before each axis, then those behind each."""
+    """Return x with constant borders; ``widths``: those before each axis, then those after each."""
     count = len(x.shape)
     if min(widths) < 0:
         raise call.refuse(f"pads must not be negative, got {list(widths)}")
@@ -111,5 +114,5 @@ def _pad(call: Call) -> Tensor:
     call.only(mode="constant")
     widths, value = call.numbers(1), call.numbers(2)
     if widths is None or call.optional(3) is not None:
-        raise call.refuse("pads must be given for every axis, and axes not")
+        raise call.refuse("pads must be given for every axis; the input axes is not supported")
     return pad(call, call.x, [int(w) for w in widths], 0.0 if value is None else value.item())

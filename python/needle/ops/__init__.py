@@ -1,8 +1,8 @@
-"""Every op, flat: ``needle.ops.exp`` and ``needle.ops.Exp``.
+"""All ops in one flat namespace: ``needle.ops.exp`` and ``needle.ops.Exp``.
 
-An op is one section of a family file in this package (``registry`` says how); importing the file
-registers it, so nothing is listed here. ``__init__.pyi`` lists the names for type checkers and is
-written by ``python -m needle.ops.stubs``.
+An op is one section of a family file in this package (see ``registry``). Importing the file
+registers the op, so no op is listed here. ``__init__.pyi`` lists the names for type checkers;
+``python -m needle.ops.stubs`` writes it.
 """
 
 import importlib
@@ -17,7 +17,7 @@ for _module in pkgutil.iter_modules(__path__):
 PUBLIC = {row.name: row.function for row in REGISTRY.values()} | {
     cls.__name__: cls for row in REGISTRY.values() for cls in row.classes
 }
-"""Public name -> function or class."""
+"""Public names -> functions and classes."""
 
 globals().update(PUBLIC)
 __all__ = ["PUBLIC", "REGISTRY", "op", *PUBLIC]

@@ -1,7 +1,7 @@
-"""Arithmetic of two tensors, or of a tensor and a number, and the operators that stand for it.
+"""Arithmetic of two tensors, or of a tensor and a number, and the Python operators for it.
 
-Elementwise with NumPy's broadcasting; gradients are summed back to each operand's shape. Functions
-of one tensor are in ``elementwise``, comparisons and selections in ``selection``.
+All ops are elementwise with NumPy's broadcasting; gradients are summed to each operand's shape.
+Functions of one tensor are in ``elementwise``, comparisons and selections in ``selection``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Parts = tuple[Tensor | None, ...]
 
 
 class EWiseAdd(TensorOp):
-    """a + b."""
+    """Elementwise sum a + b."""
 
     def compute(self, a: Array, b: Array) -> Array:
         check_broadcast("add", a, b)
@@ -34,12 +34,12 @@ class EWiseAdd(TensorOp):
 
 @op(EWiseAdd)
 def add(a: Tensor, b: Tensor) -> Tensor:
-    """a + b with broadcasting."""
+    """Return a + b with broadcasting."""
     return EWiseAdd()(a, b)
 
 
 class AddScalar(TensorOp):
-    """a + scalar."""
+    """Sum of a tensor and a number."""
 
     def __init__(self, scalar: Any) -> None:
         self.scalar = as_number("add_scalar", scalar)
@@ -53,12 +53,12 @@ class AddScalar(TensorOp):
 
 @op(AddScalar)
 def add_scalar(a: Tensor, scalar: Number) -> Tensor:
-    """a + scalar, in a's dtype."""
+    """Return a + scalar in the dtype of ``a``."""
     return AddScalar(scalar)(a)
 
 
 class EWiseMul(TensorOp):
-    """a * b."""
+    """Elementwise product a * b."""
 
     def compute(self, a: Array, b: Array) -> Array:
         check_broadcast("multiply", a, b)
@@ -76,12 +76,12 @@ class EWiseMul(TensorOp):
 
 @op(EWiseMul)
 def multiply(a: Tensor, b: Tensor) -> Tensor:
-    """a * b with broadcasting."""
+    """Return a * b with broadcasting."""
     return EWiseMul()(a, b)
 
 
 class MulScalar(TensorOp):
-    """a * scalar."""
+    """Product of a tensor and a number."""
 
     def __init__(self, scalar: Any) -> None:
         self.scalar = as_number("mul_scalar", scalar)
@@ -95,12 +95,12 @@ class MulScalar(TensorOp):
 
 @op(MulScalar)
 def mul_scalar(a: Tensor, scalar: Number) -> Tensor:
-    """a * scalar, in a's dtype."""
+    """Return a * scalar in the dtype of ``a``."""
     return MulScalar(scalar)(a)
 
 
 class Negate(TensorOp):
-    """-a."""
+    """Elementwise negation -a."""
 
     def compute(self, a: Array) -> Array:
         return -a
@@ -111,19 +111,19 @@ class Negate(TensorOp):
 
 @op(Negate, methods=["__neg__"])
 def negate(a: Tensor) -> Tensor:
-    """-a."""
+    """Return -a."""
     return Negate()(a)
 
 
 class EWiseDiv(TensorOp):
-    """a / b."""
+    """Elementwise quotient a / b."""
 
     def compute(self, a: Array, b: Array) -> Array:
         check_broadcast("divide", a, b)
         return a / b
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
-        """d/da = 1/b, d/db = -(a/b)/b."""
+        """Return the gradients of a / b, each for the operands that require one."""
         ### BEGIN YOUR SOLUTION [divide-grad]
         a, b = node.inputs
         over_b = out_grad / b
@@ -136,12 +136,12 @@ class EWiseDiv(TensorOp):
 
 @op(EWiseDiv)
 def divide(a: Tensor, b: Tensor) -> Tensor:
-    """a / b with broadcasting."""
+    """Return a / b with broadcasting."""
     return EWiseDiv()(a, b)
 
 
 class DivScalar(TensorOp):
-    """a / scalar."""
+    """Quotient of a tensor and a number."""
 
     def __init__(self, scalar: Any) -> None:
         self.scalar = as_number("divide_scalar", scalar)
@@ -155,19 +155,19 @@ class DivScalar(TensorOp):
 
 @op(DivScalar)
 def divide_scalar(a: Tensor, scalar: Number) -> Tensor:
-    """a / scalar, in a's dtype."""
+    """Return a / scalar in the dtype of ``a``."""
     return DivScalar(scalar)(a)
 
 
 class EWisePow(TensorOp):
-    """a ** b."""
+    """Elementwise power a ** b."""
 
     def compute(self, a: Array, b: Array) -> Array:
         check_broadcast("power", a, b)
         return a**b
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
-        """d/da = b a**(b-1), d/db = a**b log a (0 where a is 0, the limit for positive b)."""
+        """Return the gradients of a ** b; where a is 0, log a counts as 0."""
         ### BEGIN YOUR SOLUTION [power-grad]
         a, b = node.inputs
         by_a = by_b = None
@@ -180,19 +180,19 @@ class EWisePow(TensorOp):
 
 
 def _log_or_zero(a: Tensor) -> Tensor:
-    """log a, and 0 where a is 0."""
+    """Return log a, and 0 where a is 0."""
     is_zero = Tensor.make_const(xp.astype(a.realize_cached_data() == 0, a.dtype))
     return (a + is_zero).log()
 
 
 @op(EWisePow)
 def power(a: Tensor, b: Tensor) -> Tensor:
-    """a ** b with broadcasting; its gradient in b needs a >= 0."""
+    """Return a ** b with broadcasting; its gradient in b requires a >= 0."""
     return EWisePow()(a, b)
 
 
 class PowerScalar(TensorOp):
-    """a ** scalar."""
+    """Power of a tensor with a number as exponent."""
 
     def __init__(self, scalar: Any) -> None:
         self.scalar = as_number("power_scalar", scalar)
@@ -200,15 +200,15 @@ class PowerScalar(TensorOp):
     def compute(self, a: Array) -> Array:
         if self.scalar < 0 and isinstance(self.scalar, int) and a.dtype.kind in "biu":
             raise DTypeError(
-                f"power_scalar: an integer tensor has no powers below 0, got {a.dtype} ** "
-                f"{self.scalar}; cast it or use {float(self.scalar)}"
+                f"power_scalar: an integer tensor has no negative powers, got {a.dtype} ** "
+                f"{self.scalar}; cast the tensor or use {float(self.scalar)}"
             )
         return a**self.scalar
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        """d/da = scalar a**(scalar-1)."""
+        """Return the gradient of a ** scalar; it is 0 for scalar 0, also at a = 0."""
         ### BEGIN YOUR SOLUTION [power-grad]
-        if self.scalar == 0:  # also at a = 0, where a**-1 is infinite
+        if self.scalar == 0:  # a**-1 is infinite at a = 0
             return out_grad * 0
         (a,) = node.inputs
         return out_grad * (power_scalar(a, self.scalar - 1) * self.scalar)
@@ -217,12 +217,12 @@ class PowerScalar(TensorOp):
 
 @op(PowerScalar)
 def power_scalar(a: Tensor, scalar: Number) -> Tensor:
-    """a ** scalar, in a's dtype; NaN for a negative base and a fractional scalar."""
+    """Return a ** scalar in the dtype of ``a``; NaN for a negative base and a fractional scalar."""
     return PowerScalar(scalar)(a)
 
 
 class ScalarPower(TensorOp):
-    """scalar ** a."""
+    """Power of a number with a tensor as exponent."""
 
     def __init__(self, scalar: Any) -> None:
         self.scalar = as_number("scalar_power", scalar)
@@ -231,7 +231,7 @@ class ScalarPower(TensorOp):
         return self.scalar**a
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        """d/da = scalar**a log scalar."""
+        """Return the gradient, scalar**a * log(scalar)."""
         with np.errstate(divide="ignore", invalid="ignore"):
             factor = float(np.log(np.float64(self.scalar))) if self.scalar != 0 else 0.0
         return out_grad * (node * factor)
@@ -239,11 +239,11 @@ class ScalarPower(TensorOp):
 
 @op(ScalarPower)
 def scalar_power(a: Tensor, scalar: Number) -> Tensor:
-    """scalar ** a, in a's dtype; differentiable for scalar >= 0."""
+    """Return scalar ** a in the dtype of ``a``; differentiable for scalar >= 0."""
     return ScalarPower(scalar)(a)
 
 
-# ---- operators: the op for two tensors, or the one for a tensor and a number -----------------
+# ---- operators: each selects the op for two tensors or the op for a tensor and a number ------
 
 
 def _is_number(b: Any) -> bool:
@@ -253,14 +253,14 @@ def _is_number(b: Any) -> bool:
 
 
 def _plus(a: Tensor, b: Any) -> Tensor:
-    """a + b."""
+    """Return a + b."""
     if isinstance(b, Tensor):
         return Tensor.make_from_op(EWiseAdd(), (a, b))
     return AddScalar(b)(a) if _is_number(b) else EWiseAdd()(a, as_operand(b, a))
 
 
 def _minus(a: Tensor, b: Any) -> Tensor:
-    """a - b: the sum with a negation."""
+    """Return a - b as the sum with a negation."""
     if isinstance(b, Tensor):
         return EWiseAdd()(a, Negate()(b))
     if _is_number(b):
@@ -269,40 +269,40 @@ def _minus(a: Tensor, b: Any) -> Tensor:
 
 
 def _minus_reversed(a: Tensor, b: Any) -> Tensor:
-    """b - a."""
+    """Return b - a."""
     return _plus(negate(a), b)
 
 
 def _times(a: Tensor, b: Any) -> Tensor:
-    """a * b."""
+    """Return a * b."""
     if isinstance(b, Tensor):
         return Tensor.make_from_op(EWiseMul(), (a, b))
     return MulScalar(b)(a) if _is_number(b) else EWiseMul()(a, as_operand(b, a))
 
 
 def _over(a: Tensor, b: Any) -> Tensor:
-    """a / b."""
+    """Return a / b."""
     if isinstance(b, Tensor):
         return Tensor.make_from_op(EWiseDiv(), (a, b))
     return DivScalar(b)(a) if _is_number(b) else EWiseDiv()(a, as_operand(b, a))
 
 
 def _over_reversed(a: Tensor, b: Any) -> Tensor:
-    """b / a."""
+    """Return b / a."""
     if _is_number(b):
         return MulScalar(b)(PowerScalar(-1.0)(a))
     return EWiseDiv()(as_operand(b, a), a)
 
 
 def _to_the(a: Tensor, b: Any) -> Tensor:
-    """a ** b."""
+    """Return a ** b."""
     if isinstance(b, Tensor):
         return Tensor.make_from_op(EWisePow(), (a, b))
     return PowerScalar(b)(a) if _is_number(b) else EWisePow()(a, as_operand(b, a))
 
 
 def _to_the_reversed(a: Tensor, b: Any) -> Tensor:
-    """b ** a."""
+    """Return b ** a."""
     return ScalarPower(b)(a) if _is_number(b) else EWisePow()(as_operand(b, a), a)
 
 

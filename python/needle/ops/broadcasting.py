@@ -1,6 +1,6 @@
-"""What ops with broadcasting operands share: the early shape check and the way back.
+"""Shared by ops with broadcasting operands: the shape check, and the sum back to a shape.
 
-No op is defined here; the family files call it.
+No op is defined here; the family files call these functions.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ Number = bool | int | float
 
 
 def check_broadcast(op: str, *arrays: Any) -> None:
-    """ShapeError unless the arrays' shapes broadcast. Needle's own arrays see to that themselves,
-    before any kernel runs and with the same words."""
+    """Raise ShapeError unless the shapes of the arrays broadcast.
+
+    Needle's own arrays check this themselves, with the same message, before any kernel runs.
+    """
     if BACKEND == "np":
         broadcast_shapes(op, *[tuple(a.shape) for a in arrays])
 
 
 def unbroadcast(grad: Tensor, like: Tensor) -> Tensor:
-    """``grad`` summed over the axes along which ``like`` was repeated, in ``like``'s dtype."""
+    """Return ``grad`` with the shape and dtype of ``like``, an operand that was broadcast."""
     ### BEGIN YOUR SOLUTION [unbroadcast]
     shape = like.shape
     if grad.shape == shape and grad.dtype is like.dtype:
@@ -48,9 +50,10 @@ def unbroadcast(grad: Tensor, like: Tensor) -> Tensor:
 
 
 def as_number(op: str, scalar: Any) -> Number:
-    """A Python number from a number, a NumPy scalar or a one-element array or Tensor.
+    """Return a number, NumPy scalar, or one-element array or Tensor as a Python number.
 
-    A Python number takes the array's dtype instead of widening it.
+    A Python number takes the array's dtype instead of widening it. ShapeError for more than one
+    element, DTypeError for anything that is not a real number.
     """
     if type(scalar) in (float, int, bool):  # not isinstance: np.float64 is a float
         number: Number = scalar
@@ -60,10 +63,13 @@ def as_number(op: str, scalar: Any) -> Number:
     try:
         host = np.asarray(scalar)
         if host.size != 1:
-            raise ShapeError(f"{op}: the scalar must have one element, got shape {host.shape}")
+            raise ShapeError(
+                f"{op}: the scalar must have one element, got shape {host.shape}; pass a Tensor "
+                "for an elementwise operation"
+            )
         value = host.reshape(())[()].item()
     except (AttributeError, TypeError):
         value = None
     if not isinstance(value, (bool, int, float)):
-        raise DTypeError(f"{op}: the scalar must be a real number, got {scalar!r}")
+        raise DTypeError(f"{op}: the scalar must be a real number, got {scalar!r}; convert it")
     return value

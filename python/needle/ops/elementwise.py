@@ -1,6 +1,6 @@
-"""Functions of one tensor, element by element: exp, log, roots, trigonometry, activations, casts.
+"""Elementwise functions of one tensor: exp, log, roots, trigonometry, activations, casts.
 
-Arithmetic of two operands is in ``arithmetic``; max/min/where/clip are in ``selection``.
+Arithmetic of two operands is in ``arithmetic``; max, min, where and clip are in ``selection``.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Array = Any
 
 
 def _positive(a: Tensor) -> Tensor:
-    """1 where a > 0, else 0, as a constant of a's dtype."""
+    """Return 1 where a > 0, else 0, as a constant of the dtype of ``a``."""
     return Tensor.make_const(xp.astype(a.realize_cached_data() > 0, a.dtype))
 
 
 class Log(TensorOp):
-    """log a."""
+    """Natural logarithm."""
 
     def compute(self, a: Array) -> Array:
         return xp.log(a)
@@ -40,12 +40,12 @@ class Log(TensorOp):
 
 @op(Log, methods=["log"])
 def log(a: Tensor) -> Tensor:
-    """The natural logarithm."""
+    """Return the natural logarithm; NaN for negative elements."""
     return Log()(a)
 
 
 class Exp(TensorOp):
-    """e**a."""
+    """Exponential function e**a."""
 
     def compute(self, a: Array) -> Array:
         return xp.exp(a)
@@ -58,12 +58,12 @@ class Exp(TensorOp):
 
 @op(Exp, methods=["exp"])
 def exp(a: Tensor) -> Tensor:
-    """e**a."""
+    """Return e**a."""
     return Exp()(a)
 
 
 class Sqrt(TensorOp):
-    """The square root."""
+    """Square root."""
 
     def compute(self, a: Array) -> Array:
         return xp.sqrt(a)
@@ -74,12 +74,12 @@ class Sqrt(TensorOp):
 
 @op(Sqrt, methods=["sqrt"])
 def sqrt(a: Tensor) -> Tensor:
-    """The square root; NaN for negative elements."""
+    """Return the square root; NaN for negative elements."""
     return Sqrt()(a)
 
 
 class Abs(TensorOp):
-    """|a|."""
+    """Absolute value."""
 
     def compute(self, a: Array) -> Array:
         return xp.abs(a)
@@ -90,12 +90,12 @@ class Abs(TensorOp):
 
 @op(Abs, methods=["abs", "__abs__"])
 def abs(a: Tensor) -> Tensor:
-    """|a|; the gradient at 0 is 0."""
+    """Return the absolute value; the gradient at 0 is 0."""
     return Abs()(a)
 
 
 class Sin(TensorOp):
-    """sin a."""
+    """Sine."""
 
     def compute(self, a: Array) -> Array:
         return xp.sin(a)
@@ -106,12 +106,12 @@ class Sin(TensorOp):
 
 @op(Sin, methods=["sin"])
 def sin(a: Tensor) -> Tensor:
-    """The sine, of radians."""
+    """Return the sine of ``a`` in radians."""
     return Sin()(a)
 
 
 class Cos(TensorOp):
-    """cos a."""
+    """Cosine."""
 
     def compute(self, a: Array) -> Array:
         return xp.cos(a)
@@ -122,18 +122,18 @@ class Cos(TensorOp):
 
 @op(Cos, methods=["cos"])
 def cos(a: Tensor) -> Tensor:
-    """The cosine, of radians."""
+    """Return the cosine of ``a`` in radians."""
     return Cos()(a)
 
 
 class Tanh(TensorOp):
-    """tanh a."""
+    """Hyperbolic tangent."""
 
     def compute(self, a: Array) -> Array:
         return xp.tanh(a)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        """1 - tanh(a)**2."""
+        """Return the gradient, written in terms of the result."""
         ### BEGIN YOUR SOLUTION [curve-grads]
         return out_grad * (1 - node * node)
         ### END YOUR SOLUTION
@@ -141,41 +141,41 @@ class Tanh(TensorOp):
 
 @op(Tanh, methods=["tanh"])
 def tanh(a: Tensor) -> Tensor:
-    """The hyperbolic tangent."""
+    """Return the hyperbolic tangent."""
     return Tanh()(a)
 
 
 class Sigmoid(TensorOp):
-    """1 / (1 + e**-a)."""
+    """Logistic function 1 / (1 + e**-a)."""
 
     def compute(self, a: Array) -> Array:
-        # By tanh: nothing overflows, however large |a| is.
+        # The form with tanh does not overflow, however large |a| is.
         return xp.tanh(a * 0.5) * 0.5 + 0.5
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        """s (1 - s)."""
+        """Return the gradient s * (1 - s), where s is the result."""
         return out_grad * (node * (1 - node))
 
 
 @op(Sigmoid, methods=["sigmoid"])
 def sigmoid(a: Tensor) -> Tensor:
-    """The logistic function 1 / (1 + e**-a)."""
+    """Return the logistic function 1 / (1 + e**-a)."""
     return Sigmoid()(a)
 
 
 class ReLU(TensorOp):
-    """max(a, 0)."""
+    """Rectifier max(a, 0)."""
 
     def compute(self, a: Array) -> Array:
         return xp.maximum(a, 0)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        # The result's sign is the input's, and the result is alive anyway.
+        # The result is positive where the input is, and it is kept anyway.
         return ReLUGrad()(out_grad, node)
 
 
 class ReLUGrad(TensorOp):
-    """(grad, y) -> grad where y > 0, else 0; linear in grad."""
+    """Gradient of relu: (grad, y) -> grad where y > 0, else 0; linear in grad."""
 
     def compute(self, grad: Array, y: Array) -> Array:
         return accelerated.relu_grad(grad, y)
@@ -185,13 +185,13 @@ class ReLUGrad(TensorOp):
 
 
 def relu_grad(grad: Tensor, y: Tensor) -> Tensor:
-    """grad where y > 0, else 0; for gradients of ops that end in relu."""
+    """Return grad where y > 0, else 0; for gradients of ops that end in relu."""
     return ReLUGrad()(grad, y)
 
 
 @op(ReLU, ReLUGrad, methods=["relu"])
 def relu(a: Tensor) -> Tensor:
-    """max(a, 0); the gradient at 0 is 0."""
+    """Return max(a, 0); the gradient at 0 is 0."""
     return ReLU()(a)
 
 
@@ -243,7 +243,7 @@ def bias_relu(a: Tensor, bias: Tensor) -> Tensor:
 
 
 class LeakyReLU(TensorOp):
-    """a where positive, else negative_slope * a."""
+    """Leaky rectifier: a where positive, else negative_slope * a."""
 
     def __init__(self, negative_slope: float = 0.01) -> None:
         self.negative_slope = negative_slope
@@ -258,36 +258,36 @@ class LeakyReLU(TensorOp):
 
 @op(LeakyReLU)
 def leaky_relu(a: Tensor, negative_slope: float = 0.01) -> Tensor:
-    """a where positive, else negative_slope * a (the gradient at 0 is negative_slope)."""
+    """Return a where positive, else negative_slope * a; the gradient at 0 is negative_slope."""
     return LeakyReLU(negative_slope)(a)
 
 
 class Erf(TensorOp):
-    """The error function."""
+    """Error function."""
 
     def compute(self, a: Array) -> Array:
         return accelerated.erf(a if a.dtype.kind == "f" else a * 1.0)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        """2/sqrt(pi) e**(-a**2)."""
+        """Return the gradient, 2/sqrt(pi) * e**(-a**2) times ``out_grad``."""
         a = node.inputs[0]
         return out_grad * (exp(-(a * a)) * (2 / math.sqrt(math.pi)))
 
 
 @op(Erf)
 def erf(a: Tensor) -> Tensor:
-    """The error function 2/sqrt(pi) * integral of e**(-t**2) from 0 to a."""
+    """Return the error function, 2/sqrt(pi) times the integral of e**(-t**2) from 0 to a."""
     return Erf()(a)
 
 
 class GELU(TensorOp):
-    """a * Phi(a), Phi the standard normal distribution function."""
+    """Gaussian error linear unit a * Phi(a), Phi the standard normal distribution function."""
 
     def compute(self, a: Array) -> Array:
         return a * (accelerated.erf(a * math.sqrt(0.5)) * 0.5 + 0.5)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        """Phi(a) + a phi(a)."""
+        """Return the gradient, Phi(a) + a * phi(a) times ``out_grad``."""
         a: Tensor = node.inputs[0]
         below = erf(a * math.sqrt(0.5)) * 0.5 + 0.5
         density = exp(a * a * -0.5) * (1 / math.sqrt(2 * math.pi))
@@ -296,18 +296,23 @@ class GELU(TensorOp):
 
 @op(GELU, methods=["gelu"])
 def gelu(a: Tensor, approximate: str = "none") -> Tensor:
-    """a * Phi(a) (Hendrycks & Gimpel 2016), exact or with ``approximate="tanh"``:
-    a/2 (1 + tanh(sqrt(2/pi) (a + 0.044715 a**3)))."""
+    """Return a * Phi(a), Phi the standard normal distribution function (Hendrycks & Gimpel 2016).
+
+    ``approximate``: "none" for the exact function, or "tanh" for a/2 (1 + tanh(sqrt(2/pi) (a +
+    0.044715 a**3))). UnknownNameError for anything else.
+    """
     if approximate == "none":
         return GELU()(a)
     if approximate != "tanh":
-        raise UnknownNameError(f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}")
+        raise UnknownNameError(
+            f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}; choose one of them"
+        )
     inner = (a + a * a * a * 0.044715) * math.sqrt(2 / math.pi)
     return a * 0.5 * (tanh(inner) + 1)
 
 
 class AsType(TensorOp):
-    """A cast to another dtype."""
+    """Cast to another dtype."""
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = numpy_dtype(dtype, "astype")
@@ -316,7 +321,7 @@ class AsType(TensorOp):
         return xp.astype(a, self.dtype)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor | None:
-        """Cast back; none through an integer or bool result."""
+        """Return the gradient cast back; None through an integer or bool result."""
         if self.dtype.kind != "f":
             return None
         return astype(out_grad, node.inputs[0].dtype)
@@ -324,12 +329,12 @@ class AsType(TensorOp):
 
 @op(AsType, methods=["astype"])
 def astype(a: Tensor, dtype: Any) -> Tensor:
-    """``a`` with elements of ``dtype`` (a name or a dtype object)."""
+    """Return ``a`` with elements of ``dtype``, a name or a dtype object."""
     return AsType(dtype)(a)
 
 
 class ToDevice(TensorOp):
-    """A copy on another device."""
+    """Copy to another device."""
 
     def __init__(self, device: Any) -> None:
         self.device = as_device(device)
@@ -343,6 +348,8 @@ class ToDevice(TensorOp):
 
 @op(ToDevice, methods=["to"])
 def to_device(a: Tensor, device: Any) -> Tensor:
-    """``a`` on ``device`` (a device or its name), shared if it is there already; the gradient goes
-    back to where ``a`` is."""
+    """Return ``a`` on ``device``, a device or its name; shared if it is there already.
+
+    The gradient is copied to the device of ``a``.
+    """
     return ToDevice(device)(a)

@@ -1,6 +1,6 @@
-"""Picking elements by index and joining along an axis: getitem, concatenate, embedding.
+"""Indexing and concatenation: getitem, scatter_add, embedding, concatenate.
 
-The gradient of picking is adding back to the places picked from, and the other way round.
+The gradient of indexing adds each element to the position it came from, and vice versa.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 
 
 def _plain(index: Any) -> Any:
-    """One entry of an index with Tensors and lists as arrays."""
+    """Return one entry of an index, with Tensors and lists converted to arrays."""
     if isinstance(index, Tensor):
         index = index.realize_cached_data()
     if isinstance(index, list):
@@ -42,14 +42,14 @@ def _index_of(index: Any) -> tuple[Any, ...]:
 
 
 def _is_view(index: tuple[Any, ...]) -> bool:
-    """Whether the index has no arrays, so that no element is picked twice."""
+    """Return True if the index has no arrays, so that no element is selected twice."""
     return not any(hasattr(entry, "dtype") and getattr(entry, "ndim", 0) for entry in index) and (
         not any(isinstance(entry, (bool, np.bool_)) for entry in index)
     )
 
 
 class GetItem(TensorOp):
-    """a[index]."""
+    """Indexing a[index]: ``getitem``."""
 
     def __init__(self, index: Any) -> None:
         self.index = _index_of(index)
@@ -63,12 +63,15 @@ class GetItem(TensorOp):
 
 @op(GetItem, methods=["__getitem__"])
 def getitem(a: Tensor, index: Any) -> Tensor:
-    """``a[index]`` for any NumPy index: ints, slices, ..., None, and integer or bool arrays."""
+    """Return ``a[index]`` for any NumPy index: ints, slices, ..., None, integer or bool arrays.
+
+    DTypeError for an index array of another dtype.
+    """
     return GetItem(index)(a)
 
 
 class ScatterAdd(TensorOp):
-    """Zeros of a shape to which the input is added at an index: the adjoint of GetItem."""
+    """Zeros to which the input is added at an index: the adjoint of GetItem."""
 
     def __init__(self, index: Any, shape: Shape) -> None:
         self.index, self.shape = _index_of(index), tuple(shape)
@@ -78,9 +81,9 @@ class ScatterAdd(TensorOp):
         if _is_view(self.index):
             out[self.index] = a
         else:
-            places = from_numpy(_places(self.index, self.shape), device_of(a), np.int64)
+            positions = from_numpy(_positions(self.index, self.shape), device_of(a), np.int64)
             flat = xp.reshape(out, (out.size,))
-            accelerated.scatter_add(flat, places, xp.reshape(a, (a.size,)))
+            accelerated.scatter_add(flat, positions, xp.reshape(a, (a.size,)))
             out = xp.reshape(flat, self.shape)
         return out
 
@@ -88,15 +91,15 @@ class ScatterAdd(TensorOp):
         return GetItem(self.index)(out_grad)
 
 
-def _places(index: tuple[Any, ...], shape: Shape) -> Array:
-    """The flat positions that ``index`` picks from an array of ``shape``, in order."""
+def _positions(index: tuple[Any, ...], shape: Shape) -> Array:
+    """Return the flat positions that ``index`` selects in an array of ``shape``, in order."""
     host = tuple(to_numpy(entry) if is_array(entry) else entry for entry in index)
     return np.arange(product(shape)).reshape(shape)[host].reshape(-1)
 
 
 @op(ScatterAdd)
 def scatter_add(a: Tensor, index: Any, shape: Sequence[int]) -> Tensor:
-    """Zeros of ``shape`` with ``a`` added at ``index`` (equal places add up).
+    """Return zeros of ``shape`` with ``a`` added at ``index``; equal positions add up.
 
     ``a`` has the shape that indexing such an array gives.
     """
@@ -104,7 +107,7 @@ def scatter_add(a: Tensor, index: Any, shape: Sequence[int]) -> Tensor:
 
 
 class Embedding(TensorOp):
-    """weight[ids] for rows of a matrix."""
+    """Rows of a matrix: weight[ids]."""
 
     def __init__(self, ids: Array) -> None:
         self.ids = ids
@@ -119,7 +122,7 @@ class Embedding(TensorOp):
 
 
 class EmbeddingGrad(TensorOp):
-    """The rows of a gradient added to the rows they came from: the adjoint of Embedding."""
+    """Sum of gradient rows into the rows they came from: the adjoint of Embedding."""
 
     def __init__(self, ids: Array, shape: Shape) -> None:
         self.ids, self.shape = ids, shape
@@ -136,9 +139,10 @@ class EmbeddingGrad(TensorOp):
 
 @op(Embedding, EmbeddingGrad)
 def embedding(weight: Tensor, ids: Any) -> Tensor:
-    """The rows of ``weight`` (V, E) at integer ``ids`` of any shape: ids.shape + (E,).
+    """Return the rows of ``weight`` (V, E) at integer ``ids`` of any shape: ids.shape + (E,).
 
-    ``ids`` is a Tensor, an array or a list, in [0, V); ShapeError or DTypeError otherwise.
+    ``ids`` is a Tensor, an array or a list of integers in [0, V). ShapeError if one is outside or
+    ``weight`` has fewer than 2 axes, DTypeError if they are not integers.
     """
     shape = shape_of("embedding", weight)
     weight = weight if isinstance(weight, Tensor) else as_operand(weight, None)
@@ -149,7 +153,7 @@ def embedding(weight: Tensor, ids: Any) -> Tensor:
 
 @host_step
 def _row_ids(ids: Any, count: int, device: Any) -> Array:
-    """The ids as an int64 array on ``device``, after their dtype and range are checked."""
+    """Return the ids as an int64 array on ``device`` after checking their dtype and range."""
     if isinstance(ids, Tensor):
         ids = ids.realize_cached_data()
     host = to_numpy(ids) if is_array(ids) else np.asarray(ids)
@@ -162,7 +166,7 @@ def _row_ids(ids: Any, count: int, device: Any) -> Array:
 
 
 class Concatenate(TensorOp):
-    """Tensors one after another along an axis."""
+    """Tensors joined along an existing axis: ``concatenate``."""
 
     def __init__(self, axis: int = 0) -> None:
         self.axis = axis
@@ -192,5 +196,5 @@ class Concatenate(TensorOp):
 
 @op(Concatenate)
 def concatenate(args: Sequence[Tensor], axis: int = 0) -> Tensor:
-    """Tensors joined along an axis that they have; the other sizes agree."""
+    """Return the tensors joined along an existing axis; their other sizes must agree."""
     return Concatenate(axis)(*args)

@@ -1,4 +1,4 @@
-"""Matrix products. Shapes are checked before a kernel sees them."""
+"""Matrix products. Shapes are checked before a kernel is called."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = Any
 
 
 class MatMul(TensorOp):
-    """(..., m, k) @ (..., k, n) -> (..., m, n); batch axes broadcast."""
+    """Matrix product (..., m, k) @ (..., k, n) -> (..., m, n); batch axes broadcast."""
 
     def compute(self, a: Array, b: Array) -> Array:
         left, right = tuple(a.shape), tuple(b.shape)
@@ -30,7 +30,7 @@ class MatMul(TensorOp):
         return xp.matmul(a, b)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor | None, ...]:
-        """G b^T and a^T G, summed over the batch axes that an operand lacks or repeats."""
+        """Return the gradients of both operands, summed over broadcast batch axes."""
         ### BEGIN YOUR SOLUTION [matmul-grad]
         a, b = node.inputs
         return (
@@ -42,7 +42,12 @@ class MatMul(TensorOp):
 
 @op(MatMul, methods=["matmul", "__matmul__"])
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """The matrix product over the last two axes; a 1-d operand counts as a row or a column."""
+    """Return the matrix product over the last two axes.
+
+    ``a`` (..., m, k) and ``b`` (..., k, n) give (..., m, n); batch axes broadcast. A 1-d ``a``
+    counts as a row, a 1-d ``b`` as a column, and that axis is dropped from the result. ShapeError
+    if the inner dimensions differ.
+    """
     a = a if isinstance(a, Tensor) else as_operand(a, b)
     b = b if isinstance(b, Tensor) else as_operand(b, a)
     left, right = a.shape, b.shape
@@ -61,5 +66,5 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
 @op(MatMul, methods=["__rmatmul__"])
 def matmul_reversed(a: Tensor, b: Any) -> Tensor:
-    """b @ a, for an array b."""
+    """Return b @ a for an array ``b``."""
     return matmul(b, a)

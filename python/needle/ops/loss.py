@@ -1,4 +1,4 @@
-"""The softmax family and cross entropy; every member subtracts the maximum before exp.
+"""Softmax, logsoftmax, logsumexp and cross entropy; all subtract the maximum before exp.
 
 Losses as modules are in ``nn.loss``.
 """
@@ -29,7 +29,7 @@ REDUCTIONS = ("mean", "sum", "none")
 
 
 class Softmax(TensorOp):
-    """exp(a) / sum(exp(a)) along an axis: ``softmax``."""
+    """Normalised exponentials along an axis: ``softmax``."""
 
     def __init__(self, axis: int = -1) -> None:
         self.axis = axis
@@ -47,12 +47,12 @@ class Softmax(TensorOp):
 
 @op(Softmax)
 def softmax(a: Tensor, axis: int = -1) -> Tensor:
-    """exp(a) / sum(exp(a)) along ``axis``."""
+    """Return exp(a) / sum(exp(a)) along ``axis``; the shape stays."""
     return Softmax(axis)(a)
 
 
 class LogSoftmax(TensorOp):
-    """a - logsumexp(a) along an axis: ``logsoftmax``."""
+    """Logarithm of softmax along an axis: ``logsoftmax``."""
 
     def __init__(self, axis: int = -1) -> None:
         self.axis = axis
@@ -69,12 +69,12 @@ class LogSoftmax(TensorOp):
 
 @op(LogSoftmax)
 def logsoftmax(a: Tensor, *, axis: int = -1) -> Tensor:
-    """a - logsumexp(a) along ``axis``, the last by default (axis 1 of the course's (N, C))."""
+    """Return a - logsumexp(a) along ``axis``, the last by default (axis 1 of (N, C))."""
     return LogSoftmax(axis)(a)
 
 
 class LogSumExp(TensorOp):
-    """log(sum(exp(a))) over axes: ``logsumexp``."""
+    """Logarithm of the sum of exponentials over axes: ``logsumexp``."""
 
     def __init__(self, axes: Axes = None, keepdims: bool = False) -> None:
         self.axes, self.keepdims = axes, keepdims
@@ -84,8 +84,8 @@ class LogSumExp(TensorOp):
         axes = normalize_axes("logsumexp", self.axes, a.ndim)
         if any(a.shape[axis] == 0 for axis in axes):
             raise ShapeError(
-                f"logsumexp: needs at least one element to reduce, got shape {a.shape} over axes "
-                f"{axes}; skip empty inputs"
+                f"logsumexp: needs at least one element to reduce, got shape {a.shape} "
+                f"over axes {axes}; skip empty inputs"
             )
         return accelerated.logsumexp(a, axes, self.keepdims)
 
@@ -100,14 +100,14 @@ class LogSumExp(TensorOp):
 
 @op(LogSumExp)
 def logsumexp(a: Tensor, axes: Axes = None, *, keepdims: bool = False) -> Tensor:
-    """log(sum(exp(a))) over ``axes`` (None: all), exact for any size of the inputs."""
+    """Return log(sum(exp(a))) over ``axes`` (None: all) without overflow."""
     return LogSumExp(axes, keepdims)(a)
 
 
 class CrossEntropy(TensorOp):
-    """-sum_c q_c logsoftmax(logits)_c of each row (N, C), then the reduction: ``cross_entropy``.
+    """Cross entropy -sum_c q_c logsoftmax(logits)_c of each row (N, C), then a reduction.
 
-    labels: int64 array (N,) in [0, C), checked; q = (1-smoothing) * one_hot + smoothing/C.
+    labels: int64 array (N,) in [0, C), already checked; q = (1-smoothing) * one_hot + smoothing/C.
     """
 
     def __init__(self, labels: Array, smoothing: float = 0.0, reduction: str = "none") -> None:
@@ -130,7 +130,7 @@ class CrossEntropy(TensorOp):
 
 
 class CrossEntropyGrad(TensorOp):
-    """grad[:, None] * (softmax(logits) - q), fused."""
+    """Gradient of the unreduced cross entropy for the logits, as one kernel."""
 
     def __init__(self, labels: Array, smoothing: float) -> None:
         self.labels, self.smoothing = labels, smoothing
@@ -155,21 +155,30 @@ class CrossEntropyGrad(TensorOp):
 def cross_entropy(
     logits: Tensor, ids: Any, label_smoothing: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
-    """Softmax cross entropy of logits (N, C) and integer class ids (N,) in [0, C).
+    """Return the softmax cross entropy of logits (N, C) and integer labels (N,) in [0, C).
 
-    ``ids`` is a Tensor, NDArray, NumPy array or list. reduction: "mean", "sum" or "none" (then
-    (N,)). Label smoothing as Szegedy et al. 2016. ShapeError, DTypeError or ValueError otherwise.
+    ``ids`` are the labels: a Tensor, NDArray, NumPy array or list. ``reduction``: "mean", "sum" or
+    "none" (result (N,)). ``label_smoothing`` in [0, 1] as in Szegedy et al. 2016. ShapeError if
+    shapes or labels do not fit, DTypeError if labels are not integers, ValueError for invalid
+    options.
     """
     shape = shape_of("cross_entropy", logits)
     logits = logits if isinstance(logits, Tensor) else as_operand(logits, None)
     if len(shape) != 2:
         raise ShapeError(f"cross_entropy: logits must be (N, C), got shape {shape}; reshape them")
     if reduction not in REDUCTIONS:
-        raise ValueError(f"cross_entropy: reduction must be one of {REDUCTIONS}, got {reduction!r}")
+        raise ValueError(
+            f"cross_entropy: reduction must be one of {REDUCTIONS}, got {reduction!r}; choose one"
+        )
     if not 0.0 <= label_smoothing <= 1.0:
-        raise ValueError(f"cross_entropy: label_smoothing must be in [0, 1], got {label_smoothing}")
+        raise ValueError(
+            f"cross_entropy: label_smoothing must be in [0, 1], got {label_smoothing}; 0 turns it "
+            "off"
+        )
     if reduction == "mean" and shape[0] == 0:
-        raise ShapeError("cross_entropy: no mean of an empty batch, got (0, C); skip it")
+        raise ShapeError(
+            f"cross_entropy: an empty batch has no mean, got logits of shape {shape}; skip it"
+        )
     data = logits.realize_cached_data()
     labels = _labels(ids, shape, device_of(data))
     return CrossEntropy(labels, float(label_smoothing), reduction)(logits)
@@ -177,33 +186,33 @@ def cross_entropy(
 
 @host_step
 def _labels(ids: Any, shape: tuple[int, int], device: Any) -> Array:
-    """The ids, checked, as an int64 array of their own."""
-    return from_numpy(_class_ids(ids, shape), device, np.int64)
+    """Return the labels, checked, as a new int64 array on ``device``."""
+    return from_numpy(_checked_labels(ids, shape), device, np.int64)
 
 
-def _class_ids(ids: Any, shape: tuple[int, int]) -> Array:
-    """The ids on the host, after their shape, dtype and range are checked against (N, C)."""
+def _checked_labels(ids: Any, shape: tuple[int, int]) -> Array:
+    """Return the labels on the host after checking shape, dtype and range for logits (N, C)."""
     data = ids.realize_cached_data() if isinstance(ids, Tensor) else ids
     host = data.__array__() if is_array(data) else np.asarray(data)
     rows, classes = shape
     if host.shape != (rows,):
         raise ShapeError(
-            f"cross_entropy: ids must be one class id a row, shape ({rows},), got {host.shape}; "
-            "reshape them (one-hot labels: take argmax)"
+            f"cross_entropy: labels must be one class number per row, shape ({rows},), got shape "
+            f"{host.shape}; reshape them, or take the argmax of one-hot labels"
         )
     if host.dtype.kind not in "iu" and host.size:
         raise DTypeError(
-            f"cross_entropy: ids must be integers, got {host.dtype}; cast whole numbers to int64"
+            f"cross_entropy: labels must be integers, got {host.dtype}; cast whole numbers to int64"
         )
     if host.size and (host.min() < 0 or host.max() >= classes):
         wrong = host[(host < 0) | (host >= classes)][0]
         raise ShapeError(
-            f"cross_entropy: ids must be in [0, {classes}), got {wrong}; correct the labels or "
+            f"cross_entropy: labels must be in [0, {classes}), got {wrong}; correct the labels or "
             "give the model more outputs"
         )
     return host
 
 
 def _as_floats(a: Array) -> Array:
-    """Whole numbers as floats, as exp and log take them."""
+    """Return integers as floats, since exp and log need floats."""
     return a if is_floating(a.dtype) else a * 1.0

@@ -1,6 +1,6 @@
-"""Max and average pooling of images (N, C, H, W), and their gradients as ops of their own.
+"""Max and average pooling of images (N, C, H, W), and their gradients as separate ops.
 
-The kernels are channels last and get permuted views. Layers are in ``nn.pooling``.
+The kernels work channels last and receive permuted views. Layers are in ``nn.pooling``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .shape import transpose
 
 
 class _Pool2d(TensorOp):
-    """What the family shares: the windows, in the order the kernels take them."""
+    """Base class of the pooling ops: the window sizes in the order of the kernels' arguments."""
 
     def __init__(self, kernel: Size, stride: Size | None = None, padding: Size = 0) -> None:
         self.windows = (
@@ -32,14 +32,16 @@ class _Pool2d(TensorOp):
         )
 
     def _output_size(self, name: str, x: Shape) -> tuple[int, int]:
-        """(OH, OW) for an input of shape x; ShapeError if a window would miss the image."""
+        """Return (OH, OW) for an input of shape x; ShapeError if a window would miss the image."""
         kernel, stride, padding = self.windows
         if len(x) != 4:
-            raise ShapeError(f"{name}: input must be (N, C, H, W), got shape {x}; reshape it")
+            raise ShapeError(
+                f"{name}: expected 4 axes (N, C, H, W), got shape {tuple(x)}; reshape the input"
+            )
         if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
             raise ShapeError(
                 f"{name}: padding must be at most half the kernel, got padding {padding} for "
-                f"kernel {kernel}; pad less, or the input itself"
+                f"kernel {kernel}; use less padding or pad the input itself"
             )
         rows, columns = (
             conv_output_size(name, x[2 + i], kernel[i], stride[i], padding[i], 1) for i in (0, 1)
@@ -48,7 +50,7 @@ class _Pool2d(TensorOp):
 
 
 class MaxPool2d(_Pool2d):
-    """Window maxima: ``max_pool2d``."""
+    """Maximum of each window: ``max_pool2d``."""
 
     def compute(self, x: Array) -> Array:
         self._output_size("max_pool2d", x.shape)
@@ -60,7 +62,7 @@ class MaxPool2d(_Pool2d):
 
 
 class MaxPool2dGrad(_Pool2d):
-    """Sends each output's gradient to the first maximum of its window in x; linear in grad."""
+    """Gradient of max pooling: to the first maximum of each window of x; linear in grad."""
 
     def compute(self, grad: Array, x: Array) -> Array:
         self._output_size("max_pool2d_grad", x.shape)
@@ -75,9 +77,10 @@ class MaxPool2dGrad(_Pool2d):
 
 
 class MaxPool2dSelect(_Pool2d):
-    """The element of a (N, C, H, W) that stands where x has its window's first maximum.
+    """Selection of the elements of a (N, C, H, W) at the first maxima of the windows of x.
 
-    The adjoint of max_pool2d_grad; plain array operations, since only second derivatives need it.
+    The adjoint of MaxPool2dGrad. It is written with array operations, because only second
+    derivatives need it.
     """
 
     def compute(self, a: Array, x: Array) -> Array:
@@ -88,7 +91,7 @@ class MaxPool2dSelect(_Pool2d):
             if best is None:
                 best, chosen = candidate, value
                 continue
-            # x != x is NaN, which wins over any number, and the first NaN over later ones
+            # NaN (x != x) wins over any number, and the first NaN wins over later ones
             wins = xp.logical_and(
                 xp.logical_or(candidate > best, candidate != candidate), best == best
             )
@@ -96,7 +99,7 @@ class MaxPool2dSelect(_Pool2d):
         return chosen
 
     def _shifts(self, a: Array, border: float, size: tuple[int, int]) -> list[Array]:
-        """For each place of a window, row by row, that place's element of every window."""
+        """Return, for each position in a window, row by row, that element of every window."""
         kernel, stride, (top, left) = self.windows
         n, c, h, w = a.shape
         shape = (n, c, h + 2 * top, w + 2 * left)
@@ -116,16 +119,17 @@ class MaxPool2dSelect(_Pool2d):
 
 @op(MaxPool2d, MaxPool2dGrad, MaxPool2dSelect)
 def max_pool2d(x: Tensor, kernel: Size, stride: Size | None = None, padding: Size = 0) -> Tensor:
-    """Window maxima of x (N, C, H, W); the stride is the kernel's size unless given.
+    """Return the maximum of each window of x: (N, C, H, W) -> (N, C, OH, OW).
 
-    Padding (at most half the kernel) never wins, NaN does; of equal maxima the first, row by row,
-    gets the gradient.
+    The stride is the kernel size by default. Padding, at most half the kernel, never is the
+    maximum; NaN always is. Of equal maxima the first one, row by row, gets the gradient. ShapeError
+    if the sizes do not fit.
     """
     return MaxPool2d(kernel, stride, padding)(x)
 
 
 class AvgPool2d(_Pool2d):
-    """Window means, linear: ``avg_pool2d``."""
+    """Mean of each window: ``avg_pool2d``."""
 
     def compute(self, x: Array) -> Array:
         self._output_size("avg_pool2d", x.shape)
@@ -137,7 +141,7 @@ class AvgPool2d(_Pool2d):
 
 
 class AvgPool2dGrad(_Pool2d):
-    """Spreads each output's gradient evenly over its window in an input of ``x_shape``."""
+    """Gradient of average pooling: spread evenly over each window of an input of ``x_shape``."""
 
     def __init__(self, x_shape: Shape, *windows: Any, **options: Any) -> None:
         super().__init__(*windows, **options)
@@ -157,22 +161,27 @@ class AvgPool2dGrad(_Pool2d):
 
 @op(AvgPool2d, AvgPool2dGrad)
 def avg_pool2d(x: Tensor, kernel: Size, stride: Size | None = None, padding: Size = 0) -> Tensor:
-    """Window means of x (N, C, H, W), padding counted as zeros; the stride is the kernel's size
-    unless given."""
+    """Return the mean of each window of x: (N, C, H, W) -> (N, C, OH, OW).
+
+    Padding counts as zeros. The stride is the kernel size by default. ShapeError if the sizes do
+    not fit.
+    """
     return AvgPool2d(kernel, stride, padding)(x)
 
 
 @op(AvgPool2d)
 def adaptive_avg_pool2d(x: Tensor, output_size: Size) -> Tensor:
-    """Means over a grid of windows: (N, C, H, W) -> (N, C, OH, OW).
+    """Return the means over a grid of windows: (N, C, H, W) -> (N, C, OH, OW).
 
-    Window i spans [floor(i*H/OH), ceil((i+1)*H/OH)), as in PyTorch. Where OH divides H and OW
-    divides W this is avg_pool2d; else two products with the matrices of means.
+    Window i spans [floor(i*H/OH), ceil((i+1)*H/OH)), as in PyTorch. If OH divides H and OW divides
+    W, this is avg_pool2d; otherwise two products with averaging matrices. ShapeError if a size is
+    below 1 or x does not have 4 axes.
     """
     shape = shape_of("adaptive_avg_pool2d", x)
     if len(shape) != 4:
         raise ShapeError(
-            f"adaptive_avg_pool2d: input must be (N, C, H, W), got shape {shape}; reshape it"
+            f"adaptive_avg_pool2d: expected 4 axes (N, C, H, W), got shape {shape}; reshape the "
+            "input"
         )
     rows, columns = pair("adaptive_avg_pool2d", "output_size", output_size)
     if min(rows, columns) < 1 or min(shape[2:]) < 1:
@@ -187,7 +196,7 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Size) -> Tensor:
 
 
 def _means(size: int, windows: int, like: Tensor) -> Tensor:
-    """(size, windows): column i averages window i of an axis."""
+    """Return the averaging matrix (size, windows): column i averages window i of an axis."""
     matrix = np.zeros((size, windows))
     for i in range(windows):
         begin, end = i * size // windows, -(-(i + 1) * size // windows)

@@ -1,7 +1,7 @@
 """Reductions over axes: sum, mean, variance, maximum, minimum.
 
-``axes`` is None (all), an int or a sequence of ints, negative ones too; without ``keepdims`` the
-reduced axes are dropped, so a full reduction has shape (). logsumexp is in ``loss``.
+``axes`` is None (all), an int or a sequence of ints, which may be negative. Without ``keepdims``
+the reduced axes are dropped, so a full reduction has shape (). ``logsumexp`` is in ``loss``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Axes = int | Sequence[int] | None
 
 
 def _expanded(v: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
-    """A result of reducing ``axes``, repeated to the ``shape`` from before."""
+    """Return the result of reducing ``axes``, repeated to the ``shape`` before the reduction."""
     ### BEGIN YOUR SOLUTION [sum-grad]
     return broadcast_to(reshape(v, reduced_shape(shape, axes, True)), shape)
     ### END YOUR SOLUTION
@@ -35,13 +35,13 @@ class _Reduction(TensorOp):
 
 
 class Summation(_Reduction):
-    """The sum over axes."""
+    """Sum over axes: ``summation``."""
 
     name = "summation"
 
     def compute(self, a: Array) -> Array:
         axes = None if self.axes is None else normalize_axes(self.name, self.axes, a.ndim)
-        # The dtype stays: NumPy and the array standard would widen small integers.
+        # The dtype is explicit, because NumPy and the array standard would widen some dtypes.
         return xp.sum(a, axis=axes, keepdims=self.keepdims, dtype=_sum_dtype(a.dtype))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
@@ -52,13 +52,13 @@ class Summation(_Reduction):
 
 
 def _sum_dtype(dtype: Any) -> Any:
-    """Floats keep their dtype, integers and bool count in what the namespace chooses."""
+    """Return the dtype of a sum; None lets the namespace choose one for integers and bool."""
     return dtype if dtype.kind == "f" else None
 
 
 @op(Summation, methods=["sum"])
 def summation(a: Tensor, axes: Axes = None, keepdims: bool = False) -> Tensor:
-    """The sum over ``axes`` (0 over an empty one)."""
+    """Return the sum over ``axes``; 0 over an empty axis."""
     return Summation(axes, keepdims)(a)
 
 
@@ -67,14 +67,14 @@ class _Extremum(_Reduction):
         axes = normalize_axes(self.name, self.axes, a.ndim)
         if any(a.shape[axis] == 0 for axis in axes):
             raise ShapeError(
-                f"{self.name}: needs at least one element to reduce, got shape {tuple(a.shape)} "
-                f"over axes {axes}; skip empty inputs"
+                f"{self.name}: needs at least one element to reduce, got shape "
+                f"{tuple(a.shape)} over axes {axes}; skip empty inputs"
             )
         reduce = xp.max if self.name == "max" else xp.min
         return reduce(a, axis=axes, keepdims=self.keepdims)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        """To the elements that equal the extremum, in equal shares."""
+        """Return the gradient, shared equally among the elements that equal the extremum."""
         ### BEGIN YOUR SOLUTION [max-grad]
         a = node.inputs[0]
         axes = normalize_axes(self.name, self.axes, len(a.shape))
@@ -87,56 +87,66 @@ class _Extremum(_Reduction):
 
 
 class Max(_Extremum):
-    """The maximum over axes."""
+    """Maximum over axes: ``max``."""
 
     name = "max"
 
 
 @op(Max, methods=["max"])
 def max(a: Tensor, axes: Axes = None, keepdims: bool = False) -> Tensor:
-    """The maximum over ``axes``; equal maxima share the gradient. ShapeError over an empty axis."""
+    """Return the maximum over ``axes``; equal maxima share the gradient.
+
+    ShapeError over an empty axis.
+    """
     return Max(axes, keepdims)(a)
 
 
 class Min(_Extremum):
-    """The minimum over axes."""
+    """Minimum over axes: ``min``."""
 
     name = "min"
 
 
 @op(Min, methods=["min"])
 def min(a: Tensor, axes: Axes = None, keepdims: bool = False) -> Tensor:
-    """The minimum over ``axes``; equal minima share the gradient. ShapeError over an empty axis."""
+    """Return the minimum over ``axes``; equal minima share the gradient.
+
+    ShapeError over an empty axis.
+    """
     return Min(axes, keepdims)(a)
 
 
 def _count(name: str, a: Tensor, axes: Axes) -> int:
-    """How many elements are reduced to one; ShapeError for none."""
+    """Return the number of elements reduced to one; ShapeError if there are none."""
     shape = shape_of(name, a)
     count = product(shape[axis] for axis in normalize_axes(name, axes, len(shape)))
     if count == 0:
         raise ShapeError(
-            f"{name}: needs at least one element to reduce, got shape {shape} over axes {axes}; "
-            "skip empty inputs"
+            f"{name}: needs at least one element to reduce, got shape {shape} over axes "
+            f"{axes}; skip empty inputs"
         )
     return count
 
 
 @op(Summation, methods=["mean"])
 def mean(a: Tensor, axes: Axes = None, keepdims: bool = False) -> Tensor:
-    """The arithmetic mean over ``axes``. ShapeError over an empty axis."""
+    """Return the arithmetic mean over ``axes``; ShapeError over an empty axis."""
     count = _count("mean", a, axes)
     return summation(a, axes, keepdims) / count
 
 
 @op(Summation, methods=["var"])
 def var(a: Tensor, axes: Axes = None, keepdims: bool = False, correction: float = 0) -> Tensor:
-    """sum((a - mean)**2) / (count - correction) over ``axes``; biased by default."""
+    """Return the variance sum((a - mean)**2) / (count - correction) over ``axes``.
+
+    The default is the biased variance. ShapeError unless there are more than ``correction``
+    elements.
+    """
     count = _count("var", a, axes)
     if count <= correction:
         raise ShapeError(
-            f"var: needs more than correction={correction} elements, got {count} in shape "
-            f"{a.shape} over axes {axes}; use a smaller correction"
+            f"var: needs more than correction={correction} elements, got {count} in "
+            f"shape {a.shape} over axes {axes}; use a smaller correction"
         )
     centred = a - mean(a, axes, keepdims=True)
     return summation(centred * centred, axes, keepdims) / (count - correction)

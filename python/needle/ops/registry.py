@@ -1,16 +1,16 @@
-"""The ``@op`` decorator and the table that tests and docs enumerate. No op is named here.
+"""The ``@op`` decorator and the table of ops that tests and docs enumerate.
 
-An op is one section of a family file: the class with ``compute`` and ``gradient``, and right under
-it the public function, decorated:
+An op is one section of a family file: the class with ``compute`` and ``gradient``, followed by the
+decorated public function:
 
-    class Exp(TensorOp):
-        def compute(self, a): return xp.exp(a)
-        def gradient(self, out_grad, node): return out_grad * node
+    class Sin(TensorOp):
+        def compute(self, a): return xp.sin(a)
+        def gradient(self, out_grad, node): return out_grad * cos(node.inputs[0])
 
-    @op(Exp, methods=["exp"])
-    def exp(a: Tensor) -> Tensor:
-        \"\"\"e**a, elementwise.\"\"\"
-        return Exp()(a)
+    @op(Sin, methods=["sin"])
+    def sin(a: Tensor) -> Tensor:
+        \"\"\"Return the sine of ``a``, elementwise.\"\"\"
+        return Sin()(a)
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Row:
-    """One op: its public name and function, the classes behind it, the Tensor methods it gives."""
+    """One op: its public name and function, its classes and its Tensor methods."""
 
     name: str
     function: Callable[..., Any]
     classes: tuple[type[Op], ...]
     methods: tuple[str, ...]
     family: str
-    """The module of ``needle.ops`` where it is written."""
+    """The module of ``needle.ops`` that contains the op."""
 
 
 REGISTRY: dict[str, Row] = {}
 METHODS: dict[str, Callable[..., Any]] = {}
-"""Every method that was attached to Tensor."""
+"""All methods attached to Tensor."""
 
 
 def op(*classes: type[Op], methods: Sequence[str] = ()) -> Callable[[Function], Function]:
-    """Registers a public function, the op classes it is made of, and it as Tensor methods.
+    """Register a public function, the op classes behind it, and its Tensor methods.
 
-    ``methods`` are names on Tensor, operators too (``"__add__"``); the function's first argument
-    is then the tensor. The function itself is returned unchanged: a call costs nothing extra.
+    ``methods`` are names on Tensor, operators included (``"__add__"``); the function's first
+    argument is then the tensor. The function itself is returned unchanged, so a call has no extra
+    cost.
     """
 
     def register(function: Function) -> Function:
@@ -61,7 +62,7 @@ def op(*classes: type[Op], methods: Sequence[str] = ()) -> Callable[[Function], 
 
 
 def attach(method: str, function: Callable[..., Any]) -> None:
-    """Makes ``function`` the Tensor method of that name; a name is given once."""
+    """Make ``function`` the Tensor method of that name; each name may be attached once."""
     assert method not in vars(Tensor), f"Tensor.{method} is already taken"
     setattr(Tensor, method, function)
     METHODS[method] = function

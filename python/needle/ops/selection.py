@@ -1,6 +1,7 @@
-"""Ops that choose between values: maximum, minimum, clip, where, and the comparisons.
+"""Ops that select values: maximum, minimum, clip, where, and the comparisons.
 
-A choice has gradient 1 for what is taken and 0 for the rest; comparisons have none: constants.
+The gradient of a selection is 1 for a selected value and 0 for the others. Results of comparisons
+are constants.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Parts = tuple[Tensor | None, ...]
 
 
 def _split_between(out_grad: Tensor, node: Tensor, wins: Callable[..., Array]) -> Parts:
-    """All of the gradient to the operand that wins, half to each where they are equal."""
+    """Return the gradients of a selection; equal elements get half of the gradient each."""
     a, b = node.inputs
     left, right = a.realize_cached_data(), b.realize_cached_data()
     dtype = out_grad.dtype
@@ -32,7 +33,7 @@ def _split_between(out_grad: Tensor, node: Tensor, wins: Callable[..., Array]) -
 
 
 class Maximum(TensorOp):
-    """max(a, b)."""
+    """Elementwise maximum of two tensors."""
 
     def compute(self, a: Array, b: Array) -> Array:
         check_broadcast("maximum", a, b)
@@ -44,12 +45,12 @@ class Maximum(TensorOp):
 
 @op(Maximum)
 def maximum(a: Tensor, b: Tensor) -> Tensor:
-    """The larger of a and b with broadcasting; equal elements share the gradient."""
+    """Return the larger of a and b with broadcasting; equal elements share the gradient."""
     return Maximum()(a, b)
 
 
 class Minimum(TensorOp):
-    """min(a, b)."""
+    """Elementwise minimum of two tensors."""
 
     def compute(self, a: Array, b: Array) -> Array:
         check_broadcast("minimum", a, b)
@@ -61,12 +62,12 @@ class Minimum(TensorOp):
 
 @op(Minimum)
 def minimum(a: Tensor, b: Tensor) -> Tensor:
-    """The smaller of a and b with broadcasting; equal elements share the gradient."""
+    """Return the smaller of a and b with broadcasting; equal elements share the gradient."""
     return Minimum()(a, b)
 
 
 class Clip(TensorOp):
-    """min(max(a, low), high); None for a side without a limit."""
+    """Values limited to an interval; None for a side without a limit."""
 
     def __init__(self, low: float | None = None, high: float | None = None) -> None:
         self.low, self.high = low, high
@@ -87,12 +88,12 @@ class Clip(TensorOp):
 
 @op(Clip, methods=["clip"])
 def clip(a: Tensor, low: float | None = None, high: float | None = None) -> Tensor:
-    """a limited to [low, high]; the gradient is 1 inside and on the limits, 0 outside."""
+    """Return a limited to [low, high]; the gradient is 1 inside and on the limits, 0 outside."""
     return Clip(low, high)(a)
 
 
 class Where(TensorOp):
-    """a where condition, else b."""
+    """Elementwise choice between two tensors: ``where``."""
 
     def compute(self, condition: Array, a: Array, b: Array) -> Array:
         check_broadcast("where", condition, a, b)
@@ -115,12 +116,12 @@ def _as_bool(condition: Array) -> Array:
 
 @op(Where)
 def where(condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """a where condition is true (not 0), else b; the three broadcast."""
+    """Return a where ``condition`` is true (not 0), else b; all three broadcast."""
     return Where()(condition, a, b)
 
 
 class Compare(TensorOp):
-    """A comparison: a bool constant."""
+    """Elementwise comparison; the result is a bool constant."""
 
     differentiable = False
 
@@ -133,7 +134,7 @@ class Compare(TensorOp):
 
 
 def _operands(a: Any, b: Any) -> tuple[Any, Any]:
-    """A number is compared in the tensor's own dtype."""
+    """Return both operands as tensors; numbers take the dtype of the other operand."""
     if not isinstance(a, Tensor):
         a = as_operand(a, b)
     if isinstance(b, Tensor):
@@ -144,35 +145,35 @@ def _operands(a: Any, b: Any) -> tuple[Any, Any]:
 
 @op(Compare)
 def equal(a: Tensor, b: Any) -> Tensor:
-    """a == b elementwise, a bool constant (``==`` itself compares identities)."""
+    """Return a == b elementwise as a bool constant; the operator ``==`` compares identities."""
     return Compare("equal")(*_operands(a, b))
 
 
 @op(Compare)
 def not_equal(a: Tensor, b: Any) -> Tensor:
-    """a != b elementwise, a bool constant."""
+    """Return a != b elementwise as a bool constant."""
     return Compare("not_equal")(*_operands(a, b))
 
 
 @op(Compare, methods=["__lt__"])
 def less(a: Tensor, b: Any) -> Tensor:
-    """a < b elementwise, a bool constant."""
+    """Return a < b elementwise as a bool constant."""
     return Compare("less")(*_operands(a, b))
 
 
 @op(Compare, methods=["__le__"])
 def less_equal(a: Tensor, b: Any) -> Tensor:
-    """a <= b elementwise, a bool constant."""
+    """Return a <= b elementwise as a bool constant."""
     return Compare("less_equal")(*_operands(a, b))
 
 
 @op(Compare, methods=["__gt__"])
 def greater(a: Tensor, b: Any) -> Tensor:
-    """a > b elementwise, a bool constant."""
+    """Return a > b elementwise as a bool constant."""
     return Compare("greater")(*_operands(a, b))
 
 
 @op(Compare, methods=["__ge__"])
 def greater_equal(a: Tensor, b: Any) -> Tensor:
-    """a >= b elementwise, a bool constant."""
+    """Return a >= b elementwise as a bool constant."""
     return Compare("greater_equal")(*_operands(a, b))

@@ -1,6 +1,6 @@
-"""Ops that move elements and compute nothing: reshape, broadcast, permute, flip, stack, dilate.
+"""Ops that rearrange elements: reshape, broadcast, permute, flip, stack, split, dilate.
 
-Picking elements by index is in ``indexing``; the tuples that ``split`` gives are in ``tuples``.
+Indexing is in ``indexing``; the tuples that ``split`` returns are in ``tuples``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Shape = tuple[int, ...]
 
 
 class BroadcastTo(TensorOp):
-    """Repetition along new axes and those of size 1."""
+    """Repetition along new axes and axes of size 1: ``broadcast_to``."""
 
     def __init__(self, shape: int | Sequence[int]) -> None:
         self.shape = as_shape("broadcast_to", shape)
@@ -50,12 +50,12 @@ class BroadcastTo(TensorOp):
 
 @op(BroadcastTo, methods=["broadcast_to"])
 def broadcast_to(a: Tensor, shape: int | Sequence[int]) -> Tensor:
-    """``a`` repeated to ``shape`` by NumPy's broadcasting rule; a view."""
+    """Return ``a`` repeated to ``shape`` by NumPy's broadcasting rules; a view."""
     return BroadcastTo(shape)(a)
 
 
 class Reshape(TensorOp):
-    """The same elements in row-major order in another shape."""
+    """The same elements in row-major order in another shape: ``reshape``."""
 
     def __init__(self, shape: int | Sequence[int]) -> None:
         self.shape = shape
@@ -69,13 +69,13 @@ class Reshape(TensorOp):
 
 @op(Reshape, methods=["reshape"])
 def reshape(a: Tensor, shape: int | Sequence[int], *more: int) -> Tensor:
-    """``a`` in ``shape``, where one size may be -1; a view where strides allow it."""
+    """Return ``a`` in ``shape``, in which one size may be -1; a view where strides allow it."""
     return Reshape((shape, *more) if isinstance(shape, int) else shape)(a)
 
 
 @op(Reshape, methods=["expand_dims"])
 def expand_dims(a: Tensor, axis: int = 0) -> Tensor:
-    """``a`` with a new axis of size 1 at ``axis``."""
+    """Return ``a`` with a new axis of size 1 at ``axis``."""
     shape = list(shape_of("expand_dims", a))
     shape.insert(normalize_axis("expand_dims", axis, len(shape) + 1), 1)
     return Reshape(tuple(shape))(a)
@@ -83,7 +83,10 @@ def expand_dims(a: Tensor, axis: int = 0) -> Tensor:
 
 @op(Reshape, methods=["squeeze"])
 def squeeze(a: Tensor, axes: Axes = None) -> Tensor:
-    """``a`` without its axes of size 1 (``axes``: only those). ShapeError for another size."""
+    """Return ``a`` without its axes of size 1, or without the given ``axes`` only.
+
+    ShapeError if one of the given axes has another size.
+    """
     shape = shape_of("squeeze", a)
     if axes is None:
         gone = {axis for axis, size in enumerate(shape) if size == 1}
@@ -98,7 +101,7 @@ def squeeze(a: Tensor, axes: Axes = None) -> Tensor:
 
 
 class Permute(TensorOp):
-    """All axes in another order."""
+    """All axes in another order: ``permute``."""
 
     def __init__(self, axes: Sequence[int]) -> None:
         self.axes = tuple(axes)
@@ -117,19 +120,19 @@ def _permutation(axes: Shape, ndim: int) -> Shape:
     axes = distinct_axes("permute", axes, ndim)
     if len(axes) != ndim:
         raise ShapeError(
-            f"permute: every axis must be named once, got {axes} for {ndim} dimensions"
+            f"permute: every axis must be named once, got {axes} for {ndim} axes; list all of them"
         )
     return axes
 
 
 @op(Permute, methods=["permute"])
 def permute(a: Tensor, axes: Sequence[int]) -> Tensor:
-    """``a`` with axis i taken from its axis ``axes[i]``; a view."""
+    """Return ``a`` with axis i taken from its axis ``axes[i]``; a view."""
     return Permute(axes)(a)
 
 
 class Transpose(TensorOp):
-    """Two axes swapped."""
+    """Two axes swapped: ``transpose``."""
 
     def __init__(self, axes: Sequence[int] | None = None) -> None:
         self.axes = axes
@@ -139,7 +142,7 @@ class Transpose(TensorOp):
         axes = distinct_axes("transpose", (-2, -1) if self.axes is None else self.axes, ndim)
         if len(axes) != 2:
             raise ShapeError(
-                f"transpose: swaps exactly two axes, got {self.axes}; use permute for more"
+                f"transpose: exactly two axes must be given, got {self.axes}; use permute for more"
             )
         order = list(range(ndim))
         order[axes[0]], order[axes[1]] = axes[1], axes[0]
@@ -151,12 +154,12 @@ class Transpose(TensorOp):
 
 @op(Transpose, methods=["transpose"])
 def transpose(a: Tensor, axes: Sequence[int] | None = None) -> Tensor:
-    """``a`` with the two ``axes`` swapped (None: the last two); a view."""
+    """Return ``a`` with the two ``axes`` swapped (None: the last two); a view."""
     return Transpose(axes)(a)
 
 
 class Flip(TensorOp):
-    """Reversed order along axes."""
+    """Reversed order along axes: ``flip``."""
 
     def __init__(self, axes: Axes = None) -> None:
         self.axes = axes
@@ -172,12 +175,15 @@ class Flip(TensorOp):
 
 @op(Flip, methods=["flip"])
 def flip(a: Tensor, axes: Axes = None) -> Tensor:
-    """``a`` with the order along ``axes`` (None: all) reversed."""
+    """Return ``a`` with the order along ``axes`` (None: all) reversed."""
     return Flip(axes)(a)
 
 
 def _spread(axes: Axes, dilation: int, ndim: int) -> tuple[slice, ...]:
-    """The index of the original elements in a dilated array; axes beyond ndim are ignored."""
+    """Return the index of the original elements in a dilated array.
+
+    Axes beyond ndim are ignored.
+    """
     items = (axes,) if isinstance(axes, int) else tuple(axes or ())
     chosen = {axis + ndim if axis < 0 else axis for axis in items}
     return tuple(slice(None, None, dilation + 1 if i in chosen else 1) for i in range(ndim))
@@ -185,11 +191,13 @@ def _spread(axes: Axes, dilation: int, ndim: int) -> tuple[slice, ...]:
 
 def _check_dilation(name: str, dilation: int) -> None:
     if dilation < 0:
-        raise ShapeError(f"{name}: dilation must be at least 0, got {dilation}")
+        raise ShapeError(
+            f"{name}: dilation must be at least 0, got {dilation}; 0 leaves the tensor as it is"
+        )
 
 
 class Dilate(TensorOp):
-    """Zeros after every element along axes."""
+    """Zeros inserted after every element along axes: ``dilate``."""
 
     def __init__(self, axes: int | Sequence[int], dilation: int) -> None:
         _check_dilation("dilate", dilation)
@@ -210,15 +218,15 @@ class Dilate(TensorOp):
 
 @op(Dilate)
 def dilate(a: Tensor, axes: int | Sequence[int], dilation: int) -> Tensor:
-    """``a`` with ``dilation`` zeros after every element along each axis: n -> n (dilation + 1).
+    """Return ``a`` with ``dilation`` zeros after every element along the axes.
 
-    Axes beyond the tensor's are ignored.
+    A size n becomes n * (dilation + 1). Axes beyond the tensor's are ignored.
     """
     return Dilate(axes, dilation)(a)
 
 
 class UnDilate(TensorOp):
-    """Every (dilation + 1)-th element along axes."""
+    """Every (dilation + 1)-th element along axes: ``undilate``."""
 
     def __init__(self, axes: int | Sequence[int], dilation: int) -> None:
         _check_dilation("undilate", dilation)
@@ -230,7 +238,7 @@ class UnDilate(TensorOp):
             if size % part.step:
                 raise ShapeError(
                     f"undilate: the sizes along the axes must be multiples of {part.step}, got "
-                    f"shape {tuple(a.shape)}; undo the dilation that was made"
+                    f"shape {tuple(a.shape)}; use the dilation that ``dilate`` was given"
                 )
         return a[index]
 
@@ -240,12 +248,15 @@ class UnDilate(TensorOp):
 
 @op(UnDilate)
 def undilate(a: Tensor, axes: int | Sequence[int], dilation: int) -> Tensor:
-    """Undoes ``dilate``: drops the ``dilation`` elements after each one kept."""
+    """Return ``a`` without the ``dilation`` elements after each kept one.
+
+    The inverse of ``dilate``. ShapeError if a size is not a multiple of dilation + 1.
+    """
     return UnDilate(axes, dilation)(a)
 
 
 class Stack(TensorOp):
-    """Tensors of one shape side by side along a new axis."""
+    """Tensors of one shape joined along a new axis: ``stack``."""
 
     def __init__(self, axis: int = 0) -> None:
         self.axis = axis
@@ -256,7 +267,8 @@ class Stack(TensorOp):
         shapes = {tuple(a.shape) for a in arrays}
         if len(shapes) != 1:
             raise ShapeError(
-                f"stack: needs one tensor or more, all of one shape, got shapes {sorted(shapes)}"
+                f"stack: there must be at least one tensor and all must have the same shape, got "
+                f"shapes {sorted(shapes)}; reshape them"
             )
         axis = normalize_axis("stack", self.axis, len(arrays[0].shape) + 1)
         return xp.stack(list(arrays), axis=axis)
@@ -270,12 +282,12 @@ class Stack(TensorOp):
 
 @op(Stack)
 def stack(args: Sequence[Tensor] | TensorTuple, axis: int = 0) -> Tensor:
-    """Tensors of one shape joined along a new axis."""
+    """Return tensors of one shape joined along a new axis."""
     return Stack(axis)(*args)
 
 
 class Split(TensorTupleOp):
-    """The slices along an axis, without it."""
+    """The slices along an axis, without that axis: ``split``."""
 
     def __init__(self, axis: int = 0) -> None:
         self.axis = axis
@@ -293,5 +305,8 @@ class Split(TensorTupleOp):
 
 @op(Split)
 def split(a: Tensor, axis: int = 0) -> TensorTuple:
-    """The slices of ``a`` along ``axis``, which they lose, as a TensorTuple; undoes ``stack``."""
+    """Return the slices of ``a`` along ``axis``, without that axis, as a TensorTuple.
+
+    The inverse of ``stack``.
+    """
     return Split(axis)(a)

@@ -1,7 +1,7 @@
-"""Writes what type checkers cannot see: the names and methods that registering an op makes.
+"""Generator of the type stubs: the names and methods that exist only after ops register.
 
 ``python -m needle.ops.stubs`` writes ``needle/tensor_methods.pyi``, ``needle/ops/__init__.pyi`` and
-``needle/__init__.pyi``; a test says when they are out of date. Not imported by anything.
+``needle/__init__.pyi``. A test fails when they are out of date. Not imported by anything.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _method(name: str, function: Callable[..., Any]) -> str:
 
 
 def tensor_methods() -> str:
-    """A class with the methods that ops attach to Tensor."""
+    """Return the text of a class with all methods that ops attach to Tensor."""
     methods = "\n".join(_method(name, METHODS[name]) for name in sorted(METHODS))
     return (
         f"{HEADER}from collections.abc import Sequence\nfrom typing import Any\n\n"
@@ -45,7 +45,7 @@ def _home(name: str) -> str:
 
 
 def _imports(pairs: Iterable[tuple[str, str]]) -> str:
-    """Re-exports of (module, name), in the order that the linter wants."""
+    """Return re-exports of (module, name) in the linter's order."""
 
     def place(pair: tuple[str, str]) -> tuple[str, int, str]:
         module, name = pair
@@ -56,14 +56,14 @@ def _imports(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def ops_names() -> str:
-    """The flat names of ``needle.ops``."""
+    """Return the stub of ``needle.ops``: all its flat names."""
     names = [(_home(name), name) for name in PUBLIC]
     names += [("registry", "REGISTRY"), ("registry", "op")]
     return f"{HEADER}from typing import Any\n\n{_imports(names)}\nPUBLIC: dict[str, Any]\n"
 
 
 def needle_names() -> str:
-    """The flat names of ``needle``: what its ``__init__`` imports, and the ops."""
+    """Return the stub of ``needle``: the imports of its ``__init__``, and the ops."""
     names = [
         (node.module or "", alias.asname or alias.name)
         for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text()))
@@ -75,7 +75,7 @@ def needle_names() -> str:
 
 
 def files() -> dict[Path, str]:
-    """Every file that is written here, with its text."""
+    """Return every generated file with its text."""
     return {
         PACKAGE / "tensor_methods.pyi": tensor_methods(),
         PACKAGE / "ops" / "__init__.pyi": ops_names(),

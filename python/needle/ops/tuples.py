@@ -14,11 +14,11 @@ Array = Any
 
 
 class MakeTensorTuple(TensorTupleOp):
-    """Tensors put together."""
+    """A TensorTuple built from tensors: ``make_tuple``."""
 
     def __call__(self, *args: Any) -> TensorTuple:
         made = super().__call__(*args)
-        # Remembered, so that taking an item out again costs no node.
+        # Kept, so that indexing the tuple returns the original tensor without a new node.
         made.items = tuple(args)
         return made
 
@@ -31,12 +31,12 @@ class MakeTensorTuple(TensorTupleOp):
 
 @op(MakeTensorTuple)
 def make_tuple(*args: Tensor) -> TensorTuple:
-    """The tensors as one TensorTuple."""
+    """Return the tensors as one TensorTuple."""
     return MakeTensorTuple()(*args)
 
 
 class TupleGetItem(TensorOp):
-    """One item of a TensorTuple."""
+    """One item of a TensorTuple: ``tuple_get_item``."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -45,17 +45,17 @@ class TupleGetItem(TensorOp):
         return arrays[self.index]
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> TensorTuple:
-        """``out_grad`` in its place, zeros in the others."""
+        """Return a tuple with ``out_grad`` at the index and zeros elsewhere."""
         arrays = node.inputs[0].realize_cached_data()
         kinds = {(a.shape, a.dtype): a for a in arrays}
-        zeros = {kind: _Zeros(a) for kind, a in kinds.items()}  # one serves all items of a kind
+        zeros = {kind: _Zeros(a) for kind, a in kinds.items()}  # shared by all items of one kind
         parts: list[Tensor] = [zeros[a.shape, a.dtype] for a in arrays]
         parts[self.index] = out_grad
         return make_tuple(*parts)
 
 
 class _Zeros(Tensor):
-    """Zeros like an array; made without filling memory, and left out of sums of tuples."""
+    """Zeros like an array, without memory for its elements; sums of tuples skip them."""
 
     def __init__(self, like: Array) -> None:
         zero = xp.zeros((), dtype=like.dtype, device=like.device)
@@ -64,7 +64,10 @@ class _Zeros(Tensor):
 
 @op(TupleGetItem)
 def tuple_get_item(value: TensorTuple, index: int) -> Tensor:
-    """Item ``index`` of ``value``; of a tuple just made, the tensor that was put in."""
+    """Return item ``index`` of ``value``; for a tuple just built, the original tensor.
+
+    TypeError if ``value`` is not a TensorTuple.
+    """
     if not isinstance(value, TensorTuple):
         raise TypeError(
             f"tuple_get_item: value must be a TensorTuple, got {type(value).__name__}; make it one "
@@ -76,7 +79,7 @@ def tuple_get_item(value: TensorTuple, index: int) -> Tensor:
 
 
 class FusedAddScalars(TensorTupleOp):
-    """(a + c0, a + c1) as one node: the course's example of an op with two results."""
+    """The tuple (a + c0, a + c1) as one node: the course's example of an op with two results."""
 
     def __init__(self, c0: Any, c1: Any) -> None:
         self.c0 = as_number("fused_add_scalars", c0)
@@ -91,7 +94,7 @@ class FusedAddScalars(TensorTupleOp):
 
 @op(FusedAddScalars)
 def fused_add_scalars(x: Tensor, c0: Number, c1: Number) -> TensorTuple:
-    """(x + c0, x + c1) as a TensorTuple."""
+    """Return (x + c0, x + c1) as a TensorTuple."""
     return FusedAddScalars(c0, c1)(x)
 
 
@@ -102,7 +105,7 @@ def _sum(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _add_tuples(a: TensorTuple, b: TensorTuple) -> TensorTuple:
-    """Item by item a + b."""
+    """Return the TensorTuple of the sums of corresponding items."""
     if not isinstance(b, TensorTuple) or len(a) != len(b):
         raise ShapeError(f"TensorTuple: + needs two tuples of equal length, got {a!r} and {b!r}")
     return make_tuple(*[_sum(x, y) for x, y in zip(a, b, strict=True)])

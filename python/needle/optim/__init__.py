@@ -1,4 +1,4 @@
-"""Optimisers (a step from gradients), learning-rate schedules, averages of weights."""
+"""Optimisers, learning-rate schedules and averages of weights."""
 
 from .adam import Adam, AdamW
 from .averaging import ExponentialAverage

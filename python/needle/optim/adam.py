@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 from .. import accelerated
 from ..autograd import Tensor
 from .optimizer import Array, Group, GroupOption, Optimizer, unshared
-from .options import NOT_NEGATIVE, SHARE
+from .options import FRACTION, NOT_NEGATIVE
 
 
 class Adam(Optimizer):
-    """Kingma & Ba 2015, bias-corrected, eps outside the root; weight decay is added to g.
+    """Adam with bias correction (Kingma & Ba 2015); eps outside the root, weight decay added to g.
 
-    The step count is the optimiser's, the same for all parameters.
+    The step count belongs to the optimiser and is the same for all parameters.
     """
 
     lr = GroupOption()
@@ -24,7 +24,7 @@ class Adam(Optimizer):
     weight_decay = GroupOption()
     rules: ClassVar = {
         **dict.fromkeys(("lr", "eps", "weight_decay"), NOT_NEGATIVE),
-        **dict.fromkeys(("beta1", "beta2"), SHARE),
+        **dict.fromkeys(("beta1", "beta2"), FRACTION),
     }
     _decoupled = False
 

@@ -1,7 +1,8 @@
-"""The exponential moving average of a model's weights: steadier than the weights of any one step.
+"""Exponential moving average of a model's weights, which varies less than the weights do.
 
-``average.update()`` after each optimiser step; ``with average.applied():`` evaluates with it. Takes
-any object that names its tensors as ``nn.Module`` does, so nothing of ``nn`` is imported.
+Call ``average.update()`` after each optimiser step, and evaluate within ``with
+average.applied():``. Any object that names its tensors as ``nn.Module`` does is accepted, so
+nothing of ``nn`` is imported.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from ..errors import CheckpointError
 
 
 class NamesTensors(Protocol):
-    """What is asked of a model."""
+    """The interface of a model that can be averaged."""
 
     def named_parameters(self) -> Iterable[tuple[str, Any]]:
-        """(dotted name, Tensor) of what is trained."""
+        """Yield (dotted name, Tensor) of the trained tensors."""
 
     def named_buffers(self) -> Iterable[tuple[str, Any]]:
-        """(dotted name, Tensor) of what is saved but not trained."""
+        """Yield (dotted name, Tensor) of tensors that are saved but not trained."""
 
 
 class ExponentialAverage:
-    """average += (1 - decay) * (value - average), of parameters and floating buffers.
+    """Moving average += (1 - decay) * (value - average) of parameters and floating buffers.
 
-    The first update takes the values as they are, as PyTorch's AveragedModel does. ValueError
-    unless 0 <= decay < 1.
+    The first update copies the values, as PyTorch's AveragedModel does. ValueError unless 0 <=
+    decay < 1.
     """
 
     def __init__(self, model: NamesTensors, decay: float = 0.999) -> None:
@@ -45,7 +46,7 @@ class ExponentialAverage:
         self.average: dict[str, Any] = {}
 
     def update(self) -> None:
-        """Takes the model's present values in."""
+        """Include the model's current values in the average."""
         self.steps += 1
         for name, tensor in self._tensors():
             value = tensor.realize_cached_data()
@@ -56,9 +57,9 @@ class ExponentialAverage:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The model has the averaged values inside, and its own again afterwards.
+        """Give the model the averaged values while the context is open, then restore its own.
 
-        Before the first update there is no average and nothing changes.
+        Before the first update there is no average, and nothing changes.
         """
         own = [(tensor, tensor.realize_cached_data()) for _, tensor in self._tensors()]
         try:
@@ -71,12 +72,12 @@ class ExponentialAverage:
                 tensor.data = Tensor.make_const(value)
 
     def state_dict(self) -> dict[str, Any]:
-        """``{"steps", "decay", "arrays": {name: NumPy array}}``."""
+        """Return ``{"steps", "decay", "arrays": {name: NumPy array}}``."""
         arrays = {name: np.array(to_numpy(value)) for name, value in self.average.items()}
         return {"steps": self.steps, "decay": self.decay, "arrays": arrays}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over what ``state_dict`` gave; CheckpointError if it is of another model."""
+        """Restore the result of ``state_dict``; CheckpointError if it belongs to another model."""
         steps, decay, arrays = int(state["steps"]), float(state["decay"]), state["arrays"]
         own = {name: tuple(tensor.shape) for name, tensor in self._tensors()} if steps else {}
         saved = {name: array.shape for name, array in arrays.items()}
@@ -84,8 +85,9 @@ class ExponentialAverage:
             wrong = sorted({n for n, _ in own.items() ^ saved.items()})[:3]
             raise CheckpointError(
                 f"ExponentialAverage: the saved state (decay {decay}, {steps} steps) is damaged or "
-                f"of another model: {', '.join(wrong) or 'its options are out of range'}; load it "
-                "over the model it was saved from"
+                "belongs to another model: "
+                f"{', '.join(wrong) or 'its options are out of range'}; load it into the average "
+                "of the model it was saved from"
             )
         self.steps, self.decay = steps, decay
         self.average = {

@@ -1,8 +1,9 @@
-"""What all optimisers share: parameter groups, state, gradient clipping, state dicts.
+"""Base class of optimisers: parameter groups, state, gradient clipping, state dicts.
 
-A step never changes a gradient, nor an old value that anything but its parameter holds: then
-``.data`` gets a new buffer, so a value saved before the step stays what it was. The formulas are
-in ``sgd`` and ``adam``; each is one call of ``needle.accelerated`` per group, dtype and device.
+A step never modifies a gradient, nor an old value that anything but its parameter refers to. In
+that case ``.data`` gets a new buffer, so a value saved before the step keeps its content. The
+formulas are in ``sgd`` and ``adam``; each is one call of ``needle.accelerated`` per group, dtype
+and device.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ..backend_selection import BACKEND, device_of, from_numpy, is_array, to_num
 from ..backend_selection import array_api as xp
 from ..errors import CheckpointError, ShapeError
 from ..host_steps import host_step
+from ..ndarray.array import view_of
 from ..replay import forget_leaf
 from .options import COUNT, Rule, broken_rule
 
@@ -27,7 +29,7 @@ Group = dict[str, Any]
 
 
 class GroupOption:
-    """``optimizer.lr``: reads the first group's option, writes that of every group."""
+    """An option such as ``optimizer.lr``: reads the first group's value, writes every group's."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -36,20 +38,21 @@ class GroupOption:
         return self if instance is None else instance.param_groups[0][self.name]
 
     def __set__(self, instance: Optimizer, value: Any) -> None:
-        instance._check_options({self.name: value})
+        instance.check_options({self.name: value})
         for group in instance.param_groups:
             group[self.name] = value
 
 
 class Optimizer:
-    """Base class. ``params``: Tensors, or dicts ``{"params": [...], "lr": ...}`` (groups).
+    """Base class of optimisers.
 
-    ``options`` are the defaults of every group. ``state`` maps a parameter to its named arrays.
-    TypeError for what is no parameter; ValueError for none at all and for an option out of range.
+    ``params``: Tensors, or dicts ``{"params": [...], "lr": ...}`` (groups). ``options``: defaults
+    of every group. ``state`` maps a parameter to its named arrays. TypeError for anything but
+    parameters; ValueError for no parameters or an option out of range.
     """
 
     rules: ClassVar[Mapping[str, Rule]] = {}
-    """The rule of each option; options without one are not checked."""
+    """The rule for each option; options without a rule are not checked."""
 
     def __init__(self, params: Iterable[Tensor] | Iterable[Group], **options: Any) -> None:
         given: list[Any] = _listed(type(self).__name__, params)
@@ -63,7 +66,7 @@ class Optimizer:
         if not self.params:
             raise ValueError(
                 f"{type(self).__name__}: there must be at least one parameter, got none; pass "
-                "model.parameters() of a model that has some"
+                "model.parameters() of a model with parameters"
             )
 
     @property
@@ -72,13 +75,17 @@ class Optimizer:
         return [p for group in self.param_groups for p in group["params"]]
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """A step written anew is a host step too: it counts steps and reads options."""
+        """Make an overridden ``step`` a host step, because it counts steps and reads options."""
         super().__init_subclass__(**options)
         if "step" in vars(cls):
             cls.step = host_step(changes_state=True)(cls.step)  # type: ignore[method-assign]
 
     def add_param_group(self, group: Mapping[str, Any]) -> None:
-        """Adds ``{"params": [...], option: value, ...}``; options left out take the defaults."""
+        """Add ``{"params": [...], option: value, ...}``; omitted options take the defaults.
+
+        TypeError for anything but a dict of parameters, ValueError for unknown options, options out
+        of range, or a parameter that appears twice.
+        """
         if not isinstance(group, Mapping) or "params" not in group:
             raise TypeError(
                 f"{type(self).__name__}: a parameter group must be a dict with 'params', got "
@@ -101,25 +108,26 @@ class Optimizer:
                 f"{type(self).__name__}: a parameter appears twice; list each one in one group once"
             )
         made = {**self._defaults, **group, "params": listed}
-        self._check_options(made)
+        self.check_options(made)
         self.param_groups.append(made)
 
-    def _check_options(self, options: Mapping[str, Any]) -> None:
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Raise ValueError if an option is out of range."""
         if wrong := broken_rule(self.rules, options):
-            raise ValueError(f"{type(self).__name__}: {wrong}; give one that is")
+            raise ValueError(f"{type(self).__name__}: {wrong}; pass such a value")
 
     @host_step(changes_state=True)
     def step(self) -> None:
-        """Updates every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         self.steps += 1
         for group in self.param_groups:
-            for batch in _alike([p for p in group["params"] if p.grad is not None]):
+            for batch in _by_kind([p for p in group["params"] if p.grad is not None]):
                 values = [_value(p) for p in batch]
                 grads = [_gradient(p, value) for p, value in zip(batch, values, strict=True)]
                 new_values = self._update(batch, values, grads, group)
                 for p, old, new in zip(batch, values, new_values, strict=True):
                     if new is not old:
-                        # NumPy's arithmetic on 0-d arrays gives scalars, which are no arrays
+                        # NumPy returns scalars for 0-d results, which are not arrays
                         p.data = Tensor.make_const(new if is_array(new) else xp.asarray(new))
 
     def _update(
@@ -129,14 +137,14 @@ class Optimizer:
         grads: Sequence[Array],
         group: Group,
     ) -> Sequence[Array]:
-        """The new values of ``params``; one dtype and device.
+        """Return the new values of ``params``, which have one dtype and device.
 
-        A value is changed in place only where ``unshared`` allows it.
+        A value may be changed in place only where ``unshared`` allows it.
         """
         raise NotImplementedError
 
     def _state_arrays(self, params: Sequence[Tensor], name: str) -> list[Array]:
-        """The state array ``name`` of each parameter, zeros at first."""
+        """Return the state array ``name`` of each parameter; zeros at first."""
         for p in params:
             own = self.state.setdefault(p, {})
             if name not in own:
@@ -144,21 +152,21 @@ class Optimizer:
         return [self.state[p][name] for p in params]
 
     def reset_grad(self) -> None:
-        """Drops every gradient (sets it to None)."""
+        """Set every gradient to None."""
         for p in self.params:
             p.grad = None
 
     zero_grad = reset_grad
 
     def clip_grad_norm(self, max_norm: float = 0.25) -> float:
-        """``clip_grad_norm`` over all parameters of this optimiser."""
+        """Apply ``clip_grad_norm`` to all parameters of this optimiser; return the norm."""
         return clip_grad_norm(self.params, max_norm)
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of all that a later run needs to continue.
+        """Return a copy of everything that a continued run needs.
 
         ``{"steps": int, "param_groups": [options and "params": positions], "state": {position:
-        {name: NumPy array}}}``; positions count over ``params``.
+        {name: NumPy array}}}``; positions are indices into ``params``.
         """
         params = self.params
         position = {id(p): i for i, p in enumerate(params)}
@@ -174,10 +182,10 @@ class Optimizer:
         return {"steps": self.steps, "param_groups": groups, "state": state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over what ``state_dict`` gave, for parameters of the same number and shapes.
+        """Restore the result of ``state_dict`` for parameters of the same number and shapes.
 
-        CheckpointError if groups, option values, positions or shapes do not fit; nothing has
-        changed then.
+        CheckpointError, without any change, if groups, option values, positions or shapes do not
+        fit.
         """
         name, groups = type(self).__name__, state["param_groups"]
         sizes = [len(group["params"]) for group in groups]
@@ -185,15 +193,16 @@ class Optimizer:
         if sizes != own_sizes:
             raise CheckpointError(
                 f"{name}: the saved state has parameter groups of {sizes} parameters, this "
-                f"optimizer has {own_sizes}; build it over the same model and groups"
+                f"optimizer has {own_sizes}; create it for the same model and groups"
             )
         rules = {"steps": COUNT, **self.rules}
         if "lr" in rules:
-            rules["initial_lr"] = rules["lr"]  # what schedules put beside it
+            rules["initial_lr"] = rules["lr"]  # added by schedules
         for saved in ({"steps": state["steps"]}, *groups):
             if wrong := broken_rule(rules, saved):
                 raise CheckpointError(
-                    f"{name}: the saved {wrong}; the state is damaged or another optimizer's"
+                    f"{name}: the saved {wrong}; the state is damaged or belongs to another "
+                    "optimizer"
                 )
         params = self.params
         loaded = {params[i]: own for i, own in _by_position(name, state["state"], params)}
@@ -208,10 +217,10 @@ class Optimizer:
 
 @host_step(changes_state=True)
 def clip_grad_norm(params: Iterable[Tensor], max_norm: float) -> float:
-    """Scales all gradients so that their joint Euclidean norm is at most ``max_norm``.
+    """Scale all gradients so that their joint Euclidean norm is at most ``max_norm``.
 
-    Returns the norm before. Gradients are replaced by new tensors, never changed in place; the
-    factor is max_norm / (norm + 1e-6) as in PyTorch.
+    Returns the norm before clipping. Gradients are replaced by new tensors, never changed in place.
+    The factor is max_norm / (norm + 1e-6), as in PyTorch.
     """
     ### BEGIN YOUR SOLUTION [clip-grad-norm]
     with_grad = [p for p in params if p.grad is not None]
@@ -219,7 +228,7 @@ def clip_grad_norm(params: Iterable[Tensor], max_norm: float) -> float:
     squares = [float(to_numpy(xp.sum(g * g)).reshape(-1)[0]) for g in grads]
     norm = float(np.sqrt(np.sum(squares)))
     factor = max_norm / (norm + 1e-6)
-    if not factor >= 1.0:  # a NaN norm makes NaN gradients rather than hiding them
+    if not factor >= 1.0:  # a NaN norm gives NaN gradients instead of hiding them
         for p, g in zip(with_grad, grads, strict=True):
             p.grad = Tensor.make_const(g * factor)
     return norm
@@ -227,37 +236,38 @@ def clip_grad_norm(params: Iterable[Tensor], max_norm: float) -> float:
 
 
 def unshared(params: Sequence[Tensor], values: Sequence[Array]) -> list[bool]:
-    """Whether nothing but its parameter (and the list ``values``) holds each value's buffer.
+    """Return, for each value, True if nothing else refers to its buffer.
 
-    CPython counts who holds an object; views, exports and graphs that are kept all count. Only a
-    buffer that says so (``borrowed`` is False) shares no memory with a host array.
+    Only the value's parameter and the list ``values`` may refer to it. CPython's reference counts
+    decide; views, exports and retained graphs count too. A buffer may share memory with a host
+    array unless it says otherwise (``borrowed`` is False).
     """
     if BACKEND != "nd":
         return [False for _ in values]
     for p in params:
         forget_leaf(p)
-    alone = _lone_holders()
+    alone = _unshared_counts()
     return [
-        getattr(value._view.handle, "borrowed", True) is False and _holders(value) == alone
+        getattr(view_of(value).handle, "borrowed", True) is False and _refcounts(value) == alone
         for value in values
     ]
 
 
-def _holders(array: Array) -> tuple[int, int, int]:
-    view = array._view
+def _refcounts(array: Array) -> tuple[int, int, int]:
+    view = view_of(array)
     return getrefcount(array), getrefcount(view), getrefcount(view.handle)
 
 
 @cache
-def _lone_holders() -> tuple[int, int, int]:
-    """What ``_holders`` counts for a value that a Tensor and a list hold."""
+def _unshared_counts() -> tuple[int, int, int]:
+    """Return ``_refcounts`` of a value that only a Tensor and a list refer to."""
     owner = Tensor.make_const(xp.zeros(()))
-    (count,) = [_holders(value) for value in [owner.cached_data]]
+    (count,) = [_refcounts(value) for value in [owner.cached_data]]
     return count
 
 
 def _listed(name: str, params: Any) -> list[Any]:
-    """One Tensor or an iterable as a list; TypeError for a model or anything else."""
+    """Return one Tensor or an iterable as a list; TypeError for a model or anything else."""
     if isinstance(params, Tensor):
         return [params]
     if not isinstance(params, Iterable):
@@ -271,17 +281,17 @@ def _not_parameters(name: str, got: Any) -> TypeError:
     )
 
 
-def _alike(params: Sequence[Tensor]) -> list[list[Tensor]]:
-    """The parameters in lots of one dtype and device, which one fused step can take."""
-    lots: dict[tuple[Any, Any], list[Tensor]] = {}
-    dtype = device = lot = None
+def _by_kind(params: Sequence[Tensor]) -> list[list[Tensor]]:
+    """Group the parameters by dtype and device; one fused step can update each group."""
+    kinds: dict[tuple[Any, Any], list[Tensor]] = {}
+    dtype = device = kind = None
     for p in params:
         value = _value(p)
-        if lot is None or value.dtype is not dtype or device_of(value) is not device:
+        if kind is None or value.dtype is not dtype or device_of(value) is not device:
             dtype, device = value.dtype, device_of(value)
-            lot = lots.setdefault((dtype, device), [])
-        lot.append(p)
-    return list(lots.values())
+            kind = kinds.setdefault((dtype, device), [])
+        kind.append(p)
+    return list(kinds.values())
 
 
 def _value(p: Tensor) -> Array:
@@ -289,11 +299,11 @@ def _value(p: Tensor) -> Array:
 
 
 def _gradient(p: Tensor, value: Array) -> Array:
-    """The gradient's array in the parameter's dtype; ShapeError if the shapes differ."""
+    """Return the gradient's array in the parameter's dtype; ShapeError if the shapes differ."""
     grad = _value(p.grad)
     if grad.shape != value.shape:
         raise ShapeError(
-            f"optimizer: a gradient has its parameter's shape, got {tuple(grad.shape)} for a "
+            f"optimizer: a gradient must have its parameter's shape, got {tuple(grad.shape)} for a "
             f"parameter of shape {tuple(p.shape)}; run backward again after replacing data"
         )
     dtype = value.dtype
@@ -303,20 +313,20 @@ def _gradient(p: Tensor, value: Array) -> Array:
 def _by_position(
     name: str, state: Mapping[Any, Mapping[str, Any]], params: Sequence[Tensor]
 ) -> list[tuple[int, Mapping[str, Any]]]:
-    """(position, arrays) of a saved state, after its positions and shapes are checked."""
+    """Return (position, arrays) of a saved state after checking positions and shapes."""
     checked = []
     for key, own in state.items():
         i = int(key)
         if not 0 <= i < len(params):
             raise CheckpointError(
-                f"{name}: the saved state speaks of parameter {i}, there are {len(params)}; "
-                "build the optimizer over the same model"
+                f"{name}: the saved state contains parameter {i}, but there are {len(params)}; "
+                "create the optimizer for the same model"
             )
         for label, array in own.items():
             if tuple(array.shape) != tuple(params[i].shape):
                 raise CheckpointError(
                     f"{name}: saved {label} of parameter {i} has shape {tuple(array.shape)}, the "
-                    f"parameter {tuple(params[i].shape)}; build the optimizer over the same model"
+                    f"parameter {tuple(params[i].shape)}; create the optimizer for the same model"
                 )
         checked.append((i, own))
     return checked

@@ -1,7 +1,7 @@
-"""Which values the options of an optimiser may take: a rule in words, and the test of it.
+"""Rules for the values of an optimiser's options: a description and a test.
 
-Optimisers name a rule for each option they know; ``Optimizer`` asks when a group is made, when
-``optimizer.lr = ...`` is set and when a saved state is loaded.
+Optimisers name a rule for each option they know. ``Optimizer`` applies it when a group is created,
+when ``optimizer.lr = ...`` is set, and when a saved state is loaded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _finite(value: Any) -> bool:
 
 
 NOT_NEGATIVE: Rule = ("a finite number of at least 0", lambda v: _finite(v) and v >= 0)
-SHARE: Rule = ("a number in [0, 1)", lambda v: _finite(v) and 0 <= v < 1)
+FRACTION: Rule = ("a number in [0, 1)", lambda v: _finite(v) and 0 <= v < 1)
 NUMBER_OR_NONE: Rule = ("a finite number or None", lambda v: v is None or _finite(v))
 COUNT: Rule = (
     "a whole number of at least 0",
@@ -29,7 +29,7 @@ FLAG: Rule = ("True or False", lambda v: isinstance(v, bool))
 
 
 def broken_rule(rules: Mapping[str, Rule], options: Mapping[str, Any]) -> str | None:
-    """What is wrong with the first option that breaks its rule, in words; None if none does."""
+    """Return a description of the first option that breaks its rule, or None."""
     for name, value in options.items():
         if name in rules and not rules[name][1](value):
             return f"{name} must be {rules[name][0]}, got {value!r}"

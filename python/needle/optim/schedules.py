@@ -1,8 +1,9 @@
-"""Learning rates over time. A schedule is a pure function of the step number and the base rate.
+"""Learning-rate schedules: pure functions of the step number and the base rate.
 
-``schedule.step()`` after each optimiser step (or epoch; the unit is yours) sets every group's
-``lr``. The base rate is the group's ``lr`` when the first schedule was built, kept in the group
-as ``initial_lr``; so schedules can be combined and resumed from their step number alone.
+Call ``schedule.step()`` after each optimiser step (or epoch; the unit is up to you) to set every
+group's ``lr``. The base rate is the group's ``lr`` when the first schedule was created; the group
+keeps it as ``initial_lr``. Therefore schedules can be combined, and resumed from their step number
+alone.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .optimizer import Optimizer
 
 
 class Schedule:
-    """Base class: write ``rate``."""
+    """Base class of schedules; subclasses define ``rate``."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
@@ -29,12 +30,12 @@ class Schedule:
         self._apply()
 
     def rate(self, step: int, base_lr: float) -> float:
-        """The learning rate after ``step`` steps, from the group's base rate."""
+        """Return the learning rate after ``step`` steps, given the group's base rate."""
         raise NotImplementedError
 
     @host_step
     def step(self) -> None:
-        """One step on: sets the new rates."""
+        """Advance by one step and set the new rates."""
         self.steps += 1
         self._apply()
 
@@ -43,17 +44,17 @@ class Schedule:
             group["lr"] = self.rate(self.steps, group["initial_lr"])
 
     def state_dict(self) -> dict[str, Any]:
-        """``{"steps": int, "base_lrs": [...]}``; what the constructor got is not in it."""
+        """Return ``{"steps": int, "base_lrs": [...]}``; constructor arguments are not included."""
         base = [group["initial_lr"] for group in self.optimizer.param_groups]
         return {"steps": self.steps, "base_lrs": base}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes to the saved step and sets the rates of it."""
+        """Go to the saved step and set its rates; CheckpointError if the groups differ."""
         groups, base = self.optimizer.param_groups, state["base_lrs"]
         if len(base) != len(groups):
             raise CheckpointError(
-                f"{type(self).__name__}: saved for {len(base)} parameter groups, the optimizer "
-                f"has {len(groups)}; build it with the same groups"
+                f"{type(self).__name__}: the state was saved for {len(base)} parameter groups, the "
+                f"optimizer has {len(groups)}; create it with the same groups"
             )
         for group, lr in zip(groups, base, strict=True):
             group["initial_lr"] = lr
@@ -62,7 +63,7 @@ class Schedule:
 
 
 class StepLR(Schedule):
-    """base * gamma ** (step // step_size)."""
+    """Step schedule: base * gamma ** (step // step_size)."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
         _check_positive("StepLR", "step_size", step_size)
@@ -74,7 +75,7 @@ class StepLR(Schedule):
 
 
 class MultiStepLR(Schedule):
-    """base * gamma ** (how many of ``milestones`` are reached), as PyTorch's."""
+    """Step schedule: base * gamma ** (number of ``milestones`` reached), as in PyTorch."""
 
     def __init__(self, optimizer: Optimizer, milestones: Sequence[int], gamma: float = 0.1) -> None:
         self.milestones, self.gamma = sorted(milestones), gamma
@@ -85,7 +86,7 @@ class MultiStepLR(Schedule):
 
 
 class CosineLR(Schedule):
-    """From base down to ``min_lr`` along half a cosine in ``total_steps``; constant afterwards."""
+    """Half a cosine from base down to ``min_lr`` in ``total_steps``; constant afterwards."""
 
     def __init__(self, optimizer: Optimizer, total_steps: int, min_lr: float = 0.0) -> None:
         _check_positive("CosineLR", "total_steps", total_steps)
@@ -99,9 +100,12 @@ class CosineLR(Schedule):
 
 
 class OneCycleLR(Schedule):
-    """Up from max_lr/div_factor to max_lr in the first ``pct_start`` of the steps, then down to
-    max_lr/div_factor/final_div_factor, both along cosines (Smith & Topin 2018; PyTorch's numbers
-    without its momentum cycle)."""
+    """One-cycle schedule (Smith & Topin 2018): up to ``max_lr``, then down, both along cosines.
+
+    The rate rises from max_lr/div_factor to max_lr in the first ``pct_start`` of the steps, then
+    falls to max_lr/div_factor/final_div_factor. The numbers are PyTorch's, without its momentum
+    cycle.
+    """
 
     def __init__(
         self,
@@ -127,7 +131,7 @@ class OneCycleLR(Schedule):
 
 
 class WarmUp(Schedule):
-    """Linearly from base * start_factor to base in ``total_steps``; base afterwards."""
+    """Linear increase from base * start_factor to base in ``total_steps``; base afterwards."""
 
     def __init__(self, optimizer: Optimizer, total_steps: int, start_factor: float = 0.0) -> None:
         _check_positive("WarmUp", "total_steps", total_steps)
@@ -142,7 +146,9 @@ class WarmUp(Schedule):
 
 
 class SequentialLR(Schedule):
-    """``schedules[0]`` until step ``milestones[0]``, then ``schedules[1]`` from its own step 0, …
+    """Schedules in sequence: ``schedules[i]`` runs until step ``milestones[i]``, then the next one.
+
+    Each schedule counts from its own step 0.
 
     >>> SequentialLR([WarmUp(opt, 100), CosineLR(opt, 900)], [100])  # doctest: +SKIP
     """
@@ -151,13 +157,14 @@ class SequentialLR(Schedule):
         increasing = all(a < b for a, b in pairwise(milestones))
         if len(schedules) != len(milestones) + 1 or not increasing:
             raise ValueError(
-                "SequentialLR: needs one milestone fewer than schedules, increasing, got "
-                f"{len(schedules)} schedules and milestones {list(milestones)}"
+                "SequentialLR: there must be one milestone fewer than schedules, in increasing "
+                f"order, got {len(schedules)} schedules and milestones {list(milestones)}; add or "
+                "remove a milestone"
             )
         if len({id(schedule.optimizer) for schedule in schedules}) > 1:
             raise ValueError(
-                "SequentialLR: all schedules must share one optimizer, got several; build them "
-                "over the same one"
+                "SequentialLR: all schedules must share one optimizer, got several; create them "
+                "for the same one"
             )
         self.schedules, self.milestones = list(schedules), list(milestones)
         super().__init__(schedules[0].optimizer)
@@ -170,11 +177,13 @@ class SequentialLR(Schedule):
 
 def _check_positive(name: str, argument: str, value: int) -> None:
     if value <= 0:
-        raise ValueError(f"{name}: {argument} must be a positive number of steps, got {value}")
+        raise ValueError(
+            f"{name}: {argument} must be a positive number of steps, got {value}; use 1 or more"
+        )
 
 
 def _cosine(start: float, end: float, share: float) -> float:
-    """From start (share 0) to end (share 1) along half a cosine."""
+    """Return the value at ``share`` of half a cosine from start (share 0) to end (share 1)."""
     ### BEGIN YOUR SOLUTION [schedules]
     return float(end + (start - end) * (1.0 + math.cos(math.pi * share)) / 2.0)
     ### END YOUR SOLUTION

@@ -12,10 +12,11 @@ from .options import FLAG, NOT_NEGATIVE, NUMBER_OR_NONE
 
 
 class SGD(Optimizer):
-    """g += weight_decay*p; u = momentum*u + (1-dampening)*g; p -= lr*u, u zero at first.
+    """Gradient descent: g += weight_decay*p; u = momentum*u + (1-dampening)*g; p -= lr*u.
 
-    dampening: None is the course's momentum, or 0 with ``nesterov``; 0 gives PyTorch's numbers.
-    nesterov: p -= lr*(g + momentum*u) (Sutskever et al. 2013, as PyTorch writes it).
+    u is zero at first. dampening: None means ``momentum`` (the course's update) or 0 with
+    ``nesterov``; 0 gives PyTorch's numbers. nesterov: p -= lr*(g + momentum*u) (Sutskever et al.
+    2013, in PyTorch's form).
     """
 
     lr = GroupOption()

@@ -1,6 +1,6 @@
-"""What people use to test their own ops and backends: ``check_gradients``, ``conformance``.
+"""Tools for testing one's own ops and backends: ``check_gradients`` and ``conformance``.
 
-The conformance suite is run as ``python -m needle.testing.conformance NAME``.
+``python -m needle.testing.conformance NAME`` runs the conformance suite.
 """
 
 from .gradients import check_gradients

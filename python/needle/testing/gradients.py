@@ -1,7 +1,7 @@
-"""Gradient checking against central differences, along one random direction an input.
+"""Gradient check by central differences along one random direction per input.
 
-One direction costs two evaluations of ``f`` however large the input is, and a wrong gradient
-agrees with it with probability zero.
+One direction costs two evaluations of ``f``, however large the input is. A wrong gradient passes
+with probability zero.
 """
 
 from __future__ import annotations
@@ -30,30 +30,32 @@ def check_gradients(
     seed: int = 0,
     device: Any = None,
 ) -> None:
-    """AssertionError unless the gradients of ``f`` at ``inputs`` are right, up to ``order``.
+    """Raise AssertionError unless the gradients of ``f`` at ``inputs`` are right, up to ``order``.
 
-    ``inputs``: Tensors, arrays or lists; floating ones are taken in float64 and checked one by one,
-    others are passed on unchanged. ``f`` returns a Tensor or several, of any shape. Let d be a
-    random direction and w a random weighting of the outputs: <gradient of sum(w * f), d> must equal
-    (s(x + step*d) - s(x - step*d)) / (2*step), s = sum(w * f), up to atol + rtol * |expected|.
-    Order 2 checks the gradients of the left side in the same way, and so on. Stay further from
-    kinks (relu at 0, equal maxima) than ``step``. ``device``: for inputs that are not Tensors.
+    ``inputs``: Tensors, arrays or lists. Floating ones are converted to float64 and checked one by
+    one; others are passed unchanged. ``f`` returns one Tensor or several, of any shape.
+
+    Let d be a random direction and w a random weighting of the outputs. Then <gradient of sum(w *
+    f), d> must equal (s(x + step*d) - s(x - step*d)) / (2*step), s = sum(w * f), up to atol + rtol
+    * |expected|. Order 2 checks the gradients of the left side in the same way, and so on. Choose
+    inputs further from kinks (relu at 0, equal maxima) than ``step``. ``device``: for inputs that
+    are not Tensors.
     """
     points = [_as_point(x, device) for x in inputs]
-    places = [i for i, point in enumerate(points) if _is_checked(point)]
-    assert places, "check_gradients: needs at least one floating input, got none"
+    positions = [i for i, point in enumerate(points) if _is_checked(point)]
+    assert positions, "check_gradients: needs at least one floating input, got none; pass floats"
     random = np.random.default_rng(seed)
     scalar = _weighted(f, points, random)
     for level in range(1, order + 1):
-        directions = {i: random.standard_normal(points[i].shape) for i in places}
+        directions = {i: random.standard_normal(points[i].shape) for i in positions}
         slope = _slope(scalar, directions)
-        for i in places:
+        for i in positions:
             _check_one(scalar, points, i, directions[i], level, (step, rtol, atol))
         scalar = slope
 
 
 def _as_point(x: Any, device: Any) -> Any:
-    """A float64 leaf for a floating input; anything else as it is."""
+    """Return a float64 leaf for a floating input, and any other input unchanged."""
     if isinstance(x, Tensor):
         host, device = x.numpy(), x.device
     elif is_array(x) or isinstance(x, (np.ndarray, np.generic, list, float)):
@@ -83,7 +85,7 @@ def _constant(host: Host, like: Tensor) -> Tensor:
 
 
 def _weighted(f: Function, points: Sequence[Any], random: np.random.Generator) -> Function:
-    """The function sum(w * f) with one fixed random w for each output."""
+    """Return the function sum(w * f) with one fixed random w for each output."""
     with no_grad():
         shapes = [output.shape for output in _outputs(f(*points))]
     weights = [random.standard_normal(shape) for shape in shapes]
@@ -99,7 +101,7 @@ def _weighted(f: Function, points: Sequence[Any], random: np.random.Generator) -
 
 
 def _slope(scalar: Function, directions: dict[int, Host]) -> Function:
-    """The derivative of ``scalar`` along all directions together, as a function."""
+    """Return the derivative of ``scalar`` along all directions together, as a function."""
 
     def slope(*args: Any) -> Tensor:
         gradients = grad(scalar, tuple(directions))(*args)
@@ -130,7 +132,7 @@ def _check_one(
     expected = _central_difference(scalar, points, i, direction, step)
     assert abs(got - expected) <= atol + rtol * abs(expected), (
         f"{name}: expected {expected:.10g} (central difference), got {got:.10g} (gradient) along a "
-        f"random direction; look at the op's gradient for this input"
+        f"random direction; check the op's gradient for this input"
     )
 
 

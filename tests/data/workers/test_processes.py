@@ -121,7 +121,7 @@ def test_larger_batches_than_the_first() -> None:
             held.append((one(engine, serial, indices), indices))
         for done, indices in held:
             numbers_are(done, indices)
-        assert len(engine._space._rings) == 1  # outgrown ones are gone
+        assert len(engine._memory._rings) == 1  # outgrown ones are gone
 
 
 def test_large_leaves_over_the_socket_do_not_stop_the_others() -> None:
@@ -138,7 +138,7 @@ def test_held_batches_are_never_overwritten() -> None:
     wanted = batches(60)
     with running(datasets.Numbers(), 2) as engine:
         done = stream(engine, wanted)
-        assert engine._space.ring is not None and engine._space.ring.lent <= engine.held_slots
+        assert engine._memory.ring is not None and engine._memory.ring.lent <= engine.held_slots
     for serial, each in done.items():  # valid after close, too
         numbers_are(each, wanted[serial])
 
@@ -147,7 +147,7 @@ def test_a_slot_is_free_when_the_last_view_is_gone() -> None:
     with running(datasets.Numbers(), 1) as engine:
         one(engine, 0, [1])  # by the socket: the fields were not known
         done = one(engine, 1, [2, 3])
-        ring = engine._space.ring
+        ring = engine._memory.ring
         assert ring is not None
         free = len(ring.free)
         part = done.batch[0][1:, 1:].reshape(-1)[1:]

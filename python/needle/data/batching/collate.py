@@ -1,7 +1,7 @@
-"""From a list of samples to a batch: stacking (``default_collate``), then Tensors (``to_tensors``).
+"""Collating: samples are stacked (``default_collate``), then made Tensors (``to_tensors``).
 
-What a sample is made of is pytree.py's. data knows no autograd: Tensor is what the package has
-put into ``backend_selection``, or what ``set_tensor_type`` is given.
+The data module does not know autograd: the Tensor type is the one that the package registers, or
+the one given to ``set_tensor_type``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..samples.pytree import rebuild as rebuild
 TensorType = Callable[..., Any]
 
 _AS_THEY_ARE = frozenset(dtypes.KIND) - {dtypes.float64}
-"""The dtypes that a Tensor of such an array has without being told."""
+"""The dtypes that a Tensor takes over from an array by default."""
 
 _tensor_type: TensorType | None = backend_selection.tensor_type
 _constant: Callable[[Any], Any] | None = backend_selection.tensor_constant
@@ -39,21 +39,21 @@ _WIDER = {
 def set_tensor_type(
     tensor_type: TensorType | None, constant: Callable[[Any], Any] | None = None
 ) -> None:
-    """Batches become ``tensor_type(array, device=, dtype=, requires_grad=False)`` from now on.
+    """Make batches of ``tensor_type(array, device=, dtype=, requires_grad=False)`` from now on.
 
-    constant: makes a Tensor of an array that is on its device already, sharing its memory. None
-    takes the hook out again: batches are NumPy arrays.
+    constant: makes a Tensor that shares the memory of an array on a device. With None for both,
+    batches are NumPy arrays.
     """
     global _tensor_type, _constant
     _tensor_type, _constant = tensor_type, constant
 
 
 def default_collate(samples: Sequence[Any]) -> Any:
-    """A batch of equal samples: arrays stacked on a new first axis, numbers made an array.
+    """Return a batch of equal samples: arrays stacked on a new first axis, numbers as arrays.
 
-    int gives int64, float float32, bool bool; tuples, lists and dicts are collated field by
-    field and keep their kind; strings and bytes become a list. Raises ShapeError where shapes,
-    lengths or keys differ, TypeError for anything else.
+    int gives int64, float float32, bool bool. Tuples, lists and dicts are collated field by field
+    and keep their type; strings and bytes become a list. Raises ShapeError if shapes, lengths or
+    keys differ, TypeError for any other type.
     """
     return collate_slice(samples).batch()
 
@@ -65,11 +65,11 @@ def collate_slice(
     ragged: int | None = None,
     ready: npt.NDArray[Any] | None = None,
 ) -> Slice:
-    """``default_collate`` of part of a batch, as a Slice.
+    """Return part of a batch, collated as ``default_collate`` does, as a Slice.
 
-    out: for each leaf rows to write it to, used where shape and dtype fit. first: the number of
-    ``samples[0]`` in the batch, for messages. ragged: a leaf that stays a list where its shapes
-    differ. ready: the first leaf, where its rows are the samples' already.
+    out: for each leaf the rows to write to, used if shape and dtype fit. first: the number of
+    ``samples[0]`` in the batch, for error messages. ragged: a leaf that stays a list if its shapes
+    differ. ready: the first leaf, if it is already stacked.
     """
     if not samples:
         raise ShapeError("default_collate: needs at least one sample, got none")
@@ -97,7 +97,7 @@ def stack(
     first: int = 0,
     ragged: bool = False,
 ) -> Any:
-    """One leaf of a batch from its values in each sample; ``out`` itself where they fit it."""
+    """Return one leaf of a batch from its values in all samples, in ``out`` if they fit."""
     ### BEGIN YOUR SOLUTION [collate]
     if kind == "text":
         return column
@@ -117,7 +117,7 @@ def stack(
 
 
 def place(array: npt.NDArray[Any], out: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """``array`` copied to ``out`` if shape and dtype are the same, else as it is."""
+    """Return ``array`` copied to ``out`` if shape and dtype are the same, else ``array`` itself."""
     if out.shape != array.shape or out.dtype != array.dtype:
         return array
     out[...] = array
@@ -125,11 +125,11 @@ def place(array: npt.NDArray[Any], out: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def to_tensors(batch: Any, device: Any = None, owned: bool = False) -> Any:
-    """``batch`` with every array in its tuples, lists and dicts made a Tensor on ``device``.
+    """Return ``batch`` with every array in its tuples, lists and dicts as a Tensor on ``device``.
 
-    Integer and bool arrays keep their dtype (labels stay ids); floating ones take Tensor's
-    default. Arrays of text or objects and everything else stay as they are. owned: nobody else
-    refers to these arrays, so a Tensor may take the memory of one instead of a copy.
+    Integer and bool arrays keep their dtype (labels stay integers); floating arrays take Tensor's
+    default. Arrays of text or objects and all other values stay as they are. owned: nothing else
+    refers to the arrays, so a Tensor may take over the memory of one instead of copying it.
     """
     if _tensor_type is None:
         return batch
@@ -150,8 +150,10 @@ def _converted(tensor_type: TensorType, batch: Any, device: Any, owned: bool) ->
 
 
 def as_tensor(array: npt.NDArray[Any], device: Any = None, dtype: Any = None) -> Any:
-    """``array`` as a constant Tensor on ``device``, cast to ``dtype`` if given; an array where
-    there is no Tensor type."""
+    """Return ``array`` as a constant Tensor on ``device``, cast to ``dtype`` if that is given.
+
+    Without a Tensor type it stays a NumPy array.
+    """
     if _tensor_type is None:
         return np.asarray(array, dtype=dtype)
     return _tensor_type(array, device=device, dtype=dtype, requires_grad=False)

@@ -28,7 +28,7 @@ from ..samples.ticket import NO_SAMPLE, Ticket
 from ..samples.timing import Clock
 from ..transforms.base import decode_size, row_fields
 from ..transforms.compile import Chain, placed, spec_of
-from ..transforms.execute import Part
+from ..transforms.execute import PlacedTransform
 from .collate import collate_slice, default_collate, place, stack
 from .fetch import Progress, Reader, Samples
 from .gathering import Gathering
@@ -39,14 +39,15 @@ Out = Sequence[Array | None] | None
 
 
 class Pipeline:
-    """How samples of ``dataset`` become (part of) a batch.
+    """Turns samples of ``dataset`` into a batch or part of one.
 
-    transforms: a Compose or sequence for each sample's first field, or for a sample that is no
-    tuple or list; they draw from streams of their own, beyond the dataset's. collate: from a list
-    of samples to a batch; None or ``default_collate`` lets a batch be made in slices. augment:
-    "worker" runs the transforms in ``prepare``, "main" and "device" leave them to ``finish``, for
+    transforms: a Compose or sequence for the first field of each sample, or for a sample that is
+    not a tuple or list; they draw from streams beyond those of the dataset's transforms. collate: a
+    function from a list of samples to a batch; with None or ``default_collate`` a batch may be made
+    in slices. augment:
+    "worker" runs the transforms in ``prepare``, "main" and "device" leave them to ``finish`` on
     ``device``. on_error: "skip" leaves out and counts samples whose reading raises DataError.
-    uneven: a first field whose shapes differ stays a list of arrays, which no batch is.
+    uneven: a first field whose shapes differ stays a list of arrays.
     """
 
     def __init__(
@@ -74,16 +75,16 @@ class Pipeline:
 
     @property
     def splits(self) -> bool:
-        """Whether a batch may be made by slices of it: a map dataset and the default collate."""
+        """True if a batch may be made in slices: of a map dataset, with the default collate."""
         return self.collate is default_collate and not self.stream
 
     @property
     def stream(self) -> bool:
-        """Whether the dataset is a stream: requests then name a shard instead of indices."""
+        """True if the dataset is a stream, whose tickets name a shard instead of indices."""
         return self.reader.is_stream
 
     def layout(self) -> list[Field] | None:
-        """The array leaves of a slice, where they are known before one is read."""
+        """Return the array leaves of a slice, or None if they are unknown before one is read."""
         if not self.splits:
             return None
         arrays = in_memory_of(self.dataset)
@@ -97,7 +98,7 @@ class Pipeline:
         return [*fields, Field((), np.dtype(np.int64))] if self._notes_indices else fields
 
     def row_bytes(self) -> int | None:
-        """Bytes of a prepared sample where kernels alone make it of arrays in memory, else None."""
+        """Return the bytes of a sample that kernels alone make from arrays in memory, else None."""
         arrays, fields = in_memory_of(self.dataset), self.layout()
         chain = self.memory_chain
         if arrays is None or fields is None:
@@ -107,7 +108,7 @@ class Pipeline:
         return sum(field.dtype.itemsize * prod(field.row_shape) for field in fields)
 
     def explain(self) -> str:
-        """In words, where the transforms run, which natively, and why the others do not."""
+        """Return a text on where the transforms run, which are native, and why others are not."""
         chain, spec = self.chain, None
         arrays = in_memory_of(self.dataset) if self.splits else None
         if arrays is not None:
@@ -180,7 +181,7 @@ class Pipeline:
 
     @property
     def _notes_indices(self) -> bool:
-        """Whether a slice carries its samples' indices along, since some may have been skipped."""
+        """True if a slice carries the indices of its samples, since some may have been skipped."""
         return self.augment != "worker" and (self.skip or self.stream)
 
     def _after_transforms(self, declared: list[Field]) -> list[Field] | None:
@@ -198,7 +199,7 @@ class Pipeline:
         progress: Progress | None,
         first: int,
     ) -> Slice | None:
-        """Rows of whole arrays, gathered and transformed at once."""
+        """Gather and transform rows of whole arrays in one call; None if there are none."""
         arrays = in_memory_of(self.dataset)
         if arrays is None or (ticket.seed is None and self.memory_chain.draws):
             return None
@@ -219,7 +220,7 @@ class Pipeline:
         return Slice(structure, leaves, len(where), placed_in)
 
     def _checked(self, ticket: Ticket) -> Integers:
-        """The samples, known to be there; an error is that of the batch that it is in."""
+        """Return the ticket's indices, checked; an error belongs to the batch that contains it."""
         run, length = ticket.run, len(self.dataset)
         if run is not None and run.once("highest", lambda: highest(run.indices)) < length:
             return ticket.indices
@@ -234,7 +235,7 @@ class Pipeline:
         progress: Progress | None,
         first: int,
     ) -> Slice | None:
-        """What the dataset fetches at once, its images then transformed."""
+        """Have the dataset fetch all samples at once, then transform them; None if it cannot."""
         fetch = fetch_of(self.dataset)
         if fetch is None or (ticket.seed is None and self.chain.draws):
             return None
@@ -292,7 +293,7 @@ class Pipeline:
         return self._collated(found, images, first, clock, out)
 
     def _transformed(self, sample: Any) -> Any:
-        """One sample after the transforms, which draw as programs of the course expect."""
+        """Apply the transforms to one sample; they draw in the order that the course expects."""
         field = first_field(sample)
         for part in self.chain.parts:
             field = part.transform(field)
@@ -329,16 +330,20 @@ class Pipeline:
         return Slice(structure, [*part.leaves, column], part.samples, in_place, part.skipped)
 
 
-def _row_parts(dataset: Any) -> tuple[Part, ...]:
+def _row_parts(dataset: Any) -> tuple[PlacedTransform, ...]:
     """Return the transforms of a row in memory; conversions around the own ones draw nothing."""
     if not isinstance(dataset, Dataset):
         return ()
     before, own, after = dataset.row_transforms()
-    return (*(Part(each, 0) for each in before), *placed(own), *(Part(each, 0) for each in after))
+    return (
+        *(PlacedTransform(each, 0) for each in before),
+        *placed(own),
+        *(PlacedTransform(each, 0) for each in after),
+    )
 
 
 def _are_uneven(images: Any) -> bool:
-    """Whether these are images of several sizes, which only transforms make a batch of."""
+    """Return True for a list of images, which only transforms can make a batch of."""
     return isinstance(images, list) and all(isinstance(image, np.ndarray) for image in images)
 
 
@@ -358,7 +363,7 @@ def _fitting(array: Array, count: int, out: Array | None) -> Array | None:
 
 
 def _as_slice(batch: Any, samples: int, out: Out) -> Slice:
-    """A finished batch as a Slice, its arrays copied to ``out`` where they fit."""
+    """Return a finished batch as a Slice, its arrays copied to ``out`` if they fit."""
     structure, leaves = flatten(batch)
     in_place = []
     for i, leaf in enumerate(leaves):

@@ -1,4 +1,4 @@
-"""ImageFolder: one folder a class, image files below it. Decoding itself is in decoding.py."""
+"""ImageFolder: image files in one folder per class, decoded by formats/decoding.py."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff",
 
 
 class ImageFolder(ScaledDecoding):
-    """``root/CLASS/**/NAME.jpg``: classes and files in sorted order, whatever the file system's.
+    """Images ``root/CLASS/**/NAME.jpg``; classes and files are sorted by name.
 
-    An item is ``(image, label)``: RGB float32 in 0..1 or, with ``dtype="uint8"``, the pixels as
-    they are; ``transforms`` see ``(H, W, 3)``, then ``layout`` "CHW" or "HWC"; label an int, the
-    place of the class in ``classes``. extensions: endings, of any case, that count as images.
-    mode: "L" makes them grey, of one channel.
-    scaled_decode: a JPEG may be decoded at half its size or less where ``decode_at_least`` allows
-    it, which is set where the transforms, or a loader's, begin by resizing; faster, and the pixels
-    differ a little (as may the longer side of ``Resize(int)``, by one). max_pixels: larger images
-    are refused. Slices give a list of items.
+    Each folder directly below root is a class, so give the folder of one split
+    (``ImageFolder("data/train")``), not the folder of its splits. An item is ``(image, label)``:
+    the image as RGB float32 in 0..1 or, with ``dtype="uint8"``, as bytes; the label is the index
+    in ``classes``. ``transforms`` see ``(H, W, 3)``; then the image gets ``layout`` "CHW" or
+    "HWC". extensions: file extensions of images, in any case. mode: "L" gives grey images of one
+    channel. scaled_decode: decode a JPEG at half its size or less if the transforms of the dataset
+    or the loader begin by resizing; faster, and pixels differ a little (as may the longer side of
+    ``Resize(int)``, by one). max_pixels: larger images are refused. Slices and index arrays give
+    a list of items.
 
     Pickles as a few arrays (paths, labels), which protocol 5 moves without copying.
-    Raises DataError for no class, no image or (naming it) a file that does not decode, and
-    ImportError without Pillow.
+    Raises DataError for no class, no image or a file that cannot be decoded, and ImportError
+    without Pillow.
     """
 
     def __init__(
@@ -70,9 +71,9 @@ class ImageFolder(ScaledDecoding):
         scaled_decode: bool,
         max_pixels: int,
     ) -> None:
-        """All but where the files are."""
+        """Set everything except the files."""
         owner = type(self).__name__
-        pillow(owner)  # says now that it is missing, not at the first image
+        pillow(owner)  # raises now if it is missing, not at the first image
         super().__init__(transforms, scaled_decode)
         self.layout = check_layout(owner, layout, transforms)
         self.dtype, self.max_pixels = check_pixels(owner, dtype), max_pixels
@@ -91,11 +92,11 @@ class ImageFolder(ScaledDecoding):
         return (to_chw(image) if self.layout == "CHW" else image), int(self.labels[place])
 
     def path(self, index: int) -> Path:
-        """The file of the sample."""
+        """Return the path of the sample's file."""
         return self.root / self.paths[index]
 
     def encoded(self, index: int) -> tuple[bytes, int]:
-        """The file's bytes as they are, and the label; for packing without decoding."""
+        """Return the bytes of the file, not decoded, and the label; for packing."""
         place = check_index("ImageFolder", index, len(self))
         return read_file(self._file(place)), int(self.labels[place])
 
@@ -103,11 +104,11 @@ class ImageFolder(ScaledDecoding):
         return os.path.join(self.root, self.paths[place])
 
     def _decoded(self, place: int) -> npt.NDArray[Any]:
-        """uint8 or float32 ``(H, W, C)``, before any transform."""
+        """Return the image, uint8 or float32 ``(H, W, C)``, before any transform."""
         return self._pixels(self._file(place))
 
     def _pixels(self, source: bytes | str, name: str | None = None) -> npt.NDArray[Any]:
-        """The image of a file, or of its content, which errors then call ``name``."""
+        """Decode a file, or the content of a file that errors call ``name``."""
         function = decode if self.dtype == "uint8" else decode_float
         size, limit = self.decode_at_least, self.max_pixels
         return function(source, self.mode, size, name=name, max_pixels=limit)
@@ -116,7 +117,7 @@ class ImageFolder(ScaledDecoding):
 def _scan(
     root: Path, classes: Sequence[str], endings: tuple[str, ...]
 ) -> tuple[StringTable, npt.NDArray[np.int64]]:
-    """The files' paths relative to ``root``, class by class, and each file's class."""
+    """Return the paths relative to ``root``, class by class, and the class of each file."""
     counts = []
 
     def paths() -> Iterable[str]:
@@ -142,9 +143,9 @@ def _class_names(root: Path) -> tuple[str, ...]:
 
 
 def _image_files(root: Path, name: str, endings: tuple[str, ...]) -> list[str]:
-    """Paths below ``root/name``, relative to root; hidden files are other programs' notes.
+    """Return paths below ``root/name``, relative to root, without hidden files.
 
-    Links to files count, links to folders (below the class) are not followed: they may be rings.
+    Links to files count; links to folders below the class are ignored, since they may be cyclic.
     """
     found, folders = [], [name]
     while folders:

@@ -1,7 +1,7 @@
-"""Memory of large arrays, used again once nothing refers to them any more.
+"""A pool of memory for large arrays, which is reused once nothing refers to an array any more.
 
-A batch of some megabytes in fresh memory costs as much in cleared pages as in work; memory that
-was written a moment ago is in the cache as well. Kernels that return new arrays take them here.
+Clearing fresh pages for a batch of some megabytes takes as long as filling it, and memory that was
+written recently is still in the cache. Kernels that return new arrays call ``empty``.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 LEAST_BYTES = 1 << 20
-"""Smaller arrays come from NumPy, whose allocator keeps such memory itself."""
+"""Smaller arrays come from NumPy, whose allocator already reuses such memory."""
 MOST_BYTES = 1 << 26
-"""What is kept for later, in all."""
+"""The largest amount of unused memory that the pool keeps."""
 LINE = 64
 
 
 class _Memory:
-    """Memory for arrays of up to ``size`` bytes, which begin at a line of the cache."""
+    """Memory for an array of up to ``size`` bytes, aligned to a cache line."""
 
     __slots__ = ("bytes", "first", "size")
 
@@ -33,18 +33,18 @@ class _Memory:
 
 
 class _Lent(weakref.ref):  # type: ignore[type-arg]
-    """Tells the end of what an array's memory is seen through: the end of its last view."""
+    """A weak reference that reports the end of the last view of an array's memory."""
 
     __slots__ = ("memory",)
     memory: _Memory
 
 
-_free: deque[_Memory] = deque()  # its methods need no lock; the latest is last
+_free: deque[_Memory] = deque()  # its methods need no lock; the most recent is last
 _lent: dict[int, _Lent] = {}  # by identity
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
-    """As ``np.empty`` in C order: an array whose values are to be written."""
+    """Return an uninitialised array in C order, as ``np.empty`` does."""
     dtype = np.dtype(dtype)
     count = dtype.itemsize
     for size in shape:
@@ -71,7 +71,7 @@ def _given_back(lent: _Lent) -> None:
 
 
 def _taken(count: int) -> _Memory:
-    """Memory kept for about so many bytes, else new."""
+    """Return pooled memory of about ``count`` bytes, else new memory."""
     for _ in range(len(_free)):
         try:
             memory = _free.pop()

@@ -1,7 +1,7 @@
-"""The compiled kernels of the data module, or their NumPy bodies where nothing is compiled.
+"""The compiled kernels of the data module, or their NumPy definitions if nothing is compiled.
 
-The compiled functions are the submodule ``data`` of the CPU backend's module; samplers, plans and
-datasets call them through here.
+The compiled functions are in the submodule ``data`` of the CPU backend's module. Samplers,
+transforms and datasets call them through this file.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
 
 NUMPYS_ROW = 16
-"""Rows of fewer bytes, labels for instance, are gathered by NumPy: nothing to be shared out."""
+"""Rows of fewer bytes, such as labels, are gathered by NumPy: threads would gain nothing."""
 
 
 @lru_cache(maxsize=1)
 def kernels() -> Any | None:
-    """The compiled submodule, or None: not built, or built without it."""
+    """Return the compiled submodule, or None if it was not built."""
     try:
         backends.get("cpu")
     except DeviceError:
@@ -38,12 +38,12 @@ def kernels() -> Any | None:
 
 
 def has(name: str) -> bool:
-    """Whether the compiled kernel of this name is there."""
+    """Return True if there is a compiled kernel of this name."""
     return hasattr(kernels(), name)
 
 
 def words(seed: int, epoch: int, indices: Integers, stream: int, count: int) -> philox.Words:
-    """``philox.words``, compiled where it can be."""
+    """Return ``philox.words(...)``, by the compiled kernel if there is one."""
     if has("philox_words"):
         found: philox.Words = kernels().philox_words(seed, epoch, indices, stream, count)  # type: ignore[union-attr]
         return found
@@ -51,7 +51,7 @@ def words(seed: int, epoch: int, indices: Integers, stream: int, count: int) -> 
 
 
 def permutation(positions: Integers, length: int, seed: int, epoch: int) -> Integers:
-    """``philox.permutation``, compiled where it can be."""
+    """Return ``philox.permutation(...)``, by the compiled kernel if there is one."""
     if has("permute_indices"):
         found: Integers = kernels().permute_indices(positions, length, seed, epoch)  # type: ignore[union-attr]
         return found
@@ -59,7 +59,7 @@ def permutation(positions: Integers, length: int, seed: int, epoch: int) -> Inte
 
 
 def gather_rows(source: Array, indices: Integers, out: Array | None = None) -> Array:
-    """``source[indices]`` along the first axis, in C order; into ``out`` where it is given.
+    """Return ``source[indices]`` along the first axis, in C order, written to ``out`` if given.
 
     indices: int64 ``(n,)`` in [0, len(source)). Raises IndexError outside. out: ``(n, ...)`` of
     the source's dtype.
@@ -84,10 +84,11 @@ def run_images(
     out: Array,
     threads: int,
 ) -> None:
-    """The steps over a batch of images, gathered and changed in one pass, into ``out``.
+    """Gather a batch of images, apply the steps to each in one pass, and write ``out``.
 
     images: ``(N, H, W, C)`` of bytes or float32 with rows ``indices``, or a list of images
-    ``(H, W, C)``. parameters: for each step float64 ``(n, k)``. out: ``(n, ...)``. threads: 0 all
-    of the pool, 1 this one. Raises ValueError for steps, parameters or shapes that do not fit.
+    ``(H, W, C)``. parameters: for each step float64 ``(n, k)``. out: ``(n, ...)``. threads: 0 for
+    all of the pool, 1 for the calling one. Raises ValueError for steps, parameters or shapes that
+    do not fit.
     """
     kernels().run_images(list(steps), list(parameters), images, indices, out, threads)  # type: ignore[union-attr]

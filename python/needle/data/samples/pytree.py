@@ -1,8 +1,8 @@
-"""What a sample and a batch are made of: the tree of tuples, lists and dicts, and its leaves.
+"""Pytrees: samples and batches as nested tuples, lists and dicts with leaves.
 
 ``describe`` and ``columns`` take samples apart, ``flatten`` a finished batch; ``Structure.rebuild``
-puts a batch together; ``concatenate`` joins the slices that an engine prepared. Stacking is
-collate.py's.
+puts a batch together; ``concatenate`` joins the slices that an engine prepared.
+batching/collate.py stacks the leaves.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ LEAF = "leaf"
 
 @dataclass(frozen=True)
 class Field:
-    """One array leaf of a batch, known beforehand: the shape of one sample's row and its dtype."""
+    """The shape of one sample's row of an array leaf, and its dtype."""
 
     row_shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
     def of(self, rows: int) -> Array:
-        """An uninitialised array ``(rows, *row_shape)``."""
+        """Return an uninitialised array ``(rows, *row_shape)``."""
         return empty((rows, *self.row_shape), self.dtype)
 
 
 @dataclass(frozen=True)
 class Structure:
-    """The containers of a sample or batch; picklable.
+    """The nested containers of a sample or batch; picklable.
 
-    tree: ``"leaf"``, or (container, keys or class, subtrees). kinds: for each leaf, in the order
-    in which they are met, "array", "int", "float", "bool" (Python's numbers), "text", "uneven"
+    tree: ``"leaf"``, or (container, keys or class, subtrees). kinds: for each leaf, depth first,
+    "array", "int", "float", "bool" (Python's numbers), "text", "uneven"
     (arrays, a list where they differ in shape) or "other".
     """
 
@@ -47,18 +47,18 @@ class Structure:
     kinds: tuple[str, ...]
 
     def rebuild(self, leaves: Sequence[Any]) -> Any:
-        """The batch with these leaves, one for each of ``kinds``."""
+        """Return the batch with these leaves, one for each of ``kinds``."""
         rest = iter(leaves)
         return _build(self.tree, rest)
 
 
 @dataclass
 class Slice:
-    """Part of a batch, or all of it, prepared.
+    """Prepared samples: part of a batch, or all of it.
 
     structure: None for no samples. leaves: arrays with the samples as first axis, or lists.
-    placed: for each leaf, whether it lies in the rows of ``out`` that ``prepare`` was given.
-    skipped: how many samples were left out for being unreadable.
+    placed: for each leaf, True if it lies in the rows of ``out`` that ``prepare`` was given.
+    skipped: the number of unreadable samples that were left out.
     """
 
     structure: Structure | None
@@ -68,17 +68,17 @@ class Slice:
     skipped: int = 0
 
     def rows(self, rows: slice) -> Slice:
-        """Some of the samples, of which none was left out, as views of the arrays."""
+        """Return some of the samples as views; no sample may have been left out."""
         leaves = [leaf[rows] for leaf in self.leaves]
         return Slice(self.structure, leaves, len(range(self.samples)[rows]))
 
     def batch(self) -> Any:
-        """The samples as one batch; None if there are none."""
+        """Return the samples as one batch; None if there are none."""
         return None if self.structure is None else self.structure.rebuild(self.leaves)
 
 
 def tag_sample(error: BaseException, index: int) -> None:
-    """Notes on ``error`` with which sample of the dataset it came up."""
+    """Record on ``error`` the index of the sample that raised it."""
     try:
         if getattr(error, "__needle_index__", None) is None:
             error.__needle_index__ = int(index)  # type: ignore[attr-defined]
@@ -87,19 +87,19 @@ def tag_sample(error: BaseException, index: int) -> None:
 
 
 def tagged_sample(error: BaseException) -> int | None:
-    """The index that ``tag_sample`` noted, or None."""
+    """Return the index that ``tag_sample`` recorded, or None."""
     index = getattr(error, "__needle_index__", None)
     return index if isinstance(index, int) else None
 
 
 def describe(sample: Any) -> Structure:
-    """The structure of one sample, whose leaves are arrays, numbers and text."""
+    """Return the structure of one sample, whose leaves are arrays, numbers and text."""
     kinds: list[str] = []
     return Structure(_describe(sample, kinds), tuple(kinds))
 
 
 def columns(samples: Sequence[Any], structure: Structure, first: int = 0) -> list[list[Any]]:
-    """For each leaf of ``structure`` its values in every sample.
+    """Return, for each leaf of ``structure``, its values in all samples.
 
     first: the number of ``samples[0]`` in the batch, for messages. Raises ShapeError where the
     lengths or keys of a sample differ from the structure's.
@@ -114,14 +114,14 @@ def columns(samples: Sequence[Any], structure: Structure, first: int = 0) -> lis
 
 
 def count_leaves(tree: Any) -> int:
-    """How many leaves a structure's tree has."""
+    """Return the number of leaves of a structure's tree."""
     return 1 if tree == LEAF else sum(count_leaves(child) for child in tree[2])
 
 
 def flatten(batch: Any) -> tuple[Structure, list[Any]]:
-    """A finished batch taken apart: its structure, and its leaves in order.
+    """Return the structure of a finished batch, and its leaves in order.
 
-    A list of text is one leaf, every other tuple, list or dict a container.
+    A list of text is one leaf; every other tuple, list or dict is a container.
     """
     kinds: list[str] = []
     leaves: list[Any] = []
@@ -130,11 +130,11 @@ def flatten(batch: Any) -> tuple[Structure, list[Any]]:
 
 
 def concatenate(slices: Sequence[Slice], out: Sequence[Array | None] | None = None) -> Slice:
-    """The slices of one batch, in order, as one.
+    """Return the slices of one batch, in order, as one slice.
 
-    out: the whole arrays whose rows the slices were given, one for each array leaf; a leaf that
-    lies in them entirely is taken from there without a copy. Raises ShapeError where the slices
-    do not fit each other, TypeError for ints that go on as other numbers.
+    out: the whole arrays of which the slices got rows, one for each array leaf; a leaf that lies in
+    them entirely is not copied. Raises ShapeError if the slices do not fit each other, TypeError
+    for a field with ints in one slice and other numbers in the next.
     """
     skipped = sum(part.skipped for part in slices)
     parts = [part for part in slices if part.samples and part.structure is not None]
@@ -160,26 +160,26 @@ def concatenate(slices: Sequence[Slice], out: Sequence[Array | None] | None = No
 
 
 def first_field(sample: Any) -> Any:
-    """What transforms are for: a tuple's or list's first field, else the sample itself."""
+    """Return the field that transforms apply to: the first of a tuple or list, else the sample."""
     return sample[0] if isinstance(sample, (tuple, list)) and len(sample) else sample
 
 
 def with_first(sample: Any, value: Any) -> Any:
-    """The sample with another first field."""
+    """Return the sample with another first field."""
     if isinstance(sample, (tuple, list)) and len(sample):
         return rebuild(sample, [value, *sample[1:]])
     return value
 
 
 def rebuild(like: Any, fields: list[Any]) -> Any:
-    """``fields`` as a tuple, named tuple or list, whichever ``like`` is."""
+    """Return ``fields`` as a tuple, named tuple or list, as ``like`` is one."""
     if hasattr(like, "_fields"):
         return type(like)(*fields)
     return tuple(fields) if isinstance(like, tuple) else fields
 
 
 def one_shape(shapes: Sequence[tuple[int, ...]], first: int = 0) -> None:
-    """Raises ShapeError, naming the sample of the batch, unless all shapes are the first's."""
+    """Raise ShapeError that names the sample, unless all shapes are equal."""
     for number, shape in enumerate(shapes, first):
         if shape != shapes[0]:
             raise ShapeError(

@@ -1,9 +1,10 @@
-"""Where data gets its random numbers: the global NumPy stream, or one of each sample's own.
+"""The random numbers of data: the global NumPy stream, or a stream of each sample's own.
 
-A loader with a seed keys them (``keyed``) around each sample by (seed, epoch, index); without
-one, programs of the course see the global stream. Needle's transforms take Philox words
-(``draws()``), numbered by transform; users' own may draw from ``random_source()``, an ordinary
-RandomState. Both are the same on every machine and NumPy version.
+A loader with a seed keys the random numbers of each sample by (seed, epoch, index) (``keyed``);
+without a seed, programs of the course see the global stream. The transforms of this package take
+Philox words (``draws()``), numbered by transform; users' transforms may draw from
+``random_source()``, an ordinary RandomState. Both give the same numbers on every machine and NumPy
+version.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from . import native_kernels
 
 SAMPLE_STREAM, ORDER_STREAM, TRANSFORM_STREAMS = 0, 1, 2
 LOADER_STREAM = 2**16
-"""For a pipeline: where the transforms of a loader may start, beyond those of its data set."""
+"""The first stream of a loader's transforms, beyond the streams of its dataset's transforms."""
 BATCH_STREAM = 2**23
 """The first stream of the transforms of whole batches."""
 RESEED_STREAM = 2**22
@@ -33,10 +34,10 @@ _reseeding = False
 
 
 class Draws:
-    """The random numbers of one sample: words of numbered streams, counted in order of use.
+    """The random numbers of one sample: words of numbered streams.
 
-    ``stream`` is the next number. A transform takes as many as it says (``Transform.streams``),
-    so that the numbers are those of its place in the list, whatever the ones before it drew.
+    ``stream`` is the next stream. A transform occupies ``Transform.streams`` of them, so that its
+    numbers depend on its place in the list and not on what earlier transforms drew.
     """
 
     def __init__(self, seed: int, epoch: int, index: int) -> None:
@@ -48,16 +49,16 @@ class Draws:
 
     @property
     def keyed(self) -> bool:
-        """Whether the numbers are functions of (seed, epoch, index)."""
+        """True if the numbers are functions of (seed, epoch, index)."""
         return True
 
     def take(self, streams: int, count: int) -> philox.Words:
-        """Moves past ``streams`` numbers; ``count`` words of the first, uint32 ``(count,)``."""
+        """Advance by ``streams`` and return ``count`` words of the first, uint32 ``(count,)``."""
         first, self.stream = self.stream, self.stream + streams
         return self.words(first, count)
 
     def words(self, stream: int, count: int) -> philox.Words:
-        """The first ``count`` words of a stream, uint32 ``(count,)``; nothing moves on."""
+        """Return the first ``count`` words of a stream, uint32 ``(count,)``, without advancing."""
         if count == 0:
             return np.empty(0, np.uint32)
         place = np.array([self.index])
@@ -65,12 +66,12 @@ class Draws:
         return one
 
     def seek(self, stream: int) -> None:
-        """What comes now draws from this stream on, and has a ``random_source()`` of its own."""
+        """Continue with this stream and with a ``random_source()`` of its own."""
         self.stream, self._source = stream, None
         self._source_stream = TRANSFORM_STREAMS + stream
 
     def source(self) -> np.random.RandomState:
-        """What ``random_source()`` gives; the same one until the next ``seek``."""
+        """Return the generator of ``random_source()``, the same until the next ``seek``."""
         if self._source is None:
             bits = _philox(self.seed, self.epoch, self.index, self._source_stream)
             self._source = np.random.RandomState(bits)
@@ -78,7 +79,7 @@ class Draws:
 
 
 class _GlobalDraws(Draws):
-    """Outside a keyed block: everything comes from ``np.random``, in order of use."""
+    """The draws outside a keyed block, all of them from ``np.random`` in order of use."""
 
     @property
     def keyed(self) -> bool:
@@ -104,14 +105,14 @@ _active: ContextVar[Draws] = ContextVar("needle_draws", default=_UNKEYED)
 
 
 def draws() -> Draws:
-    """The random numbers of the sample that is being made; the global ones outside a block."""
+    """Return the random numbers of the current sample, or the global ones outside a keyed block."""
     return _active.get()
 
 
 def random_source() -> np.random.RandomState:
-    """What a user's transform draws from: ``rand``, ``randint``, ``uniform``, ``normal`` ...
+    """Return the generator for a user's transform: ``rand``, ``randint``, ``uniform`` ...
 
-    Inside a seeded loader a ``RandomState`` of its own for each (seed, epoch, sample index,
+    Inside a seeded loader this is a ``RandomState`` for each (seed, epoch, sample index,
     transform); elsewhere the module ``np.random``, whose functions have the same names.
     """
     return _active.get().source()
@@ -119,7 +120,7 @@ def random_source() -> np.random.RandomState:
 
 @contextmanager
 def keyed(seed: int, epoch: int, index: int) -> Iterator[Draws]:
-    """Within this block all random numbers are functions of (seed, epoch, index) alone."""
+    """Make all random numbers within the block functions of (seed, epoch, index) alone."""
     own = Draws(seed, epoch, index)
     token = _active.set(own)
     try:
@@ -147,13 +148,13 @@ def reseed_globals(seed: int, epoch: int, index: int, stream: int = 0) -> None:
 
 
 def keyed_permutation(n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-    """A permutation of ``range(n)``, int64 ``(n,)``: a pure function of (seed, epoch, n)."""
+    """Return a permutation of ``range(n)``, int64 ``(n,)``: a pure function of (seed, epoch, n)."""
     bits = _philox(seed, epoch, 0, ORDER_STREAM).random_raw(n)
     return philox.stable_order(bits)
 
 
 def check_seed(op: str, seed: Any) -> int:
-    """``seed`` as an int in [0, 2**64); TypeError or ValueError names the caller ``op``."""
+    """Return ``seed`` as an int in [0, 2**64); TypeError or ValueError names the caller ``op``."""
     try:
         value = operator.index(seed)
     except TypeError:

@@ -1,8 +1,7 @@
-"""The clock of one slice of work: seconds by stage (``STAGES``).
+"""The clock of one slice: seconds by stage (``STAGES``).
 
-The pipeline hands a ``Clock`` down; a dataset that wants its decoding told apart from reading
-writes ``with measured("decode"):`` around it, inside a loader or not. Adding up over slices is the
-loader's.
+The pipeline passes a ``Clock`` on. A dataset that wants decoding counted apart from reading writes
+``with measured("decode"):`` around it, inside a loader or not. The loader adds up all slices.
 """
 
 from __future__ import annotations
@@ -17,32 +16,32 @@ STAGES = ("read", "decode", "augment", "collate", "wait_slot", "wait_data")
 
 
 class Clock:
-    """Seconds by stage, of one thread."""
+    """The seconds of one thread, by stage."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self._inner = 0.0  # what stages within the present one took
+        self.inner = 0.0  # what stages within the present one took
 
     def add(self, stage: str, seconds: float) -> None:
-        """Counts ``seconds`` to ``stage``."""
+        """Add ``seconds`` to ``stage``."""
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
     def merge(self, seconds: Mapping[str, float]) -> None:
-        """Adds another clock's seconds."""
+        """Add the seconds of another clock."""
         for stage, value in seconds.items():
             self.add(stage, value)
 
     def measure(self, stage: str) -> AbstractContextManager[None]:
-        """Counts the time of the block to ``stage``, less that of stages measured inside it."""
+        """Count the time of the block as ``stage``, without the stages measured inside it."""
         return _Measured(self, stage)
 
     def active(self) -> AbstractContextManager[None]:
-        """Within the block ``measured`` counts on this clock."""
+        """Make ``measured`` count on this clock within the block."""
         return _Active(self)
 
 
 class _Measured:
-    """A block under way; a class, since generators would cost as much as a small batch."""
+    """A timed block; a class, since a generator would cost as much as a small batch."""
 
     __slots__ = ("before", "clock", "stage", "start")
 
@@ -50,13 +49,13 @@ class _Measured:
         self.clock, self.stage = clock, stage
 
     def __enter__(self) -> None:
-        self.before, self.clock._inner = self.clock._inner, 0.0
+        self.before, self.clock.inner = self.clock.inner, 0.0
         self.start = perf_counter()
 
     def __exit__(self, *exception: object) -> None:
         clock, elapsed = self.clock, perf_counter() - self.start
-        clock.add(self.stage, elapsed - clock._inner)
-        clock._inner = self.before + elapsed
+        clock.add(self.stage, elapsed - clock.inner)
+        clock.inner = self.before + elapsed
 
 
 class _Active:
@@ -76,6 +75,6 @@ _active: ContextVar[Clock | None] = ContextVar("needle_stage_clock", default=Non
 
 
 def measured(stage: str) -> AbstractContextManager[None]:
-    """Counts the block to ``stage`` of the loader that runs it; nothing outside one."""
+    """Count the time of a block as ``stage`` of the loader that runs it, if there is one."""
     clock = _active.get()
     return nullcontext() if clock is None else clock.measure(stage)

@@ -1,15 +1,14 @@
-"""Samplers: the order in which a loader visits a dataset; no sample is read here.
+"""Samplers and the order of an epoch; no sample is read here.
 
-base.py is what a sampler is, orders.py the whole set and parts of it, weighted.py draws by weight,
-distributed.py shares a set among ranks, batches.py makes lists of indices of them, bucketing.py
-lists of samples of like length.
+sampler.py is the base class; orders.py, weighted.py, distributed.py, batches.py and bucketing.py
+are the samplers; epoch_order.py turns a sampler into the tickets of an epoch. Called by loader/.
 """
 
-from .base import Sampler, set_epoch
 from .batches import BatchSampler, batch_count, check_batch_size
 from .bucketing import LengthBucketBatchSampler
 from .distributed import DistributedSampler
 from .orders import RandomSampler, SequentialSampler, SubsetRandomSampler
+from .sampler import Sampler, set_epoch
 from .weighted import WeightedRandomSampler
 
 __all__ = [

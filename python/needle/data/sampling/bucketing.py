@@ -11,9 +11,9 @@ import numpy.typing as npt
 from ...errors import ShapeError
 from ...philox import ORDER_STREAM, words
 from ..samples.random_source import check_seed
-from .base import Indices, Sampler
 from .batches import batch_count, check_batch_size
 from .orders import shuffled
+from .sampler import Indices, Sampler
 
 BATCH_STREAM = ORDER_STREAM - 2
 
@@ -52,7 +52,7 @@ class LengthBucketBatchSampler(Sampler):
         self.bucket_of = np.searchsorted(self.boundaries, sizes, side="right")
 
     def batches(self) -> list[Indices]:
-        """The whole next pass; with a seed the epoch moves on."""
+        """Return the batches of the next epoch and advance."""
         count = len(self.bucket_of)
         order = np.arange(count, dtype=np.int64)
         if self.shuffle:

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..samples.random_source import check_seed
-from .base import Indices, Sampler, length_of
 from .orders import shuffled
+from .sampler import Indices, Sampler, length_of
 
 
 class DistributedSampler(Sampler):
@@ -40,7 +40,7 @@ class DistributedSampler(Sampler):
         self.seed = check_seed("DistributedSampler", seed)
 
     def positions(self, start: int, stop: int) -> Indices:
-        """The indices at these places of the rank's pass."""
+        """Return the indices at these places of the rank's epoch."""
         ### BEGIN YOUR SOLUTION [distributed-sampler]
         places = self._places(start, stop)
         padding = places >= self.length
@@ -51,7 +51,7 @@ class DistributedSampler(Sampler):
         ### END YOUR SOLUTION
 
     def validity(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
-        """False where a place only fills up."""
+        """Return bool ``(n,)``, False for places that only fill up."""
         return self._places(start, stop) < self.length
 
     def __iter__(self) -> Iterator[int]:
@@ -69,7 +69,7 @@ class DistributedSampler(Sampler):
 
 
 def check_rank(op: str, rank: Any, world: Any) -> tuple[int, int]:
-    """Both as ints, 0 <= rank < world; ValueError names the caller ``op``."""
+    """Return both as ints, 0 <= rank < world; ValueError names the caller ``op``."""
     try:
         rank, world = operator.index(rank), operator.index(world)
     except TypeError:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ..samples.ticket import IndexRun, Indices, Ticket
-from .base import Sampler, set_epoch
 from .batches import BatchSampler, batch_count
+from .sampler import Sampler, set_epoch
 
 AHEAD = 4096
 """The number of indices that are asked of a sampler at a time."""

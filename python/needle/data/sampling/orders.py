@@ -14,23 +14,23 @@ import numpy as np
 from ...philox import SORTED_LENGTH
 from ..samples.native_kernels import permutation
 from ..samples.random_source import check_seed, keyed_permutation
-from .base import Indices, Sampler, length_of
+from .sampler import Indices, Sampler, length_of
 
 CHUNK = 2**16
 
 
 class SequentialSampler(Sampler):
-    """0, 1, 2 ... len-1. ``source`` is a dataset or its length."""
+    """The indices 0, 1, 2 ... len-1. ``source`` is a dataset or its length."""
 
     def __init__(self, source: Sized | int) -> None:
         self.length = length_of("SequentialSampler", source)
 
     def order(self) -> Indices:
-        """The whole pass as int64 ``(n,)``."""
+        """Return the whole epoch as int64 ``(n,)``."""
         return np.arange(self.length, dtype=np.int64)
 
     def positions(self, start: int, stop: int) -> Indices:
-        """``start`` ... ``stop`` - 1."""
+        """Return ``start`` to ``stop`` - 1."""
         return np.arange(start, stop, dtype=np.int64)
 
     def __iter__(self) -> Iterator[int]:
@@ -41,10 +41,10 @@ class SequentialSampler(Sampler):
 
 
 class RandomSampler(Sampler):
-    """A permutation a pass, each index once.
+    """A random permutation of the indices in each epoch.
 
-    Without a seed one ``np.random.permutation(n)`` from the global stream; with a seed a pure
-    function of (seed, epoch), where the epoch counts the passes unless ``set_epoch`` says it.
+    Without a seed it is one ``np.random.permutation(n)`` from the global stream; with a seed it is
+    a pure function of (seed, epoch), where the epoch counts by itself unless ``set_epoch`` sets it.
     """
 
     def __init__(self, source: Sized | int, seed: int | None = None) -> None:
@@ -53,7 +53,7 @@ class RandomSampler(Sampler):
         self.repeatable = seed is not None
 
     def order(self) -> Indices:
-        """The whole next pass as int64 ``(n,)``; the epoch moves on."""
+        """Return the whole next epoch as int64 ``(n,)`` and advance."""
         if self.seed is None:
             return np.random.permutation(self.length)
         order = shuffled(np.arange(self.length), self.length, self.seed, self.epoch)
@@ -61,7 +61,7 @@ class RandomSampler(Sampler):
         return order
 
     def positions(self, start: int, stop: int) -> Indices | None:
-        """These places of the epoch's order; None without a seed."""
+        """Return the indices at these places of the epoch; None without a seed."""
         if self.seed is None:
             return None
         return shuffled(np.arange(start, stop), self.length, self.seed, self.epoch)
@@ -82,7 +82,7 @@ class RandomSampler(Sampler):
 
 
 class SubsetRandomSampler(Sampler):
-    """The given indices in a new random order each pass; seed as in ``RandomSampler``."""
+    """The given indices in a new random order in each epoch; seed as in ``RandomSampler``."""
 
     def __init__(self, indices: Sequence[int], seed: int | None = None) -> None:
         self.indices = np.asarray(indices, dtype=np.int64).reshape(-1)
@@ -90,11 +90,11 @@ class SubsetRandomSampler(Sampler):
         self.repeatable = self.inner.repeatable
 
     def set_epoch(self, epoch: int) -> None:
-        """The number of the next pass."""
+        """Set the number of the next epoch."""
         self.inner.set_epoch(epoch)
 
     def positions(self, start: int, stop: int) -> Indices | None:
-        """These places of the epoch's order; None without a seed."""
+        """Return the indices at these places of the epoch; None without a seed."""
         places = self.inner.positions(start, stop)
         return None if places is None else self.indices[places]
 
@@ -106,9 +106,9 @@ class SubsetRandomSampler(Sampler):
 
 
 def shuffled(places: Indices, length: int, seed: int, epoch: int) -> Indices:
-    """The indices at these places of the epoch's shuffled order of ``range(length)``.
+    """Return the indices at these places of the epoch's shuffled order of ``range(length)``.
 
-    Short orders are sorted once and kept; long ones computed place by place.
+    Short orders are sorted once and cached; long orders are computed place by place.
     """
     if length <= SORTED_LENGTH:
         return _kept_order(length, seed, epoch)[places]

@@ -11,18 +11,17 @@ import numpy.typing as npt
 from ...errors import ShapeError
 from ...philox import ORDER_STREAM, words
 from ..samples.random_source import check_seed
-from .base import Indices, Sampler
+from .sampler import Indices, Sampler
 
 WEIGHT_STREAM = ORDER_STREAM - 1
 
 
 class WeightedRandomSampler(Sampler):
-    """``num_samples`` indices a pass, index i with a probability proportional to ``weights[i]``.
+    """``num_samples`` indices per epoch, index i with a probability proportional to ``weights[i]``.
 
-    weights: not negative, ``(n,)``. num_samples: n by default. replacement: each draw is on its
-    own; without it no index comes twice, as if drawn one after another from those that are left.
-    seed as in ``RandomSampler``. ValueError where too few weights
-    are positive.
+    weights: not negative, ``(n,)``. num_samples: n by default. replacement: draws are independent;
+    without it no index comes twice, as if each were drawn from the remaining ones. seed: as in
+    ``RandomSampler``. Raises ValueError if too few weights are positive.
     """
 
     def __init__(
@@ -41,13 +40,13 @@ class WeightedRandomSampler(Sampler):
         self._edges = np.cumsum(self.weights)
 
     def positions(self, start: int, stop: int) -> Indices | None:
-        """These places of the epoch's draws; None without a seed or without replacement."""
+        """Return these places of the epoch's draws; None without a seed or without replacement."""
         if self.seed is None or not self.replacement:
             return None
         return self._chosen(_uniform(self.seed, self.epoch, start, stop))
 
     def order(self) -> Indices:
-        """The whole next pass as int64 ``(num_samples,)``; with a seed the epoch moves on."""
+        """Return the whole next epoch as int64 ``(num_samples,)`` and advance."""
         count = self.num_samples if self.replacement else len(self.weights)
         if self.seed is None:
             drawn = np.random.random_sample(count)
@@ -71,7 +70,7 @@ class WeightedRandomSampler(Sampler):
         return chosen
 
     def _without_replacement(self, drawn: npt.NDArray[np.float64]) -> Indices:
-        """Exponential clocks of rate weight ring in the order of draws without replacement."""
+        """Draw without replacement: sort exponential times whose rates are the weights."""
         with np.errstate(divide="ignore"):
             times = -np.log1p(-drawn) / self.weights
         times[self.weights == 0] = np.inf
@@ -79,7 +78,7 @@ class WeightedRandomSampler(Sampler):
 
 
 def _uniform(seed: int, epoch: int, start: int, stop: int) -> npt.NDArray[np.float64]:
-    """53 random bits for each place, in [0, 1)."""
+    """Return a float64 in [0, 1) with 53 random bits for each place."""
     drawn = words(seed, epoch, np.arange(start, stop), WEIGHT_STREAM, 2).astype(np.float64)
     high, low = np.floor(drawn[:, 0] / 32), np.floor(drawn[:, 1] / 64)
     bits: npt.NDArray[np.float64] = (high * 2.0**26 + low) * 2.0**-53

@@ -1,8 +1,7 @@
-"""What a transform is: a picklable value with a NumPy body that takes drawn parameters.
+"""The base class of transforms: picklable values with a NumPy body that takes drawn parameters.
 
-The bodies (``apply``) are the definitions of every backend. Compose and OneOf arrange others.
-The transforms themselves are in the files beside this one; plans that run them natively and whole
-batches at a time are not here.
+The bodies (``apply``) define the result on every backend. Compose and OneOf combine transforms. The
+other files of this room hold the transforms; compile.py and execute.py run them for whole batches.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ Rows = npt.NDArray[np.float64]
 Size = tuple[int, int]
 
 OPAQUE_STREAMS = 64
-"""The streams kept free for a callable that does not say how many it draws from."""
+"""The number of streams reserved for a callable that does not declare how many it uses."""
 
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """What is known of the images at one place in a chain; height and width None: they vary.
+    """The known properties of images in a chain; height and width are None if they vary.
 
-    dtype: anything NumPy takes for one. layout: the order of the axes, "HWC" or "CHW" (or another
-    order of the three letters).
+    dtype: anything that NumPy accepts as one. layout: the order of the axes, "HWC", "CHW" or
+    another order of the three letters.
     """
 
     height: int | None
@@ -45,48 +44,48 @@ class ImageSpec:
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """Of one image, its axes in the layout's order."""
+        """The shape of one image, with its axes in the order of the layout."""
         sizes = {"H": self.height, "W": self.width, "C": self.channels}
         return tuple(sizes[axis] for axis in self.layout)
 
     @property
     def native(self) -> bool:
-        """Whether native steps take such images: (H, W, C) of bytes or float32."""
+        """True if native steps take such images: (H, W, C) of bytes or float32."""
         return self.layout == "HWC" and self.dtype in (np.uint8, np.float32)
 
 
 @dataclass(frozen=True)
 class Step:
-    """The native form of a transform: which kernel, and the numbers that all images share."""
+    """The native form of a transform: the kernel and the constants that all images share."""
 
     name: str
     constants: tuple[float, ...] = ()
 
 
 class Transform:
-    """Base: a callable from one image to another, a NumPy array (H, W, C).
+    """Base class of callables from one image to another, a NumPy array (H, W, C).
 
-    Users' own define ``__call__(x)``, or ``words``, ``parameters`` and ``apply``. Bytes mean
-    0..255, floats 0..1.
+    A user's transform defines ``__call__(x)``, or ``words``, ``parameters`` and ``apply``. Bytes
+    are in 0..255, floats in 0..1.
     """
 
     needs_hwc = True
-    """Whether it means height, width and channels by the axes 0, 1 and 2."""
+    """True if axes 0, 1 and 2 must be height, width and channels."""
 
     @property
     def words(self) -> int:
-        """How many random 32-bit words one image needs."""
+        """The number of random 32-bit words that one image needs."""
         return 0
 
     @property
     def streams(self) -> int:
-        """How many numbered random streams it occupies in a list of transforms."""
+        """The number of random streams that the transform occupies in a list."""
         return 1 if type(self).__call__ is Transform.__call__ else OPAQUE_STREAMS
 
     def parameters(
         self, words: philox.Words, sizes: npt.NDArray[np.int64], spec: ImageSpec | None = None
     ) -> Rows:
-        """Rows of parameters, float64 ``(n, k)``, one an image, each computed by itself.
+        """Return one row of parameters per image, float64 ``(n, k)``, each computed by itself.
 
         words: uint32 ``(n, self.words)``. sizes: int64 ``(n, 2)``, heights and widths. spec: the
         images' dtype and channels; the colour transforms need it.
@@ -94,21 +93,21 @@ class Transform:
         return np.empty((len(sizes), 0))
 
     def identity(self, sizes: npt.NDArray[np.int64]) -> Rows | None:
-        """Rows that leave images of these sizes exactly as they are; None where none can."""
+        """Return rows that leave images of these sizes unchanged, or None if no rows do."""
         return None
 
     def apply(self, image: Image, row: Rows) -> Image:
-        """The definition: ``image`` changed as one row of ``parameters`` says. Not in place."""
+        """Return ``image`` transformed by one row of ``parameters``, not in place."""
         raise NotImplementedError(
             f"{type(self).__name__} must define __call__(x), or apply(image, row)"
         )
 
     def output(self, spec: ImageSpec) -> ImageSpec | None:
-        """What it makes of images of this kind; None: not known beforehand."""
+        """Return the spec of the result for such images; None if it is unknown."""
         return None
 
     def step(self, spec: ImageSpec) -> Step | None:
-        """Its native form for images of this kind; None: in Python only."""
+        """Return the native form for such images; None if there is only the Python body."""
         return None
 
     def input_size(self, size: Size | None) -> Size | None:
@@ -120,7 +119,7 @@ class Transform:
         return None
 
     def draw(self, x: Any) -> Rows:
-        """The parameters of one image, float64 ``(k,)``: draws its words and takes its streams."""
+        """Draw the words of one image and return its parameters, float64 ``(k,)``."""
         drawn = draws().take(self.streams, self.words)
         size = (*np.shape(x), 0, 0)[:2]
         sizes = np.array([size], dtype=np.int64)
@@ -128,13 +127,13 @@ class Transform:
         return row
 
     def __call__(self, x: Any) -> Any:
-        """Draws, then applies."""
+        """Draw parameters, then apply them."""
         return self.apply(x, self.draw(x))
 
 
 @dataclass(frozen=True, repr=False)
 class Compose(Transform):
-    """Several transforms (or any callables) in order, as one."""
+    """Several transforms, or any callables, applied in order."""
 
     transforms: Sequence[Callable[[Any], Any]]
 
@@ -143,23 +142,23 @@ class Compose(Transform):
 
     @property
     def needs_hwc(self) -> bool:  # type: ignore[override]
-        """Whether any of them does."""
+        """True if any of the transforms needs it."""
         return any(getattr(t, "needs_hwc", False) for t in self.transforms)
 
     @property
     def streams(self) -> int:
-        """Those of all, depth first."""
+        """The number of streams of all transforms."""
         return sum(streams_of(t) for t in self.transforms)
 
     def output(self, spec: ImageSpec) -> ImageSpec | None:
-        """What the last one makes of what the others made."""
+        """Return the spec of the result after all transforms."""
         now: ImageSpec | None = spec
         for transform in self.transforms:
             now = None if now is None else output_of(transform, now)
         return now
 
     def __call__(self, x: Any) -> Any:
-        """Each in turn, with the random streams of its place in the list."""
+        """Apply each transform in order, with the random streams of its place in the list."""
         source = draws()
         stream = source.stream
         for transform in self.transforms:
@@ -175,7 +174,7 @@ class Compose(Transform):
 
 @dataclass(frozen=True, repr=False)
 class OneOf(Transform):
-    """With probability ``p`` one of the transforms, drawn uniformly or by ``weights``.
+    """One of the transforms with probability ``p``, drawn uniformly or by ``weights``.
 
     Occupies a stream for the choice, then those of all transforms, in order.
     """
@@ -183,7 +182,7 @@ class OneOf(Transform):
     transforms: Sequence[Callable[[Any], Any]]
     p: float = 1.0
     weights: Sequence[float] | None = None
-    words = 2  # whether, and which
+    words = 2  # if, and which
 
     def __post_init__(self) -> None:
         children = _as_tuple("OneOf", self.transforms)
@@ -204,12 +203,12 @@ class OneOf(Transform):
 
     @property
     def needs_hwc(self) -> bool:  # type: ignore[override]
-        """Whether any of them does."""
+        """True if any of the transforms needs it."""
         return any(getattr(t, "needs_hwc", False) for t in self.transforms)
 
     @property
     def streams(self) -> int:
-        """One for the choice, and those of all."""
+        """One stream for the choice, and the streams of all transforms."""
         return 1 + sum(streams_of(t) for t in self.transforms)
 
     def parameters(
@@ -218,7 +217,7 @@ class OneOf(Transform):
         sizes: npt.NDArray[np.int64],
         spec: ImageSpec | None = None,
     ) -> Rows:
-        """Which transform each image gets, ``(n, 1)``: its place in the list, or -1 for none."""
+        """Return the index of the transform of each image, ``(n, 1)``, or -1 for none."""
         if self.weights is None:
             which = philox.below(words[:, 1], len(self.transforms))
         else:
@@ -227,12 +226,12 @@ class OneOf(Transform):
         return np.where(philox.happens(words[:, 0], self.p), which, -1)[:, None].astype(np.float64)
 
     def output(self, spec: ImageSpec) -> ImageSpec | None:
-        """What they make of such images, if all of them make the same."""
+        """Return the spec of the result, if all transforms give the same."""
         made = {output_of(t, spec) for t in self.transforms} | ({spec} if self.p < 1 else set())
         return made.pop() if len(made) == 1 else None
 
     def __call__(self, x: Any) -> Any:
-        """``x`` after the chosen one."""
+        """Apply the chosen transform."""
         source = draws()
         start = source.stream
         words = source.take(1, self.words)
@@ -249,12 +248,12 @@ class OneOf(Transform):
 
 
 def streams_of(transform: Any) -> int:
-    """The random streams that a transform, or any other callable, occupies in a list."""
+    """Return the number of random streams that a transform or other callable occupies."""
     return int(getattr(transform, "streams", OPAQUE_STREAMS))
 
 
 def output_of(transform: Any, spec: ImageSpec) -> ImageSpec | None:
-    """What a transform makes of such images; None for a callable that does not say."""
+    """Return the spec of a transform's result; None for a callable that does not declare it."""
     return transform.output(spec) if isinstance(transform, Transform) else None
 
 
@@ -298,14 +297,14 @@ def row_fields(arrays: Sequence[npt.NDArray[Any]], transforms: Sequence[Any]) ->
 
 
 def spec_of(x: Any) -> ImageSpec | None:
-    """The spec of one image (H, W, C); None for anything else."""
+    """Return the spec of one image (H, W, C); None for anything else."""
     if not isinstance(x, np.ndarray) or x.ndim != 3:
         return None
     return ImageSpec(x.shape[0], x.shape[1], x.shape[2], x.dtype)
 
 
 def contains(transforms: Sequence[Any] | None, kind: type[Transform]) -> bool:
-    """Whether a transform of this class is among them, also inside a Compose or OneOf."""
+    """Return True if a transform of this class is among them, also inside Compose or OneOf."""
     return any(
         isinstance(t, kind) or (isinstance(t, (Compose, OneOf)) and contains(t.transforms, kind))
         for t in transforms or ()

@@ -1,9 +1,9 @@
-"""Plans: a list of transforms compiled for images of one kind, then run for many at once.
+"""Compilation of a list of transforms, for images of one kind, into segments for whole batches.
 
-Neighbouring transforms with a native form become one call, the others run in Python; results are
-those of calling the transforms in order, each with the random streams of its place in the list.
-``Chain`` takes whatever images come and keeps the plans for them; how a segment runs is
-execute.py's. pipeline.py makes and runs chains.
+Neighbouring transforms with a native form become one call, the others run in Python. The result is
+that of calling the transforms in order, each with the random streams of its place in the list. A
+``Chain`` caches a plan for every kind of image; execute.py runs the segments of a plan.
+batching/pipeline.py makes and runs chains.
 """
 
 from __future__ import annotations
@@ -20,32 +20,41 @@ import numpy.typing as npt
 from ..samples import native_kernels as native
 from ..samples.ticket import Ticket
 from . import Compose, ImageSpec, OneOf, Transform, output_of, streams_of
-from .execute import Choice, Images, Part, Segment, fits, run_on_device, run_segment, varies
+from .execute import (
+    Choice,
+    Images,
+    PlacedTransform,
+    Segment,
+    fits,
+    run_on_device,
+    run_segment,
+    varies,
+)
 from .executors import device_executor, executor_for
 
 Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
 
 LAST_STEPS = ("to_chw", "permute")
-"""After them the axes are others, which the kernels take as the order to write in."""
+"""Steps that change the axes; a kernel takes them as the order in which it writes."""
 MOST_PLANS = 512
-"""How many kinds of images a chain keeps plans for."""
+"""The number of plans that a chain caches."""
 
 
 def compile_plan(transforms: Any, spec: ImageSpec | None, first_stream: int = 0) -> Plan:
-    """The plan of these transforms for images of one kind (None: not known)."""
+    """Return the plan of these transforms for images of one kind (None if unknown)."""
     return Chain(placed(transforms, first_stream)).plan(spec)
 
 
-def placed(transforms: Any, first_stream: int = 0) -> tuple[Part, ...]:
-    """The transforms (a sequence or Compose, None) with their random streams, Composes opened."""
+def placed(transforms: Any, first_stream: int = 0) -> tuple[PlacedTransform, ...]:
+    """Return the transforms (a sequence, Compose or None) with their random streams."""
     return tuple(_placed(transforms, first_stream, ()))
 
 
 class Chain:
-    """Transforms in order, for images of any kind."""
+    """A list of transforms, for images of any kind."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[PlacedTransform]) -> None:
         self.parts = tuple(parts)
         self._plans: dict[ImageSpec | None, Plan] = {}
 
@@ -56,11 +65,11 @@ class Chain:
 
     @property
     def draws(self) -> bool:
-        """Whether random numbers are drawn, or may be."""
+        """True if a transform draws random numbers, or may do so."""
         return any(not _is_described(p.transform) or p.transform.words for p in self.parts)
 
     def plan(self, spec: ImageSpec | None) -> Plan:
-        """The plan for images of this kind; kept."""
+        """Return the plan for images of this kind, from the cache if it is there."""
         found = self._plans.get(spec)
         if found is None:
             if len(self._plans) >= MOST_PLANS:
@@ -77,11 +86,11 @@ class Chain:
         threads: int = 0,
         device: str = "cpu",
     ) -> Array | list[Any]:
-        """The images transformed: an array ``(n, ...)``, or a list where their shapes differ.
+        """Return the images transformed: an array ``(n, ...)``, or a list if their shapes differ.
 
         images: ``(N, ...)`` with rows ``indices`` (None: all), or a list. out: rows that are
-        written to and returned where shape and dtype fit. threads: 0 for all, 1 for this one.
-        An error of one image leaves with its sample noted.
+        written to and returned if shape and dtype fit. threads: 0 for all, 1 for the calling one.
+        An error of one image carries the index of its sample.
         """
         if ticket.seed is None and self.draws:
             alone = Segment("python", self.parts, None)
@@ -97,7 +106,7 @@ class Chain:
         return self.plan(kind).run(images, None, ticket, out, threads, device)
 
     def on_device(self, images: Array | list[Any], ticket: Ticket, device: str) -> Any | None:
-        """The images transformed, as an array on the device; None where one call cannot do it."""
+        """Return the transformed images on the device; None if one call cannot do all."""
         executor = device_executor(device)
         if executor is None or not self.parts or (ticket.seed is None and self.draws):
             return None
@@ -109,7 +118,7 @@ class Chain:
     def _run_by_kind(
         self, images: list[Any], ticket: Ticket, out: Array | None, threads: int, device: str
     ) -> Array | list[Any]:
-        """Neighbours of one kind by a plan of their own: more is known of them, so more native."""
+        """Run neighbouring images of one kind by their own plan, of which more is native."""
         made: list[Any] = []
         in_place = out is not None
         for _, group in groupby(images, key=_key):
@@ -127,10 +136,10 @@ class Chain:
 
 @dataclass(frozen=True)
 class Plan:
-    """A chain for images that ``spec`` describes.
+    """A compiled chain for images that ``spec`` describes.
 
-    segments run one after another, then ``rest``, whose plan waits until the images are seen
-    that come out of them. output: of all, None if not known.
+    segments run one after another, then ``rest``, which is compiled when the images that come out
+    of the segments are known. output: the spec of the result, None if unknown.
     """
 
     spec: ImageSpec | None
@@ -147,7 +156,7 @@ class Plan:
         threads: int = 0,
         device: str = "cpu",
     ) -> Array | list[Any]:
-        """As ``Chain.run``, for images of this kind."""
+        """Transform images of this kind; see ``Chain.run``."""
         now = Images(images, indices)
         for i, segment in enumerate(self.segments):
             last = i == len(self.segments) - 1 and self.rest is None
@@ -157,13 +166,13 @@ class Plan:
         return gathered(now, out)
 
     def is_one_call(self, device: str = "cpu") -> bool:
-        """Whether one call of the device's executor does it all."""
+        """Return True if one call of the device's executor does everything."""
         kinds = [segment.kind for segment in self.segments]
         native_all = kinds == ["native"] and self.rest is None and not varies(self.output)
         return native_all and executor_for(device) is not None
 
     def explain(self, device: str = "cpu") -> str:
-        """In words, a line a segment: what runs natively, what in Python, and why."""
+        """Return a text, one line per segment: what runs natively or in Python, and why."""
         if not self.segments:
             return "no transforms"
         lines = []
@@ -183,7 +192,7 @@ class Plan:
 
 
 def spec_of(images: Array | list[Any]) -> ImageSpec | None:
-    """What all of a batch are, sizes None where they differ; None if they are no such images."""
+    """Return the spec of all images, sizes None if they differ; None if they are no images."""
     if isinstance(images, np.ndarray):
         return _spec_of_rows(images.shape[1:], images.dtype) if images.ndim == 4 else None
     keys = {_key(image) for image in images}
@@ -202,7 +211,7 @@ def _spec_of_rows(shape: tuple[int, int, int], dtype: np.dtype[Any]) -> ImageSpe
 
 
 def gathered(images: Images, out: Array | None = None) -> Array | list[Any]:
-    """The images as one array, ``out`` where it fits; a list where their shapes differ."""
+    """Return the images as one array, ``out`` if it fits; a list if their shapes differ."""
     pixels = images.pixels
     if isinstance(pixels, np.ndarray):
         if pixels is out and images.indices is None:
@@ -223,7 +232,7 @@ def gathered(images: Images, out: Array | None = None) -> Array | list[Any]:
 
 
 def _compile(chain: Chain, spec: ImageSpec | None) -> Plan:
-    parts: list[Part] = []
+    parts: list[PlacedTransform] = []
     left = list(chain.parts)
     now = spec
     while left:
@@ -238,7 +247,7 @@ def _compile(chain: Chain, spec: ImageSpec | None) -> Plan:
     return Plan(spec, segments, rest, None if rest else now)
 
 
-def _segments(parts: Sequence[Part]) -> Iterator[Segment]:
+def _segments(parts: Sequence[PlacedTransform]) -> Iterator[Segment]:
     for kind, group in groupby(parts, key=_kind):
         for alike in _runs(group):
             last = alike[-1]
@@ -246,9 +255,9 @@ def _segments(parts: Sequence[Part]) -> Iterator[Segment]:
             yield Segment(kind, alike, last.spec if last.choices else output)
 
 
-def _runs(parts: Iterable[Part]) -> Iterator[tuple[Part, ...]]:
-    """Cut after every step that a call ends with."""
-    run: list[Part] = []
+def _runs(parts: Iterable[PlacedTransform]) -> Iterator[tuple[PlacedTransform, ...]]:
+    """Yield the parts in groups, each ending with a step that must be the last of a call."""
+    run: list[PlacedTransform] = []
     for part in parts:
         run.append(part)
         if part.step is not None and part.step.name in LAST_STEPS:
@@ -258,14 +267,14 @@ def _runs(parts: Iterable[Part]) -> Iterator[tuple[Part, ...]]:
         yield tuple(run)
 
 
-def _kind(part: Part) -> str:
+def _kind(part: PlacedTransform) -> str:
     if part.step is not None:
         return "native"
     return "python" if part.spec is None or not _is_described(part.transform) else "defined"
 
 
-def _expanded(part: Part, spec: ImageSpec | None) -> list[Part]:
-    """The part for images of this kind; a OneOf that can be is opened to its children."""
+def _expanded(part: PlacedTransform, spec: ImageSpec | None) -> list[PlacedTransform]:
+    """Return the part for images of this kind, or the children of a OneOf if they can be masked."""
     if isinstance(part.transform, OneOf) and spec is not None:
         children = list(_children(part.transform, part.stream, part.choices))
         opened = [_settled(replace(child, spec=spec)) for child in children]
@@ -274,13 +283,13 @@ def _expanded(part: Part, spec: ImageSpec | None) -> list[Part]:
     return [_settled(replace(part, spec=spec))]
 
 
-def _settled(part: Part) -> Part:
-    """The part with its native step, or the reason why there is none."""
+def _settled(part: PlacedTransform) -> PlacedTransform:
+    """Return the part with its native step, or with the reason why there is none."""
     return _with_step(replace(part, after=_size_after(part)))
 
 
-def _size_after(part: Part) -> tuple[int, int] | None:
-    """The first two sizes of the images after it, where all have the same."""
+def _size_after(part: PlacedTransform) -> tuple[int, int] | None:
+    """Return the first two sizes of the images after the part, if all are equal."""
     made = None if part.spec is None else output_of(part.transform, part.spec)
     if made is None or varies(made):
         return None
@@ -289,17 +298,17 @@ def _size_after(part: Part) -> tuple[int, int] | None:
     return height, width
 
 
-def _with_step(part: Part) -> Part:
+def _with_step(part: PlacedTransform) -> PlacedTransform:
     transform, spec = part.transform, part.spec
     if isinstance(transform, OneOf):
         return replace(
             part,
-            why="it chooses among transforms of which some change images not meant",
+            why="it chooses among transforms that cannot leave other images unchanged",
         )
     if not _is_described(transform):
         return replace(part, why="it is a callable without a native form")
     if spec is None:
-        return replace(part, why="nothing says what images it is given")
+        return replace(part, why="the kind of its images is unknown")
     step = transform.step(spec)
     if step is not None:
         return replace(part, step=step)
@@ -308,8 +317,8 @@ def _with_step(part: Part) -> Part:
     return replace(part, why=f"it has no native form for {_words(spec)}")
 
 
-def _is_masked(part: Part, spec: ImageSpec) -> bool:
-    """Whether a child of a OneOf can run as a step that leaves the other images alone."""
+def _is_masked(part: PlacedTransform, spec: ImageSpec) -> bool:
+    """Return True if a child of a OneOf can run as a step that leaves other images unchanged."""
     if not _is_described(part.transform) or output_of(part.transform, spec) != spec:
         return False
     if part.step is None:
@@ -318,7 +327,7 @@ def _is_masked(part: Part, spec: ImageSpec) -> bool:
     return part.transform.identity(sizes) is not None
 
 
-def _children(one_of: OneOf, stream: int, choices: tuple[Choice, ...]) -> Iterator[Part]:
+def _children(one_of: OneOf, stream: int, choices: tuple[Choice, ...]) -> Iterator[PlacedTransform]:
     after = stream + 1
     for number, child in enumerate(one_of.transforms):
         chosen = (*choices, Choice(one_of, stream, number))
@@ -326,7 +335,7 @@ def _children(one_of: OneOf, stream: int, choices: tuple[Choice, ...]) -> Iterat
         after += streams_of(child)
 
 
-def _placed(transforms: Any, stream: int, choices: tuple[Choice, ...]) -> Iterator[Part]:
+def _placed(transforms: Any, stream: int, choices: tuple[Choice, ...]) -> Iterator[PlacedTransform]:
     inner = transforms.transforms if isinstance(transforms, Compose) else transforms
     for transform in inner or ():
         if isinstance(transform, Compose):
@@ -334,12 +343,12 @@ def _placed(transforms: Any, stream: int, choices: tuple[Choice, ...]) -> Iterat
         elif isinstance(transform, OneOf) and choices:
             yield from _children(transform, stream, choices)
         else:
-            yield Part(transform, stream, choices)
+            yield PlacedTransform(transform, stream, choices)
         stream += streams_of(transform)
 
 
 def _is_described(transform: Any) -> bool:
-    """Whether it is parameters and a body, as Transform's own call applies them."""
+    """Return True if the transform has parameters and a body, and the call of Transform."""
     return (
         isinstance(transform, Transform)
         and type(transform).__call__ is Transform.__call__

@@ -1,8 +1,8 @@
-"""Running part of a plan: neighbouring transforms over a batch of images, all in one way.
+"""Execution of one segment of a plan: neighbouring transforms over a batch of images.
 
-"native": one call of an executor. "defined": by ``apply`` image by image, with parameters drawn
-for the whole batch; the oracle of the native one. "python": callables, called image by image.
-compile.py decides which it is.
+A "native" segment is one call of an executor. A "defined" segment calls ``apply`` image by image,
+with parameters drawn for the whole batch; it is the oracle of the native one. A "python" segment
+calls callables image by image. compile.py chooses the kind.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Rows = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Choice:
-    """A transform runs for the images for which a OneOf, with its stream, chose ``child``."""
+    """The condition that a OneOf, whose random stream is given, chose ``child`` for an image."""
 
     one_of: OneOf
     stream: int
@@ -37,11 +37,11 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Part:
-    """One transform at its place: its random stream and what its images are.
+class PlacedTransform:
+    """A transform at its place in a list: its random stream and the spec of its images.
 
-    choices: it runs where all of them fell on it. step: its native form. why: there is none.
-    after: the first two sizes of its images once it has run, where all have the same.
+    choices: the transform runs for images for which all of them hold. step: the native form. why:
+    the reason if there is none. after: the first two sizes of the result, if all are equal.
     """
 
     transform: Any
@@ -54,33 +54,33 @@ class Part:
 
     @property
     def name(self) -> str:
-        """The transform's, for people."""
+        """The name of the transform, for messages."""
         own = getattr(self.transform, "__name__", None)
         return own if isinstance(own, str) else type(self.transform).__name__
 
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Neighbouring parts that run alike, and what comes out of them, if that is known."""
+    """Neighbouring parts that run in the same way, and the spec of their result, if known."""
 
     kind: str
-    parts: tuple[Part, ...]
+    parts: tuple[PlacedTransform, ...]
     output: ImageSpec | None
 
     @cached_property
     def kept(self) -> dict[int, tuple[Integers, Rows]]:
-        """Parameters by the part's place, and the sizes that they are for."""
+        """Cached parameters by the part's place, with the image sizes that they are for."""
         return {}
 
     @cached_property
     def steps(self) -> list[tuple[str, tuple[float, ...]]]:
-        """The native form of all."""
+        """The native form of all parts."""
         return [(part.step.name, part.step.constants) for part in self.parts if part.step]
 
 
 @dataclass(frozen=True)
 class Images:
-    """A batch on its way: an array ``(N, ...)`` with rows ``indices`` (None: all), or a list."""
+    """Images of a batch: an array ``(N, ...)`` with rows ``indices`` (None: all), or a list."""
 
     pixels: Array | list[Any]
     indices: Integers | None = None
@@ -89,7 +89,7 @@ class Images:
         return len(self.pixels if self.indices is None else self.indices)
 
     def each(self) -> Iterator[Any]:
-        """One after another, as views."""
+        """Yield the images as views."""
         if self.indices is None:
             yield from self.pixels
         else:
@@ -97,13 +97,13 @@ class Images:
                 yield self.pixels[index]
 
     def sizes(self) -> Integers:
-        """Heights and widths, int64 ``(n, 2)``."""
+        """Return heights and widths, int64 ``(n, 2)``."""
         if isinstance(self.pixels, np.ndarray):
             return same_sizes(*self.size(), len(self))
         return np.array([x.shape[:2] for x in self.pixels], np.int64).reshape(-1, 2)
 
     def size(self) -> tuple[int, int]:
-        """Height and width of an array's."""
+        """Return height and width of the images of an array."""
         assert isinstance(self.pixels, np.ndarray)
         return (*self.pixels.shape[1:3], 0, 0)[:2]
 
@@ -111,9 +111,9 @@ class Images:
 def run_segment(
     segment: Segment, images: Images, ticket: Ticket, out: Array | None, threads: int, device: str
 ) -> Images:
-    """The images after this segment; an array where the shape is known, else a list.
+    """Return the images after this segment: an array if the shape is known, else a list.
 
-    out: where to write a known shape, if it fits.
+    out: the array to write to, if it fits.
     """
     if segment.kind == "python":
         return Images(_call(segment, images, ticket))
@@ -133,7 +133,7 @@ def run_segment(
 def run_on_device(
     segment: Segment, images: Images, ticket: Ticket, executor: DeviceExecutor
 ) -> Any:
-    """As ``run_segment`` of a native one, but the images stay on the executor's device."""
+    """Run a native segment and return the images as an array on the executor's device."""
     assert segment.output is not None and not varies(segment.output)
     shape = (len(images), *(size for size in segment.output.shape if size is not None))
     out = executor.empty(shape, segment.output.dtype)
@@ -143,19 +143,19 @@ def run_on_device(
 
 @lru_cache(maxsize=64)
 def same_sizes(height: int, width: int, count: int) -> Integers:
-    """Those of ``count`` images of one size, int64 ``(count, 2)``, not to be written."""
+    """Return the sizes of ``count`` equal images, read-only int64 ``(count, 2)``."""
     sizes = np.full((count, 2), (height, width), np.int64)
     sizes.setflags(write=False)
     return sizes
 
 
 def varies(spec: ImageSpec | None) -> bool:
-    """Whether the size of such images is not one, or not known."""
+    """Return True if the size of such images varies or is unknown."""
     return spec is None or spec.height is None or spec.width is None
 
 
 def fits(out: Array | None, shape: tuple[int | None, ...], dtype: np.dtype[Any]) -> bool:
-    """Whether such an array can be written to ``out`` in place, each row in one piece."""
+    """Return True if such an array can be written to ``out``, with contiguous rows."""
     if out is None or out.shape != shape or out.dtype != dtype:
         return False
     return len(out) == 0 or out[0].flags.c_contiguous
@@ -177,22 +177,22 @@ def _execute(
     try:
         executor(segment.steps, rows, images.pixels, images.indices, out, threads)
     except (ValueError, IndexError):
-        _define(segment, images, ticket, drawn)  # says it of the image, in the transform's words
+        _define(segment, images, ticket, drawn)  # raises the transform's own error
         raise
 
 
 @dataclass(frozen=True)
 class _Drawn:
-    """The parameters of one part, and for which images it runs (None: all)."""
+    """The parameters of one part, and the mask of the images for which it runs (None: all)."""
 
-    part: Part
+    part: PlacedTransform
     rows: Rows
     chosen: npt.NDArray[np.bool_] | None
     sizes: Integers
 
     @cached_property
     def for_all(self) -> Rows:
-        """The parameters, with those that change nothing where it was not chosen."""
+        """The parameters, with those that change nothing for images that were not chosen."""
         if self.chosen is None:
             return np.ascontiguousarray(self.rows, np.float64)
         unchanged = self.part.transform.identity(self.sizes)
@@ -200,14 +200,14 @@ class _Drawn:
 
 
 class _Draws(NamedTuple):
-    """The parameters of all parts, in which those of the images begin with row ``first``."""
+    """The parameters of all parts; those of the images begin with row ``first``."""
 
     entries: list[_Drawn]
     first: int = 0
 
 
 def _drawn(segment: Segment, images: Images, ticket: Ticket) -> _Draws:
-    """Those of images of one size with those of the rest of their run, which a call each saves."""
+    """Draw the parameters, for images of one size together with the rest of their run."""
     run = ticket.run
     if run is None or not isinstance(images.pixels, np.ndarray):
         return _Draws(_draw(segment, images.sizes(), ticket))
@@ -230,7 +230,7 @@ def _draw(segment: Segment, sizes: Integers, ticket: Ticket) -> list[_Drawn]:
 
 
 def _rows(segment: Segment, place: int, sizes: Integers, ticket: Ticket) -> Rows:
-    """The parameters of a part; those that nothing random goes into are kept for equal batches."""
+    """Return the parameters of a part; those without random numbers are cached."""
     part = segment.parts[place]
     transform = part.transform
     count: int = transform.words
@@ -257,8 +257,8 @@ def _mask(
     return mask
 
 
-def _sizes_after(part: Part, sizes: Integers) -> Integers:
-    """The first two sizes of the images after a transform, each image by its own."""
+def _sizes_after(part: PlacedTransform, sizes: Integers) -> Integers:
+    """Return the first two sizes of each image after a transform."""
     if part.choices or part.spec is None or not len(sizes):  # one of several keeps the size
         return sizes
     if part.after is not None:
@@ -302,7 +302,7 @@ def _call(segment: Segment, images: Images, ticket: Ticket) -> list[Any]:
     return made
 
 
-def _call_one(parts: Sequence[Part], image: Any, ticket: Ticket, sample: int) -> Any:
+def _call_one(parts: Sequence[PlacedTransform], image: Any, ticket: Ticket, sample: int) -> Any:
     if ticket.seed is None:
         for part in parts:
             image = part.transform(image)

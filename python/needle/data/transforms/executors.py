@@ -53,7 +53,7 @@ class DeviceExecutor:
         self.place = place
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """An array of the device that ``Work.out`` may be."""
+        """Return an uninitialised array on the device."""
         return backend_selection.NDArray.make(shape, device=self.place, dtype=dtype)
 
     def __call__(
@@ -73,7 +73,7 @@ class DeviceExecutor:
 
 
 def device_executor(device: str) -> DeviceExecutor | None:
-    """That of a device whose backend augments images itself, else None."""
+    """Return the executor of a device whose backend has ``run_images``, else None."""
     place = _place(device)
     if place is None or not backends.provides(place.backend, "run_images"):
         return None
@@ -81,7 +81,7 @@ def device_executor(device: str) -> DeviceExecutor | None:
 
 
 def pinning(device: str) -> Callable[[Any], Any] | None:
-    """What lets the device read host memory by itself (``Backend.pin``), where that helps."""
+    """Return ``Backend.pin`` of the device, which lets it read host memory, or None."""
     place = _place(device)
     if place is None or not backends.provides(place.backend, "pin"):
         return None

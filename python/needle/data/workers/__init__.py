@@ -11,6 +11,7 @@ import importlib
 from typing import Any
 
 from ...errors import unknown_name
+from ..batching.pipeline import Pipeline
 from .engine import Engine
 
 _CLASSES = {"inline": "InlineEngine", "processes": "ProcessEngine", "threads": "ThreadsEngine"}
@@ -22,7 +23,9 @@ def engine_names() -> list[str]:
     return list(_CLASSES)
 
 
-def make_engine(name: str, pipeline: Any, *, workers: int, prefetch: int, **options: Any) -> Engine:
+def make_engine(
+    name: str, pipeline: Pipeline, *, workers: int, prefetch: int, **options: Any
+) -> Engine:
     """Return an engine of this name, with those of the options that it has.
 
     Raises UnknownNameError for any other name.

@@ -1,7 +1,7 @@
-"""Starting worker processes and learning how they ended; the parent's side.
+"""The parent's side of starting worker processes and learning how they ended.
 
-"forkserver" and "spawn" go through a supervisor (supervisor.py), which reaps them and outlives
-nobody; "fork" copies this process, where that is safe. What a worker does is worker.py's.
+"forkserver" and "spawn" start workers through a supervisor (supervisor.py), which reaps them and
+ends with the parent; "fork" copies this process, where that is safe.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ...errors import WorkerError
 from . import supervisor
 
 METHODS = ("forkserver", "spawn", "fork")
-_START_PATIENCE = 120.0  # seconds; a first import from a slow disk is in it
-_PATIENCE = 10.0
+_START_SECONDS = 120.0  # seconds; a first import from a slow disk is in it
+_ANSWER_SECONDS = 10.0
 
 
 class Child:
-    """A process: ``pid``, and ``sentinel``, a descriptor readable at its end (None: unknown)."""
+    """A process: its id, and ``sentinel``, a descriptor readable once it has ended, or None."""
 
     def __init__(self, pid: int, sentinel: int | None, status: Callable[[bool], int | None]):
         self.pid, self.sentinel, self._ask = pid, sentinel, status
@@ -38,7 +38,7 @@ class Child:
         self.ended = False
 
     def poll(self, wait: bool = False) -> bool:
-        """Whether it has ended; ``code`` is then its exit code, -signal, or None for unknown."""
+        """Return True if it has ended; ``code`` is its exit code, -signal, or None if unknown."""
         if self.ended:
             return True
         if self.sentinel is not None and not wait and not _readable(self.sentinel):
@@ -47,24 +47,24 @@ class Child:
             self.code = self._ask(wait)
             self.ended = self.code is not None
         except (OSError, WorkerError, ChildProcessError):
-            self.ended = True  # whoever knew its status is gone
+            self.ended = True  # the supervisor that knew its status is gone
         return self.ended
 
     def kill(self, number: int) -> None:
-        """Sends a signal unless it has ended; its number cannot be another process's by then."""
+        """Send a signal, unless the process has ended; its id is not reused before that."""
         if not self.ended:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def close(self) -> None:
-        """Gives the descriptor back."""
+        """Close the descriptor."""
         if self.sentinel is not None:
             os.close(self.sentinel)
             self.sentinel = None
 
 
 class Launcher:
-    """Starts workers by ``method``: "forkserver", "spawn" or "fork"."""
+    """Starts workers by a method: "forkserver", "spawn" or "fork"."""
 
     def __init__(self, method: str, run_forked: Callable[[socket.socket], None]) -> None:
         self.method, self._run_forked = method, run_forked
@@ -72,7 +72,7 @@ class Launcher:
         self._channel: socket.socket | None = None
 
     def prepare(self) -> None:
-        """Starts the supervisor, if there is to be one and none runs; does not wait for it."""
+        """Start the supervisor, if the method needs one and none runs; do not wait for it."""
         if self.method == "fork" or self._process is not None:
             return
         ours, theirs = socket.socketpair()
@@ -93,11 +93,11 @@ class Launcher:
             "parent": os.getpid(),
             "command": command[:-2],
         }
-        with suppress(OSError):  # it died at once: the first start tells
+        with suppress(OSError):  # it died at once, which the first start reports
             supervisor.send(ours, settings)
 
     def start(self, channel: socket.socket) -> Child:
-        """A new worker with its end of the socket to the parent."""
+        """Start a worker with its end of the socket to the parent."""
         if self.method == "fork":
             refuse_fork("DataLoader")
             return self._fork(channel)
@@ -111,7 +111,7 @@ class Launcher:
         return Child(pid, sentinel, lambda wait: self._status(reaper, pid, wait))
 
     def close(self) -> None:
-        """Ends the supervisor; its workers should have ended before."""
+        """End the supervisor; its workers should have ended before."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -124,7 +124,7 @@ class Launcher:
                 process.wait()
 
     def disown(self) -> None:
-        """In a forked copy of the parent: forgets the supervisor, which is not its own."""
+        """Forget the supervisor in a forked copy of the parent, to which it does not belong."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -133,34 +133,34 @@ class Launcher:
             self._process = None
 
     def _ask_for_worker(self, fd: int) -> tuple[dict[str, Any], list[int]]:
-        """Asks twice where the supervisor was killed: nobody has looked after it while idle."""
+        """Ask a second time if the supervisor was killed, which is noticed only here."""
         self.prepare()
         process = self._process
         try:
-            return self._call({"do": "start"}, (fd,), _START_PATIENCE)
+            return self._call({"do": "start"}, (fd,), _START_SECONDS)
         except WorkerError:
             if process is None or (process.returncode or 0) >= 0:
                 raise  # it ended by itself, and would again
         self.prepare()
-        return self._call({"do": "start"}, (fd,), _START_PATIENCE)
+        return self._call({"do": "start"}, (fd,), _START_SECONDS)
 
     def _status(self, reaper: object, pid: int, wait: bool) -> int | None:
         if reaper is None or reaper is not self._process:
             raise ChildProcessError("the supervisor that started it is gone")
-        answer, _ = self._call({"do": "status", "pid": pid, "wait": wait}, (), _PATIENCE)
+        answer, _ = self._call({"do": "status", "pid": pid, "wait": wait}, (), _ANSWER_SECONDS)
         if "unknown" in answer:
             raise ChildProcessError(answer["unknown"])
         code = answer["status"]
         return None if code is None else int(code)
 
     def _call(
-        self, message: dict[str, Any], fds: tuple[int, ...], patience: float
+        self, message: dict[str, Any], fds: tuple[int, ...], seconds: float
     ) -> tuple[dict[str, Any], list[int]]:
-        """Asks the supervisor; one that does not answer is ended, and with it the workers."""
+        """Ask the supervisor; one that does not answer is ended, and its workers with it."""
         answer = None
         try:
             if self._channel is not None:
-                self._channel.settimeout(patience)
+                self._channel.settimeout(seconds)
                 supervisor.send(self._channel, message, fds)
                 answer = supervisor.receive(self._channel)
         except OSError:
@@ -180,17 +180,17 @@ class Launcher:
             parent, pid = os.getpid(), os.fork()
             if pid == 0:
                 _become_worker(self._run_forked, channel, parent)
-        sentinel = supervisor._pidfd(pid)
+        sentinel = supervisor.pidfd(pid)
         return Child(pid, sentinel, lambda wait: _wait_for(pid, wait))
 
 
 def default_method() -> str:
-    """forkserver where forking a clean process is safe, else spawn."""
+    """Return "forkserver" where forking a clean process is safe, else "spawn"."""
     return "spawn" if sys.platform == "darwin" else "forkserver"
 
 
 def check_method(op: str, method: str | None) -> str:
-    """``method``, or the system's default; raises where it or this moment does not allow it."""
+    """Return ``method``, or the default; raise if the system or the moment does not allow it."""
     if os.name != "posix":
         raise WorkerError(
             f"{op}: engine='processes' needs a POSIX system (Linux, macOS), got {sys.platform}; "
@@ -211,7 +211,7 @@ def check_method(op: str, method: str | None) -> str:
 
 
 def refuse_fork(op: str) -> None:
-    """Raises WorkerError, with the reason, where a forked copy would not be sane."""
+    """Raise WorkerError with the reason if this process cannot be forked safely."""
     reason = _fork_hazard()
     if reason is not None:
         raise WorkerError(
@@ -241,7 +241,7 @@ def _fork_hazard() -> str | None:
 
 @contextmanager
 def interrupts_blocked() -> Iterator[None]:
-    """Ctrl-C waits meanwhile; a process started inside begins with it blocked."""
+    """Block SIGINT inside the block, also in processes that are started there."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -280,11 +280,11 @@ def _readable(fd: int) -> bool:
 
 
 def executable() -> str:
-    """The interpreter that processes are started with."""
+    """Return the path of the interpreter that processes are started with."""
     found: Any = multiprocessing_spawn.get_executable()
     return os.fsdecode(found) if found else sys.executable
 
 
 def interpreter_flags() -> list[str]:
-    """The interpreter's own options, so that children warn, optimise and write as the parent."""
+    """Return the options of this interpreter, for the processes that it starts."""
     return list(subprocess._args_from_interpreter_flags())  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
-"""What goes over the socket between the parent and a worker: small records with a payload.
+"""Messages between the parent and a worker: small records with a payload, through a socket.
 
-Down: memory and pipes (their descriptors travel along) and nudges. Up: one record a unit of work.
-Slices and exceptions are packed here too; what they mean is processes.py's and worker.py's.
+To a worker: shared memory and pipes with their descriptors, and wake-ups. From a worker: one answer
+per part of a batch. Slices and exceptions are pickled here for processes.py and worker.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .pickling import dumps
 from .shared_memory import readable_bytes
 
 READY, DONE, FAILED, DROPPED, BROKEN = range(5)  # from a worker
-INTRODUCE, FORGET, NUDGE = range(3)  # to a worker
+SHARE, FORGET, WAKE = range(3)  # to a worker
 
 _UP = struct.Struct(f"<qqqQ{len(STAGES)}d")  # kind, record, number, payload's bytes, seconds
 _DOWN = struct.Struct("<qQ")  # kind, payload's bytes
@@ -49,7 +49,7 @@ def send_up(
     seconds: dict[str, float] | None = None,
     payload: Sequence[Any] = (),
 ) -> None:
-    """A worker's message; blocks while the parent does not read. ``payload``: buffers."""
+    """Send a worker's message; blocks while the parent does not read. payload: buffers."""
     times = [(seconds or {}).get(stage, 0.0) for stage in STAGES]
     length = sum(memoryview(part).nbytes for part in payload)
     channel.sendall(_UP.pack(kind, record, number, length, *times))
@@ -60,7 +60,7 @@ def send_up(
 def send_down(
     channel: socket.socket, kind: int, value: Any = None, fds: Sequence[int] = ()
 ) -> None:
-    """The parent's message; a worker that is dying gets nothing, which its end will tell."""
+    """Send the parent's message; to a dying worker nothing is sent."""
     payload = b"" if value is None else pickle.dumps(value)
     message = _DOWN.pack(kind, len(payload)) + payload
     try:
@@ -73,7 +73,7 @@ def send_down(
 
 
 def receive_down(channel: socket.socket) -> tuple[int, Any, list[int]] | None:
-    """The next message from the parent, waiting for it; None at its end."""
+    """Wait for the next message from the parent; return None if it closed the socket."""
     fds: list[int] = []
     head = _receive(channel, _DOWN.size, fds)
     if head is None:
@@ -96,8 +96,8 @@ def _receive(channel: socket.socket, size: int, fds: list[int]) -> bytes | None:
     return data
 
 
-class Inbox:
-    """A worker's messages as they arrive; never waits, keeps what is half there."""
+class AnswerReader:
+    """The messages of a worker as they arrive; never waits, keeps incomplete ones."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -107,7 +107,7 @@ class Inbox:
         self.ended = False
 
     def receive(self) -> Iterator[Answer]:
-        """Every message that is complete by now; sets ``ended`` at the worker's end."""
+        """Yield every complete message; set ``ended`` when the worker closed the socket."""
         while not self.ended:
             target = self._head if self._body is None else self._body
             while self._filled < len(target):
@@ -129,14 +129,14 @@ class Inbox:
         try:
             return bytearray(size)
         except (MemoryError, OverflowError):
-            self.ended = True  # what follows cannot be told from a head
+            self.ended = True  # the next bytes cannot be told from a header
             raise MemoryError(
                 f"DataLoader: there is no memory for a worker's message of {readable_bytes(size)}; "
                 f"take a smaller batch_size or prefetch"
             ) from None
 
     def _read(self, view: memoryview) -> int:
-        """Bytes read; 0 at the end, -1 for nothing there yet."""
+        """Return the number of bytes read; 0 at the end, -1 if there is nothing yet."""
         try:
             return self._channel.recv_into(view, 0, socket.MSG_DONTWAIT)
         except (BlockingIOError, InterruptedError):
@@ -146,7 +146,7 @@ class Inbox:
 
 
 def pack_value(value: Any) -> list[Any]:
-    """``value`` as buffers for ``send_up``, its arrays not copied."""
+    """Return ``value`` as buffers for ``send_up``, without copying its arrays."""
     buffers: list[pickle.PickleBuffer] = []
     body = dumps(value, buffers)
     raw = [buffer.raw() for buffer in buffers]
@@ -159,7 +159,7 @@ def pack_value(value: Any) -> list[Any]:
 
 
 def unpack_value(payload: bytearray) -> Any:
-    """Undoes ``pack_value``; arrays are writable views of ``payload``."""
+    """Undo ``pack_value``; arrays are writable views of ``payload``."""
     count = _SPAN.unpack_from(payload)[0]
     lengths = [_SPAN.unpack_from(payload, 8 + 8 * i)[0] for i in range(count)]
     at, whole, parts = 8 + 8 * count, memoryview(payload), []
@@ -171,13 +171,13 @@ def unpack_value(payload: bytearray) -> Any:
 
 
 def pack_error(error: BaseException) -> list[Any]:
-    """An exception for the parent: itself if it can travel, its text, and the sample's index."""
+    """Return an exception as buffers: itself if it can be pickled, its text, the sample's index."""
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return pack_value((_portable(error), repr(error), text, tagged_sample(error)))
 
 
 def unpack_error(payload: bytearray, who: str) -> BaseException:
-    """The exception with its type; its ``__cause__`` tells worker, sample and traceback."""
+    """Return the exception with its type; its ``__cause__`` names worker, sample and traceback."""
     portable, described, text, index = unpack_value(payload)
     sample = "" if index is None else f", sample {index}"
     cause = WorkerError(f"{who}{sample}:\n\n{text.rstrip()}")
@@ -194,7 +194,7 @@ def unpack_error(payload: bytearray, who: str) -> BaseException:
 
 
 def _portable(error: BaseException) -> bytes | None:
-    """Pickled so that ``_rebuilt`` makes an equal exception; None where that is impossible."""
+    """Return a pickle from which ``_rebuilt`` makes an equal exception, or None."""
     for take_apart, exact in _WAYS:
         with suppress(Exception):
             body = take_apart(error)
@@ -209,15 +209,15 @@ def _whole(error: BaseException) -> bytes:
 
 
 def _in_parts(error: BaseException) -> bytes:
-    """For a class whose ``__init__`` does not take ``args``, or that holds what cannot travel."""
-    args = tuple(value if _travels(value) else repr(value) for value in error.args)
-    state = {name: value for name, value in vars(error).items() if _travels(value)}
+    """Pickle a class whose ``__init__`` does not take ``args`` or that has unpicklable parts."""
+    args = tuple(value if _is_picklable(value) else repr(value) for value in error.args)
+    state = {name: value for name, value in vars(error).items() if _is_picklable(value)}
     if isinstance(error, OSError) and error.filename is not None:  # in none of the two
         state["filename"] = error.filename
     kinds = type(error).__mro__
     at = next(i for i, kind in enumerate(kinds) if kind.__module__ == "builtins")
     if any("__reduce__" in vars(kind) or "__reduce_ex__" in vars(kind) for kind in kinds[:at]):
-        raise TypeError("says itself how it travels, and does not")
+        raise TypeError("defines its own pickling, which fails")
     built_in = kinds[at]
     return dumps((type(error), built_in, args, state))
 
@@ -241,7 +241,7 @@ def _rebuilt(body: bytes) -> BaseException:
     return error
 
 
-def _travels(value: Any) -> bool:
+def _is_picklable(value: Any) -> bool:
     try:
         pickle.loads(dumps(value))
     except Exception:

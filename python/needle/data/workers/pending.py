@@ -1,26 +1,53 @@
-"""Batches under way in the process engine, their slices, and what workers answer about them.
+"""Batches that worker processes prepare: their parts, and their places in shared memory.
 
-How a slice is issued and what a death means for it is processes.py's; where rows lie, slots.py's.
+A batch has a place for its indices and a slot of the ring for its rows. Both memories grow with the
+largest batch seen; an outgrown one is freed once nothing uses it. processes.py decides when a
+ticket is submitted, and issues the parts.
 """
 
 from __future__ import annotations
 
-import signal
-from collections import Counter
-from contextlib import suppress
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from ...errors import WorkerError
-from ..samples.pytree import Slice
-from ..samples.ticket import NO_SAMPLE, Ticket
-from .messages import DONE, FAILED, Answer, unpack_error, unpack_value
-from .process_pool import Member
-from .shared_ring import Ring
+import numpy as np
+
+from ..samples.pytree import Array, Field, Slice, concatenate
+from ..samples.ticket import Ticket
+from .process_pool import ProcessPool
+from .shared_memory import Memory
+from .shared_ring import Layout, Ring, learn_fields
+
+MOST_PARTS = 32
+"""The largest number of parts of a batch."""
+_PARTS_PER_WORKER = 4
+_SHORT = 2e-3  # seconds: shorter parts are not worth a message
+_FAIR = 20e-3  # seconds: shorter parts cost a tenth more, which only pays for an idle worker
+_LONG = 50e-3  # seconds: longer parts are divided, so that workers finish at about the same time
+
+
+def part_count(rows: int, workers: int, in_flight: int, seconds: float | None) -> int:
+    """Return the number of parts of a batch, at least 1.
+
+    Each part costs about a millisecond. Whole batches that are prepared side by side keep the
+    workers busy as well, so a batch is divided only if there are fewer batches than workers, or if
+    the last parts of an epoch would take long. in_flight: the batches prepared at the same time.
+    seconds: the time that one worker takes for the whole batch, None if it is unknown.
+    """
+    count = min(workers, MOST_PARTS, max(1, rows))
+    if seconds is None:
+        return count
+    one_for_each = -(-(workers + 1) // in_flight)  # and one that is waiting
+    fair = max(one_for_each, int(seconds / _FAIR))
+    more = min(int(seconds / _LONG), _PARTS_PER_WORKER * workers, MOST_PARTS, rows)
+    return max(1, min(count, int(seconds / _SHORT), fair), more)
 
 
 @dataclass(eq=False)
 class Part:
-    """A slice of a batch: rows first to last of it, issued ``attempt`` times before."""
+    """The rows first to last of a batch, issued to workers ``attempt`` times before."""
 
     batch: Batch
     first: int
@@ -32,15 +59,16 @@ class Part:
 
     @property
     def number(self) -> int:
-        """The number of this issue of the slice; older slices have smaller ones."""
+        """The number of this issue of the part; older parts have smaller ones."""
         return self.order << 8 | self.attempt
 
 
 @dataclass(eq=False)
 class Batch:
-    """A ticket under way.
+    """A ticket that workers prepare.
 
-    area, place, offset: where its indices lie. ring, slot: where its rows go.
+    area, place, offset: the memory of its indices. ring, slot: the memory of its rows. records: its
+    entries in the work queue. error: the first failed row and its error.
     """
 
     ticket: Ticket
@@ -57,63 +85,133 @@ class Batch:
     cancelled: bool = False
 
 
-def read_answer(member: Member, answer: Answer, part: Part | None) -> Slice | BaseException | None:
-    """A slice, an error, or None for one withdrawn. Always read: later ones refer to it."""
-    try:
-        if answer.kind == FAILED:
-            return unpack_error(answer.payload, str(member))
-        if answer.kind != DONE:
-            return None
-        if not answer.payload:
-            samples = 0 if part is None else part.last - part.first
-            structure, placed = member.heard["structure"], member.heard["placed"]
-            return Slice(structure, [None] * len(placed), samples, placed)
-        structure, leaves, samples, placed, skipped = unpack_value(answer.payload)
-        member.heard.update(structure=structure, placed=placed)
-        return Slice(structure, leaves, samples, placed, skipped)
-    except Exception as error:
-        failed = WorkerError(f"DataLoader: what {member} sent cannot be unpickled ({error!r})")
-        failed.__cause__ = error
-        return failed
+class BatchMemory:
+    """Shared memory for ``capacity`` batches in flight and ``held_slots`` that the consumer holds.
+
+    fields: the array leaves of a batch; None to learn them from the first slice. pin: lets a
+    device read the slots while its result is held.
+    """
+
+    def __init__(
+        self,
+        pool: ProcessPool,
+        capacity: int,
+        held_slots: int,
+        fields: Sequence[Field | None] | None,
+        pin: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._pool, self._capacity, self._held_slots = pool, capacity, held_slots
+        self._fields = None if fields is None else tuple(fields)
+        self._pin = pin
+        self._areas: list[Memory] = []
+        self._area_rows = 0
+        self._places: deque[int] = deque()
+        self.ring: Ring | None = None
+        self._rings: list[Ring] = []
+
+    def place(self, batch: Batch) -> None:
+        """Write the indices of a batch to shared memory and take a slot for its rows.
+
+        Raises WorkerError if there is not enough memory.
+        """
+        if not batch.ticket.is_stream:
+            self._write_indices(batch, batch.ticket.indices)
+        self._take_slot(batch)
+
+    def learn(self, done: Slice) -> None:
+        """Learn the array leaves from the first slice, if they are unknown."""
+        if self._fields is None and done.samples:
+            self._fields = learn_fields(done.leaves, done.samples)
+
+    def _write_indices(self, batch: Batch, indices: Array) -> None:
+        """Write the indices, to a larger memory if they need it."""
+        if batch.rows > self._area_rows or not self._areas:
+            rows = max(64, 1 << max(0, batch.rows - 1).bit_length())
+            places = self._capacity + self._pool.workers + 1
+            self._areas.append(Memory(8 * rows * places, "the indices of batches"))
+            self._area_rows, self._places = rows, deque(range(places))
+            self._pool.share("indices", len(self._areas) - 1, self._areas[-1])
+        batch.area, batch.place = len(self._areas) - 1, self._places.popleft()
+        batch.offset = batch.place * self._area_rows * 8
+        buffer = self._areas[-1].buffer
+        np.frombuffer(buffer, np.int64, batch.rows, batch.offset)[:] = indices
+
+    def _take_slot(self, batch: Batch) -> None:
+        """Take a slot; without one the slices of the batch come through the workers' sockets."""
+        if self._fields is None or not any(self._fields) or batch.rows == 0:
+            return
+        if self.ring is None or self.ring.layout.rows < batch.rows:
+            layout = Layout(self._fields, batch.rows)
+            generation = 0 if self.ring is None else self.ring.generation + 1
+            slots = self._capacity + self._held_slots
+            ring = Ring(layout, slots, generation, self._pin)
+            self._rings.append(ring)
+            self._pool.share("ring", generation, ring.memory, layout)
+            old, self.ring = self.ring, ring
+            if old is not None:
+                self._retire(old)
+        slot = self.ring.take()
+        if slot is not None:
+            batch.ring, batch.slot = self.ring, slot
+
+    def _retire(self, ring: Ring) -> None:
+        """Free an outgrown ring once no batch in flight uses it."""
+        if ring is not self.ring and ring.taken == 0 and ring in self._rings:
+            self._rings.remove(ring)
+            self._pool.forget("ring", ring.generation)
+            ring.close()
+
+    def assemble(self, batch: Batch) -> Slice:
+        """Join the slices in place; copy them if the consumer already holds enough slots."""
+        slices = [part.done for part in batch.parts if part.done is not None]
+        ring, rows = batch.ring, None
+        if ring is not None:
+            rows = ring.lend(batch.slot, batch.rows)
+            batch.ring = None
+            for part in batch.parts:
+                _point(part, rows)
+        try:
+            whole = concatenate(slices, rows)
+        finally:
+            batch.parts.clear()  # their views would hold the slot
+        if ring is not None and ring.lent > self._held_slots:
+            whole.leaves = [_copied(leaf) for leaf in whole.leaves]
+        return whole
+
+    def release(self, batch: Batch) -> None:
+        """Free the slot and the place of a batch that no worker works on any more."""
+        if batch.records:
+            return
+        if batch.ring is not None:
+            ring, batch.ring = batch.ring, None
+            ring.give_back(batch.slot)
+            self._retire(ring)
+        elif self.ring is not None:
+            for old in [ring for ring in self._rings if ring is not self.ring]:
+                self._retire(old)
+        if batch.area == len(self._areas) - 1 and batch.place >= 0:
+            self._places.append(batch.place)
+        batch.place = -1
+
+    def close(self) -> None:
+        """Free the memory; batches that the consumer holds stay valid."""
+        for area in self._areas:
+            area.close()
+        for ring in self._rings:
+            ring.close()
+        self._areas, self._rings, self.ring = [], [], None
 
 
-def named(part: Part, sample: int) -> str:
-    """A sample, or the samples of a slice that is fetched at once, for a message."""
-    if sample != NO_SAMPLE:
-        return f"sample {sample}"
-    ticket = part.batch.ticket
-    if ticket.is_stream:
-        return f"shard {ticket.shard}"
-    chosen = ticket.indices[part.first : part.last].tolist()
-    shown = ", ".join(map(str, chosen[:8])) + (", ..." if len(chosen) > 8 else "")
-    return f"samples [{shown}]"
+def _point(part: Part, rows: list[Array | None]) -> None:
+    """Set the leaves that a worker wrote to the slot."""
+    done = part.done
+    if done is None:
+        return
+    for i, placed in enumerate(done.placed):
+        whole = rows[i] if placed else None
+        if whole is not None:
+            done.leaves[i] = whole[part.first : part.first + done.samples]
 
 
-def ending(member: Member) -> str:
-    """How a worker's process ended, for a message."""
-    code = member.child.code
-    if code is None:
-        return "ended for an unknown reason"
-    if code >= 0:
-        return f"ended with exit code {code}"
-    with suppress(ValueError):
-        return f"was killed by {signal.Signals(-code).name}"
-    return f"was killed by signal {-code}"
-
-
-def died_too_often(member: Member, part: Part, sample: int) -> WorkerError:
-    """The error for a sample that one worker after another died at."""
-    return WorkerError(
-        f"DataLoader: worker processes died {part.deaths[sample]} times at "
-        f"{named(part, sample)}, the last one {ending(member)}; look at that sample, or at the "
-        f"memory it needs"
-    )
-
-
-def died(member: Member, parts: list[Part], sample: int) -> WorkerError:
-    """The error for a worker that is not to be replaced, with what it was at."""
-    samples = ", ".join(named(part, sample) for part in parts)
-    return WorkerError(
-        f"DataLoader: {member} {ending(member)} at {samples or 'no sample'}; "
-        f"restart_workers=True replaces such a worker and loses nothing"
-    )
+def _copied(leaf: Any) -> Any:
+    return leaf.copy() if isinstance(leaf, np.ndarray) else leaf

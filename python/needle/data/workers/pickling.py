@@ -1,8 +1,8 @@
-"""How a data set and its pipeline reach the workers: pickled once, into one shared mapping.
+"""Pickling of a data set and its pipeline for the workers, once, into shared memory.
 
-Arrays lie in it as they are and every worker sees them in place, read-only; those that are mapped
-from a file are mapped again. Classes and functions of the main program and of notebooks travel
-whole where cloudpickle is installed.
+Workers see the arrays in place, read-only; arrays that are mapped from a file are mapped again.
+Classes and functions of the main program and of notebooks are pickled by value where cloudpickle is
+installed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .shared_memory import Memory
 
 try:
     import cloudpickle
-except ImportError:  # what can be imported by name travels without it
+except ImportError:  # objects that can be imported by name are pickled without it
     cloudpickle = None
 
 _HEAD = struct.Struct("<QQ")  # pickle's length, number of buffers
@@ -33,7 +33,7 @@ _Base: Any = pickle.Pickler if cloudpickle is None else cloudpickle.Pickler
 
 
 class _Pickler(_Base):  # type: ignore[misc]
-    """Lets arrays of files travel as their place in the file, permuted ones as they lie."""
+    """Pickles a mapped array as its place in the file, a permuted one as it lies in memory."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, np.ndarray) and (place := _place_in_file(value)) is not None:
@@ -46,7 +46,7 @@ class _Pickler(_Base):  # type: ignore[misc]
 
 
 def dumps(value: Any, buffers: list[pickle.PickleBuffer] | None = None) -> bytes:
-    """``value`` pickled; large arrays go into ``buffers`` instead, where given."""
+    """Return ``value`` pickled; with ``buffers`` large arrays are appended to it instead."""
     file = io.BytesIO()
     callback = None if buffers is None else buffers.append
     _Pickler(file, protocol=5, buffer_callback=callback).dump(value)
@@ -54,7 +54,7 @@ def dumps(value: Any, buffers: list[pickle.PickleBuffer] | None = None) -> bytes
 
 
 def pack(value: Any, purpose: str) -> Memory:
-    """``value`` in new shared memory, its arrays copied once; ``unpack`` reads it."""
+    """Return new shared memory with ``value``, whose arrays are copied once; see ``unpack``."""
     buffers: list[pickle.PickleBuffer] = []
     body = dumps(value, buffers)
     raw = [buffer.raw() for buffer in buffers]
@@ -72,7 +72,7 @@ def pack(value: Any, purpose: str) -> Memory:
 
 
 def unpack(memory: Memory) -> Any:
-    """The value that ``pack`` wrote; its arrays are views of the memory."""
+    """Return the value that ``pack`` wrote; its arrays are views of the memory."""
     whole = memoryview(memory.buffer)
     length, count = _HEAD.unpack_from(whole)
     at = _HEAD.size + _SPAN.size * count
@@ -82,11 +82,11 @@ def unpack(memory: Memory) -> Any:
 
 
 def explain_failure(value: Any, name: str, error: BaseException) -> TypeError:
-    """The error for a value that cannot be pickled: the path to the part that cannot, and why."""
+    """Return the error for a value that cannot be pickled, with the path to the part that fails."""
     path, part, cause = _culprit(value, name, error)
     remedy = "make it in the worker (when first used), or take engine='threads'"
     if cloudpickle is None:
-        remedy += "; functions of the main program travel after pip install cloudpickle"
+        remedy += "; functions of the main program can be pickled after pip install cloudpickle"
     return TypeError(
         f"DataLoader: worker processes get a pickled copy of the data set, and {path} -> "
         f"{_described(part)} cannot be pickled ({type(cause).__name__}: {cause}); {remedy}"
@@ -94,7 +94,7 @@ def explain_failure(value: Any, name: str, error: BaseException) -> TypeError:
 
 
 def _culprit(value: Any, path: str, error: BaseException) -> tuple[str, Any, BaseException]:
-    """The deepest part of ``value`` that fails by itself; at most 20 levels down."""
+    """Return the deepest part of ``value`` that fails by itself, at most 20 levels down."""
     seen: set[int] = set()
     for _ in range(20):
         seen.add(id(value))
@@ -167,7 +167,7 @@ def _transposed(array: npt.NDArray[Any], axes: tuple[int, ...]) -> npt.NDArray[A
 
 
 def _place_in_file(array: npt.NDArray[Any]) -> tuple[Any, ...] | None:
-    """Path, offset, shape, strides and dtype of a view of a ``np.memmap``; None for others."""
+    """Return path, offset, shape, strides and dtype of a view of a ``np.memmap``, else None."""
     root: Any = array
     while isinstance(root, np.ndarray) and not isinstance(root.base, mmap.mmap):
         root = root.base

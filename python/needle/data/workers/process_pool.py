@@ -1,6 +1,6 @@
-"""The workers as processes: started, introduced, heard, noticed when they die, ended.
+"""The pool of worker processes: it starts them, shares memory, reads answers, notices deaths.
 
-What they work on is processes.py's; this file knows sockets, sentinels and shared descriptors.
+processes.py decides what they work on; this file knows sockets, sentinels and descriptors.
 """
 
 from __future__ import annotations
@@ -16,97 +16,98 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..batching.pipeline import Pipeline
 from .launch import Child, Launcher
-from .messages import FORGET, INTRODUCE, NUDGE, Answer, Inbox, send_down
+from .messages import FORGET, SHARE, WAKE, Answer, AnswerReader, send_down
 from .shared_memory import Memory
 from .worker import live
 
 _GRACE = (0.3, 0.2, 5.0)  # seconds for a worker to end by itself, by SIGTERM, by SIGKILL
 _NO_SENTINEL_POLL = 0.2
-_ALIVE: weakref.WeakSet[Crew] = weakref.WeakSet()
+_ALIVE: weakref.WeakSet[ProcessPool] = weakref.WeakSet()
 
 
 @dataclass
-class Member:
+class WorkerHandle:
     """One worker process, from its start to its end."""
 
     number: int
     child: Child
     channel: socket.socket
-    inbox: Inbox
+    inbox: AnswerReader
     ready: bool = False
     heard: dict[str, Any] = field(default_factory=dict)
-    """What its earlier messages said that later ones leave out."""
+    """The contents of earlier messages that later ones leave out."""
 
     def __str__(self) -> str:
         return f"worker {self.number} (pid {self.child.pid})"
 
 
-class Crew:
-    """``workers`` processes that share one wake-up pipe and whatever ``introduce`` tells them.
+class ProcessPool:
+    """``workers`` processes that share a wake-up pipe and the memory given to ``share``.
 
-    pipeline: what a forked worker has already; None where it is introduced.
+    pipeline: inherited by forked workers; None if it is shared as memory.
     """
 
-    def __init__(self, workers: int, method: str, pipeline: Any = None) -> None:
+    def __init__(self, workers: int, method: str, pipeline: Pipeline | None = None) -> None:
         self.workers, self._pipeline = workers, pipeline
-        self.members: dict[int, Member] = {}
+        self.members: dict[int, WorkerHandle] = {}
         self._launcher = Launcher(method, self._live_forked)
         self._posts: dict[tuple[str, int], tuple[int, int, Any]] = {}
         self._starts = 0
         self._poll = select.poll()
-        self._owners: dict[int, Member] = {}
+        self._owners: dict[int, WorkerHandle] = {}
         self._half_started: socket.socket | None = None
-        self._pid, self._closed = os.getpid(), False
+        self._pid, self.closed = os.getpid(), False
         self._wake, self._ring_bell = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._ring_bell, False)
         _ALIVE.add(self)
 
     def prepare(self) -> None:
-        """Starts the process that will start the workers, which takes a while."""
+        """Start the supervisor, which will start the workers; do not wait for it."""
         self._launcher.prepare()
 
-    def introduce(self, role: str, number: int, memory: Memory, detail: Any = None) -> None:
-        """Gives ``memory`` to every worker, those of later included."""
+    def share(self, role: str, number: int, memory: Memory, detail: Any = None) -> None:
+        """Send ``memory`` to every worker, including those started later."""
         self._posts[role, number] = memory.fd, memory.size, detail
         for member in self.members.values():
             self._tell(member, role, number)
 
     def forget(self, role: str, number: int) -> None:
-        """Undoes ``introduce``, for a ring that nothing uses any more."""
+        """Undo ``share`` for a ring that nothing uses any more."""
         del self._posts[role, number]
         for member in self.members.values():
             send_down(member.channel, FORGET, number)
 
     def fill(self) -> None:
-        """Starts a worker in every place that has none. Raises WorkerError where that fails."""
+        """Start a worker in every place that has none. Raises WorkerError if that fails."""
         for number in range(self.workers):
             if number not in self.members:
                 self._start(number)
 
-    def wake(self, units: int) -> None:
-        """Rouses about as many idle workers; those who find nothing sleep again."""
-        if units:
+    def wake(self, count: int) -> None:
+        """Wake about ``count`` sleeping workers; those that find no work sleep again."""
+        if count:
             with suppress(BlockingIOError):  # the pipe is full: everybody is awake
-                os.write(self._ring_bell, b"!" * units)
+                os.write(self._ring_bell, b"!" * count)
 
-    def nudge(self, number: int) -> None:
-        """Rouses one worker, if there is one at this place."""
+    def wake_one(self, number: int) -> None:
+        """Wake the worker of this number, if there is one."""
         if number in self.members:
-            send_down(self.members[number].channel, NUDGE)
+            send_down(self.members[number].channel, WAKE)
 
-    def hush(self) -> None:
-        """Takes back every wake-up that nobody has followed, when there is no work."""
+    def clear_wakeups(self) -> None:
+        """Withdraw the wake-ups that no worker has read yet."""
         with suppress(BlockingIOError):
             while os.read(self._wake, 1 << 16):
                 pass
 
-    def wait(self, timeout: float | None) -> list[Member]:
-        """The workers that have something to say or have died, as soon as there is one.
+    def wait(self, timeout: float | None) -> list[WorkerHandle]:
+        """Wait for workers that have sent a message or have died, and return them.
 
-        Returns with none after ``timeout`` seconds (None: waits for ever), or earlier where the
-        system has no sentinels and has to be asked.
+        Returns an empty list after ``timeout`` seconds (None: no limit), or earlier on systems
+        without process descriptors, where the state of the processes must be polled.
         """
         if any(member.child.sentinel is None for member in self.members.values()):
             step = _NO_SENTINEL_POLL if timeout is None else min(_NO_SENTINEL_POLL, timeout)
@@ -116,22 +117,22 @@ class Crew:
         return list({id(self._owners[fd]): self._owners[fd] for fd, _ in fds}.values())
 
     def descriptors(self) -> list[int]:
-        """Sockets and sentinels: one is readable when a worker has something to say."""
+        """Return sockets and sentinels; one is readable when a worker sent a message or died."""
         return list(self._owners)
 
-    def read(self, members: list[Member]) -> Iterator[tuple[Member, Answer | None]]:
-        """What these say, in order; None for one that has died, who is a member no more."""
+    def read(self, members: list[WorkerHandle]) -> Iterator[tuple[WorkerHandle, Answer | None]]:
+        """Yield the messages of these workers; None for one that died and was removed."""
         for member in members:
             for answer in member.inbox.receive():
                 yield member, answer
             if member.inbox.ended or member.child.poll():
-                yield from self._bury(member)
+                yield from self._remove_dead(member)
 
     def close(self) -> None:
-        """Ends every process and gives every descriptor back; twice is once."""
-        if self._closed:
+        """End every process and close every descriptor; a second call does nothing."""
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         if os.getpid() != self._pid:
             self.disown()
             return
@@ -140,8 +141,8 @@ class Crew:
                 member.channel.shutdown(socket.SHUT_RDWR)
         os.close(self._ring_bell)
         os.close(self._wake)
-        for patience, number in zip(_GRACE, (0, signal.SIGTERM, signal.SIGKILL)):
-            self._end_within(patience, number)
+        for seconds, number in zip(_GRACE, (0, signal.SIGTERM, signal.SIGKILL)):
+            self._end_within(seconds, number)
         for member in self.members.values():
             member.channel.close()
             member.child.close()
@@ -150,8 +151,8 @@ class Crew:
         self._launcher.close()
 
     def disown(self) -> None:
-        """In a forked copy of the parent: lets go of descriptors, leaves the workers alone."""
-        self._closed = True
+        """Close the descriptors in a forked copy of the parent, without ending the workers."""
+        self.closed = True
         for fd in (self._ring_bell, self._wake):
             os.close(fd)
         if self._half_started is not None:
@@ -168,23 +169,23 @@ class Crew:
             self._half_started = ours
             child = self._launcher.start(theirs)
             self._half_started = None
-        member = Member(number, child, ours, Inbox(ours))
+        member = WorkerHandle(number, child, ours, AnswerReader(ours))
         self.members[number] = member
         self._starts += 1
         for fd in (ours.fileno(), child.sentinel):
             if fd is not None:
                 self._owners[fd] = member
                 self._poll.register(fd, select.POLLIN)
-        send_down(ours, INTRODUCE, ("wake", number, 0, self._starts), (self._wake,))
+        send_down(ours, SHARE, ("wake", number, 0, self._starts), (self._wake,))
         for role, which in self._posts:
             self._tell(member, role, which)
 
-    def _tell(self, member: Member, role: str, number: int) -> None:
+    def _tell(self, member: WorkerHandle, role: str, number: int) -> None:
         fd, size, detail = self._posts[role, number]
-        send_down(member.channel, INTRODUCE, (role, number, size, detail), (fd,))
+        send_down(member.channel, SHARE, (role, number, size, detail), (fd,))
 
-    def _bury(self, member: Member) -> Iterator[tuple[Member, Answer | None]]:
-        """The last words of a worker that has died, or lost its socket and is ended for that."""
+    def _remove_dead(self, member: WorkerHandle) -> Iterator[tuple[WorkerHandle, Answer | None]]:
+        """Yield the last messages of a worker that died, or that lost its socket and is killed."""
         member.child.kill(signal.SIGKILL)
         _wait([member.child], _GRACE[-1])
         last = list(member.inbox.receive())
@@ -198,24 +199,24 @@ class Crew:
         yield from ((member, answer) for answer in last)
         yield member, None
 
-    def _end_within(self, patience: float, number: int) -> None:
+    def _end_within(self, seconds: float, number: int) -> None:
         children = [member.child for member in self.members.values()]
         for child in children:
             if number and not child.poll():
                 child.kill(number)
-        _wait(children, patience)
+        _wait(children, seconds)
 
     def _live_forked(self, channel: socket.socket) -> None:
-        """A forked worker's life: first it lets go of what belongs to the parent."""
-        for crew in list(_ALIVE):
-            if not crew._closed:
-                crew.disown()
+        """Run a forked worker, which first closes what belongs to the parent."""
+        for pool in list(_ALIVE):
+            if not pool.closed:
+                pool.disown()
         live(channel, self._pid, self._pipeline)
 
 
-def _wait(children: list[Child], patience: float) -> None:
-    """Until all have ended, or the time is over."""
-    end = time.monotonic() + patience
+def _wait(children: list[Child], seconds: float) -> None:
+    """Wait until all have ended, at most ``seconds``."""
+    end = time.monotonic() + seconds
     while True:
         alive = [child for child in children if not child.poll()]
         left = end - time.monotonic()

@@ -1,8 +1,8 @@
-"""The engine of worker processes: requests become units of work, answers become batches again.
+"""The engine of worker processes: tickets become entries of the work queue, answers batches.
 
-Slices of a batch go on the board, workers write them into slots of the ring; a worker that dies
-is replaced and its slice issued again. process_pool.py owns the processes, worker.py is the
-worker's side.
+Workers claim parts of batches from the queue and write them to slots of the ring. A worker that
+dies is replaced and its parts are issued again. process_pool.py owns the processes, pending.py the
+memory of batches; worker.py is the worker's side.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import LoaderTimeout, NeedleError, WorkerError
+from ..batching.pipeline import Pipeline
 from ..samples.pytree import Field, Slice
 from ..samples.ticket import NO_SAMPLE, Ticket
+from .answers import died, died_too_often, ending, named, read_answer
 from .engine import Completed, Engine
 from .launch import check_method
 from .messages import BROKEN, READY, Answer, unpack_error
-from .pending import Batch, Part, died, died_too_often, ending, named, read_answer
+from .pending import MOST_PARTS, Batch, BatchMemory, Part, part_count
 from .pickling import explain_failure, pack
-from .process_pool import Crew, Member
+from .process_pool import ProcessPool, WorkerHandle
 from .shared_memory import Memory
-from .slicing import MOST_SLICES, slices
-from .slots import Space
 from .work_queue import ANY_WORKER, Entry, WorkQueue, key_of
 
-_HELD = 2  # batches that the consumer may hold in slots; more are copied out
-_DEATHS = 3  # of one sample's workers, before it is an error
-_ATTEMPTS = 20  # of one slice, whatever its workers died of
-_START_DEATHS, _START_KILLS = 2, 6  # in a row, before it is an error: by itself, by a signal
+_HELD = 2  # batches that the consumer may hold in slots; further ones are copied
+_DEATHS = 3  # workers that may die at one sample before it is an error
+_ATTEMPTS = 20  # issues of one part, for whatever reason its workers died
+_START_DEATHS, _START_KILLS = 2, 6  # in succession, before it is an error: by itself, by a signal
 
 
 class ProcessEngine(Engine):
     """Prepares batches in ``workers`` processes.
 
-    prefetch: batches asked for ahead, for each worker where a batch cannot be made in slices.
-    start_method: "forkserver" (the default), "spawn" (macOS's) or "fork". restart_workers:
+    prefetch: batches in flight beyond the one that is used, per worker if batches are not divided.
+    start_method: "forkserver" (the default), "spawn" (on macOS) or "fork". restart_workers:
     replace a worker that died and issue its samples again, else raise WorkerError. held_slots:
-    batches that the consumer can hold without their being copied. pin: lets a device read the
-    batches' memory while its result is held.
-    Raises TypeError naming the part of the data set that cannot be pickled, WorkerError where
-    memory or the system does not allow it; no process has been started then.
+    batches that the consumer can hold without a copy. pin: lets a device read the memory of batches
+    while its result is held.
+    Raises TypeError that names the unpicklable part of the data set, WorkerError if memory or the
+    system does not suffice; no process has been started then.
     """
 
     name = "processes"
 
     def __init__(
         self,
-        pipeline: Any,
+        pipeline: Pipeline,
         *,
         workers: int,
         prefetch: int = 2,
@@ -76,21 +76,19 @@ class ProcessEngine(Engine):
         self._open()
 
     def _open(self) -> None:
-        """Fresh shared state and the process that will start the workers."""
+        """Create the shared state, and the process that will start the workers."""
         self._shared = shared = _Shared()
         self._finalizer = weakref.finalize(self, shared.close)
-        self._records: deque[int] = deque(range(self.capacity * MOST_SLICES + self.workers))
+        self._records: deque[int] = deque(range(self.capacity * MOST_PARTS + self.workers))
         self._queue = shared.queue = WorkQueue.create(len(self._records), self.workers)
-        self._crew = shared.crew = Crew(self.workers, self.start_method, self._pipeline)
-        self._crew.prepare()
-        self._space = shared.space = Space(
-            self._crew, self.capacity, self.held_slots, self._pipeline_layout, self._pin
+        self._pool = shared.pool = ProcessPool(self.workers, self.start_method, self._pipeline)
+        self._pool.prepare()
+        self._memory = shared.memory = BatchMemory(
+            self._pool, self.capacity, self.held_slots, self._pipeline_layout, self._pin
         )
-        self._crew.introduce(
-            "queue", 0, self._queue.memory, (self._queue.records, self._queue.workers)
-        )
+        self._pool.share("queue", 0, self._queue.memory, (self._queue.records, self._queue.workers))
         if self._packed is not None:
-            self._crew.introduce("pipeline", 0, self._packed)
+            self._pool.share("pipeline", 0, self._packed)
         self._parts: dict[int, Part] = {}
         self._batches: dict[int, Batch] = {}
         self._complete: deque[Batch] = deque()
@@ -102,9 +100,9 @@ class ProcessEngine(Engine):
     # ---- the engine's interface
 
     def start(self) -> None:
-        """Starts the workers; WorkerError where that fails."""
+        """Start the workers; WorkerError if that fails."""
         self._check_usable()
-        self._crew.fill()
+        self._pool.fill()
 
     def submit(self, ticket: Ticket) -> None:
         """Put the batch's parts into the work queue; the first call starts the workers."""
@@ -112,22 +110,22 @@ class ProcessEngine(Engine):
         if self._torn:
             self._start_over()
         self._torn = True
-        self._crew.fill()
-        while len(self._records) < MOST_SLICES:
+        self._pool.fill()
+        while len(self._records) < MOST_PARTS:
             self._hear(0.01)
         batch = Batch(ticket, ticket.samples)
         self._batches[ticket.serial] = batch
-        self._space.settle(batch)
+        self._memory.place(batch)
         for part in self._cut(batch):
             self._issue(part)
         if ticket.is_stream:
-            self._crew.nudge(ticket.shard % self.workers)
+            self._pool.wake_one(ticket.shard % self.workers)
         else:
-            self._crew.wake(min(len(batch.parts), self._queue.sleepers()))
+            self._pool.wake(min(len(batch.parts), self._queue.sleepers()))
         self._torn = False
 
     def collect(self, timeout: float | None = None) -> Completed:
-        """The next batch that is complete; see ``Engine.collect``."""
+        """Return the next complete batch; see ``Engine.collect``."""
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             left = None if end is None else max(0.0, end - time.monotonic())
@@ -138,11 +136,11 @@ class ProcessEngine(Engine):
                 raise LoaderTimeout(self._waited_for(timeout))
 
     def take(self) -> Completed | None:
-        """The next batch if one is complete; see ``Engine.take``."""
+        """Return a complete batch or None; see ``Engine.take``."""
         return self._heard(0.0)
 
     def cancel(self) -> None:
-        """Takes back what is not begun; what is begun stops at its next sample and is dropped."""
+        """Withdraw all tickets; a part that was begun stops at its next sample."""
         self._check_usable()
         if self._torn:
             self._start_over()
@@ -150,16 +148,16 @@ class ProcessEngine(Engine):
         for batch in self._batches.values():
             self._abandon(batch, 0)
             batch.cancelled = True
-            self._space.release(batch)
+            self._memory.release(batch)
         self._batches.clear()
         self._complete.clear()
         self._fatal, self._start_deaths = None, 0
-        self._crew.hush()
+        self._pool.clear_wakeups()
         self._torn = False
         self._hear(0)
 
     def close(self) -> None:
-        """Ends the workers within a second and frees what was shared; held batches stay valid."""
+        """End the workers within a second and free shared memory; held batches stay valid."""
         if not self._closed:
             self._closed = True
             self._finalizer()
@@ -170,21 +168,21 @@ class ProcessEngine(Engine):
             self._complete.clear()
 
     def process_ids(self) -> list[int]:
-        """The ids of the worker processes that run now."""
-        return [member.child.pid for member in self._crew.members.values()]
+        """Return the ids of the running worker processes."""
+        return [member.child.pid for member in self._pool.members.values()]
 
     def descriptors(self) -> list[int]:
-        """Of the workers, while something is under way; see ``Engine.descriptors``."""
-        return self._crew.descriptors() if self._batches else []
+        """Return the descriptors of the workers; see ``Engine.descriptors``."""
+        return self._pool.descriptors() if self._batches else []
 
-    # ---- from a request to units on the board
+    # ---- from a ticket to entries of the work queue
 
     def _cut(self, batch: Batch) -> list[Part]:
         count = 1
         if self.splits:
             each = self._sample_seconds
             seconds = None if each is None else batch.rows * each
-            count = slices(batch.rows, self.workers, self.capacity, seconds)
+            count = part_count(batch.rows, self.workers, self.capacity, seconds)
         for i in range(count):
             self._orders += 1
             first, last = batch.rows * i // count, batch.rows * (i + 1) // count
@@ -213,31 +211,33 @@ class ProcessEngine(Engine):
     # ---- from answers to batches
 
     def _heard(self, timeout: float | None) -> Completed | None:
-        """A batch that is complete, or will be after the next answers; None otherwise."""
+        """Return a batch that is complete, after at most one wait for answers; else None."""
         self._check_usable()
         for last in (False, True):
             if self._torn:
                 self._start_over()
-                raise WorkerError("DataLoader: was interrupted; begin a new epoch")
+                raise WorkerError(
+                    "DataLoader: preparing batches was interrupted; begin a new epoch"
+                )
             if self._fatal is not None:
                 raise self._fatal
             if self._complete:
                 return self._deliver(self._complete.popleft())
             if not self._batches:
-                raise ValueError("DataLoader: collect without anything submitted")
+                raise ValueError("DataLoader: collect needs a submitted ticket; call submit first")
             if not last:
                 self._hear(timeout)
         return None
 
     def _hear(self, timeout: float | None) -> None:
-        """Takes in what the workers say; an interruption inside leaves ``_torn``."""
-        ready = self._crew.wait(timeout)
+        """Handle the messages of the workers; an interruption inside leaves ``_torn`` set."""
+        ready = self._pool.wait(timeout)
         if not ready:
             return
         self._torn = True
-        for member, answer in self._crew.read(ready):
+        for member, answer in self._pool.read(ready):
             if answer is None:
-                self._mourn(member)
+                self._on_worker_death(member)
             elif answer.kind == READY:
                 member.ready, self._start_deaths = True, 0
             elif answer.kind == BROKEN:
@@ -246,12 +246,12 @@ class ProcessEngine(Engine):
                 self._answered(member, answer)
         self._torn = False
 
-    def _answered(self, member: Member, answer: Answer) -> None:
+    def _answered(self, member: WorkerHandle, answer: Answer) -> None:
         part = self._parts.get(answer.record)
         result = read_answer(member, answer, part)
         if part is None or part.number != answer.number:
             return
-        self._unlist(answer.record)
+        self._remove(answer.record)
         batch = part.batch
         for stage, seconds in answer.seconds.items():
             batch.seconds[stage] = batch.seconds.get(stage, 0.0) + seconds
@@ -260,31 +260,31 @@ class ProcessEngine(Engine):
             self._learn(batch, part, result, answer.seconds)
         elif result is not None:
             self._failed(part, result)
-        self._settle(batch)
+        self._check_complete(batch)
 
     def _learn(self, batch: Batch, part: Part, done: Slice, seconds: dict[str, float]) -> None:
-        """What the next batches want to know: how long a sample takes, the shape of its fields."""
+        """Estimate the time of a sample, and learn the leaves of batches."""
         if done.samples:
             now = sum(seconds.values()) / done.samples
             before = self._sample_seconds
             self._sample_seconds = now if before is None else 0.8 * before + 0.2 * now
-            self._space.learn(done)
+            self._memory.learn(done)
 
     def _failed(self, part: Part, error: BaseException) -> None:
-        """Notes a slice's error; what comes after it in the batch need not be made any more."""
+        """Record the error of a part; later parts of the batch are not needed any more."""
         batch = part.batch
         if batch.error is None or part.first < batch.error[0]:
             batch.error = part.first, error
         self._abandon(batch, part.last)
 
-    def _settle(self, batch: Batch) -> None:
-        """Counts the batch as complete if every slice that matters is there."""
+    def _check_complete(self, batch: Batch) -> None:
+        """Mark the batch as complete if every part that matters is done."""
         if batch.cancelled:
-            self._space.release(batch)
+            self._memory.release(batch)
             return
         end = batch.rows + 1 if batch.error is None else batch.error[0]
         if all(part.done is not None for part in batch.parts if part.first < end):
-            batch.cancelled = batch.error is not None  # what still runs of it is of no use
+            batch.cancelled = batch.error is not None  # parts that still run are not used
             self._complete.append(batch)
 
     def _deliver(self, batch: Batch) -> Completed:
@@ -295,23 +295,23 @@ class ProcessEngine(Engine):
             done.error = batch.error[1]
         else:
             try:
-                whole = self._space.assemble(batch)
+                whole = self._memory.assemble(batch)
                 done.batch, done.samples = whole.batch(), whole.samples
             except Exception as error:
                 done.error = error
-        self._space.release(batch)
+        self._memory.release(batch)
         self._torn = False
         return done
 
     # ---- withdrawing, and giving back
 
     def _abandon(self, batch: Batch, first: int) -> None:
-        """Withdraws the slices from row ``first`` on; those begun answer that they stopped."""
+        """Withdraw the parts from row ``first`` on; those begun answer that they stopped."""
         for record in list(batch.records):
             if self._parts[record].first >= first and self._queue.withdraw(record):
-                self._unlist(record)
+                self._remove(record)
 
-    def _unlist(self, record: int) -> None:
+    def _remove(self, record: int) -> None:
         part = self._parts.pop(record)
         part.batch.records.discard(record)
         self._queue.free(record)
@@ -319,8 +319,8 @@ class ProcessEngine(Engine):
 
     # ---- workers that die
 
-    def _mourn(self, member: Member) -> None:
-        """A worker has died: replaces it and issues again what it had, or makes it an error."""
+    def _on_worker_death(self, member: WorkerHandle) -> None:
+        """Replace a dead worker and issue its parts again, or make its death an error."""
         owned = self._queue.owned(member.number)
         if not member.ready:
             self._died_starting(member)
@@ -333,39 +333,39 @@ class ProcessEngine(Engine):
         self._queue.sleep(member.number, False)
         if self._fatal is None:
             try:
-                self._crew.fill()
+                self._pool.fill()
             except WorkerError as error:
                 self._fatal = error
-            self._crew.wake(self._queue.open_entries())
+            self._pool.wake(self._queue.open_entries())
 
-    def _reissue(self, member: Member, record: int) -> None:
+    def _reissue(self, member: WorkerHandle, record: int) -> None:
         part = self._parts[record]
-        self._unlist(record)
+        self._remove(record)
         batch = part.batch
         sample = self._queue.current(member.number)
         part.deaths[sample] += 1
         part.attempt += 1
         if batch.cancelled:
-            self._space.release(batch)
+            self._memory.release(batch)
         elif part.deaths[sample] >= _DEATHS or part.attempt >= _ATTEMPTS:
             error = died_too_often(member, part, sample)
             self._failed(part, error)
-            self._settle(batch)
+            self._check_complete(batch)
         else:
             self._issue(part)
 
-    def _died_starting(self, member: Member) -> None:
+    def _died_starting(self, member: WorkerHandle) -> None:
         self._start_deaths += 1
-        code = member.child.code  # None: with its supervisor
+        code = member.child.code  # None: it died with its supervisor
         limit = _START_KILLS if code is None or code < 0 else _START_DEATHS
-        if self._start_deaths >= limit and self._fatal is None:  # what a worker said tells more
+        if self._start_deaths >= limit and self._fatal is None:  # a message of a worker says more
             self._fatal = WorkerError(
                 f"DataLoader: worker processes die while they start ({ending(member)}); look for "
-                f"their message above, or take engine='threads'"
+                f"their message above, or use engine='threads'"
             )
 
-    def _broken(self, member: Member, answer: Answer) -> None:
-        """A worker could not read what was sent to it; another one could not either."""
+    def _broken(self, member: WorkerHandle, answer: Answer) -> None:
+        """Record that a worker cannot unpickle the pipeline; no other worker could."""
         cause = unpack_error(answer.payload, str(member))
         self._fatal = WorkerError(
             f"DataLoader: {member} could not unpickle the data set ({cause!r}); what it needs "
@@ -376,7 +376,7 @@ class ProcessEngine(Engine):
     def _waited_for(self, timeout: float | None) -> str:
         places = [
             f"{member} is at {named(self._parts[record], self._queue.current(member.number))}"
-            for member in self._crew.members.values()
+            for member in self._pool.members.values()
             for record in self._queue.owned(member.number)
             if record in self._parts
         ]
@@ -397,32 +397,32 @@ class ProcessEngine(Engine):
             )
 
     def _start_over(self) -> None:
-        """After an interruption at an unlucky moment: everything anew but the data set."""
+        """Recreate everything but the data set, after an interruption at an inconsistent moment."""
         self._finalizer()
         self._open()
 
 
 class _Shared:
-    """What must be given back however the engine ends; knows nothing of the engine."""
+    """What must be freed however the engine ends; holds no reference to the engine."""
 
     def __init__(self) -> None:
-        self.crew: Crew | None = None
+        self.pool: ProcessPool | None = None
         self.queue: WorkQueue | None = None
-        self.space: Space | None = None
+        self.memory: BatchMemory | None = None
 
     def close(self) -> None:
-        """Ends the processes, then gives the memory back."""
-        crew, self.crew = self.crew, None
-        if crew is not None:
-            crew.close()
+        """End the processes, then free the memory."""
+        pool, self.pool = self.pool, None
+        if pool is not None:
+            pool.close()
         queue, self.queue = self.queue, None
         if queue is not None:
             queue.close()
-        if self.space is not None:
-            self.space.close()
+        if self.memory is not None:
+            self.memory.close()
 
 
-def _packed(pipeline: Any) -> Memory:
+def _packed(pipeline: Pipeline) -> Memory:
     try:
         return pack(pipeline, "the data set")
     except WorkerError:

@@ -1,6 +1,6 @@
-"""Memory shared between processes that nothing names on disk, so that nothing is left behind.
+"""Memory shared between processes, without a name on disk, so that nothing is left behind.
 
-Its pages are allocated when it is made: what does not fit is an exception then, never a bus error
+Its pages are allocated when it is made: too little memory is an exception then, never a bus error
 later. work_queue.py, shared_ring.py and pickling.py describe what lies in it.
 """
 
@@ -24,15 +24,15 @@ _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of Linux's fallocate
 class Memory:
     """``size`` bytes, zero at first, mapped once in each process that attaches.
 
-    fd: the descriptor that makes it available to another process. buffer: the mapping. Views made
-    of it stay valid after ``close``; the mapping goes with the last of them.
+    fd: the descriptor to send to another process. buffer: the mapping. Views of it stay valid after
+    ``close``; the mapping is removed with the last of them.
     """
 
     def __init__(self, size: int, purpose: str, folder: str | None = None) -> None:
-        """Makes new memory; ``purpose`` is what messages call it.
+        """Allocate memory; error messages name its ``purpose``.
 
-        folder: where an unlinked file is made instead, on systems without memory files. Raises
-        WorkerError naming need, have and remedy where there is not enough.
+        folder: the place of an unlinked file, on systems without memory files. Raises WorkerError
+        with the need, the available bytes and a remedy if there is not enough.
         """
         self.size = max(PAGE, -(-size // PAGE) * PAGE)
         self.purpose = purpose
@@ -51,7 +51,7 @@ class Memory:
 
     @classmethod
     def attach(cls, fd: int, size: int, *, writable: bool) -> Memory:
-        """The memory behind a descriptor that another process sent; closes it with itself."""
+        """Return the memory of a descriptor that another process sent, and own the descriptor."""
         memory = cls.__new__(cls)
         memory.size, memory.purpose, memory.fd = size, "attached", fd
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
@@ -60,9 +60,9 @@ class Memory:
 
     @classmethod
     def sparse(cls, size: int, purpose: str) -> Memory:
-        """New memory of which nothing is allocated yet: ``commit`` a stretch before its first use.
+        """Return memory of which nothing is allocated; ``commit`` a range before its first use.
 
-        Whoever attaches maps all of it at once and sees what is committed later.
+        A process that attaches maps all of it and sees ranges that are committed later.
         """
         memory = cls.__new__(cls)
         memory.size, memory.purpose = max(PAGE, -(-size // PAGE) * PAGE), purpose
@@ -76,7 +76,7 @@ class Memory:
         return memory
 
     def commit(self, start: int, size: int) -> None:
-        """Allocates ``size`` bytes from ``start`` on; WorkerError where there is not enough."""
+        """Allocate ``size`` bytes from ``start`` on; WorkerError if there is not enough memory."""
         _check_room(size, self.purpose)
         try:
             _allocate(self.fd, start, size)
@@ -84,30 +84,30 @@ class Memory:
             raise _no_room(size, self.purpose, None, error) from error
 
     def discard(self, start: int, size: int) -> None:
-        """Gives the pages of this stretch back, where the system can; it reads as zeros then."""
+        """Free the pages of a range, where the system can; it reads as zeros afterwards."""
         if sys.platform == "linux":
             libc = ctypes.CDLL(None, use_errno=True)
             mode = _PUNCH_HOLE | _KEEP_SIZE
             libc.fallocate(self.fd, mode, ctypes.c_long(start), ctypes.c_long(size))
 
     def close(self) -> None:
-        """Gives the descriptor back, and the mapping unless views of it live; twice is once."""
+        """Close the descriptor, and the mapping unless views of it exist."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
-        with contextlib.suppress(BufferError):  # somebody holds a batch: it goes with the last one
+        with contextlib.suppress(BufferError):  # the mapping is removed with its last view
             self.buffer.close()
 
 
 def available() -> int | None:
-    """Bytes that may be allocated now: the machine's and the control group's; None: unknown."""
+    """Return the bytes that the machine and the control groups leave; None if unknown."""
     found = [_machine_available(), *_group_available()]
     known = [value for value in found if value is not None]
     return min(known) if known else None
 
 
 def readable_bytes(count: int) -> str:
-    """``count`` bytes for a person: "1.5 MiB"."""
+    """Return ``count`` bytes as text, such as "1.5 MiB"."""
     size, unit = float(count), "bytes"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if size < 1024:
@@ -168,7 +168,7 @@ def _machine_available() -> int | None:
 
 
 def _group_available() -> list[int]:
-    """What the control groups (version 2) that this process is in leave, file cache not counted."""
+    """Return the bytes that each control group (version 2) leaves, without the file cache."""
     found: list[int] = []
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()

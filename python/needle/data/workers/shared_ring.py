@@ -1,7 +1,7 @@
-"""Slots for batches in shared memory: workers write rows in place, the consumer gets views.
+"""The ring of slots for batches in shared memory: workers write rows, the consumer gets views.
 
-A slot comes back when the last array that looks into it is gone; until then nothing is written
-there. Who may have a slot when is processes.py's.
+A slot is free again once the last view of it is gone; nothing is written there before. pending.py
+assigns slots to batches.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _ALIGN = 64
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the array leaves of a batch of up to ``rows`` samples lie in a slot; picklable.
+    """The layout of a slot: the offsets of the array leaves of up to ``rows`` samples; picklable.
 
-    fields: one a leaf of the batch; None for a leaf that is no array of fixed-size rows.
+    fields: one per leaf of the batch; None for a leaf that is not an array of fixed-size rows.
     """
 
     fields: tuple[Field | None, ...]
@@ -45,7 +45,7 @@ class Layout:
         ### END YOUR SOLUTION
 
     def views(self, slot: Any, rows: int) -> list[npt.NDArray[Any] | None]:
-        """The first ``rows`` rows of each leaf; ``slot`` is a buffer of ``slot_bytes``."""
+        """Return the first ``rows`` rows of each leaf; ``slot`` is a buffer of ``slot_bytes``."""
         return [
             None if each is None else _view(slot, offset, rows, each)
             for each, offset in zip(self.fields, self.offsets)
@@ -53,17 +53,17 @@ class Layout:
 
 
 def learn_fields(leaves: Sequence[Any], samples: int) -> tuple[Field | None, ...]:
-    """The fields that batches like this one need; None for each leaf that cannot lie in a slot."""
+    """Return the fields of such batches; None for each leaf that cannot lie in a slot."""
     return tuple(
         Field(leaf.shape[1:], leaf.dtype) if _fits(leaf, samples) else None for leaf in leaves
     )
 
 
 class Ring:
-    """The consumer's side of ``slots`` slots in one piece of shared memory.
+    """The consumer's side of ``slots`` slots in one shared memory.
 
-    A slot is free, taken by a batch under way that is written there, or lent to the consumer. pin:
-    lets a device read the memory while its result is held, until ``close``.
+    A slot is free, taken by a batch that workers write, or lent to the consumer. pin: lets a device
+    read the memory while its result is held, until ``close``.
     """
 
     def __init__(
@@ -81,21 +81,21 @@ class Ring:
 
     @property
     def free(self) -> list[int]:
-        """The slots that are free."""
+        """The free slots."""
         return [i for i in range(self.slots) if i not in self._taken and i not in self._lent]
 
     @property
     def taken(self) -> int:
-        """How many slots batches under way write into."""
+        """The number of slots that workers write."""
         return len(self._taken)
 
     @property
     def lent(self) -> int:
-        """How many slots the consumer's arrays hold."""
+        """The number of slots that the consumer's arrays hold."""
         return len(self._lent)
 
     def take(self) -> int | None:
-        """A free slot, for a batch to be written; None where there is none."""
+        """Take a free slot for a batch; return None if there is none."""
         free = self.free
         if not free:
             return None
@@ -103,28 +103,28 @@ class Ring:
         return free[0]
 
     def give_back(self, slot: int) -> None:
-        """A slot taken, whose batch nobody wants, is free again."""
+        """Free a taken slot whose batch is not delivered."""
         self._taken.discard(slot)
 
     def lend(self, slot: int, rows: int) -> list[npt.NDArray[Any] | None]:
-        """The arrays of a slot taken; it is free once they and everything derived are gone."""
+        """Return the arrays of a taken slot; it is free once they and all their views are gone."""
         ### BEGIN YOUR SOLUTION [ring-lend]
         size, start = self.layout.slot_bytes, slot * self.layout.slot_bytes
         block = (ctypes.c_char * size).from_buffer(self.memory.buffer, start)
-        # Called anywhere, by any thread: no Python code, in which Ctrl-C would come up and be lost.
+        # Called anywhere, by any thread: no Python code, in which a Ctrl-C would be lost.
         self._lent[slot] = weakref.ref(block, partial(self._lent.pop, slot))
         self._taken.discard(slot)
         return self.layout.views(block, rows)
         ### END YOUR SOLUTION
 
     def close(self) -> None:
-        """Gives the memory back; lent arrays stay valid."""
+        """Free the memory; lent arrays stay valid."""
         self._pinned = None
         self.memory.close()
 
 
 def slot_views(memory: Memory, layout: Layout, slot: int) -> list[npt.NDArray[Any] | None]:
-    """The worker's side: the writable arrays of one slot, all rows."""
+    """Return all rows of one slot as writable arrays; the worker's side."""
     start = slot * layout.slot_bytes
     view = memoryview(memory.buffer)[start : start + layout.slot_bytes]
     return layout.views(view, layout.rows)

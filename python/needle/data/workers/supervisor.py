@@ -1,8 +1,8 @@
-"""A small process between the loader's and its workers, run as a script: it starts them cleanly.
+"""The supervisor: a small process, run as a script, that starts the workers of a loader.
 
-It has one thread and none of the parent's, so forking from it is safe ("forkserver"), or it starts
-each worker as a new interpreter ("spawn"). When the parent is gone, however it went, it ends the
-workers and itself. Its other end is launch.py. Until it is told to, it imports nothing of needle.
+It has one thread, so forking from it is safe ("forkserver"); or it starts each worker as a new
+interpreter ("spawn"). When the parent has ended, for whatever reason, it ends the workers and
+itself. launch.py talks to it. It imports nothing of needle before it is asked to.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # this folder, whose file names are not meant for the top level
+    sys.path.pop(0)  # this folder, whose files must not be found as top-level modules
 
 import gc
 import importlib
@@ -33,7 +33,7 @@ STARTER = (
 
 
 def send(channel: socket.socket, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
-    """One message as JSON, with descriptors where there are any."""
+    """Send a message as JSON, with descriptors if there are any."""
     body = json.dumps(message).encode()
     data = LENGTH.pack(len(body)) + body
     if fds:
@@ -43,7 +43,7 @@ def send(channel: socket.socket, message: dict[str, Any], fds: tuple[int, ...] =
 
 
 def receive(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """The next message and its descriptors; None at the other side's end."""
+    """Return the next message and its descriptors; None if the other side has ended."""
     fds: list[int] = []
     data, wanted = b"", LENGTH.size
     while len(data) < wanted:
@@ -59,7 +59,7 @@ def receive(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
 
 
 class Supervisor:
-    """Answers ``start`` with a process id (and its pidfd), ``status`` with how a process ended."""
+    """Answers ``start`` with a process id and its pidfd, ``status`` with an exit status."""
 
     def __init__(self, channel: socket.socket, settings: dict[str, Any]) -> None:
         self.channel, self.settings = channel, settings
@@ -75,7 +75,7 @@ class Supervisor:
             gc.freeze()  # what is here stays shared with the workers
 
     def serve(self) -> None:
-        """Until the parent's end."""
+        """Answer messages until the parent has ended."""
         while True:
             self._await()
             got = receive(self.channel)
@@ -88,15 +88,15 @@ class Supervisor:
                 self._status(message["pid"], message["wait"])
 
     def end(self) -> NoReturn:
-        """Ends every worker that is left, and this process."""
+        """End every worker that is left, and this process."""
         for pid in self.running:
             os.kill(pid, signal.SIGKILL)
         for pid in self.running:
-            os.waitpid(pid, 0)  # a container may have nobody else who does
+            os.waitpid(pid, 0)  # in a container no other process may do so
         os._exit(0)
 
     def _await(self) -> None:
-        """Waits for a message, or for the parent's death where nothing else would tell it."""
+        """Wait for a message or for the death of the parent."""
         poll = select.poll()
         poll.register(self.channel, select.POLLIN)
         watch = self.settings["watch"]
@@ -118,7 +118,7 @@ class Supervisor:
         finally:
             os.close(fd)
         self.running.add(pid)
-        sentinel = _pidfd(pid)
+        sentinel = pidfd(pid)
         send(self.channel, {"pid": pid}, () if sentinel is None else (sentinel,))
         if sentinel is not None:
             os.close(sentinel)
@@ -160,8 +160,8 @@ class Supervisor:
         send(self.channel, {"status": code})
 
 
-def _pidfd(pid: int) -> int | None:
-    """A descriptor that is readable once the process has ended, where the system has such."""
+def pidfd(pid: int) -> int | None:
+    """Return a descriptor that is readable once the process has ended, or None."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -169,7 +169,7 @@ def _pidfd(pid: int) -> int | None:
 
 
 def main() -> None:
-    """The script: its argument is the descriptor of the channel to the parent."""
+    """Run the script, whose argument is the descriptor of the channel to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     channel = socket.socket(fileno=int(sys.argv[1]))
@@ -178,7 +178,7 @@ def main() -> None:
     if got is None:
         return
     settings = got[0]
-    parent = _pidfd(settings["parent"])
+    parent = pidfd(settings["parent"])
     if os.getppid() != settings["parent"]:
         return
     settings["watch"] = -1 if parent is None else parent

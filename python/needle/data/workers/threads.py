@@ -1,8 +1,7 @@
-"""The engine of Python threads: for kernels and decoders that release the interpreter's lock.
+"""The engine of Python threads, for kernels and decoders that release the interpreter lock.
 
-The unit of work is a slice of a batch, taken by whichever thread is free; slices of a stream's
-shard go to one thread in order. Threads hold no reference to the engine, so that a loader that is
-dropped is collected and ends them.
+A free thread takes the next slice of a batch; slices of one shard of a stream go to one thread, in
+order. Threads hold no reference to the engine, so that dropping a loader ends them.
 """
 
 from __future__ import annotations
@@ -28,35 +27,35 @@ from .engine import Completed, Engine
 Array = npt.NDArray[Any]
 JOIN_SECONDS = 0.5
 SHORT_SECONDS = 2e-3
-"""Of a slice; shorter ones cost more in waiting for the interpreter's lock than they gain."""
+"""The shortest useful slice; waiting for the interpreter lock costs more than a shorter one."""
 
 
-class _Withdrawn(BaseException):
-    """Nobody wants the batch under way any more; no data set may take this for its own error."""
+class _Cancelled(BaseException):
+    """The batch was cancelled; not an Exception, so that no data set handles it."""
 
 
 @dataclass(eq=False)
 class _Job:
-    """One batch under way. Its thread-shared fields are changed under ``lock``."""
+    """A batch in flight. Fields that threads share are changed under ``lock``."""
 
     ticket: Ticket
     parts: list[Slice | None]
     out: list[Array] | None
-    withdrawn: bool = False
+    cancelled: bool = False
     error: BaseException | None = None
     failed: int = 0
-    """The slice that ``error`` is of: the first one, whichever thread was quicker."""
+    """The first slice that failed, whichever thread was faster."""
     left: int = 0
     clock: Clock = field(default_factory=Clock)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-_Unit = tuple[_Job, int, slice]
-_Tasks = SimpleQueue["_Unit | None"]
+_Task = tuple[_Job, int, slice]
+_Tasks = SimpleQueue["_Task | None"]
 
 
 class ThreadsEngine(Engine):
-    """``workers`` threads, with ``prefetch`` batches for each asked for ahead."""
+    """``workers`` threads, with ``prefetch`` batches each in flight."""
 
     name = "threads"
 
@@ -71,7 +70,7 @@ class ThreadsEngine(Engine):
         self._sample_seconds: float | None = None
 
     def submit(self, ticket: Ticket) -> None:
-        """Hands the slices of the batch to the threads, which start with the first request."""
+        """Queue the slices of the batch; the first call starts the threads."""
         if not self._threads:
             self._start()
         slices = self._slices(ticket)
@@ -82,7 +81,7 @@ class ThreadsEngine(Engine):
             queue.put((job, i, rows))
 
     def collect(self, timeout: float | None = None) -> Completed:
-        """The next batch that is complete, whichever it is; LoaderTimeout after ``timeout``."""
+        """Return the next complete batch; see ``Engine.collect``."""
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             try:
@@ -90,22 +89,22 @@ class ThreadsEngine(Engine):
                 job = self._done.get(timeout=left)
             except Empty:
                 raise LoaderTimeout(
-                    f"DataLoader: no batch within {timeout} s; raise timeout, or look for what "
-                    "holds a sample up"
+                    f"DataLoader: no batch within {timeout} s; raise timeout, or look for the "
+                    "sample that takes so long"
                 ) from None
             if self._jobs.pop(job.ticket.serial, None) is not None:
                 return self._completed(job)
 
     def cancel(self) -> None:
-        """Forgets the requests; a thread stops before its next sample."""
+        """Forget all tickets; a thread stops before its next sample."""
         for job in self._jobs.values():
-            job.withdrawn = True
+            job.cancelled = True
         self._jobs.clear()
 
     def close(self) -> None:
-        """Ends the threads, each before its next sample, and waits a while for them all.
+        """End the threads, each before its next sample, and wait ``JOIN_SECONDS`` for them.
 
-        One that hangs in a sample is left behind; it ends with the program.
+        A thread that hangs in a sample is left behind; it ends with the program.
         """
         self.cancel()
         threads, self._threads = self._threads, []
@@ -161,7 +160,7 @@ class ThreadsEngine(Engine):
         return Completed(job.ticket, error=job.error, seconds=clock.seconds)
 
     def _learn(self, whole: Slice, seconds: Mapping[str, float]) -> None:
-        """How long a sample takes; where the next batches can be written without a copy."""
+        """Estimate the time of a sample, and learn the leaves that can be written in place."""
         if whole.samples:
             now, before = sum(seconds.values()) / whole.samples, self._sample_seconds
             self._sample_seconds = now if before is None else 0.8 * before + 0.2 * now
@@ -176,28 +175,28 @@ def _fields_of(leaves: Sequence[Any]) -> list[Field] | None:
 
 
 def _work(pipeline: Pipeline, tasks: _Tasks, done: SimpleQueue[_Job]) -> None:
-    """A thread's life: units until None comes."""
-    while (unit := tasks.get()) is not None:
-        job = unit[0]
-        if not job.withdrawn:
-            with contextlib.suppress(_Withdrawn):
-                _prepare(pipeline, unit, done)
-        del unit, job
+    """Process slices until None arrives; the main function of a thread."""
+    while (task := tasks.get()) is not None:
+        job = task[0]
+        if not job.cancelled:
+            with contextlib.suppress(_Cancelled):
+                _prepare(pipeline, task, done)
+        del task, job
 
 
-def _prepare(pipeline: Pipeline, unit: _Unit, done: SimpleQueue[_Job]) -> None:
-    job, number, rows = unit
+def _prepare(pipeline: Pipeline, task: _Task, done: SimpleQueue[_Job]) -> None:
+    job, number, rows = task
     clock = Clock()
 
     def progress(index: int) -> None:
-        if job.withdrawn:
-            raise _Withdrawn
+        if job.cancelled:
+            raise _Cancelled
 
     out = None if job.out is None else [array[rows] for array in job.out]
     part = error = None
     try:
         part = pipeline.prepare(job.ticket.rows(rows), clock, out, 1, progress, rows.start or 0)
-    except _Withdrawn:
+    except _Cancelled:
         raise
     except BaseException as failure:
         error = failure

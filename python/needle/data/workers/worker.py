@@ -1,7 +1,7 @@
-"""A worker process: claims units from the board, prepares them, writes rows into slots, answers.
+"""A worker process: it claims parts of batches from the work queue, prepares them and answers.
 
-It ends when the parent's end of its socket does. Everything that it needs comes over that socket;
-starting it is launch.py's and supervisor.py's.
+The rows of a batch go to a slot in shared memory. Everything that a worker needs arrives through
+its socket, and it ends when the parent closes the socket. launch.py and supervisor.py start it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..batching.pipeline import Pipeline
 from ..samples.pytree import Slice, Structure, tag_sample
 from ..samples.random_source import reseed_every_sample
 from ..samples.ticket import NO_INDICES, NO_SAMPLE
@@ -30,8 +31,8 @@ from .messages import (
     DROPPED,
     FAILED,
     FORGET,
-    INTRODUCE,
     READY,
+    SHARE,
     pack_error,
     pack_value,
     receive_down,
@@ -48,17 +49,17 @@ _KEPT_BYTES = 64 << 20
 
 
 class Withdrawn(BaseException):
-    """The parent no longer wants the unit under way; no data set may take it for its own error."""
+    """The part was withdrawn; not an Exception, so that no data set handles it."""
 
 
 class Ended(BaseException):
-    """The parent has closed the socket, or is gone."""
+    """The parent has closed the socket or has ended."""
 
 
 class Worker:
-    """One worker's state: what the parent has introduced, and the last structure it sent."""
+    """One worker: the shared memory that it was sent, and the last structure that it sent back."""
 
-    def __init__(self, channel: socket.socket, pipeline: Any = None) -> None:
+    def __init__(self, channel: socket.socket, pipeline: Pipeline | None = None) -> None:
         self.channel, self.pipeline = channel, pipeline
         self.number, self.incarnation, self.wake = -1, 0, -1
         self.queue: WorkQueue | None = None
@@ -71,7 +72,7 @@ class Worker:
         self._poll.register(channel, select.POLLIN)
 
     def serve(self) -> None:
-        """Works until the parent's end."""
+        """Work until the parent closes the socket."""
         reseed_every_sample()
         try:
             while self.queue is None or self.pipeline is None or self.wake < 0:
@@ -102,7 +103,7 @@ class Worker:
                 self._work(*claimed)
 
     def _take_token(self) -> None:
-        """One byte of the shared pipe, if another worker has not been faster."""
+        """Read one byte of the wake-up pipe, unless another worker was faster."""
         with contextlib.suppress(BlockingIOError):
             if not os.read(self.wake, 1):
                 raise Ended
@@ -112,13 +113,13 @@ class Worker:
         if got is None:
             raise Ended
         kind, value, fds = got
-        if kind == INTRODUCE:
-            self._introduce(fds[0], *value)
+        if kind == SHARE:
+            self._attach(fds[0], *value)
         elif kind == FORGET:
             self.rings.pop(value, None)
             self._slots = {key: v for key, v in self._slots.items() if key[0] != value}
 
-    def _introduce(self, fd: int, role: str, number: int, size: int, detail: Any) -> None:
+    def _attach(self, fd: int, role: str, number: int, size: int, detail: Any) -> None:
         if role == "wake":
             self.wake, self.number, self.incarnation = fd, number, detail
             return
@@ -165,10 +166,9 @@ class Worker:
             memory, count = self.indices[entry.area].buffer, entry.last - entry.first
             indices = np.frombuffer(memory, np.int64, count, entry.offset + 8 * entry.first).copy()
         out = self._rows(entry)
-        part: Slice = self.pipeline.prepare(
-            entry.ticket(indices), clock, out, 1, progress, entry.first
-        )
-        return part
+        assert self.pipeline is not None
+        ticket = entry.ticket(indices)
+        return self.pipeline.prepare(ticket, clock, out, 1, progress, entry.first)
 
     def _rows(self, entry: Entry) -> list[Any] | None:
         """Return the rows to write to, one array per array leaf."""
@@ -183,7 +183,7 @@ class Worker:
         return [None if each is None else each[entry.first : entry.last] for each in whole]
 
     def _packed(self, part: Slice, rows: int) -> list[Any]:
-        """The slice without what lies in the slot; nothing where that is all as last time."""
+        """Return the slice without the leaves in the slot; nothing if all else is as last time."""
         placed = part.placed or (False,) * len(part.leaves)
         same = part.structure, placed
         if part.samples == rows and not part.skipped and all(placed) and same == self._sent:
@@ -205,7 +205,7 @@ class Worker:
 
 
 def run(fd: int, parent: int) -> None:
-    """A worker's life, in a process of its own whose parent has this id."""
+    """Run a worker in this process, whose parent has the given id."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     with socket.socket(fileno=fd) as channel:
@@ -213,15 +213,15 @@ def run(fd: int, parent: int) -> None:
         live(channel, parent)
 
 
-def live(channel: socket.socket, parent: int, pipeline: Any = None) -> None:
-    """Serves until the parent's end; ``pipeline`` is one that a forked worker has already."""
+def live(channel: socket.socket, parent: int, pipeline: Pipeline | None = None) -> None:
+    """Serve until the parent ends; ``pipeline`` is inherited by a forked worker."""
     _die_with(parent)
     with contextlib.suppress(Ended, BrokenPipeError, ConnectionResetError):
         Worker(channel, pipeline).serve()
 
 
 def _die_with(parent: int) -> None:
-    """Asks Linux for SIGKILL at the parent's death; elsewhere its end of the socket tells."""
+    """Have Linux kill this process when the parent dies; elsewhere the socket tells."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
@@ -229,7 +229,7 @@ def _die_with(parent: int) -> None:
 
 
 def _one_thread() -> None:
-    """Kernels of libraries that are here already use one thread: the workers are the threads."""
+    """Have the kernels of loaded libraries use one thread, since the workers are the threads."""
     for name, setter in (("cv2", "setNumThreads"), ("torch", "set_num_threads")):
         module = sys.modules.get(name)
         if module is not None:
@@ -240,9 +240,9 @@ def _one_thread() -> None:
 
 
 def _keep_memory() -> None:
-    """Has glibc keep what decoded images leave: the system would clear every page of it anew.
+    """Have glibc keep the memory of decoded images, since fresh pages must be cleared.
 
-    These are the thresholds that it comes to by itself once an array of half the size is freed.
+    glibc itself chooses these thresholds once an array of half the size was freed.
     """
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

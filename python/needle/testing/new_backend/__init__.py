@@ -1,8 +1,8 @@
-"""Writes the beginnings of a backend: a package of its own with the ten functions empty.
+"""Generator of backend packages: a package of its own with the ten functions empty.
 
-``write_package(name, kind, folder)``; on the command line ``python -m needle.testing.new_backend
-NAME``. The files are those of ``templates``: ``common`` and one folder a kind. What a function has
-to do is said once, in ``backends.base``, and copied from there.
+``write_package(name, kind, folder)``, or ``python -m needle.testing.new_backend NAME`` on the
+command line. The files come from ``templates``: ``common`` and one folder per kind. The contracts
+of the functions are copied from ``backends.base``.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ COMPILED = """cmake.version = ">=3.24"
 cmake.build-type = "Release"
 build-dir = "build/{wheel_tag}\""""
 BESIDE_THE_TEN = ("export",)
-"""Rows of services that cannot pass before arrays can be made."""
+"""Rows of optional services that cannot pass before arrays can be created."""
 
 
 def write_package(name: str, kind: str = "python", folder: str | Path | None = None) -> Path:
-    """Writes the package of the device ``name`` into ``folder`` (``needle-NAME``); returns it.
+    """Write the package of the device ``name`` into ``folder`` (``needle-NAME``).
 
-    NeedleError for a name that is taken or no identifier, an unknown kind, a folder with files.
+    Return the folder. NeedleError if the name is taken or not an identifier, the kind is unknown,
+    or the folder has files.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise NeedleError(
-            f"new_backend: a name must be of lower-case letters, digits and _, got {name!r}; "
+            f"new_backend: a name must consist of lower-case letters, digits and _, got {name!r}; "
             "choose another one"
         )
     if name in backends.names():
-        raise NeedleError(f"new_backend: there is a device {name!r} already; choose another name")
+        raise NeedleError(f"new_backend: the device {name!r} exists already; choose another name")
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
     target = Path(f"needle-{name}" if folder is None else folder)
@@ -53,7 +54,7 @@ def write_package(name: str, kind: str = "python", folder: str | Path | None = N
 
 
 def package_files(name: str, kind: str) -> dict[str, str]:
-    """Every file of the package: path, with forward slashes, and text."""
+    """Return the text of every file of the package by its path, with forward slashes."""
     values = {
         "name": name,
         "package": f"needle_{name}",
@@ -85,12 +86,12 @@ def _filled(text: str, values: dict[str, str]) -> str:
 
 
 def _rows() -> list[str]:
-    """The rows of the conformance suite that fail while nothing is written."""
+    """Return the rows of the conformance suite that fail while the functions are empty."""
     return [*dict.fromkeys(case.row for case in required_cases()), *BESIDE_THE_TEN]
 
 
 def _skeletons() -> Iterator[str]:
-    """The ten as methods: signature and contract of the base class, and an exception."""
+    """Yield the ten functions as methods with the base class's signature and contract."""
     for name in REQUIRED:
         lines = inspect.getsource(getattr(Backend, name)).rstrip().split("\n")
         body = [line for line in lines if "@abstractmethod" not in line]
@@ -100,7 +101,7 @@ def _skeletons() -> Iterator[str]:
 
 
 def _contract(name: str) -> str:
-    """The base class's docstring as a comment of C++."""
+    """Return the base class's docstring as a C++ comment."""
     text = inspect.getdoc(getattr(Backend, name)) or ""
     paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
     lines = [line for part in paragraphs for line in textwrap.wrap(part, 96)]

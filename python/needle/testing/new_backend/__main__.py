@@ -1,6 +1,6 @@
-"""``python -m needle.testing.new_backend NAME``: writes the package and says what comes next.
+"""``python -m needle.testing.new_backend NAME``: write the package and print the next steps.
 
-Exit status 2, with one line, where it cannot be written.
+Exit status 2, with one line of text, if it cannot be written.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 from ...errors import NeedleError
 from . import KINDS, write_package
 
-NEXT = """{folder}: the beginnings of the device {name}; README.md in it says how to go on:
+NEXT = """{folder}: a package for the device {name}; its README.md explains the next steps:
   pip install --no-build-isolation --no-deps -e {folder}
   python -m needle.testing.conformance {name}"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Does what the command line says and returns the exit status."""
+    """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m needle.testing.new_backend")
     parser.add_argument("name", help="of the device: lower-case letters, digits and _")
     parser.add_argument(

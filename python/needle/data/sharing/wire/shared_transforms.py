@@ -16,7 +16,7 @@ from ...samples.random_source import LOADER_STREAM
 from ...transforms import Compose, Normalize, OneOf, Permute, ToCHW, ToFloat, Transform
 from ...transforms.base import Size, decode_size
 from ...transforms.compile import Chain, placed
-from ...transforms.execute import Part
+from ...transforms.execute import PlacedTransform as Part
 
 TRANSFORMS: dict[str, type[Transform]] = {
     name: kind

@@ -1,8 +1,8 @@
-"""The Python state that a step can reach: where its tensors are, and the values it may branch on.
+"""The Python state that a step can reach: the locations of its tensors, and the guarded values.
 
-Found by walking from the step's function (closure, globals that its code names, ``self``) and its
-arguments through modules, optimisers' parameters, dicts and lists. Of objects that are no modules
-only attributes that some walked code names are looked at.
+The search starts at the step's function (closure, globals named in its code, ``self``) and its
+arguments, and follows modules, parameters of optimisers, dicts and lists. Of other objects it
+considers only the attributes named in the code that it has visited.
 """
 
 from __future__ import annotations
@@ -19,22 +19,27 @@ import numpy as np
 from ..autograd import Tensor
 from ..backends.base import View
 from ..ndarray import NDArray
+from ..ndarray.array import view_of
 from ..nn.module import Module
 from ..optim.optimizer import Optimizer
 from ..optim.schedules import Schedule
 
-PLAIN = (type(None), bool, int, float, str, bytes, np.generic, np.dtype)
-LONGEST = 1000
-"""Longer lists are taken as data; only their identity counts."""
-CALLED = ("forward", "compute", "gradient")
-"""Methods that needle calls."""
+PLAIN_TYPES = (type(None), bool, int, float, str, bytes, np.generic, np.dtype)
+MAX_LIST_LENGTH = 1000
+"""Longer lists are treated as data: only their identity is guarded."""
+CALLED_METHODS = ("forward", "compute", "gradient")
+"""Names of methods that needle itself calls."""
 MISSING = object()
-"""What is at a place that is not there."""
+"""The value of a location that does not exist."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """``holder[key]``, or for an argument (``leaf``) the key of its attributes (None: itself)."""
+class Location:
+    """A place where a value is stored: ``holder[key]``, or an argument of the call.
+
+    ``leaf`` is the index of an argument; ``key`` then names one of its attributes (None: the
+    argument itself).
+    """
 
     holder: Any
     key: Any
@@ -42,13 +47,13 @@ class Place:
     leaf: int | None = None
 
     def get(self, leaves: Sequence[Any]) -> Any:
-        """What is there now; a mark that is nothing else where there is nothing."""
+        """Return the current value, or ``MISSING`` if the location does not exist."""
         if self.leaf is not None:
             return leaves[self.leaf] if self.key is None else vars(leaves[self.leaf]).get(self.key)
         return _entry(self.holder, self.key)
 
     def put(self, leaves: Sequence[Any], value: Any) -> None:
-        """Sets it."""
+        """Store ``value`` at the location."""
         holder = self.holder if self.leaf is None else vars(leaves[self.leaf])
         if isinstance(holder, CellType):
             holder.cell_contents = value
@@ -57,18 +62,19 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Length(Place):
-    """How many entries the holder has."""
+class LengthLocation(Location):
+    """The number of entries of the holder, as a location to guard."""
 
     def get(self, leaves: Sequence[Any]) -> Any:
+        """Return the current number of entries."""
         return len(self.holder)
 
 
 @dataclass(frozen=True)
-class Holding:
-    """An array at a place; ``owner`` tells whether two places show the same Tensor."""
+class ArrayReference:
+    """An array found at a location; ``owner`` identifies the Tensor that holds it."""
 
-    place: Place
+    location: Location
     array: NDArray
     owner: tuple[int, int | None]
 
@@ -82,18 +88,18 @@ def _entry(holder: Any, key: Any) -> Any:
 
 @dataclass(eq=False)
 class Container:
-    """Something with entries: a dict, a list, a tuple, a cell of a closure."""
+    """A dict, list, tuple or closure cell whose entries are part of the state."""
 
     holder: Any
     label: str
     leaf: int | None = None
     keys: set[str] | None = None
-    """Only these count; None: all."""
+    """The keys that are considered; None: all."""
     owner: Tensor | None = None
-    """The Tensor whose attributes these are."""
+    """The Tensor whose attribute dict this is, if any."""
 
     def entries(self) -> dict[Any, Any]:
-        """What is in it now."""
+        """Return the current entries as a dict."""
         holder = self.holder
         if isinstance(holder, CellType):
             value = _entry(holder, None)
@@ -105,33 +111,33 @@ class Container:
             return {key: holder[key] for key in few if key in many}
         return dict(enumerate(holder))
 
-    def place(self, key: Any) -> Place:
-        """The place of an entry."""
+    def location(self, key: Any) -> Location:
+        """Return the location of the entry ``key``."""
         named = key if isinstance(key, (str, int)) else "" if key is None else type(key).__name__
         label = f"{self.label}.{named}".strip(".")
-        return Place(None if self.leaf is not None else self.holder, key, label, self.leaf)
+        return Location(None if self.leaf is not None else self.holder, key, label, self.leaf)
 
 
 def array_in(value: Any) -> NDArray | None:
-    """The array that a place shows: a Tensor's or itself."""
+    """Return the array of a Tensor, or the array itself; None for any other value."""
     if isinstance(value, Tensor):
         value = value.cached_data
     return value if isinstance(value, NDArray) else None
 
 
 def describe_view(view: View) -> str:
-    """For messages."""
+    """Return dtype, shape and strides of a view as text for messages."""
     return f"{view.dtype} {view.shape} with strides {view.strides}"
 
 
-class State:
-    """Every container that the step can reach, each once, owners before what they hold."""
+class ReachableState:
+    """All containers that a step can reach, each once, owners before their contents."""
 
     def __init__(self, function: Any, leaves: Sequence[Any]) -> None:
         self.leaves = leaves
         self.names: set[str] = set()
         known = -1
-        while known < len(self.names):  # code that is found names more attributes
+        while known < len(self.names):  # newly visited code names more attributes
             known = len(self.names)
             self.containers: list[Container] = []
             self._seen: set[int] = set()
@@ -143,21 +149,21 @@ class State:
         stack = [(root, label, leaf)]
         while stack:
             value, label, leaf = stack.pop()
-            if isinstance(value, (*PLAIN, np.ndarray, NDArray)) or id(value) in self._seen:
+            if isinstance(value, (*PLAIN_TYPES, np.ndarray, NDArray)) or id(value) in self._seen:
                 continue
             self._seen.add(id(value))
             found = [(item, name, None) for item, name in self._visit(value, label, leaf)]
             stack += reversed(found)
 
     def _visit(self, value: Any, label: str, leaf: int | None) -> Iterator[tuple[Any, str]]:
-        """Notes the containers of ``value``; what is to be visited next."""
+        """Add the containers of ``value`` and yield the objects to visit next."""
         if isinstance(value, Tensor):
             self._add(Container(vars(value), label, leaf, owner=value))
         elif isinstance(value, Optimizer):
             yield from ((p, f"{label}.params.{i}") for i, p in enumerate(value.params))
-            yield from self._named(value, label)
+            yield from self._visit_attributes(value, label)
             for i, group in enumerate(value.param_groups):
-                yield from self._chosen(group, f"{label}.param_groups.{i}")
+                yield from self._add_named(group, f"{label}.param_groups.{i}")
         elif isinstance(value, Module):
             yield from self._add(Container(vars(value), label))
             yield from self._class(value)
@@ -174,49 +180,51 @@ class State:
             yield from ((item, label) for item in (value.func, value.args, value.keywords))
         elif isinstance(value, type):
             yield from self._class_code(value)
-        elif isinstance(value, Schedule) or not _foreign(type(value).__module__):
-            yield from self._named(value, label)
+        elif isinstance(value, Schedule) or not _is_library_module(type(value).__module__):
+            yield from self._visit_attributes(value, label)
             yield from self._class(value)
 
     def _add(self, container: Container) -> Iterator[tuple[Any, str]]:
         self.containers.append(container)
-        return ((v, container.place(k).label) for k, v in container.entries().items())
+        return ((v, container.location(k).label) for k, v in container.entries().items())
 
     def _sequence(self, value: Any, label: str) -> Iterator[tuple[Any, str]]:
-        if len(value) > LONGEST:
+        if len(value) > MAX_LIST_LENGTH:
             return iter(())
         if isinstance(value, (list, tuple)):
             return self._add(Container(value, label))
         return ((item, label) for item in value)
 
-    def _named(self, value: Any, label: str) -> Iterator[tuple[Any, str]]:
-        """The attributes that walked code names."""
+    def _visit_attributes(self, value: Any, label: str) -> Iterator[tuple[Any, str]]:
+        """Add the attributes that visited code names."""
         own = getattr(value, "__dict__", {})
-        if not _foreign(type(value).__module__):
+        if not _is_library_module(type(value).__module__):
             for each in type(value).__mro__:
-                plain = {k for k, v in vars(each).items() if isinstance(v, PLAIN)} & self.names
+                plain = {
+                    k for k, v in vars(each).items() if isinstance(v, PLAIN_TYPES)
+                } & self.names
                 if plain:
                     yield from self._add(Container(vars(each), each.__name__, keys=plain))
-        yield from self._chosen(own, label)
+        yield from self._add_named(own, label)
 
-    def _chosen(self, entries: Any, label: str) -> Iterator[tuple[Any, str]]:
+    def _add_named(self, entries: Any, label: str) -> Iterator[tuple[Any, str]]:
         return self._add(Container(entries, label, keys=self.names))
 
     def _class(self, value: Any) -> Iterator[tuple[Any, str]]:
         yield type(value), type(value).__name__
 
     def _class_code(self, kind: type) -> Iterator[tuple[Any, str]]:
-        """Methods of a class that somebody else wrote: their code may read more."""
+        """Yield the methods of a user's class, because their code may name more attributes."""
         for each in kind.__mro__:
-            if not _foreign(each.__module__):
+            if not _is_library_module(each.__module__):
                 for name, member in vars(each).items():
-                    called = name in self.names or name in CALLED or name.startswith("__")
+                    called = name in self.names or name in CALLED_METHODS or name.startswith("__")
                     member = getattr(member, "__func__", member)
                     if called and isinstance(member, FunctionType):
                         yield member, each.__name__
 
     def _function(self, function: FunctionType) -> Iterator[tuple[Any, str]]:
-        if _foreign(function.__module__ or ""):
+        if _is_library_module(function.__module__ or ""):
             return
         names = set(_names(function.__code__))
         self.names |= names
@@ -231,53 +239,57 @@ class State:
         scope = function.__globals__
         yield from self._add(Container(scope, "", keys=names))
 
-    # ---- what is in it -----------------------------------------------------------------------
+    # ---- contents ----------------------------------------------------------------------------
 
     def snapshot(self) -> list[dict[Any, Any]]:
-        """The entries of every container."""
+        """Return the current entries of every container."""
         return [container.entries() for container in self.containers]
 
-    def arrays(self) -> dict[int, list[Holding]]:
-        """Every array, by the id of its buffer."""
-        found: dict[int, list[Holding]] = {}
+    def arrays(self) -> dict[int, list[ArrayReference]]:
+        """Return all references to arrays, by the id of their buffer."""
+        found: dict[int, list[ArrayReference]] = {}
 
-        def add(place: Place, value: Any, owner: Any) -> None:
+        def add(location: Location, value: Any, owner: Any) -> None:
             array = array_in(value)
             if array is not None:
-                held = Holding(place, array, (id(owner), place.leaf))
-                found.setdefault(id(array._view.handle), []).append(held)
+                held = ArrayReference(location, array, (id(owner), location.leaf))
+                found.setdefault(id(view_of(array).handle), []).append(held)
 
         for i, leaf in enumerate(self.leaves):
             if isinstance(leaf, NDArray):
-                add(Place(None, None, f"argument {i}", i), leaf, leaf)
+                add(Location(None, None, f"argument {i}", i), leaf, leaf)
         for container in self.containers:
             for key, value in container.entries().items():
                 own = key == "cached_data" and container.owner is not None
-                add(container.place(key), value, container.owner if own else value)
+                add(container.location(key), value, container.owner if own else value)
         return found
 
-    def guards(self) -> list[tuple[Place, Any]]:
-        """Places and what was there: another value may lead the step elsewhere."""
-        found: list[tuple[Place, Any]] = []
+    def guards(self) -> list[tuple[Location, Any]]:
+        """Return (location, expected value) pairs; another value may change what the step does."""
+        found: list[tuple[Location, Any]] = []
         for container in self.containers:
             entries = container.entries()
             if container.owner is not None:
                 if container.leaf is None:
                     rest = entries.keys() - {"grad", "cached_data"}
-                    found += [(container.place(key), entries[key]) for key in rest]
+                    found += [(container.location(key), entries[key]) for key in rest]
                 continue
             keys: Any = entries if container.keys is None else container.keys
             for key in keys:
                 value = entries.get(key, MISSING)
                 if not isinstance(value, NDArray):
-                    found.append((container.place(key), self._expected(value)))
+                    found.append((container.location(key), self._expected(value)))
             if container.keys is None and isinstance(container.holder, (dict, list)):
-                found.append((Length(container.holder, None, container.label), len(entries)))
+                found.append(
+                    (LengthLocation(container.holder, None, container.label), len(entries))
+                )
         return found
 
     def _expected(self, value: Any) -> Any:
-        """A constant that is at one place only may be replaced by another: it is read from there,
-        and only its kind counts."""
+        """Return the value to guard: the type alone for a constant Tensor with one location.
+
+        Such a constant may be replaced by another one, because replays read it from its location.
+        """
         if not isinstance(value, Tensor) or value.requires_grad:
             return value
         holders = sum(item is value for c in self.containers for item in c.entries().values())
@@ -285,23 +297,23 @@ class State:
 
 
 def unchanged(value: Any, expected: Any) -> bool:
-    """Whether a guarded place holds what it held: the same object, or an equal plain value."""
+    """Return True if a guard holds: the same object, or an equal plain value."""
     if value is expected:
         return True
     if isinstance(value, Tensor):
         return type(value) is expected and not value.requires_grad
-    same_kind = type(value) is type(expected) and isinstance(value, PLAIN)
+    same_kind = type(value) is type(expected) and isinstance(value, PLAIN_TYPES)
     return same_kind and bool(value == expected)
 
 
-def _foreign(module: str) -> bool:
-    """Whether code of that module is needle's, NumPy's or Python's own: no user's step."""
+def _is_library_module(module: str) -> bool:
+    """Return True for modules of needle, NumPy and the standard library, which are not visited."""
     root = module.partition(".")[0]
     return root != "__main__" and (root in ("needle", "numpy") or root in sys.stdlib_module_names)
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """The names and strings in a function's code, inner functions included."""
+    """Yield the names and strings in a function's code, inner functions included."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -1,4 +1,4 @@
-"""Nested arguments and results: which leaves they have, and when two calls are alike."""
+"""Call signatures: nested arguments as a hashable key, and a map over nested results."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ import numpy as np
 
 from ..autograd import Tensor
 from ..ndarray import NDArray
-from .places import PLAIN
+from ..ndarray.array import view_of
+from .python_state import PLAIN_TYPES
 
 
 class CaptureWarning(UserWarning):
-    """A captured function, or its kernels, runs as if it were not; the message says why."""
+    """Warning that a function, or its kernels, runs without capture.
+
+    The message gives the reason.
+    """
 
 
 def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
-    """``value`` with every leaf of its tuples, lists and dicts replaced by ``function(leaf)``."""
+    """Apply ``function`` to every leaf of nested tuples, lists and dicts.
+
+    Return the new structure.
+    """
     if isinstance(value, dict):
         return {key: map_leaves(function, item) for key, item in value.items()}
     if type(value) in (tuple, list):
@@ -28,10 +35,10 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def signature(value: Any, leaves: list[Any]) -> Hashable:
-    """What must agree for a recording to fit a call; appends the leaves.
+    """Return the key of a call: recordings match calls with an equal key. Appends the leaves.
 
-    Arrays count by geometry, dtype and device (and which of them share a buffer), plain values by
-    type and value, any other object by identity.
+    Arrays are keyed by geometry, dtype and device (and by the leaves that share their buffer),
+    plain values by type and value, any other object by identity.
     """
     if type(value) in (tuple, list):
         return (type(value), *[signature(item, leaves) for item in value])
@@ -46,20 +53,20 @@ def signature(value: Any, leaves: list[Any]) -> Hashable:
         return (NDArray, *_geometry(value, leaves))
     if isinstance(value, np.ndarray):
         return (np.ndarray, value.dtype, value.shape)
-    if isinstance(value, PLAIN):
+    if isinstance(value, PLAIN_TYPES):
         return (type(value), value)
     return (type(value), id(value))
 
 
 def _geometry(array: NDArray, leaves: list[Any]) -> tuple[Hashable, ...]:
-    handle, shape, strides, offset, dtype = array._view
+    handle, shape, strides, offset, dtype = view_of(array)
     return shape, strides, dtype, array.device.name, *_same_buffer(handle, offset, leaves)
 
 
 def _same_buffer(handle: Any, offset: int, leaves: list[Any]) -> tuple[int, int]:
-    """The first of the leaves on this buffer, and how far behind its view this one begins."""
+    """Return the first leaf on this buffer, and this view's offset relative to that leaf's."""
     for i, leaf in enumerate(leaves):
         array = leaf.cached_data if isinstance(leaf, Tensor) else leaf
-        if isinstance(array, NDArray) and array._view.handle is handle:
-            return i, offset - array._view.offset
+        if isinstance(array, NDArray) and view_of(array).handle is handle:
+            return i, offset - view_of(array).offset
     raise AssertionError("the array itself is the last leaf")

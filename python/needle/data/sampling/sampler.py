@@ -16,9 +16,9 @@ Indices = npt.NDArray[np.int64]
 
 
 class Sampler:
-    """Base: ``__iter__`` gives indices for one pass, ``__len__`` how many.
+    """Base class: ``__iter__`` yields the indices of one epoch, ``__len__`` is their number.
 
-    ``positions`` makes a loader resume at any step without walking there.
+    With ``positions`` a loader resumes at any step without iterating over the earlier ones.
     """
 
     epoch = 0
@@ -32,31 +32,30 @@ class Sampler:
         raise NotImplementedError(f"{type(self).__name__} must define __len__()")
 
     def set_epoch(self, epoch: int) -> None:
-        """The number of the next pass; the loader calls this."""
+        """Set the number of the next epoch; the loader calls this."""
         self.epoch = epoch
 
     def positions(self, start: int, stop: int) -> Indices | None:
-        """The indices at places ``start`` to ``stop`` of this epoch's pass, int64 ``(n,)``.
+        """Return the indices at places ``start`` to ``stop`` of this epoch, int64 ``(n,)``.
 
-        Optional: None (the default) has the loader walk through ``__iter__``. 0 <= start <= stop
-        <= len.
+        Optional: with None (the default) the loader iterates instead. 0 <= start <= stop <= len.
         """
         return None
 
     def validity(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
-        """For the same places, whether the sample counts: False for one that only fills up."""
+        """Return bool ``(n,)`` for the same places, False for samples that only fill up."""
         return np.ones(stop - start, dtype=np.bool_)
 
 
 def set_epoch(sampler: Any, epoch: int) -> None:
-    """Tells ``sampler`` the epoch if it has a ``set_epoch``; any iterable of indices will do."""
+    """Set the epoch of ``sampler`` if it has ``set_epoch``; any iterable of indices is accepted."""
     tell = getattr(sampler, "set_epoch", None)
     if tell is not None:
         tell(epoch)
 
 
 def length_of(op: str, source: Sized | int) -> int:
-    """``source`` or its length, not negative; ValueError names the caller ``op``."""
+    """Return ``source`` or its length, not negative; ValueError names the caller ``op``."""
     length = int(source) if isinstance(source, (int, np.integer)) else len(source)
     if length < 0:
         raise ValueError(f"{op}: the length must not be negative, got {length}")

@@ -1,0 +1,97 @@
+"""The buffers of a recording: slots that kernel arguments refer to, and the memory plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..backends.base import Backend, View
+
+_new_view = tuple.__new__
+
+
+@dataclass(eq=False)
+class BufferSlot:
+    """A placeholder for a buffer; ``bind`` gives it the buffer of the current replay.
+
+    ``uses`` lists the argument positions that refer to it. There are three kinds of slot. A
+    *temporary* (``owned``) has a fixed buffer that belongs to the recording. An *output* (``owned``
+    and ``output``) gets a new buffer at each replay, because the program may keep it. An *external*
+    slot (neither) is bound to an array of the Python state or of a host step.
+
+    ``exposed``: arrays are made on the slot. ``lazy``: views are created only when a kernel is
+    called directly (``update_views``), which launching a graph does not need. ``stale``: the views
+    are not up to date.
+    """
+
+    number: int
+    size: int
+    dtype: Any
+    offset: int = 0
+    owned: bool = True
+    output: bool = False
+    exposed: bool = False
+    first_use: int = 0
+    last_use: int = 0
+    handle: Any = None
+    shift: int = 0
+    uses: list[tuple[list[Any], int, View]] = field(default_factory=list)
+    lazy: bool = False
+    stale: bool = True
+
+    def bind(self, handle: Any, offset: int = 0) -> None:
+        """Use ``handle`` from now on; ``offset`` is the start of its view."""
+        if self.lazy:
+            self._clear_views()
+            self.handle, self.shift = handle, offset - self.offset
+        else:
+            self.handle, self.shift = handle, offset - self.offset
+            self.update_views()
+
+    def update_views(self) -> None:
+        """Write the views of all uses into the argument lists."""
+        handle, shift, self.stale = self.handle, self.shift, False
+        for args, position, view in self.uses:
+            _, shape, strides, start, dtype = view
+            args[position] = _new_view(View, (handle, shape, strides, start + shift, dtype))
+
+    def release(self) -> None:
+        """Drop the reference to the buffer, which others own."""
+        self.handle = None
+        self._clear_views()
+
+    def _clear_views(self) -> None:
+        if not self.stale:
+            self.stale = True
+            for args, position, _ in self.uses:
+                args[position] = None
+
+    def view(self, like: View) -> View:
+        """Return the recorded view ``like``, on the current buffer."""
+        _, shape, strides, start, dtype = like
+        return View(self.handle, shape, strides, start + self.shift, dtype)
+
+
+def assign_buffers(slots: Sequence[BufferSlot], backend: Backend) -> int:
+    """Give each temporary a buffer, shared where lifetimes do not overlap; return the bytes.
+
+    A free buffer is reused if it is at most twice as large as needed. The most recently released
+    one comes first, because it is most likely still in the cache.
+    """
+    free: list[tuple[int, Any, Any]] = []
+    live: list[tuple[int, tuple[int, Any, Any]]] = []
+    total = 0
+    for slot in sorted(slots, key=lambda s: s.first_use):
+        free += [buffer for last, buffer in live if last < slot.first_use]
+        live = [(last, buffer) for last, buffer in live if last >= slot.first_use]
+        fits = [b for b in free if b[1] == slot.dtype and slot.size <= b[0] <= 2 * slot.size]
+        if fits:
+            buffer = fits[-1]
+            free.remove(buffer)
+        else:
+            buffer = (slot.size, slot.dtype, backend.allocate(slot.size, slot.dtype))
+            total += slot.size * slot.dtype.itemsize
+        live.append((slot.last_use, buffer))
+        slot.bind(buffer[2])
+    return total

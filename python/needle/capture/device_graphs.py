@@ -1,0 +1,199 @@
+"""Graphs of the device: all kernels of a segment launched by one call (CUDA graphs).
+
+A graph contains addresses, so a segment has one graph for each set of buffers it is run with. To
+make these sets repeat, output buffers are used in rotation. Where no graph can be made, kernels are
+launched one by one and a ``CaptureWarning`` gives the reason. Called by ``program``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import cache
+from sys import getrefcount
+from typing import Any
+
+from ..backends.base import Backend, View
+from .buffers import BufferSlot
+from .signature import CaptureWarning
+
+MAX_GRAPHS = 8
+"""Number of graphs kept for each segment; the least recently used one is dropped."""
+ROTATION = 3
+"""Number of buffers that one output slot uses in rotation."""
+MIN_KERNELS = 2
+"""Number of kernels below which a segment is launched without a graph."""
+Calls = Sequence[tuple[Callable[..., Any], list[Any]]]
+
+
+class DeviceGraphs:
+    """The graphs of one program.
+
+    ``recorded`` and ``launched`` are counters; ``refusal`` is the reason why there are none.
+    """
+
+    def __init__(
+        self, backend: Backend, segments: Sequence[Calls], slots: Sequence[BufferSlot]
+    ) -> None:
+        self.backend = backend
+        self.recorded = self.launched = 0
+        self.refusal: str | None = None
+        for slot in slots:
+            slot.lazy = slot.output or not slot.owned
+        ends = _ends(segments)
+        self._outputs = [
+            _OutputBuffers(backend, s, _segment_of(s, ends)) for s in slots if s.owned and s.output
+        ]
+        self.segments = [
+            _SegmentGraphs(
+                self, calls, _slots_of(slots, calls), [f for f in self._outputs if f.segment == i]
+            )
+            for i, calls in enumerate(segments)
+        ]
+
+    def allocate(self) -> None:
+        """Bind each output slot to a buffer that nothing else refers to."""
+        for output in self._outputs:
+            output.allocate()
+
+    def run(self, segment: int) -> None:
+        """Run the kernels of one segment."""
+        self.segments[segment].run()
+
+    def refuse(self, reason: str) -> None:
+        """Stop using graphs and warn with the reason."""
+        self.refusal = reason
+        message = f"capture: a step's kernels are launched one by one, not as a graph: {reason}"
+        warnings.warn(message, CaptureWarning, stacklevel=2)
+
+
+class _SegmentGraphs:
+    """The graphs of one segment, by the addresses of the slots that its calls use."""
+
+    def __init__(
+        self,
+        graphs: DeviceGraphs,
+        calls: Calls,
+        slots: Sequence[BufferSlot],
+        outputs: Sequence[_OutputBuffers],
+    ) -> None:
+        self.graphs, self.calls, self.slots, self.outputs = graphs, calls, slots, outputs
+        self.known: OrderedDict[Any, Callable[[], None]] = OrderedDict()
+
+    def run(self) -> None:
+        graphs = self.graphs
+        if graphs.refusal is not None or len(self.calls) < MIN_KERNELS:
+            self._call()
+        else:
+            addresses = tuple(
+                [address for s in self.slots for address in (s.handle.ptr(), s.shift)]
+            )
+            launch = self.known.get(addresses)
+            if launch is None:
+                launch = self._record(addresses)
+            launch()
+        for output in self.outputs:
+            output.hand_out()
+
+    def _record(self, addresses: Any) -> Callable[[], None]:
+        graphs = self.graphs
+        try:
+            launch = graphs.backend.record_graph(self._call)
+        except (RuntimeError, MemoryError) as reason:
+            graphs.refuse(str(reason))
+            return self._call
+        graphs.recorded += 1
+        if (
+            graphs.recorded > MAX_GRAPHS * len(graphs.segments)
+            and graphs.launched < 4 * graphs.recorded
+        ):
+            graphs.refuse("its buffers hardly ever come back at the same addresses")
+
+        def counted() -> None:
+            graphs.launched += 1
+            launch()
+
+        self.known[addresses] = counted
+        if len(self.known) > MAX_GRAPHS:
+            self.known.popitem(last=False)
+        return counted
+
+    def _call(self) -> None:
+        for slot in self.slots:
+            if slot.stale:
+                slot.update_views()
+        for kernel, args in self.calls:
+            kernel(*args)
+
+
+class _OutputBuffers:
+    """The buffers of an output slot in rotation; one without other references is reused.
+
+    A program may keep the output of every replay (a list of losses, say). Then the kernels write to
+    one fixed buffer and the program gets a copy; otherwise no two replays would use the same
+    addresses.
+    """
+
+    def __init__(self, backend: Backend, slot: BufferSlot, segment: int | None) -> None:
+        self.backend, self.slot, self.segment = backend, slot, segment
+        self.buffers: list[Any] = []
+        self.fixed: Any = None
+
+    def allocate(self) -> None:
+        slot = self.slot
+        if self.fixed is not None:
+            slot.bind(self.fixed)
+            return
+        for handle in self.buffers:
+            if getrefcount(handle) == _unreferenced_count():
+                slot.bind(handle)
+                return
+        handle = self.backend.allocate(slot.size, slot.dtype)
+        slot.bind(handle)
+        if len(self.buffers) < ROTATION:
+            self.buffers.append(handle)
+        elif self.segment is not None:
+            self.buffers, self.fixed = [], handle
+
+    def hand_out(self) -> None:
+        if self.fixed is None:
+            return
+        slot = self.slot
+        new = self.backend.allocate(slot.size, slot.dtype)
+        whole = [View(handle, (slot.size,), (1,), 0, slot.dtype) for handle in (self.fixed, new)]
+        self.backend.copy(*whole)
+        slot.bind(new)
+
+
+@cache
+def _unreferenced_count() -> int:
+    """Return the reference count of a buffer that only its list refers to, as seen in the loop."""
+    (count,) = [getrefcount(handle) for handle in [object()]]
+    return count
+
+
+def _slots_of(slots: Sequence[BufferSlot], calls: Calls) -> list[BufferSlot]:
+    """Return the external and output slots that these calls use."""
+    arguments = {id(inner) for _, args in calls for inner in _lists(args)}
+    return [s for s in slots if s.lazy and any(id(args) in arguments for args, *_ in s.uses)]
+
+
+def _lists(args: list[Any]) -> list[list[Any]]:
+    return [args, *(inner for a in args if isinstance(a, list) for inner in _lists(a))]
+
+
+def _ends(segments: Sequence[Calls]) -> list[int]:
+    ends, total = [], 0
+    for calls in segments:
+        total += len(calls)
+        ends.append(total)
+    return ends
+
+
+def _segment_of(slot: BufferSlot, ends: Sequence[int]) -> int | None:
+    """Return the index of the only segment whose calls use the slot, or None."""
+    for i, end in enumerate(ends):
+        if slot.last_use <= end:
+            return i if slot.first_use > (ends[i - 1] if i else 0) else None
+    return None

@@ -1,0 +1,388 @@
+"""The tracer: records one step while it runs eagerly.
+
+``interception`` reports every kernel call and every new buffer, ``host_steps`` every host step.
+Weak references to the buffers show which of them outlive the step.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..autograd import Tensor
+from ..backends.base import Backend, View
+from ..host_steps import current
+from ..ndarray import NDArray
+from ..ndarray.array import view_of
+from .buffers import BufferSlot
+from .interception import HostNumber, intercept
+from .program import ArrayTemplate, HostCall, InputBinding, Program, Segment, ValueSource
+from .python_state import PLAIN_TYPES, ArrayReference, Location, ReachableState, array_in
+from .signature import map_leaves
+
+
+class RefusedError(Exception):
+    """The reason why a step cannot be recorded.
+
+    ``this_call_only``: another call of the same signature may be recorded.
+    """
+
+    def __init__(self, reason: str, this_call_only: bool = False) -> None:
+        super().__init__(reason)
+        self.this_call_only = this_call_only
+
+
+class Tracer:
+    """One recording of ``function``; ``run`` is called once, then ``program``."""
+
+    def __init__(self, function: Callable[..., Any], leaves: Sequence[Any]) -> None:
+        self.function, self.leaves = function, leaves
+        self.refusal: RefusedError | None = None
+        self.backend: Backend | None = None
+        self.slots: list[BufferSlot] = []
+        self.segments = [Segment()]
+        self._by_handle: dict[int, tuple[BufferSlot, Callable[[], Any]]] = {}
+        self._external_handles: list[Any] = []  # kept alive so that their ids stay valid
+        self._host_results: list[Any] = []  # the results of host steps
+        self._call_count = 0
+        self._writes: dict[tuple[int | None, int, Any], Location] = {}
+        self._state = ReachableState(function, leaves)
+        self._guards = self._state.guards()
+        self._snapshot_state()
+
+    # ---- running the step --------------------------------------------------------------------
+
+    def run(self, backends: Sequence[Backend], args: Any, options: Any) -> Any:
+        """Run the step eagerly while its calls are recorded; return its result."""
+        self._random = _random_state()
+        with intercept(self, backends):
+            return self.function(*args, **options)
+
+    def program(self, result: Any, as_graphs: bool = True) -> tuple[Any, Program]:
+        """Return the result with constant tensors, and the recording.
+
+        RefusedError if there is none.
+        """
+        if self.refusal is not None:
+            raise self.refusal
+        self._check_random()
+        if self.backend is None:
+            raise RefusedError("no kernel was called")
+        self._note_state_changes()
+        plan, result = self._plan_result(result)
+        self._detach_written()
+        self._check_live_buffers(result)
+        changed = set(self._writes)
+        guards = [g for g in self._guards if _key(g[0]) not in changed]
+        rebuild = _rebuilder(plan)
+        program = Program(self.backend, self.segments, self.slots, rebuild, guards, as_graphs)
+        return result, program
+
+    def refuse(self, reason: str, this_call_only: bool = False) -> None:
+        """Note why the step cannot be recorded; the step itself continues."""
+        if self.refusal is None:
+            self.refusal = RefusedError(reason, this_call_only)
+
+    # ---- kernel calls ------------------------------------------------------------------------
+
+    def allocated(self, handle: Any, size: int, dtype: Any) -> None:
+        """Create the slot of a new buffer."""
+        if self.refusal is None:
+            self._new_slot(handle, size, dtype)
+
+    def _new_slot(self, handle: Any, size: int, dtype: Any, **given: Any) -> BufferSlot:
+        slot = BufferSlot(len(self.slots), size, dtype, **given)
+        self.slots.append(slot)
+        try:
+            self._by_handle[id(handle)] = slot, weakref.ref(handle)
+        except TypeError:
+            self.refuse(f"buffers of {type(handle).__name__} have no weak references")
+        return slot
+
+    def called(
+        self, backend: Backend, kernel: Any, name: str, args: tuple[Any, ...], options: Any
+    ) -> None:
+        """Record a kernel call; called before the kernel runs."""
+        if self.refusal is not None:
+            return
+        if self.backend is None:
+            self.backend = backend
+        if backend is not self.backend or options:
+            self.refuse(f"{name} is called on a second device, or with keywords")
+            return
+        self._call_count += 1
+        recorded: list[Any] = []
+        self._record_arguments(recorded, args)
+        text = f"{name}({', '.join(self._format_argument(a) for a in args)})"
+        self.segments[-1].calls.append((kernel, text, recorded))
+
+    def _record_arguments(self, into: list[Any], args: Sequence[Any]) -> None:
+        """Copy the arguments of a call, and note the positions of the views of each slot."""
+        for position, arg in enumerate(args):
+            if isinstance(arg, View):
+                slot = self._slot_of(arg)
+                if slot is not None:
+                    slot.uses.append((into, position, arg._replace(handle=None)))
+                    slot.last_use = self._call_count
+                    slot.first_use = slot.first_use or self._call_count
+                into.append(None)
+            elif isinstance(arg, list) or (isinstance(arg, tuple) and _has_view(arg)):
+                inner: list[Any] = []
+                self._record_arguments(inner, arg)
+                into.append(inner)
+            else:
+                into.append(arg)
+
+    def _format_argument(self, arg: Any) -> str:
+        if isinstance(arg, View):
+            slot = self._slot_of(arg)
+            return f"%{slot.number if slot else '?'}{list(arg.shape)}"
+        if isinstance(arg, list):
+            return f"[{', '.join(self._format_argument(a) for a in arg)}]"
+        return repr(arg)
+
+    def _slot_of(self, view: View) -> BufferSlot | None:
+        """Return the slot of a view's buffer; bind an external buffer to its location."""
+        found = self._by_handle.get(id(view.handle))
+        if found is not None and found[1]() is view.handle:
+            return found[0]
+        held = self._arrays.get(id(view.handle), [])
+        if not held:
+            self.refuse(
+                "it uses an array created before the step that cannot be found in the closure, "
+                "globals, self, arguments or modules; pass it as an argument"
+            )
+            return None
+        if len({holding.owner for holding in held}) > 1:
+            labels = ", ".join(holding.location.label for holding in held[:3])
+            self.refuse(f"several tensors share one buffer ({labels})", this_call_only=True)
+            return None
+        return self._external_slot(view.handle, held[0])
+
+    def _external_slot(self, handle: Any, held: ArrayReference) -> BufferSlot:
+        like = view_of(held.array)
+        slot = self._new_slot(handle, 0, like.dtype, offset=like.offset, owned=False)
+        self._external_handles.append(handle)
+        self.segments[-1].bindings.append(
+            InputBinding(slot, held.location, like._replace(handle=None))
+        )
+        return slot
+
+    # ---- host steps --------------------------------------------------------------------------
+
+    def host(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        options: dict[str, Any],
+        changes_state: bool,
+    ) -> Any:
+        """Run a host step without interception and record the call."""
+        call = None
+        if self.refusal is None:
+            self._check_random()
+            self._note_state_changes()
+            sources = tuple(self._source(a) for a in args)
+            named = {name: self._source(a) for name, a in options.items()}
+            call = HostCall(function, sources, named)
+        current.recorder = None
+        try:
+            result = function(*args, **options)
+        finally:
+            current.recorder = self
+        if call is not None:
+            result = self._note_host_result(call, result)
+            if changes_state:
+                self._drop_state_slots()
+            self._snapshot_state()
+            self._random = _random_state()
+            self.segments.append(Segment())
+        return result
+
+    def _note_host_result(self, call: HostCall, result: Any) -> Any:
+        self.segments[-1].host = call
+        view = result if isinstance(result, View) else None
+        array = array_in(result)
+        if array is not None:
+            view = view_of(array)
+        if view is not None:
+            given = {"offset": view.offset, "owned": False}
+            call.result = self._new_slot(view.handle, 0, view.dtype, **given)
+            call.like = view._replace(handle=None)
+            self._external_handles.append(view.handle)
+        elif type(result) is float:
+            result = HostNumber(result)
+        elif not isinstance(result, (type(None), np.ndarray)):
+            self.refuse(f"{call.function.__qualname__} returned a {type(result).__name__}")
+        self._host_results.append(result)
+        return result
+
+    def _source(self, value: Any) -> Any:
+        """Return how a replay obtains an argument of a host step.
+
+        Constants stand for themselves.
+        """
+        for i, leaf in enumerate(self.leaves):
+            if value is leaf and isinstance(value, (Tensor, NDArray, np.ndarray)):
+                return ValueSource(leaf=i)
+        for i, returned in enumerate(self._host_results):
+            if value is returned and isinstance(value, (np.ndarray, HostNumber)):
+                return ValueSource(step=i)
+        if isinstance(value, np.ndarray):
+            self.refuse("it uses a NumPy array that is no argument of the step; pass it in")
+        if isinstance(value, (list, tuple)):
+            if not all(self._is_persistent(v) for v in value if array_in(v) is not None):
+                self.refuse("it passes a list of results to a host step; pass them one by one")
+            return value
+        array = array_in(value)
+        if array is None or self._is_persistent(value):
+            return value
+        return ValueSource(made=self._template(value, array))
+
+    def _is_persistent(self, value: Any) -> bool:
+        """Return True for a Tensor of the Python state, such as a parameter."""
+        return any(c.owner is value for c in self._state.containers)
+
+    def _template(self, value: Any, array: NDArray) -> ArrayTemplate:
+        slot = self._slot_of(view_of(array))
+        if slot is None:
+            slot = BufferSlot(-1, 0, array.dtype)
+        slot.output, slot.exposed = slot.owned, True  # the program may keep it
+        like = view_of(array)._replace(handle=None)
+        if not isinstance(value, Tensor):
+            return ArrayTemplate(slot, like, array.device)
+        return ArrayTemplate(
+            slot, like, array.device, type(value), value.op is None and value.requires_grad
+        )
+
+    # ---- changes of the Python state ---------------------------------------------------------
+
+    def _snapshot_state(self) -> None:
+        """Save the entries and arrays of the current state."""
+        self._arrays = self._state.arrays()
+        self._before = self._state.snapshot()
+
+    def _drop_state_slots(self) -> None:
+        """Forget the slots of arrays in the state.
+
+        Later uses bind them to their locations again.
+        """
+        for handle in self._state.arrays():
+            self._by_handle.pop(handle, None)
+
+    def _note_state_changes(self) -> None:
+        """Record the locations that were assigned since the last snapshot."""
+        for container, before in zip(self._state.containers, self._before, strict=True):
+            after = container.entries()
+            if isinstance(container.holder, list) and len(after) != len(before):
+                self.refuse(f"the step changes the length of the list {container.label}")
+            for key in before.keys() | after.keys():
+                old, new = before.get(key), after.get(key)
+                if old is not new and not (container.owner is not None and key in ("op", "inputs")):
+                    self._note_write(container.location(key), old, new, container.holder)
+        self._before = self._state.snapshot()
+
+    def _note_write(self, location: Location, old: Any, new: Any, holder: Any) -> None:
+        array = array_in(new)
+        if array is not None and not isinstance(holder, tuple):
+            made: Any = self._template(new, array)
+        elif new is None and array_in(old) is not None:
+            made = None
+        else:
+            self.refuse(f"the step changes {location.label} from {_short(old)} to {_short(new)}")
+            return
+        self._writes[_key(location)] = location
+        self.segments[-1].writes.append((location, made))
+
+    def _plan_result(self, result: Any) -> tuple[Any, Any]:
+        """Return the template of the result for replays, and the result with constant tensors."""
+
+        def plan(leaf: Any) -> Any:
+            array = array_in(leaf)
+            for i, value in enumerate(self._host_results):
+                if leaf is value and isinstance(leaf, (HostNumber, np.ndarray)):
+                    return ValueSource(step=i)
+            if array is not None:
+                return ValueSource(made=self._template(leaf, array))
+            if not isinstance(leaf, PLAIN_TYPES) and not any(
+                leaf is given for given in self.leaves
+            ):
+                raise RefusedError(f"the step returns a {type(leaf).__name__}")
+            return leaf
+
+        def constant(leaf: Any) -> Any:
+            if isinstance(leaf, HostNumber):
+                return float(leaf)
+            if isinstance(leaf, Tensor):
+                _make_constant(leaf)
+            return leaf
+
+        planned = map_leaves(plan, result)
+        if self.refusal is not None:
+            raise self.refusal
+        return planned, map_leaves(constant, result)
+
+    def _detach_written(self) -> None:
+        """Turn tensors that the step stored into constants, as replays create them."""
+        for location in self._writes.values():
+            _make_constant(location.get(self.leaves))
+
+    def _check_live_buffers(self, result: Any) -> None:
+        """Check that all buffers that outlive the step are output slots. RefusedError otherwise."""
+        self._before = []
+        for collected in (False, True):
+            if collected:
+                gc.collect()
+            alive = [slot for slot, ref in self._by_handle.values() if ref() is not None]
+            lost = [slot for slot in alive if slot.owned and not slot.output]
+            if not lost:
+                return
+        raise RefusedError(
+            f"the step keeps {len(lost)} results where a replay cannot update them "
+            "(a list, a growing dict, an attribute of another object); return them instead"
+        )
+
+    def _check_random(self) -> None:
+        if _random_state() != self._random:
+            self.refuse(
+                "it draws random numbers outside of needle.init and layers such as Dropout; "
+                "draw them before the step and pass them in"
+            )
+
+
+def _make_constant(value: Any) -> None:
+    """Detach a result from its graph, which would keep temporaries alive."""
+    if isinstance(value, Tensor) and value.op is not None:
+        value.op, value.inputs, value.requires_grad, value.grad = None, (), False, None
+
+
+def _random_state() -> Any:
+    state: Any = np.random.get_state(legacy=True)
+    return state[1].tobytes(), *state[2:], random.getstate()
+
+
+def _has_view(items: Sequence[Any]) -> bool:
+    return any(isinstance(item, View) for item in items)
+
+
+def _key(location: Location) -> tuple[int | None, int, Any]:
+    return location.leaf, id(location.holder), location.key
+
+
+def _short(value: Any) -> str:
+    text = repr(value) if isinstance(value, PLAIN_TYPES) else f"a {type(value).__name__}"
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _rebuilder(plan: Any) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
+    def rebuild(leaves: Sequence[Any], values: Sequence[Any]) -> Any:
+        return map_leaves(
+            lambda leaf: leaf.value(leaves, values) if isinstance(leaf, ValueSource) else leaf, plan
+        )
+
+    return rebuild

@@ -1,0 +1,29 @@
+"""Labels and token ids as the course passes them: whole numbers of any dtype, floats included.
+
+Called by the layers that take such numbers, ``SoftmaxLoss`` and ``Embedding``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import DTypeError
+from ..host_steps import host_step
+
+
+@host_step
+def whole_numbers(what: str, values: Any) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return ``values`` on the host, floats as int64; other dtypes stay for the op to check.
+
+    DTypeError, whose text starts with ``what`` (layer and argument), for a NaN or a fraction.
+    """
+    host = np.asarray(values)
+    if host.dtype.kind != "f":
+        return host
+    whole = np.isfinite(host) & (host == np.floor(host))
+    if not whole.all():
+        wrong = host[~whole].reshape(-1)[0]
+        raise DTypeError(f"{what} must be whole numbers, got {wrong}; pass integers")
+    return host.astype(np.int64)
