@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ... import config
 from ...errors import DataError
-from ..formats.download import Digest, RemoteFile, download_files
+from ..formats.download import Digest, RemoteFile, download
 from ..formats.idx import read_idx
 from .arrays import ImageArrays
 from .dataset import Transform
@@ -122,11 +122,8 @@ class MNIST(ImageArrays):
 
     @classmethod
     def _download(cls, folder: Path, mirrors: Sequence[str]) -> None:
-        files = [
-            RemoteFile(name, tuple(mirror + name for mirror in mirrors), digest)
-            for name, digest in cls.digests.items()
-        ]
-        download_files(files, folder)
+        for name, digest in cls.digests.items():
+            download(RemoteFile(name, tuple(mirror + name for mirror in mirrors), digest), folder)
 
     @classmethod
     def _check_identity(cls, path: Path, labels: npt.NDArray[np.uint8]) -> None:

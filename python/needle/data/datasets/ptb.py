@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError, ShapeError
-from ..batching.collate import as_tensor
+from ..samples.tensor_hook import as_tensor
 from .mnist import check_is_there
 
 PathLike = str | os.PathLike[str]

@@ -13,7 +13,6 @@ import json
 import os
 import time
 import zlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -112,13 +111,6 @@ def download(file: RemoteFile, folder: PathLike, policy: Policy | None = None) -
         f"download: no address gave {file.name}; check the network, or put the file into "
         f"{folder} yourself\n" + "\n".join(reasons)
     )
-
-
-def download_files(
-    files: Iterable[RemoteFile], folder: PathLike, policy: Policy | None = None
-) -> list[Path]:
-    """Return the paths of all files in ``folder``; errors as in ``download``."""
-    return [download(file, folder, policy) for file in files]
 
 
 def _from_address(url: str, file: RemoteFile, target: Path, policy: Policy) -> None:
