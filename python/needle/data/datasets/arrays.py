@@ -12,7 +12,7 @@ from ...errors import ShapeError
 from ..transforms.axes import ToCHW
 from ..transforms.base import contains
 from ..transforms.values import Normalize, ToFloat
-from .dataset import Dataset, RowTransforms, Transform
+from .dataset import Dataset, ItemTransform, RowTransforms
 from .indexing import Indices
 
 
@@ -24,7 +24,7 @@ class ArrayDataset(Dataset):
     Raises ShapeError for no array, a scalar, or lengths that differ.
     """
 
-    def __init__(self, *arrays: Any, transforms: Sequence[Transform] | None = None) -> None:
+    def __init__(self, *arrays: Any, transforms: Sequence[ItemTransform] | None = None) -> None:
         super().__init__(transforms)
         self.arrays = tuple(np.asarray(array) for array in arrays)
         lengths = [array.shape[0] if array.ndim else None for array in self.arrays]
@@ -72,7 +72,7 @@ class ImageArrays(Dataset):
         self,
         images: npt.NDArray[np.uint8],
         labels: npt.NDArray[Any],
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
         *,
         layout: str = "CHW",
         scale: float = 255.0,
@@ -128,7 +128,7 @@ def to_chw(image: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return moved
 
 
-def check_layout(owner: str, layout: str, transforms: Sequence[Transform] | None) -> str:
+def check_layout(owner: str, layout: str, transforms: Sequence[ItemTransform] | None) -> str:
     """Return ``layout``; ValueError if it is unknown or the transforms move the axes already."""
     if layout not in ("CHW", "HWC"):
         raise ValueError(f"{owner}: layout must be 'CHW' or 'HWC', got {layout!r}")
@@ -147,7 +147,7 @@ def check_pixels(owner: str, dtype: str) -> str:
     return dtype
 
 
-def _map_rows(function: Transform, rows: Any, index: Any, wanted: Any) -> Any:
+def _map_rows(function: ItemTransform, rows: Any, index: Any, wanted: Any) -> Any:
     """Apply ``function`` to one row (int index), or to each row and stack (slice or indices)."""
     if not wanted:
         return rows

@@ -19,7 +19,7 @@ from ..formats.archives import download_archive
 from ..formats.download import Digest, RemoteFile
 from ..formats.pickle_reading import read_pickle
 from .arrays import ImageArrays
-from .dataset import Transform
+from .dataset import ItemTransform
 from .mnist import check_is_there, check_labels
 
 PathLike = str | os.PathLike[str]
@@ -58,7 +58,7 @@ class CIFAR10(ImageArrays):
         root: PathLike | None = None,
         train: bool = True,
         download: bool = False,
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
         *,
         file_format: str = "auto",
         layout: str = "CHW",
@@ -97,7 +97,7 @@ class CIFAR10Dataset(ImageArrays):
         base_folder: PathLike,
         train: bool,
         p: float = 0.5,
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
     ) -> None:
         paths = [Path(base_folder) / name for name in BATCHES[bool(train)]]
         for path in paths:

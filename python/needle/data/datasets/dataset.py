@@ -17,7 +17,8 @@ from ..samples.pytree import Field
 from ..transforms.base import Compose, row_fields
 from .indexing import Indices
 
-Transform = Callable[[Any], Any]
+ItemTransform = Callable[[Any], Any]
+"""A transform of a sample's first field: a ``transforms.Transform`` or any function."""
 
 
 class RowTransforms(NamedTuple):
@@ -27,9 +28,9 @@ class RowTransforms(NamedTuple):
     and take no random streams.
     """
 
-    before: Sequence[Transform] = ()
-    own: Sequence[Transform] = ()
-    after: Sequence[Transform] = ()
+    before: Sequence[ItemTransform] = ()
+    own: Sequence[ItemTransform] = ()
+    after: Sequence[ItemTransform] = ()
 
 
 class Dataset:
@@ -39,11 +40,11 @@ class Dataset:
     for a single one.
     """
 
-    transforms: Sequence[Transform] | None = None
+    transforms: Sequence[ItemTransform] | None = None
     layout: str | None = None
     """The order of the axes of images, "HWC" or "CHW"; None for other data."""
 
-    def __init__(self, transforms: Sequence[Transform] | None = None) -> None:
+    def __init__(self, transforms: Sequence[ItemTransform] | None = None) -> None:
         if callable(transforms):
             raise TypeError(
                 f"{type(self).__name__}: transforms must be a list, got "

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..transforms.base import Size, decode_size
-from .dataset import Dataset, Transform
+from .dataset import Dataset, ItemTransform
 
 
 class ScaledDecoding(Dataset):
@@ -24,7 +24,7 @@ class ScaledDecoding(Dataset):
     scaled_decode: bool
     decode_at_least: Size | None
 
-    def __init__(self, transforms: Sequence[Transform] | None, scaled_decode: bool) -> None:
+    def __init__(self, transforms: Sequence[ItemTransform] | None, scaled_decode: bool) -> None:
         super().__init__(transforms)
         self.scaled_decode = scaled_decode
         self.decode_at_least = decode_size(transforms or ()) if scaled_decode else None

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .arrays import ImageArrays
-from .dataset import Transform
+from .dataset import ItemTransform
 from .mnist import read_pair
 
 FOLDER = Path(__file__).parent
@@ -34,7 +34,7 @@ class Digits(ImageArrays):
     def __init__(
         self,
         train: bool = True,
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
         *,
         layout: str = "CHW",
         dtype: str = "float32",

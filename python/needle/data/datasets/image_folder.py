@@ -14,7 +14,7 @@ from ...errors import DataError
 from ..formats.decoding import CHANNELS, MAX_PIXELS, decode, decode_float, pillow, read_file
 from ..formats.string_table import StringTable
 from .arrays import check_layout, check_pixels, to_chw
-from .dataset import Transform
+from .dataset import ItemTransform
 from .decode_size import ScaledDecoding
 from .indexing import check_index, several
 
@@ -43,7 +43,7 @@ class ImageFolder(ScaledDecoding):
         self,
         root: str | os.PathLike[str],
         extensions: Sequence[str] = EXTENSIONS,
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
         *,
         layout: str = "CHW",
         dtype: str = "float32",
@@ -64,7 +64,7 @@ class ImageFolder(ScaledDecoding):
 
     def _set_options(
         self,
-        transforms: Sequence[Transform] | None,
+        transforms: Sequence[ItemTransform] | None,
         layout: str,
         dtype: str,
         mode: str,
@@ -87,8 +87,8 @@ class ImageFolder(ScaledDecoding):
     def __getitem__(self, index: Any) -> Any:
         if (places := several(index, len(self))) is not None:
             return [self[i] for i in places.tolist()]
-        place = check_index("ImageFolder", index, len(self))
-        image = self.apply_transforms(self._decoded(place))
+        place = check_index(type(self).__name__, index, len(self))
+        image = self.apply_transforms(self._pixels(place, self._contents([place])[0]))
         return (to_chw(image) if self.layout == "CHW" else image), int(self.labels[place])
 
     def path(self, index: int) -> Path:
@@ -97,21 +97,21 @@ class ImageFolder(ScaledDecoding):
 
     def encoded(self, index: int) -> tuple[bytes, int]:
         """Return the bytes of the file, not decoded, and the label; for packing."""
-        place = check_index("ImageFolder", index, len(self))
-        return read_file(self._file(place)), int(self.labels[place])
+        place = check_index(type(self).__name__, index, len(self))
+        return self._contents([place])[0], int(self.labels[place])
 
     def _file(self, place: int) -> str:
         return os.path.join(self.root, self.paths[place])
 
-    def _decoded(self, place: int) -> npt.NDArray[Any]:
-        """Return the image, uint8 or float32 ``(H, W, C)``, before any transform."""
-        return self._pixels(self._file(place))
+    def _contents(self, places: Sequence[int]) -> list[bytes]:
+        """Return the bytes of these files."""
+        return [read_file(self._file(place)) for place in places]
 
-    def _pixels(self, source: bytes | str, name: str | None = None) -> npt.NDArray[Any]:
-        """Decode a file, or the content of a file that errors call ``name``."""
+    def _pixels(self, place: int, content: bytes) -> npt.NDArray[Any]:
+        """Return the image, uint8 or float32 ``(H, W, C)``, before any transform."""
         function = decode if self.dtype == "uint8" else decode_float
-        size, limit = self.decode_at_least, self.max_pixels
-        return function(source, self.mode, size, name=name, max_pixels=limit)
+        size, name = self.decode_at_least, self._file(place)
+        return function(content, self.mode, size, name=name, max_pixels=self.max_pixels)
 
 
 def _scan(

@@ -19,7 +19,7 @@ from ...errors import DataError
 from ..formats.download import Digest, RemoteFile, download
 from ..formats.idx import read_idx
 from .arrays import ImageArrays
-from .dataset import Transform
+from .dataset import ItemTransform
 
 PathLike = str | os.PathLike[str]
 
@@ -37,7 +37,7 @@ class MNISTDataset(ImageArrays):
         self,
         image_filename: PathLike,
         label_filename: PathLike,
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
     ) -> None:
         for path in (image_filename, label_filename):
             check_is_there("MNISTDataset", path, "MNIST(root, download=True)")
@@ -83,7 +83,7 @@ class MNIST(ImageArrays):
         root: PathLike | None = None,
         train: bool = True,
         download: bool = False,
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
         *,
         layout: str = "CHW",
         dtype: str = "float32",

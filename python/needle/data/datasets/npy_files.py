@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ...errors import DataError
 from .arrays import ArrayDataset
-from .dataset import Transform
+from .dataset import ItemTransform
 
 
 class NpyDataset(ArrayDataset):
@@ -26,7 +26,7 @@ class NpyDataset(ArrayDataset):
     def __init__(
         self,
         *paths: str | os.PathLike[str],
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
     ) -> None:
         self.paths = tuple(os.path.abspath(path) for path in paths)
         super().__init__(*map(read_npy, self.paths), transforms=transforms)

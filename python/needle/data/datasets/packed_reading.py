@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ...errors import DataError
 from ..formats.arrow_columns import Column, Description, arrow_fields, pyarrow
 from ..formats.decoding import decode
-from .dataset import Transform
+from .dataset import ItemTransform
 from .decode_size import ScaledDecoding
 from .indexing import Indices, check_index, several
 
@@ -43,7 +43,7 @@ class PackedDataset(ScaledDecoding):
     def __init__(
         self,
         path: str | os.PathLike[str],
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
         *,
         checked: bool = False,
         scaled_decode: bool = False,

@@ -19,7 +19,7 @@ import numpy as np
 from ...errors import DataError
 from ..formats.decoding import decode
 from ..transforms import Compose
-from .dataset import Transform
+from .dataset import ItemTransform
 from .stream import IterableDataset
 
 IMAGES = ("jpg", "jpeg", "png", "webp", "bmp", "ppm", "pgm", "gif", "tif", "tiff")
@@ -60,7 +60,7 @@ class TarShards(IterableDataset):
         self,
         paths: Iterable[str | os.PathLike[str]],
         fields: Sequence[str] | None = None,
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
     ) -> None:
         if isinstance(paths, (str, os.PathLike)):
             raise TypeError(f"TarShards: paths must be a list, got {paths!r}; put it in brackets")

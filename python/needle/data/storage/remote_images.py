@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ...errors import DataError
 from ..datasets.arrays import to_chw
-from ..datasets.dataset import Transform
+from ..datasets.dataset import ItemTransform
 from ..datasets.image_folder import EXTENSIONS, ImageFolder
 from ..datasets.indexing import Indices, check_index, check_indices
 from ..formats.decoding import MAX_PIXELS
@@ -41,7 +41,7 @@ class RemoteImageFolder(ImageFolder):
         self,
         url: str | os.PathLike[str] | Store,
         extensions: Sequence[str] = EXTENSIONS,
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
         *,
         layout: str = "CHW",
         dtype: str = "float32",
@@ -72,7 +72,7 @@ class RemoteImageFolder(ImageFolder):
         images = []
         for place, content in zip(places.tolist(), self._contents(places.tolist())):
             try:
-                image = self._pixels(content, self._file(place))
+                image = self._pixels(place, content)
             except Exception as error:
                 tag_sample(error, place)
                 raise
@@ -80,20 +80,12 @@ class RemoteImageFolder(ImageFolder):
         same = len({image.shape for image in images}) == 1
         return (np.stack(images) if same else images), self.labels[places]
 
-    def encoded(self, index: int) -> tuple[bytes, int]:
-        """Return the bytes of the object, not decoded, and the label."""
-        place = check_index(type(self).__name__, index, len(self))
-        return self._contents([place])[0], int(self.labels[place])
-
     def path(self, index: int) -> Any:
         """Return the address of the object."""
         return self._file(check_index(type(self).__name__, index, len(self)))
 
     def _file(self, place: int) -> str:
         return self.store.url + self.paths[place]
-
-    def _decoded(self, place: int) -> npt.NDArray[Any]:
-        return self._pixels(self._contents([place])[0], self._file(place))
 
     def _contents(self, places: Sequence[int]) -> list[bytes]:
         """Return the bytes of the objects, from the cache or by one request to the store."""

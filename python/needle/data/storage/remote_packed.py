@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 
 from ...errors import DataError
-from ..datasets.dataset import Dataset, Transform
+from ..datasets.dataset import Dataset, ItemTransform
 from ..datasets.decode_size import ScaledDecoding
 from ..datasets.indexing import Indices, check_index, check_indices, several
 from ..datasets.packed_reading import PackedDataset
@@ -46,7 +46,7 @@ class RemotePacked(ScaledDecoding):
     def __init__(
         self,
         url: str | os.PathLike[str] | Store,
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
         *,
         checked: bool = False,
         scaled_decode: bool = False,
@@ -226,7 +226,7 @@ def _write(file: IO[bytes], content: bytes) -> None:
 
 def open_remote(
     url: str | os.PathLike[str],
-    transforms: Sequence[Transform] | None = None,
+    transforms: Sequence[ItemTransform] | None = None,
     *,
     cache: ObjectCache | None = None,
     retry: Retry | None = None,
