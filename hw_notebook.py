@@ -139,7 +139,7 @@ exercises("no-grad")
 # Then we forget a term, to see what that looks like.
 
 # %%
-from needle.backend_selection import array_api as xp  # needle's functions on arrays
+from needle.array_namespace import array_api as xp  # needle's functions on arrays
 
 
 class SiLU(ndl.autograd.TensorOp):

@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--checkpoint", type=Path, required=True, help="model, best or checkpoint of a run's folder"
     )
-    add("--device", default="cpu", help="cpu (the default) or cpu_numpy")
+    add("--device", help="cpu (compiled kernels; the default) or cpu_numpy")
     add("--top", type=int, default=5, help="classes to show (default: 5)")
     add("--invert", action="store_true", help="light and dark are swapped, as ink on paper")
     add("--serve", action="store_true", help="open a page to draw on")

@@ -240,7 +240,11 @@ def _default_folder(options: dict[str, Any], recipe: Recipe, resume: bool) -> Pa
 def new_settings(options: dict[str, Any], recipe: Recipe) -> Settings:
     """The given options, then the recipe's, then the defaults."""
     given = {name: value for name, value in options.items() if value is not None}
-    defaults = {"device": "cpu", "precision": config.matmul_precision.get(), "recipe": recipe.name}
+    defaults = {
+        "device": needle.default_device().name,
+        "precision": config.matmul_precision.get(),
+        "recipe": recipe.name,
+    }
     settings = Settings(**{**defaults, **recipe.options, **given})
     find_model(settings.model)
     find_source(settings.data)

@@ -39,9 +39,9 @@ class Kernel:
 def measured_kernels(device: Any = None, seconds: float = 0.05) -> list[Kernel]:
     """Elementwise, sum, matrix products, a convolution in float32: the best of ``seconds`` each.
 
-    device: ``needle.cpu()`` by default.
+    device: ``needle.default_device()`` by default.
     """
-    place = needle.cpu() if device is None else device
+    place = needle.device(device)
 
     def random(*shape: int) -> Any:
         return needle.init.randn(*shape, device=place)

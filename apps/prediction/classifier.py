@@ -35,7 +35,7 @@ class Answer:
 class Classifier:
     """A model in evaluation mode, and what its data set does to a picture before."""
 
-    def __init__(self, path: Path, device: str = "cpu") -> None:
+    def __init__(self, path: Path, device: str | None = None) -> None:
         """From ``model.safetensors`` or a checkpoint of a run; CheckpointError if it is neither.
 
         Averaged weights are taken where the run kept such.

@@ -129,7 +129,7 @@ def serve(classifier: Classifier, host: str, port: int) -> None:
     with server_for(classifier, host, port) as server:
         answering = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
         answering.start()
-        print(f"http://{host}:{port}/ (Ctrl-C ends it)", flush=True)
+        print(f"http://{host}:{server.server_port}/ (Ctrl-C ends it)", flush=True)
         try:
             while answering.is_alive():
                 answering.join(1.0)

@@ -197,6 +197,7 @@ def runs_here(case: Case) -> bool:
     return not case.missing() and (ours or ", 0 workers" in case.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(STUDIES))
 def test_every_study_runs(name: str, quick: Settings) -> None:
     study = STUDIES[name]

@@ -7,6 +7,7 @@ import http.client
 import io
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -211,14 +212,12 @@ def test_the_page_refuses_what_it_should(server: int) -> None:
     assert ask(server, "GET", "/", host="elsewhere.example:80")[0] == 403
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_the_program_serves_until_it_is_stopped(run: Path) -> None:
     pytest.importorskip("bottle")
     import signal
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    arguments = ["--checkpoint", str(run / "model.safetensors"), "--serve", "--port", str(port)]
+    arguments = ["--checkpoint", str(run / "model.safetensors"), "--serve", "--port", "0"]
     process = subprocess.Popen(
         [sys.executable, "-m", "apps.predict", *arguments],
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'python'}{os.pathsep}{ROOT}"},
@@ -228,8 +227,8 @@ def test_the_program_serves_until_it_is_stopped(run: Path) -> None:
     )
     try:
         assert process.stdout is not None
-        assert f"http://127.0.0.1:{port}/" in process.stdout.readline()
-        assert ask(port, "GET", "/about")[0] == 200
+        port = re.search(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())
+        assert port and ask(int(port[1]), "GET", "/about")[0] == 200
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     finally:

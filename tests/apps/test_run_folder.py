@@ -354,6 +354,7 @@ def _descendants(parent: int) -> list[int]:
     return sorted(below - {parent})
 
 
+@pytest.mark.slow
 def test_signals_at_any_moment(finished: Path, tmp_path: Path) -> None:
     """A run that is stopped in three ways, each after another line of output, and gone on with."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}

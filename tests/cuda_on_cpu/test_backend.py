@@ -263,7 +263,7 @@ def test_two_devices_keep_their_memory_apart() -> None:
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:
-    with pytest.raises(DeviceError, match="no GPU number 7, got 2 in all; use needle.cuda"):
+    with pytest.raises(DeviceError, match="GPU 7 does not exist, this machine has 2; use"):
         backends.cuda.backend_of_device(emulated.module, 7)
 
 

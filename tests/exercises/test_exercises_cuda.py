@@ -7,6 +7,8 @@ import pytest
 from apps.course.compare import Case, WrongAnswer
 from tests.exercises.native_programs import output_of, raise_open
 
+pytestmark = pytest.mark.slow  # the emulated GPU is built by make test-all
+
 ASTRAY = "a thread followed a pointer to where no array is: look at its indices"
 
 

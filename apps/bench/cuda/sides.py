@@ -13,8 +13,8 @@ import numpy as np
 from apps.bench.against.sides import Needle, Side, Step, Torch
 from needle import config, data
 from needle.data import transforms as T
+from needle.data.samples.ticket import Ticket
 from needle.data.transforms.compile import Chain, placed
-from needle.data.transforms.execute import Keys
 
 PAD, MEAN, STD = 4, (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
 
@@ -47,7 +47,7 @@ class NeedleOn(Needle):
         chain = Chain(
             placed([T.RandomCrop(PAD), T.RandomFlipHorizontal(), T.Normalize(MEAN, STD), T.ToCHW()])
         )
-        keys = Keys(0, 0, np.arange(len(images)))
+        keys = Ticket(0, 0, 0, np.arange(len(images)))
         if not resident:
             return lambda: chain.on_device(images, keys, self.device.name)
         held = self.needle.backend_ndarray.array(images, device=self.device)

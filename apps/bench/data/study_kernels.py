@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 import needle.data as data
+from needle.data.samples.ticket import Ticket
 from needle.data.transforms import ImageSpec
 from needle.data.transforms.compile import compile_plan
-from needle.data.transforms.execute import Keys
 
 from . import ours
 from .case import Calls, Case, Subject
@@ -224,7 +224,7 @@ def our_call(work: Work, images: Image) -> Callable[[], object]:
     size = images.shape[1]
     spec = ImageSpec(size, size, 3, images.dtype)
     plan = compile_plan(work.transforms(size), spec)
-    keys = Keys(ours.SEED, 0, np.arange(BATCH))
+    keys = Ticket(0, ours.SEED, 0, np.arange(BATCH))
     out = plan.run(images, None, keys, threads=1)
     return lambda: plan.run(images, None, keys, out, 1)
 

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from .. import init, ops
+from ..array_namespace import Device
 from ..autograd import Tensor
-from ..backend_selection import Device
 from ..errors import ShapeError
 from ..shapes import pair, shape_of
 from .activations import check_activation

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import accelerated
+from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp
-from ..backend_selection import array_api as xp
 from ..errors import ShapeError
 from ..shapes import conv_output_size, pair
 from .elementwise import BiasReLUGrad

@@ -9,10 +9,10 @@ import math
 from typing import Any
 
 from .. import accelerated
+from ..array_namespace import array_api as xp
+from ..array_namespace import device as as_device
+from ..array_namespace import device_of, from_numpy, to_numpy
 from ..autograd import Tensor, TensorOp, TensorTuple, TensorTupleOp
-from ..backend_selection import array_api as xp
-from ..backend_selection import device as as_device
-from ..backend_selection import device_of, from_numpy, to_numpy
 from ..dtypes import numpy_dtype
 from ..errors import ShapeError, UnknownNameError
 from .registry import op

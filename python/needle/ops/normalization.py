@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import accelerated
+from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorTuple, TensorTupleOp
-from ..backend_selection import array_api as xp
 from ..errors import ShapeError
 from .elementwise import relu_grad, sqrt
 from .reduction import mean, summation

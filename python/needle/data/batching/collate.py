@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ... import backend_selection, dtypes
-from ...backend_selection import adopt, default_device
+from ... import array_namespace, dtypes
+from ...array_namespace import adopt, default_device
 from ...errors import DTypeError, ShapeError
 from ..samples.pytree import Slice, Structure, columns, describe, one_shape
 from ..samples.pytree import rebuild as rebuild
@@ -136,7 +136,7 @@ def to_tensors(batch: Any, device: Any = None, owned: bool = False) -> Any:
 def _converted(tensor_type: TensorType, batch: Any, device: Any, owned: bool) -> Any:
     if isinstance(batch, np.ndarray):
         return _to_tensor(tensor_type, batch, device, owned)
-    if hook.constant is not None and backend_selection.is_array(batch):
+    if hook.constant is not None and array_namespace.is_array(batch):
         return hook.constant(batch)  # on its device already
     if isinstance(batch, Mapping):
         return {key: _converted(tensor_type, each, device, owned) for key, each in batch.items()}

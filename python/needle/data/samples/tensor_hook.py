@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ... import backend_selection
+from ... import array_namespace
 
 TensorType = Callable[..., Any]
 
@@ -29,7 +29,7 @@ class TensorHook:
     constant: Callable[[Any], Any] | None
 
 
-hook = TensorHook(backend_selection.tensor_type, backend_selection.tensor_constant)
+hook = TensorHook(array_namespace.tensor_type, array_namespace.tensor_constant)
 
 
 def as_tensor(array: npt.NDArray[Any], device: Any = None, dtype: Any = None) -> Any:

@@ -7,18 +7,18 @@ from typing import Any
 
 from ..dtypes import promote
 from ..errors import ShapeError
-from ..ndarray import NDArray
 from ..shapes import distinct_axes, normalize_axis, product
+from .array import NDArray
 from .elementwise import as_array
 
 
 def matmul(x1: NDArray, x2: NDArray, /) -> NDArray:
-    """(..., m, k) @ (..., k, n), batch axes broadcast; a 1-D operand is a row or a column."""
+    """Return (..., m, k) @ (..., k, n), batch axes broadcast; 1-D: a row or a column."""
     return as_array("matmul", x1) @ as_array("matmul", x2)
 
 
 def tensordot(x1: NDArray, x2: NDArray, /, *, axes: Any = 2) -> NDArray:
-    """Sums products over ``axes``: the last n of x1 with the first n of x2, or two axis lists."""
+    """Return sums of products over ``axes``: the last n of x1 and first n of x2, or two lists."""
     left, right = _contracted(as_array("tensordot", x1), as_array("tensordot", x2), axes)
     if [x1.shape[i] for i in left] != [x2.shape[i] for i in right]:
         raise ShapeError(
@@ -42,7 +42,7 @@ def _contracted(x1: NDArray, x2: NDArray, axes: Any) -> tuple[Sequence[int], Seq
         left = distinct_axes("tensordot", first, x1.ndim)
         right = distinct_axes("tensordot", second, x2.ndim)
         if len(left) != len(right):
-            raise ShapeError(f"tensordot: as many axes of both operands are needed, got {axes}")
+            raise ShapeError(f"tensordot: axes must name as many axes of each operand, got {axes}")
         return left, right
     if not 0 <= axes <= min(x1.ndim, x2.ndim):
         raise ShapeError(
@@ -52,7 +52,7 @@ def _contracted(x1: NDArray, x2: NDArray, axes: Any) -> tuple[Sequence[int], Seq
 
 
 def vecdot(x1: NDArray, x2: NDArray, /, *, axis: int = -1) -> NDArray:
-    """The sum of products along ``axis`` (of both), the other axes broadcast."""
+    """Return the sum of products along ``axis`` of both operands; the other axes broadcast."""
     if axis >= 0:
         raise ShapeError(f"vecdot: axis must be negative (the operands broadcast), got {axis}")
     as_array("vecdot", x1), as_array("vecdot", x2)

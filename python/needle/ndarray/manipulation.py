@@ -1,7 +1,7 @@
-"""Functions that move elements or views of them: shapes, axes, joining, repeating.
+"""Functions that rearrange elements: shapes, axes, joining, splitting, repeating.
 
-Views wherever strides allow; a result never aliases two places of one array except by
-``broadcast_to``. Indexing is in ``advanced_indexing`` and ``searching``.
+Results are views wherever strides allow it. Only ``broadcast_to`` shows one element in several
+places.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 
 from ..errors import DTypeError, ShapeError
-from ..ndarray import NDArray
-from ..ndarray.array import flip_view, same_device
 from ..shapes import (
     as_int_tuple,
     broadcast_shapes,
@@ -22,84 +20,89 @@ from ..shapes import (
     normalize_axes,
     normalize_axis,
 )
+from .array import NDArray, same_device
 from .data_types import result_type
 from .elementwise import as_array
 
 
 def reshape(x: NDArray, /, shape: Any, *, copy: bool | None = None) -> NDArray:
-    """The elements in row-major order under a new shape (one -1 allowed)."""
+    """Return the elements in row-major order under a new shape (one size may be -1)."""
     return as_array("reshape", x).reshape(shape, copy=copy)
 
 
 def permute_dims(x: NDArray, /, axes: Any) -> NDArray:
-    """A view whose axis i is ``x``'s axis ``axes[i]``."""
+    """Return a view whose axis i is ``x``'s axis ``axes[i]``."""
     return as_array("permute_dims", x).permute(axes)
 
 
 def matrix_transpose(x: NDArray, /) -> NDArray:
-    """The last two axes swapped."""
+    """Return a view with the last two axes swapped."""
     return as_array("matrix_transpose", x).mT
 
 
 def moveaxis(x: NDArray, source: Any, destination: Any, /) -> NDArray:
-    """The ``source`` axes moved to the ``destination`` places, the others in their order."""
+    """Return a view with the axes ``source`` moved to ``destination``; the others keep order."""
     ndim = as_array("moveaxis", x).ndim
     old = distinct_axes("moveaxis", source, ndim)
     new = distinct_axes("moveaxis", destination, ndim)
     if len(old) != len(new):
-        raise ShapeError(f"moveaxis: as many sources as destinations, got {source}, {destination}")
+        raise ShapeError(
+            f"moveaxis: source and destination must have one length, got {source}, {destination}"
+        )
     order = [axis for axis in range(ndim) if axis not in old]
-    for place, axis in sorted(zip(new, old, strict=True)):
-        order.insert(place, axis)
+    for position, axis in sorted(zip(new, old, strict=True)):
+        order.insert(position, axis)
     return x.permute(order)
 
 
 def broadcast_to(x: NDArray, /, shape: Any) -> NDArray:
-    """A view in which axes of size 1, and new leading ones, repeat."""
+    """Return a view in which axes of size 1, and new leading axes, repeat."""
     return as_array("broadcast_to", x).broadcast_to(shape)
 
 
 def broadcast_arrays(*arrays: NDArray) -> tuple[NDArray, ...]:
-    """Views of one common shape."""
+    """Return views of the arrays, broadcast to one common shape."""
     shape = broadcast_shapes("broadcast_arrays", *(x.shape for x in arrays))
     return tuple(x.broadcast_to(shape) for x in arrays)
 
 
 def expand_dims(x: NDArray, /, *, axis: Any = 0) -> NDArray:
-    """A view with new axes of size 1, at ``axis`` (an int or a tuple) of the result."""
-    places = axis if isinstance(axis, tuple | list) else (axis,)
-    ndim = as_array("expand_dims", x).ndim + len(places)
-    new = distinct_axes("expand_dims", places, ndim)
+    """Return a view with new axes of size 1, at ``axis`` (an int or a tuple) of the result."""
+    positions = axis if isinstance(axis, tuple | list) else (axis,)
+    ndim = as_array("expand_dims", x).ndim + len(positions)
+    new = distinct_axes("expand_dims", positions, ndim)
     sizes = iter(x.shape)
-    return x.reshape(tuple(1 if place in new else next(sizes) for place in range(ndim)))
+    return x.reshape(tuple(1 if position in new else next(sizes) for position in range(ndim)))
 
 
 def squeeze(x: NDArray, /, axis: Any) -> NDArray:
-    """A view without the axes ``axis``, each of size 1."""
+    """Return a view without the axes ``axis``, each of size 1."""
     axes = normalize_axes("squeeze", axis, as_array("squeeze", x).ndim)
-    if any(x.shape[place] != 1 for place in axes):
+    if any(x.shape[i] != 1 for i in axes):
         raise ShapeError(f"squeeze: axes {axes} must have size 1, got shape {x.shape}")
-    return x._basic(tuple(0 if place in axes else slice(None) for place in range(x.ndim)))
+    return x[tuple(0 if i in axes else slice(None) for i in range(x.ndim))]
 
 
 def flip(x: NDArray, /, axis: Any = None, *, axes: Any = None) -> NDArray:
-    """A view with the elements along ``axis`` (None: all) in reverse; ``axes`` is the course's
-    name for it."""
+    """Return a view with the elements along ``axis`` (None: all) in reverse order.
+
+    ``axes`` is the course's name for ``axis``.
+    """
     if axis is not None and axes is not None:
         raise DTypeError("flip: axis and axes mean the same, got both; give one")
     chosen = axes if axis is None else axis
-    return flip_view(x, normalize_axes("flip", chosen, as_array("flip", x).ndim))
+    return as_array("flip", x).reversed_view(normalize_axes("flip", chosen, x.ndim))
 
 
 def roll(x: NDArray, /, shift: Any, *, axis: Any = None) -> NDArray:
-    """Elements moved by ``shift`` places along ``axis`` (None: the flat array), round the end."""
+    """Return the elements moved by ``shift`` along ``axis`` (None: the flat array), cyclically."""
     if axis is None:
         return roll(as_array("roll", x).reshape((-1,)), shift, axis=0).reshape(x.shape)
     axes = axis if isinstance(axis, tuple | list) else (axis,)
     shifts = as_int_tuple("roll", "shift", shift)
     if len(shifts) != len(axes):
         if len(shifts) != 1 or isinstance(shift, tuple | list):
-            raise ShapeError(f"roll: one shift an axis is needed, got {shift} for axes {axis}")
+            raise ShapeError(f"roll: one shift per axis is needed, got {shift} for axes {axis}")
         shifts *= len(axes)
     for one, step in zip(axes, shifts, strict=True):
         x = _roll_axis(x, step, normalize_axis("roll", one, x.ndim))
@@ -113,7 +116,7 @@ def _roll_axis(x: NDArray, shift: int, axis: int) -> NDArray:
 
 
 def concat(arrays: Sequence[NDArray], /, *, axis: int | None = 0) -> NDArray:
-    """The arrays one after another along ``axis`` (None: all flattened), in their common dtype."""
+    """Return the arrays joined along ``axis`` (None: all flattened), in their common dtype."""
     items = [as_array("concat", x) for x in arrays]
     if not items:
         raise ShapeError("concat: at least one array is needed, got none; pass a list of arrays")
@@ -125,8 +128,8 @@ def concat(arrays: Sequence[NDArray], /, *, axis: int | None = 0) -> NDArray:
     start = 0
     for x in items:
         same_device("concat", items[0], x)
-        place = (slice(None),) * axis + (slice(start, start + x.shape[axis]),)
-        out.device.backend.copy(x._view, out._basic(place)._view)
+        part = (slice(None),) * axis + (slice(start, start + x.shape[axis]),)
+        out.device.backend.copy(x.view, out[part].view)
         start += x.shape[axis]
     return out
 
@@ -144,39 +147,39 @@ def _joined_shape(items: Sequence[NDArray], axis: int) -> tuple[int, ...]:
 
 
 def stack(arrays: Sequence[NDArray], /, *, axis: int = 0) -> NDArray:
-    """Arrays of one shape along a new axis, at ``axis`` of the result."""
+    """Return arrays of one shape joined along a new axis, at ``axis`` of the result."""
     items = [as_array("stack", x) for x in arrays]
     if len({x.shape for x in items}) != 1:
         got = ", ".join(str(x.shape) for x in items) or "none"
         raise ShapeError(f"stack: all arrays must have the same shape, got {got}")
-    place = normalize_axis("stack", axis, items[0].ndim + 1)
-    return concat([expand_dims(x, axis=place) for x in items], axis=place)
+    axis = normalize_axis("stack", axis, items[0].ndim + 1)
+    return concat([expand_dims(x, axis=axis) for x in items], axis=axis)
 
 
 def unstack(x: NDArray, /, *, axis: int = 0) -> tuple[NDArray, ...]:
-    """Views of the slices along ``axis``, which they lose."""
-    place = normalize_axis("unstack", axis, as_array("unstack", x).ndim)
-    before = (slice(None),) * place
-    return tuple(x._basic((*before, row)) for row in range(x.shape[place]))
+    """Return views of the slices along ``axis``, without that axis."""
+    axis = normalize_axis("unstack", axis, as_array("unstack", x).ndim)
+    before = (slice(None),) * axis
+    return tuple(x[(*before, row)] for row in range(x.shape[axis]))
 
 
 def split(x: NDArray, sections: int | Sequence[int], /, *, axis: int = 0) -> list[NDArray]:
-    """Views of equal parts (an int), or of the parts between the given places, as in NumPy."""
-    place = normalize_axis("split", axis, as_array("split", x).ndim)
-    size = x.shape[place]
+    """Return views of equal parts (an int), or of the parts between positions, as in NumPy."""
+    axis = normalize_axis("split", axis, as_array("split", x).ndim)
+    size = x.shape[axis]
     if isinstance(sections, int):
         if sections < 1 or size % sections:
             raise ShapeError(f"split: the size must divide evenly, got {size} by {sections}")
         bounds = list(range(0, size + 1, size // sections)) if size else [0] * (sections + 1)
     else:
         bounds = [0, *as_int_tuple("split", "sections", sections), size]
-    before = (slice(None),) * place
+    before = (slice(None),) * axis
     parts = pairwise(bounds)
-    return [x._basic((*before, slice(start, stop))) for start, stop in parts]
+    return [x[(*before, slice(start, stop))] for start, stop in parts]
 
 
 def tile(x: NDArray, repetitions: Any, /) -> NDArray:
-    """``x`` laid out ``repetitions[i]`` times along axis i."""
+    """Return ``x`` repeated ``repetitions[i]`` times along axis i."""
     times = as_int_tuple("tile", "repetitions", repetitions)
     if any(n < 0 for n in times):
         raise ShapeError(f"tile: repetitions must not be negative, got {times}; use 0 or more")
@@ -189,19 +192,19 @@ def tile(x: NDArray, repetitions: Any, /) -> NDArray:
 
 
 def repeat(x: NDArray, repeats: Any, /, *, axis: int | None = None) -> NDArray:
-    """Each element along ``axis`` (None: of the flat array) ``repeats`` times.
+    """Return each element along ``axis`` (None: of the flat array) ``repeats`` times.
 
-    ``repeats`` is an int, or one int an element.
+    ``repeats`` is an int, or one int per element.
     """
     if axis is None:
         return repeat(as_array("repeat", x).reshape((-1,)), repeats, axis=0)
-    place = normalize_axis("repeat", axis, x.ndim)
+    axis = normalize_axis("repeat", axis, x.ndim)
     counts = np.asarray(repeats)
     if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts < 0).any():
         raise DTypeError(f"repeat: repeats must be ints >= 0, got {repeats!r}")
-    if counts.ndim and counts.size not in (1, x.shape[place]):
+    if counts.ndim and counts.size not in (1, x.shape[axis]):
         raise ShapeError(
-            f"repeat: one count an element is needed, got {counts.size} for size {x.shape[place]}"
+            f"repeat: one count per element is needed, got {counts.size} for size {x.shape[axis]}"
         )
-    index = np.repeat(np.arange(x.shape[place]), counts)
-    return x[(slice(None),) * place + (index,)]
+    index = np.repeat(np.arange(x.shape[axis]), counts)
+    return x[(slice(None),) * axis + (index,)]

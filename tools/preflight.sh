@@ -1,6 +1,6 @@
 #!/bin/sh
-# Says in plain words what a machine lacks before anything is set up. Called by the Makefile:
-#   sh .ci/preflight.sh PYTHON [CXX [present]]     present: its packages are not ours to install
+# Check that the machine has Python and a compiler before anything is set up. Called by the Makefile:
+#   sh tools/preflight.sh PYTHON [CXX [present]]     present: do not ask for the venv module
 python=$1
 compiler=${2%% *} # of 'ccache g++' the first word
 

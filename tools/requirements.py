@@ -1,4 +1,4 @@
-"""Prints what pip must install for some extras of pyproject.toml, without needle itself.
+"""Print what pip must install for some extras of pyproject.toml, without needle itself.
 
 Called by the Makefile: the package is imported from python/ there, so that an edit counts at once.
 """
@@ -14,7 +14,7 @@ else:  # the venv module's own pip carries a reader for Python 3.10
 
 
 def requirements(project: dict, extras: list[str]) -> list[str]:
-    """The core dependencies and those of ``extras``, with ``needle[a,b]`` written out."""
+    """Return the requirements of needle and of ``extras``, with ``needle[a,b]`` expanded."""
     found: list[str] = list(project["dependencies"])
     for extra in extras:
         for line in project["optional-dependencies"][extra]:

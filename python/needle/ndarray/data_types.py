@@ -1,5 +1,7 @@
-"""Dtype functions and constants of the array API standard; the dtypes themselves are in
-``needle.dtypes``."""
+"""Dtype functions, constants and inspection of the array API standard.
+
+The dtypes themselves are in ``needle.dtypes``.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from ..dtypes import (
     uint8,
 )
 from ..errors import DTypeError
-from ..ndarray import BackendDevice, NDArray, all_devices, default_device
+from .array import NDArray
+from .device import BackendDevice, all_devices, default_device
 
 e = math.e
 inf = math.inf
@@ -34,18 +37,18 @@ pi = math.pi
 
 
 def astype(x: NDArray, dtype: Any, /, *, copy: bool = True, device: Any = None) -> NDArray:
-    """``x`` in another dtype (C conversion), on another device if one is given."""
+    """Return ``x`` in another dtype (C conversion), on another device if one is given."""
     result = x.astype(dtype, copy=copy)
     return result if device is None else result.to(device)
 
 
 def _dtype_of(item: Any, op: str) -> DType:
-    """The dtype of an array, or the dtype that is meant."""
+    """Return the dtype of an array, or the dtype that a name or type stands for."""
     return as_dtype(item.dtype if isinstance(item, NDArray | np.ndarray) else item, op)
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """The dtype that the arrays, dtypes and Python scalars promote to."""
+    """Return the dtype that the arrays, dtypes and Python scalars promote to."""
     scalars = [item for item in arrays_and_dtypes if isinstance(item, bool | int | float)]
     others = [item for item in arrays_and_dtypes if not isinstance(item, bool | int | float)]
     if not others:
@@ -60,7 +63,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """Whether promotion takes ``from_`` (a dtype or an array) to ``to`` without loss of kind."""
+    """Return True if promotion takes ``from_`` (a dtype or array) to ``to`` and keeps its kind."""
     source = _dtype_of(from_, "can_cast")
     target = as_dtype(to, "can_cast")
     return promote(source, target) == target and (KIND[source] > 0 or KIND[target] == 0)
@@ -78,8 +81,10 @@ _KINDS: dict[str, Callable[[DType], bool]] = {
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether ``dtype`` is of a kind ("bool", "integral", "real floating", "numeric", ...), is
-    the dtype ``kind``, or fits any of a tuple of those."""
+    """Return True if ``dtype`` is of a kind, such as "bool", "integral" or "real floating".
+
+    ``kind`` may also be a dtype, or a tuple of kinds and dtypes of which one must fit.
+    """
     if isinstance(kind, tuple):
         return any(isdtype(dtype, item) for item in kind)
     test = _KINDS.get(kind) if isinstance(kind, str) else None
@@ -89,7 +94,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def finfo(type: Any, /) -> Any:
-    """Limits of a floating dtype (or an array's): bits, eps, max, min, smallest_normal."""
+    """Return the limits of a floating dtype (or an array's): bits, eps, max, min, ..."""
     dtype = _dtype_of(type, "finfo")
     if not is_floating(dtype):
         raise DTypeError(f"finfo: the dtype must be floating, got {dtype}; use iinfo")
@@ -97,7 +102,7 @@ def finfo(type: Any, /) -> Any:
 
 
 def iinfo(type: Any, /) -> Any:
-    """Limits of an integer dtype (or an array's): bits, max, min."""
+    """Return the limits of an integer dtype (or an array's): bits, max, min."""
     dtype = _dtype_of(type, "iinfo")
     if not is_integer(dtype):
         raise DTypeError(f"iinfo: the dtype must be an integer one, got {dtype}; use finfo")
@@ -105,22 +110,22 @@ def iinfo(type: Any, /) -> Any:
 
 
 class NamespaceInfo:
-    """What ``__array_namespace_info__()`` gives: the standard's inspection functions."""
+    """The inspection functions of the standard, returned by ``__array_namespace_info__()``."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Shapes may depend on data (masks, nonzero); the most dimensions an array may have."""
+        """Return the optional abilities: data-dependent shapes, and the largest number of axes."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": MAX_DIMS}
 
     def default_device(self) -> BackendDevice:
-        """Where arrays go when no device is named."""
+        """Return the device of arrays that are made without ``device=``."""
         return default_device()
 
     def devices(self) -> list[BackendDevice]:
-        """The devices that can be used here."""
+        """Return the devices that can be used here."""
         return [device for device in all_devices() if device.enabled()]
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
-        """The dtypes taken when none is named."""
+        """Return the dtypes of arrays that are made without ``dtype=``."""
         return {
             "real floating": default_float,
             "integral": default_int,
@@ -128,12 +133,12 @@ class NamespaceInfo:
         }
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
-        """Name to dtype, of one kind or all."""
+        """Return a dict from names to dtypes, of one kind or of all."""
         return {
             row.dtype.name: row.dtype for row in TABLE if kind is None or isdtype(row.dtype, kind)
         }
 
 
 def __array_namespace_info__() -> NamespaceInfo:
-    """The standard's inspection object."""
+    """Return the inspection object of the standard."""
     return NamespaceInfo()
