@@ -204,7 +204,7 @@ ladder-cuda: $(VENV)/.needle-train build  ## the same on this machine's GPU, up 
 	$(RUN) -m apps.bench.conv_ladder --channels 1024 --program $(BUILD)/src/cuda/conv_ladder_cuda $(ARGS)
 
 bench-against: $(VENV)/.needle-train build  ## comparison with PyTorch: apps/bench/RESULTS.md
-	$(RUN) -m apps.bench.against $(ARGS)
+	$(RUN) -m apps.bench.against --page apps/bench $(ARGS)
 
 # The times of this run mean nothing; it fails where needle's part of a benchmark fails.
 bench-smoke: $(VENV)/.needle-train build  ## run every benchmark once on tiny input
@@ -212,7 +212,7 @@ bench-smoke: $(VENV)/.needle-train build  ## run every benchmark once on tiny in
 	$(RUN) -m apps.bench.against --quick --threads 1 --out $(BUILD)/bench-smoke
 
 bench-data: $(VENV)/.needle-train $(VENV)/.needle-images build  ## comparison of data loading: apps/bench/data/
-	$(RUN) -m apps.bench.data $(ARGS)
+	$(RUN) -m apps.bench.data --page apps/bench/data $(ARGS)
 
 # Checks the links within the site (-W), runs the notebook and shows its outputs.
 docs: $(VENV)/.needle-docs build  ## the documentation site in build/docs
@@ -226,7 +226,7 @@ lint: $(VENV)/.needle-dev  ## ruff, mypy and clang-format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	find src tests/cpp tests/cuda_on_cpu apps/bench examples -name '*.cc' -o -name '*.h' -o -name '*.cu' \
+	find src tests/cpp tests/cuda_on_cpu apps examples -name '*.cc' -o -name '*.h' -o -name '*.cu' \
 		| xargs $(BIN)/clang-format --dry-run -Werror
 
 clean:  ## remove what was built; distclean removes the virtual environment too

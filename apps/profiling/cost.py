@@ -1,7 +1,7 @@
-"""Arithmetic operations and bytes of one kernel call, from the views it was given.
+"""Arithmetic operations and bytes of a kernel call, from the views it gets. Called by listen.py.
 
-Operations are those of the definition (a convolution by Winograd does fewer); elementwise work is
-counted as one an element, normalisation as its few passes. Bytes: every view read or written once.
+Operations are those of the definition (a Winograd convolution does fewer). Elementwise work counts
+one per element, normalisation a few. Every view counts as read or written once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from needle.backends.base import View
 
-# The view of the output and of the weight among a kernel's arguments.
+# The positions of output and weight among a kernel's arguments.
 CONVOLUTIONS = {
     "conv2d": (2, 1),
     "conv2d_bias": (3, 1),
@@ -25,7 +25,7 @@ NO_ARITHMETIC = ("fill", "copy", "upload", "download", "gather", "scatter", "one
 
 
 def operations(name: str, args: tuple[Any, ...]) -> int:
-    """Additions and multiplications of the kernel ``name``."""
+    """Return the number of additions and multiplications of the kernel ``name``."""
     if name == "matmul":
         left, out = args[0], args[2]
         return 2 * math.prod(out.shape) * left.shape[-1]
@@ -40,7 +40,7 @@ def operations(name: str, args: tuple[Any, ...]) -> int:
 
 
 def bytes_moved(args: tuple[Any, ...]) -> int:
-    """Of all views among the arguments; an axis of stride 0 is read once."""
+    """Return the bytes of all views among the arguments; an axis of stride 0 is read once."""
     return sum(
         view.dtype.itemsize
         * math.prod(n for n, step in zip(view.shape, view.strides, strict=True) if step)
@@ -49,7 +49,7 @@ def bytes_moved(args: tuple[Any, ...]) -> int:
 
 
 def views(args: Any) -> Iterator[View]:
-    """The views among arguments and in lists of them."""
+    """Yield the views among the arguments, also inside lists."""
     for arg in args:
         if isinstance(arg, View):
             yield arg

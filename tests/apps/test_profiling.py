@@ -1,4 +1,4 @@
-"""Profiles and comparisons of runs: whose time it is, how much work that was, nothing changed."""
+"""Tests of profiles and comparisons of runs: times and work by layer, without side effects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def profile() -> Profile:
 
 
 def test_operations_are_those_of_the_layers(profile: Profile) -> None:
-    """LeNet-5's, from its sizes: two operations a multiplication with addition."""
+    """Compare LeNet-5's operations with its sizes: two per multiply-add."""
     rows = {row["layer"]: row for row in layer_rows(profile)}
     first, second = 28 * 28 * 6 * 25, 10 * 10 * 16 * 25 * 6
     linear = {"classifier.1": 400 * 120, "classifier.3": 120 * 84, "classifier.5": 84 * 10}
@@ -134,7 +134,7 @@ def test_profile_layers_has_a_column_a_measurement(capsys: pytest.CaptureFixture
     for layer in ("Conv2d(", "ReLU()", "MaxPool2d(", "Linear(", "CrossEntropyLoss("):
         row = next(line for line in said.splitlines() if f"| {layer}" in line)
         assert all(float(ms) > 0 for cell in row.split("|")[3:6] for ms in cell.split("/"))
-    assert said.count("loss and gradients of cpu: ") == 2
+    assert said.count("loss and gradients of cpu differ by ") == 2
     assert said.count("from those of cpu_numpy (at most 0.001)") == 2
     fused = capsys.readouterr().out
     assert "| layer | kind | cpu |" in fused and "ReLU()" not in fused
@@ -210,7 +210,7 @@ def test_plots_compare_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "60.00%" in capsys.readouterr().out
     (tmp_path / "a" / "metrics.csv").write_text("type,epoch\n")
     assert plot.main([str(tmp_path / "a")]) == 1
-    assert "has no whole epoch yet" in capsys.readouterr().err
+    assert "has no complete epoch yet" in capsys.readouterr().err
     assert plot.main([str(tmp_path)]) == 1
-    assert "is no folder of a run" in capsys.readouterr().err
+    assert "is not a run of apps/train.py" in capsys.readouterr().err
     assert math.isfinite(runs[0].loading)

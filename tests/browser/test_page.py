@@ -63,7 +63,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture
 def page(browser: Any, address: str) -> Any:
     browser.get(address)
-    wait_for(browser, lambda: "Draw one" in text(browser, "hint"))
+    wait_for(browser, lambda: "Draw, or drop" in text(browser, "hint"))
     return browser
 
 

@@ -35,7 +35,8 @@ ALIASES = {name: f"needle.{name}" for name in ("data", "nn", "optim")} | {
 NOT_OURS = {
     *("src/ndarray_backend_cpu.cc", "optim.py", "apps/models.py"),  # the course's
     "nn.ModuleList",  # PyTorch's
-    *("build/docs", "dist/", ".venv/bin/python", "runs/MODEL-DATA"),  # what is built or written
+    *("build/docs", "dist/", ".venv/bin/python"),  # what is built
+    *("runs/MODEL-DATA", "runs/bench-against/", "runs/bench-data/"),  # what is written
     *(".venv/bin/activate", "tensorboard/"),
 }
 EXAMPLES = re.compile(

@@ -26,7 +26,7 @@ SETTINGS = [((1, 1), (0, 0), (1, 1), 1), ((2, 1), (1, 2), (1, 1), 1), ((1, 2), (
 def convolved(
     x: Array, weight: Array, stride: Any, padding: Any, dilation: Any, groups: int
 ) -> Array:
-    """The definition, loop by loop: x (N, H, W, C), weight (KH, KW, C/groups, O)."""
+    """Return the convolution by its definition: x (N, H, W, C), weight (KH, KW, C/groups, O)."""
     kh, kw, per_group, o = weight.shape
     x = np.pad(x, ((0, 0), (padding[0],) * 2, (padding[1],) * 2, (0, 0)))
     rows = (x.shape[1] - dilation[0] * (kh - 1) - 1) // stride[0] + 1
@@ -93,7 +93,7 @@ def test_convolution() -> None:
 
 
 def adjoint(grad: Array, x: Array, weight: Array, settings: Any, of_weight: bool) -> Array:
-    """The gradient of sum(grad * conv2d(x, weight)) by either: it is linear in both."""
+    """Return the gradients of sum(grad * conv2d(x, weight)), which is linear in both."""
     point = weight if of_weight else x
     found = np.zeros_like(point)
     for place in np.ndindex(*point.shape):
@@ -135,15 +135,19 @@ def test_gradients_of_the_op() -> None:
     by_x, by_weight, by_bias = out.op.gradient_as_tuple(tensor(grad), out)  # type: ignore[union-attr]
     settings = ((1, 1), (1, 1), (1, 1), 1)
     last = grad.transpose(0, 2, 3, 1), x.transpose(0, 2, 3, 1), weight.transpose(2, 3, 1, 0)
-    expect("by bias", by_bias, grad.sum((0, 2, 3)))
+    expect("gradient for bias", by_bias, grad.sum((0, 2, 3)))
     expect(
-        "by weight (O, C, KH, KW)", by_weight, adjoint(*last, settings, True).transpose(3, 2, 0, 1)
+        "gradient for weight (O, C, KH, KW)",
+        by_weight,
+        adjoint(*last, settings, True).transpose(3, 2, 0, 1),
     )
-    expect("by x (N, C, H, W)", by_x, adjoint(*last, settings, False).transpose(0, 3, 1, 2))
+    expect(
+        "gradient for x (N, C, H, W)", by_x, adjoint(*last, settings, False).transpose(0, 3, 1, 2)
+    )
     out = ops.conv2d(tensor(x, requires_grad=False), tensor(weight), padding=1)
     parts = out.op.gradient_as_tuple(tensor(grad), out)  # type: ignore[union-attr]
-    expect("how many parts there are without bias", len(parts), 2)
-    expect("the part of images that require no gradient", parts[0], None)
+    expect("number of gradients without bias", len(parts), 2)
+    expect("gradient for images that require none", parts[0], None)
 
 
 @pytest.mark.exercise("max-pool")
@@ -159,7 +163,7 @@ def test_max_pooling() -> None:
         "max_pool2d, kernel (2, 3), stride (2, 1), padding (1, 1), all pixels below 0",
         out,
         want[None],
-        mistakes={"padding must never win: it is -infinity": zeros[None]},
+        mistakes={"padding must never be the maximum: it is -infinity": zeros[None]},
     )
     x[0, 2, 2, 0] = np.nan
     out = accelerated.max_pool2d(x, (5, 5), (1, 1), (0, 0))
@@ -179,11 +183,11 @@ def test_gradient_of_max_pooling() -> None:
         got,
         want,
         given=given,
-        mistakes={"only the first maximum of a window, row by row": every},
+        mistakes={"only the first maximum of a window in row-major order gets it": every},
     )
     low = np.full((1, 2, 2, 1), -np.inf)
     got = accelerated.max_pool2d_grad(np.ones((1, 1, 1, 1)), low, (4, 4), (1, 1), (1, 1))
-    expect("where all is -infinity it goes to a pixel, not to the padding", got.sum(), 1.0)
+    expect("if all values are -infinity, a pixel gets it, not the padding", got.sum(), 1.0)
 
 
 @pytest.mark.exercise("kernel-max-pool")
@@ -204,9 +208,9 @@ def test_batch_norm_in_evaluation() -> None:
         "running statistics (1, 2), observed (3, -2), momentum 0.25",
         mixed,
         np.array([1.5, 1.0]),
-        mistakes={"momentum is the share of what is new": np.array([2.5, -1.0])},
+        mistakes={"momentum is the share of the observed value": np.array([2.5, -1.0])},
     )
-    expect("they require no gradient", mixed.requires_grad, False)
+    expect("the statistics require no gradient", mixed.requires_grad, False)
     layer.weight.data, layer.bias.data = tensor([2.0, 3.0]), tensor([0.5, -0.5])
     layer.running_mean, layer.running_var = tensor([1.0, -1.0]), tensor([4.0, 0.25])
     x = RNG.standard_normal((2, 2, 3, 3))
@@ -232,7 +236,7 @@ def test_lenet_is_as_in_the_paper() -> None:
         ["classifier.1", "classifier.3", "classifier.5", "features.0", "features.3"],
     )
     count = sum(p.size for p in model.parameters())
-    expect("how many numbers it trains", count, 61706)
+    expect("its number of trained parameters", count, 61706)
     wide = LeNet5(in_channels=3, num_classes=7)
     expect("logits of images (2, 3, 32, 32), 7 classes", wide(images(3)).shape, (2, 7))
 

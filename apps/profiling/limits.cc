@@ -1,6 +1,6 @@
-// What this machine can do at most: fused multiply-adds a second, and bytes a second of
-// a[i] = b[i] + s * c[i] on large and on small arrays. Usage: limits THREADS [SECONDS a part].
-// Compiled for the machine itself by limits.py; prints one line of JSON.
+// The limits of this machine: fused multiply-adds per second, and bytes per second of a[i] = b[i] +
+// s * c[i] on large and on small arrays. Usage: limits THREADS [SECONDS PER PART]. limits.py
+// compiles it for this machine; it prints one line of JSON.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -23,8 +23,8 @@ constexpr int kLanes = kBytes / 4;
 constexpr int kChains = 12;  // enough to hide the latency of two units, and few enough registers
 typedef float Vector __attribute__((vector_size(kBytes)));
 
-// A thread alone is timed by the processor time that it gets, which others on the machine do not
-// lengthen; several must run at once, so the wall's time counts.
+// A single thread is timed by its processor time, which other programs do not lengthen; several
+// threads must run at once, so wall-clock time counts.
 double now(int threads) {
 #if defined(CLOCK_THREAD_CPUTIME_ID)
   if (threads == 1) {
@@ -36,7 +36,7 @@ double now(int threads) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The seconds that the slowest thread takes for work(thread, repeats), run on all at once.
+// Returns the seconds of the slowest thread for work(thread, repeats), run on all at once.
 template <class Work>
 double seconds_of(int threads, long repeats, Work work) {
   std::atomic<int> waiting{threads};
@@ -55,7 +55,7 @@ double seconds_of(int threads, long repeats, Work work) {
   return *std::max_element(seconds.begin(), seconds.end());
 }
 
-// Longer and longer until it takes `least` seconds; the best of one repeat out of a few tries.
+// Doubles the work until it takes `least` seconds; returns the best time of a repeat.
 template <class Work>
 double best_seconds(int threads, double least, Work work) {
   double best = 1e30;
@@ -88,7 +88,7 @@ void multiply_add(long repeats) {
   sink = total;
 }
 
-double gflops(int threads, double seconds) {  // of one repeat
+double gflops(int threads, double seconds) {  // per repeat
   return 2.0 * kLanes * kChains * 1000 * threads / seconds / 1e9;
 }
 
@@ -96,7 +96,7 @@ double best_gflops(int threads, double least) {
   return gflops(threads, best_seconds(threads, least, [](int, long n) { multiply_add(n); }));
 }
 
-// `bytes`: of each of the three arrays, over all threads.
+// `bytes`: size of each of the three arrays over all threads.
 double gbs(int threads, double least, long bytes) {
   const long n = bytes / 4 / threads;
   std::vector<std::vector<float>> arrays(3 * threads, std::vector<float>(n, 1.0f));
@@ -113,7 +113,7 @@ double gbs(int threads, double least, long bytes) {
 
 }  // namespace
 
-// For those that load this as a library: the peak of this very moment, a hundredth of a second.
+// For callers that load this as a library: the current peak, measured for 10 ms.
 extern "C" double gflops_now(int threads) {
   constexpr long kRepeats = 5000;
   return gflops(threads,

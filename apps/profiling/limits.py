@@ -1,10 +1,14 @@
-"""The machine's measured limits: arithmetic and memory. Compiles and runs limits.cc."""
+"""The name and the measured limits of this machine: arithmetic and memory bandwidth.
+
+Compiles and runs limits.cc. Called by train.py, the benchmarks and the notebook.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import json
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -16,15 +20,26 @@ FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-pthread")
 
 
 def compiler() -> str | None:
-    """CXX, or the first of the usual names that is there."""
+    """Return CXX, or the first usual name of a C++ compiler that is installed; None if none is."""
     names = (os.environ.get("CXX"), "c++", "g++", "clang++")
     return next((name for name in names if name and shutil.which(name)), None)
 
 
-def measure(threads: int, seconds: float = 0.1) -> dict[str, float]:
-    """gflops, "gbs large" and "gbs small" (GB/s of 34 MB and 1 MB arrays) on so many threads.
+def processor() -> str:
+    """Return the processor's model name, or what Python knows where the system does not tell it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
 
-    seconds: how long each of the samples takes at the least. RuntimeError without a compiler.
+
+def measure(threads: int, seconds: float = 0.1) -> dict[str, float]:
+    """Return "gflops", "gbs large" and "gbs small" (GB/s of 34 MB and 1 MB arrays).
+
+    threads: number of threads. seconds: least duration of each sample. RuntimeError without a
+    compiler.
     """
     with tempfile.TemporaryDirectory() as folder:
         run = [str(_built(Path(folder, "limits"))), str(threads), str(seconds)]
@@ -33,9 +48,10 @@ def measure(threads: int, seconds: float = 0.1) -> dict[str, float]:
 
 
 def peak_now(threads: int) -> Callable[[], float] | None:
-    """A call is GFLOP/s of multiply-adds of this moment, in this process; None without a compiler.
+    """Return a function that measures the current GFLOP/s of multiply-adds in this process.
 
-    A shared machine's clock changes from second to second: the work beside it has the same.
+    None without a compiler. The clock of a shared machine changes from second to second; work that
+    is measured next to this call sees the same clock.
     """
     if compiler() is None:
         return None
