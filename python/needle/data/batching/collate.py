@@ -20,6 +20,7 @@ from ..samples.pytree import Slice, Structure, columns, describe, one_shape
 from ..samples.pytree import rebuild as rebuild
 from ..samples.tensor_hook import TensorType, hook
 from ..samples.tensor_hook import as_tensor as as_tensor
+from ..samples.tensor_hook import set_tensor_type as set_tensor_type
 
 _AS_THEY_ARE = frozenset(dtypes.KIND) - {dtypes.float64}
 """The dtypes that a Tensor takes over from an array by default."""
@@ -31,17 +32,6 @@ _WIDER = {
     "uint32": dtypes.int64,
     "float16": dtypes.float32,
 }
-
-
-def set_tensor_type(
-    tensor_type: TensorType | None, constant: Callable[[Any], Any] | None = None
-) -> None:
-    """Make batches of ``tensor_type(array, device=, dtype=, requires_grad=False)`` from now on.
-
-    constant: makes a Tensor that shares the memory of an array on a device. With None for both,
-    batches are NumPy arrays.
-    """
-    hook.make, hook.constant = tensor_type, constant
 
 
 def default_collate(samples: Sequence[Any]) -> Any:

@@ -1,6 +1,6 @@
 """The Tensor type that batches are made of. ``data`` knows no autograd: needle sets the type.
 
-Called by batching/collate.py (``set_tensor_type``, ``to_tensors``) and datasets/ptb.py.
+Called by batching/collate.py and datasets/ptb.py; programs call ``set_tensor_type``.
 """
 
 from __future__ import annotations
@@ -30,6 +30,17 @@ class TensorHook:
 
 
 hook = TensorHook(array_namespace.tensor_type, array_namespace.tensor_constant)
+
+
+def set_tensor_type(
+    tensor_type: TensorType | None, constant: Callable[[Any], Any] | None = None
+) -> None:
+    """Make batches of ``tensor_type(array, device=, dtype=, requires_grad=False)`` from now on.
+
+    constant: makes a Tensor that shares the memory of an array on a device. With None for both,
+    batches are NumPy arrays.
+    """
+    hook.make, hook.constant = tensor_type, constant
 
 
 def as_tensor(array: npt.NDArray[Any], device: Any = None, dtype: Any = None) -> Any:
