@@ -333,6 +333,7 @@ exercises("reshape-view", "keep-order")
 # %%
 from needle import accelerated
 from needle.backends.base import OPTIONAL, REQUIRED, provides
+from needle.shapes import Geometry
 
 backend = device.backend
 print("instruction set:", backend.module.isa, "of", *backend.module.available_isas())
@@ -341,11 +342,11 @@ print("kernels:", *(name for name in OPTIONAL if provides(backend, name)))
 
 maps = ndl.init.randn(16, 32, 32, 16, device=device).realize_cached_data()  # N, H, W, C
 weight = ndl.init.randn(3, 3, 16, 16, device=device).realize_cached_data()
-geometry = ((1, 1), (1, 1), (1, 1), 1)  # stride, padding, dilation, groups
+geometry = Geometry(stride=(1, 1), padding=(1, 1))
 results = []
 for function in (accelerated.conv2d, accelerated.conv2d.definition):
     start = perf_counter()
-    results.append(function(maps, weight, *geometry).numpy())
+    results.append(function(maps, weight, geometry).numpy())
     print(f"conv2d: {(perf_counter() - start) * 1e3:.1f} ms")
 assert np.allclose(*results, atol=1e-3)
 

@@ -10,13 +10,11 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from needle.backends.base import View
+from needle.backends.base import Epilogue, EpilogueGrad, View
 
 # The positions of output and weight among a kernel's arguments.
 CONVOLUTIONS = {
     "conv2d": (2, 1),
-    "conv2d_bias": (3, 1),
-    "conv2d_relu": (3, 1),
     "conv2d_input_grad": (0, 1),
     "conv2d_weight_grad": (0, 2),
 }
@@ -49,9 +47,9 @@ def bytes_moved(args: tuple[Any, ...]) -> int:
 
 
 def views(args: Any) -> Iterator[View]:
-    """Yield the views among the arguments, also inside lists."""
+    """Yield the views among the arguments, also inside lists and epilogues."""
     for arg in args:
         if isinstance(arg, View):
             yield arg
-        elif isinstance(arg, list):
+        elif isinstance(arg, (list, Epilogue, EpilogueGrad)):
             yield from views(arg)

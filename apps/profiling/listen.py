@@ -16,6 +16,7 @@ from typing import Any
 import needle
 from needle import nn
 from needle.backends.base import OPTIONAL, REQUIRED, Backend, provides
+from needle.nn.fusion import transparent
 
 from .cost import bytes_moved, operations, views
 
@@ -104,8 +105,14 @@ class Listener:
 
     def forward(self, name: str, module: nn.Module) -> Callable[..., Any]:
         """Return a function that calls a leaf module's forward and times it."""
-        function = module.forward
+        return self._timed(name, module.forward)
 
+    def forward_relu(self, name: str, module: nn.Module) -> Callable[..., Any]:
+        """Return a function that times the layer together with the ReLU that Sequential fuses."""
+        return self._timed(name, module.forward_relu)
+
+    def _timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @transparent
         def timed(*args: Any, **options: Any) -> Any:
             before = self.layer
             self.turn(name, FORWARD)
@@ -181,6 +188,8 @@ def _listening(listener: Listener, leaves: list[tuple[str, nn.Module]]) -> Itera
                 _shadow(stack, backend, name, listener.kernel(name))
         for name, module in leaves:
             _shadow(stack, module, "forward", listener.forward(name, module))
+            if hasattr(module, "forward_relu"):
+                _shadow(stack, module, "forward_relu", listener.forward_relu(name, module))
         listener.began = listener.since = time.perf_counter()
         yield
 

@@ -76,15 +76,12 @@ from .ops import add_scalar as add_scalar
 from .ops import astype as astype
 from .ops import avg_pool2d as avg_pool2d
 from .ops import batch_norm as batch_norm
-from .ops import batch_norm_relu as batch_norm_relu
-from .ops import bias_relu as bias_relu
 from .ops import broadcast_to as broadcast_to
 from .ops import clip as clip
 from .ops import concatenate as concatenate
 from .ops import conv as conv
 from .ops import conv2d as conv2d
 from .ops import conv2d_input_grad as conv2d_input_grad
-from .ops import conv2d_relu as conv2d_relu
 from .ops import conv2d_weight_grad as conv2d_weight_grad
 from .ops import cos as cos
 from .ops import cross_entropy as cross_entropy

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from functools import cmp_to_key, lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from .config import MAX_DIMS
 from .errors import DTypeError, ShapeError
@@ -341,3 +341,33 @@ def pair(op: str, name: str, value: Any) -> tuple[int, int]:
     if len(items) != 2:
         raise ShapeError(f"{op}: {name} must be an int or two ints, got {value!r}")
     return items[0], items[1]
+
+
+class Geometry(NamedTuple):
+    """The geometry of a convolution: one value from the layer to the kernel."""
+
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+
+    @classmethod
+    def of(cls, op: str, stride: Any, padding: Any, dilation: Any, groups: int) -> Geometry:
+        """Return the geometry of sizes that are an int or a pair each; ShapeError for others."""
+        return cls(
+            pair(op, "stride", stride),
+            pair(op, "padding", padding),
+            pair(op, "dilation", dilation),
+            groups,
+        )
+
+    def output_size(self, op: str, size: Sequence[int], kernel: Sequence[int]) -> tuple[int, int]:
+        """Return the number of windows (down, across) of ``kernel`` on an image of ``size``.
+
+        ShapeError, which names ``op``, where not even one fits.
+        """
+        stride, padding, dilation, _ = self
+        return (
+            conv_output_size(op, size[0], kernel[0], stride[0], padding[0], dilation[0]),
+            conv_output_size(op, size[1], kernel[1], stride[1], padding[1], dilation[1]),
+        )

@@ -53,8 +53,8 @@ def test_operations_are_those_of_the_layers(profile: Profile) -> None:
             if (c.layer, c.phase) == (layer, phase) and c.kernel in names
         )
 
-    assert kernels("features.0", "forward", "conv2d_relu") == 2 * BATCH * first
-    assert kernels("features.3", "forward", "conv2d_relu") == 2 * BATCH * second
+    assert kernels("features.0", "forward", "conv2d") == 2 * BATCH * first
+    assert kernels("features.3", "forward", "conv2d") == 2 * BATCH * second
     grads = "conv2d_input_grad", "conv2d_weight_grad"
     assert kernels("features.0", "backward", *grads) == 2 * BATCH * first  # images need none
     assert kernels("features.3", "backward", *grads) == 4 * BATCH * second
@@ -74,7 +74,7 @@ def test_all_time_belongs_to_someone(profile: Profile) -> None:
         inside = [s for s in profile.spans if s.start <= call.start <= s.start + s.seconds]
         assert any((s.layer, s.phase) == (call.layer, call.phase) for s in inside)
     layers = [row["layer"] for row in layer_rows(profile)]
-    names = [f"features.{i}" for i in range(6)] + [f"classifier.{i}" for i in range(6)]
+    names = [f"features.{i}" for i in (0, 2, 3, 5)] + [f"classifier.{i}" for i in (0, 1, 3, 5)]
     assert [layer for layer in layers if layer in names] == names and "loss" in layers
     assert {c.phase for c in profile.calls} == {"forward", "backward", "optimizer"}
 
@@ -100,7 +100,7 @@ def test_the_trace_is_one_that_viewers_read(profile: Profile, tmp_path: Path) ->
     whole = [event for event in events if event["ph"] == "X"]
     assert len(whole) == len(profile.calls) + len(profile.spans)
     assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in whole)
-    conv = next(event for event in whole if event["name"] == "conv2d_relu")
+    conv = next(event for event in whole if event["name"] == "conv2d")
     assert conv["args"]["layer"] == "features.0" and conv["cat"] == "forward"
 
 

@@ -98,7 +98,7 @@ struct Convolution {
     };
     const Sizes& s = v.s;
     needle::cuda::conv2d(view(v.x, s.n, s.h, s.w, s.c), view(v.weight, 3, 3, s.c, s.o),
-                         view(v.out, s.n, s.h, s.w, s.o), {{1, 1}, {1, 1}, {1, 1}, 1});
+                         view(v.out, s.n, s.h, s.w, s.o), {{1, 1}, {1, 1}, {1, 1}, 1}, {});
   }
 };
 

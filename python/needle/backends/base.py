@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray as NumpyArray
 
 from ..dtypes import DType
+from ..shapes import Geometry
 
 Scalar = bool | int | float
 
@@ -42,6 +43,37 @@ class View(NamedTuple):
 
 Operand = View | Scalar
 Pair = tuple[int, int]
+
+
+class Epilogue(NamedTuple):
+    """The steps that a kernel applies to each result before it stores it, in the order of fields.
+
+    A kernel is given views; ``accelerated`` takes arrays in their places.
+    """
+
+    bias: Any = None
+    """(C,): added along the last axis."""
+    residual: Any = None
+    """An array of the result's shape: added elementwise."""
+    relu: bool = False
+    """The larger of the result and 0; NaN stays NaN."""
+
+
+class EpilogueGrad(NamedTuple):
+    """The part of an epilogue in a gradient kernel; all None: the forward pass had no epilogue.
+
+    Either the bias, or the result and the residual's gradient.
+    """
+
+    bias: View | None = None
+    """relu: the forward pass's bias (C,), from which the sign of the result is computed again."""
+    result: View | None = None
+    """Residual and relu: the result of the forward pass."""
+    residual_grad: View | None = None
+    """An output: the gradient of the residual, which is the gradient where result > 0, else 0."""
+
+
+NO_EPILOGUE = Epilogue()
 
 # The names with which unary, binary and reduce are called; elementwise_ops.h and reduce_ops.h have
 # the same rows. *_FLOAT are called with float32 and float64 only, others with every dtype unless
@@ -73,6 +105,8 @@ class Backend(ABC):
     name: str
     known_failures: Sequence[str] = ()
     """Rows of the conformance suite that a backend under construction may still fail."""
+    optional_unary: Sequence[str] = ()
+    """Names that ``unary`` takes beyond UNARY; their definitions: ``accelerated.elementwise``."""
     matmul_precisions: Sequence[str] = ("float32",)
     """The values of ``config.matmul_precision`` that its products support; others mean float32."""
 
@@ -130,18 +164,15 @@ class Backend(ABC):
     # ---- optional: override to accelerate ----------------------------------------------------
     # Arrays of images are channels last: (N, H, W, C) with any strides; floats only.
 
-    def relu_grad(self, grad: View, y: View, out: View) -> None:
-        """out = grad where y > 0, else 0, elementwise; one shape and dtype."""
+    def apply_epilogue(self, a: View, out: View, epilogue: Epilogue) -> None:
+        """out = epilogue(a), for a (..., C) and an epilogue of a bias (C,) and relu."""
         raise NotImplementedError
 
-    def bias_relu(self, a: View, bias: View, out: View) -> None:
-        """out = the larger of a (..., C) + bias (C,) and 0; NaN stays NaN."""
-        raise NotImplementedError
+    def relu_grad(self, grad: View, y: View, out: View, bias_grad: View | None) -> None:
+        """out = grad where y > 0, else 0, elementwise; one shape and dtype.
 
-    def bias_relu_grad(self, grad: View, y: View, a_grad: View, bias_grad: View) -> None:
-        """a_grad = relu_grad of grad and y; bias_grad (C,) = its sums over all axes but the last.
-
-        float32 sums are of float64's accuracy, as reduce's.
+        bias_grad (C,), if not None: the sums of out over all axes but the last. float32 sums are of
+        float64's accuracy, as reduce's.
         """
         raise NotImplementedError
 
@@ -172,11 +203,20 @@ class Backend(ABC):
         raise NotImplementedError
 
     def batch_norm(
-        self, x: View, weight: View, bias: View, out: View, mean: View, var: View, eps: float
+        self,
+        x: View,
+        weight: View,
+        bias: View,
+        out: View,
+        mean: View,
+        var: View,
+        eps: float,
+        epilogue: Epilogue,
     ) -> None:
         """Normalises over all axes but the last: x, out (..., C); the others (C,).
 
-        Writes the batch mean and the *biased* variance; out = (x-mean)/sqrt(var+eps)*weight+bias.
+        Writes the batch mean and the *biased* variance; out = (x-mean)/sqrt(var+eps)*weight+bias,
+        then the epilogue: none, relu, or a residual and relu.
         """
         raise NotImplementedError
 
@@ -191,61 +231,12 @@ class Backend(ABC):
         weight_grad: View,
         bias_grad: View,
         eps: float,
+        epilogue: EpilogueGrad,
     ) -> None:
-        """The three gradients of batch_norm (through mean and var too)."""
-        raise NotImplementedError
+        """The three gradients of batch_norm (through mean and var too), and the residual's.
 
-    def batch_norm_relu(
-        self, x: View, weight: View, bias: View, out: View, mean: View, var: View, eps: float
-    ) -> None:
-        """out = max(batch_norm's out, 0); the rest as batch_norm."""
-        raise NotImplementedError
-
-    def batch_norm_relu_grad(
-        self,
-        grad: View,
-        x: View,
-        weight: View,
-        bias: View,
-        mean: View,
-        var: View,
-        x_grad: View,
-        weight_grad: View,
-        bias_grad: View,
-        eps: float,
-    ) -> None:
-        """batch_norm_grad of grad where batch_norm's out is positive, of 0 elsewhere."""
-        raise NotImplementedError
-
-    def batch_norm_add_relu(
-        self,
-        x: View,
-        weight: View,
-        bias: View,
-        added: View,
-        out: View,
-        mean: View,
-        var: View,
-        eps: float,
-    ) -> None:
-        """out = max(batch_norm's out + added, 0), added like x; the rest as batch_norm."""
-        raise NotImplementedError
-
-    def batch_norm_add_relu_grad(
-        self,
-        grad: View,
-        y: View,
-        x: View,
-        weight: View,
-        mean: View,
-        var: View,
-        x_grad: View,
-        weight_grad: View,
-        bias_grad: View,
-        added_grad: View,
-        eps: float,
-    ) -> None:
-        """added_grad = grad where y, the forward pass's out, is positive; batch_norm_grad of it."""
+        They are those of ``grad`` where the epilogue's relu was positive, and 0 elsewhere.
+        """
         raise NotImplementedError
 
     def layer_norm(
@@ -290,72 +281,21 @@ class Backend(ABC):
         raise NotImplementedError
 
     def conv2d(
-        self,
-        x: View,
-        weight: View,
-        out: View,
-        stride: Pair,
-        padding: Pair,
-        dilation: Pair,
-        groups: int,
+        self, x: View, weight: View, out: View, geometry: Geometry, epilogue: Epilogue
     ) -> None:
         """Cross-correlation: x (N, H, W, C), weight (KH, KW, C/groups, O), out (N, OH, OW, O).
 
         OH = (H + 2*padding - dilation*(KH-1) - 1) // stride + 1; group g maps input channels
-        [g*C/groups, ...) to output channels [g*O/groups, ...).
+        [g*C/groups, ...) to output channels [g*O/groups, ...). The epilogue has no residual.
         """
         raise NotImplementedError
 
-    def conv2d_bias(
-        self,
-        x: View,
-        weight: View,
-        bias: View,
-        out: View,
-        stride: Pair,
-        padding: Pair,
-        dilation: Pair,
-        groups: int,
-    ) -> None:
-        """conv2d plus bias (O,), added while the results are at hand."""
-        raise NotImplementedError
-
-    def conv2d_relu(
-        self,
-        x: View,
-        weight: View,
-        bias: View,
-        out: View,
-        stride: Pair,
-        padding: Pair,
-        dilation: Pair,
-        groups: int,
-    ) -> None:
-        """The larger of conv2d_bias and 0; NaN stays NaN."""
-        raise NotImplementedError
-
-    def conv2d_input_grad(
-        self,
-        grad: View,
-        weight: View,
-        x_grad: View,
-        stride: Pair,
-        padding: Pair,
-        dilation: Pair,
-        groups: int,
-    ) -> None:
+    def conv2d_input_grad(self, grad: View, weight: View, x_grad: View, geometry: Geometry) -> None:
         """x_grad (N, H, W, C) from grad (N, OH, OW, O); written whole, zeros where nothing came."""
         raise NotImplementedError
 
     def conv2d_weight_grad(
-        self,
-        grad: View,
-        x: View,
-        weight_grad: View,
-        stride: Pair,
-        padding: Pair,
-        dilation: Pair,
-        groups: int,
+        self, grad: View, x: View, weight_grad: View, geometry: Geometry
     ) -> None:
         """weight_grad (KH, KW, C/groups, O) from grad (N, OH, OW, O) and x (N, H, W, C)."""
         raise NotImplementedError

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..config import CONV2D, CPU_ISA, NUM_THREADS
 from ..errors import DeviceError
-from .base import OPTIONAL, REQUIRED, SERVICES, Backend
+from .base import OPTIONAL, REQUIRED, SERVICES, UNARY, Backend
 
 MODULE = "needle.backend_ndarray.ndarray_backend_cpu"
 
@@ -70,6 +70,7 @@ def backend_of(module: ModuleType, **special: Any) -> Backend:
     names = (*REQUIRED, *OPTIONAL, *SERVICES, *COURSE)
     members: dict[str, Any] = {n: getattr(module, n) for n in names if hasattr(module, n)}
     members["name"] = module.__device_name__
+    members["optional_unary"] = tuple(n for n in module.unary_names if n not in UNARY)
     members.update(special)
     if missing := [name for name in REQUIRED if name not in members]:
         raise DeviceError(

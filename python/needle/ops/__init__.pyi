@@ -24,7 +24,6 @@ from .convolution import Conv as Conv
 from .convolution import conv as conv
 from .convolution import conv2d as conv2d
 from .convolution import conv2d_input_grad as conv2d_input_grad
-from .convolution import conv2d_relu as conv2d_relu
 from .convolution import conv2d_weight_grad as conv2d_weight_grad
 from .elementwise import Exp as Exp
 from .elementwise import Log as Log
@@ -32,7 +31,6 @@ from .elementwise import ReLU as ReLU
 from .elementwise import Tanh as Tanh
 from .elementwise import abs as abs
 from .elementwise import astype as astype
-from .elementwise import bias_relu as bias_relu
 from .elementwise import cos as cos
 from .elementwise import erf as erf
 from .elementwise import exp as exp
@@ -59,7 +57,6 @@ from .loss import logsoftmax as logsoftmax
 from .loss import logsumexp as logsumexp
 from .loss import softmax as softmax
 from .normalization import batch_norm as batch_norm
-from .normalization import batch_norm_relu as batch_norm_relu
 from .normalization import layer_norm as layer_norm
 from .pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
 from .pooling import avg_pool2d as avg_pool2d

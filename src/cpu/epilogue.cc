@@ -1,14 +1,17 @@
-// relu(a + bias), the bias along the last axis, and its gradients in one pass: the gradient where
-// the result is positive, and its sums over all other axes. Layouts, chunks of rows and the order
-// of sums are batch norm's (batch_norm.h).
+// The rows apply_epilogue and relu_grad: relu(a + bias) with the bias along the last axis; the
+// gradient where the result is positive and, in the same pass, its sums over all other axes, which
+// are the bias's gradient. Layouts, chunks of rows and the order of sums are those of batch norm
+// (batch_norm.h).
 #include "batch_norm.h"
+#include "core/loop.h"
+#include "core/simd.h"
 #include "kernels.h"
 
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
 template <class T>
-void forward(In a, In bias, Out out) {
+void bias_relu(In a, In bias, Out out) {
   const View* views[] = {&a, &out};
   const Layout layout = layout_of(views, 2);
   const Constants<T, 1> constants(layout);
@@ -23,7 +26,35 @@ void forward(In a, In bias, Out out) {
   });
 }
 
-// What relu lets pass: kept, and given back for the sums.
+// out = grad where y > 0, else 0.
+template <class T>
+void relu_grad_loop(const LoopPlan& plan) {
+  const int last = plan.ndim - 1;
+  const std::int64_t so = plan.strides[0][last], sg = plan.strides[1][last],
+                     sy = plan.strides[2][last];
+  const bool dense = so == sizeof(T) && sg == sizeof(T) && sy == sizeof(T);
+  const auto at = [](char* data, std::int64_t offset) -> T& {
+    return *reinterpret_cast<T*>(data + offset);
+  };
+  parallel_runs(plan, kGrain, [=](std::int64_t n, char* const data[]) {
+    if (dense) {
+      T* out = reinterpret_cast<T*>(data[0]);
+      const T* grad = reinterpret_cast<const T*>(data[1]);
+      const T* y = reinterpret_cast<const T*>(data[2]);
+      NEEDLE_INDEPENDENT
+      for (std::int64_t i = 0; i < n; ++i) {
+        const T g = grad[i];
+        out[i] = y[i] > T(0) ? g : T(0);
+      }
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) {
+        at(data[0], i * so) = at(data[2], i * sy) > T(0) ? at(data[1], i * sg) : T(0);
+      }
+    }
+  });
+}
+
+// The gradient that relu lets pass, which is stored and returned for the sums.
 template <class T>
 struct Passing {
   const T *grad, *y;
@@ -85,13 +116,13 @@ void sums_by_runs(const Layout& layout, const Passing<T>& passing, double* total
 }
 
 template <class T>
-void gradient(In grad, In y, Out a_grad, Out bias_grad) {
-  const View* views[] = {&grad, &y, &a_grad};
+void gradient_and_sums(In grad, In y, Out out, Out bias_grad) {
+  const View* views[] = {&grad, &y, &out};
   const Layout layout = layout_of(views, 3);
   const Index channels = layout.channels;
   const ThreadScratch scratch(static_cast<std::size_t>(channels) * sizeof(double));
   double* totals = scratch.as<double>();
-  const Passing<T> passing{data_of<const T>(grad), data_of<const T>(y), data_of<T>(a_grad)};
+  const Passing<T> passing{data_of<const T>(grad), data_of<const T>(y), data_of<T>(out)};
   layout.rows ? sums_by_rows(ChannelRows(layout.leading, channels), passing, totals)
               : sums_by_runs(layout, passing, totals);
   for (Index c = 0; c < channels; ++c) {
@@ -101,13 +132,20 @@ void gradient(In grad, In y, Out a_grad, Out bias_grad) {
 
 }  // namespace
 
-void bias_relu(In a, In bias, Out out) {
-  with_float(out.dtype, [&](auto tag) { forward<typename decltype(tag)::type>(a, bias, out); });
+void apply_epilogue(In a, Out out, const Epilogue& epilogue) {
+  with_float(out.dtype,
+             [&](auto tag) { bias_relu<typename decltype(tag)::type>(a, *epilogue.bias, out); });
 }
 
-void bias_relu_grad(In grad, In y, Out a_grad, Out bias_grad) {
-  with_float(y.dtype,
-             [&](auto tag) { gradient<typename decltype(tag)::type>(grad, y, a_grad, bias_grad); });
+void relu_grad(In grad, In y, Out out, MaybeOut bias_grad) {
+  with_float(out.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if (bias_grad != nullptr) {
+      gradient_and_sums<T>(grad, y, out, *bias_grad);
+    } else {
+      relu_grad_loop<T>(make_plan(out, grad, y));
+    }
+  });
 }
 
 }  // namespace needle::cpu::NEEDLE_ISA

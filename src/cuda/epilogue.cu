@@ -1,12 +1,20 @@
-// relu(a + bias), the bias along the last axis, and its gradients in one pass: the gradient where
-// the result is positive, and its sums over all other axes. Passes over pixels and channels are
-// batch norm's (batch_norm.h): a thread keeps to its channel, so the bias stays in a register.
-// Sums are in double from the first element on: memory is the bound, not the additions.
+// The rows apply_epilogue and relu_grad: relu(a + bias) with the bias along the last axis; the
+// gradient where the result is positive and, in the same pass, its sums over all other axes, which
+// are the bias's gradient. Passes over pixels and channels are those of batch norm (batch_norm.h):
+// a thread keeps to its channel, so the bias stays in a register. Sums are in double from the first
+// element on: memory limits the speed, not the additions.
 #include "batch_norm.h"
 #include "kernels.h"
+#include "map.h"
 
 namespace needle::cuda {
 namespace {
+
+template <class T>
+struct ReluGrad {
+  static constexpr bool kLong = false;
+  static __device__ T apply(T grad, T y) { return y > T(0) ? grad : T(0); }
+};
 
 // Operands: out, a.
 template <class T>
@@ -24,7 +32,7 @@ __global__ void __launch_bounds__(kChannelThreads)
   }
 }
 
-// Operands: a_grad, grad, y. parts[chunk][channel]: sums of what passed.
+// Operands: out, grad, y. parts[chunk][channel]: sums of what passed.
 template <class T>
 __global__ void __launch_bounds__(kChannelThreads)
     passing_kernel(const __grid_constant__ Layout layout, const __grid_constant__ ChannelTiles t,
@@ -57,35 +65,42 @@ __global__ void __launch_bounds__(kChannelThreads)
 }
 
 template <class T>
-void gradient(In grad, In y, Out a_grad, Out bias_grad) {
+void gradient_and_sums(In grad, In y, Out out, Out bias_grad) {
   const std::int64_t channels = y.shape[y.ndim - 1];
   if (channels == 0) return;
   if (size_of(y) == 0) return fill(bias_grad, 0.0, 0);
-  const View* views[] = {&a_grad, &grad, &y};
-  const Pass pass("bias_relu_grad", views, 3, true);
+  const View* views[] = {&out, &grad, &y};
+  const Pass pass("relu_grad", views, 3, true);
   const Temporary parts(pass.tiles.chunks * std::size_t(channels) * sizeof(double), y.device);
-  launch("bias_relu_grad", y.device, {pass.tiles.blocks()}, {kChannelThreads}, passing_kernel<T>,
+  launch("relu_grad", y.device, {pass.tiles.blocks()}, {kChannelThreads}, passing_kernel<T>,
          pass.layout, pass.tiles, parts.as<double>());
-  launch("bias_relu_grad", y.device, {static_cast<unsigned>(channels)}, {kChannelThreads},
+  launch("relu_grad", y.device, {static_cast<unsigned>(channels)}, {kChannelThreads},
          bias_grad_kernel<T>, pass.tiles, parts.as<double>(), Vector<T>(bias_grad));
+}
+
+template <class T>
+void bias_relu(In a, In bias, Out out) {
+  const View* views[] = {&out, &a};
+  const Pass pass("apply_epilogue", views, 2, false);
+  launch("apply_epilogue", out.device, {pass.tiles.blocks()}, {kChannelThreads},
+         bias_relu_kernel<T>, pass.layout, pass.tiles, Vector<const T>(bias));
 }
 
 }  // namespace
 
-void bias_relu(In a, In bias, Out out) {
+void apply_epilogue(In a, Out out, const Epilogue& epilogue) {
   if (size_of(out) == 0) return;
-  const View* views[] = {&out, &a};
-  const Pass pass("bias_relu", views, 2, false);
-  with_float(out.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    launch("bias_relu", out.device, {pass.tiles.blocks()}, {kChannelThreads}, bias_relu_kernel<T>,
-           pass.layout, pass.tiles, Vector<const T>(bias));
-  });
+  with_float(out.dtype,
+             [&](auto tag) { bias_relu<typename decltype(tag)::type>(a, *epilogue.bias, out); });
 }
 
-void bias_relu_grad(In grad, In y, Out a_grad, Out bias_grad) {
-  with_float(y.dtype,
-             [&](auto tag) { gradient<typename decltype(tag)::type>(grad, y, a_grad, bias_grad); });
+void relu_grad(In grad, In y, Out out, MaybeOut bias_grad) {
+  with_float(out.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if (bias_grad != nullptr) return gradient_and_sums<T>(grad, y, out, *bias_grad);
+    const View* views[] = {&out, &grad, &y};
+    map<ReluGrad<T>, T, T, T>("relu_grad", make_plan(out, grad, y), views);
+  });
 }
 
 }  // namespace needle::cuda
