@@ -11,7 +11,7 @@ from ... import philox
 from ...errors import ShapeError
 from ..samples.random_source import draws, random_source
 from .arguments import height_width, probability
-from .base import Image, ImageSpec, Rows, Step, Transform
+from .base import Image, ImageSpec, Rows, Step, Transform, any_size
 
 Sizes = npt.NDArray[np.int64]
 
@@ -56,6 +56,7 @@ class RandomFlipHorizontal(_Flip):
 
     p: float = 0.5
     column = 0
+    input_size = any_size
 
     def draw(self, x: Image) -> Rows:
         """The course's draw outside a keyed block."""
@@ -70,6 +71,7 @@ class RandomFlipVertical(_Flip):
 
     p: float = 0.5
     column = 1
+    input_size = any_size
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from ... import philox
 from ...errors import DTypeError, ShapeError
 from .affine import between, each
 from .arguments import colour_range, finite, height_width, interval, probability
-from .base import Image, ImageSpec, Rows, Step, Transform
+from .base import Image, ImageSpec, Rows, Step, Transform, any_size
 
 Sizes = npt.NDArray[np.int64]
 Range = tuple[float, float]
@@ -90,6 +90,7 @@ class RandomBrightnessContrast(_Colour):
     contrast: float | Range = 0.2
     p: float = 0.5
     words = 3
+    input_size = any_size
 
     def __post_init__(self) -> None:
         op = "RandomBrightnessContrast"
@@ -124,6 +125,7 @@ class ColorJitter(_Colour):
     hue: float | Range = 0.0
     p: float = 1.0
     words = 5
+    input_size = any_size
 
     def __post_init__(self) -> None:
         for name in ("brightness", "contrast", "saturation"):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ... import philox
 from .affine import between, each
 from .arguments import height_width, interval, method_number, size_pair
-from .base import Image, ImageSpec, Rows, Step, Transform
+from .base import Image, ImageSpec, Rows, Size, Step, Transform
 from .resampling import scaled
 
 Sizes = npt.NDArray[np.int64]
@@ -29,6 +29,11 @@ class _Resizing(Transform):
 
     antialias: bool
     method: str
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether areas are averaged; otherwise single pixels are picked."""
+        return self.method == "bilinear" and self.antialias
 
     def target(self, height: int, width: int) -> tuple[int, int]:
         """The new size of an image of this one."""
@@ -98,6 +103,12 @@ class Resize(_Resizing):
             return self.size, int(self.size * width / height)
         return int(self.size * height / width), self.size
 
+    def input_size(self, size: Size | None) -> Size | None:
+        """Return the output's size if areas are averaged: those of a smaller image are as good."""
+        if not self.is_smooth:
+            return None
+        return self.size if isinstance(self.size, tuple) else (self.size, self.size)
+
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
         """The whole image."""
         return _whole(sizes)
@@ -129,6 +140,22 @@ class RandomResizedCrop(_Resizing):
     def target(self, height: int, width: int) -> tuple[int, int]:
         """``size``."""
         return self.size  # type: ignore[return-value]
+
+    def input_size(self, size: Size | None) -> Size | None:
+        """Return the size at which the smallest box has the pixels of the output."""
+        if not self.is_smooth:
+            return None
+        height, width = self.target(0, 0)
+        least, (narrow, wide) = self.scale[0], self.ratio
+        sides = (
+            height * math.sqrt(wide / least),
+            width / math.sqrt(narrow * least),
+            height * narrow,  # the boxes in the middle, where no box that was drawn fits
+            width / wide,
+        )
+        # Half a pixel more: boxes have whole sides.
+        side = math.ceil(max(sides) * (1 + 0.5 / min(height, width)))
+        return side, side
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
         """Words: ten times area and shape, then top and left."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DTypeError, ShapeError
-from .base import Image, ImageSpec, Rows, Step, Transform
+from .base import Image, ImageSpec, Rows, Step, Transform, any_size
 
 FLOAT32 = np.dtype(np.float32)
 
@@ -18,6 +18,7 @@ class ToFloat(Transform):
     """Bytes 0..255 -> float32 0..1: ``float32(x) / 255``; floating images become float32."""
 
     needs_hwc = False
+    input_size = any_size
 
     def apply(self, image: Image, row: Rows) -> Image:
         """A new float32 array; a float32 image itself."""
@@ -48,6 +49,7 @@ class Normalize(Transform):
 
     mean: float | tuple[float, ...]
     std: float | tuple[float, ...]
+    input_size = any_size
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mean", _number_or_tuple(self.mean))

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ....errors import DataError
 from ...batching.collate import default_collate
-from ...datasets.dataset import check_indices
+from ...datasets.indexing import check_indices
 from ...loader import options
 from ...loader.dataloader import DataLoader
 from ...loader.engine_holder import EngineHolder

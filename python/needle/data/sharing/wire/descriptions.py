@@ -24,8 +24,8 @@ from ...datasets.packed_reading import PackedDataset
 from ...samples.pytree import flatten
 from ...samples.random_source import LOADER_STREAM, keyed
 from ...transforms import Compose, Normalize, OneOf, Permute, ToCHW, ToFloat, Transform
+from ...transforms.base import Size, decode_size
 from ...transforms.compile import Chain, placed
-from ...transforms.decode_size import Size, decode_size
 
 DATASETS: dict[str, Callable[..., Any]] = {
     "folder": ImageFolder,
@@ -135,7 +135,7 @@ Description = list[dict[str, Any]]
 class Division(NamedTuple):
     """The transforms of a loader in two parts: ``shared`` for the server, ``own`` for the loader.
 
-    decode_at: the size at which JPEGs may be decoded (``transforms.decode_size``).
+    decode_at: the size at which JPEGs may be decoded (``transforms.base.decode_size``).
     """
 
     shared: Description
