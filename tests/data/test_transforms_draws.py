@@ -276,7 +276,11 @@ GREY16 = np.zeros((3, 3, 1), np.uint16)
             ValueError,
             r"MixUp: labels must be in \[0, 2\), got 0",
         ),
-        (lambda: data.MixUp(1, 4)((np.zeros(3), [1])), ShapeError, "images and labels must be as"),
+        (
+            lambda: data.MixUp(1, 4)((np.zeros(3), [1])),
+            ShapeError,
+            "images and labels must have equal",
+        ),
         (lambda: data.ToFloat()(GREY16), DTypeError, "ToFloat: images must be uint8 or floating"),
         (lambda: data.ColorJitter()(GREY16), DTypeError, r"must be uint8 \(0..255\) or floating"),
         (

@@ -470,7 +470,7 @@ class Backend(ABC):
     ) -> None:
         """Augments a batch on the device, for ``needle.data``, which asks first whether it is here.
 
-        steps, parameters, indices: as in ``data.transforms.executors.Work``. images: host arrays as
+        steps, parameters, indices: as in ``native_kernels.run_images``. images: host arrays as
         there, or a View ``(N, H, W, C)``; free to change on return. out: a compact View.
         """
         raise NotImplementedError
