@@ -279,7 +279,7 @@ GREY16 = np.zeros((3, 3, 1), np.uint16)
         (
             lambda: data.MixUp(1, 4)((np.zeros(3), [1])),
             ShapeError,
-            "images and labels must have equal",
+            "images and labels must have one",
         ),
         (lambda: data.ToFloat()(GREY16), DTypeError, "ToFloat: images must be uint8 or floating"),
         (lambda: data.ColorJitter()(GREY16), DTypeError, r"must be uint8 \(0..255\) or floating"),

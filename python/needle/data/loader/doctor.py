@@ -11,13 +11,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from ..batching.pipeline import Pipeline
-from ..samples.ticket import Ticket
+from ..samples.ticket import SERIALS, Ticket
 from ..workers import make_engine
 from ..workers.engine import Engine
 from .dataloader import DataLoader
@@ -25,8 +25,6 @@ from .statistics import Stats
 
 BATCHES = 12
 BAR = 30
-
-_serials = count()
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,7 @@ def _pass(tickets: list[Ticket], engine: Engine) -> Stats:
     for ticket in tickets:
         if waiting == engine.capacity:
             waiting -= _collect(engine, stats)
-        engine.submit(ticket._replace(serial=next(_serials)))
+        engine.submit(ticket._replace(serial=next(SERIALS)))
         waiting += 1
     while waiting:
         waiting -= _collect(engine, stats)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 import weakref
@@ -30,7 +29,6 @@ class EngineHolder:
         self._user: object = None
         self._finalizer: Any = None
         self._process = os.getpid()
-        self._serials = itertools.count()
 
     def running(self) -> Engine:
         """Return the engine; make it if there is none in this process."""
@@ -63,10 +61,6 @@ class EngineHolder:
             self.engine.cancel()
         else:
             self.close()
-
-    def new_serial(self) -> int:
-        """Return a serial for a ticket that no other submission has."""
-        return next(self._serials)
 
     def close(self) -> None:
         """End the workers and free what they shared; a second call does nothing."""

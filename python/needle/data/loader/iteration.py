@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import LoaderTimeout, WorkerError
 from ..samples.pytree import tagged_sample
-from ..samples.ticket import Ticket
+from ..samples.ticket import SERIALS, Ticket
 from ..samples.timing import Clock
 from ..sampling.epoch_order import EpochTickets
 from ..workers.engine import Completed, Engine
@@ -135,7 +135,7 @@ class LoaderIterator:
                 self._submit(engine, ticket)
 
     def _submit(self, engine: Engine, ticket: Ticket) -> None:
-        ticket = ticket._replace(serial=self._holder.new_serial())
+        ticket = ticket._replace(serial=next(SERIALS))
         self._waiting[ticket.place] = ticket
         engine.submit(ticket)
 

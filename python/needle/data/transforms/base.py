@@ -70,11 +70,8 @@ class Transform:
 
     needs_hwc = True
     """True if axes 0, 1 and 2 must be height, width and channels."""
-
-    @property
-    def words(self) -> int:
-        """The number of random 32-bit words that one image needs."""
-        return 0
+    words = 0
+    """The number of random 32-bit words that one image needs."""
 
     @property
     def streams(self) -> int:

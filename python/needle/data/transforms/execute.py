@@ -74,6 +74,13 @@ class Segment:
         return {}
 
     @cached_property
+    def row_shape(self) -> tuple[int, ...] | None:
+        """The shape of one image of the result; None if it varies or is unknown."""
+        if self.output is None or varies(self.output):
+            return None
+        return tuple(size for size in self.output.shape if size is not None)
+
+    @cached_property
     def steps(self) -> list[tuple[str, tuple[float, ...]]]:
         """The native form of all parts."""
         return [(part.step.name, part.step.constants) for part in self.parts if part.step]
@@ -122,11 +129,10 @@ def run_segment(
     executor = executor_for(device) if segment.kind == "native" else None
     if executor is None:
         return Images(_define(images, ticket, drawn))
-    assert segment.output is not None and not varies(segment.output)
-    shape = (len(images), *segment.output.shape)
-    if not fits(out, shape, segment.output.dtype):
-        out = empty(shape, segment.output.dtype)  # type: ignore[arg-type]
-    assert out is not None
+    assert segment.output is not None and segment.row_shape is not None
+    shape = (len(images), *segment.row_shape)
+    if out is None or not fits(out, shape, segment.output.dtype):
+        out = empty(shape, segment.output.dtype)
     _execute(executor, segment, images, ticket, drawn, out, threads)
     return Images(out)
 
@@ -135,9 +141,8 @@ def run_on_device(
     segment: Segment, images: Images, ticket: Ticket, executor: DeviceExecutor
 ) -> Any:
     """Run a native segment and return the images as an array on the executor's device."""
-    assert segment.output is not None and not varies(segment.output)
-    shape = (len(images), *(size for size in segment.output.shape if size is not None))
-    out = executor.empty(shape, segment.output.dtype)
+    assert segment.output is not None and segment.row_shape is not None
+    out = executor.empty((len(images), *segment.row_shape), segment.output.dtype)
     _execute(executor, segment, images, ticket, _drawn(segment, images, ticket), out, 0)
     return out
 

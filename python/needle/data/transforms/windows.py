@@ -67,7 +67,7 @@ class RandomCrop(_Window):
             )
 
     @property
-    def words(self) -> int:
+    def words(self) -> int:  # type: ignore[override]
         """The number of words: top and left, and the decision by ``p`` unless it is 1."""
         return 2 if self.p == 1 else 3
 

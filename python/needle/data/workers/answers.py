@@ -11,13 +11,13 @@ from contextlib import suppress
 from ...errors import WorkerError
 from ..samples.pytree import Slice
 from ..samples.ticket import NO_SAMPLE
-from .messages import DONE, FAILED, Answer, unpack_error, unpack_value
+from .messages import DONE, FAILED, WorkerAnswer, unpack_error, unpack_value
 from .pending import Part
 from .process_pool import WorkerHandle
 
 
 def read_answer(
-    member: WorkerHandle, answer: Answer, part: Part | None
+    member: WorkerHandle, answer: WorkerAnswer, part: Part | None
 ) -> Slice | BaseException | None:
     """Return a slice, an error, or None for a part that was withdrawn.
 

@@ -31,7 +31,7 @@ _PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Answer:
+class WorkerAnswer:
     """A worker's answer to entry ``number`` in ``record``, with seconds by stage."""
 
     kind: int
@@ -106,7 +106,7 @@ class AnswerReader:
         self._filled = 0
         self.ended = False
 
-    def receive(self) -> Iterator[Answer]:
+    def receive(self) -> Iterator[WorkerAnswer]:
         """Yield every complete message; set ``ended`` when the worker closed the socket."""
         while not self.ended:
             target = self._head if self._body is None else self._body
@@ -123,7 +123,7 @@ class AnswerReader:
             else:
                 body, self._body = self._body, None
                 kind, record, number, _, *seconds = _UP.unpack(self._head)
-                yield Answer(kind, record, number, dict(zip(STAGES, seconds)), body)
+                yield WorkerAnswer(kind, record, number, dict(zip(STAGES, seconds)), body)
 
     def _room(self, size: int) -> bytearray:
         try:

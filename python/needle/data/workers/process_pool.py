@@ -18,7 +18,7 @@ from typing import Any
 
 from ..batching.pipeline import Pipeline
 from .launch import Child, Launcher
-from .messages import FORGET, SHARE, WAKE, Answer, AnswerReader, send_down
+from .messages import FORGET, SHARE, WAKE, AnswerReader, WorkerAnswer, send_down
 from .shared_memory import Memory
 from .worker import live
 
@@ -120,7 +120,9 @@ class ProcessPool:
         """Return sockets and sentinels; one is readable when a worker sent a message or died."""
         return list(self._owners)
 
-    def read(self, members: list[WorkerHandle]) -> Iterator[tuple[WorkerHandle, Answer | None]]:
+    def read(
+        self, members: list[WorkerHandle]
+    ) -> Iterator[tuple[WorkerHandle, WorkerAnswer | None]]:
         """Yield the messages of these workers; None for one that died and was removed."""
         for member in members:
             for answer in member.inbox.receive():
@@ -184,7 +186,9 @@ class ProcessPool:
         fd, size, detail = self._posts[role, number]
         send_down(member.channel, SHARE, (role, number, size, detail), (fd,))
 
-    def _remove_dead(self, member: WorkerHandle) -> Iterator[tuple[WorkerHandle, Answer | None]]:
+    def _remove_dead(
+        self, member: WorkerHandle
+    ) -> Iterator[tuple[WorkerHandle, WorkerAnswer | None]]:
         """Yield the last messages of a worker that died, or that lost its socket and is killed."""
         member.child.kill(signal.SIGKILL)
         _wait([member.child], _GRACE[-1])

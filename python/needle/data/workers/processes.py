@@ -21,7 +21,7 @@ from ..samples.ticket import NO_SAMPLE, Ticket
 from .answers import died, died_too_often, ending, named, read_answer
 from .engine import Completed, Engine
 from .launch import check_method
-from .messages import BROKEN, READY, Answer, unpack_error
+from .messages import BROKEN, READY, WorkerAnswer, unpack_error
 from .pending import MOST_PARTS, Batch, BatchMemory, Part, part_count
 from .pickling import explain_failure, pack
 from .process_pool import ProcessPool, WorkerHandle
@@ -110,7 +110,8 @@ class ProcessEngine(Engine):
         if self._torn:
             self._start_over()
         self._torn = True
-        self._pool.fill()
+        if len(self._pool.members) < self.workers:
+            self._pool.fill()
         while len(self._records) < MOST_PARTS:
             self._hear(0.01)
         batch = Batch(ticket, ticket.samples)
@@ -246,7 +247,7 @@ class ProcessEngine(Engine):
                 self._answered(member, answer)
         self._torn = False
 
-    def _answered(self, member: WorkerHandle, answer: Answer) -> None:
+    def _answered(self, member: WorkerHandle, answer: WorkerAnswer) -> None:
         part = self._parts.get(answer.record)
         result = read_answer(member, answer, part)
         if part is None or part.number != answer.number:
@@ -364,7 +365,7 @@ class ProcessEngine(Engine):
                 f"their message above, or use engine='threads'"
             )
 
-    def _broken(self, member: WorkerHandle, answer: Answer) -> None:
+    def _broken(self, member: WorkerHandle, answer: WorkerAnswer) -> None:
         """Record that a worker cannot unpickle the pipeline; no other worker could."""
         cause = unpack_error(answer.payload, str(member))
         self._fatal = WorkerError(
