@@ -46,7 +46,7 @@ def ids(batch):
 
 
 def stays_one(count):
-    """Whether only the threads of before are left, after a while."""
+    """Return True once only the earlier threads are left."""
     end = time.monotonic() + 10
     while threading.active_count() > count and time.monotonic() < end:
         time.sleep(0.01)

@@ -74,7 +74,7 @@ def request(*indices, seed=7, epoch=2):
 
 
 def definition(dataset, transforms, asked):
-    """What the documentation says, in as few words as it can be said."""
+    """Return the batch by the definition in the documentation."""
     samples = []
     for index in asked.indices.tolist():
         with keyed(asked.seed, asked.epoch, index) as source:

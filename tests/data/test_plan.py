@@ -279,9 +279,7 @@ def test_explain_names_what_runs_in_python_and_why():
     assert "jitter: in Python, image by image: it is a callable without a native form" in text
     assert "OneOf, Add: as the images that come out of that allow" in text
     text = compile_plan(chain[3:], ImageSpec(8, 8, 3, "u1")).explain("steps")
-    assert (
-        "OneOf: in Python, image by image: it chooses among transforms that cannot leave" in text
-    )
+    assert "OneOf: in Python, image by image: it chooses among transforms that cannot leave" in text
     text = compile_plan([Add()], ImageSpec(8, 8, 3, "f8")).explain("steps")
     assert "kernels take uint8 and float32 (H, W, C), not HWC images 8 x 8 x 3 of float64" in text
     text = compile_plan([Add()], ImageSpec(8, 8, 3, "u1")).explain("nowhere")

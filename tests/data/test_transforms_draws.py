@@ -1,4 +1,4 @@
-"""What transforms draw: fair parameters, independent along every part of the key, rows by
+"""The draws of transforms: fair parameters, independent along every part of the key, rows by
 themselves, identities that change nothing; transforms as values; bad arguments; whole batches."""
 
 import pickle

@@ -127,7 +127,7 @@ class Unpicklable(Exception):
 
 
 class Held:
-    """Whether the worker's copy of a large array is a view of shared memory, for each sample."""
+    """True for each sample if the worker's copy of a large array is a view of shared memory."""
 
     def __init__(self) -> None:
         self.plain = np.arange(1 << 16, dtype=np.int64)
@@ -145,7 +145,7 @@ class Held:
 
 
 class Threads:
-    """How many threads and descriptors the worker has, and the limits of its libraries."""
+    """The numbers of threads and descriptors of the worker, and the limits of its libraries."""
 
     def __len__(self) -> int:
         return 100

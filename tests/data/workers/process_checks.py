@@ -1,4 +1,4 @@
-"""What tests of the process engine share: an engine for a data set, a run, what is left over."""
+"""Helpers of the tests of the process engine: an engine for a data set, a run, leftovers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def stream(
 
 
 def numbers_are(done: Completed, indices: Any) -> None:
-    """That a batch of ``Numbers`` holds these samples."""
+    """Assert that a batch of ``Numbers`` holds these samples."""
     assert done.error is None, done.error
     images, labels = done.batch
     np.testing.assert_array_equal(labels, indices)
@@ -75,7 +75,7 @@ def numbers_are(done: Completed, indices: Any) -> None:
 
 
 def left_over() -> dict[str, Any]:
-    """What an engine could leave behind: processes, descriptors, threads, named memory."""
+    """Return what an engine could leave behind: processes, descriptors, threads, named memory."""
     return {
         "children": children(),
         "fds": len(os.listdir("/proc/self/fd")),

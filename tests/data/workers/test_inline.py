@@ -106,7 +106,7 @@ def test_a_batch_is_its_owners_alone():
 
 
 def prepared(loader, batches):
-    """How many samples each of the first batches had the pipeline prepare."""
+    """Return the numbers of samples that the pipeline prepared for each of the first batches."""
     counts, prepare = [], Pipeline.prepare
 
     def noted(self, asked, **options):

@@ -1,7 +1,7 @@
-"""``doctor(loader)``: which stage of a loader limits it, in words and a small picture.
+"""``doctor(loader)``: the stage that limits a loader, with advice and a bar chart.
 
-It reads a few batches three times by loaders of its own: the samples alone, all the work in one
-thread, and all of it by the loader's engine. The loader itself does not move.
+It prepares a few batches three times with engines of its own: reading the samples only, all the
+work in one thread, and all of it by the loader's engine. The position of the loader stays.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ BAR = 30
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What ``doctor`` found; ``print`` it.
+    """The result of ``doctor``; ``print`` shows it as text.
 
-    rates: samples a second of "fetch only" and "prepare only" (in one thread) and of the "full"
+    rates: samples per second of "fetch only" and "prepare only" (in one thread) and of the "full"
     loader. stages: seconds by stage of the work in one thread. limit: the stage that takes most
-    of it. advice: what to change, the most promising first.
+    of them. advice: possible changes, the most promising first.
     """
 
     rates: dict[str, float]
@@ -53,9 +53,9 @@ class Diagnosis:
 
 
 def doctor(loader: DataLoader, batches: int = BATCHES) -> Diagnosis:
-    """Measures ``loader`` on its first ``batches`` batches; takes three passes over them.
+    """Measure ``loader`` on its first ``batches`` batches, in three passes over them.
 
-    The global NumPy stream is put back afterwards. ValueError for a loader without batches.
+    The global NumPy stream is restored afterwards. ValueError for a loader without batches.
     """
     with _random_state_kept():
         tickets = _first_tickets(loader, batches)
@@ -76,7 +76,7 @@ def doctor(loader: DataLoader, batches: int = BATCHES) -> Diagnosis:
 
 
 def _nothing(samples: list[Any]) -> None:
-    """A collate for samples that are only to be read."""
+    """Collate nothing, for samples that are only read."""
 
 
 def _first_tickets(loader: DataLoader, batches: int) -> list[Ticket]:
@@ -89,7 +89,7 @@ def _first_tickets(loader: DataLoader, batches: int) -> list[Ticket]:
 
 def _alone(tickets: list[Ticket], pipeline: Pipeline) -> Stats:
     engine = make_engine("inline", pipeline, workers=0, prefetch=1)
-    _pass(tickets[:1], engine)  # caches are warm for all three
+    _pass(tickets[:1], engine)  # warms the caches for all three passes
     return _pass(tickets, engine)
 
 
@@ -110,7 +110,7 @@ def _full(loader: DataLoader, tickets: list[Ticket], pipeline: Pipeline) -> Stat
 
 
 def _pass(tickets: list[Ticket], engine: Engine) -> Stats:
-    """Pass the tickets through an engine; ``seconds["all"]`` is by the clock on the wall."""
+    """Pass the tickets through an engine; ``seconds["all"]`` is wall-clock time."""
     stats, waiting = Stats(), 0
     started = time.perf_counter()
     for ticket in tickets:

@@ -1,4 +1,4 @@
-"""The engine of a loader: made when first needed, used by one epoch at a time, closed once."""
+"""The holder of a loader's engine: makes it on first use, gives it to one epoch at a time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..workers.engine import Engine
 class EngineHolder:
     """Holds the engine that ``make`` returns, and knows which epoch it works for.
 
-    persistent: the workers stay when an epoch ends. Whoever uses the engine holds ``lock``, since
-    an engine has one consumer at a time. In a forked copy of the program the holder makes a new
-    engine. The engine is closed by ``close``, with its holder, or at the end of the program.
+    persistent: the workers stay when an epoch ends. lock: held while an iterator uses the engine,
+    which has one consumer at a time. In a forked copy of the program the holder makes a new engine.
+    The engine is closed by ``close``, when the holder is collected, or at the end of the program.
     """
 
     def __init__(self, make: Callable[[], Engine], persistent: bool) -> None:
@@ -56,7 +56,7 @@ class EngineHolder:
             return
         self._user = None
         if self._process != os.getpid() or not self._finalizer.alive:
-            return  # the program is at its end, or this is a forked copy of it
+            return  # the program ends, or this is a forked copy of it
         if self.persistent:
             self.engine.cancel()
         else:

@@ -25,7 +25,7 @@ from .statistics import Stats
 
 @dataclass(frozen=True)
 class RunningEpoch:
-    """What a ``LoaderIterator`` works with.
+    """The parts that a ``LoaderIterator`` works with.
 
     ordered: batches leave in the order of their tickets. timeout: seconds to wait for one batch.
     """
@@ -43,8 +43,8 @@ class LoaderIterator:
     """The batches of one epoch, by ``next()``; threads that share it get different ones.
 
     A loader has one engine. A second iterator takes the engine over, and the first one takes it
-    back at its next ``next()``: both give their batches, but what had been prepared ahead is
-    prepared again. Dropping an iterator cancels what it has submitted.
+    back at its next ``next()``: both yield all their batches, but batches prepared ahead are
+    prepared again. Dropping an iterator cancels its submitted tickets.
     """
 
     def __init__(self, epoch: RunningEpoch) -> None:
@@ -115,7 +115,7 @@ class LoaderIterator:
             return batch
 
     def _take_engine(self) -> Engine:
-        """Return the engine, to which everything that this iterator waits for is submitted."""
+        """Return the engine, after submitting again what another iterator has cancelled."""
         engine, taken = self._holder.taken_by(self._key)
         if taken:
             for ticket in self._waiting.values():

@@ -89,7 +89,7 @@ class ProcessPool:
     def wake(self, count: int) -> None:
         """Wake about ``count`` sleeping workers; those that find no work sleep again."""
         if count:
-            with suppress(BlockingIOError):  # the pipe is full: everybody is awake
+            with suppress(BlockingIOError):  # the pipe is full, so all workers are awake
                 os.write(self._ring_bell, b"!" * count)
 
     def wake_one(self, number: int) -> None:
@@ -141,29 +141,31 @@ class ProcessPool:
         for member in self.members.values():
             with suppress(OSError):
                 member.channel.shutdown(socket.SHUT_RDWR)
-        os.close(self._ring_bell)
-        os.close(self._wake)
+        self._close_pipe()
         for seconds, number in zip(_GRACE, (0, signal.SIGTERM, signal.SIGKILL)):
             self._end_within(seconds, number)
-        for member in self.members.values():
-            member.channel.close()
-            member.child.close()
-        self.members.clear()
+        self._close_members()
         self._owners.clear()
         self._launcher.close()
 
     def disown(self) -> None:
         """Close the descriptors in a forked copy of the parent, without ending the workers."""
         self.closed = True
-        for fd in (self._ring_bell, self._wake):
-            os.close(fd)
         if self._half_started is not None:
             self._half_started.close()
+        self._close_pipe()
+        self._close_members()
+        self._launcher.disown()
+
+    def _close_pipe(self) -> None:
+        os.close(self._ring_bell)
+        os.close(self._wake)
+
+    def _close_members(self) -> None:
         for member in self.members.values():
             member.channel.close()
             member.child.close()
         self.members.clear()
-        self._launcher.disown()
 
     def _start(self, number: int) -> None:
         ours, theirs = socket.socketpair()

@@ -179,11 +179,11 @@ class Worker:
         key = entry.ring, entry.slot
         if key not in self._slots:
             self._slots[key] = slot_views(*self.rings[entry.ring], entry.slot)
-        whole = self._slots[key]
-        return [None if each is None else each[entry.first : entry.last] for each in whole]
+        slot = self._slots[key]
+        return [None if each is None else each[entry.first : entry.last] for each in slot]
 
     def _packed(self, part: Slice, rows: int) -> list[Any]:
-        """Return the slice without the leaves in the slot; nothing if all else is as last time."""
+        """Return the slice without the leaves in the slot; nothing if the rest is as last time."""
         placed = part.placed or (False,) * len(part.leaves)
         same = part.structure, placed
         if part.samples == rows and not part.skipped and all(placed) and same == self._sent:
