@@ -248,7 +248,7 @@ for method in "forkserver", "spawn":
     assert out.splitlines() == ["once", *["2.0 4.0 6.0", "True ('nine',) 9"] * 2], err
 
 
-def test_in_a_child_that_multiprocessing_is_starting_it_says_so(tmp_path: Path) -> None:
+def test_a_child_that_multiprocessing_is_starting_is_refused(tmp_path: Path) -> None:
     program = script(
         tmp_path,
         """
@@ -270,7 +270,7 @@ process.join()
     assert "if __name__ == '__main__':" in out and out.count("\n") == 1
 
 
-def test_what_cannot_be_pickled_is_named_before_a_process_starts() -> None:
+def test_an_unpicklable_part_is_named_before_a_process_starts() -> None:
     before = left_over()
     dataset = datasets.Numbers()
     dataset.readers = {"log": [threading.Lock()]}  # type: ignore[attr-defined]
@@ -288,7 +288,7 @@ def test_what_cannot_be_pickled_is_named_before_a_process_starts() -> None:
     assert left_over() == before
 
 
-def test_memory_that_is_not_there_is_an_error_not_a_crash() -> None:
+def test_missing_memory_is_an_error_not_a_crash() -> None:
     with running(datasets.Numbers(), 1, held_slots=1 << 38) as engine:
         one(engine, 0, [1])
         with pytest.raises(WorkerError, match=r"needs .*TiB, have .*iB; take a smaller batch_size"):

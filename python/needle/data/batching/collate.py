@@ -22,7 +22,7 @@ from ..samples.pytree import rebuild as rebuild
 TensorType = Callable[..., Any]
 
 _AS_THEY_ARE = frozenset(dtypes.KIND) - {dtypes.float64}
-"""The dtypes that a Tensor takes over from an array by default."""
+"""The dtypes that a Tensor keeps from an array by default."""
 
 _tensor_type: TensorType | None = backend_selection.tensor_type
 _constant: Callable[[Any], Any] | None = backend_selection.tensor_constant
@@ -141,7 +141,7 @@ def _converted(tensor_type: TensorType, batch: Any, device: Any, owned: bool) ->
     if isinstance(batch, np.ndarray):
         return _to_tensor(tensor_type, batch, device, owned)
     if _constant is not None and backend_selection.is_array(batch):
-        return _constant(batch)  # on its device already
+        return _constant(batch)  # already on its device
     if isinstance(batch, Mapping):
         return {key: _converted(tensor_type, each, device, owned) for key, each in batch.items()}
     if isinstance(batch, (tuple, list)):

@@ -148,13 +148,14 @@ def _judge(
         if rates["prepare only"] < 50_000:
             advice.append(f"num_workers={cores} would prepare batches while the program computes")
         else:
-            advice.append("one thread prepares this quickly; workers would bring little")
+            advice.append("one thread prepares this quickly; workers would gain little")
     elif gain < 1:
-        advice.insert(0, "workers cost more than they bring here: try num_workers=0")
+        advice.insert(0, "workers cost more than they gain here: try num_workers=0")
     elif gain < 0.6 * min(loader.num_workers, cores):
         other = "processes" if loader.engine == "threads" else "threads"
         advice.append(
-            f"{loader.num_workers} workers bring {gain:.1f} times one thread: try engine={other!r}"
+            f"{loader.num_workers} workers are {gain:.1f} times as fast as one thread: try "
+            f"engine={other!r}"
         )
     if loader.num_workers > cores:
         advice.append(f"{loader.num_workers} workers share {cores} cores: try num_workers={cores}")

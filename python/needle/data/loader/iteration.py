@@ -82,7 +82,7 @@ class LoaderIterator:
         if self._progress.finished:
             raise StopIteration
         engine = self._take_engine()
-        if self._failed is not None:  # after an error the epoch goes on with the next batch
+        if self._failed is not None:  # an epoch continues after an error with the next batch
             self._progress.mark(self._failed)
             self._failed = None
         while True:
@@ -105,7 +105,7 @@ class LoaderIterator:
                 self._progress.mark(ticket)
                 continue
             if engine.capacity > 1:
-                self._submit_ahead(engine)  # the workers go on while the program uses the batch
+                self._submit_ahead(engine)  # the workers continue while the program uses the batch
             clock = Clock()
             batch = self._epoch.delivery(answer.batch, ticket, clock)
             stats.samples, stats.batches = stats.samples + answer.samples, stats.batches + 1

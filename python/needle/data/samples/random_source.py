@@ -166,6 +166,6 @@ def check_seed(op: str, seed: Any) -> int:
 
 def _philox(seed: int, epoch: int, index: int, stream: int) -> np.random.Philox:
     key = np.array([seed, epoch], dtype=np.uint64)
-    place = index % 2**64  # a sampler may count from the end
+    place = index % 2**64  # a sampler may yield negative indices
     counter = np.array([0, 0, place, stream], dtype=np.uint64)  # a draw advances the first words
     return np.random.Philox(key=cast(Any, key), counter=cast(Any, counter))

@@ -209,7 +209,7 @@ class OneOf(Transform):
     transforms: Sequence[Callable[[Any], Any]]
     p: float = 1.0
     weights: Sequence[float] | None = None
-    words = 2  # if, and which
+    words = 2  # the decision by p, and the choice
 
     def __post_init__(self) -> None:
         children = _as_tuple("OneOf", self.transforms)

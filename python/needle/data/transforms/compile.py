@@ -185,7 +185,7 @@ class Plan:
                 lines.append(f"{names}: in Python, by definition: {missing}")
         if self.rest is not None:
             names = ", ".join(part.name for part in self.rest.parts)
-            lines.append(f"{names}: as the images that come out of that allow")
+            lines.append(f"{names}: decided when the resulting images are known")
         return "\n".join(lines)
 
 

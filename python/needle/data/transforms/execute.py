@@ -272,12 +272,12 @@ def _mask(
 
 def _sizes_after(part: PlacedTransform, sizes: Integers) -> Integers:
     """Return the first two sizes of each image after a transform."""
-    if part.choices or part.spec is None or not len(sizes):  # one of several keeps the size
+    if part.choices or part.spec is None or not len(sizes):  # a masked child keeps the size
         return sizes
     if part.after is not None:
         return same_sizes(*part.after, len(sizes))
     if not varies(part.spec):
-        return sizes  # nothing is known of what it makes
+        return sizes  # the size of the result is unknown
     found, places = np.unique(sizes, axis=0, return_inverse=True)
     after = []
     for row in found:

@@ -53,7 +53,7 @@ class BatchTransform:
         soft = self._soft(np.asarray(labels), len(images))
         source = draws()
         stream = source.stream
-        source.seek(BATCH_STREAM + stream)  # not the streams of the first sample's transforms
+        source.seek(BATCH_STREAM + stream)  # the first sample's transforms use earlier streams
         random = random_source()
         applied, share = random.rand() < self.p, float(random.beta(self.alpha, self.alpha))
         order = random.permutation(len(images))

@@ -141,7 +141,7 @@ class Launcher:
             return self._call({"do": "start"}, (fd,), _START_SECONDS)
         except WorkerError:
             if process is None or (process.returncode or 0) >= 0:
-                raise  # it ended by itself, and would again
+                raise  # it ended by itself and would do so again
         self.prepare()
         return self._call({"do": "start"}, (fd,), _START_SECONDS)
 

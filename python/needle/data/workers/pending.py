@@ -39,7 +39,7 @@ def part_count(rows: int, workers: int, in_flight: int, seconds: float | None) -
     count = min(workers, MOST_PARTS, max(1, rows))
     if seconds is None:
         return count
-    one_for_each = -(-(workers + 1) // in_flight)  # and one that is waiting
+    one_for_each = -(-(workers + 1) // in_flight)  # and one in reserve
     fair = max(one_for_each, int(seconds / _FAIR))
     more = min(int(seconds / _LONG), _PARTS_PER_WORKER * workers, MOST_PARTS, rows)
     return max(1, min(count, int(seconds / _SHORT), fair), more)

@@ -75,7 +75,7 @@ def pack_value(value: Any) -> list[Any]:
     """
     buffers: list[pickle.PickleBuffer] = []
     body = dumps(value, buffers)
-    raw = [body, *(buffer.raw() for buffer in buffers)]
+    raw: list[Any] = [body, *(buffer.raw() for buffer in buffers)]
     lengths = [memoryview(part).nbytes for part in raw]
     head = struct.pack(f"<{1 + len(raw)}Q", len(raw), *lengths)
     parts: list[Any] = []
@@ -188,7 +188,7 @@ def _place_in_file(array: npt.NDArray[Any]) -> tuple[Any, ...] | None:
     while isinstance(root, np.ndarray) and not isinstance(root.base, mmap.mmap):
         root = root.base
     if not isinstance(root, np.memmap) or root.mode == "c" or root.filename is None:
-        return None  # "c": changes of this process are not in the file
+        return None  # "c": the file lacks the changes of this process
     start = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
     path = os.path.abspath(root.filename)
     return path, root.offset + start, array.shape, array.strides, array.dtype

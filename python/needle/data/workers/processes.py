@@ -30,9 +30,9 @@ from .shared_memory import Memory
 from .work_queue import ANY_WORKER, Entry, WorkQueue, key_of
 
 _HELD = 2  # batches that the consumer may hold in slots; further ones are copied
-_DEATHS = 3  # workers that may die at one sample before it is an error
-_ATTEMPTS = 20  # issues of one part, for whatever reason its workers died
-_START_DEATHS, _START_KILLS = 2, 6  # in succession, before it is an error: by itself, by a signal
+_DEATHS = 3  # deaths of workers at one sample before an error
+_ATTEMPTS = 20  # issues of one part, whatever the reason of the deaths
+_START_DEATHS, _START_KILLS = 2, 6  # deaths in succession before an error: by itself, by a signal
 
 
 class ProcessEngine(Engine):
@@ -358,7 +358,7 @@ class ProcessEngine(Engine):
 
     def _died_starting(self, member: WorkerHandle) -> None:
         self._start_deaths += 1
-        code = member.child.code  # None: it died with its supervisor
+        code = member.child.code  # None if it died with its supervisor
         limit = _START_KILLS if code is None or code < 0 else _START_DEATHS
         if self._start_deaths >= limit and self._fatal is None:  # a worker's own message is clearer
             self._fatal = WorkerError(

@@ -131,7 +131,7 @@ def _anonymous_file(folder: str | None) -> int:
         return os.memfd_create("needle", os.MFD_CLOEXEC)
     if folder is None and os.path.isdir("/dev/shm"):
         folder = "/dev/shm"
-    with tempfile.TemporaryFile(dir=folder) as file:  # has no name, or loses it at once
+    with tempfile.TemporaryFile(dir=folder) as file:  # has no name after this block
         return os.dup(file.fileno())
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # this folder, whose files must not be found as top-level modules
+    sys.path.pop(0)  # the files of this folder must not be top-level modules
 
 import gc
 import importlib
@@ -102,7 +102,7 @@ class Supervisor:
         for pid in self.running:
             os.kill(pid, signal.SIGKILL)
         for pid in self.running:
-            os.waitpid(pid, 0)  # in a container no other process may do so
+            os.waitpid(pid, 0)  # in a container no other process may reap them
         os._exit(0)
 
     def _await(self) -> None:
@@ -155,7 +155,7 @@ class Supervisor:
         settings = {"path": self.settings["path"], "fd": fd, "parent": os.getpid()}
         command = [*self.settings["command"], "-c", STARTER, json.dumps(settings)]
         process = subprocess.Popen(command, pass_fds=[fd], stdin=subprocess.DEVNULL)
-        process.returncode = 0  # waited for by ``_status``, not by the object
+        process.returncode = 0  # reaped by ``_status``, not by the object
         return process.pid
 
     def _status(self, pid: int, wait: bool) -> None:

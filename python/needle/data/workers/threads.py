@@ -113,7 +113,7 @@ class ThreadsEngine(Engine):
             queues[i % len(queues)].put(None)
         end = time.monotonic() + JOIN_SECONDS
         for thread in threads:
-            if thread is not threading.current_thread():  # a collector may run in any of them
+            if thread is not threading.current_thread():  # garbage is collected in any thread
                 thread.join(max(0.0, end - time.monotonic()))
 
     def _start(self) -> None:

@@ -34,11 +34,10 @@ from .messages import (
     READY,
     SHARE,
     pack_error,
-    pack_value,
     receive_down,
     send_up,
 )
-from .pickling import unpack
+from .pickling import pack_value, unpack
 from .shared_memory import Memory
 from .shared_ring import Layout, slot_views
 from .work_queue import Entry, WorkQueue
@@ -246,6 +245,6 @@ def _keep_memory() -> None:
     """
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-        if mallopt is not None:  # other C libraries decide otherwise
+        if mallopt is not None:  # absent in other C libraries
             mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES // 2)
             mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
