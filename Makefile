@@ -1,10 +1,11 @@
-# One word for each job; every job sets itself up in .venv first, and does not do so twice.
-# What a machine must have: Python 3.10-3.13 with venv, make, a C++20 compiler.
+# One target for each job. A job sets up what it needs in .venv first, and only once.
+# The machine needs Python 3.10-3.13 with venv, make and a C++20 compiler.
 
 PYTHON ?= python3
 VENV ?= .venv
 BUILD ?= build/make
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+WERROR ?= OFF
 PYTEST_ARGS ?=
 ARGS ?=
 
@@ -12,31 +13,32 @@ ifeq ($(origin CXX),default)
   CXX :=
 endif
 
-# Jobs and tests start Python hundreds of times, each twice as fast where bytecode is kept.
+# Jobs and tests start Python hundreds of times; with cached bytecode a start takes half as long.
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN := $(abspath $(VENV))/bin
+# PYTHONPATH names this tree, also where VENV belongs to another one.
 RUN := PYTHONPATH=python:. $(BIN)/python
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 CMAKE := $(if $(CXX),CXX="$(CXX)") $(BIN)/cmake
-CONFIGURE_CPP = $(CMAKE) -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja
+CONFIGURE_CPP = $(CMAKE) -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja -DNEEDLE_WERROR=$(WERROR)
 CONFIGURE = $(CONFIGURE_CPP) \
 	-DPython_EXECUTABLE=$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 
 .DELETE_ON_ERROR:
-.PHONY: help train test test-torch test-course test-cuda train-cuda test-s3 test-browser soak lint bench ladder ladder-cuda bench-against bench-smoke bench-data bench-cuda sanitize docs notebook clean distclean build build-tests
+.PHONY: help train check test test-all test-torch test-course test-cuda train-cuda test-s3 test-browser soak lint bench ladder ladder-cuda bench-against bench-smoke bench-data bench-cuda sanitize docs notebook clean distclean build build-tests
 
-help:  ## this list
+help:  ## this list of targets
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## /\1\t/p' Makefile | expand -t 16
 
 # ---- set-up: a stamp for each step ---------------------------------------------------------------
 
-ifeq ($(PACKAGES),present)  # what VENV has serves: for a machine that reaches no package index
+ifeq ($(PACKAGES),present)  # use what VENV has: for a machine without access to a package index
 $(VENV)/.needle-%:
 	@touch $@
 else
 $(VENV)/.needle-created:
-	@sh .ci/preflight.sh "$(PYTHON)" "$(CXX)"
+	@sh tools/preflight.sh "$(PYTHON)" "$(CXX)"
 	@echo "needle: making the virtual environment $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --no-compile --upgrade pip  # Python 3.11's takes twice as long to resolve
@@ -44,28 +46,36 @@ $(VENV)/.needle-created:
 
 $(VENV)/.needle-%: pyproject.toml $(VENV)/.needle-created
 	@echo "needle: installing packages into $(VENV) ($*)"
-	@$(BIN)/python .ci/requirements.py build $* > $@.txt
+	@$(BIN)/python tools/requirements.py build $* > $@.txt
 	@$(PIP) install --no-compile --requirement $@.txt
 	@touch $@
 endif
 
 $(VENV)/.needle-dev $(VENV)/.needle-test: | $(VENV)/.needle-train  # one pip at a time, also under -j
 
+# Afterwards .venv/bin/python imports needle from python/ without PYTHONPATH, which still wins. A VENV
+# outside this folder may belong to another tree: it is left as it is.
+SOURCE_PATH := $(if $(filter $(CURDIR)/%,$(BIN)),$(BUILD)/.importable-$(notdir $(VENV)))
+
+$(SOURCE_PATH): $(BUILD)/.configured-$(notdir $(VENV))
+	@$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > $@
+	@echo "$(CURDIR)/python" > "$$(cat $@)/needle-source.pth"
+
 $(BUILD)/.configured-$(notdir $(VENV)): CMakeLists.txt $(VENV)/.needle-train
-	@sh .ci/preflight.sh "$(BIN)/python" "$(CXX)" $(PACKAGES)
+	@sh tools/preflight.sh "$(BIN)/python" "$(CXX)" $(PACKAGES)
 	@rm -rf $(BUILD) && mkdir -p $(BUILD)
 	@$(CONFIGURE) -B $(BUILD) -DCMAKE_BUILD_TYPE=Release -DNEEDLE_BUILD_TESTS=ON > $@.log 2>&1 \
 		|| { cat $@.log; exit 1; }
 	@touch $@
 
-# The first build shows its progress on a terminal; later ones speak only when something is wrong.
+# The first build shows its progress on a terminal; later ones print errors only.
 $(BUILD)/.compiled: $(BUILD)/.configured-$(notdir $(VENV))
 	@echo "needle: compiling the C++ kernels, once; one to three minutes on two cores"
 	@[ -t 1 ] || quiet=--quiet; NINJA_STATUS="needle: compiling [%f/%t] " \
 		$(CMAKE) --build $(BUILD) -j $(JOBS) -- $$quiet
 	@touch $@
 
-build: $(BUILD)/.compiled  ## the C++ extension, what changed of it
+build: $(BUILD)/.compiled $(SOURCE_PATH)  ## the C++ extension: compile what changed
 	@$(CMAKE) --build $(BUILD) -j $(JOBS) -- --quiet
 
 # ---- jobs ----------------------------------------------------------------------------------------
@@ -73,35 +83,41 @@ build: $(BUILD)/.compiled  ## the C++ extension, what changed of it
 train: $(VENV)/.needle-train build  ## LeNet-5 on real handwritten digits; more with ARGS="--help"
 	@$(RUN) apps/train.py $(ARGS)
 
-# Tests of kernels go through the instruction sets that this machine has by themselves (fixtures
-# kernels and isa). What needs no compiled code runs in plain NumPy mode too; the main run is last.
+# tests/conftest.py says which tests belong to which suite. Tests of kernels repeat themselves on each
+# instruction set of this machine. Tests that need no compiled code also run in NumPy mode.
 KERNEL_TESTS := tests/conformance tests/backends tests/native tests/data/test_native_kernels.py
-NUMPY_TESTS := $(shell cat .ci/numpy_tests)
 EMULATOR_TESTS := $(addprefix tests/cuda_on_cpu/test_,backend.py images.py graphs.py loads.py)
 PYTEST := -m pytest -n $(JOBS) --dist worksteal
 
-build-tests: build  ## what tests need beside it: the emulated CUDA backend and, if it changed, CUDA's
-	@echo "needle: compiling the CUDA kernels for the CPU and, if they changed and nvcc is, for every GPU"
-	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target $$($(RUN) -m tests.cuda_on_cpu.resources target) -- --quiet
+check: lint $(VENV)/.needle-test build  ## lint, types and the tests that find most mistakes: two minutes
+	@$(RUN) $(PYTEST) -q --suite check $(PYTEST_ARGS)
 
-test: $(VENV)/.needle-test build-tests  ## every test, on every instruction set and in NumPy mode
-	@$(MAKE) -s --no-print-directory $(VENV)/.needle-stores \
-		|| echo "needle: OpenStack Swift cannot be installed here; the tests with it are skipped"
+test: $(VENV)/.needle-test build  ## the tests that an installation must pass: ten minutes, set-up included
 	@echo "needle: the C++ tests"
 	@$(BIN)/ctest --test-dir $(BUILD) --output-on-failure --progress
-	@echo "needle: what needs no compiled code, NEEDLE_BACKEND=np"
-	@NEEDLE_BACKEND=np $(RUN) $(PYTEST) -q $(NUMPY_TESTS)
-	@echo "needle: every test"
+	@echo "needle: the tests in NumPy mode, without compiled code"
+	@NEEDLE_BACKEND=np $(RUN) $(PYTEST) -q
+	@echo "needle: the tests with compiled code"
 	@$(RUN) $(PYTEST) $(PYTEST_ARGS)
 
-test-torch: $(VENV)/.needle-peers test  ## test with PyTorch installed, to compare with
+build-tests: build  ## the emulated CUDA backend and, if its sources changed and nvcc is there, CUDA's
+	@echo "needle: compiling the CUDA kernels for the CPU and, if they changed and nvcc is there, for GPUs"
+	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target $$($(RUN) -m tests.cuda_on_cpu.resources target) -- --quiet
 
-# Half an hour on two cores, most of it starts of Python; PART=2 for one part.
+test-all: test build-tests  ## make test, then the emulated GPU, object stores, a browser, slow tests
+	@$(MAKE) -s --no-print-directory $(VENV)/.needle-stores \
+		|| echo "needle: OpenStack Swift cannot be installed here; its tests are skipped"
+	@echo "needle: the extended tests"
+	@$(RUN) $(PYTEST) --suite extended $(PYTEST_ARGS)
+
+test-torch: $(VENV)/.needle-peers test  ## make test with PyTorch installed, for the comparisons with it
+
+# Half an hour on two cores, most of it spent on starting Python. PART=2 proves one part.
 PART ?= all
-test-course: $(VENV)/.needle-test  ## the course's proof: each exercise emptied, and solved
+test-course: $(VENV)/.needle-test  ## the course: each exercise emptied and solved again
 	@$(RUN) -m apps.course prove $(PART)
 
-# A GPU is asked for first: the tests would run on the emulated one. The checkers are CUDA's own.
+# Fail without a GPU: the tests would run on the emulated one. CHECKER belongs to CUDA.
 HAVE_GPU := $(RUN) -c "import needle; why = needle.cuda().why(); exit(why and 'needle: ' + why)"
 CHECKER := compute-sanitizer --error-exitcode 1
 
@@ -122,30 +138,30 @@ bench-cuda: $(VENV)/.needle-train build  ## speed on this machine's GPU, beside 
 		--batch-sizes 1,16,128,1024 --picture apps/bench/cuda/lenet5.png \
 		> apps/bench/cuda/LENET5.md || { cat apps/bench/cuda/LENET5.md; exit 1; }
 
-# CIFAR-10's files are looked for in DATA, and brought there if they are not. Time and curve are in
-# runs/: report.html, run.json, epochs.csv. RECIPE=resnet18-cifar10 is the one of 200 epochs;
-# ARGS=--resume goes on.
+# CIFAR-10 is read from DATA, and downloaded if it is not there. Times and curves are written to runs/:
+# report.html, run.json, epochs.csv. RECIPE=resnet18-cifar10 trains for 200 epochs; ARGS=--resume
+# continues a run.
 DATA ?= data
 RECIPE ?= resnet18-cifar10-short
 
-train-cuda: $(VENV)/.needle-train build  ## ResNet-18 on CIFAR-10 on this machine's GPU, to 94 % or more
+train-cuda: $(VENV)/.needle-train build  ## ResNet-18 on CIFAR-10 on this machine's GPU: 94 % or more
 	@$(HAVE_GPU)
 	$(RUN) apps/train.py --recipe $(RECIPE) --device cuda --precision bf16 --workers 2 --goal 0.94 \
 		--data-dir $(DATA) --download --out runs/$(RECIPE)-cuda $(ARGS)
 
-# Swift's are in make test too. Ceph is tried where Debian's radosgw, ceph-mon, ceph-osd and
-# ceph-common are installed.
+# make test-all runs these tests too. Ceph needs Debian's radosgw, ceph-mon, ceph-osd and ceph-common.
 test-s3: $(VENV)/.needle-test $(VENV)/.needle-stores build  ## data sets in real object stores on loopback: Swift, Ceph
 	@$(RUN) -m pytest -m "s3 or not s3" tests/s3 $(PYTEST_ARGS)
 
 test-browser: $(VENV)/.needle-test $(VENV)/.needle-browser build  ## the page of apps/predict.py in headless Chromium
 	@$(RUN) -m pytest -m browser tests/browser $(PYTEST_ARGS)
 
-# One at a time: they measure times and count processes. test leaves them out (tests/conftest.py).
-soak: $(VENV)/.needle-test build  ## repeated faults and long runs of the loader; half an hour
+# One at a time, for they measure times and count processes. No suite contains them.
+soak: $(VENV)/.needle-test build  ## repeated faults and long runs of the loader: half an hour
 	@$(RUN) -m pytest -m soak $(PYTEST_ARGS)
 
-# gcc on Linux. The module goes to a place of its own: python/ keeps the one without sanitizers.
+# gcc on Linux, whose warnings are unreliable in instrumented code. The module with sanitizers goes to
+# its own folder; python/ keeps the one without.
 ADDRESS := build/address
 THREAD := build/thread
 SITE := $(ADDRESS)/site
@@ -155,6 +171,7 @@ UNDER_ADDRESS = ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 
 sanitize: $(VENV)/.needle-test build  ## the C++ under address, undefined and thread sanitizers
 	$(CONFIGURE) -B $(ADDRESS) -DNEEDLE_SANITIZE=address,undefined -DNEEDLE_BUILD_TESTS=ON \
+		-DNEEDLE_WERROR=OFF \
 		-DSKBUILD=ON --log-level=WARNING
 	$(CMAKE) --build $(ADDRESS) -j $(JOBS) -- --quiet
 	$(BIN)/ctest --test-dir $(ADDRESS) --output-on-failure
@@ -166,11 +183,12 @@ sanitize: $(VENV)/.needle-test build  ## the C++ under address, undefined and th
 	$(UNDER_ADDRESS) PYTHONPATH="$(ADDRESS)/emulated:$(SITE):." $(BIN)/python -m pytest -q \
 		-p no:cacheprovider -p no:xdist -o pythonpath="$(ADDRESS)/emulated $(SITE) . tests/data" $(EMULATOR_TESTS)
 	$(CONFIGURE_CPP) -B $(THREAD) -DNEEDLE_SANITIZE=thread -DNEEDLE_BUILD_TESTS=ON \
+		-DNEEDLE_WERROR=OFF \
 		-DNEEDLE_BUILD_PYTHON=OFF --log-level=WARNING
 	$(CMAKE) --build $(THREAD) -j $(JOBS) -- --quiet
 	$(BIN)/ctest --test-dir $(THREAD) --output-on-failure
 
-bench: $(VENV)/.needle-train build  ## a first impression of speed, on the screen
+bench: $(VENV)/.needle-train build  ## a short benchmark of the CPU devices
 	$(RUN) -m apps.bench $(ARGS)
 
 LADDERS := gemm_ladder conv_ladder
@@ -185,18 +203,18 @@ ladder-cuda: $(VENV)/.needle-train build  ## the same on this machine's GPU, up 
 	$(RUN) -m apps.bench.gemm_ladder --n 4096 --program $(BUILD)/src/cuda/gemm_ladder_cuda $(ARGS)
 	$(RUN) -m apps.bench.conv_ladder --channels 1024 --program $(BUILD)/src/cuda/conv_ladder_cuda $(ARGS)
 
-bench-against: $(VENV)/.needle-train build  ## the comparison with PyTorch; apps/bench/RESULTS.md
-	$(RUN) -m apps.bench.against $(ARGS)
+bench-against: $(VENV)/.needle-train build  ## comparison with PyTorch: apps/bench/RESULTS.md
+	$(RUN) -m apps.bench.against --page apps/bench $(ARGS)
 
-# Numbers of this run mean nothing; it fails where something of ours does.
-bench-smoke: $(VENV)/.needle-train build  ## every benchmark on tiny work: does it run?
+# The times of this run mean nothing; it fails where needle's part of a benchmark fails.
+bench-smoke: $(VENV)/.needle-train build  ## run every benchmark once on tiny input
 	$(RUN) -m apps.bench --rounds 1
 	$(RUN) -m apps.bench.against --quick --threads 1 --out $(BUILD)/bench-smoke
 
-bench-data: $(VENV)/.needle-train $(VENV)/.needle-images build  ## times the data module beside others; apps/bench/data/
-	$(RUN) -m apps.bench.data $(ARGS)
+bench-data: $(VENV)/.needle-train $(VENV)/.needle-images build  ## comparison of data loading: apps/bench/data/
+	$(RUN) -m apps.bench.data --page apps/bench/data $(ARGS)
 
-# Links within the site are checked (-W), and the notebook is run; its outputs are shown.
+# Checks the links within the site (-W), runs the notebook and shows its outputs.
 docs: $(VENV)/.needle-docs build  ## the documentation site in build/docs
 	@PYTHONPATH="$(CURDIR)/python:$(CURDIR)" $(BIN)/python -m sphinx -c docs -W --keep-going -q . build/docs
 	@echo "needle: the site begins at build/docs/index.html"
@@ -208,10 +226,10 @@ lint: $(VENV)/.needle-dev  ## ruff, mypy and clang-format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	find src tests/cpp tests/cuda_on_cpu apps/bench examples -name '*.cc' -o -name '*.h' -o -name '*.cu' \
+	find src tests/cpp tests/cuda_on_cpu apps examples -name '*.cc' -o -name '*.h' -o -name '*.cu' \
 		| xargs $(BIN)/clang-format --dry-run -Werror
 
-clean:  ## what was built; the virtual environment stays (distclean removes it too)
+clean:  ## remove what was built; distclean removes the virtual environment too
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -f python/needle/backend_ndarray/*.so tests/cuda_on_cpu/*.so
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # A first walk through needle
 #
-# From a tensor to a trained network, in the order of the course, and then under the hood. You need
-# some Python and the chain rule. Run the cells from top to bottom; all of it takes a minute or two.
-# Every picture is drawn from what was just computed.
+# This notebook goes from a tensor to a trained network, in the order of the course, and shows how
+# each part works inside. You need some Python and the chain rule. Run the cells from top to bottom;
+# all of them take a minute or two. Every picture is drawn from values that were just computed.
 #
-# The next cell makes needle importable: from this folder if it was built here (`make build`),
-# else by pip. In a hosted notebook set `SOURCE` to the address of needle's repository first.
+# The next cell makes needle importable: from this folder if it was built here (`make build`), else
+# with pip. In a hosted notebook set `SOURCE` to the URL of needle's repository first.
 
 # %%
 import importlib.util
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SOURCE = ""  # an address that git clones, where this notebook was opened without needle's folder
+SOURCE = ""  # URL for git clone, if this notebook was opened outside needle's folder
 
 here = Path.cwd()
 folders = [here, *here.parents, here / "needle-source"]
@@ -30,13 +30,13 @@ if root is not None:
         importlib.invalidate_caches()
 
 # %% [markdown]
-# `watch` does two things while you learn. Modules that you edit are read again before the next
-# cell, and objects that you have stay instances of their classes. And a variable that holds on to
-# ever more of the graph is warned of.
+# `watch` does two things. It reloads modules that you have edited before the next cell runs, and
+# existing objects stay instances of their classes. It also warns about a variable that keeps a
+# growing part of the graph alive.
 #
-# Each chapter names its exercises where it meets them. `python -m apps.course student DIR` writes a
-# tree in which they are open; there `python -m apps.course show TAG` explains one, `check TAG` says
-# whether yours is right, and this notebook shows how far you are.
+# Each chapter lists its exercises. `python -m apps.course student DIR` writes a tree in which they
+# are open. There `python -m apps.course show TAG` explains an exercise, `check TAG` tests your
+# answer, and this notebook shows your progress.
 
 # %%
 import numpy as np
@@ -48,13 +48,13 @@ from needle import nn
 from needle.testing import check_gradients, conformance
 
 watch("needle", "apps")
-device = ndl.cpu()  # needle's C++ kernels; ndl.cpu_numpy() does the same with NumPy
+device = ndl.cpu()  # needle's C++ kernels; ndl.cpu_numpy() computes the same with NumPy
 
 # %% [markdown]
 # ## 1 Tensors and gradients
 #
-# A `Tensor` is an array that remembers how it was computed. It lives on a device, and both
-# operands of an operation must live on the same one: hence `device=device` throughout.
+# A `Tensor` is an array that records how it was computed. It lies on a device, and both operands
+# of an operation must be on the same device; therefore this notebook passes `device=device`.
 
 # %%
 x = ndl.Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], device=device)
@@ -66,9 +66,9 @@ print(y.shape, y.dtype, y.device)
 exercises("record")
 
 # %% [markdown]
-# NumPy counts in float64, needle in float32 unless it is told otherwise. An array that is *asked*
-# to stay float64 makes everything after it float64, at half the speed: look at `dtype` when a
-# program is slower than it should be.
+# NumPy uses float64 by default, needle float32. A Tensor with an explicit dtype of float64 makes
+# all results that depend on it float64, at half the speed: check `dtype` when a program is slower
+# than expected.
 
 # %%
 host = np.linspace(0, 1, 3)  # float64
@@ -77,9 +77,8 @@ print((x * ndl.Tensor(host, dtype="float64", device=device)).dtype, "after one f
 
 # %% [markdown]
 # How does the error f(w) = Σᵢ (xᵢ · w − tᵢ)² change with w? The chain rule gives
-# ∇f = 2 Xᵀ(Xw − t), which is one line of NumPy. needle finds the same from `f`
-# alone: `f.backward()` goes from `f` back to what it was computed from and leaves each gradient
-# in `.grad`.
+# ∇f = 2 Xᵀ(Xw − t), which is one line of NumPy. needle computes the same from `f` alone:
+# `f.backward()` follows the recorded operations backwards and stores each gradient in `.grad`.
 
 # %%
 rng = np.random.default_rng(0)
@@ -98,8 +97,9 @@ print(np.hstack([by_hand, W.grad.numpy()]))
 assert np.allclose(by_hand, W.grad.numpy(), rtol=1e-4)
 
 # %% [markdown]
-# This is the graph that `backward` walked, from right to left. Rounded boxes are tensors that we
-# made, the others are ops. Each op knows its own gradient only; the chain rule does the rest.
+# This is the graph that `backward` followed, from right to left. Rounded boxes are tensors that
+# the program created, the others are ops. Each op only knows its own gradient; the chain rule
+# combines them.
 
 # %%
 pictures.draw_computation(f)
@@ -112,9 +112,9 @@ exercises(
 # %% [markdown]
 # ### A forgotten detach
 #
-# `total = total + loss` looks harmless, but `total` is a Tensor and remembers: every step's graph
-# stays in memory. `watch` warns of it below the cell, with the line. What was meant is a number:
-# `loss.item()`.
+# `total = total + loss` looks harmless, but `total` is a Tensor, so it keeps the graph of every
+# step in memory. `watch` warns about this below the cell and names the line. The program should add
+# a number instead: `loss.item()`.
 
 # %%
 total, sum_of_losses = ndl.Tensor(0.0, device=device), 0.0
@@ -128,18 +128,18 @@ for _ in range(20):
 exercises("no-grad")
 
 # %% [markdown]
-# ## 2 An op of your own
+# ## 2 Writing an op
 #
-# An op says two things: what it computes from arrays, and how the gradient of its result becomes
-# the gradients of its inputs. Take silu(a) = a σ(a), with
+# An op defines two things: what it computes from arrays, and how the gradient of its result is
+# converted to the gradients of its inputs. The example is silu(a) = a σ(a), with
 # silu′(a) = σ(a) + a σ(a) (1 − σ(a)).
 #
-# `check_gradients` compares a gradient with differences of the function along a random direction.
-# Ours passes, also for second derivatives, which come free because `gradient` is made of ops.
-# Then we forget a term, to see what that looks like.
+# `check_gradients` compares a gradient with finite differences along a random direction. This op
+# passes, also for second derivatives, which need no further code because `gradient` consists of
+# ops. The second class omits a term, to show the error.
 
 # %%
-from needle.backend_selection import array_api as xp  # needle's functions on arrays
+from needle.array_namespace import array_api as xp  # needle's functions on arrays
 
 
 class SiLU(ndl.autograd.TensorOp):
@@ -188,9 +188,9 @@ exercises(
 # %% [markdown]
 # ## 3 Layers, initialisation, optimisers
 #
-# A module is a plain object: its attributes are parameters and other modules, its `forward`
-# computes. Here is a linear layer from scratch; given the same weights, `nn.Linear` gives the
-# same numbers.
+# A module is a plain object: its attributes are parameters and other modules, and its `forward`
+# computes the result. This is a linear layer from scratch; with the same weights, `nn.Linear`
+# returns the same numbers.
 
 
 # %%
@@ -214,9 +214,9 @@ theirs
 exercises("kaiming", "module-walk", "linear", "compose", "dropout", "normalise", "normalise-grad")
 
 # %% [markdown]
-# Three optimisers on the same small network from the same weights, two epochs of real digits
-# (8x8, they come with needle). A step is four lines: the loss, the old gradients away, the new
-# ones, a step against them.
+# Three optimisers train the same small network from the same weights for two epochs on real digits
+# (8x8 pixels, part of needle). A step has four lines: compute the loss, clear the old gradients,
+# compute the new ones, update the parameters.
 
 # %%
 digits = ndl.data.Digits(train=True)
@@ -251,9 +251,10 @@ exercises("sgd", "adam", "clip-grad-norm", "schedules", "train-epoch")
 # %% [markdown]
 # ## 4 Strides and views
 #
-# A Tensor holds an array, and an array is a *view*: a shape, strides and an offset over a buffer.
-# Strides say how far the next element of each axis is. So a transpose or a slice costs nothing:
-# other numbers over the same memory. Colours and numbers below are places in the buffer.
+# A Tensor holds an array, and an array is a *view*: a shape, strides and an offset into a buffer.
+# The stride of an axis is the distance to its next element. A transpose or a slice therefore costs
+# nothing: it uses other strides for the same memory. Colours and numbers below are positions in the
+# buffer.
 
 # %%
 a = ndl.backend_ndarray.array(np.arange(12).reshape(3, 4), device=device)
@@ -261,7 +262,7 @@ views = {"a": a, "a.permute((1, 0))": a.permute((1, 0)), "a[::-1, 1:3]": a[::-1,
 pictures.draw_memory(views)
 
 # %% [markdown]
-# Which places does a slice take? (With ipywidgets: two sliders.)
+# Which positions does a slice select? (With ipywidgets: two sliders.)
 
 # %%
 pictures.slider(
@@ -274,8 +275,9 @@ pictures.slider(
 exercises("compact-strides", "row-major", "slice-view")
 
 # %% [markdown]
-# Broadcasting is stride 0: the column below has three places in memory and is read four times,
-# the row four places, read three times. Nothing is copied before the kernel adds them.
+# Broadcasting is stride 0: the column below has three elements in memory, which are read four
+# times; the row has four, which are read three times. Nothing is copied before the kernel adds
+# them.
 
 # %%
 column = ndl.backend_ndarray.array(np.arange(3).reshape(3, 1), device=device)
@@ -286,8 +288,8 @@ pictures.draw_broadcast(column, row)
 exercises("broadcast-view")
 
 # %% [markdown]
-# The order of axes matters to those who read it. Images are (N, C, H, W); files often have (H, W,
-# C). A permutation makes one of the other, again without a copy.
+# Layers expect a certain order of axes. Images are (N, C, H, W); files often have (H, W, C). A
+# permutation converts between them, again without a copy.
 
 # %%
 pixels = ndl.Tensor(rng.random((2, 8, 8, 3)), device=device)  # N, H, W, C
@@ -302,7 +304,7 @@ print(layer(pixels.permute((0, 3, 1, 2))).shape)
 exercises("permute-view")
 
 # %% [markdown]
-# A Python loop over elements makes an array for each of them. One operation on the whole array
+# A Python loop over elements creates an array for each of them. One operation on the whole array
 # does the same work in C++:
 
 # %%
@@ -323,14 +325,15 @@ exercises("reshape-view", "keep-order")
 # %% [markdown]
 # ## 5 and 6 Kernels
 #
-# A backend computes on views. It must have ten functions; the optional ones have a definition in
-# `needle.accelerated`, in plain array operations, and a backend may bring a faster kernel. Below
-# is the list of the kernels of `cpu`, and one of them next to its definition: the same numbers,
-# in another time.
+# A backend computes on views. It needs ten functions. Each optional function has a definition in
+# `needle.accelerated`, written with array operations, and a backend may provide a faster kernel.
+# The next cell lists the kernels of `cpu` and compares one of them with its definition: the numbers
+# agree, the times differ.
 
 # %%
 from needle import accelerated
 from needle.backends.base import OPTIONAL, REQUIRED, provides
+from needle.shapes import Geometry
 
 backend = device.backend
 print("instruction set:", backend.module.isa, "of", *backend.module.available_isas())
@@ -339,11 +342,11 @@ print("kernels:", *(name for name in OPTIONAL if provides(backend, name)))
 
 maps = ndl.init.randn(16, 32, 32, 16, device=device).realize_cached_data()  # N, H, W, C
 weight = ndl.init.randn(3, 3, 16, 16, device=device).realize_cached_data()
-geometry = ((1, 1), (1, 1), (1, 1), 1)  # stride, padding, dilation, groups
+geometry = Geometry(stride=(1, 1), padding=(1, 1))
 results = []
 for function in (accelerated.conv2d, accelerated.conv2d.definition):
     start = perf_counter()
-    results.append(function(maps, weight, *geometry).numpy())
+    results.append(function(maps, weight, geometry).numpy())
     print(f"conv2d: {(perf_counter() - start) * 1e3:.1f} ms")
 assert np.allclose(*results, atol=1e-3)
 
@@ -358,17 +361,18 @@ exercises(
 )
 
 # %% [markdown]
-# How fast *could* a kernel be? Nothing computes quicker than the machine multiplies and adds, or
-# than its memory delivers. Both limits of one core are measured here, by a small C++ program, and
-# drawn as a roof; a kernel far below it wastes something, one that touches it cannot be improved
-# but by moving fewer bytes. (A convolution may even stand above the peak: Winograd's algorithm
-# multiplies less than is counted.) `make ladder` climbs from plain loops to these kernels.
+# How fast *could* a kernel be? The machine's multiply-adds per second and the bandwidth of its
+# memory are the limits. A small C++ program measures both for one core; the picture draws them as a
+# roof. A kernel far below the roof can be improved; one that reaches it can only get faster by
+# moving fewer bytes. (A convolution may lie above the peak: Winograd's algorithm does fewer
+# multiplications than are counted.) `make ladder` shows the steps from plain loops to these
+# kernels.
 
 # %%
-from apps.bench import limits
+from apps.profiling import limits
 
 threads = backend.module.num_threads()
-backend.module.set_num_threads(1)  # one core's kernels under one core's roof
+backend.module.set_num_threads(1)  # compare one core's kernels with one core's roof
 try:
     roofs = limits.measure(threads=1, seconds=0.02)
     roofline = pictures.draw_roofline(roofs, pictures.measured_kernels(device))
@@ -393,9 +397,9 @@ exercises(
 )
 
 # %% [markdown]
-# The judge of kernels is the conformance suite. This backend is NumPy with a softmax written as
-# in the textbook, and the suite finds what is wrong with it. Exercise: mend it (subtract each
-# row's maximum before `exp`; the suite will then ask about empty rows too) until `report.ok`.
+# The conformance suite tests kernels. This backend is NumPy with a softmax as in a textbook, and
+# the suite finds its error. Exercise: correct it until `report.ok` is true. (Subtract the maximum
+# of each row before `exp`; the suite then also tests empty rows.)
 
 # %%
 from needle.backends.numpy_backend import NumpyBackend, array_of
@@ -415,8 +419,7 @@ print(report.table())
 assert not report.ok
 
 # %% [markdown]
-# On a GPU threads take the place of loops. To learn its kernels none is needed, as docs/course.md
-# says:
+# On a GPU threads replace loops. The exercises on CUDA kernels need no GPU (docs/course.md):
 
 # %% tags=["remove-input"]
 exercises(
@@ -431,11 +434,11 @@ exercises(
 )
 
 # %% [markdown]
-# ## 7 Convolution, and LeNet-5 reads handwriting
+# ## 7 Convolution, and LeNet-5 on handwritten digits
 #
-# A convolution slides a small kernel over the image; at each place it multiplies what it covers
-# and adds up. This kernel answers to edges from light to dark. (With ipywidgets the step is a
-# slider.)
+# A convolution moves a small kernel over the image. At each position it multiplies the kernel with
+# the pixels below it and sums the products. This kernel detects edges from light to dark. (With
+# ipywidgets the step is a slider.)
 
 # %%
 image = ndl.data.Digits(train=False)[3][0][0]  # (8, 8)
@@ -448,10 +451,10 @@ exercises(
 )
 
 # %% [markdown]
-# LeNet-5 (LeCun et al. 1998) learns its kernels: convolutions that look for strokes, pooling that
-# forgives small shifts, linear layers that decide. The digits are 8x8, and LeNet wants 32x32. With
-# MNIST in `data/` or `NEEDLE_DATA_DIR` (`python apps/train.py --data mnist --download` puts it
-# there) set `DATA = "mnist"`: it takes a minute instead of seconds.
+# LeNet-5 (LeCun et al. 1998) learns its kernels: convolutions detect strokes, pooling tolerates
+# small shifts, linear layers classify. The digits have 8x8 pixels and are resized to the 32x32 that
+# LeNet expects. With MNIST in `data/` or `NEEDLE_DATA_DIR` (`python apps/train.py --data mnist
+# --download` downloads it) set `DATA = "mnist"`; this takes a minute instead of seconds.
 
 # %%
 DATA = "digits"
@@ -509,7 +512,7 @@ exercises(
 )
 
 # %% [markdown]
-# What has it learned? The six filters of the first layer, and what each of them sees in a digit:
+# The six filters of the first layer, and the response of each of them to a digit:
 
 # %%
 filters = model.modules[0].weight.numpy()[:, :, 0].transpose(2, 0, 1)  # (6, 5, 5)
@@ -525,8 +528,8 @@ pictures.draw_images(
 )
 
 # %% [markdown]
-# Does it read digits that it has never seen? Those that it gets wrong are shown, each with what the
-# network took it for.
+# The accuracy on digits that the network was not trained on. The pictures show its mistakes, with
+# the predicted and the true digit.
 
 # %%
 with ndl.no_grad():
@@ -541,9 +544,9 @@ pictures.draw_images(images[wrong, 0], [f"{predicted[i]}, not {labels[i]}" for i
 # %% [markdown]
 # ## 8 Data
 #
-# Here reading a sample takes 4 ms, and the program computes for 25 ms on each batch of 8. Alone,
-# it does one after the other; with two workers the next batches are prepared while it computes.
-# `recorded` notes who did what when.
+# In this example reading a sample takes 4 ms, and the program computes for 25 ms on each batch of
+# 8. Without workers it does one after the other; two workers prepare the next batches while it
+# computes. `recorded` measures the activity of the program and of each worker.
 
 # %%
 slow_data = pictures.Slow(count=64, seconds=0.004)
@@ -569,8 +572,8 @@ exercises(
 )
 
 # %% [markdown]
-# Random augmentation is a function of (seed, epoch, sample): the same with any number of workers.
-# Eight looks at one digit:
+# Random augmentation is a function of (seed, epoch, sample), independent of the number of workers.
+# One digit in eight epochs:
 
 # %%
 looks = [ndl.data.RandomRotation(25), ndl.data.RandomCrop(padding=1)]
@@ -586,26 +589,26 @@ pictures.draw_images(np.stack(shown), [f"epoch {epoch}" for epoch in range(8)])
 exercises("philox", "shuffled-order", "crop-window", "augment-rows", "augment-colour")
 
 # %% [markdown]
-# Several trainings on one data set can share a loader, which reads each sample once for all of them
-# (docs/shared_loader.md). Which samples it keeps, and who gets which:
+# Several training programs on one data set can share a loader, which reads each sample once for all
+# of them (docs/shared_loader.md). Exercises: which samples it keeps, and which task gets which:
 
 # %% tags=["remove-input"]
 exercises("cache-evict", "shared-draw")
 
 # %% [markdown]
-# ## 9 A backend of your own
+# ## 9 Writing a backend
 #
-# `python -m needle.testing.new_backend mine` writes a package with the ten functions empty, in
-# Python, C++ or CUDA; `python -m needle.testing.conformance mine` shows it fill up, and
-# `apps/train.py --device mine` trains LeNet on it as soon as the ten pass. docs/backend.md says in
-# formulas what each computes. This is what the suite says of the ten of `cpu`:
+# `python -m needle.testing.new_backend mine` writes a package with ten empty functions, in Python,
+# C++ or CUDA. `python -m needle.testing.conformance mine` shows which of them pass, and
+# `apps/train.py --device mine` trains LeNet on it once all ten pass. docs/backend.md defines them
+# in formulas. The suite's report on a function of `cpu`:
 
 # %%
 print(conformance.run("cpu", only="matmul").table())
 
 # %% [markdown]
-# The ten can be learnt one by one, first with a Python list for a buffer and one number at a time,
-# then as a C++ library whose loops threads share:
+# The exercises write the ten functions one by one: first with a Python array as buffer and one
+# number at a time, then as a C++ library with multithreaded loops:
 
 # %% tags=["remove-input"]
 exercises(
@@ -627,9 +630,9 @@ exercises(
 )
 
 # %% [markdown]
-# ## What next
+# ## Next steps
 #
-# * `python apps/train.py --help`: this on MNIST, and ResNet9 on CIFAR-10, with a report.
-# * docs/glossary.md: what is the same as in PyTorch and in the course, and what is not.
-# * ARCHITECTURE.md shows where each op, its gradient and its kernel live, and has the recipes for
-#   adding your own. Its table "Where is ..." is the map to take along.
+# * `python apps/train.py --help`: LeNet-5 on MNIST and ResNet9 on CIFAR-10, with a report.
+# * docs/glossary.md: the differences to PyTorch and to the course.
+# * ARCHITECTURE.md: where each op, its gradient and its kernel are defined (table "Where is ..."),
+#   and recipes for adding your own.

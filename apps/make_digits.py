@@ -1,6 +1,6 @@
-"""Writes the packaged digits from scikit-learn's copy: ``python apps/make_digits.py``.
+"""Write the packaged digits from scikit-learn's copy: ``python apps/make_digits.py``.
 
-Needs scikit-learn. The same input gives the same bytes. Who reads them: needle.data.Digits.
+Needs scikit-learn. The same input gives the same bytes. needle.data.Digits reads them.
 """
 
 import sys
@@ -17,7 +17,7 @@ from needle.data.formats.idx import write_idx  # noqa: E402
 
 
 def main() -> None:
-    """Both files, over the old ones."""
+    """Write both files, replacing the old ones."""
     source = load_digits()
     write_idx(digits.IMAGES, source.images.astype(np.uint8))
     write_idx(digits.LABELS, source.target.astype(np.uint8))

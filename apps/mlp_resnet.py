@@ -1,6 +1,6 @@
-"""The course's MLP with residual blocks on MNIST: the model, an epoch, the whole training.
+"""The course's MLP with residual blocks on MNIST: the model, an epoch and the whole training.
 
-Imported as ``apps.mlp_resnet`` or, with apps/ on the path, as ``mlp_resnet``; run as a program it
+Import it as ``apps.mlp_resnet`` or, with apps/ on the path, as ``mlp_resnet``. As a program it
 trains on the files in ``data``.
 """
 
@@ -27,9 +27,9 @@ __all__ = ["MLPResNet", "ResidualBlock", "epoch", "train_mnist"]
 def epoch(
     dataloader: Iterable[Any], model: ndl.nn.Module, opt: ndl.optim.Optimizer | None = None
 ) -> tuple[float, float]:
-    """One pass over the loader, training if there is an optimiser: (error rate, mean loss).
+    """Return (error rate, mean loss) of one pass over the loader, which trains with an optimiser.
 
-    Seeds NumPy's global stream with 4 first.
+    Seeds NumPy's global generator with 4 first.
     """
     accuracy, loss = epoch_general_cifar10(dataloader, model, opt=opt)
     return 1 - accuracy, loss
@@ -44,9 +44,9 @@ def train_mnist(
     hidden_dim: int = 100,
     data_dir: str = "data",
 ) -> tuple[float, float, float, float]:
-    """(training error, training loss, test error, test loss) after ``epochs`` epochs.
+    """Return (training error, training loss, test error, test loss) after ``epochs`` epochs.
 
-    ``data_dir`` holds MNIST's four files under their published names, gzipped.
+    data_dir: folder of MNIST's four files under their published names, gzipped.
     """
     np.random.seed(4)
     train, test = (

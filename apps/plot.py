@@ -1,7 +1,8 @@
-"""Compares runs in one picture: python apps/plot.py runs/a runs/b ... --out comparison.png
+"""Compare runs in one picture: python apps/plot.py runs/a runs/b ... --out comparison.png
 
-Left the test accuracy over the epochs, right a bar a run, as in the storage study: the mean seconds
-an epoch of training waited for data and computed, by source and workers. Reads what train.py wrote.
+The left panel shows the test accuracy over the epochs. The right one has a bar for each run, as in
+the storage study: mean seconds per training epoch spent waiting for data and computing, by source
+and number of workers. Reads the files that train.py writes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-if not __package__:  # run as a file: the folder above is where apps.training is found
+if not __package__:  # run as a file: apps.training is found from the folder above
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from apps.training.records import TEST_EPOCH, TRAIN_EPOCH, read_records
@@ -23,7 +24,7 @@ from needle.errors import DataError, NeedleError
 
 @dataclass(frozen=True)
 class Measured:
-    """One run: where its data came from, who loaded it, the rows of its epochs."""
+    """A run: the source of its data, the number of its workers, the rows of its epochs."""
 
     source: str
     workers: int
@@ -32,22 +33,22 @@ class Measured:
 
     @property
     def label(self) -> str:
-        """The run in a line."""
+        """The title of the run."""
         return f"{self.source}, {self.workers} worker{'s' * (self.workers != 1)}"
 
     @property
     def loading(self) -> float:
-        """Mean seconds an epoch of training waited for data."""
+        """Mean seconds per training epoch spent waiting for data."""
         return _mean(row["loading"] for row in self.training)
 
     @property
     def computing(self) -> float:
-        """Mean seconds of the rest of it."""
+        """Mean seconds per training epoch spent computing."""
         return _mean(row["duration"] - row["loading"] for row in self.training)
 
 
 def read_run(folder: Path) -> Measured:
-    """A run's folder; DataError if it is none, or has no whole epoch yet."""
+    """Read a run's folder; DataError if it is not one or has no complete epoch yet."""
     try:
         facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         rows = read_records(folder / "metrics.csv")
@@ -57,22 +58,22 @@ def read_run(folder: Path) -> Measured:
         name = f"{settings['model']}, {data}"
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"plot: {folder} is no folder of a run of apps/train.py ({error}); give others"
+            f"plot: {folder} is not a run of apps/train.py ({error}); give another folder"
         ) from error
     kinds = ([r for r in rows if r["type"] == kind] for kind in (TRAIN_EPOCH, TEST_EPOCH))
     run = Measured(name, workers, *kinds)
     if not run.validation:
-        raise DataError(f"plot: {folder} has no whole epoch yet; wait, or leave it out")
+        raise DataError(f"plot: {folder} has no complete epoch yet; wait, or leave it out")
     return run
 
 
 GAP = 0.8
-"""Between the bars of two sources."""
+"""Gap between the bars of two sources."""
 WIDEST = 22.0
 
 
 def draw(runs: list[Measured], path: Path) -> None:
-    """The picture."""
+    """Draw the picture."""
     width = min(WIDEST, 6 + 1.1 * max(4, len(runs)))
     figure, (left, right) = figure_of(width=width, height=6, columns=2)
     _draw_curves(left, runs)
@@ -81,7 +82,7 @@ def draw(runs: list[Measured], path: Path) -> None:
 
 
 def _draw_curves(axes: Any, runs: list[Measured]) -> None:
-    """The test accuracy over the epochs, a line a run."""
+    """Draw the test accuracy over the epochs, a line for each run."""
     for run in runs:
         epochs = [row["epoch"] for row in run.validation]
         axes.plot(epochs, [r["value1"] for r in run.validation], marker=".", label=run.label)
@@ -92,7 +93,7 @@ def _draw_curves(axes: Any, runs: list[Measured]) -> None:
 
 
 def draw_bars(axes: Any, runs: list[Measured]) -> None:
-    """Seconds an epoch, a bar a run; those of a source side by side, the fewest workers first."""
+    """Draw seconds per epoch, a bar for each run, grouped by source and ordered by workers."""
     sources = list(dict.fromkeys(run.source for run in runs))
     ordered = sorted(runs, key=lambda run: (sources.index(run.source), run.workers))
     places = [i + GAP * sources.index(run.source) for i, run in enumerate(ordered)]
@@ -101,7 +102,7 @@ def draw_bars(axes: Any, runs: list[Measured]) -> None:
     axes.bar(places, [run.computing for run in ordered], bottom=loading, label="computing")
     axes.set_xticks(places, [str(run.workers) for run in ordered])
     axes.set_xlabel("workers")
-    axes.set_ylabel("seconds an epoch of training, mean")
+    axes.set_ylabel("mean seconds per training epoch")
     axes.legend(fontsize=8)
     each = [[at for at, run in zip(places, ordered) if run.source == name] for name in sources]
     above = axes.secondary_xaxis("top")
@@ -110,7 +111,7 @@ def draw_bars(axes: Any, runs: list[Measured]) -> None:
 
 
 def table(runs: list[Measured]) -> list[str]:
-    """The same as lines of text."""
+    """Return the same numbers as lines of text."""
     head = (
         f"{'run':<44} {'epochs':>6} {'waiting s':>10} {'computing s':>11} {'best':>8} {'top-5':>8}"
     )
@@ -125,9 +126,9 @@ def table(runs: list[Measured]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
-    parser = argparse.ArgumentParser(prog="apps/plot.py", description="Compares training runs.")
-    parser.add_argument("runs", nargs="+", type=Path, help="folders that apps/train.py wrote")
+    """Run the program; return its exit code."""
+    parser = argparse.ArgumentParser(prog="apps/plot.py", description="Compare training runs.")
+    parser.add_argument("runs", nargs="+", type=Path, help="folders written by apps/train.py")
     parser.add_argument("--out", type=Path, default=Path("comparison.png"), help="the picture")
     options = parser.parse_args(arguments)
     try:
@@ -137,7 +138,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print("\n".join(table(runs)))
-    print(f"drawn in {options.out}")
+    print(f"picture: {options.out}")
     return 0
 
 

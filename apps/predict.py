@@ -1,7 +1,7 @@
-"""What a trained model sees: python -m apps.predict --checkpoint runs/a/best.safetensors cat.jpg
+"""Classify pictures: python -m apps.predict --checkpoint runs/a/best.safetensors cat.jpg
 
-Pictures, or folders of them; the five most probable classes of each. ``--serve`` opens a page on
-this machine to draw on instead.
+Prints the five most probable classes of each picture, given as files or folders. ``--serve`` opens
+a page on this machine instead, on which one can draw.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-if not __package__:  # run as a file: the folder above is where apps.prediction is found
+if not __package__:  # run as a file: apps.prediction is found from the folder above
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
@@ -23,28 +23,31 @@ BATCH = 64
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    result = argparse.ArgumentParser(prog="apps/predict.py", description="Classifies pictures.")
+    """Return the parser of the command line."""
+    result = argparse.ArgumentParser(prog="apps/predict.py", description="Classify pictures.")
     add = result.add_argument
     add("pictures", nargs="*", type=Path, help="files, or folders with pictures")
     add(
-        "--checkpoint", type=Path, required=True, help="model, best or checkpoint of a run's folder"
+        "--checkpoint",
+        type=Path,
+        required=True,
+        help="model.safetensors, best.safetensors or checkpoint.safetensors of a run",
     )
-    add("--device", default="cpu", help="cpu (the default) or cpu_numpy")
-    add("--top", type=int, default=5, help="classes to show (default: 5)")
-    add("--invert", action="store_true", help="light and dark are swapped, as ink on paper")
+    add("--device", help="cpu (compiled kernels; the default) or cpu_numpy")
+    add("--top", type=int, default=5, help="number of classes to show (default: 5)")
+    add("--invert", action="store_true", help="swap light and dark, for dark ink on white paper")
     add("--serve", action="store_true", help="open a page to draw on")
-    add("--host", default="127.0.0.1", help="of the page (default: this machine alone)")
-    add("--port", type=int, default=8000, help="of the page (default: 8000)")
+    add("--host", default="127.0.0.1", help="address of the page (default: this machine only)")
+    add("--port", type=int, default=8000, help="port of the page (default: 8000)")
     return result
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code: 1 if a picture cannot be read, the others shown."""
+    """Run the program; return its exit code, 1 if any picture cannot be read."""
     options = parser().parse_args(arguments)
     try:
         if options.serve == bool(options.pictures):
-            raise NeedleError("predict: give pictures or --serve, one of them")
+            raise NeedleError("predict: give either pictures or --serve")
         classifier = Classifier(options.checkpoint, options.device)
         if options.serve:
             serve(classifier, options.host, options.port)
@@ -58,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def predict(classifier: Classifier, paths: list[Path], top: int, invert: bool) -> int:
-    """Prints a line a picture."""
+    """Print a line for each picture; return 1 if one of them cannot be read, else 0."""
     code = 0
     for start in range(0, len(paths), BATCH):
         images, named = [], []

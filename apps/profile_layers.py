@@ -1,9 +1,10 @@
-"""Times a model layer by layer: python apps/profile_layers.py --model resnet20 --devices cpu
+"""Time a model layer by layer: python apps/profile_layers.py --model resnet20 --devices cpu
 
-A table for each batch size with a column for each device, forward and backward; random images and
-labels. ``cpu_numpy`` is the definitions in NumPy, ``cpu`` has a column of one thread (the
-sequential kernels) and one of all. ReLU is a layer of its own, unless --fused. The first device is
-the reference: the others' losses and gradients must be near its (1e-3). --picture draws the tables.
+Prints a table for each batch size with a column for each device, forward and backward, on random
+images and labels. ``cpu_numpy`` uses the definitions in NumPy; ``cpu`` has a column with one thread
+and one with all. ReLU is a layer of its own unless --fused is given. The first device is the
+reference: losses and gradients of the others must agree with its (1e-3). --picture draws the
+tables.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-if not __package__:  # run as a file: the folder above is where apps.models is found
+if not __package__:  # run as a file: apps.models is found from the folder above
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
@@ -29,24 +30,24 @@ from needle.errors import NeedleError
 
 LARGEST_DIFFERENCE = 1e-3
 Measured = dict[str, Profile]
-"""By column."""
+"""The profiles by the title of their column."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is measured: a model on random images of so many channels."""
+    """A model to measure on random images with a number of channels."""
 
     model: str
     channels: int
     fused: bool = False
 
     def prepare(self, device: str, batch: int) -> tuple[nn.Module, needle.Tensor, needle.Tensor]:
-        """The network, images and labels: the same on every device."""
+        """Return the network, images and labels; they are the same on every device."""
         place = needle.device(device)
         np.random.seed(0)
         net = build_model(self.model, in_channels=self.channels, num_classes=10, device=place)
         if not self.fused:
-            take_apart(net)
+            split_relus(net)
         size = find_model(self.model).image_size  # type: ignore[attr-defined]
         pixels = np.random.default_rng(0).standard_normal((batch, self.channels, *size))
         images = needle.Tensor(
@@ -58,21 +59,22 @@ class Work:
         return net, images, labels
 
 
-def take_apart(net: nn.Module) -> None:
-    """Convolutions and linear layers end before their ReLU, which takes the place kept for it."""
+class ReLU(nn.ReLU):
+    """A ReLU that Sequential does not fuse with the layer before it."""
+
+    def forward(self, x: needle.Tensor) -> needle.Tensor:
+        return super().forward(x)
+
+
+def split_relus(net: nn.Module) -> None:
+    """Make every ReLU of a Sequential a layer of its own."""
     for _, module in net.named_modules():
-        if not isinstance(module, nn.Sequential):
-            continue
-        layers = list(module)
-        for i, layer in enumerate(layers[:-1]):
-            kept = isinstance(layers[i + 1], nn.Identity)
-            if kept and getattr(layer, "activation", None) == "relu":
-                layer.activation, layers[i + 1] = None, nn.ReLU()
-        module.modules = tuple(layers)
+        if isinstance(module, nn.Sequential):
+            module.modules = tuple(ReLU() if type(m) is nn.ReLU else m for m in module)
 
 
 class Column(NamedTuple):
-    """A device, and how many threads its kernels have; 0: all there are."""
+    """A device and the number of threads of its kernels; 0: all of them."""
 
     device: str
     threads: int = 0
@@ -82,9 +84,9 @@ class Column(NamedTuple):
 
 
 def columns_of(devices: Sequence[str]) -> tuple[list[Column], list[str]]:
-    """The columns of devices that can be used here, and why the others cannot.
+    """Return the columns of the usable devices, and the reasons why others are left out.
 
-    UnknownNameError for a name that means nothing.
+    UnknownNameError for an unknown name.
     """
     columns, reasons = [], []
     for name in devices:
@@ -100,7 +102,7 @@ def columns_of(devices: Sequence[str]) -> tuple[list[Column], list[str]]:
 
 @contextmanager
 def threads_of(column: Column) -> Iterator[None]:
-    """Inside, kernels have the column's threads."""
+    """Let kernels use the column's number of threads inside the context."""
     if not column.threads:
         yield
         return
@@ -114,7 +116,7 @@ def threads_of(column: Column) -> Iterator[None]:
 
 
 def measure(work: Work, column: Column, batch: int, repeats: int) -> Profile:
-    """The fastest of ``repeats`` steps of a batch of random images."""
+    """Return the fastest of ``repeats`` steps on a batch of random images."""
     net, images, labels = work.prepare(column.device, batch)
     with threads_of(column):
         profiles = [profile_step(net, images, labels, warm_up=i == 0) for i in range(repeats)]
@@ -122,7 +124,7 @@ def measure(work: Work, column: Column, batch: int, repeats: int) -> Profile:
 
 
 def outcome(work: Work, device: str, batch: int) -> np.ndarray[Any, Any]:
-    """Loss and gradients of all parameters after one pass forward and backward, end to end."""
+    """Return the loss and the gradients of all parameters, concatenated, after one pass."""
     net, images, labels = work.prepare(device, batch)
     loss = nn.CrossEntropyLoss()(net(images), labels)
     loss.backward()
@@ -131,7 +133,7 @@ def outcome(work: Work, device: str, batch: int) -> np.ndarray[Any, Any]:
 
 
 def differences(work: Work, devices: Sequence[str], batch: int) -> dict[str, float]:
-    """How far each device's loss and gradients are from the first one's, of their norm."""
+    """Return the relative distance of each device's loss and gradients from the first one's."""
     first, *others = (outcome(work, device, batch) for device in devices)
     norm = float(np.linalg.norm(first))
     return {
@@ -141,7 +143,7 @@ def differences(work: Work, devices: Sequence[str], batch: int) -> dict[str, flo
 
 
 def table(measured: Measured) -> str:
-    """Markdown: a row a layer, "forward / backward" milliseconds in a column a device."""
+    """Return a Markdown table: layers by devices, "forward / backward" in milliseconds."""
     columns = {name: {r["layer"]: r for r in layer_rows(p)} for name, p in measured.items()}
     layers = list(dict.fromkeys(layer for rows in columns.values() for layer in rows))
     kinds = next(iter(measured.values())).kinds
@@ -157,9 +159,11 @@ def table(measured: Measured) -> str:
 
 
 def draw(model: str, tables: dict[int, Measured], file: Path) -> None:
-    """A bar a layer and device, logarithmic milliseconds; a row a batch size, forward and
-    backward."""
-    from apps.pictures.canvas import picture  # matplotlib is of the extra [train]
+    """Draw a bar for each layer and device, in logarithmic milliseconds.
+
+    Each batch size is a row with a panel for forward and one for backward.
+    """
+    from apps.pictures.canvas import picture  # matplotlib belongs to the extra [train]
 
     figure, axes = picture(14, 3.2 * len(tables), len(tables), 2)
     for row, (batch, measured) in zip(axes.reshape(-1, 2), tables.items(), strict=True):
@@ -185,23 +189,27 @@ def _bars(axis: Any, measured: Measured, phase: str) -> None:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="apps/profile_layers.py", description=__doc__)
     add = parser.add_argument
     add("--model", default="lenet5", help=", ".join(sorted(MODELS)))
     add("--devices", default="cpu_numpy,cpu", help="separated by commas")
     add("--batch-sizes", default="1,16,128,1024", help="separated by commas")
     add("--channels", type=int, help="of an image (default: 1 for lenet5 and mlp_resnet, else 3)")
-    add("--fused", action="store_true", help="the model as it trains: ReLU within other layers")
-    add("--picture", type=Path, help="a file for the tables as a picture (PNG, SVG or PDF)")
-    add("--repeats", type=int, default=3, help="steps, of which the fastest is shown")
+    add(
+        "--fused",
+        action="store_true",
+        help="time the model as it trains: ReLU fused into other layers",
+    )
+    add("--picture", type=Path, help="file for a picture of the tables (PNG, SVG or PDF)")
+    add("--repeats", type=int, default=3, help="number of steps; the fastest is shown")
     options = parser.parse_args(arguments)
     options.channels = options.channels or (1 if options.model in ("lenet5", "mlp_resnet") else 3)
     return options
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code, 1 also where results differ."""
+    """Run the program; return its exit code, which is 1 also if results differ."""
     options = parse(arguments)
     work = Work(options.model, options.channels, options.fused)
     tables: dict[int, Measured] = {}
@@ -211,7 +219,7 @@ def main(arguments: list[str] | None = None) -> int:
         columns, reasons = columns_of(options.devices.split(","))
         if not columns:
             raise NeedleError("; ".join(reasons))
-        print(f"{options.model}, milliseconds forward / backward; 'loss' is softmax and its loss")
+        print(f"{options.model}, milliseconds forward / backward; 'loss' is softmax cross entropy")
         for batch in batches:
             tables[batch] = {str(c): measure(work, c, batch, options.repeats) for c in columns}
             print(f"\nBatches of {batch}:\n\n{table(tables[batch])}", flush=True)
@@ -227,12 +235,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _say_differences(work: Work, columns: Sequence[Column], batch: int) -> bool:
-    """Whether all are small enough."""
+    """Print the differences between devices; return True if all are small enough."""
     devices = list(dict.fromkeys(column.device for column in columns))
     apart = differences(work, devices, batch)
     for device, distance in apart.items():
         print(
-            f"\nloss and gradients of {device}: {distance:.1e} from those of {devices[0]} "
+            f"\nloss and gradients of {device} differ by {distance:.1e} from those of {devices[0]} "
             f"(at most {LARGEST_DIFFERENCE:g})"
         )
     return all(distance < LARGEST_DIFFERENCE for distance in apart.values())

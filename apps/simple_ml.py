@@ -1,7 +1,7 @@
-"""What the course's homework programs call: MNIST as arrays, losses, epochs for images and text.
+"""Functions of the course's homework: MNIST as arrays, losses, epochs for images and text.
 
-Imported as ``apps.simple_ml`` or, with apps/ on the path, as ``simple_ml``. Everything that trains
-or evaluates seeds NumPy's global stream with 4 first and works on the device of the model.
+Import it as ``apps.simple_ml`` or, with apps/ on the path, as ``simple_ml``. All functions that
+train or evaluate seed NumPy's global generator with 4 first and use the device of the model.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from needle.data.datasets.mnist import read_pair
 
 Array = np.ndarray[Any, Any]
 LossFunction = Callable[..., Any]
-"""``nn.SoftmaxLoss`` or another class of losses, or an instance of one."""
+"""``nn.SoftmaxLoss``, another loss class, or an instance of one."""
 
 
 # ---- arrays: the first homework ------------------------------------------------------------------
 
 
 def parse_mnist(image_filename: str, label_filename: str) -> tuple[Array, Array]:
-    """Images (N, 784) float32 in 0..1 and labels (N,) uint8 from IDX files, gzipped or not."""
+    """Return float32 images (N, 784) in 0..1 and uint8 labels (N,) from IDX files (also .gz)."""
     images, labels = read_pair(image_filename, label_filename)
     return images.reshape(len(images), -1).astype("float32") / np.float32(255), labels
 
 
 def softmax_loss(Z: ndl.Tensor, y_one_hot: ndl.Tensor) -> ndl.Tensor:
-    """The mean over rows of log(sum(exp(z))) - z_y, Z and y_one_hot (N, C)."""
+    """Return the mean over rows of log(sum(exp(z))) - z_y for Z and y_one_hot, (N, C)."""
     total = ndl.summation(ndl.logsumexp(Z, axes=(1,))) - ndl.summation(Z * y_one_hot)
     return total / Z.shape[0]
 
 
-def _softmax_loss_of_ids(Z: ndl.Tensor, y: Array) -> ndl.Tensor:
+def _softmax_loss_of_labels(Z: ndl.Tensor, y: Array) -> ndl.Tensor:
     one_hot = np.eye(Z.shape[1])[y.astype(np.int64)]
     return softmax_loss(Z, ndl.Tensor(one_hot, device=Z.device, dtype=Z.dtype, requires_grad=False))
 
@@ -44,15 +44,16 @@ def _softmax_loss_of_ids(Z: ndl.Tensor, y: Array) -> ndl.Tensor:
 def nn_epoch(
     X: Array, y: Array, W1: ndl.Tensor, W2: ndl.Tensor, lr: float = 0.1, batch: int = 100
 ) -> tuple[ndl.Tensor, ndl.Tensor]:
-    """One epoch of gradient descent for logits relu(X W1) W2, in the order of the rows.
+    """Return W1 and W2 after one epoch of gradient descent for the logits relu(X W1) W2.
 
-    X (N, D), y (N,) class ids, W1 (D, H), W2 (H, C); returns the new weights, the old ones stay.
+    Batches are taken in the order of the rows; the given weights are not changed. X: (N, D). y:
+    (N,) labels. W1: (D, H). W2: (H, C).
     """
     ### BEGIN YOUR SOLUTION [train-epoch]
     for start in range(0, len(X), batch):
         rows = ndl.Tensor(X[start : start + batch], device=W1.device, dtype=W1.dtype)
         logits = ndl.matmul(ndl.relu(ndl.matmul(rows, W1)), W2)
-        _softmax_loss_of_ids(logits, y[start : start + batch]).backward()
+        _softmax_loss_of_labels(logits, y[start : start + batch]).backward()
         W1 = ndl.Tensor(W1.data - lr * W1.grad.data)
         W2 = ndl.Tensor(W2.data - lr * W2.grad.data)
     return W1, W2
@@ -60,9 +61,9 @@ def nn_epoch(
 
 
 def loss_err(h: ndl.Tensor, y: Array) -> tuple[Array, float]:
-    """The softmax loss, as an array, and the share of wrong rows, of logits h (N, C)."""
+    """Return the softmax loss, as an array, and the error rate of logits h (N, C)."""
     wrong = np.mean(h.numpy().argmax(axis=1) != y)
-    return _softmax_loss_of_ids(h, y).numpy(), float(wrong)
+    return _softmax_loss_of_labels(h, y).numpy(), float(wrong)
 
 
 # ---- images --------------------------------------------------------------------------------------
@@ -74,7 +75,7 @@ def epoch_general_cifar10(
     loss_fn: LossFunction = nn.SoftmaxLoss,
     opt: ndl.optim.Optimizer | None = None,
 ) -> tuple[float, float]:
-    """One pass over the loader, training if there is an optimiser; (accuracy, mean loss)."""
+    """Return (accuracy, mean loss) of one pass over the loader, which trains with an optimiser."""
     np.random.seed(4)
     model.train(opt is not None)
     loss_of, device, score = _instance(loss_fn), _device(model), _Score()
@@ -97,7 +98,7 @@ def train_cifar10(
     weight_decay: float = 0.001,
     loss_fn: LossFunction = nn.SoftmaxLoss,
 ) -> tuple[float, float]:
-    """(accuracy, mean loss) of the last of ``n_epochs`` epochs of training."""
+    """Return (accuracy, mean loss) of the last of ``n_epochs`` epochs of training."""
     np.random.seed(4)
     opt = optimizer(model.parameters(), lr=lr, weight_decay=weight_decay)
     history = [epoch_general_cifar10(dataloader, model, loss_fn, opt) for _ in range(n_epochs)]
@@ -107,7 +108,7 @@ def train_cifar10(
 def evaluate_cifar10(
     model: nn.Module, dataloader: Iterable[Any], loss_fn: LossFunction = nn.SoftmaxLoss
 ) -> tuple[float, float]:
-    """(accuracy, mean loss) of the model in evaluation mode."""
+    """Return (accuracy, mean loss) of the model in evaluation mode."""
     np.random.seed(4)
     return epoch_general_cifar10(dataloader, model, loss_fn)
 
@@ -125,10 +126,10 @@ def epoch_general_ptb(
     device: Any = None,
     dtype: Any = "float32",
 ) -> tuple[float, float]:
-    """One pass over ``data`` (rows, batch_size) of ``batchify`` in pieces of seq_len steps.
+    """Return (accuracy, mean loss) over all words of one pass, which trains with an optimiser.
 
-    The state goes on from piece to piece, without its graph. clip: the largest norm of the
-    gradient. Returns (accuracy, mean loss) over all words.
+    data: (rows, batch_size) from ``batchify``, processed in sequences of seq_len steps. The state
+    is carried from one sequence to the next without its graph. clip: maximum norm of the gradient.
     """
     np.random.seed(4)
     model.train(opt is not None)
@@ -158,7 +159,7 @@ def train_ptb(
     device: Any = None,
     dtype: Any = "float32",
 ) -> tuple[float, float]:
-    """(accuracy, mean loss) of the last of ``n_epochs`` epochs of training."""
+    """Return (accuracy, mean loss) of the last of ``n_epochs`` epochs of training."""
     np.random.seed(4)
     opt = optimizer(model.parameters(), lr=lr, weight_decay=weight_decay)
     options = {"opt": opt, "clip": clip, "device": device, "dtype": dtype}
@@ -174,29 +175,29 @@ def evaluate_ptb(
     device: Any = None,
     dtype: Any = "float32",
 ) -> tuple[float, float]:
-    """(accuracy, mean loss) of the model in evaluation mode."""
+    """Return (accuracy, mean loss) of the model in evaluation mode."""
     np.random.seed(4)
     return epoch_general_ptb(data, model, seq_len, loss_fn, device=device, dtype=dtype)
 
 
-# ---- what epochs share ---------------------------------------------------------------------------
+# ---- shared by all epochs ------------------------------------------------------------------------
 
 
 class _Score:
-    """Right answers and losses, summed over rows."""
+    """Sums of correct answers and losses over rows."""
 
     def __init__(self) -> None:
         self.right, self.loss, self.rows = 0, 0.0, 0
 
     def add(self, logits: ndl.Tensor, y: ndl.Tensor, loss: ndl.Tensor) -> None:
-        """Counts one batch; ``loss`` is its mean."""
+        """Add a batch; ``loss`` is its mean loss."""
         rows = y.shape[0]
         self.right += int(np.sum(logits.numpy().argmax(axis=1) == y.numpy()))
         self.loss += float(loss.numpy().reshape(())) * rows
         self.rows += rows
 
     def result(self) -> tuple[float, float]:
-        """(accuracy, mean loss)."""
+        """Return (accuracy, mean loss)."""
         return self.right / self.rows, self.loss / self.rows
 
 

@@ -1,9 +1,9 @@
 """The storage study: python apps/sweep.py apps/bench/storage_study.toml --out runs/storage
 
-One run of train.py for each model, source and number of workers that the file names; then a page
-(study.md, and where --page says) with tables, targets and a chart of the seconds an epoch waits and
-computes, with the requests that the store got. Started again with the same --out it runs what is
-missing. What the page says is bench/storage_page.py's.
+Runs train.py for each model, source and number of workers in the file. Then it writes study.md
+(and a summary to --page) with targets, tables and a chart: the seconds an epoch waits and computes,
+and the requests that the store received. The same command with the same --out runs the missing
+cases. bench/storage_page.py writes the pages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-if not __package__:  # run as a file: the folder above is where apps.training is found
+if not __package__:  # run as a file: apps.training is found from the folder above
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from apps.bench.loopback_store import LoopbackStore
@@ -45,7 +45,7 @@ Train = Callable[[list[str], dict[str, str]], None]
 
 @dataclass(frozen=True)
 class Store:
-    """url: of a store that is there, else one is started whose GETs wait ``delay_ms``."""
+    """The object store at ``url``, else one started here that delays GETs by ``delay_ms``."""
 
     url: str = ""
     delay_ms: float = 20.0
@@ -54,10 +54,10 @@ class Store:
 
 @dataclass(frozen=True)
 class Study:
-    """What a file of a study says.
+    """The content of a study's file.
 
-    run: train.py's options. models: those of each model beside them; ``workers`` among them is a
-    list in place of the study's. threads: of the computation, 0 for as many as there are cores.
+    run: options of train.py. models: further options for each model; ``workers`` among them is a
+    list that replaces the study's. threads: number of threads of the computation, 0 for all cores.
     """
 
     sources: list[str]
@@ -70,7 +70,7 @@ class Study:
     file: str = ""
 
     def cases(self) -> list[Case]:
-        """All bars; those that are compared are run one after the other."""
+        """Return all cases, with those that are compared next to each other."""
         return [
             Case(options["model"], source, count, options)
             for given in self.models
@@ -82,7 +82,7 @@ class Study:
 
 @dataclass(frozen=True)
 class Case:
-    """One bar: who computes, where the data is, how many workers load it; train.py's options."""
+    """One run, a bar of the chart: model, source, number of workers, and train.py's options."""
 
     model: str
     source: str
@@ -91,17 +91,17 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Its folder's."""
+        """The name of the case's folder."""
         return f"{self.model}-{self.source}-{self.workers:02}"
 
     @property
     def limit(self) -> int:
-        """How many samples of a split are used; 0: all."""
+        """The number of samples of a split that are used; 0: all."""
         return int(self.options.get("limit", 0))
 
 
 def read_study(path: Path) -> Study:
-    """Reads a file; DataError names it and what is wrong in it."""
+    """Read a study's file; DataError names the file and what is wrong in it."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
         study = Study(**{**found, "store": Store(**found.get("store", {})), "file": str(path)})
@@ -114,8 +114,8 @@ def read_study(path: Path) -> Study:
     named = all("model" in {**study.run, **each} for each in study.models)
     if "data" not in study.run or not named or not study.workers:
         raise DataError(
-            f"{path}: [run] must name data, it or each of [[models]] a model, and workers a count "
-            "at least; add them"
+            f"{path}: [run] must name data, [run] or each of [[models]] must name a model, and "
+            "workers must have at least one number; add them"
         )
     return study
 
@@ -123,9 +123,9 @@ def read_study(path: Path) -> Study:
 def sweep(
     study: Study, out: Path, data_dir: Path, train: Train, minutes: float = math.inf
 ) -> list[dict[str, Any]]:
-    """Runs what is missing of the study; the rows of its table, as they are on disk.
+    """Run the missing cases of the study; return the rows of its table as they are on disk.
 
-    After so many minutes no further case begins.
+    No further case starts after ``minutes``.
     """
     began = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
@@ -140,7 +140,7 @@ def sweep(
             store.delay = study.store.delay_ms / 1000
         for number, case in enumerate(missing, start=1):
             if time.monotonic() - began > minutes * 60:
-                print(f"{len(missing) - number + 1} cases are left: the same command goes on")
+                print(f"{len(missing) - number + 1} cases are left; run the same command again")
                 break
             print(f"{case.name} ({number} of {len(missing)}):", flush=True)
             _run_case(study, case, out, where, store, train)
@@ -153,7 +153,7 @@ def sweep(
 
 @dataclass(frozen=True)
 class Places:
-    """Where each source's data is: whole in the data folder, a part of it below ``out``."""
+    """The place of each source's data: the whole in the data folder, a part of it below ``out``."""
 
     name: str
     out: Path
@@ -161,17 +161,17 @@ class Places:
     url: str
 
     def folder(self, source: str, limit: int) -> Path:
-        """The --data-dir of a case."""
+        """Return the --data-dir of a case."""
         made_here = limit and source in ("folder", "packed")
         return self.out / f"data-{limit}" if made_here else self.data_dir
 
     def source(self, source: str, limit: int) -> str:
-        """The --source of a case."""
+        """Return the --source of a case."""
         remote = source.startswith("s3-")
         return f"{self.url}/{source}-{limit or 'all'}" if remote else source
 
     def put_all(self, wanted: set[tuple[str, int]]) -> None:
-        """Puts (source, limit) where they are not yet; the data set is read once."""
+        """Write the missing ones of (source, limit); the data set is read once."""
         wanted = {each for each in wanted if each[0] != "builtin"}
         for split in SPLITS if wanted else ():
             whole = open_source(self.name, "builtin", self.data_dir, split == "train", False)
@@ -231,7 +231,7 @@ def _run_case(
 
 @contextlib.contextmanager
 def _store(wanted: Store, needed: bool) -> Iterator[tuple[str, LoopbackStore | None]]:
-    """The store's address, and the store itself where it is started here."""
+    """Yield the store's address, and the store itself if it is started here, else None."""
     if wanted.url or not needed:
         yield wanted.url.rstrip("/"), None
         return
@@ -252,30 +252,30 @@ def _store(wanted: Store, needed: bool) -> Iterator[tuple[str, LoopbackStore | N
 
 
 def train_apart(arguments: list[str], environment: dict[str, str]) -> None:
-    """train.py in a process of its own; NeedleError if it fails."""
+    """Run train.py in its own process; NeedleError if it fails."""
     ended = subprocess.run(
         [sys.executable, str(TRAIN), *arguments], env={**os.environ, **environment}
     )
     if ended.returncode:
         raise NeedleError(
-            f"sweep: train.py ended with {ended.returncode}; once that is mended the same command "
-            f"goes on"
+            f"sweep: train.py failed with exit code {ended.returncode}; correct it and run the "
+            "same command again"
         )
 
 
 def _check_same(study: Study, path: Path) -> None:
-    """A study in the same folder must be the same, but for more sources and workers."""
+    """Check that the folder's study has the same options, apart from sources and workers."""
     now = {k: v for k, v in asdict(study).items() if k not in ("sources", "workers")}
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else now
     if {**before, "file": study.file} != now:
         raise NeedleError(
-            f"sweep: {path.parent} has a study with other options; give another --out"
+            f"sweep: {path.parent} holds a study with other options; give another --out"
         )
     path.write_text(json.dumps(now), encoding="utf-8")
 
 
 def write(rows: list[dict[str, Any]], out: Path, to: Path | None) -> None:
-    """study.md, study.csv and study.png; the page and its picture also ``to`` another place."""
+    """Write study.md, study.csv and study.png; a summary page and the picture also to ``to``."""
     with open(out / "study.csv", "w", newline="", encoding="utf-8") as file:
         sheet = csv.DictWriter(file, fieldnames=[name for name in rows[0] if name != "options"])
         sheet.writeheader()
@@ -289,27 +289,35 @@ def write(rows: list[dict[str, Any]], out: Path, to: Path | None) -> None:
         beside = target.with_suffix(".png")
         if beside != picture:
             shutil.copyfile(picture, beside)
-        target.write_text(page(rows, study, facts, beside.name), encoding="utf-8")
+        text = page(rows, study, facts, beside.name, full=target != to)
+        target.write_text(text, encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None, train: Train = train_apart) -> int:
-    """Runs the program; returns its exit code."""
+    """Run the program; return its exit code."""
     parser = argparse.ArgumentParser(prog="apps/sweep.py", description="The storage study.")
-    parser.add_argument("study", type=Path, help="a TOML file, as apps/bench/storage_study.toml")
+    parser.add_argument(
+        "study", type=Path, help="a TOML file such as apps/bench/storage_study.toml"
+    )
     parser.add_argument(
         "--out", type=Path, default=Path("runs/storage"), help="folder of the study"
     )
-    parser.add_argument("--data-dir", type=Path, help="where the data sets' files are")
-    parser.add_argument("--page", type=Path, help="where the page goes beside --out, and its PNG")
+    parser.add_argument("--data-dir", type=Path, help="folder of the data sets' files")
     parser.add_argument(
-        "--minutes", type=float, default=math.inf, help="then no further case is begun"
+        "--page", type=Path, help="file for a summary page; its picture goes beside it"
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=math.inf,
+        help="start no further case after so many minutes",
     )
     given = parser.parse_args(arguments)
     data_dir = given.data_dir or Path(config.DATA_DIR.read())
     try:
         rows = sweep(read_study(given.study), given.out, data_dir, train, given.minutes)
         if not rows:
-            raise NeedleError("sweep: no case is done yet; give more --minutes")
+            raise NeedleError("sweep: no case is finished yet; give more --minutes")
         write(rows, given.out, given.page)
     except (NeedleError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -317,7 +325,7 @@ def main(arguments: list[str] | None = None, train: Train = train_apart) -> int:
     for model in models_of(rows):
         print(f"{model}:", *table([row for row in rows if row["model"] == model]), sep="\n")
     print(*targets(rows), sep="\n")
-    print(f"in {given.out}: study.md, study.csv, study.png, and a folder a run")
+    print(f"in {given.out}: study.md, study.csv, study.png, and a folder for each run")
     return 0
 
 

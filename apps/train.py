@@ -1,8 +1,8 @@
-"""Trains a model on a data set: python apps/train.py --model lenet5 --data digits
+"""Train a model on a data set: python apps/train.py --model lenet5 --data digits
 
-Reads the command line, says what happens and writes the report; the run itself is in training/.
-Exit codes: 0 done, 1 a mistake (one line says which), 2 an option that cannot be read, 130
-stopped by Ctrl-C (saved).
+This file reads the command line, prints the progress and writes the report; the run itself is in
+training/. Exit codes: 0 finished, 1 an error (printed in one line), 2 an invalid option, 130
+stopped by Ctrl-C (the run is saved).
 """
 
 from __future__ import annotations
@@ -21,18 +21,16 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # Until main() can answer it with a line, Ctrl-C ends the program without a traceback.
+    # Until main() handles Ctrl-C, it ends the program without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-if not __package__:  # run as a file: the folder above is where apps.training is found
+if not __package__:  # run as a file: apps.training is found from the folder above
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 if importlib.util.find_spec("needle") is None:
     sys.exit("apps/train.py: needle is not installed; make train, or pip install '.[train]' here")
 
 import needle
-from apps.bench import limits
-from apps.course.outcome import open_tag
 from apps.models import MODELS, find_model
-from apps.profiling import layer_table, write_trace
+from apps.profiling import layer_table, limits, write_trace
 from apps.training.folder import (
     MODEL,
     RunFolder,
@@ -54,65 +52,84 @@ PACKAGES = ("matplotlib", "safetensors", "tqdm")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line. An option that is not given is None: the data set's recipe decides."""
+    """Return the parser. An option that is not given is None; the data set's recipe decides it."""
     result = argparse.ArgumentParser(
-        prog="apps/train.py", description="Trains a model and reports how good it became."
+        prog="apps/train.py", description="Train a model and report its accuracy."
     )
     add = result.add_argument
     add("--recipe", help=f"a file of options, or one of {', '.join(recipe_names())}")
     add("--model", help=f"{', '.join(sorted(MODELS))} (default: lenet5)")
     add("--data", help=f"{', '.join(sorted(SOURCES))} (default: digits, which needs no download)")
-    add("--data-dir", type=Path, help="where the data set's files are (default: data)")
+    add("--data-dir", type=Path, help="folder of the data set's files (default: data)")
     add(
         "--source", help=f"{', '.join(PLACES)}, s3://bucket/prefix or http://... (default: builtin)"
     )
-    add("--download", action="store_true", help="fetch the data set if it is not there")
+    add("--download", action="store_true", help="download the data set if it is missing")
     add("--limit", type=_positive(int), help="samples of each split to use (default: all)")
-    add("--device", help="cpu (compiled kernels; the default), cpu_numpy or a backend of yours")
+    add("--device", help="cpu (compiled kernels; the default), cpu_numpy or another backend")
     add(
         "--precision",
         choices=config.matmul_precision.choices,
-        help="products on a GPU: operands rounded, sums and weights float32 (default: float32)",
+        help="of matrix products on a GPU: operands are rounded, sums and weights stay float32 "
+        "(default: float32)",
     )
     add("--epochs", type=_positive(int))
     add("--batch-size", type=_positive(int))
-    add("--lr", type=_positive(float), help="learning rate (the highest, where it changes)")
+    add("--lr", type=_positive(float), help="learning rate (the highest one, if it changes)")
     add("--optimizer", help=", ".join(OPTIMIZERS))
     add("--schedule", help=f"learning rate over the run: {', '.join(SCHEDULES)}")
     add("--weight-decay", type=_number(float, "0 or more", _finite))
-    add("--warmup", type=_number(float, "0 or more", _finite), help="epochs the rate rises in")
+    add(
+        "--warmup",
+        type=_number(float, "0 or more", _finite),
+        help="epochs in which the learning rate rises",
+    )
     share = _number(float, "0 or more and below 1", lambda x: 0 <= x < 1)
     add("--label-smoothing", type=share, help="share of the target spread over all classes")
-    add("--ema", type=share, help="decay of the average of weights that is evaluated; 0: none")
-    add("--accumulate", type=_positive(int), help="parts of a batch whose gradients are added")
-    add("--flip-test", action="store_true", default=None, help="test on mirrored images too")
-    add("--weights", help="file of weights to start from: safetensors, or PyTorch's")
+    add(
+        "--ema",
+        type=share,
+        help="decay of the moving average of the weights; the average is evaluated; 0: none",
+    )
+    add(
+        "--accumulate",
+        type=_positive(int),
+        help="split each batch into so many parts and add their gradients",
+    )
+    add(
+        "--flip-test",
+        action="store_true",
+        default=None,
+        help="average over test images and their mirror images",
+    )
+    add("--weights", help="file of initial weights: safetensors, or PyTorch's format")
     in_range = _number(int, "0 to 2**32 - 1", lambda x: 0 <= x < 2**32)
-    add("--seed", type=in_range, help="of weights, order and augmentation (default: 0)")
+    add("--seed", type=in_range, help="seed of weights, order and augmentation (default: 0)")
     add(
         "--workers",
         type=_number(int, "0 or more", lambda x: x >= 0),
         default=0,
-        help="that prepare batches (default: 0, the program itself); the batches are the same",
+        help="workers that prepare batches (default: 0, the program itself); the batches do not "
+        "depend on their number",
     )
-    add("--engine", help="what the workers are: processes (the default) or threads")
-    add("--out", type=Path, help="folder for what comes out (default: a new runs/MODEL-DATA)")
-    add("--resume", action="store_true", help="go on with the run in --out")
-    add("--no-report", action="store_true", help="leave out report.html and its pictures")
-    add("--profile", action="store_true", help="also time one step by layer and kernel")
+    add("--engine", help="kind of the workers: processes (the default) or threads")
+    add("--out", type=Path, help="folder of the run (default: a new runs/MODEL-DATA)")
+    add("--resume", action="store_true", help="continue the run in --out")
+    add("--no-report", action="store_true", help="do not write report.html and its pictures")
+    add("--profile", action="store_true", help="also time one step by layers and kernels")
     add("--force", action="store_true", help="replace the run in --out")
-    add("--goal", type=share, help="exit code 1 if fewer of the test images are classified right")
+    add("--goal", type=share, help="exit with code 1 if the test accuracy is lower")
     add(
         "--keep",
         type=_number(int, "0 or more", lambda x: x >= 0),
         default=0,
-        help="checkpoints of earlier epochs that stay, beside the last and the best (default: 0)",
+        help="checkpoints of earlier epochs to keep, besides the last and the best (default: 0)",
     )
     return result
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
+    """Run the program; return its exit code."""
     options = vars(parser().parse_args(arguments))
     try:
         return train(dict(options))
@@ -124,18 +141,21 @@ def main(arguments: list[str] | None = None) -> int:
     except (NeedleError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except NotImplementedError as error:  # of a backend that somebody is writing, or of the course
-        device, tag = options["device"], open_tag(error)
-        check = f"python -m needle.testing.conformance {device} shows what is missing"
-        said = (
-            f"{error}; python -m apps.course show {tag}" if tag else f"{device}: {error}; {check}"
-        )
-        print(f"error: {said}", file=sys.stderr)
+    except NotImplementedError as error:  # of an unfinished backend, or of an open exercise
+        print(f"error: {_not_implemented(error, options['device'])}", file=sys.stderr)
         return 1
 
 
+def _not_implemented(error: NotImplementedError, device: str | None) -> str:
+    """Return the error's text; unless it names a command, add the one that checks the backend."""
+    if "python -m" in str(error):
+        return str(error)
+    check = f"python -m needle.testing.conformance {device} shows what is missing"
+    return f"{device}: {error}; {check}"
+
+
 def train(options: dict[str, Any]) -> int:
-    """Everything between the command line and the exit code."""
+    """Train and report as the options say; return the exit code."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ImportError(f"training needs {', '.join(missing)}; pip install 'needle[train]'")
@@ -152,7 +172,7 @@ def train(options: dict[str, Any]) -> int:
     with contextlib.closing(RunFolder(out, resume, force)) as folder:
         if resume:
             settings = _saved_settings(folder, options)
-            resume = folder.checkpoint.exists()  # else it is begun again
+            resume = folder.checkpoint.exists()  # else it starts again
         try:
             run = Run(settings, data_dir, download, workers)
         except DataError as error:
@@ -172,20 +192,24 @@ def train(options: dict[str, Any]) -> int:
                 _write_profile(run, folder.path)
             _train(run, folder, keep, resume)
         _finish(run, folder, facts, not no_report)
-        return _heed_goal(run, goal)
+        return _goal_exit_code(run, goal)
 
 
-def _heed_goal(run: Run, goal: float | None) -> int:
-    """The program's exit code."""
+def _goal_exit_code(run: Run, goal: float | None) -> int:
+    """Return 1, after a message, if the test accuracy is below the goal; else 0."""
     reached = run.evaluate().accuracy
     if goal is None or reached >= goal:
         return 0
-    print(f"error: --goal: {goal:.2%} was to be reached, got {reached:.2%}", file=sys.stderr)
+    print(
+        f"error: --goal: not reached: test accuracy {reached:.2%}, goal {goal:.2%}; train longer "
+        "or lower the goal",
+        file=sys.stderr,
+    )
     return 1
 
 
 def _train(run: Run, folder: RunFolder, keep: int, resume: bool) -> None:
-    """All epochs that are left."""
+    """Train the remaining epochs."""
     done = run.progress.epochs_done
 
     def after_epoch(progress: Progress) -> None:
@@ -198,16 +222,18 @@ def _train(run: Run, folder: RunFolder, keep: int, resume: bool) -> None:
         try:
             run.train(folder, records, stop, after_epoch, keep)
         except Interrupted:
-            print(f"stopped; saved in {folder.checkpoint}; go on with: {again}")
+            print(f"stopped; saved in {folder.checkpoint}; continue with: {again}")
             raise
         except (CheckpointError, DataError, OSError):
             if folder.checkpoint.exists():
-                print(f"stopped; go on from the latest checkpoint with: {again}", file=sys.stderr)
+                print(
+                    f"stopped; continue from the latest checkpoint with: {again}", file=sys.stderr
+                )
             raise
 
 
 def _write_profile(run: Run, out: Path) -> None:
-    """profile.md and trace.json; shares of the machine's peak where a compiler can measure it."""
+    """Write profile.md and trace.json, with shares of the machine's peak if a compiler is there."""
     profile = run.profile()
     try:
         peak = limits.measure(int(config.NUM_THREADS.read() or os.cpu_count() or 1))
@@ -221,13 +247,13 @@ def _write_profile(run: Run, out: Path) -> None:
 def _workers(count: int, engine: str | None) -> Workers:
     if engine is not None and not count:
         raise NeedleError(
-            f"--engine: {engine} has to have workers, got --workers 0; give --workers 2"
+            f"--engine: {engine} needs at least one worker, got --workers 0; give --workers 2"
         )
     return Workers(count, engine)
 
 
 def _recipe_for(options: dict[str, Any]) -> str:
-    """The recipe whose options hold for the data set where none is named."""
+    """Return the name of the recipe that applies to the data set if none is given."""
     return find_source(options["data"] or "digits").recipe
 
 
@@ -238,9 +264,13 @@ def _default_folder(options: dict[str, Any], recipe: Recipe, resume: bool) -> Pa
 
 
 def new_settings(options: dict[str, Any], recipe: Recipe) -> Settings:
-    """The given options, then the recipe's, then the defaults."""
+    """Return the settings: the given options, else the recipe's, else the defaults."""
     given = {name: value for name, value in options.items() if value is not None}
-    defaults = {"device": "cpu", "precision": config.matmul_precision.get(), "recipe": recipe.name}
+    defaults = {
+        "device": needle.default_device().name,
+        "precision": config.matmul_precision.get(),
+        "recipe": recipe.name,
+    }
     settings = Settings(**{**defaults, **recipe.options, **given})
     find_model(settings.model)
     find_source(settings.data)
@@ -248,16 +278,16 @@ def new_settings(options: dict[str, Any], recipe: Recipe) -> Settings:
 
 
 def _saved_settings(folder: RunFolder, options: dict[str, Any]) -> Settings:
-    """Those of the run's checkpoint, of its run.json where it was ended before it had one."""
+    """Return the settings in the run's checkpoint; in its run.json if it has no checkpoint yet."""
     checkpoint = folder.checkpoint
     if not checkpoint.is_file():
         begun = folder.read_facts().get("settings")
         if isinstance(begun, dict):
-            print(f"{folder.path} has no checkpoint yet: its run begins again, as it was started")
+            print(f"{folder.path} has no checkpoint yet; the run starts again with its settings")
             return resumed(begun, options)
         raise CheckpointError(
-            f"--resume: no run to go on with, there is no {checkpoint}; give the --out of an "
-            "earlier run, or leave --resume out"
+            f"--resume: there is no run to continue, {checkpoint} does not exist; give the --out "
+            "of an earlier run, or leave out --resume"
         )
     extra = needle.io.checkpoint_extra(checkpoint)
     if "settings" not in extra or "progress" not in extra:
@@ -268,7 +298,7 @@ def _saved_settings(folder: RunFolder, options: dict[str, Any]) -> Settings:
 def _facts(
     run: Run, recipe: Recipe, workers: Workers, resumed_in: RunFolder | None
 ) -> dict[str, Any]:
-    """What run.json holds; of a resumed run also what it held before."""
+    """Return the content of run.json; for a resumed run with the earlier parts of the run."""
     settings = run.settings.as_json()
     as_written = all(settings[name] == value for name, value in recipe.options.items())
     facts = {
@@ -304,7 +334,7 @@ def _say_start(run: Run, resume: bool) -> None:
     )
     if resume:
         p = run.progress
-        print(f"resumed after {p.epochs_done} epochs and {p.seen:,} images of the next")
+        print(f"resumed after {p.epochs_done} epochs and {p.seen:,} images of the next one")
 
 
 def _epoch_line(row: dict[str, float], epochs: int) -> str:
@@ -334,17 +364,17 @@ def _finish(run: Run, folder: RunFolder, facts: dict[str, Any], report: bool) ->
         write_report(out, title, facts, history, evaluation, run.classes, run.test)
     print(
         f"\ntest accuracy {evaluation.accuracy:.2%} ({evaluation.correct} of "
-        f"{len(evaluation.labels)} right), top-5 {evaluation.top5:.2%}, "
+        f"{len(evaluation.labels)} correct), top-5 {evaluation.top5:.2%}, "
         f"{facts['result']['seconds']:.1f} s"
     )
-    pictures = "report.html (with its pictures), " if report else ""
+    pictures = "report.html (pictures included), " if report else ""
     print(f"in {out}: {pictures}run.json, metrics.csv, epochs.csv,")
     print(
-        f"  {MODEL} (the weights), {folder.checkpoint.name} and best.safetensors (all of the run)"
+        f"  {MODEL} (the weights), {folder.checkpoint.name} and best.safetensors (to resume from)"
     )
     if tensorboard_package() is None:
-        print("  for TensorBoard's events beside them: pip install 'needle[tensorboard]'")
-    print("\nwhat to try next:")
+        print("  to get TensorBoard event files too: pip install 'needle[tensorboard]'")
+    print("\nnext steps:")
     for line in _suggestions(run.settings):
         print(f"  {line}")
 
@@ -353,15 +383,15 @@ def _suggestions(settings: Settings) -> list[str]:
     wanted = [
         ("digits", "--optimizer sgd --lr 0.05", "another optimiser"),
         ("digits", "--data mnist --download", "70 000 digits"),
-        ("digits", "--data fashion-mnist --download", "clothes, harder"),
+        ("digits", "--data fashion-mnist --download", "clothes, which are harder"),
         ("", "--recipe resnet9-cifar10 --download", "colour photographs"),
     ]
     lines = [f"{command(a)}  # {why}" for data, a, why in wanted if data in ("", settings.data)]
-    return [*lines, "hw_notebook.ipynb shows how it works inside, README.md what else there is"]
+    return [*lines, "hw_notebook.ipynb explains how it works; README.md shows what else there is"]
 
 
 def command(arguments: str) -> str:
-    """How to call this program again, by make if make called it."""
+    """Return the command line that calls this program again, by make if make called it."""
     if "MAKELEVEL" in os.environ:
         return f'make train ARGS="{arguments}"'
     return f"python apps/train.py {arguments}"
@@ -387,7 +417,7 @@ def _number(kind: type, rule: str, good: Callable[[Any], bool]) -> Any:
 
 
 if __name__ == "__main__":
-    quiet = signal.getsignal(signal.SIGINT) == signal.SIG_DFL  # else its parent had it ignored
+    quiet = signal.getsignal(signal.SIGINT) == signal.SIG_DFL  # else the parent ignores SIGINT
     if quiet:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.unraisablehook = end_if_interrupted

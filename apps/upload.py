@@ -1,7 +1,7 @@
-"""Puts a data set where train.py --source reads it: python apps/upload.py --data cifar10 --to URL
+"""Copy a data set for train.py --source: python apps/upload.py --data cifar10 --to URL
 
-``--to folder`` and ``--to packed`` make it below the data folder, an address (s3://bucket/prefix,
-or a path) gets it there; interrupted, the same command goes on. needle.data.upload does the work.
+``--to folder`` and ``--to packed`` write it below the data folder; a URL (s3://bucket/prefix) or a
+path writes it there. The same command continues an interrupted copy. Calls needle.data.upload.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-if not __package__:  # run as a file: the folder above is where apps.training is found
+if not __package__:  # run as a file: apps.training is found from the folder above
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from apps.training.sources import SOURCES, open_source
@@ -22,7 +22,7 @@ SPLITS = ("train", "test")
 
 
 def put(name: str, to: str, packed: bool, data_dir: Path, download: bool = False) -> None:
-    """Both splits of the data set, to ``folder``, ``packed`` or an address."""
+    """Copy both splits of the data set to ``folder``, ``packed``, a URL or a path."""
     for split in SPLITS:
         dataset = open_source(name, "builtin", data_dir, split == "train", download)
         if packed or to == "packed":
@@ -31,7 +31,7 @@ def put(name: str, to: str, packed: bool, data_dir: Path, download: bool = False
 
 
 def put_split(dataset: Any, name: str, split: str, to: str, packed: bool, data_dir: Path) -> None:
-    """One of them, which is given; ``folder`` and ``packed`` are made below ``data_dir``."""
+    """Copy one split; ``folder`` and ``packed`` are made below ``data_dir``."""
     if to == "packed":
         folder = data_dir / f"{name}-packed"
         folder.mkdir(parents=True, exist_ok=True)
@@ -42,22 +42,22 @@ def put_split(dataset: Any, name: str, split: str, to: str, packed: bool, data_d
 
 
 def as_bytes(dataset: Any) -> Any:
-    """The data set with its pixels as they are, where 255 is white: a quarter of the size."""
+    """Return the data set, with uint8 pixels (a quarter of the memory) if white is 255."""
     if getattr(dataset, "scale", None) == 255:
         dataset.dtype = "uint8"
     return dataset
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
-    parser = argparse.ArgumentParser(prog="apps/upload.py", description="Puts a data set in place.")
+    """Run the program; return its exit code."""
+    parser = argparse.ArgumentParser(prog="apps/upload.py", description="Copy a data set.")
     parser.add_argument("--data", required=True, help=", ".join(sorted(SOURCES)))
     parser.add_argument("--to", required=True, help="folder, packed, s3://bucket/prefix or a path")
     parser.add_argument(
-        "--packed", action="store_true", help="shards instead of an object an image"
+        "--packed", action="store_true", help="write shards instead of an object for each image"
     )
-    parser.add_argument("--data-dir", type=Path, help="where the data set's files are")
-    parser.add_argument("--download", action="store_true", help="fetch them if they are not there")
+    parser.add_argument("--data-dir", type=Path, help="folder of the data set's files")
+    parser.add_argument("--download", action="store_true", help="download them if they are missing")
     given = parser.parse_args(arguments)
     data_dir = given.data_dir or Path(config.DATA_DIR.read())
     try:
@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (NeedleError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(f"{given.data} is there: {given.to}")
+    print(f"{given.data} is complete in {given.to}")
     return 0
 
 

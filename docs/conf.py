@@ -1,8 +1,8 @@
 """Settings of the documentation site, read by Sphinx; `make docs` builds it into build/docs.
 
 The source folder is the repository's root, so pages link to each other on the site as they do in
-the repository. What differs is done here: links to folders, which a site cannot show, lose their
-target, and docstrings, which are plain text with ``code`` and lists, are made reStructuredText.
+the repository. Two things are changed here: links to folders, which a site cannot show, become
+plain text, and docstrings, which are plain text with ``code`` and lists, become reStructuredText.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 root_doc = "docs/index"
 include_patterns = [
     *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "hw_notebook.ipynb"),
-    *("docs/*.md", "docs/api/*.md", "apps/**/*.md"),
+    *("docs/*.md", "docs/api/*.md", "docs/internals/*.md", "apps/**/*.md"),
 ]
 exclude_patterns = [".*", "build", "dist", "runs", "data", "**/node_modules"]
 
@@ -56,7 +56,7 @@ LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")
 
 
 def without_folders(text: str, folder: Path) -> str:
-    """A page's text with the links to folders, from a page in ``folder``, as words."""
+    """Return a page's text with its links to folders as plain text; the page is in ``folder``."""
 
     def words(link: re.Match[str]) -> str:
         return link[1] if (folder / link[2]).is_dir() else link[0]
@@ -65,7 +65,7 @@ def without_folders(text: str, folder: Path) -> str:
 
 
 def as_restructured(lines: list[str]) -> list[str]:
-    """A docstring's lines with the marks of reStructuredText that plain text has by chance escaped.
+    """Return a docstring's lines as reStructuredText, with accidental markup escaped.
 
     ``code`` in double backticks stays, everything else is text; paragraphs that are indented
     become literal blocks, and lines that begin with "* " or "- " lists.
@@ -82,7 +82,7 @@ def as_restructured(lines: list[str]) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """Text outside ``code`` with its special marks escaped."""
+    """Return the text with markup escaped outside ``code``."""
     parts = re.split(r"(``.+?``)", text, flags=re.DOTALL)
     return "".join(
         part if part.startswith("``") else re.sub(r"([\\*`_|<>])", r"\\\1", part) for part in parts
@@ -90,7 +90,7 @@ def _escaped(text: str) -> str:
 
 
 def families() -> str:
-    """The reference of every family of ops, as a page's text; the registry knows them."""
+    """Return the text of the reference of every family of ops in the registry."""
     names = sorted({row.family for row in REGISTRY.values()})
     blocks = (
         f"### {name}\n\n```{{eval-rst}}\n.. automodule:: needle.ops.{name}\n```\n" for name in names
@@ -99,7 +99,7 @@ def families() -> str:
 
 
 def setup(app: Any) -> None:
-    """Called by Sphinx."""
+    """Connect the two changes to Sphinx, which calls this function."""
 
     def read(app: Any, name: str, source: list[str]) -> None:
         text = without_folders(source[0], Path(app.srcdir, name).parent)

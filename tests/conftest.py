@@ -1,39 +1,130 @@
-"""Fixtures for every test: the devices of this machine. Long-running tests are opt-in."""
+"""Levels of the test suite, and the devices of this machine as a fixture.
+
+``pytest --suite check`` runs what catches most mistakes (make check), plain ``pytest`` what is
+needed to trust an installation (make test), ``pytest --suite extended`` what that leaves out (make
+test-all). With NEEDLE_BACKEND=np the files of NUMPY_MODE are collected. A file or folder that the
+command line names is collected in any suite.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import needle
+from needle import backends
 from needle.backend_selection import BACKEND
+
+TESTS = Path(__file__).parent
+
+CHECK = """
+    accelerated/* backends/* capture/* course/* data/test_* init/* native/* ndarray/* nn/* ops/*
+    optim/* properties/* test_architecture.py test_autograd.py test_course_* test_io.py
+    test_refusals.py test_shapes.py
+""".split()
+"""Files of ``--suite check``, without their slow tests and on one instruction set."""
+
+EXTENDED = "browser/* cuda_on_cpu/* s3/*".split()
+"""Files of ``--suite extended``, to which the tests marked slow of all other files belong too."""
+
+NUMPY_MODE = """
+    accelerated/* course/* init/* nn/* ops/* optim/* test_autograd.py
+    test_course_autograd.py test_draw.py test_io.py test_refusals.py
+""".split()
+"""Files that test what NumPy mode does otherwise; without compiled code they pass in full."""
+
+ON_REQUEST = ("soak", "s3", "browser")
+"""Marks of tests that run where ``-m`` asks for them, or where one is named by its id."""
 
 ASKED = os.environ.get("NEEDLE_TEST_DEVICES")
 """Names with commas: ``device`` is these alone; make test-cuda asks for the GPU."""
+BEST_ISA = backends.get("cpu").module.isa if backends.available("cpu") else None  # type: ignore[attr-defined]
+"""The instruction set that needle takes on this machine: the only one that ``check`` tests."""
 DEVICES = ASKED.split(",") if ASKED else ("cpu_numpy", "cpu") if BACKEND == "nd" else ("cpu",)
 
 
-ON_REQUEST = ("soak", "s3", "browser")
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--suite", choices=("check", "test", "extended"), default="test", help="see CONTRIBUTING.md"
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the files of other suites, unless the command line names them or their folder."""
+    if collection_path.suffix != ".py" or TESTS not in collection_path.parents:
+        return None
+    for named in _arguments(config):
+        if TESTS in named.parents and named in (collection_path, *collection_path.parents):
+            return None
+    suite = config.option.suite
+    left_out = (
+        (BACKEND == "np" and not _matches(collection_path, NUMPY_MODE))
+        or (suite == "check" and not _matches(collection_path, CHECK))
+        or (suite == "test" and _matches(collection_path, EXTENDED))
+    )
+    return left_out or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect opt-in tests unless ``-m`` or a path asks for them (make soak, make test-s3).
-
-    Slow tests run first, so that no worker is left with one at the end while the others are idle.
-    """
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
-    if any("::" in name for name in config.args):
+    """Deselect the tests of other suites. A file named on the command line keeps its slow ones."""
+    if any("::" in argument for argument in config.args):
         return
-    kept, left = [], []
-    asked = config.option.markexpr or ""
-    unasked = [mark for mark in ON_REQUEST if mark not in asked]
-    for item in items:
-        (left if any(map(item.get_closest_marker, unasked)) else kept).append(item)
-    items[:] = kept
+    named = {path for path in _arguments(config) if path.is_file()}
+    kept = [item for item in items if _belongs(item, config, item.path in named)]
+    left = set(items) - set(kept)
+    # Slow ones come first: no worker is left with one at the end while the others have done.
+    items[:] = sorted(kept, key=lambda item: item.get_closest_marker("slow") is None)
     if left:
-        config.hook.pytest_deselected(items=left)
+        config.hook.pytest_deselected(items=list(left))
+
+
+def _belongs(item: pytest.Item, config: pytest.Config, named: bool) -> bool:
+    """Return True if the test belongs to the suite that runs."""
+    asked, suite = config.option.markexpr or "", config.option.suite
+    on_request = [mark for mark in ON_REQUEST if mark not in asked]
+    if suite == "extended":
+        on_request = ["soak"]
+    if any(map(item.get_closest_marker, on_request)):
+        return False
+    slow = item.get_closest_marker("slow") is not None
+    if suite == "extended":
+        return slow or _matches(item.path, EXTENDED)
+    if suite == "check" and _isa(item) not in (None, BEST_ISA):
+        return False
+    return not slow or named or "slow" in asked
+
+
+def _isa(item: pytest.Item) -> str | None:
+    """Return the instruction set that the test is repeated for, if it is."""
+    parameters = getattr(item, "callspec", None)
+    values = parameters.params if parameters else {}
+    return values.get("kernels", values.get("isa"))
+
+
+def _arguments(config: pytest.Config) -> list[Path]:
+    """Return the files and folders that the command line names."""
+    folder = config.invocation_params.dir
+    return [(folder / argument.split("::")[0]).resolve() for argument in config.args]
+
+
+def _matches(path: Path, patterns: list[str]) -> bool:
+    """Return True if one of the patterns fits the file's path below tests/."""
+    below = path.relative_to(TESTS).as_posix()
+    return any(fnmatch(below, pattern) for pattern in patterns)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Take SIGINT here and in child processes, also where a job in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(params=DEVICES)

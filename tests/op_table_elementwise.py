@@ -117,16 +117,19 @@ ELEMENTWISE = [
     unary("sigmoid", sigmoid),
     unary("relu", lambda a: np.maximum(a, 0), apart, dtypes=NUMBERS),
     OpRow(
-        "bias_relu",
-        ops.bias_relu,
+        "relu",
+        lambda a, bias: ops.elementwise.BiasReLU()(a, bias),
         lambda a, bias: np.maximum(a + bias, 0),
         apart(S, S[1:]),
+        "of a sum with a bias",
         resize=False,
         failures=tuple(
             Failure(
-                lambda t, shapes=shapes: ops.bias_relu(*(t(np.ones(s)) for s in shapes)),
+                lambda t, shapes=shapes: ops.elementwise.BiasReLU()(
+                    *(t(np.ones(s)) for s in shapes)
+                ),
                 ShapeError,
-                f"bias_relu: bias must have one value for each of a's last axis, got {shapes[0]} "
+                f"relu: bias must have one value for each of a's last axis, got {shapes[0]} "
                 f"and {shapes[1]}",
             )
             for shapes in (((3, 4), (3,)), ((3, 4), (4, 1)), ((), (1,)))

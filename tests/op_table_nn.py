@@ -8,6 +8,7 @@ import numpy as np
 
 from needle import ops
 from needle.errors import DTypeError, ShapeError
+from needle.shapes import Geometry
 from tests.nn_oracles import (
     adaptive,
     adjoint,
@@ -59,6 +60,13 @@ def away_from_the_kink(before: Any, *shapes: Any) -> Any:
     return make
 
 
+def convolution_then_relu(x: Any, weight: Any, bias: Any, **options: Any) -> Any:
+    """relu(conv2d(...)) as the layer computes it: in one op, with the weight in its layout."""
+    given = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, **options}
+    geometry = Geometry.of("conv2d", **given)
+    return ops.convolution.Conv2d(geometry, relu=True)(x, ops.permute(weight, (2, 3, 1, 0)), bias)
+
+
 CONVOLUTION = [
     OpRow(
         "conv2d",
@@ -92,18 +100,18 @@ CONVOLUTION = [
     ),
     *[
         OpRow(
-            "conv2d_relu",
-            lambda x, w, b, o=options: ops.conv2d_relu(x, w, b, **o),
+            "conv2d",
+            lambda x, w, b, o=options: convolution_then_relu(x, w, b, **o),
             lambda x, w, b, o=options: np.maximum(conv2d(x, w, b, **o), 0),
             away_from_the_kink(
                 lambda x, w, b, o=options: conv2d(x, w, b, **o), shape, weight, weight[:1]
             ),
-            case,
+            f"then relu{case}",
             resize=False,
         )
         for case, shape, weight, options in (
             ("", (2, 2, 4, 3), (3, 2, 2, 2), {"padding": 1}),
-            ("depthwise", (2, 3, 4, 5), (3, 1, 2, 2), {"groups": 3, "stride": 2}),
+            (", depthwise", (2, 3, 4, 5), (3, 1, 2, 2), {"groups": 3, "stride": 2}),
         )
     ],
     convolution("bias", (3, 2, 5, 4), (3, 2, 3, 3), resize=True, stride=2, padding=1),
@@ -269,17 +277,17 @@ NORMALIZATION = [
     ],
     *[
         OpRow(
-            "batch_norm_relu",
-            lambda x, w, b, *added: ops.batch_norm_relu(x, w, b, *added, eps=1e-2)[0],
+            "batch_norm",
+            lambda *inputs: ops.normalization.BatchNorm(1e-2, relu=True)(*inputs)[0],
             lambda *inputs: np.maximum(batch_norm_added(*inputs), 0),
             away_from_the_kink(
                 batch_norm_added, shape, shape[1:2], shape[1:2], *([shape] if adds else [])
             ),
-            f"{len(shape)}-d" + (" added" if adds else ""),
+            f"{len(shape)}-d then relu" + (" of a sum" if adds else ""),
             resize=False,
             failures=(
                 refused(
-                    ops.batch_norm_relu,
+                    lambda *inputs: ops.normalization.BatchNorm(relu=True)(*inputs),
                     "batch_norm: what is added must have the input's shape (2, 3), got (2, 1)",
                     (2, 3),
                     (3,),

@@ -23,10 +23,13 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "python" / "needle"
 SOURCES = ROOT / "src"
 
+COURSE_NAMES = ("backend_ndarray", "backend_numpy", "backend_selection")
+"""Aliases for programs of the course; nothing of needle imports them but the roof."""
+
 FLOORS = {
     0: ("errors", "config", "dtypes", "shapes", "host_steps", "philox"),
     1: ("backends",),
-    2: ("ndarray", "backend_ndarray", "accelerated", "backend_numpy", "backend_selection"),
+    2: ("ndarray", "accelerated", "array_namespace", *COURSE_NAMES),
     3: ("graph", "replay", "autograd", "derivative", "tensor_methods"),
     4: ("ops",),
     5: ("init", "optim"),
@@ -107,6 +110,7 @@ def test_imports_go_down(source: str) -> None:
         there, here = room(found.target), room(source)
         where = f"{source}:{found.line} imports {found.target}"
         assert there != "", f"{where}: the roof is imported by nobody inside"
+        assert there not in COURSE_NAMES or here == there, f"{where}: an alias of the course's"
         if here == "data":
             assert there == "data" or FLOOR_OF[there] in DATA_MAY_SEE, where
         else:
@@ -301,6 +305,108 @@ def test_a_ticket_crosses_few_files_of_data() -> None:
     crossed = trace.stdout.split()
     assert {"sampling/epoch_order.py", "workers/worker.py"} <= set(crossed)
     assert len(crossed) <= MOST_FILES_OF_A_TICKET, "\n".join(crossed)
+
+
+REGISTRATIONS = {
+    "needle: array_namespace.tensor_type",
+    "needle: array_namespace.tensor_constant",
+    "needle.ndarray.array: BackendDevice.array_type",
+    "needle.ndarray.protocols: NDArray.__array_namespace__",
+    "needle.ndarray.protocols: NDArray.__array_ufunc__",
+    "needle.ops.tuples: TensorTuple.item_of",
+    "needle.ops.tuples: TensorTuple.sum_of",
+    "needle.capture: current.recorder",
+}
+"""The attributes that a file sets on an object of a lower floor, all of them on purpose.
+
+Such an attribute lets the lower floor call upward without an import, so each needs a reason.
+Devices and batches make objects of classes above them. NumPy and the array API standard ask an
+array for its functions. TensorTuple needs two ops for its items. A recorder listens to a thread.
+"""
+
+
+def own_names(tree: ast.AST) -> set[str]:
+    """Return the names that a file imports from needle."""
+    return {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        and (node.level or (node.module or "").startswith("needle"))
+        for alias in node.names
+    }
+
+
+def test_nothing_is_set_on_a_lower_floor_but_registrations() -> None:
+    found = set()
+    for module, path in MODULES.items():
+        tree = ast.parse(path.read_text())
+        imported = own_names(tree)
+        for node in ast.walk(tree):
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.ctx, ast.Store)
+                and isinstance(node.value, ast.Name)
+                and node.value.id in imported
+            ):
+                source = module if room(module) != "capture" else "needle.capture"
+                found.add(f"{source}: {ast.unparse(node)}")
+    assert found == REGISTRATIONS
+
+
+def test_an_array_does_not_look_its_functions_up() -> None:
+    """Code of ndarray/ calls functions that it imports, never those of its own namespace."""
+    lookups = {"__array_namespace__", "_namespace", "sys.modules", "importlib.import_module"}
+    found = [
+        f"{module}:{node.lineno} {ast.unparse(node)}"
+        for module in MODULES
+        if room(module) == "ndarray"
+        for node in ast.walk(ast.parse(MODULES[module].read_text()))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and {node.attr, ast.unparse(node)} & lookups
+    ]
+    assert [each.split()[0].split(":")[0] for each in found] == ["needle.ndarray.protocols"], found
+
+
+PUBLIC_BY_CONVENTION = {
+    *("_replace", "_fields", "_asdict", "_make"),  # of a NamedTuple
+    *("_getframe", "_exit", "_args_from_interpreter_flags"),  # of sys, os and subprocess
+}
+MAY_BE_PRIVATE = ("needle.accelerated", "needle.data")
+"""Temporary: rooms that are being rewritten."""
+
+
+def private_accesses(module: str) -> Iterator[str]:
+    """Yield the uses of private names that another module of needle defines."""
+    tree = ast.parse(MODULES[module].read_text())
+    stored = {
+        node.attr if isinstance(node, ast.Attribute) else node.id
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Attribute, ast.Name)) and isinstance(node.ctx, ast.Store)
+    }
+    named = {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    }
+    slots = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Attribute):
+            by_owner = ast.unparse(node.value) in ("self", "cls", "super()")
+            names = [] if by_owner else [node.attr]
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            names = [alias.name for alias in node.names]
+        for name in names:
+            private = name.startswith("_") and not name.startswith("__")
+            if private and name not in stored | named | slots | PUBLIC_BY_CONVENTION:
+                yield f"{module}:{node.lineno} {ast.unparse(node)}"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_private_names_stay_in_their_file(module: str) -> None:
+    if not module.startswith(MAY_BE_PRIVATE):
+        assert not list(private_accesses(module))
 
 
 def test_the_environment_is_read_in_config_only() -> None:

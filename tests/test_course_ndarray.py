@@ -42,6 +42,12 @@ assert d.randn(2, 2).dtype == "float64" and d.rand(2, dtype="float32").dtype == 
 assert b.from_numpy(np.ones(2)).dtype == "float64" and b.from_numpy([1]).dtype == "int64"
 x = np.ones(2)
 assert b.to_numpy(x) is x and b.device_of(x) == d and b.is_array(x) and not b.is_array([1])
+with b.set_default_device("cpu") as d:
+    assert d == b.default_device() == b.cpu()
+try:
+    b.set_default_device("cpu_numpy")
+except LookupError as error:
+    assert "unknown device 'cpu_numpy'; known: cpu" in str(error)
 try:
     b.device("cuda")
 except LookupError as error:
@@ -61,7 +67,9 @@ def test_another_mode_is_a_runtime_error() -> None:
 
 @needs_nd
 def test_selection_in_nd_mode() -> None:
-    assert backend_selection.array_api is nd and backend_selection.NDArray is nd.NDArray
+    chosen = backend_selection.array_api
+    assert all(getattr(nd, name) is getattr(chosen, name) for name in chosen.__all__)
+    assert backend_selection.NDArray is nd.NDArray
     assert backend_selection.Device is nd.BackendDevice
     for name in ("cpu", "cuda", "cpu_numpy", "default_device", "all_devices", "device"):
         assert getattr(backend_selection, name) is getattr(nd, name)
@@ -80,7 +88,8 @@ def test_devices() -> None:
         "cpu_numpy()",
     ]
     assert nd.all_devices()[:3] == [nd.cpu(), nd.cuda(), nd.cpu_numpy()]
-    assert nd.default_device() == nd.cpu_numpy() != nd.cpu() and nd.cpu_numpy().enabled()
+    assert nd.cpu_numpy() != nd.cpu() and nd.cpu_numpy().enabled()
+    assert nd.default_device() == (nd.cpu() if nd.cpu().enabled() else nd.cpu_numpy())
     assert nd.device("cpu_numpy()") == nd.cpu_numpy() and nd.device(nd.cpu()) == nd.cpu()
     disabled = nd.BackendDevice("x", None)
     assert not disabled.enabled() and "x: this device has no backend" in disabled.why()

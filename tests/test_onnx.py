@@ -19,6 +19,7 @@ from needle.onnx import NeedleBackend, convert, export, load, save
 from needle.onnx.call import OPERATORS
 from needle.onnx.exporting import EXPORTS
 from needle.onnx.package import OnnxError
+from needle.shapes import Geometry
 
 onnx = pytest.importorskip("onnx")
 
@@ -120,8 +121,11 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "unequal shapes": lambda x: ops.reshape(x, (x.shape[0] * 3, 16)),
     "broadcast": lambda x: ops.broadcast_to(x.sum(axes=1, keepdims=True), tuple(x.shape)) * x,
     "channels": lambda x: ops.concatenate((x, x * 2), axis=1),
-    "layers with relu": lambda x: ops.bias_relu(
-        ops.conv2d_relu(x, constant(2, 3, 3, 3), constant(2), padding=1), constant(4)
+    "layers with relu": lambda x: ops.elementwise.BiasReLU()(
+        ops.convolution.Conv2d(Geometry(padding=(1, 1)), relu=True)(
+            x, constant(3, 3, 3, 2), constant(2)
+        ),
+        constant(4),
     ),
     "pooling": lambda x: ops.avg_pool2d(x, 3, 2, 1) + ops.max_pool2d(x, 3, 2, 1),
 }

@@ -1,4 +1,4 @@
-"""README.md: its examples run, and its lists agree with the code."""
+"""README.md: its example runs and prints what the page shows, its commands exist."""
 
 from __future__ import annotations
 
@@ -10,59 +10,55 @@ from pathlib import Path
 
 import pytest
 
-from needle.config import VARIABLES
-
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = "\n".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL))
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), str(ROOT)]),
+    "MPLBACKEND": "Agg",
+}
 
 
-EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-
-
-def run(code: str, folder: Path) -> str:
-    """Run a program in ``folder`` as a reader would; return its output."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "MPLBACKEND": "Agg"}
+def run(*arguments: str, folder: Path = ROOT) -> str:
+    """Run Python with these arguments in ``folder``, and return its output."""
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True
+        [sys.executable, *arguments], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_the_example_trains_saves_loads_predicts_and_plots(tmp_path: Path) -> None:
-    pytest.importorskip("safetensors")
+def test_the_example_has_twenty_lines_trains_and_plots(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    example = EXAMPLES[0]
-    found = re.search(r"test accuracy ([\d.]+)%", run(example, tmp_path))
-    assert found and float(found[1]) >= 95
-    assert {path.name for path in tmp_path.iterdir()} == {"digits.safetensors", "losses.png"}
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    statements = [line for line in example.splitlines() if line and "import " not in line]
+    assert len(statements) <= 20
+    (shown,) = re.findall(r"```text\ntest accuracy ([\d.]+)%\n```", README)
+    found = re.fullmatch(r"test accuracy ([\d.]+)%\n", run("-c", example, folder=tmp_path))
+    # Instruction sets round differently, which may change the class of a few of the 300 digits.
+    assert found and abs(float(found[1]) - float(shown)) <= 1.5
+    assert [path.name for path in tmp_path.iterdir()] == ["losses.png"]
 
 
-def test_the_example_of_loading_says_where_transforms_run_and_what_limits(tmp_path: Path) -> None:
-    output = run(EXAMPLES[1] + EXAMPLES[2], tmp_path)  # the second shares it with other programs
-    assert "RandomCrop" in output and "limit:" in output, output
-    assert "once for all tasks: none\nrun here: RandomCrop" in output, output
+def test_the_targets_of_make_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = {*re.findall(r"^([a-z-]+):", makefile, re.MULTILINE)}
+    named = {*re.findall(r"^make ([a-z-]+)|`make ([a-z-]+)", README, re.MULTILINE)}
+    assert named and {a or b for a, b in named} <= targets
 
 
-def test_the_example_of_capturing_replays(tmp_path: Path) -> None:
-    assert len(EXAMPLES) == 4
-    output = run(EXAMPLES[3], tmp_path)
-    assert output.startswith("1 19") and "matmul(" in output, output
-
-
-def test_every_environment_variable_is_listed_as_the_code_means_it() -> None:
-    listed = dict(re.findall(r"^\| `([A-Z0-9_]+)` \| (.*?) \|$", README, re.MULTILINE))
-    assert listed == {variable.name: variable.meaning for variable in VARIABLES}
-
-
-def test_the_options_shown_exist() -> None:
+def test_the_programs_exist_and_know_the_options() -> None:
     pytest.importorskip("safetensors")
-    shown = set(re.findall(r"--(?:model|data|download|out|resume|help)\b", README))
-    help_text = subprocess.run(
-        [sys.executable, "apps/train.py", "--help"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": "python"},
-        capture_output=True,
-        text=True,
-    ).stdout
-    assert shown and all(option in help_text for option in shown)
+    for module in re.findall(r"python -m ([\w.]+)", README.replace("docs.pictures", "")):
+        assert "usage:" in run("-m", module, "--help")
+    assert (ROOT / "docs" / "pictures" / "__main__.py").exists()
+    options = run("apps/train.py", "--help")
+    for arguments in re.findall(r'ARGS="(.*)"', COMMANDS):
+        assert all(option in options for option in re.findall(r"--\w+", arguments))
+        assert re.search(r"--recipe ([\w-]+)", arguments)[1] in options  # type: ignore[index]
+
+
+def test_the_first_command_prints_the_default_device() -> None:
+    command = re.search(r'python -c "(.*)"\s+# (.*)', COMMANDS)
+    assert command and run("-c", command[1]).strip() == command[2]

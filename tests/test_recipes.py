@@ -1,8 +1,8 @@
 """The recipes of ARCHITECTURE.md, applied to a copy of the repository and checked there.
 
-A fenced block under ``<!-- recipe: NAME file: PATH after: ANCHOR -->`` is inserted after (or
-``before:``) the one line of the file that holds ANCHOR; without a file it is a script. The blocks
-under ``<!-- check: NAME -->`` run last, in the same process as the recipe's script.
+Each section under "## Recipes" is a recipe. A fenced block behind a line ``**File `PATH`, after
+`TEXT`**`` (or ``before``, or ``at the end``) is inserted beside the one line of the file that holds
+TEXT; all other Python blocks of the section are one program.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from needle import backends
 from needle.backend_selection import BACKEND
 
 ROOT = Path(__file__).resolve().parents[1]
+SECTION = re.compile(r"^### (?P<title>.+?)\n(?P<body>.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
 BLOCK = re.compile(
-    r"<!-- (?P<kind>recipe|check): (?P<name>\w+)"
-    r"(?: file: (?P<file>\S+) (?P<where>after|before): (?P<anchor>.+?))? -->\n"
-    r"```\w+\n(?P<code>.*?)^```$",
+    r"(?:^\*\*File `(?P<file>[^`]+)`, (?P<where>after|before|at the end)"
+    r"(?: `(?P<anchor>[^`]+)`)?\*\*\n\n)?"
+    r"^```(?P<language>\w+)\n(?P<code>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
-PAGE = (ROOT / "ARCHITECTURE.md").read_text()
+PAGE = (ROOT / "ARCHITECTURE.md").read_text().partition("## Recipes")[2]
+MOST_FILES, MOST_COMPILED = 4, 2
 
 pytestmark = pytest.mark.skipif(BACKEND == "np", reason="the recipes are about needle's arrays")
 
@@ -38,53 +40,80 @@ class Recipe:
     script: str
 
 
-def recipe(name: str) -> Recipe:
-    blocks = [match for match in BLOCK.finditer(PAGE) if match["name"] == name]
-    assert any(match["kind"] == "check" for match in blocks), f"recipe {name} has no check"
+def recipe(title: str) -> Recipe:
+    """The recipe whose section's title begins so."""
+    (body,) = (m["body"] for m in SECTION.finditer(PAGE) if m["title"].startswith(title))
+    blocks = list(BLOCK.finditer(body))
+    assert body.count("**File") == sum(block["file"] is not None for block in blocks), title
     return Recipe(
-        [match for match in blocks if match["file"]],
-        "\n".join(match["code"] for match in blocks if not match["file"]),
+        [block for block in blocks if block["file"]],
+        "\n".join(b["code"] for b in blocks if not b["file"] and b["language"] == "python"),
     )
 
 
 def apply(edit: re.Match[str], tree: Path) -> None:
     path = tree / edit["file"]
     lines = path.read_text().splitlines(keepends=True)
-    places = [i for i, line in enumerate(lines) if edit["anchor"] in line]
-    assert len(places) == 1, f"{edit['file']}: {edit['anchor']!r} is on {len(places)} lines"
-    lines.insert(places[0] + (edit["where"] == "after"), edit["code"])
+    if edit["where"] == "at the end":
+        place = len(lines)
+    else:
+        places = [i for i, line in enumerate(lines) if edit["anchor"] in line]
+        assert len(places) == 1, f"{edit['file']}: {edit['anchor']!r} is on {len(places)} lines"
+        place = places[0] + (edit["where"] == "after")
+    lines.insert(place, edit["code"])
     path.write_text("".join(lines))
 
 
-def run(script: str, tree: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree / "python"), str(tree)])}
+def run(arguments: list[str], tree: Path, **variables: str) -> None:
+    """Run Python with the copy's packages."""
+    path = {"PYTHONPATH": os.pathsep.join([str(tree / "python"), str(tree)])}
     done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, cwd=tree, capture_output=True, text=True
+        [sys.executable, *arguments],
+        env={**os.environ, **path, **variables},
+        cwd=tree,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", ["op", "override", "backend", "transform"])
+@pytest.mark.parametrize(
+    "title", ["An op made of others", "A kernel for an operation", "A backend", "A transform"]
+)
 @pytest.mark.slow
-def test_a_recipe_that_needs_no_build(name: str) -> None:
-    found = recipe(name)
+def test_a_recipe_that_needs_no_build(title: str) -> None:
+    found = recipe(title)
     assert not found.edits
-    run(found.script, ROOT)
+    run(["-c", found.script], ROOT)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not backends.available("cpu"), reason="the C++ backend is not built")
-def test_the_kernel_recipe_builds_and_conforms(tmp_path: Path) -> None:
-    pybind11 = pytest.importorskip("pybind11")
-    found = recipe("kernel")
-    shutil.copytree(ROOT / "src", tmp_path / "src")
-    shutil.copytree(
-        ROOT / "python", tmp_path / "python", ignore=shutil.ignore_patterns("*.so", "__pycache__")
-    )
-    shutil.copy(ROOT / "CMakeLists.txt", tmp_path)
+def test_an_elementwise_op_with_its_own_kernel(tmp_path: Path) -> None:
+    """Four files, two compilations; green on every backend and in NumPy mode."""
+    found = recipe("An elementwise op")
+    assert len({edit["file"] for edit in found.edits}) <= MOST_FILES
+    ignored = shutil.ignore_patterns("*.so", "__pycache__", "*.csv")
+    for folder in ("src", "python", "tests", "examples"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
+    for file in ("CMakeLists.txt", "pyproject.toml"):
+        shutil.copy(ROOT / file, tmp_path)
+    compile_(tmp_path)
     for edit in found.edits:
         apply(edit, tmp_path)
-    build = tmp_path / "build"
+    compiled = compile_(tmp_path)
+    assert 0 < len(compiled) <= MOST_COMPILED, compiled
+    run(["-m", "needle.ops.stubs"], tmp_path)
+    run(["-c", found.script], tmp_path)
+    rows = ["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", "mish", "tests/ops"]
+    for backend in ("nd", "np"):
+        run(rows, tmp_path, NEEDLE_BACKEND=backend)
+    run(["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "tests/accelerated"], tmp_path)
+
+
+def compile_(tree: Path) -> list[str]:
+    """Build the copy, on the lowest instruction set alone; the sources that were compiled."""
+    pybind11 = pytest.importorskip("pybind11")
     options = [
         "-DNEEDLE_ONLY_ISA=baseline;neon",  # what every machine of the architecture has
         "-DCMAKE_CXX_FLAGS_RELEASE=-O0",
@@ -95,10 +124,12 @@ def test_the_kernel_recipe_builds_and_conforms(tmp_path: Path) -> None:
     cmake = str(Path(sys.executable).with_name("cmake"))
     if not Path(cmake).exists():
         cmake = shutil.which("cmake") or pytest.skip("cmake is not installed")
+    build, said = tree / "build", ""
     for command in (
-        [cmake, "-S", str(tmp_path), "-B", str(build), *options],
+        [cmake, "-S", str(tree), "-B", str(build), *options],
         [cmake, "--build", str(build), "-j2"],
     ):
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
-    run(found.script, tmp_path)
+        said += done.stdout
+    return re.findall(r"Building CXX object (\S+)", said)

@@ -1,1 +1,1 @@
-"""The benchmark: python -m apps.bench, or make bench."""
+"""Benchmarks of needle: python -m apps.bench, or make bench."""

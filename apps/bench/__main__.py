@@ -1,34 +1,35 @@
-"""Times needle's devices, and PyTorch where it is installed, side by side: a first impression.
+"""Time needle's devices, and PyTorch if it is installed, side by side in a short run.
 
-Rounds go through all contestants in turn, so that a slow moment of the machine meets each of them;
-the median over rounds is given, and the median of the ratios of one round to PyTorch's. The work is
-in work.py. Run as ``python -m apps.bench [--rounds N] [--out FILE]``. The careful comparison is
-``python -m apps.bench.against``.
+Contestants take turns in every round, so that a slow moment of the machine affects each of them.
+The table has medians over the rounds and medians of the paired ratios to PyTorch's times. work.py
+defines the work. Run as ``python -m apps.bench [--rounds N] [--out FILE]``; ``python -m
+apps.bench.against`` is the thorough comparison.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from apps.profiling.limits import processor
+
+from .native import kernels, threads
 from .work import WORK, Step, contestants
 
 Times = dict[str, list[float]]
-LEAST_SECONDS = 0.02  # of one sample; short work is repeated until it takes this long
+LEAST_SECONDS = 0.02  # least duration of a sample; short work is repeated
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures all rows of WORK and writes the table."""
+    """Measure all rows of WORK and write the table."""
     parser = argparse.ArgumentParser(prog="python -m apps.bench", description="times needle")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--out", type=Path, help="a file for the table too")
+    parser.add_argument("--out", type=Path, help="file for the table")
     options = parser.parse_args(arguments)
     names = contestants()
     lines = [*heading(options.rounds), *table_head(names)]
@@ -45,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def measure(steps: dict[str, Step], rounds: int, clock: Callable[[], float] | None = None) -> Times:
-    """Seconds of one call, ``rounds`` samples for each contestant, taken in turn."""
+    """Return seconds of a call, ``rounds`` samples for each contestant, taken in turns."""
     now = clock or time.perf_counter
     calls = {name: calls_for(step, now) for name, step in steps.items()}
     times: Times = {name: [] for name in steps}
@@ -59,7 +60,7 @@ def measure(steps: dict[str, Step], rounds: int, clock: Callable[[], float] | No
 
 
 def calls_for(step: Step, now: Callable[[], float]) -> int:
-    """How many calls make a sample; also warms up."""
+    """Warm up and return the number of calls of a sample."""
     step()
     calls = 1
     while True:
@@ -72,52 +73,25 @@ def calls_for(step: Step, now: Callable[[], float]) -> int:
 
 
 def heading(rounds: int) -> list[str]:
-    """What was measured, where and how."""
+    """Return the heading: what was measured, where and how."""
     return [
         "# Benchmark",
         "",
-        f"`python -m apps.bench --rounds {rounds}`: milliseconds a call, median of {rounds} rounds "
-        "in which all take turns; smaller is better.",
+        f"`python -m apps.bench --rounds {rounds}`: milliseconds per call, median of {rounds} "
+        "rounds in which all contestants take turns; smaller is better.",
         f"In brackets: this time over PyTorch's, median over the rounds. {processor()}, "
         f"{kernels()} on {threads()} threads, Python {platform.python_version()}.",
         "",
     ]
 
 
-def kernels() -> str:
-    """Which of our kernels run here."""
-    return f"{native.isa} kernels" if (native := _native()) else "C++ kernels not built"
-
-
-def threads() -> int:
-    """Of our kernels."""
-    return native.num_threads() if (native := _native()) else 1
-
-
-def _native() -> Any:
-    try:
-        return importlib.import_module("needle.backend_ndarray.ndarray_backend_cpu")
-    except ImportError:
-        return None
-
-
-def processor() -> str:
-    """The processor's own name where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.machine()
-
-
 def table_head(names: list[str]) -> list[str]:
-    """The first two lines of the table."""
+    """Return the first two lines of the table."""
     return [f"| work | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
 
 
 def row(title: str, names: list[str], times: Times) -> str:
-    """One line of the table."""
+    """Return a row of the table."""
     cells = []
     for name in names:
         cell = f"{statistics.median(times[name]) * 1000:.3g}"

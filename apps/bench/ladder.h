@@ -1,5 +1,5 @@
-// What the ladders (gemm_ladder, conv_ladder) share: the machine's vectors, numbers to work on, and
-// how a step and the machine's limits are timed.
+// The common part of the ladders (gemm_ladder, conv_ladder): vector types, input numbers, and
+// timing of steps and of the machine's limits.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 
 namespace ladder {
 
-// The vectors of the machine that this is compiled for.
+// The vector type of the machine that this is compiled for.
 #if defined(__AVX512F__)
 inline constexpr long kLanes = 16;
 #elif defined(__AVX__)
@@ -28,12 +28,12 @@ inline Vector load(const float* p) {  // any alignment
 }
 inline void store(float* p, Vector v) { std::memcpy(p, &v, sizeof v); }
 
-// Whether a step is asked for: all are, or the one whose name begins with `wanted` ("03").
+// Returns true if a step is to run: all are, or the one whose name starts with `wanted` ("03").
 inline bool asked(const char* name, const char* wanted) {
   return wanted == nullptr || std::strncmp(name, wanted, std::strlen(wanted)) == 0;
 }
 
-// The exit status of a ladder's program; that of a step which the course has emptied is 3.
+// The exit status of a ladder's program; 3 for a step that is an open exercise of the course.
 template <class F>
 int status_of(F&& program) {
   try {
@@ -55,7 +55,7 @@ inline std::vector<float> numbers(long n, unsigned seed) {
   return values;
 }
 
-// The best of at least three calls and half a second, but no more calls after ten seconds.
+// Returns the best of at least three calls within half a second; no further call after ten seconds.
 template <class F>
 double seconds_of(F&& run) {
   using Clock = std::chrono::steady_clock;
@@ -71,8 +71,8 @@ double seconds_of(F&& run) {
   return best;
 }
 
-// Floating-point operations a second of one core: twelve chains of fused multiply-adds, which no
-// load or store holds up. Short tries, so that one of them is likely undisturbed.
+// Returns FLOP/s of one core: twelve chains of fused multiply-adds without loads or stores. The
+// samples are short, so that one of them is likely undisturbed.
 inline double peak() {
   constexpr int kChains = 12;
   constexpr long kRepeats = 100000;
@@ -89,7 +89,7 @@ inline double peak() {
   return 2.0 * kLanes * kChains * kRepeats / seconds;
 }
 
-// Bytes a second that one core moves in a[i] = b[i] + s * c[i], of `bytes` in all.
+// Returns bytes per second that one core moves in a[i] = b[i] + s * c[i] on `bytes` in total.
 inline double bandwidth(long bytes) {
   const long n = bytes / 12, repeats = 1 + (1L << 20) / bytes;
   std::vector<float> a = numbers(n, 1), b = numbers(n, 2), c = numbers(n, 3);

@@ -1,6 +1,8 @@
-"""What the ladders (gemm_ladder, conv_ladder) share: run the program, print the table, draw the
-roofline. Times are the best of several calls. The peak is that of a loop of independent fused
-multiply-adds, the bandwidths are those of a[i] = b[i] + s * c[i], all on one core.
+"""The ladders' common part: run the program, print the table, draw the roofline.
+
+Called by gemm_ladder, conv_ladder and the course. Times are the best of several calls. The peak is
+that of a loop of independent fused multiply-adds, the bandwidths are those of a[i] = b[i] + s *
+c[i], all on one core.
 """
 
 from __future__ import annotations
@@ -20,17 +22,18 @@ Row = dict[str, Any]
 def run(
     program: Path, size: int, threads: int, flops: float, step: str = ""
 ) -> tuple[dict[str, float], list[Row]]:
-    """One core's limits, and a row a step with its "gflops" and its "share" of the peak.
+    """Return one core's limits, and a row for each step with "gflops" and "share" of the peak.
 
-    step: run that one alone ("03"), and the library's kernel behind it.
-
-    The limits: "peak" in GFLOP/s, else GB/s from the cache or memory of that name. RuntimeError
-    with what the program said where it failed.
+    step: run only this step ("03") and then the library's kernel. The limits are "peak" in GFLOP/s,
+    and GB/s from the cache or memory of the other names. RuntimeError with the program's message if
+    it fails.
     """
     command = [str(program), str(size), str(threads), *([step] if step else [])]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"{program.name}: {done.stderr.strip() or f'ended {done.returncode}'}")
+        raise RuntimeError(
+            f"{program.name}: {done.stderr.strip() or f'exit code {done.returncode}'}"
+        )
     first, *rows = [json.loads(line) for line in done.stdout.splitlines()]
     limits = {name: value / 1e9 for name, value in first.items()}
     for row in rows:
@@ -40,7 +43,7 @@ def run(
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Markdown: time, rate, how many times as fast as step 00, and the share of the peak."""
+    """Return a Markdown table: time, rate, speed-up over step 00, and share of the peak."""
     lines = ["| step | ms | GFLOP/s | times step 00 | of the peak |", "|---|---|---|---|---|"]
     for row in rows:
         lines.append(
@@ -51,10 +54,10 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 
 def draw(rows: Sequence[Row], limits: dict[str, float], file: Path) -> None:
-    """The roofline of one core: what it computes and what it moves bound every step from above.
+    """Draw the roofline of one core: its arithmetic peak and its bandwidths bound every step.
 
-    The abscissa counts the bytes that the inner loop loads and stores, from whichever cache they
-    come; so steps below a roof wait for something else: a chain of additions, a slower cache.
+    The abscissa counts the bytes that the inner loop loads and stores, from any cache; a step below
+    a roof therefore waits for something else: a chain of additions, or a slower cache.
     """
     import matplotlib
 
@@ -73,7 +76,7 @@ def draw(rows: Sequence[Row], limits: dict[str, float], file: Path) -> None:
             axes.plot(row["intensity"], row["gflops"], "o", color="C3")
             axes.annotate(row["step"], (row["intensity"], row["gflops"]), (6, -3),
                           textcoords="offset points", fontsize=8)  # fmt: skip
-    axes.set(xscale="log", yscale="log", xlabel="FLOP a byte loaded or stored", ylabel="GFLOP/s")
+    axes.set(xscale="log", yscale="log", xlabel="FLOP per byte loaded or stored", ylabel="GFLOP/s")
     axes.legend(fontsize=8)
     figure.savefig(file, dpi=120)
     pyplot.close(figure)
@@ -85,13 +88,15 @@ def climb(
     flops: Callable[[int], float],
     arguments: Sequence[str] | None = None,
 ) -> None:
-    """The command line of a ladder. size: its option, default and help; flops: of a step."""
+    """Run the command line of a ladder. size: its option, default and help. flops: of a step."""
     option, default, meaning = size
     parser = argparse.ArgumentParser(prog=f"python -m apps.bench.{name}")
     parser.add_argument("--program", type=Path, required=True, help=f"CMake's {name}")
     parser.add_argument(f"--{option}", type=int, default=default, help=meaning)
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of the last step")
-    parser.add_argument("--out", type=Path, help="the picture; none is drawn without matplotlib")
+    parser.add_argument(
+        "--threads", type=int, default=os.cpu_count() or 1, help="threads of the last step"
+    )
+    parser.add_argument("--out", type=Path, help="file of the picture, which needs matplotlib")
     given = parser.parse_args(arguments)
     n = getattr(given, option)
     try:

@@ -1,8 +1,9 @@
-"""A small object store on this machine, to measure and test with: the S3 requests needle makes.
+"""A small object store on this machine for measurements and tests, with needle's S3 requests.
 
-Also a proxy before another store (``upstream``). Either can be slow and fail as ordered: "reset",
-an HTTP status, "truncated", "short", "wrong" bytes, or a "stall". It counts requests, keeps objects
-in memory and checks no signature. Not part of needle; sweep.py and tests start it.
+It can also be a proxy for another store (``upstream``). It can delay requests and inject faults:
+"reset", an HTTP status, "truncated", "short", "wrong" bytes, or a "stall". It counts requests,
+keeps objects in memory and checks no signatures. It is not part of needle; sweep.py and tests start
+it.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ Answer = tuple[int, dict[str, str], bytes]
 
 
 class LoopbackStore:
-    """``with LoopbackStore() as store``: ``store.endpoint`` is what AWS_ENDPOINT_URL is to be.
+    """``with LoopbackStore() as store``: ``store.endpoint`` is the value for AWS_ENDPOINT_URL.
 
-    delay: seconds that each GET of an object waits. objects: by "bucket/key". faults: by key's
-    end, a list that is used up one a request. down: every connection is reset. gets: the path
-    and range of every GET of an object, most_at_once of them; puts: the path of every PUT.
+    delay: seconds added to each GET of an object. objects: by "bucket/key". faults: lists by the
+    end of a key; each request consumes one. down: reset every connection. gets: path and range of
+    every GET of an object. most_at_once: largest number of simultaneous GETs. puts: path of every
+    PUT.
     """
 
     def __init__(self, delay: float = 0.0, upstream: str | None = None, page: int = PAGE) -> None:
@@ -50,11 +52,11 @@ class LoopbackStore:
 
     @property
     def endpoint(self) -> str:
-        """The address of the server."""
+        """The URL of the server."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def environment(self, folder: Path, key: str, secret: str) -> dict[str, str]:
-        """What leads S3's clients here, and to nobody's own files; ``folder`` gets the cache."""
+        """Return the environment that directs S3 clients here. folder: for needle's cache."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": key,
@@ -76,7 +78,7 @@ class LoopbackStore:
         self._server.server_close()
 
     def fault(self, path: str) -> Any:
-        """What is to go wrong with this request, None for nothing."""
+        """Return the fault of this request; None for none."""
         with self._lock:
             if self.down:
                 return "reset"
@@ -86,7 +88,7 @@ class LoopbackStore:
         return None
 
     def waited(self, path: str, wanted: str | None) -> None:
-        """Notes a GET and waits as long as it takes."""
+        """Record a GET and wait for the delay."""
         with self._lock:
             self.gets.append((path, wanted))
             self._under_way += 1
@@ -95,10 +97,10 @@ class LoopbackStore:
         with self._lock:
             self._under_way -= 1
 
-    # ---- what a store does -------------------------------------------------------------------
+    # ---- requests ----------------------------------------------------------------------------
 
     def answer(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
-        """The answer to a request; ``target`` is its path with the query."""
+        """Return the answer to a request. target: its path with the query."""
         if self.upstream is not None:
             return _forwarded(self.upstream, method, target, headers, body)
         parts = urlsplit(target)
@@ -156,7 +158,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that has gone is nothing to be told of."""
+        """Ignore errors of clients that have disconnected."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
@@ -168,7 +170,7 @@ def _etag(content: bytes) -> str:
 def _forwarded(
     upstream: str, method: str, target: str, headers: dict[str, str], body: bytes
 ) -> Answer:
-    """The request as it came, its Host too, which is signed."""
+    """Forward the request unchanged, with its Host, which is signed."""
     parts = urlsplit(upstream)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
     try:
@@ -186,7 +188,7 @@ def _forwarded(
 
 
 def _handler_of(store: LoopbackStore) -> type[BaseHTTPRequestHandler]:
-    """The class of handlers that serve ``store``."""
+    """Return the class of handlers that serve ``store``."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -197,7 +199,7 @@ def _handler_of(store: LoopbackStore) -> type[BaseHTTPRequestHandler]:
             headers = {k.lower(): v for k, v in self.headers.items()}
             body = b"".join(_body(self.rfile, headers))
             if len(body) < int(headers.get("content-length", 0)):
-                return self._reset()  # the client has gone: nothing is stored
+                return self._reset()  # the client disconnected: store nothing
             is_object = "list-type" not in self.path
             if self.command == "GET" and is_object:
                 store.waited(path, headers.get("range"))
@@ -235,7 +237,7 @@ def _handler_of(store: LoopbackStore) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def _reset(self) -> None:
-            """The connection ends as if the machine had gone."""
+            """Reset the connection, as if the machine had failed."""
             now = struct.pack("ii", 1, 0)
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, now)
             self.close_connection = True
@@ -248,7 +250,7 @@ def _handler_of(store: LoopbackStore) -> type[BaseHTTPRequestHandler]:
 
 
 def _body(file: Any, headers: dict[str, str]) -> Iterator[bytes]:
-    """What was sent, also in chunks, also in those that S3's clients put inside."""
+    """Return the body of a request, also if it is chunked or aws-chunked."""
     if "chunked" in headers.get("transfer-encoding", ""):
         while size := int(file.readline().split(b";")[0], 16):
             yield file.read(size)

@@ -1,7 +1,7 @@
-"""The storage study as a page: its tables, its targets, its chart. sweep.py has the rows.
+"""The pages and the chart of the storage study, made from the rows of sweep.py, which calls this.
 
-An epoch's seconds are the mean of those after the first, where there are such: the first has the
-start of the workers in it, and of shards the only GETs.
+The seconds of an epoch are the mean over all epochs after the first, if there are any: the first
+includes the start of the workers and, for shards, the only GETs.
 """
 
 from __future__ import annotations
@@ -18,34 +18,37 @@ from apps.training.report import figure_of
 Row = dict[str, Any]
 LOCAL, IMAGES, SHARDS = "builtin", "s3-images", "s3-packed"
 MOST, AT_ONCE, FEWER = 1.1, 8, 10
-"""The targets: times the local epoch, from so many GETs at once on; how many times fewer GETs."""
-
+"""The targets: an epoch takes at most MOST times the local one, judged where at least AT_ONCE GETs
+run at once; shards need at least FEWER times fewer GETs than single images."""
 
 WORKERS = {
-    "processes": "processes; each asks for up to 8 objects at once",
-    "threads": "threads; each asks for up to 8 objects at once, over the 10 connections of the S3 "
+    "processes": "processes; each fetches up to 8 objects at once",
+    "threads": "threads; each fetches up to 8 objects at once, over the 10 connections of the S3 "
     "client that they share",
 }
 
 
 def later_epochs(run: Measured) -> Measured:
-    """The run without its first epoch, if it has others."""
+    """Return the run without its first epoch, if it has others."""
     return replace(run, training=run.training[1:] or run.training)
 
 
 def models_of(rows: list[Row]) -> list[str]:
-    """The models, in order."""
+    """Return the names of the models in the order of the rows."""
     return list(dict.fromkeys(row["model"] for row in rows))
 
 
 def seconds(row: Row) -> float:
-    """Of an epoch."""
+    """Return the seconds of an epoch."""
     return float(row["waiting_s"] + row["computing_s"])
 
 
 def table(rows: list[Row]) -> list[str]:
-    """One model's rows in Markdown; ``times`` is against the source that comes first, with the
-    same workers. GETs are those of the whole run: indices, the test split, every epoch."""
+    """Return the rows of one model as a Markdown table.
+
+    "times" compares with the first source and the same number of workers. GETs are those of the
+    whole run: indices, the test split and every epoch.
+    """
     first = rows[0]["source"]
     against = {row["workers"]: seconds(row) for row in rows if row["source"] == first}
     lines = [
@@ -63,11 +66,42 @@ def table(rows: list[Row]) -> list[str]:
     return lines
 
 
-def targets(rows: list[Row]) -> list[str]:
-    """What was reached; of the sources that the study has.
+def summary(rows: list[Row]) -> list[str]:
+    """Return a Markdown table with a row for each model and source.
 
-    The same computation took a third longer in one case than in another, so it is the median over
-    the numbers of workers that counts, and the range is beside it.
+    Seconds are medians over the numbers of workers, with the range in brackets.
+    """
+    lines = [
+        "| model | source | workers | waiting s | an epoch s | GETs | at once |",
+        "|---|---|---|---:|---:|---:|---:|",
+    ]
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["model"], row["source"]), []).append(row)
+    for (model, source), own in groups.items():
+        workers = ", ".join(str(row["workers"]) for row in own)
+        waiting = _median_and_range([row["waiting_s"] for row in own])
+        whole = _median_and_range([seconds(row) for row in own])
+        gets, at_once = (
+            max((row[k] for row in own if row[k] is not None), default="")
+            for k in ("gets", "at_once")
+        )
+        lines.append(
+            f"| {model} | {source} | {workers} | {waiting} | {whole} | {gets} | {at_once} |"
+        )
+    return lines
+
+
+def _median_and_range(values: list[float]) -> str:
+    low, middle, high = (f"{value:.2f}" for value in (min(values), median(values), max(values)))
+    return middle if low == high else f"{middle} ({low}–{high})"
+
+
+def targets(rows: list[Row]) -> list[str]:
+    """Return a Markdown table of the targets that concern the sources of the study.
+
+    The same computation took a third longer in one case than in another; therefore the median
+    over the numbers of workers decides, and the range is shown beside it.
     """
     lines = ["| model | target | median | range | reached |", "|---|---|---:|---|---|"]
     for model in models_of(rows):
@@ -91,7 +125,7 @@ def targets(rows: list[Row]) -> list[str]:
 
 
 def _at_once_enough(row: Row) -> bool:
-    """Whether it counts: loaded beside the computation, and so many GETs at once if any later."""
+    """Return True if a row counts: it has workers and, unless shards, enough GETs at once."""
     return row["workers"] > 0 and (row["source"] == SHARDS or (row["at_once"] or 0) >= AT_ONCE)
 
 
@@ -107,8 +141,18 @@ def _verdict(
     ]
 
 
-def page(rows: list[Row], study: dict[str, Any], facts: dict[str, Any], picture: str) -> str:
-    """All of it in Markdown. study: as study.json has it; facts: a run.json of it."""
+def page(
+    rows: list[Row],
+    study: dict[str, Any],
+    facts: dict[str, Any],
+    picture: str,
+    full: bool = True,
+) -> str:
+    """Return the page in Markdown.
+
+    study: the content of study.json. facts: that of one run.json. full: show every row, else a
+    summary of them.
+    """
     machine, store = facts["machine"], study["store"]
     lines = [
         "# The storage study",
@@ -120,27 +164,33 @@ def page(rows: list[Row], study: dict[str, Any], facts: dict[str, Any], picture:
         + (
             f"The store is {store['url']}."
             if store["url"]
-            else "The store is a process on the same machine whose GETs wait "
-            f"{store['delay_ms']:g} ms; its own processor time and the S3 client's are taken from "
-            "the same cores."
+            else "The store is a process on the same machine that delays every GET by "
+            f"{store['delay_ms']:g} ms; it and the S3 client use processor time of the same cores."
         ),
-        "Seconds of an epoch are the mean of all epochs after the first, which has the start of "
-        "the workers in it and, of shards, the only GETs.",
+        "Seconds of an epoch are the mean of all epochs after the first; the first includes the "
+        "start of the workers and, for shards, the only GETs.",
         "",
     ]
     if found := targets(rows):
-        lines += ["## Targets", "", "Over all numbers of workers but none.", ""]
+        lines += ["## Targets", "", "Over all cases with at least one worker.", ""]
         lines += [*found, ""]
     lines += [f"![seconds an epoch waits and computes]({picture})", ""]
+    if not full:
+        said = "Medians over the numbers of workers, with the range in brackets."
+        lines += ["## Seconds and requests", "", said, "", *summary(rows), ""]
     for model in models_of(rows):
         own = [row for row in rows if row["model"] == model]
         options = ", ".join(f"{k} {v}" for k, v in own[0]["options"].items())
-        lines += [f"## {model}", "", f"{options}.", "", *table(own), ""]
-    return "\n".join(lines)
+        lines += (
+            [f"## {model}", "", f"{options}.", "", *table(own), ""]
+            if full
+            else [f"- {model}: {options}"]
+        )
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def draw(rows: list[Row], folders: Iterable[Path], path: Path) -> None:
-    """A panel a model: bars of waiting and computing, by source and workers."""
+    """Draw a panel for each model: bars of waiting and computing, by source and workers."""
     models = models_of(rows)
     figure, panels = figure_of(width=13, height=4.2 * len(models), columns=1, rows=len(models))
     runs = [

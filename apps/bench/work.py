@@ -1,4 +1,4 @@
-"""The pieces of work that the benchmark times: one row each, built alike for every contestant."""
+"""The work that the benchmark times: a row for each piece, the same for every contestant."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if importlib.util.find_spec("torch") is not None:
 
 
 def contestants() -> list[str]:
-    """needle's devices that work here, then PyTorch if it is installed."""
+    """Return needle's usable devices, then PyTorch if it is installed."""
     devices = [d.name for d in needle.all_devices() if d.enabled() and d.name != "cuda"]
     return sorted(devices) + (["torch"] if torch is not None else [])
 
 
 def tensor(contestant: str, array: Any) -> Any:
-    """The array as a tensor that needs no gradient."""
+    """Return the array as a tensor without gradient."""
     if contestant == "torch":
         return torch.from_numpy(array)
     return needle.Tensor(
@@ -36,20 +36,20 @@ def tensor(contestant: str, array: Any) -> Any:
 
 
 def elementwise(contestant: str) -> Step:
-    """relu(a * b + a) on 4 million numbers."""
+    """Return a call of relu(a * b + a) on 4 million numbers."""
     a, b = (tensor(contestant, random(2000, 2000, seed=seed)) for seed in (0, 1))
     relu = torch.relu if contestant == "torch" else needle.relu
     return lambda: relu(a * b + a)
 
 
 def matmul(contestant: str) -> Step:
-    """A product of two matrices of 512 x 512."""
+    """Return a call of a product of two 512 x 512 matrices."""
     a, b = (tensor(contestant, random(512, 512, seed=seed)) for seed in (0, 1))
     return lambda: a @ b
 
 
 def conv2d(contestant: str) -> Step:
-    """32 images of 32 x 32 x 32 under 64 filters of 3 x 3; each in its own weight layout."""
+    """Return a convolution of 32 images of 32 x 32 x 32 with 64 filters of 3 x 3."""
     x = tensor(contestant, random(32, 32, 32, 32))
     weight = tensor(contestant, random(64, 32, 3, 3))
     if contestant == "torch":
@@ -58,7 +58,7 @@ def conv2d(contestant: str) -> Step:
 
 
 def lenet_step(contestant: str) -> Step:
-    """Forward, backward and an SGD step of LeNet-5 on 64 images."""
+    """Return a training step of LeNet-5 on 64 images: forward, backward and SGD."""
     images = tensor(contestant, random(64, 1, 32, 32))
     labels = tensor(contestant, np.arange(64) % 10)
     np.random.seed(0)
@@ -81,7 +81,7 @@ def lenet_step(contestant: str) -> Step:
 
 
 def random(*shape: int, seed: int = 0) -> Any:
-    """float32 normal numbers."""
+    """Return float32 normal numbers."""
     return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 
 

@@ -1,6 +1,6 @@
-"""The course: marked blocks of the sources as exercises, and the tool that hands them out.
+"""The course: exercises that are marked blocks of the sources, and the tool to work on them.
 
-``python -m apps.course student DIR`` writes a tree in which the blocks are empty; in that tree the
-other commands check answers, give hints, show progress and put solutions back. The exercises are
-described in ``parts/``, one file a part; their tests are ``tests/exercises``.
+``python -m apps.course student DIR`` writes a tree in which the blocks are empty. In that tree the
+other commands check answers, give hints, show progress and restore solutions. ``parts/`` describes
+the exercises, a file for each part; ``tests/exercises`` has their tests.
 """

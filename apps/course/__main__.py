@@ -1,5 +1,7 @@
-"""``python -m apps.course``: the commands of the course. Exit status 2 for a request that cannot be
-met, 1 where a check does not pass."""
+"""``python -m apps.course``: the commands of the course.
+
+Exit status: 1 if a check fails, 2 for an invalid request.
+"""
 
 from __future__ import annotations
 
@@ -20,31 +22,31 @@ from .registry import RegistryError, exercises, needed, parts, select
 
 Options = argparse.Namespace
 VIEWS = 4
-"""The part without which only NumPy's arrays work."""
+"""The part that needle's own arrays need; before it only NumPy's arrays work."""
 
 
 def student(options: Options) -> int:
-    """Writes a student tree."""
+    """Write a student tree."""
     chosen = select(options.parts)
     write_edition(ROOT, options.dir, {exercise.tag for exercise in chosen})
-    print(f"{options.dir}: {len(chosen)} exercises are open in it. Begin with")
+    print(f"{options.dir}: a student tree with {len(chosen)} open exercises. Start with")
     print(f"  cd {options.dir}")
     print(f"  python -m apps.course show {chosen[0].tag}")
     if any(exercise.part == VIEWS for exercise in chosen):
-        print(f"Arrays of needle's own come with part {VIEWS}. To try things before it:")
+        print(f"needle's own arrays work from part {VIEWS} on. To experiment before it:")
         print("  export NEEDLE_BACKEND=np")
     if find_spec("pytest") is None:
-        print("  (checks need pytest: python -m pip install pytest)")
+        print("  (check needs pytest: python -m pip install pytest)")
     return 0
 
 
 def show(options: Options) -> int:
-    """Prints one exercise."""
+    """Print one exercise."""
     return _page(options.tag, 0)
 
 
 def hint(options: Options) -> int:
-    """Opens the next hint of an exercise."""
+    """Open the next hint of an exercise."""
     return _page(options.tag, 1)
 
 
@@ -61,12 +63,12 @@ def _page(tag: str, more: int) -> int:
 
 
 def check_answers(options: Options) -> int:
-    """Runs tests and prints the score."""
+    """Run tests and print the score."""
     if find_spec("pytest") is None:
-        raise EditionError("check needs pytest; python -m pip install pytest")
+        raise EditionError("check: needs pytest; python -m pip install pytest")
     chosen = select(options.what)
     written = [exercise for exercise in chosen if exercise.tag not in open_tags(ROOT)]
-    _say_what_is_built({name for exercise in written for name in exercise.builds})
+    _announce_builds({name for exercise in written for name in exercise.builds})
     results = check(ROOT, chosen)
     progress.remember(ROOT, results)
     print(pages.score_table(results))
@@ -74,58 +76,58 @@ def check_answers(options: Options) -> int:
         if result.exercise.rate and result.fine:
             print(rate_line(ROOT, result.exercise))
     if len(results) == 1 and results[0].fine:
-        print(f"\n{pages.wrapped(chosen[0].explanation)}")
+        print(f"\n{pages.explanation(chosen[0])}")
         if is_student_tree(ROOT):
             print("", *progress.coming(progress.states(ROOT), chosen[0].tag), sep="\n")
     elif all(result.state == "open" and not result.first_failure() for result in results):
-        print(f"\nwhat it asks, and where: python -m apps.course show {chosen[0].tag}")
+        print(f"\ntask and place: python -m apps.course show {chosen[0].tag}")
     return 0 if all(result.fine for result in results) else 1
 
 
-def _say_what_is_built(names: set[str]) -> None:
-    """A line for what keeps one waiting."""
+def _announce_builds(names: set[str]) -> None:
+    """Print a line about a build that takes time."""
     new = [name for name in names if not is_built(ROOT, name)]
     if new == [LIBRARY]:
-        print(f"compiling examples/{LIBRARY}; half a minute, also after each edit", file=sys.stderr)
+        print(f"compiling examples/{LIBRARY}: half a minute, after each edit", file=sys.stderr)
     elif new:
-        print("compiling all kernels, this once; a few minutes", file=sys.stderr)
+        print("compiling all kernels, once: a few minutes", file=sys.stderr)
     elif names:
-        print("compiling what has changed", file=sys.stderr)
+        print("compiling changed files", file=sys.stderr)
 
 
 def solve(options: Options) -> int:
-    """Puts solutions back."""
+    """Restore solutions."""
     tags = [exercise.tag for exercise in select(options.what)]
     if options.with_prerequisites:
         wanted = set(tags).union(*(needed(tag) for tag in tags)) & open_tags(ROOT)
         tags = [tag for tag in exercises() if tag in wanted or tag in tags]
-    if not _exact(options.what):  # a part, or all: as far as it is open in this edition
+    if not _exact(options.what):  # a part, or all: those that were open in this tree
         tags = [tag for tag in tags if tag in solutions_of(ROOT)]
     for path in put_back(ROOT, tags):
-        print(f"your answer is kept in {path}")
+        print(f"your answer was saved in {path}")
     print(f"solved: {', '.join(tags)}")
     return 0
 
 
 def _exact(words: Sequence[str]) -> bool:
-    """Whether every word is a tag."""
+    """Return True if every word is a tag."""
     return all(word in exercises() for word in words)
 
 
 def draw_progress(options: Options) -> int:
-    """Draws where one is."""
+    """Print the progress."""
     print(progress.drawn(ROOT))
     return 0
 
 
 def list_exercises(options: Options) -> int:
-    """Prints all exercises."""
+    """Print all exercises."""
     print(pages.list_page(parts()))
     return 0
 
 
 def prove(options: Options) -> int:
-    """The maintainers' proof that blocks, registry and tests fit; see ``proof``."""
+    """Prove that blocks, registry and tests fit together; see ``proof``."""
     return proof.prove(ROOT, select(options.what))
 
 
@@ -139,34 +141,34 @@ def _parser() -> argparse.ArgumentParser:
         return made
 
     which = {"nargs": "*", "default": ["all"], "metavar": "TAG|PART|all"}
-    made = command("student", student, "write a tree with empty exercises to work in")
+    made = command("student", student, "write a tree with empty exercises")
     made.add_argument("dir", type=Path, help="a new folder")
     made.add_argument("--parts", **which, help="which exercises to empty, such as 1-3")  # type: ignore[arg-type]
-    command("list", list_exercises, "every exercise, with its time and points")
-    command("show", show, "what an exercise asks, and where").add_argument("tag")
+    command("list", list_exercises, "list every exercise with its time and points")
+    command("show", show, "show the task of an exercise and its place").add_argument("tag")
     command("hint", hint, "open the next hint of an exercise").add_argument("tag")
     made = command("check", check_answers, "test answers and print the score")
     made.add_argument("what", **which)  # type: ignore[arg-type]
-    made = command("solve", solve, "put solutions back, to go on from there")
+    made = command("solve", solve, "restore solutions")
     made.add_argument("what", nargs="+", metavar="TAG|PART|all")
     made.add_argument(
-        "--with-prerequisites", action="store_true", help="and what they build on, where open"
+        "--with-prerequisites", action="store_true", help="also solve what they build on"
     )
-    command("progress", draw_progress, "where you are")
+    command("progress", draw_progress, "show your progress")
     made = command(
-        "prove", prove, "for maintainers: does every exercise fail and pass as it should?"
+        "prove", prove, "for maintainers: check that exercises fail and pass as they should"
     )
     made.add_argument("what", **which)  # type: ignore[arg-type]
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Does what the command line says and returns the exit status."""
+    """Run the command; return the exit status."""
     options = _parser().parse_args(arguments)
     try:
         status: int = options.run(options)
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever reads has seen enough, as head has
+    except BrokenPipeError:  # the reader closed the pipe, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (EditionError, MarkerError, RegistryError, ImportError, OSError) as error:

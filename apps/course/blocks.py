@@ -1,7 +1,7 @@
-"""Marked blocks of source files: found, emptied, filled again. Texts in, texts out.
+"""Marked blocks of source files: find them, empty them, fill them again.
 
-A block is what lies between two marker lines inside a function body; one tag may mark several.
-Which blocks there are to a course is said in ``parts/``, read by ``registry``.
+A block is the text between two marker lines inside a function body; a tag may mark several blocks.
+``parts/``, read by ``registry``, lists the tags of the course.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from pathlib import Path
 TAG = r"[a-z][a-z0-9-]*"
 FOLDERS = ("python/needle", "src", "apps", "examples")
 OWN = "apps/course"
+SHOW = "python -m apps.course show"
 
 
 @dataclass(frozen=True)
 class Language:
-    """How a language marks a block, and the statement that stands for an empty one."""
+    """The markers of a language, and the statement that stands in an empty block."""
 
     begin: re.Pattern[str]
     end: re.Pattern[str]
@@ -39,12 +40,12 @@ LANGUAGES = {".py": PYTHON, ".cc": CPP, ".h": CPP, ".cu": CPP}
 
 
 class MarkerError(ValueError):
-    """The markers of a file do not pair."""
+    """A file has a marker without its partner."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """One block: its tag, its file, the lines between the markers ([first, last)), the text."""
+    """A block: its tag, its file, the lines [first, last) between the markers, and its text."""
 
     tag: str
     path: str
@@ -55,7 +56,7 @@ class Block:
 
 
 def blocks_of(path: str, text: str) -> list[Block]:
-    """The blocks of one file; MarkerError with the line where markers do not pair."""
+    """Return the blocks of a file; MarkerError with the line of a marker without its partner."""
     language = LANGUAGES[Path(path).suffix]
     lines = text.split("\n")
     found: list[Block] = []
@@ -63,7 +64,7 @@ def blocks_of(path: str, text: str) -> list[Block]:
     for number, line in enumerate(lines):
         begin, end = language.begin.match(line), language.end.match(line)
         if (begin and opened) or (end and not opened):
-            raise MarkerError(f"{path}:{number + 1}: a marker without its partner; put it back")
+            raise MarkerError(f"{path}:{number + 1}: marker without its partner; put it back")
         if begin:
             opened = number, begin
         elif end and opened:
@@ -72,12 +73,12 @@ def blocks_of(path: str, text: str) -> list[Block]:
             found.append(Block(match["tag"], path, first, number, match["indent"], body))
             opened = None
     if opened:
-        raise MarkerError(f"{path}:{opened[0] + 1}: no end marker; put it back")
+        raise MarkerError(f"{path}:{opened[0] + 1}: the end marker is missing; put it back")
     return found
 
 
 def source_files(root: Path) -> Iterator[Path]:
-    """The files of a tree that may hold blocks, in order."""
+    """Yield the files of a tree that may contain blocks, in order."""
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*")):
             own = path.relative_to(root).as_posix().startswith(OWN)
@@ -86,7 +87,7 @@ def source_files(root: Path) -> Iterator[Path]:
 
 
 def blocks_in(root: Path) -> dict[str, list[Block]]:
-    """Tag -> its blocks in a tree, files and lines in order."""
+    """Return the blocks of a tree by tag, in order of files and lines."""
     found: dict[str, list[Block]] = {}
     for path in source_files(root):
         for block in blocks_of(path.relative_to(root).as_posix(), path.read_text("utf-8")):
@@ -95,24 +96,29 @@ def blocks_in(root: Path) -> dict[str, list[Block]]:
 
 
 def emptied(block: Block, title: str) -> str:
-    """The line that stands in the block while the exercise is open."""
+    """Return the line that stands in the block while the exercise is open.
+
+    Its message names the command that explains the exercise, so every program that prints the
+    error helps the learner without knowing the course.
+    """
     language = LANGUAGES[Path(block.path).suffix]
-    return block.indent + language.empty.format(message=f"{block.tag}: {title}")
+    message = f"{block.tag}: {title}; {SHOW} {block.tag}"
+    return block.indent + language.empty.format(message=message)
 
 
 def is_open(block: Block) -> bool:
-    """Whether nothing but the line of an empty block is in it."""
+    """Return True if the block holds nothing but the statement of an empty block."""
     language = LANGUAGES[Path(block.path).suffix]
     return block.text.strip().startswith(f"{language.empty.split('{')[0]}{block.tag}:")
 
 
 def open_tags(root: Path) -> set[str]:
-    """The tags of which a block is still empty."""
+    """Return the tags that have an empty block."""
     return {tag for tag, blocks in blocks_in(root).items() if any(map(is_open, blocks))}
 
 
 def replaced(text: str, blocks: Iterable[Block], bodies: Mapping[int, str]) -> str:
-    """``text`` with other lines in its blocks: ``bodies`` by the blocks' first lines."""
+    """Return ``text`` with new contents of its blocks: ``bodies`` by the blocks' first lines."""
     lines = text.split("\n")
     for block in sorted(blocks, key=lambda block: block.first, reverse=True):
         if block.first in bodies:
@@ -121,9 +127,9 @@ def replaced(text: str, blocks: Iterable[Block], bodies: Mapping[int, str]) -> s
 
 
 def fill(root: Path, bodies: Mapping[str, list[str]]) -> None:
-    """Writes ``bodies`` (tag -> the text of each of its blocks, in order) into the files.
+    """Write ``bodies`` into the files: for each tag the texts of its blocks, in order.
 
-    MarkerError, before anything is written, if a tag has another number of blocks in the tree.
+    MarkerError if a tag has another number of blocks in the tree; nothing is written then.
     """
     found = blocks_in(root)
     by_file: dict[str, list[tuple[Block, str]]] = {}
@@ -131,8 +137,8 @@ def fill(root: Path, bodies: Mapping[str, list[str]]) -> None:
         blocks = found.get(tag, [])
         if len(blocks) != len(texts):
             raise MarkerError(
-                f"{tag}: needs {len(texts)} marked blocks, found {len(blocks)}; put the lines with "
-                f"BEGIN ... [{tag}] and END back where they were"
+                f"{tag}: expected {len(texts)} marked blocks, found {len(blocks)}; restore the "
+                f"lines with BEGIN ... [{tag}] and END"
             )
         for block, text in zip(blocks, texts, strict=True):
             by_file.setdefault(block.path, []).append((block, text))

@@ -1,7 +1,6 @@
-"""Builds what the exercises in C++ and CUDA need, in build/course: programs, not Python's modules;
-and the library of part 9, which is one.
+"""Builds of the programs that C++ and CUDA exercises need, and of part 9's Python module.
 
-Called by ``checking``, ``proof`` and the tests of part 9.
+Everything is built in build/course. Called by ``checking``, ``proof`` and the tests of part 9.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 FOLDERS = ("build/course", "build/make")
-"""Where programs may lie: built by ``build`` here, or by ``make``."""
+"""Folders of the programs: of ``build`` here, and of ``make``."""
 PROGRAMS = {
     "gemm_ladder": "apps/bench/gemm_ladder/gemm_ladder",
     "conv_ladder": "apps/bench/conv_ladder/conv_ladder",
@@ -23,25 +22,25 @@ PROGRAMS = {
     "course_images_test": "tests/cpp/course_images_test",
     "course_cuda_test": "tests/cuda_on_cpu/course_cuda_test",
 }
-"""Name (the target's, too) -> place in the build folder."""
+"""Paths in the build folder, by the name of the program and target."""
 LIBRARY = "backend_openmp"
-"""Its sources are in examples, what is built of it in build/course."""
+"""The library of part 9: its sources are in examples/, its build in build/course."""
 PLAIN, FAST = "-O0", "-O3"
-"""How it is compiled: for a check, half as long; for its speed, as pip does."""
+"""Optimisation of the library: for a check (compiles twice as fast), and for timing (as pip)."""
 
 
 def built_program(root: Path, name: str) -> Path | None:
-    """The newest program of that name in a tree; None where none is built."""
+    """Return the newest program of that name in a tree; None if none is built."""
     places = [root / folder / PROGRAMS[name] for folder in FOLDERS]
     built = [place for place in places if place.is_file()]
     return max(built, key=lambda place: place.stat().st_mtime, default=None)
 
 
 def build(root: Path, names: Collection[str]) -> str:
-    """Compiles what changed of these programs, or of the library; "" or what the compiler said,
-    first error first.
+    """Compile the changed parts of these programs or of the library.
 
-    The first time takes minutes: all kernels, for this machine's instruction set.
+    Returns "" or the compiler's output from the first error on. The first build takes minutes: it
+    compiles all kernels for this machine's instruction set.
     """
     if LIBRARY in names:
         problem = build_backend(root)
@@ -59,7 +58,7 @@ def build(root: Path, names: Collection[str]) -> str:
 
 
 def is_built(root: Path, name: str) -> bool:
-    """Whether ``build`` has only what changed to compile."""
+    """Return True if ``build`` has been run before, so that only changes are compiled."""
     if name == LIBRARY:
         return any(_library_folder(root, PLAIN).glob("_kernels*.so"))
     return built_program(root, name) is not None
@@ -70,12 +69,12 @@ def _library_folder(root: Path, optimisation: str) -> Path:
 
 
 def built_backend(root: Path, optimisation: str = PLAIN) -> Path:
-    """The module that ``build_backend`` has made."""
+    """Return the path of the module that ``build_backend`` has made."""
     return next(_library_folder(root, optimisation).glob("_kernels*.so"))
 
 
 def build_backend(root: Path, optimisation: str = PLAIN) -> str:
-    """Compiles the library, in some 20 s, fast in 40; "" or what the compiler said."""
+    """Compile the library in about 20 s, optimised in 40 s; return "" or the compiler's output."""
     if find_spec("pybind11") is None:
         return "pybind11 is not installed; python -m pip install pybind11"
     options = [
@@ -89,7 +88,7 @@ def build_backend(root: Path, optimisation: str = PLAIN) -> str:
 
 
 def _build(source: Path, folder: Path, options: list[str], targets: Collection[str]) -> str:
-    """Configures once, then compiles what changed."""
+    """Configure once, then compile what changed."""
     if not (folder / "build.ninja").is_file():
         configured = _run(
             [
@@ -105,7 +104,7 @@ def _build(source: Path, folder: Path, options: list[str], targets: Collection[s
 
 
 def _instruction_set() -> str:
-    """This machine's best one among needle's, so that a third is compiled; "" for all of them."""
+    """Return this machine's best instruction set, which saves two thirds of a build; "" for all."""
     try:
         flags = set(Path("/proc/cpuinfo").read_text("utf-8").split())
     except OSError:
@@ -116,7 +115,7 @@ def _instruction_set() -> str:
 
 
 def _tool(name: str) -> str:
-    """The program beside this Python, else the one on the path."""
+    """Return the program beside this Python, else the one on the path."""
     own = Path(sys.executable).with_name(name)
     return str(own) if own.is_file() else shutil.which(name) or name
 

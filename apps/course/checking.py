@@ -1,4 +1,7 @@
-"""Runs the tests of exercises in a process of their own and says how each exercise stands."""
+"""Checks of exercises: run their tests in a process and give each exercise a state.
+
+Called by __main__.py and proof.py.
+"""
 
 from __future__ import annotations
 
@@ -20,23 +23,26 @@ from .registry import Exercise, part_of
 
 Record = dict[str, Any]
 LIMIT = 300
-"""Seconds after which a run is given up: an answer may loop for ever."""
+"""Seconds after which a run is stopped; an answer may contain an infinite loop."""
 
 TEXTS_OF_ERRORS = {
-    "RecursionError": "a function that calls itself for every node; graphs are deep, use a loop",
+    "RecursionError": "the function calls itself for every node, and graphs are deep; use a loop",
     "SyntaxError": "the file does not parse",
     "IndentationError": "the file does not parse",
-    "UnboundLocalError": "a name is read before it is given a value",
-    "NameError": "a name that nothing has defined; look at the imports on top of the file",
-    "NotImplementedError": "this calls something that is not written",
+    "UnboundLocalError": "a variable is read before it has a value",
+    "NameError": "a name is not defined; look at the imports at the top of the file",
+    "NotImplementedError": "the code calls a function that is not written yet",
 }
-"""What an exception's name says to a learner."""
+"""Likely causes of exceptions, by their names."""
 
 
 @dataclass
 class Result:
-    """How an exercise stands: its tests' records in order; whether its block is empty, and whether
-    it holds the solution that ``solve`` put there, for which there are no points."""
+    """The result of an exercise: the records of its tests, in order.
+
+    empty: its block is empty. taken: its block holds the solution that ``solve`` put there, for
+    which there are no points.
+    """
 
     exercise: Exercise
     records: list[Record]
@@ -45,12 +51,12 @@ class Result:
 
     @property
     def passed(self) -> int:
-        """How many tests passed."""
+        """The number of tests that passed."""
         return sum(record["outcome"] == "passed" for record in self.records)
 
     @property
     def state(self) -> str:
-        """passes; solved (by ``solve``); open (its block is empty); waits (for another); fails."""
+        """One of passes, solved (by ``solve``), open (empty block), waits (for another), fails."""
         if self.records and self.passed == len(self.records):
             return "solved" if self.taken else "passes"
         if self.empty:
@@ -60,30 +66,33 @@ class Result:
 
     @property
     def fine(self) -> bool:
-        """Whether all its tests pass."""
+        """True if all tests pass."""
         return self.state in ("passes", "solved")
 
     @property
     def waits_for(self) -> list[str]:
-        """The other exercises that its tests ran into."""
+        """The other open exercises that its tests met."""
         return sorted({r.get("open", "") for r in self.records} - {"", self.exercise.tag})
 
     @property
     def points(self) -> int:
-        """The exercise's points by the share of tests that pass."""
+        """The points of the exercise, in proportion to the tests that pass."""
         if self.taken:
             return 0
         return self.exercise.points * self.passed // max(len(self.records), 1)
 
     def first_failure(self) -> Record | None:
-        """The first failing test that is not just open."""
+        """Return the record of the first test that fails for another reason than an open block."""
         failed = (record for record in self.records if record["outcome"] != "passed")
         return next((record for record in failed if not record.get("open")), None)
 
 
 def check(root: Path, chosen: Sequence[Exercise]) -> list[Result]:
-    """Runs the tests of the exercises. What they need is built first, but for
-    blocks that are empty; where that fails, all that need it say so."""
+    """Return the results of the exercises' tests.
+
+    Programs that they need are built first, unless the exercise is open. If a build fails, all
+    exercises that need it fail with the compiler's message.
+    """
     empty, taken = open_tags(root), taken_tags(root)
     waiting = [exercise for exercise in chosen if exercise.builds and exercise.tag in empty]
     records = [{**_failed(t, ""), "open": e.tag} for e in waiting for t in e.tests]
@@ -99,7 +108,7 @@ def check(root: Path, chosen: Sequence[Exercise]) -> list[Result]:
 
 
 def run_exercises(root: Path, chosen: Sequence[Exercise]) -> list[Record]:
-    """The records of the exercises' tests: one pytest for each backend they ask for."""
+    """Return the records of the exercises' tests; pytest runs once for each backend in use."""
     records: list[Record] = []
     for backend in sorted({part_of(exercise).backend for exercise in chosen}):
         tests = [t for e in chosen if part_of(e).backend == backend for t in e.tests]
@@ -112,7 +121,7 @@ def _failed(test: str, error: str, place: str = "") -> Record:
 
 
 def _records_of(exercise: Exercise, records: Sequence[Record]) -> list[Record]:
-    """The records of an exercise's tests; a parametrised test has many, a broken file one."""
+    """Return the records of an exercise; a parametrised test has many, a broken file has one."""
     found = []
     for test in exercise.tests:
         own = [r for r in records if r["test"] == test or r["test"].startswith(f"{test}[")]
@@ -122,13 +131,13 @@ def _records_of(exercise: Exercise, records: Sequence[Record]) -> list[Record]:
 
 
 def environment_of(root: Path, backend: str) -> dict[str, str]:
-    """The variables of a process that imports the tree's own needle, on this backend."""
+    """Return the environment of a process that imports the tree's own needle on this backend."""
     path = os.pathsep.join([str(root / "python"), str(root)])
     return {**os.environ, "NEEDLE_BACKEND": backend, "PYTHONPATH": path}
 
 
 def run_tests(root: Path, tests: Sequence[str], backend: str) -> list[Record]:
-    """The records of these pytest node ids, run in the tree ``root`` under ``backend``."""
+    """Return the records of these pytest node ids, run in the tree ``root`` under ``backend``."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider"]
@@ -143,7 +152,7 @@ def run_tests(root: Path, tests: Sequence[str], backend: str) -> list[Record]:
                 timeout=LIMIT,
             )
         except subprocess.TimeoutExpired:
-            text = f"not done after {LIMIT} s: a loop that does not end?"
+            text = f"stopped after {LIMIT} s; is there an infinite loop?"
             return [_failed(test, text) for test in tests]
         if not report.is_file():
             found = gist(done.stderr or done.stdout)

@@ -1,23 +1,27 @@
-"""``expect``: what the exercises' tests compare with, and what a wrong answer says.
+"""Comparisons for the tests of exercises: ``expect`` for values, ``expect_error`` for errors.
 
-A WrongAnswer carries a small case (given, expected, got) and the likely cause where the answer is
-one of the mistakes known: those of the table below, or those that the test names itself.
+A wrong answer raises WrongAnswer with a small case (given, expected, got). It has a likely cause if
+the answer is a known mistake: one in the table below, or one that the test names itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+MOST_LINES = 12
+"""Lines of a value that a failing case shows."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A failing case as text: what was looked at, the inputs, both values, the cause or ""."""
+    """A failing case as text: what was compared, the inputs, both values, and the cause or ""."""
 
     what: str
     given: str
@@ -26,7 +30,7 @@ class Case:
     cause: str
 
     def lines(self) -> list[str]:
-        """The case as aligned lines, empty entries left out."""
+        """Return the case as aligned lines, without the empty entries."""
         rows = {k: v for k, v in asdict(self).items() if v}
         rows["likely cause"] = rows.pop("cause", "")
         width = max(map(len, rows))
@@ -39,7 +43,7 @@ class Case:
 
 
 class WrongAnswer(AssertionError):
-    """An exercise's test found another value than it expected."""
+    """A test of an exercise got another value than it expected."""
 
     def __init__(self, case: Case) -> None:
         super().__init__("\n" + "\n".join(case.lines()))
@@ -56,10 +60,10 @@ def expect(
     rtol: float = 1e-6,
     atol: float = 1e-9,
 ) -> None:
-    """WrongAnswer unless ``got`` equals ``expected`` (numbers within rtol and atol, shapes too).
+    """Raise WrongAnswer unless ``got`` equals ``expected``, numbers within rtol and atol.
 
-    Both may be Tensors, arrays, numbers, or lists and tuples of anything. ``mistakes``: the likely
-    cause -> the value that it would give.
+    Both may be Tensors, arrays, numbers, or lists and tuples of anything; shapes must agree.
+    mistakes: the value that each likely cause would give, by the words for the cause.
     """
     if _same(got, expected, rtol, atol):
         return
@@ -73,6 +77,26 @@ def expect(
             cause or _likely_cause(got, expected),
         )
     )
+
+
+@contextmanager
+def expect_error(
+    what: str, kind: type[Exception], message: str = "", given: Mapping[str, Any] | None = None
+) -> Iterator[None]:
+    """Raise WrongAnswer unless the block raises ``kind`` with text that matches ``message``.
+
+    message: a regular expression, searched for in the error's text. given: the inputs to show.
+    """
+    inputs = "\n".join(f"{name} = {_shown(value)}" for name, value in (given or {}).items())
+    wanted = f"{kind.__name__}: ...{message}..." if message else kind.__name__
+    try:
+        yield
+    except kind as error:
+        if not re.search(message, str(error)):
+            got = f"{type(error).__name__}: {error}"
+            raise WrongAnswer(Case(what, inputs, wanted, got, "")) from error
+    else:
+        raise WrongAnswer(Case(what, inputs, wanted, "no error", "a check is missing"))
 
 
 def _same(got: Any, expected: Any, rtol: float = 1e-6, atol: float = 1e-9) -> bool:
@@ -90,7 +114,7 @@ def _numeric(value: Any) -> bool:
 
 
 def _numbers(value: Any) -> Array | None:
-    """A Tensor, array or number as float64; None for anything else."""
+    """Return a Tensor, array or number as float64, and None for anything else."""
     if value is None or isinstance(value, str):
         return None
     try:
@@ -101,18 +125,21 @@ def _numbers(value: Any) -> Array | None:
 
 
 def _shown(value: Any) -> str:
-    """A value in a few lines."""
+    """Return a value as text of a few lines."""
     if not _numeric(value) or isinstance(value, int):
         text = value if isinstance(value, str) else repr(value)
         return text if len(text) < 300 else text[:300] + " ..."
     numbers = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
     text = np.array2string(numbers, precision=4, threshold=24, edgeitems=2, suppress_small=True)
+    lines = text.split("\n")
+    if len(lines) > MOST_LINES:
+        text = "\n".join([*lines[:MOST_LINES], "..."])
     return f"{text}   shape {numbers.shape}" if numbers.ndim else text
 
 
 def _likely_cause(got: Any, expected: Any) -> str:
     if got is None:
-        return "None came back: a return is missing"
+        return "the result is None: a return is missing"
     left, right = _numbers(got), _numbers(expected)
     if left is None or right is None or not _numeric(expected):
         return ""
@@ -120,7 +147,7 @@ def _likely_cause(got: Any, expected: Any) -> str:
 
 
 def _is_multiple(got: Array, expected: Array) -> bool:
-    """Whether ``got`` is ``expected`` times one number that is neither 0 nor 1."""
+    """Return True if ``got`` is ``expected`` times a constant that is not 0."""
     nonzero = np.abs(expected) > 1e-9
     if got.shape != expected.shape or nonzero.sum() < 2:
         return False
@@ -131,29 +158,29 @@ def _is_multiple(got: Array, expected: Array) -> bool:
 
 
 CAUSES: dict[str, Callable[[Array, Array], bool]] = {
-    "NaN or infinity: something overflowed, or 0 was divided by 0": lambda got, expected: bool(
+    "NaN or infinity: an overflow, or a division of 0 by 0": lambda got, expected: bool(
         np.isfinite(expected).all() and not np.isfinite(got).all()
     ),
     "the transpose of the answer": lambda got, expected: (
         got.ndim > 1 and got.T.shape == expected.shape and np.allclose(got.T, expected)
     ),
-    "the right numbers in another shape": lambda got, expected: (
+    "the right numbers in a wrong shape": lambda got, expected: (
         got.shape != expected.shape
         and got.size == expected.size
         and np.allclose(got.reshape(-1), expected.reshape(-1))
     ),
-    "more elements than expected: axes that were broadcast are not summed": lambda got, expected: (
+    "more elements than expected: broadcast axes are not summed": lambda got, expected: (
         got.size > expected.size
     ),
-    "fewer elements than expected: an axis was summed or dropped too many": lambda got, expected: (
+    "fewer elements than expected: one axis too many was summed or dropped": lambda got, expected: (
         got.size < expected.size
     ),
-    "the sign is turned round": lambda got, expected: (
+    "the sign is wrong": lambda got, expected: (
         got.shape == expected.shape and np.allclose(got, -expected)
     ),
     "all zeros: the contribution was never added": lambda got, expected: (
         got.shape == expected.shape and not got.any()
     ),
-    "the answer times a constant: a factor, or a division by a count": _is_multiple,
+    "the right answer times a constant: a wrong factor, or a count to divide by": _is_multiple,
 }
-"""What is likely wrong -> whether it looks so, from (got, expected); the first one is said."""
+"""A test of (got, expected) for each likely cause; the first one that holds is reported."""

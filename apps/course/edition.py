@@ -1,7 +1,7 @@
-"""A student edition: a copy of the tree whose blocks are empty, with the solutions put aside.
+"""Student trees: copies of the source tree with empty blocks and the solutions kept aside.
 
-The solutions lie in ``.course/solutions.json`` of the copy, so that ``solve`` needs nothing else.
-Attempts that a solution replaces are kept beside it.
+The solutions lie in ``.course/solutions.json`` of the copy, so ``solve`` needs nothing else.
+Answers that a solution replaces are kept beside them.
 """
 
 from __future__ import annotations
@@ -25,23 +25,25 @@ LEFT_OUT_ON_TOP = {"build", "dist", "runs", "data", STATE}
 
 
 class EditionError(ValueError):
-    """A student edition cannot be written, or this tree is none."""
+    """A student tree cannot be written, or a command needs one."""
 
 
 def is_student_tree(root: Path) -> bool:
-    """Whether ``root`` was written by ``write_edition``."""
+    """Return True if ``write_edition`` wrote the tree ``root``."""
     return (root / STATE / SOLUTIONS).is_file()
 
 
 def write_edition(source: Path, target: Path, tags: Collection[str]) -> None:
-    """Copies ``source`` to ``target``, a new folder, with the blocks of ``tags`` empty."""
+    """Copy ``source`` to ``target``, a new folder, with empty blocks of ``tags``."""
     if is_student_tree(source):
-        raise EditionError(f"{source} is a student edition itself; write one from the whole tree")
+        raise EditionError(
+            f"{source} is a student tree itself; write one from the full source tree"
+        )
     if target.exists() and any(target.iterdir()):
-        raise EditionError(f"{target} is not empty, and answers may be in it; name a new folder")
+        raise EditionError(f"{target} is not empty and may hold answers; give a new folder")
     target = target.resolve()
     if target.is_relative_to(source / "python") or target == source:
-        raise EditionError(f"{target} lies within the sources; name a folder elsewhere")
+        raise EditionError(f"{target} lies within the sources; give a folder elsewhere")
 
     def left_out(folder: str, names: list[str]) -> set[str]:
         top = LEFT_OUT_ON_TOP if Path(folder) == source else set()
@@ -58,16 +60,19 @@ def write_edition(source: Path, target: Path, tags: Collection[str]) -> None:
 
 
 def empty_blocks(root: Path, blocks: dict[str, list[Block]]) -> None:
-    """Empties these blocks of a tree."""
+    """Empty these blocks of a tree."""
     known = exercises()
     fill(root, {tag: [emptied(b, known[tag].title) for b in each] for tag, each in blocks.items()})
 
 
 def solutions_of(root: Path) -> dict[str, list[str]]:
-    """Tag -> the texts of its blocks, as they were put aside; EditionError in another tree."""
+    """Return the solutions kept aside, the texts of each tag's blocks.
+
+    EditionError in another tree.
+    """
     if not is_student_tree(root):
         raise EditionError(
-            f"{root} is no student edition, so nothing is empty; write one with "
+            f"{root} is not a student tree; write one with "
             "'python -m apps.course student DIR' and work there"
         )
     found: dict[str, list[str]] = json.loads((root / STATE / SOLUTIONS).read_text("utf-8"))
@@ -75,18 +80,18 @@ def solutions_of(root: Path) -> dict[str, list[str]]:
 
 
 def put_back(root: Path, tags: Collection[str]) -> list[Path]:
-    """Fills the blocks of ``tags`` with their solutions; the files that keep what was there."""
+    """Fill the blocks of ``tags`` with their solutions; return the files that keep old answers."""
     solutions = solutions_of(root)
     missing = [tag for tag in tags if tag not in solutions]
     if missing:
-        raise EditionError(f"{', '.join(missing)}: solved from the start in this edition")
+        raise EditionError(f"{', '.join(missing)}: solved from the start in this tree")
     kept = [path for tag in tags if (path := _keep_attempt(root, tag))]
     fill(root, {tag: solutions[tag] for tag in tags})
     return kept
 
 
 def _keep_attempt(root: Path, tag: str) -> Path | None:
-    """Writes down what stands in the blocks of ``tag``, unless they are open."""
+    """Save the answer in the blocks of ``tag``, unless they are open."""
     blocks = blocks_in(root).get(tag, [])
     texts = [block.text for block in blocks if not is_open(block)]
     if not texts or texts == solutions_of(root)[tag]:
@@ -100,7 +105,7 @@ def _keep_attempt(root: Path, tag: str) -> Path | None:
 
 
 def taken_tags(root: Path) -> set[str]:
-    """The tags whose blocks hold the solutions put aside; none in a tree that has none aside."""
+    """Return the tags whose blocks hold the solutions; empty outside a student tree."""
     if not is_student_tree(root):
         return set()
     found = blocks_in(root)

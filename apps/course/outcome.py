@@ -1,4 +1,4 @@
-"""Which exercise an error speaks of: that of an empty block begins with the tag."""
+"""The exercise that an error belongs to: the error of an empty block starts with its tag."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def gist(text: str) -> dict[str, str]:
-    """The error and its place, file:line, in what pytest says of a file it could not import."""
+    """Return the error and its place, file:line, from pytest's report of a failed import."""
     lines = [line.removeprefix("E ").strip() for line in text.strip().splitlines()]
     places = PLACE.findall(text)
     place = "{}:{}".format(*places[-1]) if places else ""
@@ -18,7 +18,10 @@ def gist(text: str) -> dict[str, str]:
 
 
 def open_tag(error: BaseException | None) -> str:
-    """The tag of the open exercise that raised ``error``, or one it was raised from; else ""."""
+    """Return the tag of the open exercise that raised ``error`` or an error in its chain.
+
+    Else "".
+    """
     while error is not None:
         tag = str(error).partition(":")[0]
         if isinstance(error, NotImplementedError) and tag in exercises():

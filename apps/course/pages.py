@@ -1,4 +1,4 @@
-"""What the course's commands print: an exercise, the list of all, the table of a check."""
+"""The output of the course's commands: an exercise, the list of all, the table of a check."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WIDTH = 88
 
 
 def exercise_page(exercise: Exercise, blocks: Sequence[Block], hints: int, done: bool) -> str:
-    """One exercise: where, what, how long, opened hints; the explanation once it is done."""
+    """Return the page of an exercise: place, task, time, open hints; if done, the explanation."""
     head = f"{exercise.tag}: {exercise.title}"
     lines = [head, "-" * len(head)]
     points = _count(exercise.points, "point")
@@ -29,14 +29,19 @@ def exercise_page(exercise: Exercise, blocks: Sequence[Block], hints: int, done:
     if left and not done:
         lines += [f"{_count(left, 'hint')} left: python -m apps.course hint {exercise.tag}"]
     if done:
-        lines += ["explanation:", exercise.explanation]
+        lines += [explanation(exercise)]
     else:
         lines += [f"check it: python -m apps.course check {exercise.tag}"]
     return wrapped("\n".join(lines))
 
 
+def explanation(exercise: Exercise) -> str:
+    """Return the explanation of an exercise, wrapped."""
+    return wrapped(f"explanation of the reference solution:\n{exercise.explanation}")
+
+
 def wrapped(text: str) -> str:
-    """Long lines of prose wrapped; lines that begin with spaces are left as they are."""
+    """Return ``text`` with wrapped lines; lines that start with spaces are kept."""
     return "\n".join(
         line if line.startswith(" ") else textwrap.fill(line, WIDTH, break_on_hyphens=False)
         for line in text.split("\n")
@@ -48,7 +53,7 @@ def _count(number: int, word: str) -> str:
 
 
 def list_page(parts: Iterable[Part]) -> str:
-    """Every exercise in a line, by parts."""
+    """Return a line for every exercise, by parts."""
     lines: list[str] = []
     for part in parts:
         minutes = sum(exercise.minutes for exercise in part.exercises)
@@ -61,7 +66,7 @@ def list_page(parts: Iterable[Part]) -> str:
 
 
 def score_table(results: Sequence[Result]) -> str:
-    """A line an exercise and the sum; then the first failing case, if there is one."""
+    """Return a line for each exercise and the sum, then a failing case of each that fails."""
     rows = [f"{'exercise':<22} {'state':<8} {'tests':>7} {'points':>7}"]
     for r in results:
         tests = f"{r.passed}/{len(r.records)}"
@@ -72,15 +77,15 @@ def score_table(results: Sequence[Result]) -> str:
     sums = f"{passed}/{sum(len(r.records) for r in results)}"
     points = f"{sum(r.points for r in results)}/{sum(r.exercise.points for r in results)}"
     rows += [f"{'':<22} {'':<8} {sums:>7} {points:>7}"]
-    failing = next((r for r in results if r.first_failure()), None)
-    if failing is not None:
-        rows += ["", *failing_case(failing.first_failure() or {})]
-        rows += ["", f"a hint: python -m apps.course hint {failing.exercise.tag}"]
+    for result in results:
+        if failure := result.first_failure():
+            rows += ["", *failing_case(failure)]
+            rows += ["", f"for a hint: python -m apps.course hint {result.exercise.tag}"]
     return "\n".join(rows)
 
 
 def failing_case(record: Record) -> list[str]:
-    """One failing test, small."""
+    """Return a failing test in a few lines."""
     lines = [f"first failing case: {record['test']}"]
     if record.get("case"):
         return lines + [f"  {line}" for line in record["case"]]

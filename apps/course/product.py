@@ -1,6 +1,8 @@
-"""``python -m apps.course.product MODULE SIZE``: prints the seconds that a compiled backend takes
-to multiply two square matrices, the best of several times. Called by ``rates``, a process for each
-number of threads; the tests of part 9 load their module here too."""
+"""``python -m apps.course.product MODULE SIZE``: print a compiled backend's seconds for a product.
+
+The product is that of two square matrices; the time is the best of several. ``rates`` starts a
+process for each number of threads; the tests of part 9 load their module here too.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ ROUNDS = 5
 
 
 def backend_in(module: Path) -> Backend:
-    """The backend whose compiled functions are this module's."""
+    """Return the backend with the compiled functions of this module."""
     spec = importlib.util.spec_from_file_location("course._kernels", module)
     assert spec is not None and spec.loader is not None
     loaded = importlib.util.module_from_spec(spec)
@@ -27,7 +29,7 @@ def backend_in(module: Path) -> Backend:
 
 
 def seconds(backend: Backend, size: int) -> float:
-    """The shortest of ROUNDS products of two (size, size) matrices of float32."""
+    """Return the shortest time of ROUNDS products of two (size, size) matrices of float32."""
     dtype = np.dtype("float32")
 
     def matrix(values: float) -> View:

@@ -1,6 +1,6 @@
-"""What a learner has done: opened hints, outcomes of checks, solutions taken. Kept in ``.course``.
+"""The progress of a learner: opened hints, results of checks, solutions taken; kept in ``.course``.
 
-The whole tree keeps nothing: there everything is solved.
+The full source tree keeps no progress: there everything is solved.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ MARKS = {
 WORDS = {
     "own": "passes",
     "given": "solved from the start",
-    "solved": "by solve",
+    "solved": "solved by solve",
     "changed": "not checked since the last edit",
     "fails": "fails",
-    "waits": "waits for an earlier one",
+    "waits": "waits for an earlier exercise",
     "open": "open",
 }
-"""The states of an exercise, each with the mark that ``progress`` draws and what it says."""
+"""The states of an exercise: their marks in ``progress``, and their meaning."""
 
 
 @dataclass
 class Entry:
-    """What is remembered of one exercise; ``text`` is a digest of its blocks when checked."""
+    """The stored progress of an exercise. text: digest of its blocks at the last check."""
 
     state: str = ""
     passed: int = 0
@@ -50,7 +50,7 @@ class Entry:
 
 
 def load(root: Path) -> dict[str, Entry]:
-    """Tag -> entry; empty where nothing was done yet."""
+    """Return the entries by tag; empty if nothing was done yet."""
     path = root / STATE / FILE
     if not path.is_file():
         return {}
@@ -58,14 +58,14 @@ def load(root: Path) -> dict[str, Entry]:
 
 
 def save(root: Path, entries: dict[str, Entry]) -> None:
-    """Writes the entries; nothing in a tree that is no student edition."""
+    """Write the entries; do nothing outside a student tree."""
     if is_student_tree(root):
         rows = {tag: asdict(entry) for tag, entry in entries.items()}
         (root / STATE / FILE).write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
 
 
 def remember(root: Path, results: Iterable[Result]) -> None:
-    """Notes the outcomes of a check."""
+    """Store the results of a check."""
     entries, blocks = load(root), blocks_in(root)
     for result in results:
         entry = entries.setdefault(result.exercise.tag, Entry())
@@ -75,7 +75,7 @@ def remember(root: Path, results: Iterable[Result]) -> None:
 
 
 def open_hint(root: Path, exercise: Exercise) -> int:
-    """Opens the next hint; how many are open now."""
+    """Open the next hint; return the number of open hints."""
     entries = load(root)
     entry = entries.setdefault(exercise.tag, Entry())
     entry.hints = min(entry.hints + 1, len(exercise.hints))
@@ -84,7 +84,7 @@ def open_hint(root: Path, exercise: Exercise) -> int:
 
 
 def states(root: Path) -> dict[str, str]:
-    """Tag -> its state: a key of ``MARKS``."""
+    """Return the state of each tag, a key of ``MARKS``."""
     entries, blocks, solutions = load(root), blocks_in(root), solutions_of(root)
     return {
         tag: _state(blocks.get(tag, []), entries.get(tag, Entry()), solutions.get(tag))
@@ -109,7 +109,7 @@ def _digest(blocks: list[Block]) -> str:
 
 
 def drawn(root: Path) -> str:
-    """The course as a picture in text: a line a part, a mark an exercise, what comes next."""
+    """Return the progress as text: a line for each part, a mark for each exercise, what is next."""
     found = states(root)
     lines = [_part_line(part, found) for part in parts() if part.exercises]
     used = {state for state in found.values() if state != "open"}
@@ -119,12 +119,15 @@ def drawn(root: Path) -> str:
 
 
 def coming(found: dict[str, str], after: str = "") -> list[str]:
-    """What to do next, in two lines, from the states of all exercises: behind ``after`` in its part
-    if something there builds on nothing that is open, else the first that is not done."""
+    """Return the next exercise, in two lines, from the states of all exercises.
+
+    It is the first one behind ``after`` in its part that builds on no open one, else the first one
+    that is not done.
+    """
     left = [tag for tag, state in found.items() if state not in DONE]
-    tag = next((tag for tag in left if _goes_on(tag, after, left)), left[0] if left else None)
+    tag = next((tag for tag in left if _can_follow(tag, after, left)), left[0] if left else None)
     if tag is None:
-        return ["Everything is done. Next: docs/backend.md, a backend of your own."]
+        return ["All exercises are done. Next: docs/backend.md, how to write a backend."]
     exercise = exercises()[tag]
     return [
         f"next: {tag}, {exercise.title} (about {exercise.minutes} minutes)",
@@ -132,8 +135,8 @@ def coming(found: dict[str, str], after: str = "") -> list[str]:
     ]
 
 
-def _goes_on(tag: str, after: str, left: list[str]) -> bool:
-    """Whether ``tag`` can be done now and stands behind ``after`` in its part."""
+def _can_follow(tag: str, after: str, left: list[str]) -> bool:
+    """Return True if ``tag`` can be done now and comes after ``after`` in its part."""
     tags = list(exercises())
     if not after or tags.index(tag) < tags.index(after):
         return False

@@ -1,8 +1,9 @@
-"""The maintainers' proof (``make test-course``): blocks, registry, tests and notebook say the same;
-with a block empty its own tests all meet it; with its solution and those of its prerequisites, and
-nothing else, they pass. So no test meets a block that its exercise does not build on.
+"""The maintainers' proof of the course (``make test-course``).
 
-Works on a copy of the tree, whose blocks it empties and fills; the tree itself is only read.
+It checks that blocks, registry, tests and notebook have the same tags; that all tests of an
+exercise meet its block while it is empty; and that they pass with its solution and those of its
+prerequisites alone, so that no test meets a block that its exercise does not build on. It works on
+a copy of the tree; the tree itself is only read.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from .registry import Exercise, exercises, needed
 TESTS = "tests/exercises"
 NOTEBOOK = "hw_notebook"
 GENERATORS = ("apps.notebook", "needle.ops.stubs")
-"""Programs that write files of the tree."""
+"""Programs that generate files of the tree."""
 Problems = list[str]
 
 
 def marked_tests(root: Path) -> dict[str, set[str]]:
-    """Tag -> the node ids of the tests marked ``@pytest.mark.exercise(tag)``."""
+    """Return the node ids of the tests marked ``@pytest.mark.exercise(tag)``, by tag."""
     found: dict[str, set[str]] = {}
     for path in sorted((root / TESTS).glob("test_*.py")):
         tree = ast.parse(path.read_text("utf-8"))
@@ -47,7 +48,7 @@ def marked_tests(root: Path) -> dict[str, set[str]]:
 
 
 def notebook_tags(root: Path) -> dict[str, list[str]]:
-    """The tags that the notebook's source and the notebook name in ``exercises(...)``, in order."""
+    """Return the tags in calls of ``exercises(...)`` in the notebook and its source, in order."""
     cells = json.loads((root / f"{NOTEBOOK}.ipynb").read_text("utf-8"))["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     texts = {
@@ -58,14 +59,14 @@ def notebook_tags(root: Path) -> dict[str, list[str]]:
 
 
 def _named(text: str) -> list[str]:
-    """The arguments of the calls of ``exercises`` in a program."""
+    """Return the arguments of the calls of ``exercises`` in a program."""
     calls = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
     own = (call for call in calls if ast.unparse(call.func) == "exercises")
     return [ast.literal_eval(argument) for call in own for argument in call.args]
 
 
 def sets_differ(root: Path) -> Problems:
-    """Where the tags and tests of sources, registry, tests and notebook are not the same."""
+    """Return the differences between the tags of sources, registry, tests and notebook."""
     known, marked, shown = exercises(), marked_tests(root), notebook_tags(root)
     sides = {"sources": set(blocks_in(root)), "registry": set(known), "tests": set(marked)}
     sides |= {name: set(tags) for name, tags in shown.items()}
@@ -84,7 +85,7 @@ def sets_differ(root: Path) -> Problems:
 
 
 def prove(root: Path, chosen: Sequence[Exercise]) -> int:
-    """Prints each problem found, and at the end how many; the exit status."""
+    """Print each problem and then their number; return the exit status."""
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         work = Workbench(root, Path(folder))
@@ -93,13 +94,18 @@ def prove(root: Path, chosen: Sequence[Exercise]) -> int:
                 "sources, registry, tests and notebook have the same tags",
                 partial(sets_differ, root),
             ),
-            ("an edition made twice is the same, and solved is the source", work.same_again),
+            ("two student trees are equal, and a solved one equals the source", work.same_again),
         ]
         for number, level in enumerate(levels(chosen)):
-            name = f"exercises empty, with {number} before them"
+            name = f"exercises empty, {number} levels below them"
             steps.append((f"{len(level)} {name}", partial(work.empty_together, level)))
         for exercise in chosen:
-            steps.append((f"{exercise.tag} solved next", partial(work.solved_next, exercise)))
+            steps.append(
+                (
+                    f"{exercise.tag} solved with its prerequisites",
+                    partial(work.solved_next, exercise),
+                )
+            )
         steps.append(("everything is empty", partial(work.all_empty, chosen)))
         problems: Problems = []
         for name, step in steps:
@@ -116,7 +122,7 @@ def prove(root: Path, chosen: Sequence[Exercise]) -> int:
 
 
 def levels(chosen: Sequence[Exercise]) -> list[list[Exercise]]:
-    """The exercises by the length of the longest chain before them: none builds on its like."""
+    """Return the exercises by levels; none builds on another one of its level."""
     depth: dict[str, int] = {}
     for tag, exercise in exercises().items():
         depth[tag] = 1 + max((depth[each] for each in exercise.prerequisites), default=-1)
@@ -127,7 +133,7 @@ def levels(chosen: Sequence[Exercise]) -> list[list[Exercise]]:
 
 
 class Workbench:
-    """A student edition in ``folder`` whose blocks are set as each step needs them."""
+    """A student tree in ``folder`` whose blocks each step empties or fills."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.root, self.folder, self.tree = root, folder, folder / "tree"
@@ -136,29 +142,31 @@ class Workbench:
         self._clock = time.time_ns()
 
     def set_open(self, tags: Collection[str]) -> None:
-        """Empties the blocks of ``tags`` and fills all others. Files that are as they were keep
-        their time, so that what is built from them is not built again."""
+        """Empty the blocks of ``tags`` and fill all others.
+
+        Unchanged files keep their time, so that nothing is built again from them.
+        """
         paths = {self.tree / block.path for each in blocks_in(self.tree).values() for block in each}
         before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
         fill(self.tree, {tag: texts for tag, texts in self.solutions.items() if tag not in tags})
         found = blocks_in(self.tree)
         empty_blocks(self.tree, {tag: found[tag] for tag in tags})
-        # Bytecode is judged by whole seconds and sizes: each state has a second of its own, and is
-        # newer than what was built before.
+        # Python compares bytecode by whole seconds and sizes: each state gets its own second, later
+        # than anything built before.
         self._clock = max(self._clock + 2 * 10**9, time.time_ns())
         for path, (text, moment) in before.items():
             changed = path.read_bytes() != text
             os.utime(path, ns=(self._clock,) * 2 if changed else (moment,) * 2)
 
     def run(self, chosen: Sequence[Exercise]) -> list[Record]:
-        """The outcomes of these exercises' tests; what has to be built is built before."""
+        """Build what the exercises need; return the records of their tests."""
         problem = build(self.tree, {name for exercise in chosen for name in exercise.builds})
         if problem:
             raise RuntimeError(f"the student tree does not build: {problem}")
         return run_exercises(self.tree, chosen)
 
     def empty_together(self, level: Sequence[Exercise]) -> Problems:
-        """With exercises open, none of which builds on another, their tests meet their blocks."""
+        """Check that the tests of open exercises of one level meet their blocks."""
         self.set_open({exercise.tag for exercise in level})
         owner = {test: exercise.tag for exercise in level for test in exercise.tests}
         problems = []
@@ -166,11 +174,11 @@ class Workbench:
             tag = owner[record["test"].partition("[")[0]]
             if record.get("open") != tag:
                 got = record.get("error") or "a pass"
-                problems.append(f"{tag} empty: {record['test']} should meet it, got {got}")
+                problems.append(f"{tag} empty: {record['test']} should meet the block, got {got}")
         return problems
 
     def solved_next(self, exercise: Exercise) -> Problems:
-        """With all open but the exercise and what it needs, its tests pass."""
+        """Check that an exercise's tests pass when only it and its prerequisites are solved."""
         self.set_open(set(exercises()) - needed(exercise.tag) - {exercise.tag})
         return [
             f"{exercise.tag} with its prerequisites: {record['test']}: {record.get('error')}"
@@ -179,17 +187,19 @@ class Workbench:
         ]
 
     def all_empty(self, chosen: Sequence[Exercise]) -> Problems:
-        """With everything open every test says so, and names an exercise that is open."""
+        """Check that every test names an open exercise when all are open."""
         self.set_open(set(exercises()))
         return [
-            f"all empty: {record['test']} should say what is open, got {record.get('error')}"
+            f"all empty: {record['test']} should name an open exercise, got {record.get('error')}"
             for record in self.run(chosen)
             if not record.get("open")
         ]
 
     def same_again(self) -> Problems:
-        """Two editions are equal; with all solutions put back, and what programs write written
-        again, one equals its source."""
+        """Check that two student trees are equal.
+
+        One of them must equal its source after all solutions are restored and files regenerated.
+        """
         again = self.folder / "again"
         write_edition(self.root, again, set(exercises()))
         problems = _differences(self.tree, again, "regenerated")
@@ -208,7 +218,7 @@ class Workbench:
 
 
 def _differences(one: Path, other: Path, what: str) -> Problems:
-    """Files of ``other`` that ``one`` lacks or has otherwise."""
+    """Return the files of ``other`` that ``one`` lacks or that differ."""
     problems = []
     for path in sorted(path for path in other.rglob("*") if path.is_file()):
         name = path.relative_to(other)

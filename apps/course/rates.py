@@ -1,4 +1,4 @@
-"""How fast a performance exercise is: beside the library's own kernel and this core's peak."""
+"""The speed of a performance exercise, as shares of the library's kernel and the core's peak."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ SIZES: dict[str, tuple[int, Callable[[int], float]]] = {
     "gemm_ladder": (960, gemm_flops),
     "conv_ladder": (64, conv_flops),
 }
-"""Ladder -> the size that is timed, and what it costs in operations."""
+"""The timed size of each ladder, and the function for its number of operations."""
 OWN_KERNEL = "07"
 """The step of gemm_ladder that is the library's kernel."""
 
 
 def rate_line(root: Path, exercise: Exercise) -> str:
-    """One line: operations a second on one core, as shares of the library's kernel and of the peak.
+    """Return a line with the rate on one core and its shares of the library's kernel and the peak.
 
-    ``exercise.rate`` names ladder and step, such as "gemm_ladder 03", or the library of part 9.
+    ``exercise.rate`` names a ladder and a step, such as "gemm_ladder 03", or the library of part 9.
     """
     rate = _rate_of_library if exercise.rate == LIBRARY else _rate_of_step
     try:
         found = rate(root, exercise.rate)
-    except (RuntimeError, subprocess.CalledProcessError) as error:  # what is timed is a learner's
+    except (RuntimeError, subprocess.CalledProcessError) as error:  # the timed code is a learner's
         found = f"not timed: {error}"
     return f"{exercise.tag:<22} {found}"
 
@@ -57,8 +57,8 @@ def _shares(own: float, reference: float, peak: float) -> str:
 
 
 def _rate_of_library(root: Path, rate: str) -> str:
-    """Its product of two square matrices, on one core and on all."""
-    print("compiling it once more, to be fast; a minute", file=sys.stderr)
+    """Return the rate of the library's product of two square matrices, on one core and on all."""
+    print("compiling an optimised build for timing; about a minute", file=sys.stderr)
     program, problem = built_program(root, "gemm_ladder"), build_backend(root, FAST)
     if problem or program is None:
         return problem or "not built"
@@ -71,7 +71,7 @@ def _rate_of_library(root: Path, rate: str) -> str:
 
 
 def _seconds(root: Path, size: int, threads: int) -> float:
-    """What one product takes; OpenMP reads its number of threads when a process begins."""
+    """Return the seconds of a product; OpenMP reads its number of threads at the process start."""
     module = built_backend(root, FAST)
     command = [sys.executable, "-m", "apps.course.product", str(module), str(size)]
     environment = {**environment_of(root, "np"), "OMP_NUM_THREADS": str(threads)}

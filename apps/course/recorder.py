@@ -1,16 +1,18 @@
-"""A pytest plugin: writes down, as JSON, how each test of an exercise ended.
+"""A pytest plugin that writes the outcome of each test of an exercise as JSON.
 
-Loaded by ``-p apps.course.recorder --course-report FILE``, which ``checking`` does.
+``checking`` loads it with ``-p apps.course.recorder --course-report FILE``.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from .blocks import blocks_in
 from .compare import Case, WrongAnswer
 from .outcome import gist, open_tag
 
@@ -18,27 +20,28 @@ RECORDS = pytest.StashKey[list[dict[str, Any]]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The place of the report."""
+    """Add the option for the report's file."""
     parser.addoption("--course-report", metavar="FILE", help="write outcomes to FILE as JSON")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """An empty report, so that a run that ends early leaves one too."""
+    """Start with an empty report, so that a run that ends early has one too."""
     config.stash[RECORDS] = []
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """Notes the outcome of a test: of its call, or of a set-up that failed."""
+    """Record the outcome of a test's call, or of a failed set-up."""
     report = yield
     error = call.excinfo.value if call.excinfo else None
     if report.when == "call" or (error is not None and report.when == "setup"):
-        note(item.config, item.nodeid, report.outcome, error, report.duration)
+        tags = [mark.args[0] for mark in item.iter_markers("exercise")]
+        note(item.config, item.nodeid, report.outcome, error, report.duration, tags)
     return report
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """A test file that cannot be imported is an outcome too."""
+    """Record a test file that cannot be imported."""
     if report.failed:
         found = gist(str(report.longrepr))
         COLLECTION.append({"test": report.nodeid, "outcome": "failed", **found})
@@ -48,9 +51,14 @@ COLLECTION: list[dict[str, Any]] = []
 
 
 def note(
-    config: pytest.Config, test: str, outcome: str, error: BaseException | None, seconds: float
+    config: pytest.Config,
+    test: str,
+    outcome: str,
+    error: BaseException | None,
+    seconds: float,
+    tags: Collection[str],
 ) -> None:
-    """Adds a record: the error in a line, the case of a wrong answer, the tag of an open block."""
+    """Add a record: the error in a line, the case of a wrong answer, the tag of an open block."""
     case: Case | None = error.case if isinstance(error, WrongAnswer) else None
     config.stash[RECORDS].append(
         {
@@ -59,25 +67,34 @@ def note(
             "open": open_tag(error),
             "error": "" if error is None else f"{type(error).__name__}: {error}".strip(),
             "case": None if case is None else case.lines(),
-            "place": _place(error, config.rootpath),
+            "place": _place(error, config.rootpath, tags),
             "seconds": seconds,
         }
     )
 
 
-def _place(error: BaseException | None, root: Path) -> str:
-    """The last line of a source of needle that the error went through, as file:line."""
-    found, step = "", error.__traceback__ if error is not None else None
+def _place(error: BaseException | None, root: Path, tags: Collection[str]) -> str:
+    """Return where the error came from, as file:line.
+
+    It is the innermost line in a block of the exercise, else the innermost line of the sources.
+    """
+    if error is None:
+        return ""
+    found, own, step = "", "", error.__traceback__
+    blocks = [block for tag, each in blocks_in(root).items() if tag in tags for block in each]
     while step is not None:
         path = Path(step.tb_frame.f_code.co_filename)
         if any(path.is_relative_to(root / folder) for folder in ("python", "apps", "examples")):
-            found = f"{path.relative_to(root)}:{step.tb_lineno}"
+            name, line = path.relative_to(root).as_posix(), step.tb_lineno
+            found = f"{name}:{line}"
+            if any(b.path == name and b.first < line <= b.last for b in blocks):
+                own = found
         step = step.tb_next
-    return found
+    return own or found
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Writes the report."""
+    """Write the report."""
     place = session.config.getoption("--course-report")
     if place:
         records = session.config.stash[RECORDS] + COLLECTION

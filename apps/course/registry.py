@@ -1,7 +1,7 @@
-"""The exercises of the course: what ``parts/*.toml`` say, one file a part, and their order.
+"""The exercises of the course and their order, read from ``parts/*.toml``, a file for each part.
 
-Nothing here looks at sources or runs tests; ``python -m apps.course prove`` holds the registry
-against both.
+This module neither reads sources nor runs tests; ``python -m apps.course prove`` compares the
+registry with both.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ FOLDER = Path(__file__).resolve().parent / "parts"
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise, as its table in the part's file has it.
+    """An exercise, with the fields of its table in the part's file.
 
-    minutes: how long it takes. prerequisites: tags whose code its solution or its tests call.
-    contract: what the block must do. hints: from a nudge to nearly the answer. tests: pytest node
-    ids. explanation: why the answer is what it is. rate: the performance it is measured by, if any.
-    builds: what its tests run, names that ``building.build`` knows; a part's file may name them
-    for all.
+    minutes: expected time. prerequisites: tags whose code the solution or the tests call. contract:
+    what the block must do. hints: from a nudge to nearly the answer. tests: pytest node ids.
+    explanation: why the reference solution is right. rate: the timing to report, if any. builds:
+    names for ``building.build`` that the tests need; a part may give them for all its exercises.
     """
 
     tag: str
@@ -50,7 +49,7 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the course. backend: the NEEDLE_BACKEND its tests run with ("np": no compiler)."""
+    """A part of the course. backend: the NEEDLE_BACKEND of its tests ("np" needs no compiler)."""
 
     number: int
     title: str
@@ -59,11 +58,11 @@ class Part:
 
 
 class RegistryError(ValueError):
-    """A file of ``parts/`` is not what it should be."""
+    """An invalid file of ``parts/``, or an unknown exercise."""
 
 
 def read_part(path: Path) -> Part:
-    """The part described by one file; RegistryError names the file and what is wrong."""
+    """Read the part that a file describes; RegistryError names the file and what is wrong."""
     if tomllib is None:
         raise ImportError("the course needs tomli on Python 3.10; pip install 'needle[train]'")
     table = tomllib.loads(path.read_text("utf-8"))
@@ -89,39 +88,41 @@ def _exercise(part: int, tag: str, row: dict[str, Any]) -> Exercise:
 
 @cache
 def parts() -> tuple[Part, ...]:
-    """All parts in order."""
+    """Return all parts in order."""
     read = (read_part(path) for path in sorted(FOLDER.glob("*.toml")))
     return tuple(sorted(read, key=lambda part: part.number))
 
 
 @cache
 def exercises() -> dict[str, Exercise]:
-    """Tag -> exercise, in the order of the course; RegistryError if a tag or an order is wrong."""
+    """Return the exercises by tag in the order of the course; RegistryError if that is wrong."""
     found: dict[str, Exercise] = {}
     for part in parts():
         for exercise in part.exercises:
             late = [tag for tag in exercise.prerequisites if tag not in found]
             if exercise.tag in found or late:
-                raise RegistryError(f"{exercise.tag}: given twice, or needs later {late}")
+                raise RegistryError(
+                    f"{exercise.tag}: defined twice, or builds on the later {late}; correct parts/"
+                )
             found[exercise.tag] = exercise
     return found
 
 
 def part_of(exercise: Exercise) -> Part:
-    """The part that an exercise belongs to."""
+    """Return the part that an exercise belongs to."""
     return next(part for part in parts() if part.number == exercise.part)
 
 
 def needed(tag: str) -> set[str]:
-    """All tags that ``tag`` builds on, directly or through others."""
+    """Return all tags that ``tag`` builds on, directly or through others."""
     direct = exercises()[tag].prerequisites
     return set(direct).union(*(needed(each) for each in direct))
 
 
 def select(words: list[str]) -> list[Exercise]:
-    """Exercises by tags, part numbers, ranges of them ("1-3") or "all", in course order.
+    """Return the exercises given by tags, part numbers, ranges ("1-3") or "all", in course order.
 
-    RegistryError for what is none of these; the message names the tags that are near.
+    RegistryError for any other word; its message names similar tags.
     """
     chosen: set[str] = set()
     for word in words:
@@ -143,8 +144,8 @@ def _tags(word: str) -> set[str]:
     near = difflib.get_close_matches(word, exercises(), n=5)
     last = max(exercise.part for exercise in exercises().values())
     raise RegistryError(
-        f"{word}: no exercise, and no part with exercises; "
-        + (f"near are: {', '.join(near)}; " if near else "")
-        + f"there are parts 1 to {last}, several as 1 4 or 1-4, and the exercises that "
+        f"{word}: neither an exercise nor a part; "
+        + (f"similar: {', '.join(near)}; " if near else "")
+        + f"give parts from 1 to {last}, such as 1 4 or 1-4, or exercises that "
         "`python -m apps.course list` shows"
     )

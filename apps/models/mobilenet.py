@@ -26,9 +26,11 @@ class Separable(nn.Sequential):
         options = {"bias": False, **place}
         super().__init__(
             nn.Conv2d(in_channels, in_channels, 3, stride, 1, groups=in_channels, **options),
-            nn.BatchNorm2d(in_channels, activation="relu", **place),
+            nn.BatchNorm2d(in_channels, **place),
+            nn.ReLU(),
             nn.Conv2d(in_channels, channels, 1, **options),
-            nn.BatchNorm2d(channels, activation="relu", **place),
+            nn.BatchNorm2d(channels, **place),
+            nn.ReLU(),
         )
 
 
@@ -57,7 +59,8 @@ class MobileNet(nn.Module):
             inputs = channels
         self.features = nn.Sequential(
             nn.Conv2d(in_channels, 32, 3, padding=1, bias=False, **place),
-            nn.BatchNorm2d(32, activation="relu", **place),
+            nn.BatchNorm2d(32, **place),
+            nn.ReLU(),
             *blocks,
         )
         self.avgpool = nn.GlobalAvgPool()

@@ -33,19 +33,19 @@ class LeNet5(nn.Module):
         super().__init__()
         place = {"device": device, "dtype": dtype}
         self.features = nn.Sequential(
-            nn.Conv2d(in_channels, 6, 5, activation="relu", **place),  # 32 -> 28
-            nn.Identity(),  # the place of a ReLU module: parameters keep their usual names
+            nn.Conv2d(in_channels, 6, 5, **place),  # 32 -> 28
+            nn.ReLU(),
             nn.MaxPool2d(2),  # -> 14
-            nn.Conv2d(6, 16, 5, activation="relu", **place),  # -> 10
-            nn.Identity(),
+            nn.Conv2d(6, 16, 5, **place),  # -> 10
+            nn.ReLU(),
             nn.MaxPool2d(2),  # -> 5
         )
         self.classifier = nn.Sequential(
             nn.Flatten(),
-            nn.Linear(16 * 5 * 5, 120, activation="relu", **place),
-            nn.Identity(),
-            nn.Linear(120, 84, activation="relu", **place),
-            nn.Identity(),
+            nn.Linear(16 * 5 * 5, 120, **place),
+            nn.ReLU(),
+            nn.Linear(120, 84, **place),
+            nn.ReLU(),
             nn.Linear(84, num_classes, **place),
         )
         ### END YOUR SOLUTION
@@ -69,7 +69,8 @@ class ConvBN(nn.Sequential):
         place = {"device": device, "dtype": dtype}
         super().__init__(
             nn.Conv(in_channels, out_channels, kernel_size, stride=stride, **place),
-            nn.BatchNorm2d(out_channels, activation="relu", **place),
+            nn.BatchNorm2d(out_channels, **place),
+            nn.ReLU(),
         )
 
 

@@ -1,7 +1,7 @@
-"""What a notebook is learnt with: exercises, edits that count at once, graphs that are watched.
+"""Tools for notebooks: tables of exercises, reloading of edited modules, warnings about graphs.
 
-``watch()`` sets both up, in a notebook; elsewhere it does nothing. ``python -m apps.notebook``
-writes hw_notebook.ipynb.
+``watch()`` starts the last two in a notebook and does nothing elsewhere. ``python -m
+apps.notebook`` writes hw_notebook.ipynb.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ __all__ = ["Chapter", "GraphGrowthWarning", "Reloader", "exercises", "growing_gr
 
 
 def watch(*packages: str) -> Reloader | None:
-    """Before each cell edited modules of ``packages`` are run again, objects staying what they are;
-    after each cell variables that hold on to a growing graph are warned of.
+    """Reload edited modules of ``packages`` before each cell; warn about growing graphs after it.
 
-    Returns the reloader; None outside IPython.
+    Existing objects stay instances of their classes. Returns the reloader; None outside IPython.
     """
     interactive = sys.modules.get("IPython")
     shell = interactive.get_ipython() if interactive is not None else None
@@ -31,7 +30,7 @@ def watch(*packages: str) -> Reloader | None:
 
     def before(info: Any) -> None:
         for name in reloader.refresh():
-            print(f"edited and read again: {name}")
+            print(f"edited, reloaded: {name}")
 
     def after(result: Any) -> None:
         reloader.note()

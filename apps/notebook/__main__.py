@@ -1,8 +1,8 @@
-"""Writes hw_notebook.ipynb from hw_notebook.py: python -m apps.notebook (make notebook).
+"""Write hw_notebook.ipynb from hw_notebook.py: python -m apps.notebook (make notebook).
 
-The source is a program in jupytext's percent format: "# %%" begins a cell, "# %% [markdown]" a
-text. The notebook has no outputs and always the same bytes for the same source. Of metadata only
-tags stay: the site leaves out the input of cells tagged "remove-input".
+The source is a program in jupytext's percent format: "# %%" starts a code cell, "# %% [markdown]" a
+text cell. The notebook has no outputs, and the same source always gives the same bytes. Tags are
+the only metadata kept: the site hides the input of cells tagged "remove-input".
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SOURCE, NOTEBOOK = ROOT / "hw_notebook.py", ROOT / "hw_notebook.ipynb"
 
 
 def notebook_text() -> str:
-    """The notebook's file as it should be; ImportError without jupytext."""
+    """Return the text of the notebook's file; ImportError without jupytext."""
     import jupytext
     import nbformat
 

@@ -1,4 +1,4 @@
-"""The exercises that belong to a place of the notebook, as a table that shows itself."""
+"""Tables of the exercises that belong to a section of the notebook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEAD = "| exercise | what | minutes |"
 
 
 class Chapter:
-    """A table of exercises: tag, title, minutes, and in a student's tree how far each is."""
+    """A table of exercises: tag, title, minutes, and in a student tree the state of each."""
 
     def __init__(self, exercises: Sequence[Exercise]) -> None:
         self.exercises = tuple(exercises)
@@ -33,5 +33,5 @@ class Chapter:
 
 
 def exercises(*tags: str) -> Chapter:
-    """The exercises of these tags; RegistryError, which names those that are near, for another."""
+    """Return the table of these exercises; RegistryError for an unknown tag."""
     return Chapter([each for tag in tags for each in select([tag])])

@@ -1,7 +1,6 @@
-"""Finds variables that hold on to a graph which grows from step to step: a forgotten detach.
+"""Detection of variables that keep a graph alive which grows with each step: a missing detach.
 
-Looks at a notebook's variables after a cell, so training itself costs nothing more; what happens
-within one cell is seen at its end.
+A notebook's variables are examined after each cell, so training itself is not slowed down.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from needle.graph import find_topo_sort
 from needle.replay import ReplayedValue
 
 MOST_NODES = 2000
-"""More than the forward pass of the deepest of our models has."""
+"""Limit of the nodes of one graph; the deepest model of apps/models has fewer."""
 MOST_STEPS = 8
-"""More finished backward passes in one graph, or graphs in one list, are no accident."""
+"""Limit of finished backward passes in one graph, and of graphs in one list."""
 
 
 class GraphGrowthWarning(UserWarning):
-    """A variable holds on to the graphs of many steps; it takes one in ``line`` of the cell."""
+    """A variable keeps the graphs of many steps alive; ``line`` of the cell assigns it."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -29,13 +28,15 @@ class GraphGrowthWarning(UserWarning):
 
 
 def growing_graphs(names: Mapping[str, Any], code: str) -> Iterator[GraphGrowthWarning]:
-    """A warning for each variable among ``names`` that the cell ``code`` assigns and that holds on
-    to the graphs of many steps, with the line where it does."""
+    """Yield a warning for each variable that keeps the graphs of many steps alive.
+
+    names: the variables of the notebook. code: the cell; only variables that it assigns count.
+    """
     for name, line in sorted(assigned(code).items(), key=lambda item: item[1]):
         held = _held(names.get(name))
         if held:
             yield GraphGrowthWarning(
-                f"{name} holds on to {held}, and memory grows with every step, in "
+                f"{name} keeps {held} in memory, and more with every step, in "
                 f"{code.splitlines()[line - 1].strip()!r}; keep a number (.item()) or a constant "
                 "(.detach()), or compute it under needle.no_grad()",
                 line,
@@ -43,7 +44,7 @@ def growing_graphs(names: Mapping[str, Any], code: str) -> Iterator[GraphGrowthW
 
 
 def assigned(code: str) -> dict[str, int]:
-    """The names that the code assigns, adds to or appends to, and the last line that does."""
+    """Return the names that the code assigns, adds to or appends to, with the last such line."""
     try:
         tree = ast.parse(code)
     except SyntaxError:  # magics, or a cell of another language
@@ -64,7 +65,7 @@ def assigned(code: str) -> dict[str, int]:
 
 
 def _held(value: Any) -> str:
-    """What a value holds on to, in words; nothing for what is harmless."""
+    """Return a description of the graphs that a value keeps alive; "" if they are few."""
     if isinstance(value, (list, tuple)):
         recorded = sum(isinstance(each, Tensor) and each.op is not None for each in value)
         return f"the graphs of {recorded} tensors" if recorded > MOST_STEPS else ""

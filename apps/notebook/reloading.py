@@ -1,8 +1,8 @@
-"""Edited modules are run again, and every object stays what it was: isinstance stays true.
+"""Reloading of edited modules that keeps the identity of classes and functions.
 
-``importlib.reload`` makes new classes, of which old objects are no instances, and other modules
-keep the old functions. Here a class keeps its identity and takes over the new attributes, and a
-function takes over the new code. Constants that other modules have imported stay old.
+After ``importlib.reload`` old objects are not instances of the new classes, and other modules keep
+the old functions. Here a class stays the same object and gets the new attributes, and a function
+gets the new code. Constants that other modules have imported keep their old values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEPT = ("__dict__", "__weakref__", "__module__", "__qualname__")
 
 
 class Reloader:
-    """Watches the modules of ``packages`` that are imported, by their files' times."""
+    """Reloads imported modules of ``packages`` whose files have changed."""
 
     def __init__(self, packages: Sequence[str]) -> None:
         self.packages = tuple(packages)
@@ -31,12 +31,12 @@ class Reloader:
         self.note()
 
     def note(self) -> None:
-        """Notes modules that were imported since; right after their import, before an edit."""
+        """Record the file times of newly imported modules; call it before they are edited."""
         for name, (_, stamp) in self._stamps().items():
             self.seen.setdefault(name, stamp)
 
     def changed(self) -> list[ModuleType]:
-        """The modules whose files have another time than they were noted with."""
+        """Return the modules whose files have changed since they were recorded."""
         found = []
         for name, (module, stamp) in self._stamps().items():
             if self.seen.setdefault(name, stamp) != stamp:
@@ -45,25 +45,28 @@ class Reloader:
         return found
 
     def _stamps(self) -> dict[str, tuple[ModuleType, int]]:
-        """The watched modules and the times of their files; without files that are not there."""
+        """Return the watched modules and the times of their files, without missing files."""
         found = {}
         for name, module in list(sys.modules.items()):
             file = str(getattr(module, "__file__", None))
             if name.split(".")[0] in self.packages and file.endswith(".py"):
-                with suppress(OSError):  # removed, or under way from an editor
+                with suppress(OSError):  # removed, or being saved by an editor
                     found[name] = (module, Path(file).stat().st_mtime_ns)
         return found
 
     def refresh(self) -> list[str]:
-        """Runs edited modules again; their names. One with a mistake is warned of and stays."""
+        """Reload edited modules; return their names.
+
+        Warn about one that fails and keep the old one.
+        """
         done = []
         for module in self.changed():
             try:
                 rerun(module)
             except Exception as error:
                 warnings.warn(
-                    f"{module.__name__} was edited but not read again: "
-                    f"{type(error).__name__}: {error}; the old one stays in use",
+                    f"{module.__name__} was edited but cannot be reloaded: "
+                    f"{type(error).__name__}: {error}; the old version stays in use",
                     stacklevel=2,
                 )
             else:
@@ -72,7 +75,7 @@ class Reloader:
 
 
 def rerun(module: ModuleType) -> None:
-    """Runs a module's file in the module; what it raises leaves the module as it was."""
+    """Run a module's file in the module; if it raises, restore the module."""
     path = Path(str(module.__file__))
     code = compile(path.read_text(encoding="utf-8"), str(path), "exec")
     names, before = vars(module), dict(vars(module))
@@ -108,7 +111,7 @@ def _is_own(thing: Any, module: ModuleType) -> bool:
 
 
 def _take_over(old: Any, new: Any) -> bool:
-    """Gives ``old`` the behaviour of ``new`` where both are functions, or objects that wrap one."""
+    """Give ``old`` the behaviour of ``new`` if both are functions or objects that wrap one."""
     if isinstance(old, FunctionType) and isinstance(new, FunctionType):
         if len(old.__code__.co_freevars) or len(new.__code__.co_freevars):
             return False  # closures keep their cells
@@ -123,9 +126,9 @@ def _take_over(old: Any, new: Any) -> bool:
 
 
 def _take_over_class(old: type, new: type, replaced: dict[Any, Any]) -> None:
-    """Gives the class ``old`` the attributes of ``new``, whose methods then mean ``old``."""
+    """Give the class ``old`` the attributes of ``new``, with methods that refer to ``old``."""
     for name in set(vars(old)) - set(vars(new)):
-        own = f"{old.__qualname__}.{name}"  # other modules' additions, such as ops', stay
+        own = f"{old.__qualname__}.{name}"  # keeps additions of other modules, such as ops
         if getattr(vars(old)[name], "__qualname__", None) == own:
             delattr(old, name)
     for name, value in vars(new).items():
@@ -146,7 +149,7 @@ def _is_slot(value: Any) -> bool:
 
 
 def _aim(value: Any, replaced: dict[Any, Any]) -> None:
-    """Has ``super()`` and ``__class__`` in a method mean the class that stays."""
+    """Make ``super()`` and ``__class__`` in a method refer to the class that stays."""
     for cell in _cells(value):
         try:
             content = cell.cell_contents
@@ -164,7 +167,7 @@ def _cells(value: Any) -> Iterator[CellType]:
 
 
 def _forget_ops_of(name: str) -> None:
-    """A module of ops registers them again, and a name may be registered once."""
+    """Unregister the ops of a module, because running it registers them again."""
     for op, row in list(REGISTRY.items()):
         if row.function.__module__ == name:
             del REGISTRY[op]
@@ -175,7 +178,7 @@ def _forget_ops_of(name: str) -> None:
 
 
 def _settle_ops(rows: dict[str, Row], stays: dict[int, Any]) -> None:
-    """Has the registry name the functions and classes that stay, in the order that it had."""
+    """Make the registry refer to the functions and classes that stay, in its old order."""
     found = {name: REGISTRY[name] for name in (*rows, *REGISTRY) if name in REGISTRY}
     for name, row in found.items():
         function = stays.get(id(row.function), row.function)

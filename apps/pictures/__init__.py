@@ -1,4 +1,4 @@
-"""Pictures that explain, drawn from what a program has: graphs, memory, workers, rooflines.
+"""Explanatory pictures, drawn from live objects: graphs, memory, workers, rooflines.
 
 Each function returns a figure that shows itself as the last line of a notebook cell. Called by
 hw_notebook.ipynb. Curves and tables of training runs are in apps/training/report.py.

@@ -1,4 +1,4 @@
-"""The figure that all pictures are drawn on; needs no window and none of pyplot's state."""
+"""The figure of all pictures; it needs neither a window nor the state of pyplot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Picture(Figure):
 
 
 def picture(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Picture, Any]:
-    """A picture of so many inches, and its axes: one, or an array ``(rows, columns)``."""
+    """Return a picture of a size in inches, and its axes: one, or an array ``(rows, columns)``."""
     figure = Picture(figsize=(width, height), dpi=90, layout="constrained")
     FigureCanvasAgg(figure)
     many = rows * columns > 1
@@ -27,6 +27,6 @@ def picture(width: float, height: float, rows: int = 1, columns: int = 1) -> tup
 
 
 def bare(axes: Any) -> None:
-    """Takes frame and ticks away: the axes hold a drawing, not a plot."""
+    """Remove frame and ticks from axes that hold a drawing instead of a plot."""
     axes.set_axis_off()
     axes.set_aspect("equal")

@@ -14,7 +14,7 @@ STEP, GAP = 1.7, 0.8  # inches from rank to rank, and between boxes of one rank
 
 
 def draw_computation(result: object) -> Picture:
-    """The graph that computed a Tensor (or a ``Graph``), an arrow for each use of a value."""
+    """Draw the graph that computed a Tensor (or a ``Graph``), with an arrow for each use."""
     graph = result if isinstance(result, Graph) else draw_graph(result)  # type: ignore[arg-type]
     places = layout(graph)
     width, height = (max(place[i] for place in places.values()) + 1 for i in (0, 1))
@@ -35,7 +35,7 @@ def draw_computation(result: object) -> Picture:
 
 
 def layout(graph: Graph) -> dict[str, tuple[float, float]]:
-    """Name -> (rank, row): an arrow leads to a higher rank, and no two boxes share a place.
+    """Return (rank, row) of each box: arrows lead to higher ranks, and no two boxes coincide.
 
     The rank of an op is its longest way from a leaf; a leaf stands just before its first user.
     """
@@ -67,6 +67,6 @@ def _ranks(graph: Graph) -> dict[str, int]:
 
 
 def _mean_row(name: str, graph: Graph, rows: dict[str, float]) -> float:
-    """Where the inputs of a box are on average; what has none keeps its turn."""
+    """Return the mean row of the inputs of a box; a box without inputs keeps its row."""
     known = [rows[source] for source, target in graph.edges if target == name and source in rows]
     return sum(known) / len(known) if known else float("inf")

@@ -1,4 +1,4 @@
-"""What a network learns: curves, and pictures in a grid (filters, feature maps, mistakes)."""
+"""Pictures of training: curves, and grids of images (filters, feature maps, mistakes)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array = np.ndarray[Any, Any]
 
 
 def draw_curves(curves: Mapping[str, Sequence[float]], ylabel: str, log: bool = False) -> Picture:
-    """Values over steps, a line a name; long ones also as a running mean."""
+    """Draw values over steps, a line for each name; long ones also as a running mean."""
     figure, axes = picture(8, 3.2)
     for name, values in curves.items():
         width = max(1, len(values) // 40)
@@ -32,7 +32,7 @@ def draw_curves(curves: Mapping[str, Sequence[float]], ylabel: str, log: bool = 
 
 
 def draw_images(images: Array, titles: Sequence[str] = (), columns: int = 8) -> Picture:
-    """Grey images (N, H, W) in a grid, each with its own contrast; no image, an empty picture."""
+    """Draw grey images (N, H, W) in a grid, each with its own contrast."""
     count = max(len(images), 1)
     columns = min(columns, count)
     rows = -(-count // columns)

@@ -1,6 +1,6 @@
-"""Memory maps: which place of the buffer each element of a view is, by colour and number.
+"""Memory maps: the position in the buffer of each element of a view, as colour and number.
 
-Draws NDArrays as their shape, strides and offset say, without reading an element.
+Draws NDArrays from their shape, strides and offset; no element is read.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .canvas import Picture, bare, picture
 
 CELL = 0.42  # inches
 MOST = 64
-"""So many places of a buffer, and elements of a view, can still be told apart."""
+"""Largest number of positions and elements that a picture can show."""
 
 
 def places(view: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """For each element of an NDArray its place in the buffer: offset + the sum of i * stride."""
+    """Return the position of each element of an NDArray: offset + the sum of i * stride."""
     found = np.full(view.shape, view._offset, dtype=np.int64)
     for axis, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
         along = np.arange(size) * stride
@@ -29,9 +29,9 @@ def places(view: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def draw_memory(views: Mapping[str, Any]) -> Picture:
-    """Each view of one buffer as a coloured map, with the buffer as a strip above.
+    """Draw each view of one buffer as a coloured map, with the buffer as a strip above.
 
-    ValueError for views of different buffers or of too many elements to see.
+    ValueError for views of different buffers or with too many elements.
     """
     handles = {id(view._handle): view._handle for view in views.values()}
     if len(handles) != 1:
@@ -39,9 +39,9 @@ def draw_memory(views: Mapping[str, Any]) -> Picture:
     (handle,) = handles.values()
     maps = {name: _as_table(places(view)) for name, view in views.items()}
     if max(handle.size, *(table.size for table in maps.values())) > MOST:
-        raise ValueError(f"draw_memory: at most {MOST} elements can be told apart; take fewer")
+        raise ValueError(f"draw_memory: at most {MOST} elements can be shown; give smaller views")
     strip = np.arange(handle.size)[None]
-    tables = {f"the buffer: {handle.size} places": strip}
+    tables = {f"the buffer: {handle.size} elements": strip}
     tables |= {_title(name, views[name]): table for name, table in maps.items()}
     width = max(table.shape[1] for table in tables.values()) + 1
     height = sum(table.shape[0] + 1.4 for table in tables.values())
@@ -58,7 +58,7 @@ def draw_memory(views: Mapping[str, Any]) -> Picture:
 
 
 def draw_broadcast(a: Any, b: Any) -> Picture:
-    """The two operands of ``a + b`` as the kernel sees them: stride 0 where one is repeated."""
+    """Draw the operands of ``a + b`` as the kernel sees them: stride 0 on repeated axes."""
     shape = np.broadcast_shapes(a.shape, b.shape)
     figure, axes = picture(CELL * 2.4 * max(6, shape[-1] + 1), CELL * (shape[0] + 3), columns=2)
     for place, (name, operand) in zip(axes[0], {"a": a, "b": b}.items(), strict=True):
@@ -78,7 +78,7 @@ def _title(name: str, view: Any) -> str:
 
 
 def _as_table(found: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Leading axes below each other, so that everything is rows and columns."""
+    """Return the positions as rows and columns, with leading axes below each other."""
     return found.reshape(-1, found.shape[-1]) if found.ndim else found.reshape(1, 1)
 
 

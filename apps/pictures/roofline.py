@@ -1,7 +1,7 @@
-"""The roofline of this machine with some of needle's kernels under it, measured while one waits.
+"""The roofline of this machine with some of needle's kernels.
 
-The roofs come from apps/bench/limits.py. A first impression: the careful figures are those of
-``make ladder`` and ``make bench-against``.
+The roofs come from apps/profiling/limits.py. The measurement is quick; ``make ladder`` and ``make
+bench-against`` measure accurately.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .canvas import Picture, picture
 
 @dataclass(frozen=True)
 class Kernel:
-    """One measured call: its operations, the bytes it must move at the least, its seconds."""
+    """A measured call: its operations, the least number of bytes it moves, its seconds."""
 
     name: str
     operations: float
@@ -27,21 +27,22 @@ class Kernel:
 
     @property
     def intensity(self) -> float:
-        """Operations a byte."""
+        """Operations per byte."""
         return self.operations / self.moved
 
     @property
     def rate(self) -> float:
-        """10^9 operations a second."""
+        """10^9 operations per second."""
         return self.operations / self.seconds / 1e9
 
 
 def measured_kernels(device: Any = None, seconds: float = 0.05) -> list[Kernel]:
-    """Elementwise, sum, matrix products, a convolution in float32: the best of ``seconds`` each.
+    """Return measured kernels: elementwise, sum, matrix products and a convolution in float32.
 
-    device: ``needle.cpu()`` by default.
+    device: ``needle.default_device()`` by default. seconds: time for each of them; the best call
+    counts.
     """
-    place = needle.cpu() if device is None else device
+    place = needle.device(device)
 
     def random(*shape: int) -> Any:
         return needle.init.randn(*shape, device=place)
@@ -63,7 +64,7 @@ def measured_kernels(device: Any = None, seconds: float = 0.05) -> list[Kernel]:
 
 
 def best_seconds(call: Callable[[], Any], seconds: float) -> float:
-    """The shortest of all calls that fit into ``seconds``, after one that warms up."""
+    """Return the shortest of all calls within ``seconds``, after one warm-up call."""
     call()
     end, best = time.perf_counter() + seconds, float("inf")
     while time.perf_counter() < end:
@@ -74,10 +75,10 @@ def best_seconds(call: Callable[[], Any], seconds: float) -> float:
 
 
 def draw_roofline(limits: dict[str, float], kernels: list[Kernel]) -> Picture:
-    """Kernels by operations a byte and rate, under the peak and the memory's bandwidth.
+    """Draw kernels by operations per byte and rate, with the arithmetic peak and the bandwidths.
 
-    limits: "gflops" and, in GB/s, "gbs large" (memory) and "gbs small" (cache), as
-    ``apps.bench.limits.measure`` gives them.
+    limits: "gflops" and, in GB/s, "gbs large" (memory) and "gbs small" (cache), from
+    ``apps.profiling.limits.measure``.
     """
     figure, axes = picture(8, 4.5)
     places = [min(k.intensity for k in kernels) / 2 * 2**i for i in range(14)]
@@ -89,6 +90,6 @@ def draw_roofline(limits: dict[str, float], kernels: list[Kernel]) -> Picture:
         axes.plot(kernel.intensity, kernel.rate, "o", color="#cc3311")
         place, aside = (kernel.intensity, kernel.rate), (4, 8 if i % 2 else -12)
         axes.annotate(kernel.name, place, aside, textcoords="offset points", fontsize=8)
-    axes.set(xscale="log", yscale="log", xlabel="operations a byte moved", ylabel="GFLOP/s")
+    axes.set(xscale="log", yscale="log", xlabel="operations per byte moved", ylabel="GFLOP/s")
     axes.legend(fontsize=8)
     return figure

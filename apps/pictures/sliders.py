@@ -1,4 +1,4 @@
-"""A slider where a notebook has ipywidgets, else the picture at one value, by the same line."""
+"""A picture with sliders in a notebook with ipywidgets, else the picture at one value."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 
 
 def slider(draw: Callable[..., Any], **ranges: tuple[int, int]) -> Any:
-    """``draw(name=value)`` with a slider from low to high for each name; without ipywidgets, or
-    outside a notebook, the picture at the middle of each range."""
+    """Return ``draw(name=value)`` with a slider from low to high for each name.
+
+    Without ipywidgets or outside a notebook return the picture at the middle of each range.
+    """
     if _in_notebook() and importlib.util.find_spec("ipywidgets") is not None:
         from ipywidgets import IntSlider, interactive
 

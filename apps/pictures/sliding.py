@@ -1,4 +1,4 @@
-"""A convolution sliding over an image: the window, the products under it, the result so far."""
+"""A convolution moving over an image: the window, its products, and the result so far."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Array = np.ndarray[Any, Any]
 
 
 def draw_sliding(image: Array, kernel: Array, step: int = 0) -> Picture:
-    """The window at output number ``step`` (row by row) of image (H, W) under kernel (K, L).
+    """Draw the window at output number ``step`` (row by row) of image (H, W) and kernel (K, L).
 
-    No padding, stride 1. ``step`` beyond the last shows the last.
+    No padding, stride 1. A ``step`` beyond the last one shows the last one.
     """
     result = convolved(image, kernel)
     row, column = divmod(min(max(step, 0), result.size - 1), result.shape[1])
@@ -41,7 +41,7 @@ def draw_sliding(image: Array, kernel: Array, step: int = 0) -> Picture:
 
 
 def convolved(image: Array, kernel: Array) -> Array:
-    """``needle.conv2d`` of one channel: the sum of products at each place of the window."""
+    """Return ``needle.conv2d`` of one channel: the sum of products at each window position."""
     x, w = (needle.Tensor(a[None, None], requires_grad=False) for a in (image, kernel))
     found: Array = needle.conv2d(x, w).numpy()[0, 0]
     return found

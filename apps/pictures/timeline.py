@@ -1,7 +1,7 @@
-"""The loader as a timeline: which worker prepared what when, and when the program waited.
+"""Timelines of a loader: when each worker read samples, and when the program waited.
 
-``Slow`` is a data set whose samples say who read them and when; ``recorded`` goes through a loader
-of it, pretending to train.
+The samples of the data set ``Slow`` record which worker read them and when; ``recorded`` iterates
+over a loader of it with a simulated training step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COLOURS = {"waiting": "#ee6677", "computing": "#228833", "reading": "#4477aa"}
 
 @dataclass(frozen=True)
 class Span:
-    """Somebody was busy with ``kind`` from ``start`` to ``end``, in seconds of the same clock."""
+    """Work of one ``kind`` by the program or a worker, from ``start`` to ``end`` in seconds."""
 
     who: str
     kind: str
@@ -49,9 +49,9 @@ class Slow(Dataset):
 
 
 def recorded(loader: DataLoader, computing: float) -> list[Span]:
-    """What everybody did during one epoch of a loader over ``Slow``.
+    """Return the spans of the program and all workers in one epoch of a loader over ``Slow``.
 
-    computing: seconds that the program is busy with each batch.
+    computing: seconds of simulated work of the program on each batch.
     """
     spans: list[Span] = []
     names: dict[tuple[int, int], str] = {}
@@ -70,7 +70,7 @@ def recorded(loader: DataLoader, computing: float) -> list[Span]:
 
 
 def draw_timeline(spans: list[Span], title: str = "") -> Picture:
-    """A row for the program and one for each worker; time runs to the right."""
+    """Draw a row for the program and one for each worker; time runs to the right."""
     people = sorted({span.who for span in spans})
     zero = min(span.start for span in spans)
     figure, axes = picture(10, 0.8 + 0.4 * len(people))

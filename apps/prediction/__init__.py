@@ -1,1 +1,1 @@
-"""What apps/predict.py is made of: a trained model with its preparation, and a page to draw on."""
+"""The parts of apps/predict.py: a classifier that prepares pictures, and a web page to draw on."""

@@ -1,4 +1,7 @@
-"""A trained model out of a run's file: pictures in, classes with probabilities and maps out."""
+"""A classifier of pictures, made from a file of a training run.
+
+Called by predict.py and server.py.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from needle.data.formats.decoding import decode
 from needle.errors import CheckpointError, DataError
 
 MOST_PIXELS = 50_000_000
-"""Of a picture that is opened; a small file can claim to be a large picture."""
+"""Largest picture that is decoded: a small file can declare a huge size."""
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
 
 
@@ -33,12 +36,12 @@ class Answer:
 
 
 class Classifier:
-    """A model in evaluation mode, and what its data set does to a picture before."""
+    """A model in evaluation mode, with the preparation of pictures that its data set needs."""
 
-    def __init__(self, path: Path, device: str = "cpu") -> None:
-        """From ``model.safetensors`` or a checkpoint of a run; CheckpointError if it is neither.
+    def __init__(self, path: Path, device: str | None = None) -> None:
+        """Load ``model.safetensors`` or a checkpoint of a run, with averaged weights if it has any.
 
-        Averaged weights are taken where the run kept such.
+        CheckpointError if the file is neither.
         """
         arrays, about = needle.io.load_with_metadata(path)
         settings, self.classes = _description(path, about)
@@ -55,12 +58,12 @@ class Classifier:
         self.model.eval()
 
     def prepare(self, picture: bytes | Path, invert: bool = False) -> NDArray[np.float32]:
-        """A picture file, or its content, as (C, H, W) float32, as the model was trained to see it.
+        """Return a picture file, or its content, as the (C, H, W) float32 input of the model.
 
-        DataError if it cannot be read.
+        DataError if it cannot be decoded.
         """
         mode, name = "L" if self.source.channels == 1 else "RGB", str(picture)
-        name = name if isinstance(picture, Path) else "what was sent"
+        name = name if isinstance(picture, Path) else "the picture sent"
         image = decode(picture, mode, name=name, max_pixels=MOST_PIXELS)
         small = data.Resize(self.source.size)(image)
         pixels = np.asarray(small, np.float32) / np.float32(255)
@@ -71,7 +74,7 @@ class Classifier:
         return np.ascontiguousarray(framed.transpose(2, 0, 1))
 
     def predict(self, images: NDArray[np.float32], count: int = 5) -> list[Answer]:
-        """Of prepared images (N, C, H, W)."""
+        """Return the ``count`` most probable classes of each prepared image, (N, C, H, W)."""
         with needle.no_grad():
             logits = self.model(needle.Tensor(images, device=self.device)).numpy()
         logits = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
@@ -83,22 +86,22 @@ class Classifier:
         return answers
 
     def feature_maps(self, image: NDArray[np.float32], layers: int = 3) -> dict[str, Any]:
-        """Name -> (C, H, W) of what the first convolutions make of one prepared image."""
+        """Return the outputs (C, H, W) of the first convolutions for a prepared image, by name."""
         named = [(n, m) for n, m in self.model.named_modules() if isinstance(m, nn.Conv2d)][:layers]
         found: dict[str, Any] = {}
-        with _noting(named, found), needle.no_grad():
+        with _recording(named, found), needle.no_grad():
             self.model(needle.Tensor(image[None], device=self.device))
         return found
 
 
 def picture_paths(given: list[Path]) -> list[Path]:
-    """The files themselves, and of folders the pictures in them, sorted."""
+    """Return the given files, and the pictures in the given folders, sorted."""
     found = []
     for path in given:
         if path.is_dir():
             inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in EXTENSIONS)
             if not inside:
-                raise DataError(f"predict: no pictures ({', '.join(EXTENSIONS)}) in {path}")
+                raise DataError(f"predict: {path} holds no pictures ({', '.join(EXTENSIONS)})")
             found += inside
         else:
             found.append(path)
@@ -106,7 +109,7 @@ def picture_paths(given: list[Path]) -> list[Path]:
 
 
 def _description(path: Path, about: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """The run's settings and classes, from either kind of file."""
+    """Return the settings and classes of the run from the metadata of either kind of file."""
     try:
         if "checkpoint" in about:
             extra = json.loads(about["checkpoint"])["extra"]
@@ -116,13 +119,13 @@ def _description(path: Path, about: dict[str, str]) -> tuple[dict[str, Any], lis
         return {key: str(settings[key]) for key in ("model", "data")}, [str(c) for c in classes]
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"--checkpoint: {path} does not say of which model and data set it is; give "
+            f"--checkpoint: {path} does not record its model and data set; give "
             "model.safetensors, best.safetensors or checkpoint.safetensors of a run"
         ) from error
 
 
 def _weights(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The averaged weights, else the model's, else all of them."""
+    """Return the averaged weights, else the model's, else all arrays."""
     for prefix in ("average.", "model."):
         found = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
         if found:
@@ -131,10 +134,10 @@ def _weights(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
 
 
 @contextmanager
-def _noting(named: list[tuple[str, nn.Module]], found: dict[str, Any]) -> Iterator[None]:
-    """What these modules give inside goes to ``found``."""
+def _recording(named: list[tuple[str, nn.Module]], found: dict[str, Any]) -> Iterator[None]:
+    """Store the outputs of these modules in ``found`` inside the context."""
 
-    def noted(name: str, forward: Any) -> Any:
+    def recorded(name: str, forward: Any) -> Any:
         def run(x: needle.Tensor) -> needle.Tensor:
             result: needle.Tensor = forward(x)
             found[name] = result.numpy()[0]
@@ -143,7 +146,7 @@ def _noting(named: list[tuple[str, nn.Module]], found: dict[str, Any]) -> Iterat
         return run
 
     for name, module in named:
-        vars(module)["forward"] = noted(name, module.forward)
+        vars(module)["forward"] = recorded(name, module.forward)
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
-"""A page on this machine where one draws, or drops a picture, and sees what the model makes of it.
+"""A local web page that classifies a drawing or a dropped picture. Called by predict.py.
 
-Bound to the loopback unless told otherwise. A request is a picture of limited size, the answer
-JSON; nothing is written and nothing else is served.
+The server listens on the loopback interface unless told otherwise. A request is a picture of
+limited size, its answer JSON; the server writes nothing and serves nothing else.
 """
 
 from __future__ import annotations
@@ -29,24 +29,22 @@ except ImportError:
 
 PAGE = Path(__file__).with_name("page.html")
 MOST_BYTES = 8_000_000
-MOST_MAPS, CELL = 16, 48  # maps of a layer, and the pixels of a side of each
+MOST_MAPS, CELL = 16, 48  # feature maps shown of a layer, and the side of each in pixels
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 def application(classifier: Classifier, host: str = "127.0.0.1") -> Any:
-    """The WSGI application: ``GET /``, ``GET /about`` and ``POST /predict``."""
+    """Return the WSGI application: ``GET /``, ``GET /about`` and ``POST /predict``."""
     if bottle is None:
-        raise ModuleNotFoundError(
-            "--serve: the page needs the package bottle; pip install 'needle[serve]'"
-        )
+        raise ModuleNotFoundError("--serve: needs the package bottle; pip install 'needle[serve]'")
     app, one_at_a_time = bottle.Bottle(), threading.Lock()
 
     @app.hook("before_request")  # type: ignore[untyped-decorator]
-    def only_by_its_own_name() -> None:
-        """A page elsewhere must not reach it under a name of its own (DNS rebinding)."""
+    def check_host() -> None:
+        """Refuse requests under another host name (DNS rebinding)."""
         name = bottle.request.get_header("Host", "").rpartition(":")[0]
         if host == "127.0.0.1" and name not in LOOPBACK:
-            raise bottle.HTTPResponse("this page is for this machine", 403)
+            raise bottle.HTTPResponse("this page answers to this machine only", 403)
 
     @app.get("/")  # type: ignore[untyped-decorator]
     def page() -> Any:
@@ -64,7 +62,7 @@ def application(classifier: Classifier, host: str = "127.0.0.1") -> Any:
     def predict() -> dict[str, Any]:
         if not 0 < bottle.request.content_length <= MOST_BYTES:
             bottle.response.status = 413
-            return {"error": f"a picture of at most {MOST_BYTES:,} bytes is expected"}
+            return {"error": f"expected a picture of at most {MOST_BYTES:,} bytes"}
         picture = bottle.request.body.read()
         try:
             with one_at_a_time:
@@ -77,7 +75,7 @@ def application(classifier: Classifier, host: str = "127.0.0.1") -> Any:
 
 
 def answer(classifier: Classifier, picture: bytes) -> dict[str, Any]:
-    """The five most probable classes, and the feature maps as pictures, for a picture's bytes."""
+    """Return the five most probable classes and the feature maps, as pictures, of a picture."""
     image = classifier.prepare(picture)
     (best,) = classifier.predict(image[None])
     maps = classifier.feature_maps(image)
@@ -89,7 +87,7 @@ def answer(classifier: Classifier, picture: bytes) -> dict[str, Any]:
 
 
 def tiled(values: NDArray[Any]) -> NDArray[np.uint8]:
-    """(C, H, W) -> one grey picture of the first maps in a row, each from its least to its most."""
+    """Return the first maps of (C, H, W) side by side in a grey picture, each scaled to 0..255."""
     cells = []
     for channel in values[:MOST_MAPS]:
         span = float(channel.max() - channel.min())
@@ -106,7 +104,7 @@ class _Quiet(WSGIRequestHandler):
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread a connection: browsers open some ahead that say nothing for long."""
+    """A server with a thread for each connection; browsers open idle connections in advance."""
 
     daemon_threads = True
 
@@ -116,20 +114,20 @@ class _Server6(_Server):
 
 
 def server_for(classifier: Classifier, host: str, port: int) -> WSGIServer:
-    """The server, bound to its port (0: any that is free) but not running."""
+    """Return the server, bound to its port (0: a free one) but not running."""
     kind = _Server6 if ":" in host else _Server
     return make_server(host, port, application(classifier, host), kind, _Quiet)
 
 
 def serve(classifier: Classifier, host: str, port: int) -> None:
-    """Serves until Ctrl-C.
+    """Serve until Ctrl-C.
 
-    Another thread answers: wsgiref takes a KeyboardInterrupt in a request for the request's error.
+    Another thread answers, because wsgiref treats a KeyboardInterrupt as an error of the request.
     """
     with server_for(classifier, host, port) as server:
         answering = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
         answering.start()
-        print(f"http://{host}:{port}/ (Ctrl-C ends it)", flush=True)
+        print(f"http://{host}:{server.server_port}/ (Ctrl-C stops it)", flush=True)
         try:
             while answering.is_alive():
                 answering.join(1.0)

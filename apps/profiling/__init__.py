@@ -1,7 +1,8 @@
-"""Where a training step's time goes: layers and kernels, forward and backward.
+"""Profiles of a training step: the time of layers and kernels, forward and backward.
 
-listen.py times, cost.py counts operations and bytes of a kernel call, tables.py writes it down.
-Used by apps/train.py --profile and apps/profile_layers.py.
+listen.py measures, cost.py counts the operations and bytes of a kernel call, tables.py writes
+tables and traces, limits.py measures the machine. Called by train.py --profile and
+profile_layers.py.
 """
 
 from .listen import Call, Profile, Span, profile_step

@@ -1,7 +1,7 @@
-"""Arithmetic operations and bytes of one kernel call, from the views it was given.
+"""Arithmetic operations and bytes of a kernel call, from the views it gets. Called by listen.py.
 
-Operations are those of the definition (a convolution by Winograd does fewer); elementwise work is
-counted as one an element, normalisation as its few passes. Bytes: every view read or written once.
+Operations are those of the definition (a Winograd convolution does fewer). Elementwise work counts
+one per element, normalisation a few. Every view counts as read or written once.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from needle.backends.base import View
+from needle.backends.base import Epilogue, EpilogueGrad, View
 
-# The view of the output and of the weight among a kernel's arguments.
+# The positions of output and weight among a kernel's arguments.
 CONVOLUTIONS = {
     "conv2d": (2, 1),
-    "conv2d_bias": (3, 1),
-    "conv2d_relu": (3, 1),
     "conv2d_input_grad": (0, 1),
     "conv2d_weight_grad": (0, 2),
 }
@@ -25,7 +23,7 @@ NO_ARITHMETIC = ("fill", "copy", "upload", "download", "gather", "scatter", "one
 
 
 def operations(name: str, args: tuple[Any, ...]) -> int:
-    """Additions and multiplications of the kernel ``name``."""
+    """Return the number of additions and multiplications of the kernel ``name``."""
     if name == "matmul":
         left, out = args[0], args[2]
         return 2 * math.prod(out.shape) * left.shape[-1]
@@ -40,7 +38,7 @@ def operations(name: str, args: tuple[Any, ...]) -> int:
 
 
 def bytes_moved(args: tuple[Any, ...]) -> int:
-    """Of all views among the arguments; an axis of stride 0 is read once."""
+    """Return the bytes of all views among the arguments; an axis of stride 0 is read once."""
     return sum(
         view.dtype.itemsize
         * math.prod(n for n, step in zip(view.shape, view.strides, strict=True) if step)
@@ -49,9 +47,9 @@ def bytes_moved(args: tuple[Any, ...]) -> int:
 
 
 def views(args: Any) -> Iterator[View]:
-    """The views among arguments and in lists of them."""
+    """Yield the views among the arguments, also inside lists and epilogues."""
     for arg in args:
         if isinstance(arg, View):
             yield arg
-        elif isinstance(arg, list):
+        elif isinstance(arg, (list, Epilogue, EpilogueGrad)):
             yield from views(arg)

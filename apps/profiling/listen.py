@@ -1,8 +1,8 @@
-"""Times the layers and kernels of one training step.
+"""Measure the layers and kernels of a training step. Called by run.py and profile_layers.py.
 
-Kernels: the functions of the one Backend instance are shadowed, as needle.capture does, so nothing
-is slower where nothing is profiled. Layers forward: each leaf module's ``forward`` is shadowed on
-the instance. Layers backward: every node of the graph gets a hook that says whose gradient starts.
+Kernels: timing functions replace those of the Backend instance, as in needle.capture, so code that
+is not profiled is not slowed down. Forward: a timing function replaces each leaf module's
+``forward``. Backward: a hook on every node of the graph tells which layer's gradient starts.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import needle
 from needle import nn
 from needle.backends.base import OPTIONAL, REQUIRED, Backend, provides
+from needle.nn.fusion import transparent
 
 from .cost import bytes_moved, operations, views
 
@@ -25,7 +26,7 @@ OTHER, LOSS = "(between layers)", "loss"
 
 @dataclass(frozen=True)
 class Call:
-    """One kernel call: seconds since the step began, and what it worked on."""
+    """A kernel call: its start (seconds after that of the step), its duration and its work."""
 
     kernel: str
     layer: str
@@ -39,7 +40,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of time that belongs to one layer, Python included."""
+    """A period of time that belongs to one layer, Python included."""
 
     layer: str
     phase: str
@@ -49,7 +50,7 @@ class Span:
 
 @dataclass
 class Profile:
-    """What one step did. ``kinds``: layer name -> class and options."""
+    """The calls and spans of one step. kinds: class and options of each layer, by its name."""
 
     kinds: dict[str, str]
     calls: list[Call] = field(default_factory=list)
@@ -58,17 +59,17 @@ class Profile:
 
 
 class Listener:
-    """Whose turn it is, and the list of what happened."""
+    """The recorder of a step: the current layer and phase, and all calls and spans so far."""
 
     def __init__(self, kinds: dict[str, str], backend: Backend) -> None:
         self.profile, self.backend = Profile(kinds), backend
         self.layer, self.phase = OTHER, FORWARD
         self.owners: dict[Any, str] = {}
-        """Nodes of the graph -> the layer that made them, until the backward pass begins."""
+        """The layer that made each node of the graph, until the backward pass starts."""
         self.began = self.since = time.perf_counter()
 
     def turn(self, layer: str, phase: str) -> None:
-        """From now on time belongs to this layer."""
+        """Assign the time from now on to this layer and phase."""
         if (layer, phase) == (self.layer, self.phase):
             return
         now = time.perf_counter()
@@ -77,7 +78,7 @@ class Listener:
         self.layer, self.phase, self.since = layer, phase, now
 
     def kernel(self, name: str) -> Callable[..., Any]:
-        """A stand-in for the backend's function that times it."""
+        """Return a function that calls the backend's function and times it."""
         function = getattr(self.backend, name)
 
         def timed(*args: Any, **options: Any) -> Any:
@@ -103,9 +104,15 @@ class Listener:
         return timed
 
     def forward(self, name: str, module: nn.Module) -> Callable[..., Any]:
-        """A stand-in for a leaf module's forward."""
-        function = module.forward
+        """Return a function that calls a leaf module's forward and times it."""
+        return self._timed(name, module.forward)
 
+    def forward_relu(self, name: str, module: nn.Module) -> Callable[..., Any]:
+        """Return a function that times the layer together with the ReLU that Sequential fuses."""
+        return self._timed(name, module.forward_relu)
+
+    def _timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @transparent
         def timed(*args: Any, **options: Any) -> Any:
             before = self.layer
             self.turn(name, FORWARD)
@@ -117,7 +124,7 @@ class Listener:
         return timed
 
     def _own(self, result: Any, inputs: tuple[Any, ...], name: str) -> None:
-        """The nodes between a layer's inputs and its result are its."""
+        """Assign the nodes between a layer's inputs and its result to the layer."""
         left = [result]
         while left:
             node = left.pop()
@@ -127,11 +134,11 @@ class Listener:
             left.extend(node.inputs)
 
     def watch_backward(self, loss: needle.Tensor) -> None:
-        """Hooks on every node behind ``loss``."""
+        """Put a hook on every node that ``loss`` depends on."""
         for node in needle.autograd.find_topo_sort([loss]):
             if node.requires_grad and node.op is not None:
                 node.register_hook(self._announce(self.owners.get(node, OTHER)))
-        self.owners.clear()  # so that values are freed as usual
+        self.owners.clear()  # lets values be freed as usual
 
     def _announce(self, layer: str) -> Callable[[Any], None]:
         return lambda grad: self.turn(layer, BACKWARD)
@@ -144,9 +151,10 @@ def profile_step(
     optimizer: needle.optim.Optimizer | None = None,
     warm_up: int = 1,
 ) -> Profile:
-    """Times forward, backward and, if given, the optimiser's step, after ``warm_up`` untimed ones.
+    """Return the profile of forward, backward and, if given, the optimiser's step.
 
-    The model is in training mode and changes as in training. images (N, C, H, W), labels (N,).
+    ``warm_up`` steps come first, untimed. The model is in training mode and changes as in training.
+    images: (N, C, H, W). labels: (N,).
     """
     loss_function = nn.CrossEntropyLoss()
     for _ in range(warm_up):
@@ -180,12 +188,14 @@ def _listening(listener: Listener, leaves: list[tuple[str, nn.Module]]) -> Itera
                 _shadow(stack, backend, name, listener.kernel(name))
         for name, module in leaves:
             _shadow(stack, module, "forward", listener.forward(name, module))
+            if hasattr(module, "forward_relu"):
+                _shadow(stack, module, "forward_relu", listener.forward_relu(name, module))
         listener.began = listener.since = time.perf_counter()
         yield
 
 
 def _shadow(stack: ExitStack, owner: Any, name: str, function: Any) -> None:
-    """``owner.name`` is ``function`` until the stack is left."""
+    """Set ``owner.name`` to ``function`` until the stack is closed."""
     before = vars(owner).get(name)
     vars(owner)[name] = function
     if before is None:

@@ -1,4 +1,4 @@
-"""A profile as a table of layers, and as a trace for chrome://tracing or ui.perfetto.dev."""
+"""A profile as a table of layers, and as a trace for ui.perfetto.dev or chrome://tracing."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ PHASES = (FORWARD, BACKWARD, STEP)
 
 
 def layer_rows(profile: Profile) -> list[dict[str, Any]]:
-    """For each layer in order of its first call: milliseconds, operations and bytes by phase.
+    """Return milliseconds, operations and bytes by phase for each layer, in order of first calls.
 
-    ``forward_ms`` and ``backward_ms`` are of the layer with its Python; ``*_kernel_ms`` is the part
-    that kernels took.
+    ``forward_ms`` and ``backward_ms`` include Python; ``*_kernel_ms`` is the time in kernels.
     """
     rows: dict[str, dict[str, Any]] = {}
     for span in profile.spans:
@@ -31,10 +30,10 @@ def layer_rows(profile: Profile) -> list[dict[str, Any]]:
 
 
 def layer_table(profile: Profile, limits: Mapping[str, float] | None = None) -> str:
-    """A Markdown table; ``limits`` as apps.bench.limits measures them add the share of the peak.
+    """Return a Markdown table of the layers.
 
-    The share is of the arithmetic or of the memory's limit, whichever the layer's kernels came
-    nearer to.
+    limits: of the machine, from ``limits.measure``; they add a column with the share of the peak.
+    That is the share of the arithmetic or of the memory limit, whichever is larger.
     """
     rows = layer_rows(profile)
     head = (
@@ -61,19 +60,22 @@ def layer_table(profile: Profile, limits: Mapping[str, float] | None = None) -> 
             f"| {row['layer']} | {row['kind']} | {ms} | {flop} | {rate:.1f} | {mb} | {share} |"
         )
     step = sum(row["optimizer_ms"] for row in rows)
-    lines += ["", f"The whole step {1e3 * profile.seconds:.2f} ms, the optimiser {step:.2f} ms."]
+    lines += [
+        "",
+        f"The whole step takes {1e3 * profile.seconds:.2f} ms, the optimiser {step:.2f} ms of it.",
+    ]
     if limits:
         lines.append(
             f"The peak, measured just before: {limits['gflops']:.1f} GFLOP/s and "
-            f"{limits['gbs large']:.1f} GB/s of memory. Small arrays lie in caches, faster than "
-            "memory, and where others use the machine too the measured peak is low: both show as "
-            "more than 100 %."
+            f"{limits['gbs large']:.1f} GB/s of memory. A share above 100 % is possible: small "
+            "arrays lie in caches, which are faster than memory, and other programs on the machine "
+            "lower the measured peak."
         )
     return "\n".join(lines) + "\n"
 
 
 def write_trace(path: Path, profile: Profile) -> None:
-    """Chrome's trace event format: layers in one row, kernels in the row below."""
+    """Write Chrome's trace event format: layers in one row, kernels in the row below."""
     events: list[dict[str, Any]] = [
         {"ph": "M", "pid": 0, "tid": i, "name": "thread_name", "args": {"name": name}}
         for i, name in enumerate(("layers", "kernels"))

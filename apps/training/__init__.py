@@ -1,1 +1,1 @@
-"""What apps/train.py is made of: data sources, the run with its checkpoints, the final report."""
+"""The parts of apps/train.py: data sources, the run with its checkpoints, the final report."""

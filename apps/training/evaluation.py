@@ -1,4 +1,4 @@
-"""What a model makes of a whole split: loss, exact accuracy, who is taken for whom."""
+"""The evaluation of a model on a split: loss, accuracy and confusion matrix. Called by run.py."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ class Evaluation:
 
     @property
     def predicted(self) -> NDArray[np.int64]:
-        """The class with the greatest logit, the first of equals."""
+        """The class with the largest logit; the first one if several are equal."""
         return self.logits.argmax(axis=1)
 
     @property
     def correct(self) -> int:
-        """How many samples are classified right."""
+        """The number of correctly classified samples."""
         return int((self.predicted == self.labels).sum())
 
     @property
     def accuracy(self) -> float:
-        """correct / number of samples, from whole numbers."""
+        """The number of correct samples over the number of samples."""
         return self.correct / len(self.labels)
 
     @property
     def top5(self) -> float:
-        """The share whose true class is among the five with the greatest logits."""
+        """The share of samples whose true class is among the five largest logits."""
         return float((ranks(self.logits, self.labels) < 5).mean())
 
     def confusion(self) -> NDArray[np.int64]:
-        """counts[true, predicted], (classes, classes)."""
+        """Return the counts [true class, predicted class], shape (classes, classes)."""
         classes = self.logits.shape[1]
         cells = np.bincount(self.labels * classes + self.predicted, minlength=classes**2)
         return cells.reshape(classes, classes)
 
     def mistakes(self) -> NDArray[np.int64]:
-        """Positions of the wrong ones, the most confident first."""
+        """Return the indices of wrongly classified samples, the most confident first."""
         wrong = np.flatnonzero(self.predicted != self.labels)
         chosen = self.logits[wrong] - self.logits[wrong].max(axis=1, keepdims=True)
         confidence = 1.0 / np.exp(chosen).sum(axis=1)
@@ -59,9 +59,9 @@ class Evaluation:
 
 
 def ranks(logits: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
-    """How many classes come before the true one of each row: greater logits, of equals the first.
+    """Return the rank of each sample's true class among its logits; 0 is a correct answer.
 
-    logits (N, classes), labels (N,) -> (N,); 0 is a right answer.
+    Equal logits are ranked by class. logits: (N, classes). labels: (N,). Returns (N,).
     """
     own = np.take_along_axis(logits, labels[:, None], axis=1)
     earlier = np.arange(logits.shape[1]) < labels[:, None]
@@ -75,10 +75,11 @@ def evaluate(
     flip: bool = False,
     clock: Clock | None = None,
 ) -> Evaluation:
-    """Runs the model in evaluation mode over ``loader``; training mode is put back.
+    """Return the evaluation of the model over the batches of ``loader``.
 
-    ``between_batches`` may raise to stop early. ``flip``: each image is also seen mirrored, and the
-    logits of both are averaged. ``clock`` is told what the batches took.
+    The model runs in evaluation mode; its mode is restored afterwards. between_batches: called
+    after each batch; it may raise to stop early. flip: average the logits of each image and its
+    mirror image. clock: receives the times of the batches.
     """
     loss_function = nn.CrossEntropyLoss(reduction="sum")
     losses, logits, labels = [], [], []
@@ -88,15 +89,15 @@ def evaluate(
     try:
         with needle.no_grad():
             asked = time.perf_counter()
-            for images, ids in loader:
+            for images, targets in loader:
                 got = time.perf_counter()
                 between_batches()
                 out = model(images)
                 if flip:
                     out = (out + model(images.flip(3))) / 2.0
-                losses.append(loss_function(out, ids).numpy().item())
+                losses.append(loss_function(out, targets).numpy().item())
                 logits.append(out.numpy())
-                labels.append(ids.numpy())
+                labels.append(targets.numpy())
                 clock.add(got - asked, time.perf_counter() - asked)
                 asked = time.perf_counter()
     finally:

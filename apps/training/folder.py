@@ -1,6 +1,7 @@
-"""The folder of a run: one run at a time, never overwritten unasked, and its run.json.
+"""The folder of a run and its run.json. Called by train.py and run.py.
 
-Who is in it is said by a lock that the system drops when the process ends, however it ends.
+A folder holds one run, which is overwritten only with --force. A file lock keeps other processes
+out; the system releases it when the process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import needle
+from apps.profiling.limits import processor
 from needle.errors import NeedleError
 
 CHECKPOINT, BEST = "checkpoint.safetensors", "best.safetensors"
@@ -27,17 +29,20 @@ OWN = (
     *(CHECKPOINT, BEST, MODEL, RUN, "metrics.csv", "epochs.csv", "report.html", "*.png"),
     *(KEPT, "profile.md", "trace.json", "tensorboard/events.*"),
 )
-"""What a run leaves; nothing else is removed by --force."""
+"""The files that a run writes; --force removes these and no others."""
 PACKAGES = ("numpy", "safetensors", "matplotlib", "tqdm", "tensorboardX")
 SOURCE = Path(__file__).resolve().parents[2]
 
 
 class RunFolder:
-    """An existing folder that this process alone writes a run to, until ``close``."""
+    """The folder of a run, locked for this process until ``close``."""
 
     def __init__(self, path: Path, resume: bool = False, force: bool = False) -> None:
-        """NeedleError if it cannot be written to, another run is in it, or it has a finished or
-        unfinished run and neither ``resume`` nor ``force`` is given."""
+        """Open the folder, which is made if need be.
+
+        NeedleError if it cannot be written to, if another process writes to it, or if it holds a
+        run and neither ``resume`` nor ``force`` is given.
+        """
         self.path = path
         self._lock = _locked(path)
         try:
@@ -49,19 +54,19 @@ class RunFolder:
 
     @property
     def checkpoint(self) -> Path:
-        """The latest state of the run."""
+        """The path of the latest checkpoint."""
         return self.path / CHECKPOINT
 
     def close(self) -> None:
-        """Lets others in."""
+        """Release the lock."""
         self._lock.close()
 
     def _make_empty(self, force: bool) -> None:
         found = sorted(each for pattern in OWN for each in self.path.glob(pattern))
         if found and not force:
             raise NeedleError(
-                f"--out: {self.path} has a run already ({found[0].name}); go on with it by "
-                "--resume, give another folder, or have it replaced by --force"
+                f"--out: {self.path} holds a run already ({found[0].name}); continue it with "
+                "--resume, give another folder, or replace it with --force"
             )
         for each in found:
             each.unlink()
@@ -69,11 +74,11 @@ class RunFolder:
     # ---- checkpoints -------------------------------------------------------------------------
 
     def mark_best(self) -> None:
-        """The latest checkpoint is the best so far."""
+        """Keep the latest checkpoint as the best one so far."""
         _same_file(self.checkpoint, self.path / BEST)
 
     def keep_last(self, epoch: int, count: int) -> None:
-        """Keeps the latest checkpoint under its epoch's number, and no more than ``count`` such."""
+        """Keep the latest checkpoint under its epoch's number, at most ``count`` of them."""
         if count:
             _same_file(self.checkpoint, self.path / KEPT.replace("*", f"{epoch:04}"))
         for old in sorted(self.path.glob(KEPT))[: -count or None]:
@@ -82,13 +87,16 @@ class RunFolder:
     # ---- run.json ----------------------------------------------------------------------------
 
     def write_facts(self, facts: dict[str, Any]) -> None:
-        """Replaces run.json as a whole."""
+        """Replace run.json as a whole."""
         partial = self.path / f".{RUN}.partial"
         partial.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
         partial.replace(self.path / RUN)
 
     def read_facts(self) -> dict[str, Any]:
-        """run.json, or nothing where it is missing or damaged: it is a record, not a state."""
+        """Return the content of run.json.
+
+        Empty if it is missing or damaged, since no run needs it.
+        """
         try:
             found = json.loads((self.path / RUN).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -97,20 +105,20 @@ class RunFolder:
 
 
 def new_folder(name: str, parent: Path = Path("runs")) -> Path:
-    """``runs/name``, or with the first number behind it that is free."""
+    """Return the first of ``runs/name``, ``runs/name-2``, ... that holds no run."""
     numbered = (parent / (name if i == 1 else f"{name}-{i}") for i in range(1, 100_000))
     return next(path for path in numbered if not (path / RUN).exists())
 
 
 def latest_folder(name: str, parent: Path = Path("runs")) -> Path:
-    """The one that ``new_folder`` gave last."""
+    """Return the folder that ``new_folder`` returned last."""
     following = new_folder(name, parent)
     number = int(following.name[len(name) + 1 :] or 1) - 1
     return parent / (name if number <= 1 else f"{name}-{number}")
 
 
 def facts_of_this_machine() -> dict[str, Any]:
-    """Versions, commit, machine: what a number in a report has to be read with."""
+    """Return the versions, the commit and the machine, which the numbers of a report depend on."""
     return {
         "needle": needle.__version__,
         "commit": _commit(),
@@ -118,7 +126,7 @@ def facts_of_this_machine() -> dict[str, Any]:
         "packages": {name: _version(name) for name in PACKAGES},
         "machine": {
             "system": platform.platform(),
-            "processor": _processor(),
+            "processor": processor(),
             "cores": os.cpu_count(),
             "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         },
@@ -136,7 +144,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The git commit of the source, with "+" if files were changed since."""
+    """Return the git commit of the source, with "+" if files have changed since."""
     git = ["git", "-C", str(SOURCE)]
     try:
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
@@ -148,24 +156,14 @@ def _commit() -> str | None:
     return commit.stdout.strip() + ("+" if changed.returncode else "")
 
 
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
-
-
 def _locked(path: Path) -> IO[str]:
-    """The lock file of the folder, which is made if need be."""
+    """Make the folder if need be and return its lock file, locked."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         file = open(path / LOCK, "a+", encoding="utf-8")  # noqa: SIM115
     except OSError as error:
         raise NeedleError(
-            f"--out: {path} must be a folder that can be written to, got {error.strerror}; give "
-            "another one"
+            f"--out: {path} must be a writable folder, got {error.strerror}; give another one"
         ) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -174,7 +172,7 @@ def _locked(path: Path) -> IO[str]:
         holder = file.read().strip() or "another program"
         file.close()
         raise NeedleError(
-            f"--out: {path} is being written to by {holder}; wait for it or give another folder"
+            f"--out: {path} is in use by {holder}; wait until it ends, or give another folder"
         ) from error
     file.truncate(0)
     file.write(f"process {os.getpid()} on {platform.node()}")
@@ -183,7 +181,7 @@ def _locked(path: Path) -> IO[str]:
 
 
 def _same_file(source: Path, target: Path) -> None:
-    """``target`` becomes another name of ``source``, or a copy where the system has no links."""
+    """Make ``target`` a hard link to ``source``, or a copy where the system has no links."""
     partial = target.with_name(f".{target.name}.partial")
     partial.unlink(missing_ok=True)
     try:

@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM as a request that a loop looks at between two steps.
+"""Ctrl-C and SIGTERM as a flag that the training loop checks between two steps.
 
 A KeyboardInterrupt in the middle of an optimiser step would leave half of the parameters updated;
-a flag cannot. A second Ctrl-C stops at once, without saving.
+a flag does not. A second Ctrl-C stops the program at once, without saving.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class Interrupted(Exception):
-    """The run stopped on request, between two steps, and is saved."""
+    """The run was stopped by a signal between two steps, and is saved."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -23,7 +23,10 @@ class Interrupted(Exception):
 
 
 class StopRequest:
-    """``with StopRequest() as stop:`` — then ``stop.number`` is the signal that came, or None."""
+    """``with StopRequest() as stop:`` sets ``stop.number`` to the signal received.
+
+    None before it.
+    """
 
     def __init__(self) -> None:
         self.number: int | None = None
@@ -51,8 +54,10 @@ class StopRequest:
 
 
 def end_if_interrupted(lost: Any) -> None:
-    """A ``sys.unraisablehook``: Ctrl-C in a destructor or in a weak reference's callback, where
-    Python would show a traceback and go on as if nothing had been asked for, ends the program."""
+    """End the program after a Ctrl-C that Python cannot raise; a ``sys.unraisablehook``.
+
+    In a destructor or a weak reference's callback Python would print a traceback and continue.
+    """
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         return sys.__unraisablehook__(lost)
     print("\nstopped; nothing new was saved", flush=True)

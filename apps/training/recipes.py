@@ -1,7 +1,7 @@
-"""Recipes: the options of a run in a small TOML file, with the accuracy to expect and its source.
+"""Recipes: the options of a run in a small TOML file, with the expected accuracy and its source.
 
-Those of apps/recipes/ are found by name, any other by its path. Keys are the fields of Settings;
-a table [expected] says what came of it, and where that is said.
+A recipe in apps/recipes/ is found by name, any other one by its path. The keys are the fields of
+Settings; the table [expected] has the accuracy and where it was published. Called by train.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "recipes"
 
 @dataclass(frozen=True)
 class Recipe:
-    """Options by name, as Settings has them; accuracy (0 to 1) and source where they are known."""
+    """Options by the names of Settings; the expected accuracy (0 to 1) and its source, if known."""
 
     name: str
     options: dict[str, Any]
@@ -37,22 +37,22 @@ class Recipe:
 
 
 def recipe_names() -> list[str]:
-    """The recipes that come with needle."""
+    """Return the names of the recipes that come with needle."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 def find_recipe(name: str) -> Recipe:
-    """The recipe of that name, or in the file of that path; UnknownNameError if there is none."""
+    """Return the recipe with that name or path; UnknownNameError if there is none."""
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not path.is_file():
         if name.endswith(".toml"):
-            raise DataError(f"recipe: no file at {path}; check the path")
+            raise DataError(f"recipe: there is no file {path}; check the path")
         raise unknown_name("recipe", name, recipe_names())
     return read_recipe(path)
 
 
 def read_recipe(path: Path) -> Recipe:
-    """Reads a file; DataError names it and what is wrong in it."""
+    """Read a recipe file; DataError names the file and what is wrong in it."""
     if tomllib is None:
         raise ImportError("recipes need tomli on Python 3.10; pip install 'needle[train]'")
     try:
@@ -62,20 +62,21 @@ def read_recipe(path: Path) -> Recipe:
     expected = options.pop("expected", {})
     known = {field.name: field.type for field in fields(Settings) if field.name != "recipe"}
     unknown = sorted(set(options) - set(known)) + sorted(set(expected) - {"accuracy", "source"})
-    if unknown or not {"model", "data"} <= set(options):
+    missing = sorted({"model", "data"} - set(options))
+    if unknown or missing:
         raise DataError(
-            f"recipe {path}: must have model and data, may have {', '.join(known)} and [expected] "
-            f"with accuracy and source; got unknown {unknown}; correct it"
+            f"recipe {path}: needs model and data, and may have {', '.join(known)} and [expected] "
+            f"with accuracy and source; missing {missing}, unknown {unknown}; correct the file"
         )
     for key, value in options.items():
         if not _fits(value, known[key]):
             raise DataError(f"recipe {path}: {key} must be {known[key]}, got {value!r}; correct it")
-    augmentations(options.get("augment", []))  # a mistake shows now, not when the run starts
+    augmentations(options.get("augment", []))  # reports a mistake now, not when the run starts
     return Recipe(path.stem, options, expected.get("accuracy"), expected.get("source", ""))
 
 
 def augmentations(rows: list[dict[str, Any]]) -> list[data.Transform]:
-    """``{"transform": "RandomCrop", "padding": 4}``: the transforms of needle.data by name."""
+    """Return the transforms of rows such as ``{"transform": "RandomCrop", "padding": 4}``."""
     made = []
     for row in rows:
         options = dict(row)
@@ -87,7 +88,7 @@ def augmentations(rows: list[dict[str, Any]]) -> list[data.Transform]:
         try:
             made.append(getattr(data, name)(**listed))
         except TypeError as error:
-            raise DataError(f"recipe: {name} does not take {options} ({error})") from error
+            raise DataError(f"recipe: {name} does not accept {options} ({error})") from error
     return made
 
 
@@ -100,7 +101,7 @@ def _is_transform(value: Any) -> bool:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Whether a TOML value is of a field's type, which is a word here."""
+    """Return True if a TOML value has the type of a field, given by its name."""
     kinds: dict[str, Any] = {"str": str, "int": int, "float": (int, float), "bool": bool}
     if kind not in kinds:
         return isinstance(value, list)

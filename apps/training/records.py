@@ -1,8 +1,8 @@
-"""metrics.csv, one line an event of the run, and the same for TensorBoard.
+"""metrics.csv, with one line for each event of the run, and the same events for TensorBoard.
 
-The types are those of a storage study: 10 and 11 reading the training and validation data, 0 and 1
-an epoch of each, 2 a training batch. What a run adds is appended; a resumed run first cuts off what
-was written after its checkpoint. Written by run.py, read by plot.py.
+Event types: 10 and 11 reading the training and the validation data, 0 and 1 an epoch of each, 2 a
+training batch. A run appends its events; a resumed run first removes those that were written after
+its checkpoint. Written by run.py, read by plot.py.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ TRAIN_EPOCH, TEST_EPOCH, TRAIN_BATCH, READ_TRAIN, READ_TEST = 0, 1, 2, 10, 11
 COLUMNS = (
     "type epoch start loading duration value1 value2 loading_since_start duration_since_start note"
 ).split()
-"""start: seconds since 1970. loading, duration: seconds of the epoch (of type 2, so far), of which
-loading is waiting for data; *_since_start add those of all epochs of this type before. value1,
-value2: accuracy and top-5 accuracy; of type 2 the batch's number and how many the epoch has; of 10
-and 11 the samples read. Times a run stood still between two parts are in none of them."""
+"""start: seconds since 1970. duration: seconds of the epoch (type 2: so far). loading: the part of
+it spent waiting for data. *_since_start: the sums over all epochs of this type. value1, value2:
+accuracy and top-5 accuracy; type 2: the number of the batch and of the batches of an epoch; types
+10 and 11: the number of samples read. Time between the parts of a resumed run is not counted."""
 
 
 @dataclass
 class Clock:
-    """Seconds of one kind of work: in this epoch, and in all of them."""
+    """Seconds of one kind of work in this epoch and in all epochs."""
 
     loading: float = 0.0
     duration: float = 0.0
@@ -46,22 +46,25 @@ class Clock:
     all_duration: float = 0.0
 
     def add(self, loading: float, duration: float) -> None:
-        """What a batch took, of which ``loading`` was waiting for it."""
+        """Add the seconds of a batch, of which ``loading`` were spent waiting for it."""
         self.loading += loading
         self.duration += duration
         self.all_loading += loading
         self.all_duration += duration
 
     def begin_epoch(self) -> None:
-        """Sets the epoch's seconds to zero."""
+        """Set the seconds of the epoch to zero."""
         self.loading, self.duration = 0.0, 0.0
 
 
 class Records:
-    """The open metrics.csv of a run, and its TensorBoard events where the package is installed."""
+    """The open metrics.csv of a run, and its TensorBoard events if the package is installed."""
 
     def __init__(self, folder: Path, keep: int | None = None, epochs_done: int = 0) -> None:
-        """``keep``: a resumed run's bytes of metrics.csv; the rest is cut off. None: a new file."""
+        """Open the files.
+
+        keep: the bytes of metrics.csv that a resumed run keeps; None: a new file.
+        """
         self.path = folder / "metrics.csv"
         if keep is not None and self.path.exists() and self.path.stat().st_size >= keep:
             os.truncate(self.path, keep)
@@ -69,10 +72,10 @@ class Records:
         else:
             self._file = open(self.path, "wb", buffering=0)  # noqa: SIM115
             self._write(",".join(COLUMNS) + "\n")
-        self._board = Board(folder / "tensorboard", epochs_done) if tensorboardX else None
+        self._events = EventFile(folder / "tensorboard", epochs_done) if tensorboardX else None
 
     def read(self, start: float, seconds: tuple[float, float], samples: tuple[int, int]) -> None:
-        """The training data was read, then the validation data: types 10 and 11."""
+        """Record that the training and then the validation data were read: types 10 and 11."""
         training, test = (Clock(s, s, s, s) for s in seconds)
         self._write(
             _row(READ_TRAIN, 0, start, training, samples[0], "")
@@ -80,13 +83,13 @@ class Records:
         )
 
     def batch(self, epoch: int, start: float, clock: Clock, number: int, batches: int) -> None:
-        """A training batch is done: type 2."""
+        """Record a training batch: type 2."""
         self._write(_row(TRAIN_BATCH, epoch, start, clock, number, batches))
 
     def epoch(
         self, epoch: int, starts: Pair[float], clocks: Pair[Clock], accuracies: Pair[Pair[float]]
     ) -> None:
-        """An epoch is done, of training and then of validation: types 0 and 1, both or none.
+        """Record an epoch of training and of validation, types 0 and 1, in one write.
 
         accuracies: (accuracy, top-5 accuracy) of each.
         """
@@ -94,22 +97,25 @@ class Records:
         self._write("".join(_row(k, epoch, at, c, *map(_six, both)) for k, at, c, both in kinds))
 
     def scalars(self, epoch: int, values: dict[str, float]) -> None:
-        """Numbers of an epoch, for TensorBoard alone."""
-        if self._board is not None:
-            self._board.add(epoch, values)
+        """Record numbers of an epoch for TensorBoard only."""
+        if self._events is not None:
+            self._events.add(epoch, values)
 
     def size(self) -> int:
-        """Bytes of metrics.csv so far, to be kept in a checkpoint."""
+        """Return the size of metrics.csv in bytes, which a checkpoint stores."""
         return self._file.tell()
 
     def close(self) -> None:
-        """Closes the files."""
+        """Close the files."""
         self._file.close()
-        if self._board is not None:
-            self._board.close()
+        if self._events is not None:
+            self._events.close()
 
     def _write(self, text: str) -> None:
-        """Whole lines or, where the disk is full, OSError and a file that ends where it did."""
+        """Write whole lines.
+
+        If the disk is full: OSError, and the file ends where it did before.
+        """
         before, rest = self._file.tell(), memoryview(text.encode())
         try:
             while rest:
@@ -120,24 +126,26 @@ class Records:
             raise
 
 
-class Board:
-    """TensorBoard's event file, written in this thread: one that writes in its own hangs a run
-    whose disk is full."""
+class EventFile:
+    """A TensorBoard event file, written in this thread.
+
+    The package's own writer uses a thread, which blocks the run when the disk is full.
+    """
 
     def __init__(self, folder: Path, epochs_done: int) -> None:
         folder.mkdir(exist_ok=True)
         self._events = event_file_writer.EventsWriter(str(folder / "events"))
         status = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._write(epochs_done + 1, session_log=status)  # of a resumed run: later steps are void
+        self._write(epochs_done + 1, session_log=status)  # invalidates later steps of a resumed run
 
     def add(self, epoch: int, values: dict[str, float]) -> None:
-        """Scalars by name."""
+        """Write scalars by name."""
         for name, value in values.items():
             self._write(epoch, summary=summary.scalar(name, value))
         self._events.flush()
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._events.close()
 
     def _write(self, step: int, **content: Any) -> None:
@@ -145,12 +153,12 @@ class Board:
 
 
 def tensorboard_package() -> ModuleType | None:
-    """The library that writes events, if it is installed."""
+    """Return the package that writes events, or None if it is not installed."""
     return tensorboardX  # type: ignore[no-any-return]
 
 
 def read_records(path: Path) -> list[dict[str, float]]:
-    """The rows of a metrics.csv, as numbers; an empty cell is NaN."""
+    """Return the rows of a metrics.csv as numbers; an empty cell is NaN."""
     return list(_rows(path))
 
 

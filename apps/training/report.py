@@ -1,7 +1,7 @@
-"""What is left of a run to look at: epochs.csv, pictures, and report.html, which holds them all.
+"""The report of a run: epochs.csv, pictures, and report.html, which contains the pictures.
 
-Pictures are drawn without a screen. Numbers come from the run and its evaluation; plot.py compares
-several runs.
+Pictures are drawn without a display. The numbers come from the run and its evaluation; plot.py
+compares several runs. Called by train.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from .evaluation import Evaluation
 from .sources import Split
 
-GRID = 5  # mistakes in a row and in a column
+GRID = 5  # rows and columns of mistakes
 PICTURES = ("learning_curve", "time", "confusion", "mistakes")
 STYLE = """body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto;
   padding: 0 1rem; color: #222 } img { max-width: 100%; height: auto }
@@ -27,7 +27,7 @@ table { border-collapse: collapse } td, th { padding: .15rem .8rem .15rem 0; tex
 
 
 def write_epochs(path: Path, history: list[dict[str, float]]) -> None:
-    """One line an epoch; the file is replaced whole."""
+    """Write a line for each epoch; the file is replaced as a whole."""
     partial = path.with_name(path.name + ".partial")
     with open(partial, "w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, fieldnames=list(history[0]))
@@ -45,9 +45,9 @@ def write_report(
     classes: tuple[str, ...],
     test: Split,
 ) -> None:
-    """The pictures and report.html, which shows them without needing their files, in ``folder``.
+    """Write the pictures and report.html, which embeds them, into ``folder``.
 
-    ``facts`` are those of run.json.
+    facts: the content of run.json.
     """
     draw_confusion(folder / "confusion.png", evaluation, classes)
     draw_curve(folder / "learning_curve.png", history)
@@ -55,19 +55,21 @@ def write_report(
     draw_mistakes(folder / "mistakes.png", evaluation, classes, test)
     last, expected = history[-1], facts.get("expected") or {}
     said = f"Test accuracy {evaluation.accuracy:.2%}, top-5 {evaluation.top5:.2%}: " + (
-        f"{evaluation.correct} of {len(evaluation.labels)} right after {len(history)} epochs."
+        f"{evaluation.correct} of {len(evaluation.labels)} correct after {len(history)} epochs."
     )
     if expected.get("accuracy"):
-        said += f" To be expected: {expected['accuracy']:.2%} ({expected['source']})."
+        said += f" Expected: {expected['accuracy']:.2%} ({expected['source']})."
     rows = [*_listed("", {k: v for k, v in facts.items() if k not in ("result", "expected")})]
     page = [
         f"<!DOCTYPE html><html lang=en><meta charset=utf-8><title>{escape(title)}</title>",
         f"<style>{STYLE}</style><h1>{escape(title)}</h1><p>{escape(said)}</p>",
-        f"<p>{last['images_per_second']:,.0f} images a second in the last epoch, of whose training "
-        f"{last['loading_seconds'] / last['train_seconds']:.1%} was waiting for data.</p>",
+        f"<p>The last epoch trained on {last['images_per_second']:,.0f} images per second and "
+        f"waited for data {last['loading_seconds'] / last['train_seconds']:.1%} of the time.</p>",
         *(_picture(folder / f"{name}.png") for name in PICTURES),
         "<h2>Classes</h2>",
-        _table(class_rows(evaluation, classes), ("class", "right", "of", "mostly taken for")),
+        _table(
+            class_rows(evaluation, classes), ("class", "correct", "of", "most often mistaken for")
+        ),
         "<h2>The run</h2>",
         _table(rows, ("", "")),
     ]
@@ -75,7 +77,7 @@ def write_report(
 
 
 def class_rows(evaluation: Evaluation, classes: tuple[str, ...]) -> list[tuple[Any, ...]]:
-    """For each class: its name, how many are right, of how many, what the others are taken for."""
+    """Return for each class: name, correct samples, all samples, the most frequent wrong class."""
     rows = []
     for i, row in enumerate(evaluation.confusion()):
         others = row.copy()
@@ -86,7 +88,7 @@ def class_rows(evaluation: Evaluation, classes: tuple[str, ...]) -> list[tuple[A
 
 
 def _listed(prefix: str, facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Nested facts as (dotted name, value)."""
+    """Return nested facts as (dotted name, value)."""
     rows = []
     for key, value in facts.items():
         name = f"{prefix}{key}"
@@ -112,7 +114,7 @@ def _picture(path: Path) -> str:
 
 
 def draw_confusion(path: Path, evaluation: Evaluation, classes: tuple[str, ...]) -> None:
-    """Counts of (true, predicted); the colour is the share of the true class."""
+    """Draw the counts of (true, predicted); the colour is the share of the true class."""
     counts = evaluation.confusion()
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     figure, axes = figure_of(width=7, height=6.5)
@@ -130,7 +132,7 @@ def draw_confusion(path: Path, evaluation: Evaluation, classes: tuple[str, ...])
 
 
 def draw_curve(path: Path, history: list[dict[str, float]]) -> None:
-    """Loss and accuracy over the epochs, of the training batches and of the test split."""
+    """Draw loss and accuracy over the epochs for the training batches and the test split."""
     figure, (left, right) = figure_of(width=10, height=4, columns=2)
     epochs = [row["epoch"] for row in history]
     for axes, name in ((left, "loss"), (right, "accuracy")):
@@ -145,17 +147,17 @@ def draw_curve(path: Path, history: list[dict[str, float]]) -> None:
 
 
 def draw_time(path: Path, history: list[dict[str, float]]) -> None:
-    """Where the seconds of each epoch's training went, and how many images a second it made."""
+    """Draw the seconds of each training epoch, waiting and computing, and images per second."""
     figure, (left, right) = figure_of(width=10, height=4, columns=2)
     epochs = [row["epoch"] for row in history]
     loading = np.array([row["loading_seconds"] for row in history])
     whole = np.array([row["train_seconds"] for row in history])
     left.bar(epochs, loading, label="waiting for data")
     left.bar(epochs, whole - loading, bottom=loading, label="computing")
-    left.set_ylabel("seconds an epoch")
+    left.set_ylabel("seconds per epoch")
     left.legend()
     right.plot(epochs, [row["images_per_second"] for row in history], marker=".")
-    right.set_ylabel("training images a second")
+    right.set_ylabel("training images per second")
     right.set_ylim(bottom=0)
     right.grid(alpha=0.3)
     for axes in (left, right):
@@ -166,7 +168,7 @@ def draw_time(path: Path, history: list[dict[str, float]]) -> None:
 def draw_mistakes(
     path: Path, evaluation: Evaluation, classes: tuple[str, ...], test: Split
 ) -> None:
-    """The most confident wrong answers, as "true: predicted"."""
+    """Draw the most confident wrong predictions, titled "true: predicted"."""
     wrong = evaluation.mistakes()
     figure, grid = figure_of(width=8, height=8.5, rows=GRID, columns=GRID)
     for axes in grid.flat:
@@ -183,7 +185,7 @@ def draw_mistakes(
 
 
 def figure_of(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, Any]:
-    """A figure that belongs to no window."""
+    """Return a figure without a window, and its axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

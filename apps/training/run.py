@@ -1,7 +1,7 @@
-"""One training run: its parts, its loop, and stopping and going on at any step.
+"""A training run: its parts, its loop, and stopping and resuming at any step. Called by train.py.
 
-All that the next step depends on is in the checkpoint, so a run that was interrupted and resumed
-gives the weights of one that was not, bit for bit. Options and pictures are elsewhere.
+The checkpoint holds everything that the next step depends on. A run that was interrupted and
+resumed therefore ends with the same weights, bit for bit, as one that was not.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ EVALUATION_BATCH = 500
 
 @dataclass
 class Progress:
-    """How far a run is: whole epochs, and sums over the batches of the one under way."""
+    """The progress of a run: finished epochs, and sums over the batches of the current one."""
 
     epochs_done: int = 0
     batches_done: bool = False
-    """All batches of this epoch are trained on; what is left of it is the evaluation."""
+    """True if this epoch has trained on all batches and only the evaluation remains."""
     loss_sum: float = 0.0
     correct: int = 0
     among_five: int = 0
     seen: int = 0
     batches: int = 0
     recorded: bool = True
-    """Whether the latest batch is in metrics.csv: a full disk may have prevented it."""
+    """True if the latest batch is in metrics.csv; a full disk may have prevented it."""
     started: float = 0.0
-    """When the epoch began, seconds since 1970."""
+    """Start of the epoch in seconds since 1970."""
     clock: Clock = field(default_factory=Clock)
     test_clock: Clock = field(default_factory=Clock)
     records: int = 0
-    """Bytes of metrics.csv that belong to this state."""
+    """Number of bytes of metrics.csv that belong to this state."""
     history: list[dict[str, float]] = field(default_factory=list)
 
     def begin_epoch(self) -> None:
-        """Sets the sums to zero."""
+        """Set the sums to zero."""
         self.batches_done = False
         self.loss_sum, self.correct, self.among_five, self.seen, self.batches = 0.0, 0, 0, 0, 0
         self.started = 0.0
@@ -74,31 +74,31 @@ class Progress:
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> Progress:
-        """What ``asdict`` gave."""
+        """Return the progress from the values of ``asdict``."""
         clocks = {name: Clock(**saved[name]) for name in ("clock", "test_clock")}
         return cls(**{**saved, **clocks})
 
     @property
     def best(self) -> bool:
-        """Whether the latest epoch has the highest test accuracy, the first of equals."""
+        """True if the latest epoch has a higher test accuracy than all earlier ones."""
         found = [row["test_accuracy"] for row in self.history]
         return bool(found) and found[-1] > max(found[:-1], default=-1.0)
 
 
 def check_precision(precision: str, device: needle.Device) -> None:
-    """NeedleError where the device's products cannot be so."""
+    """Raise NeedleError if the device cannot multiply matrices in this precision."""
     if not device.enabled():
-        return  # the first array says why
+        return  # making the first array raises the reason
     known = getattr(device, "matmul_precisions", ("float32",))
     if precision not in known:
         raise NeedleError(
             f"--precision: {device.name} multiplies in {', '.join(known)}, got {precision}; "
-            "leave it out, or give a --device with tensor cores (a GPU from sm_80 on)"
+            "leave out the option, or give a --device with tensor cores (a GPU of sm_80 or later)"
         )
 
 
 class Run:
-    """A model in training on one data set. Building it reads the data and draws the weights."""
+    """A model in training on one data set; the constructor reads the data and draws the weights."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class Run:
         self.evaluation: Evaluation | None = None
 
     def close(self) -> None:
-        """Ends the loader's workers."""
+        """Stop the loader's workers."""
         self.loader.close()
 
     # ---- checkpoints -------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class Run:
         }
 
     def save(self, path: Path) -> None:
-        """Writes a checkpoint; CheckpointError, and the old one stays, if that fails."""
+        """Write a checkpoint; if that fails, CheckpointError, and the old one stays."""
         extra = {
             "settings": self.settings.as_json(),
             "progress": asdict(self.progress),
@@ -172,20 +172,20 @@ class Run:
         needle.io.save_checkpoint(path, **self._parts(), extra=extra)
 
     def start_from_weights(self) -> None:
-        """Takes the weights of the file that the settings name, if they do; before the first step.
+        """Load the initial weights from the file in the settings, if there is one.
 
-        CheckpointError if it is not of such a model.
+        CheckpointError if the file belongs to another model.
         """
         if self.settings.weights:
             load_weights(self.model, Path(self.settings.weights))
 
     def resume(self, path: Path) -> None:
-        """Goes to where the checkpoint was saved."""
+        """Restore the state that the checkpoint holds."""
         extra = needle.io.load_checkpoint(path, **self._parts())
         self.progress = Progress.from_json(extra["progress"])
 
     def averaged(self) -> Any:
-        """``with run.averaged():`` the model has its averaged weights, where there are such."""
+        """Return a context in which the model has its averaged weights, if it has any."""
         return self.average.applied() if self.average else nullcontext()
 
     # ---- the loop ----------------------------------------------------------------------------
@@ -198,28 +198,28 @@ class Run:
         after_epoch: Callable[[Progress], None],
         keep: int = 0,
     ) -> None:
-        """Trains what is left, saving before the first and after each epoch.
+        """Train the remaining epochs; save before the first and after each epoch.
 
-        Interrupted if a stop was requested: all is saved. OSError or CheckpointError if something
-        cannot be written: the latest checkpoint that could be is whole and can be resumed.
+        Interrupted if a stop was requested; everything is saved then. OSError or CheckpointError if
+        something cannot be written; the latest complete checkpoint can be resumed then.
         """
         self.model.train()
         if not folder.checkpoint.exists():
             self._record_reading(records)
             self._save(folder, records)
 
-        def heed() -> None:
+        def check_stop() -> None:
             if stop.number is not None:
                 raise Interrupted(stop.number)
 
         while self.progress.epochs_done < self.settings.epochs:
             try:
                 if not self.progress.batches_done:
-                    self._train_epoch(heed, records)
+                    self._train_epoch(check_stop, records)
                 began = time.time()
-                self.evaluation = self._evaluate(heed)
+                self.evaluation = self._evaluate(check_stop)
                 self._end_epoch(self.evaluation, records, began)
-            except (Interrupted, OSError, DataError):  # a record not written, or data not read
+            except (Interrupted, OSError, DataError):  # OSError: a record could not be written
                 self._save(folder, records)
                 raise
             self._save(folder, records)
@@ -237,7 +237,10 @@ class Run:
         records.read(began, (training, test), (self.samples, len(self.test)))
 
     def profile(self) -> Profile:
-        """One step of a new model like this one's, on a batch of test images; nothing changes."""
+        """Return the profile of one step of a new, equal model on test images.
+
+        The run is unchanged.
+        """
         state = np.random.get_state()
         device = needle.device(self.settings.device)
         channels, classes = self.source.channels, len(self.classes)
@@ -251,20 +254,22 @@ class Run:
         return profile_step(model, images, labels, optimizer)
 
     def evaluate(self) -> Evaluation:
-        """The latest evaluation of the test split."""
+        """Return the latest evaluation of the test split."""
         if self.evaluation is None:
             self.evaluation = self._evaluate(lambda: None)
         return self.evaluation
 
-    def _evaluate(self, heed: Callable[[], None]) -> Evaluation:
+    def _evaluate(self, check_stop: Callable[[], None]) -> Evaluation:
         clock, total = Clock(), self.progress.test_clock
         with self.averaged():
-            found = evaluate(self.model, self.test_loader, heed, self.settings.flip_test, clock)
+            found = evaluate(
+                self.model, self.test_loader, check_stop, self.settings.flip_test, clock
+            )
         total.begin_epoch()
         total.add(clock.loading, clock.duration)
         return found
 
-    def _train_epoch(self, heed: Callable[[], None], records: Records) -> None:
+    def _train_epoch(self, check_stop: Callable[[], None], records: Records) -> None:
         progress = self.progress
         progress.started = progress.started or time.time()
         if not progress.recorded:
@@ -284,7 +289,7 @@ class Run:
                     refresh=False,
                 )
                 bar.update(images.shape[0])
-                heed()
+                check_stop()
                 asked = time.perf_counter()
         progress.batches_done = True
 
@@ -296,7 +301,7 @@ class Run:
         done.recorded = True
 
     def _step(self, images: needle.Tensor, labels: needle.Tensor) -> float:
-        """One optimiser step; the batch's mean loss before it. Counts right answers."""
+        """Do one optimiser step, count correct answers and return the mean loss before it."""
         loss, logits = self.gradients(images, labels)
         self.optimizer.step()
         self.schedule.step()
@@ -341,7 +346,7 @@ class Run:
         progress.begin_epoch()
 
     def _bar(self) -> Any:
-        """A progress bar on a terminal, nothing in a log file."""
+        """Return a progress bar, which shows nothing in a log file."""
         from tqdm import tqdm
 
         return tqdm(

@@ -1,4 +1,4 @@
-"""The options of a run, and the optimisers and schedules that can be named in them."""
+"""The options of a run, and the optimisers and schedules by name. Called by train.py and run.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from needle.errors import CheckpointError, NeedleError, unknown_name
 
 @dataclass(frozen=True)
 class Settings:
-    """All that decides what a run computes; saved in its checkpoints."""
+    """All options that determine what a run computes; its checkpoints store them."""
 
     model: str
     data: str
@@ -26,29 +26,29 @@ class Settings:
     seed: int = 0
     recipe: str = ""
     warmup: float = 0.0
-    """Epochs in which the rate rises to where the schedule starts."""
+    """Number of epochs in which the learning rate rises to the start of the schedule."""
     milestones: list[float] = field(default_factory=lambda: [0.5, 0.75])
-    """Of the schedule multi-step: shares of the run after which the rate is multiplied by gamma."""
+    """Shares of the run after which the schedule multi-step multiplies the rate by gamma."""
     gamma: float = 0.1
     label_smoothing: float = 0.0
     ema: float = 0.0
-    """Decay of the average of weights that is evaluated and saved; 0: none."""
+    """Decay of the moving average of the weights that is evaluated and saved; 0: none."""
     accumulate: int = 1
-    """Parts in which a batch is computed; their gradients are added."""
+    """Number of parts of a batch whose gradients are added."""
     flip_test: bool = False
-    """Test images are seen as they are and mirrored; logits are averaged."""
+    """Average the logits of each test image and its mirror image."""
     augment: list[dict[str, Any]] = field(default_factory=list)
     weights: str = ""
-    """A file of weights to start from."""
+    """File of initial weights; empty: none."""
     source: str = "builtin"
-    """Where the data is read from, one of sources.PLACES or an address."""
+    """Where the data is read from: one of sources.PLACES, or a URL."""
     precision: str = "float32"
-    """Of products: config.matmul_precision."""
+    """Precision of matrix products, as config.matmul_precision."""
     limit: int = 0
-    """So many samples of each split are used, as many of each class; 0: all."""
+    """Number of samples of each split to use, balanced over the classes; 0: all."""
 
     def as_json(self) -> dict[str, Any]:
-        """The options by name."""
+        """Return the options by name."""
         return asdict(self)
 
 
@@ -74,7 +74,7 @@ SCHEDULES: dict[str, Callable[[optim.Optimizer, Settings, int], optim.Schedule]]
 
 
 def build_optimizer(settings: Settings, params: Any) -> optim.Optimizer:
-    """The optimiser named in the settings; UnknownNameError lists the names and the nearest."""
+    """Return the optimiser named in the settings; UnknownNameError if there is none."""
     if settings.optimizer not in OPTIMIZERS:
         raise unknown_name("optimizer", settings.optimizer, OPTIMIZERS)
     return OPTIMIZERS[settings.optimizer](params, settings.lr, settings.weight_decay)
@@ -83,9 +83,10 @@ def build_optimizer(settings: Settings, params: Any) -> optim.Optimizer:
 def build_schedule(
     settings: Settings, optimizer: optim.Optimizer, epoch_steps: int
 ) -> optim.Schedule:
-    """The schedule named in the settings, after its warm-up; ``epoch_steps`` batches an epoch.
+    """Return the schedule named in the settings, preceded by its warm-up.
 
-    UnknownNameError lists the names and the nearest. NeedleError if the warm-up is too long.
+    epoch_steps: number of batches of an epoch. UnknownNameError if there is no such schedule;
+    NeedleError if the warm-up is as long as the run.
     """
     if settings.schedule not in SCHEDULES:
         raise unknown_name("schedule", settings.schedule, SCHEDULES)
@@ -93,7 +94,7 @@ def build_schedule(
     if rising >= total:
         raise NeedleError(
             f"--warmup: must be shorter than the run of {settings.epochs} epochs, got "
-            f"{settings.warmup:g}; give fewer"
+            f"{settings.warmup:g}; give fewer epochs"
         )
     schedule = SCHEDULES[settings.schedule](optimizer, settings, total - rising)
     if not rising:
@@ -102,8 +103,11 @@ def build_schedule(
 
 
 def resumed(saved: dict[str, Any], given: dict[str, Any]) -> Settings:
-    """The saved settings. What is also given must say the same; only a run whose learning rate is
-    constant may be given more epochs, since the others' rates depend on how many there are."""
+    """Return the saved settings of a run.
+
+    CheckpointError if a given option differs. Only ``epochs`` may differ, and only with a constant
+    learning rate, since other schedules depend on the number of epochs.
+    """
     names = {field.name for field in fields(Settings)}
     settings = {name: value for name, value in saved.items() if name in names}
     for name, value in given.items():

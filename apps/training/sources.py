@@ -1,7 +1,7 @@
-"""Data sets by name.
+"""Data sets by name. Called by run.py, upload.py and the predictor.
 
-Training images are prepared anew in every epoch, by the loader; those to test on once, as arrays.
-Reading files is needle.data's. A new source is one row of SOURCES.
+The loader prepares training images anew in every epoch; test images are prepared once, as arrays.
+needle.data reads the files. A new data set is one row of SOURCES.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ WIDEST_FRAME = 4
 
 @dataclass(frozen=True)
 class Source:
-    """One data set: how to open it, its pixels' mean and deviation, which recipe suits it."""
+    """A data set: how to open it, the mean and deviation of its pixels, and its recipe."""
 
     open: Callable[[Path, bool, bool], Any]
-    """(data_dir, train, download) -> dataset of (H, W, C) images with ``classes``."""
+    """(data_dir, train, download) -> dataset of (H, W, C) images, with ``classes``."""
     size: tuple[int, int]
-    """(height, width) of its images."""
+    """(height, width) of the images."""
     mean: tuple[float, ...]
     std: tuple[float, ...]
     recipe: str
-    """The recipe whose options hold where no other is named."""
+    """The recipe that applies if none is given."""
 
     @property
     def channels(self) -> int:
-        """The channels of an image."""
+        """The number of channels of an image."""
         return len(self.mean)
 
 
 @dataclass(frozen=True)
 class Split:
-    """Images (N, H, W, C), normalised float32, and labels (N,) int64."""
+    """Normalised float32 images (N, H, W, C) and int64 labels (N,)."""
 
     images: Images
     labels: NDArray[np.int64]
@@ -86,21 +86,22 @@ SOURCES: dict[str, Source] = {
 
 
 def find_source(name: str) -> Source:
-    """The row of SOURCES; UnknownNameError lists the names and the nearest."""
+    """Return the row of SOURCES; UnknownNameError if there is none."""
     if name not in SOURCES:
         raise unknown_name("data set", name, SOURCES)
     return SOURCES[name]
 
 
 PLACES = ("builtin", "folder", "packed")
-"""Where a data set may be read from: its published files, or what apps/upload.py made of them in
-the data folder; or an address, below which it put them."""
+"""Where a data set may be read from: its published files, or the copies that apps/upload.py wrote
+into the data folder. A URL below which apps/upload.py wrote them is possible too."""
 
 
 def open_source(name: str, place: str, data_dir: Path, train: bool, download: bool) -> Any:
-    """A split of a data set from ``place``, of (H, W, C) images; the same samples in each.
+    """Return a split of a data set from ``place``; every place has the same (H, W, C) images.
 
-    UnknownNameError or DataError, which says how to make it, where it is not there.
+    UnknownNameError if the place is unknown. DataError if the data is missing; it says how to make
+    it.
     """
     source, split = find_source(name), "train" if train else "test"
     if place == "builtin":
@@ -113,7 +114,7 @@ def open_source(name: str, place: str, data_dir: Path, train: bool, download: bo
     here = data_dir / f"{name}-{place}"
     if not here.exists():
         raise DataError(
-            f"--source {place}: there is no {here}; make it with python apps/upload.py --data "
+            f"--source {place}: {here} does not exist; make it with python apps/upload.py --data "
             f"{name} --to {place}"
         )
     if place == "packed":
@@ -122,16 +123,17 @@ def open_source(name: str, place: str, data_dir: Path, train: bool, download: bo
 
 
 def limited(dataset: Any, count: int) -> Any:
-    """``count`` of its samples (0: all), as many of each class where the labels are known.
+    """Return ``count`` samples of the dataset (0: all), balanced over the classes if possible.
 
-    DataError if that is less than one a class: the classes would be others.
+    The dataset must know its labels for that. DataError if ``count`` is less than the number of
+    classes.
     """
     if not 0 < count < len(dataset):
         return dataset
     if count < len(dataset.classes):
         raise DataError(
-            f"--limit: must be a sample of each of {len(dataset.classes)} classes at least, got "
-            f"{count}; give more"
+            f"--limit: must be at least one sample of each of {len(dataset.classes)} classes, got "
+            f"{count}; give a larger number"
         )
     labels = getattr(dataset, "labels", None)
     few: Any = data.Subset(dataset, _spread(len(dataset), count, labels))
@@ -140,7 +142,7 @@ def limited(dataset: Any, count: int) -> Any:
 
 
 def _spread(length: int, count: int, labels: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    """So many of the places: the first of each class, or every so manieth."""
+    """Return ``count`` indices: the first ones of each class, else evenly spaced ones."""
     if labels is None:
         return np.arange(count) * length // count
     by_class = np.argsort(labels, kind="stable")
@@ -150,7 +152,7 @@ def _spread(length: int, count: int, labels: NDArray[np.int64] | None) -> NDArra
 
 
 def open_split(source: Source, dataset: Any, image_size: tuple[int, int]) -> Split:
-    """A whole dataset as arrays, fitted to ``image_size`` and normalised."""
+    """Return a whole dataset as arrays, fitted to ``image_size`` and normalised."""
     fit = fitting(tuple(dataset[0][0].shape[:2]), image_size)
     normalize = data.Normalize(source.mean, source.std)
     images = np.empty((len(dataset), *image_size, source.channels), np.float32)
@@ -163,7 +165,7 @@ def open_split(source: Source, dataset: Any, image_size: tuple[int, int]) -> Spl
 
 
 def _rows(dataset: Any, start: int, stop: int) -> tuple[Any, Any]:
-    """Images, float32 in 0..1, and labels of some samples, fetched together where that goes."""
+    """Return float32 images in 0..1 and labels, fetched together if the dataset can."""
     found = dataset.fetch(np.arange(start, min(stop, len(dataset))))
     if found is None:
         found = dataset[start:stop]
@@ -174,8 +176,11 @@ def _rows(dataset: Any, start: int, stop: int) -> tuple[Any, Any]:
 
 
 def fitting(size: tuple[int, int], wanted: tuple[int, int]) -> data.Transform | None:
-    """How images of ``size`` become ``wanted``: not at all, by a thin frame of zeros (28 -> 32, as
-    LeCun et al. 1998), else by resizing."""
+    """Return the transform from images of ``size`` to images of ``wanted``; None if they are equal.
+
+    A small even difference is padded with zeros (28 -> 32, as LeCun et al. 1998); other images are
+    resized.
+    """
     if size == wanted:
         return None
     rows, columns = wanted[0] - size[0], wanted[1] - size[1]
@@ -187,9 +192,9 @@ def fitting(size: tuple[int, int], wanted: tuple[int, int]) -> data.Transform | 
 
 @dataclass(frozen=True)
 class Workers:
-    """Who prepares the training batches; they are the same whoever does.
+    """The workers that prepare training batches; the batches do not depend on them.
 
-    count: 0 is the program itself. engine: "processes" or "threads", None for the loader's choice.
+    count: 0 means the program itself. engine: "processes" or "threads"; None: the loader chooses.
     """
 
     count: int = 0
@@ -206,10 +211,10 @@ def training_loader(
     augment: Sequence[data.Transform] = (),
     workers: Workers | None = None,
 ) -> data.DataLoader:
-    """Shuffled, augmented batches whose order and random numbers depend on (seed, epoch) alone.
+    """Return a loader of shuffled, augmented batches.
 
-    The pixels stay bytes in memory; one pass over them makes a batch, fitted, augmented,
-    normalised and channels first: on the device where it can, with the same result.
+    Order and random numbers depend on (seed, epoch) only. Pixels stay bytes in memory; one pass
+    fits, augments, normalises and transposes a batch to channels first, on the device if it can.
     """
     fit = fitting(tuple(dataset[0][0].shape[:2]), image_size)
     before = () if fit is None else (fit,)
@@ -229,7 +234,7 @@ def training_loader(
 
 
 def evaluation_loader(split: Split, batch_size: int, device: Any) -> data.DataLoader:
-    """All samples once, in order."""
+    """Return a loader of all samples, once and in order."""
     plain = data.ArrayDataset(_channels_first(split.images), split.labels)
     return data.DataLoader(plain, batch_size, device=device)
 

@@ -1,4 +1,4 @@
-"""The gradients of one batch, whole or in parts that take less memory. Called by run.py."""
+"""The gradients of a batch, computed whole or in parts that take less memory. Called by run.py."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from needle.backend_selection import BACKEND
 
 
 class Gradients:
-    """Sets ``.grad`` of every parameter of ``model`` to that of a batch's mean loss.
+    """A callable that sets ``.grad`` of every parameter of ``model`` from a batch's mean loss.
 
-    With ``parts`` a batch is cut into so many pieces of nearly the same size and their gradients
-    are added: the same sums in another order, except that batch norm sees one piece at a time.
-    Forward and backward pass are recorded once for each shape of a piece (``needle.capture``).
+    parts: the number of pieces of nearly equal size that a batch is split into. Their gradients are
+    added: the same sum in another order, except that batch norm sees one piece at a time. Forward
+    and backward pass are recorded once for each shape of a piece (``needle.capture``).
     """
 
     def __init__(self, model: nn.Module, loss_function: nn.Module, parts: int = 1) -> None:
@@ -28,7 +28,7 @@ class Gradients:
         self.passes = needle.capture(passes) if BACKEND == "nd" else passes
 
     def __call__(self, images: needle.Tensor, labels: needle.Tensor) -> tuple[float, NDArray[Any]]:
-        """images (N, ...), labels (N,). Returns the loss and the logits (N, classes)."""
+        """Return the loss and the logits (N, classes) for images (N, ...) and labels (N,)."""
         count = images.shape[0]
         if self.parts == 1:
             loss, logits = self.passes(images, labels, 1.0)
@@ -48,7 +48,7 @@ class Gradients:
     def _forward_and_backward(
         self, images: needle.Tensor, labels: needle.Tensor, share: float
     ) -> tuple[needle.Tensor, needle.Tensor]:
-        """The loss of a piece and its logits; its gradients count by its share of the batch."""
+        """Return the loss and the logits of a piece; its gradients are weighted by its share."""
         for p in self.parameters:
             p.grad = None
         logits = self.model(images)
@@ -58,7 +58,7 @@ class Gradients:
 
 
 def _added(before: Any, grad: Any) -> Any:
-    """The sum of two gradients as a constant, either of which may be missing."""
+    """Return the sum of two gradients as a constant; either may be None."""
     if grad is None:
         return before
     array = grad.realize_cached_data()

@@ -1,16 +1,26 @@
-"""needle: a small, fast deep-learning framework to read in a weekend.
+"""needle: a small, fast deep-learning framework that can be read from the ground up.
 
-The flat namespace contains tensors, ops, devices and dtypes; layers, optimisers and data are the
-submodules ``nn``, ``optim``, ``data``. ``__init__.pyi`` lists the names for type checkers; ``python
--m needle.ops.stubs`` writes it.
+Tensors, ops, devices and dtypes are here, flat; layers, optimisers and data are the submodules
+``nn``, ``optim`` and ``data``. ``python -m needle.ops.stubs`` writes ``__init__.pyi``, which lists
+the names for type checkers.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from . import autograd, backend_selection, errors, init, io, nn, ops, optim, testing
-from .autograd import Tensor, TensorTuple, enable_grad, no_grad
-from .backend_selection import (
+from . import (
+    array_namespace,
+    autograd,
+    backend_selection,
+    errors,
+    init,
+    io,
+    nn,
+    ops,
+    optim,
+    testing,
+)
+from .array_namespace import (
     BACKEND,
     Device,
     NDArray,
@@ -19,7 +29,9 @@ from .backend_selection import (
     cpu,
     default_device,
     device,
+    set_default_device,
 )
+from .autograd import Tensor, TensorTuple, enable_grad, no_grad
 from .capture import CaptureWarning, capture
 from .derivative import grad
 from .draw import draw_graph
@@ -29,9 +41,9 @@ from .init import ones, ones_like, zeros, zeros_like
 if TYPE_CHECKING:
     from . import data
 
-globals().update(ops.PUBLIC)  # needle.exp, needle.Exp, ...
-backend_selection.tensor_type = Tensor
-backend_selection.tensor_constant = Tensor.make_const
+globals().update(ops.PUBLIC)  # needle.exp, ...
+array_namespace.tensor_type = Tensor
+array_namespace.tensor_constant = Tensor.make_const
 
 __version__ = "0.1.0"
 __all__ = [
@@ -67,6 +79,7 @@ __all__ = [
     "ones_like",
     "ops",
     "optim",
+    "set_default_device",
     "testing",
     "uint8",
     "zeros",
@@ -76,13 +89,13 @@ __all__ = [
 
 if BACKEND == "nd":
     from . import backend_ndarray
-    from .backend_selection import cpu_numpy, cuda
+    from .array_namespace import cpu_numpy, cuda
 
     __all__ += ["backend_ndarray", "cpu_numpy", "cuda"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``needle.data`` at its first use, which saves a quarter of the import time."""
+    """Import ``needle.data`` at its first use: it takes a quarter of the time of all imports."""
     if name == "data":
         return importlib.import_module(".data", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

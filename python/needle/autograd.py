@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from .backend_selection import (
+from .array_namespace import (
     BACKEND,
     NDArray,
     array_api,
@@ -26,8 +26,8 @@ from .backend_selection import (
     is_array,
     to_numpy,
 )
-from .backend_selection import Device as Device
-from .backend_selection import device as as_device
+from .array_namespace import Device as Device
+from .array_namespace import device as as_device
 from .dtypes import numpy_dtype
 from .errors import DTypeError, GraphError, ShapeError
 from .graph import (

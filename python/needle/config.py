@@ -1,5 +1,7 @@
-"""Every environment variable that needle reads: one row each, read nowhere else; and those that a
-running program may change."""
+"""Every environment variable that needle reads, and the settings that a program may change.
+
+An environment variable is one row here and is read nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,14 @@ from .errors import unknown_name
 
 @dataclass(frozen=True)
 class Variable:
-    """One environment variable: its name, the value taken when it is unset, and what it does."""
+    """An environment variable: its name, its default value and its meaning."""
 
     name: str
     default: str
     meaning: str
 
     def read(self) -> str:
-        """The value now: the environment's, else the default."""
+        """Return the current value of the environment, else the default."""
         return os.environ.get(self.name, self.default)
 
 
@@ -34,25 +36,29 @@ NUM_THREADS = Variable(
 CONV2D = Variable(
     "NEEDLE_CONV2D",
     "auto",
-    "algorithm of 3x3 convolutions of step 1 on the CPU: auto, direct or winograd",
+    "algorithm of 3x3 convolutions of stride 1 on the CPU: auto, direct or winograd",
 )
 MATMUL_PRECISION = Variable(
     "NEEDLE_MATMUL_PRECISION",
     "float32",
-    "float32 products on a GPU: in full (float32), or with operands rounded to tf32, bf16 or fp16",
+    "precision of float32 products on a GPU: float32, or operands rounded to tf32, bf16 or fp16",
 )
 CUDA_SYNC = Variable(
     "NEEDLE_CUDA_SYNC",
     "",
-    "1: wait for every CUDA kernel, so that its error is raised by the call that launched it",
+    "1: wait for every CUDA kernel, so that the call that launched it raises its error",
 )
-DATA_DIR = Variable("NEEDLE_DATA_DIR", "data", "where datasets are looked for and downloaded to")
+DATA_DIR = Variable("NEEDLE_DATA_DIR", "data", "folder of datasets, into which they are downloaded")
 CACHE_DIR = Variable(
-    "NEEDLE_CACHE_DIR", "~/.cache/needle", "where objects from stores and web servers are kept"
+    "NEEDLE_CACHE_DIR", "~/.cache/needle", "cache of objects from object stores and web servers"
 )
-CACHE_BYTES = Variable("NEEDLE_CACHE_BYTES", "10e9", "how many bytes of them are kept (0: none)")
+CACHE_BYTES = Variable(
+    "NEEDLE_CACHE_BYTES", "10e9", "size limit of that cache in bytes (0: no cache)"
+)
 RUNTIME_DIR = Variable(
-    "XDG_RUNTIME_DIR", "", "where servers of shared loaders listen (empty: the temporary folder)"
+    "XDG_RUNTIME_DIR",
+    "",
+    "folder of the sockets of shared loaders' servers (empty: the temporary folder)",
 )
 
 VARIABLES = (
@@ -62,7 +68,7 @@ VARIABLES = (
 
 
 class Setting:
-    """A variable that a running program may change, for the whole process.
+    """A setting that a program may change at run time, for the whole process.
 
     >>> matmul_precision.get()
     'float32'
@@ -77,18 +83,18 @@ class Setting:
         self._followers: list[Callable[[str], None]] = []
 
     def get(self) -> str:
-        """The value that was set, else the variable's; UnknownNameError if that is none."""
+        """Return the value that was set, else the variable's; UnknownNameError if it is invalid."""
         return self._checked(self.variable.read() if self._value is None else self._value)
 
     def set(self, value: str) -> None:
-        """From now on; UnknownNameError, which lists the choices, if ``value`` is none of them."""
+        """Set the value; UnknownNameError, which lists the choices, if it is none of them."""
         self._value = self._checked(value)
         for tell in self._followers:
             tell(value)
 
     @contextmanager
     def using(self, value: str) -> Iterator[None]:
-        """``with setting.using(value):`` it is so within."""
+        """Set the value inside ``with setting.using(value):`` and restore it at exit."""
         before = self.get()
         self.set(value)
         try:
@@ -97,7 +103,7 @@ class Setting:
             self.set(before)
 
     def follow(self, tell: Callable[[str], None]) -> None:
-        """``tell`` is called with the value, now and when it is set."""
+        """Call ``tell`` with the value, now and whenever it is set."""
         tell(self.get())
         self._followers.append(tell)
 
@@ -108,12 +114,12 @@ class Setting:
 
 
 matmul_precision = Setting("precision", MATMUL_PRECISION, ("float32", "tf32", "bf16", "fp16"))
-"""In what matmul, conv2d and its gradients compute products of float32 on a GPU.
+"""The precision of float32 products of matmul, conv2d and its gradients on a GPU.
 
-``float32`` is full float32. The others take both operands rounded (tf32 and fp16 keep 11 bits, bf16
-8; fp16 ends at 65504) and add their products in float32; arrays stay float32. A GPU before sm_80
-and every other backend compute in full float32 always: ``Backend.matmul_precisions``. What
-a graph has recorded keeps the precision of its recording.
+``float32`` is full float32. The other values round both operands (tf32 and fp16 keep 11 bits, bf16
+8; the largest fp16 is 65504) and add the products in float32; arrays stay float32. A GPU before
+sm_80 and every other backend always compute in full float32 (``Backend.matmul_precisions``). A
+recorded graph keeps the precision of its recording.
 """
 
 _ONE_THREAD = (
@@ -128,9 +134,9 @@ _ONE_THREAD = (
 
 
 def one_thread_environment() -> dict[str, str]:
-    """This process's environment with every library in it held to one thread, for a worker."""
+    """Return this process's environment with every library limited to one thread, for a worker."""
     return {**os.environ, **dict.fromkeys(_ONE_THREAD, "1")}
 
 
 MAX_DIMS = 16
-"""The most dimensions an array can have; ``kMaxDims`` in ``src/core/view.h`` says the same."""
+"""The largest number of axes of an array, equal to ``kMaxDims`` in ``src/core/view.h``."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .array_namespace import array_api
 from .autograd import Tensor, TensorOp, seed_gradient
-from .backend_selection import array_api
 from .errors import GraphError, ShapeError
 from .graph import enable_grad, gradients_of, no_grad, recording
 

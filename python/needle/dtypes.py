@@ -1,9 +1,9 @@
-"""The dtype table: six rows, and the promotion rules that follow from their order.
+"""The dtype table of six rows, and the promotion rules that follow from their order.
 
 A dtype *is* a ``numpy.dtype``, so it compares equal to its name (``a.dtype == "float32"``) and
-NumPy understands it. Promotion follows the Python array API standard 2024.12; where the standard
-leaves mixed kinds open, the kind order bool < integer < floating decides and an integer array
-takes the floating operand's dtype. ``src/core/dtype.h`` holds the same rows for C++.
+NumPy accepts it. Promotion follows the Python array API standard 2024.12. Where the standard leaves
+mixed kinds undefined, the order bool < integer < floating decides, and an integer array takes the
+dtype of the floating operand. ``src/core/dtype.h`` has the same rows for C++.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DType = np.dtype[Any]
 
 @dataclass(frozen=True)
 class Row:
-    """One supported dtype: its NumPy object, its code in C++, its kind (0 bool, 1 int, 2 float)."""
+    """A supported dtype: the NumPy object, its code in C++, its kind (0 bool, 1 int, 2 float)."""
 
     dtype: DType
     code: int
@@ -44,7 +44,7 @@ default_float, default_int = float32, int64
 
 
 def as_dtype(dtype: Any, op: str = "dtype") -> DType:
-    """The table's dtype for a name, a NumPy dtype or a Python type; DTypeError for any other.
+    """Return the dtype of the table for a name, a NumPy dtype or a Python type; else DTypeError.
 
     Python's ``float`` means the default float32, ``int`` int64 and ``bool`` bool.
     """
@@ -59,8 +59,10 @@ def as_dtype(dtype: Any, op: str = "dtype") -> DType:
 
 
 def numpy_dtype(dtype: Any, op: str = "dtype") -> DType:
-    """NumPy's dtype for a name or type, also one that is not in the table (NumPy mode takes those);
-    DTypeError for what NumPy does not know either."""
+    """Return NumPy's dtype for a name or type; DTypeError if NumPy has none.
+
+    It need not be in the table: NumPy mode accepts every dtype of NumPy.
+    """
     try:
         resolved: DType = np.dtype(dtype)
     except (TypeError, ValueError):
@@ -77,27 +79,29 @@ def _unsupported(op: str, dtype: Any) -> DTypeError:
 
 
 def is_floating(dtype: DType) -> bool:
-    """Whether the dtype is float32 or float64."""
+    """Return True for float32 and float64."""
     return dtype.kind == "f"
 
 
 def is_integer(dtype: DType) -> bool:
-    """Whether the dtype is uint8, int32 or int64."""
+    """Return True for uint8, int32 and int64."""
     return KIND[dtype] == 1
 
 
 def promote(a: DType, b: DType) -> DType:
-    """The dtype of an operation on arrays of dtypes ``a`` and ``b``: the later row of the table.
+    """Return the dtype of an operation on dtypes ``a`` and ``b``: the later row of the table.
 
-    uint8 with int32 gives int32, float32 with float64 float64 (the standard's table); an integer
-    or bool array with a floating one gives the floating dtype (left open by the standard).
+    uint8 and int32 give int32, float32 and float64 give float64 (the standard's table). An integer
+    or bool array and a floating one give the floating dtype, which the standard leaves undefined.
     """
     return a if TABLE_ORDER[a] >= TABLE_ORDER[b] else b
 
 
 def promote_scalar(dtype: DType, scalar: bool | int | float) -> DType:
-    """The dtype of an array of ``dtype`` combined with a Python scalar: the array's own unless the
-    scalar's kind is higher (then that kind's default dtype)."""
+    """Return the dtype of an operation on an array of ``dtype`` and a Python scalar.
+
+    It is the array's dtype, or the default dtype of the scalar's kind if that kind is higher.
+    """
     kind = 0 if isinstance(scalar, bool) else 1 if isinstance(scalar, int) else 2
     if kind <= KIND[dtype]:
         return dtype

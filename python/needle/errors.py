@@ -1,9 +1,9 @@
-"""The exceptions that needle raises for a caller's mistakes.
+"""The exceptions that needle raises for a user's mistakes.
 
 Every message names the operation, the rule, the offending value and the remedy:
 ``"matmul: inner dimensions must agree, got (2, 3) @ (4, 5); transpose or reshape one operand"``.
 Each class also derives from the built-in exception that NumPy users would expect, so that
-``except ValueError`` keeps working. Bugs of our own are ``assert``\\ s, never one of these.
+``except ValueError`` works. ``assert`` is for bugs of needle itself.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Iterable
 
 
 class NeedleError(Exception):
-    """Base of every exception that needle raises on purpose."""
+    """Base class of the exceptions that needle raises."""
 
 
 class ShapeError(NeedleError, ValueError):
-    """A shape, an axis or a size breaks the operation's rule."""
+    """A shape, an axis or a size is invalid for the operation."""
 
 
 class IndexingError(ShapeError, IndexError):
-    """An index is out of range or of a form that arrays do not offer."""
+    """An index is out of range or of an unsupported form."""
 
 
 class DTypeError(NeedleError, TypeError):
@@ -29,43 +29,43 @@ class DTypeError(NeedleError, TypeError):
 
 
 class DeviceError(NeedleError, RuntimeError):
-    """Operands sit on different devices, or a device is missing or disabled."""
+    """Operands are on different devices, or a device is missing or disabled."""
 
 
 class GraphError(NeedleError, RuntimeError):
-    """Differentiation is impossible: nothing was recorded, or the graph has been released."""
+    """A gradient cannot be computed: no graph was recorded, or it has been released."""
 
 
 class UnknownNameError(NeedleError, LookupError):
-    """A name (device, model, dataset, ...) is not registered; the message lists the known ones."""
+    """A name (of a device, model, dataset, ...) is not registered; the message lists the names."""
 
 
 class DataError(NeedleError, ValueError):
-    """A data file is truncated, corrupt or of another format; the message names file and place."""
+    """A data file is truncated, corrupt or of another format; the message gives file and place."""
 
 
 class StoreError(NeedleError, OSError):
-    """An object store or web server cannot be reached or refuses, after every attempt."""
+    """An object store or web server is unreachable or refuses the request, after every retry."""
 
 
 class CheckpointError(NeedleError, ValueError):
-    """A checkpoint is cut short, corrupt or belongs to another model."""
+    """A checkpoint is truncated, corrupt or of another model."""
 
 
 class WorkerError(NeedleError, RuntimeError):
-    """A loader's worker process died, could not start, or could not be given what it needs."""
+    """A worker process of a loader died, could not start, or could not receive its data."""
 
 
 class LoaderServerError(WorkerError):
-    """The server of a shared loader has died, does not answer, or there is none."""
+    """The server of a shared loader does not exist, has died or does not answer."""
 
 
 class LoaderTimeout(NeedleError, TimeoutError):
-    """No batch was ready within the time that the loader was told to wait."""
+    """No batch was ready within the loader's ``timeout``."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """The error for a name that is not in ``known``: lists them and points at the nearest.
+    """Return the error for a name that is not in ``known``: it lists them and the nearest one.
 
     >>> str(unknown_name("device", "cpo", ["cpu", "cuda"]))
     "unknown device 'cpo'; known: cpu, cuda. Did you mean 'cpu'?"

@@ -20,8 +20,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
+from .array_namespace import is_array, to_numpy
 from .autograd import Tensor
-from .backend_selection import is_array, to_numpy
 from .errors import CheckpointError, DTypeError
 
 PathLike = str | os.PathLike[str]

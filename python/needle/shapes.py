@@ -1,7 +1,7 @@
-"""Arithmetic on shapes and strides: pure functions on tuples of ints, used by every floor above.
+"""Arithmetic on shapes and strides: pure functions of tuples of ints, used on every floor above.
 
-No array and no backend is known here. Functions that check a caller's input take the operation's
-name first, for the message. Strides count elements, not bytes.
+The functions know no array and no backend. Those that check a user's input take the operation's
+name first, for the error message. Strides count elements, not bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from functools import cmp_to_key, lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from .config import MAX_DIMS
 from .errors import DTypeError, ShapeError
@@ -25,13 +25,13 @@ _INTS = frozenset({int})
 
 
 def product(shape: Iterable[int]) -> int:
-    """The number of elements of ``shape``; 1 for ()."""
+    """Return the number of elements of ``shape``; 1 for ()."""
     return math.prod(shape)
 
 
 @lru_cache(_CACHED)
 def compact_strides(shape: Shape) -> Strides:
-    """Row-major strides; an axis of size 0 counts as 1.
+    """Return row-major strides; an axis of size 0 counts as 1.
 
     >>> compact_strides((2, 3, 4))
     (12, 4, 1)
@@ -47,12 +47,12 @@ def compact_strides(shape: Shape) -> Strides:
 
 @lru_cache(_CACHED)
 def compact_size(shape: Shape, strides: Strides) -> int | None:
-    """The number of elements if the strides are row-major, else None."""
+    """Return the number of elements if the strides are row-major, else None."""
     return math.prod(shape) if strides == compact_strides(shape) else None
 
 
 def shape_of(op: str, x: Any) -> Shape:
-    """The shape of an operation's input; TypeError for what has none, such as a list."""
+    """Return the shape of an operation's input; TypeError for an object without one, as a list."""
     try:
         shape: Shape = tuple(x.shape)
     except AttributeError:
@@ -64,12 +64,12 @@ def shape_of(op: str, x: Any) -> Shape:
 
 
 def _can_be_key(value: Any) -> bool:
-    """Whether it is a tuple of plain ints: 1.0 and True are other values, but the same key."""
+    """Return True for a tuple of plain ints: 1.0 and True would be the same key as 1."""
     return type(value) is tuple and _INTS.issuperset(map(type, value))
 
 
 def as_shape(op: str, shape: Any) -> Shape:
-    """A caller's shape (an int or a sequence of ints) as a tuple; ShapeError for a bad one."""
+    """Return a shape (an int or a sequence of ints) as a tuple; ShapeError if it is invalid."""
     return _known_shape(op, shape) if _can_be_key(shape) else _as_shape(op, shape)
 
 
@@ -87,7 +87,7 @@ _known_shape = lru_cache(_CACHED)(_as_shape)
 
 
 def as_int_tuple(op: str, what: str, value: Any) -> tuple[int, ...]:
-    """An int or a sequence of ints (NumPy ints too) as a tuple of Python ints."""
+    """Return an int or a sequence of ints (also of NumPy) as a tuple of Python ints."""
     items = value if isinstance(value, Iterable) else (value,)
     try:
         return tuple(operator.index(item) for item in items)
@@ -96,14 +96,14 @@ def as_int_tuple(op: str, what: str, value: Any) -> tuple[int, ...]:
 
 
 def check_ndim(op: str, ndim: int) -> None:
-    """ShapeError when an array would have more than MAX_DIMS axes."""
+    """Raise ShapeError for more than MAX_DIMS axes."""
     if ndim > MAX_DIMS:
         raise ShapeError(f"{op}: an array has at most {MAX_DIMS} axes, got {ndim}; reshape it")
 
 
 @lru_cache(_CACHED)
 def broadcast_shapes(op: str, *shapes: Shape) -> Shape:
-    """The shape that all ``shapes`` broadcast to by NumPy's rule; ShapeError if there is none.
+    """Return the shape to which all ``shapes`` broadcast by NumPy's rule; else ShapeError.
 
     >>> broadcast_shapes("add", (3, 1), (4,))
     (3, 4)
@@ -126,9 +126,9 @@ def broadcast_shapes(op: str, *shapes: Shape) -> Shape:
 
 @lru_cache(_CACHED)
 def broadcast_strides(op: str, shape: Shape, strides: Strides, target: Shape) -> Strides:
-    """Strides that view an array of ``shape`` as ``target``; ShapeError if it does not fit.
+    """Return strides that view an array of ``shape`` as ``target``; ShapeError if it does not fit.
 
-    Repeated axes get stride 0, and so do all of size 1 (NumPy's convention).
+    Repeated axes have stride 0, and so have all axes of size 1 (NumPy's convention).
     """
     ### BEGIN YOUR SOLUTION [broadcast-view]
     lead = len(target) - len(shape)
@@ -144,7 +144,7 @@ def broadcast_strides(op: str, shape: Shape, strides: Strides, target: Shape) ->
 
 
 def normalize_axis(op: str, axis: Any, ndim: int) -> int:
-    """``axis`` counted from the front, in [0, ndim)."""
+    """Return ``axis`` counted from the front, in [0, ndim)."""
     try:
         index = operator.index(axis)
     except TypeError:
@@ -156,14 +156,14 @@ def normalize_axis(op: str, axis: Any, ndim: int) -> int:
 
 
 def normalize_axes(op: str, axes: Any, ndim: int) -> tuple[int, ...]:
-    """None (every axis), an int or a sequence of ints as a sorted tuple in [0, ndim)."""
+    """Return None (every axis), an int or a sequence of ints as a sorted tuple in [0, ndim)."""
     if axes is None:
         return tuple(range(ndim))
     return tuple(sorted(distinct_axes(op, axes, ndim)))
 
 
 def distinct_axes(op: str, axes: Any, ndim: int) -> tuple[int, ...]:
-    """Axes in the caller's order, in [0, ndim), none twice."""
+    """Return the axes in the given order, in [0, ndim); ShapeError if one is given twice."""
     return _known_axes(op, axes, ndim) if _can_be_key(axes) else _distinct_axes(op, axes, ndim)
 
 
@@ -179,7 +179,7 @@ _known_axes = lru_cache(_CACHED)(_distinct_axes)
 
 
 def permuted(shape: Shape, strides: Strides, axes: Any) -> tuple[Shape, Strides]:
-    """Shape and strides with axis i taken from ``axes[i]``; ShapeError unless each is named."""
+    """Return shape and strides with axis i taken from ``axes[i]``; each axis must be given."""
     permute = _known_order if _can_be_key(axes) else _permuted
     return permute(shape, strides, axes)
 
@@ -197,7 +197,7 @@ _known_order = lru_cache(_CACHED)(_permuted)
 
 
 def reduced_shape(shape: Shape, axes: Iterable[int], keepdims: bool) -> Shape:
-    """``shape`` after reducing the (normalised) axes; kept as 1 with ``keepdims``."""
+    """Return ``shape`` without the (normalised) axes, or with size 1 there if ``keepdims``."""
     dropped = frozenset(axes)
     if keepdims:
         return tuple(1 if axis in dropped else size for axis, size in enumerate(shape))
@@ -205,7 +205,7 @@ def reduced_shape(shape: Shape, axes: Iterable[int], keepdims: bool) -> Shape:
 
 
 def resolve_reshape(op: str, shape: Shape, new_shape: Any) -> Shape:
-    """``new_shape`` with its one -1 filled in; ShapeError when the sizes differ."""
+    """Return ``new_shape`` with its one -1 replaced; ShapeError if the sizes differ."""
     resolve = _known_reshape if _can_be_key(new_shape) else _resolve_reshape
     return resolve(op, shape, new_shape)
 
@@ -230,10 +230,10 @@ _known_reshape = lru_cache(_CACHED)(_resolve_reshape)
 
 @lru_cache(_CACHED)
 def view_strides_for_reshape(shape: Shape, strides: Strides, new_shape: Shape) -> Strides | None:
-    """Strides under which the same memory reads as ``new_shape``, or None if a copy is needed.
+    """Return strides that view the same memory as ``new_shape``, or None if a copy is needed.
 
-    Both shapes have the same number of elements. Runs of old axes are matched with runs of new
-    ones of equal size; a run of old axes must be dense in itself.
+    Both shapes have the same number of elements. Runs of old axes are matched with runs of new axes
+    of equal size; the elements of a run of old axes must have one common stride.
     """
     ### BEGIN YOUR SOLUTION [reshape-view]
     if shape == new_shape:
@@ -270,7 +270,7 @@ def view_strides_for_reshape(shape: Shape, strides: Strides, new_shape: Shape) -
 
 
 def is_row_major(shape: Shape, strides: Strides) -> bool:
-    """Whether the elements lie one after another in row-major order (size-1 axes do not count)."""
+    """Return True if the elements are adjacent in row-major order; axes of size 1 are ignored."""
     ### BEGIN YOUR SOLUTION [row-major]
     step = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
@@ -283,10 +283,10 @@ def is_row_major(shape: Shape, strides: Strides) -> bool:
 
 @lru_cache(_CACHED)
 def dense_strides_like(shape: Shape, *strides: Strides) -> Strides:
-    """Strides of a new dense buffer that keeps the operands' axis order ("K order").
+    """Return strides of a new dense buffer in the operands' axis order ("K order" in NumPy).
 
-    Every operand's strides belong to ``shape`` (0 on broadcast axes, which have no say). The
-    first operand that orders two axes decides; where none does, row-major.
+    The strides of every operand belong to ``shape``; a stride of 0 (broadcast) is ignored. The
+    first operand that orders two axes decides, and row-major order where none does.
     """
     ### BEGIN YOUR SOLUTION [keep-order]
     axes = [axis for axis in range(len(shape)) if shape[axis] != 1]
@@ -310,7 +310,7 @@ def dense_strides_like(shape: Shape, *strides: Strides) -> Strides:
 
 
 def _in_order(axes: Sequence[int], strides: Strides) -> bool:
-    """Whether the non-zero strides fall along ``axes``."""
+    """Return True if the non-zero strides do not increase along ``axes``."""
     steps = [abs(strides[axis]) for axis in axes if strides[axis]]
     return all(left >= right for left, right in pairwise(steps))
 
@@ -318,7 +318,7 @@ def _in_order(axes: Sequence[int], strides: Strides) -> bool:
 def conv_output_size(
     op: str, size: int, kernel: int, stride: int, padding: int, dilation: int
 ) -> int:
-    """Positions of a window: (size + 2*padding - dilation*(kernel-1) - 1) // stride + 1."""
+    """Return the number of windows: (size + 2*padding - dilation*(kernel-1) - 1) // stride + 1."""
     if kernel < 1 or stride < 1 or dilation < 1 or padding < 0:
         raise ShapeError(
             f"{op}: kernel, stride and dilation must be at least 1 and padding at least 0, got "
@@ -334,10 +334,40 @@ def conv_output_size(
 
 
 def pair(op: str, name: str, value: Any) -> tuple[int, int]:
-    """An int (taken twice) or two ints, as for kernel sizes and strides."""
+    """Return an int twice or two ints as a pair, for kernel sizes, strides and paddings."""
     items = as_int_tuple(op, name, value)
     if len(items) == 1 and not isinstance(value, Iterable):
         items *= 2
     if len(items) != 2:
         raise ShapeError(f"{op}: {name} must be an int or two ints, got {value!r}")
     return items[0], items[1]
+
+
+class Geometry(NamedTuple):
+    """The geometry of a convolution: one value from the layer to the kernel."""
+
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+
+    @classmethod
+    def of(cls, op: str, stride: Any, padding: Any, dilation: Any, groups: int) -> Geometry:
+        """Return the geometry of sizes that are an int or a pair each; ShapeError for others."""
+        return cls(
+            pair(op, "stride", stride),
+            pair(op, "padding", padding),
+            pair(op, "dilation", dilation),
+            groups,
+        )
+
+    def output_size(self, op: str, size: Sequence[int], kernel: Sequence[int]) -> tuple[int, int]:
+        """Return the number of windows (down, across) of ``kernel`` on an image of ``size``.
+
+        ShapeError, which names ``op``, where not even one fits.
+        """
+        stride, padding, dilation, _ = self
+        return (
+            conv_output_size(op, size[0], kernel[0], stride[0], padding[0], dilation[0]),
+            conv_output_size(op, size[1], kernel[1], stride[1], padding[1], dilation[1]),
+        )

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/elementwise_ops.h"
 #include "core/scalar_math.h"
 
 namespace needle::bindings {
@@ -31,7 +32,7 @@ void check_dtype(const char* function, PyObject* dtype, DType expected) {
   }
 }
 
-// Whether an integer scalar is a value of `dtype`.
+// Returns true if an integer scalar is a value of `dtype`.
 bool fits(std::int64_t value, int overflow, DType dtype) {
   return with_type(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -157,6 +158,20 @@ Pair to_pair(const char* function, PyObject* object) {
           to_int(function, PyTuple_GET_ITEM(object, 1))};
 }
 
+Geometry to_geometry(const char* function, PyObject* object) {
+  if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != 4) {
+    raise(PyExc_TypeError, std::string(function) +
+                               ": expected a Geometry (stride, padding, dilation, groups), got " +
+                               type_name(object));
+  }
+  return {to_pair(function, PyTuple_GET_ITEM(object, 0)),
+          to_pair(function, PyTuple_GET_ITEM(object, 1)),
+          to_pair(function, PyTuple_GET_ITEM(object, 2)),
+          to_int(function, PyTuple_GET_ITEM(object, 3))};
+}
+
+std::span<const char* const> unary_names() { return kUnaryNames; }
+
 int to_row(const char* function, PyObject* object, const char* const* names, int count) {
   Py_ssize_t length = 0;
   const char* given = PyUnicode_Check(object) ? PyUnicode_AsUTF8AndSize(object, &length) : nullptr;
@@ -206,6 +221,45 @@ ScalarValue to_scalar(const char* function, PyObject* object, DType dtype) {
         dtype == DType::kBool ? scalar.floating != 0 : math::convert<std::int64_t>(scalar.floating);
   }
   return scalar;
+}
+
+Caster<UnaryOp>::Caster(Arguments& from)
+    : value(static_cast<UnaryOp>(
+          to_row(from.function, from.next(), kUnaryNames, int(std::size(kUnaryNames))))) {}
+
+Caster<BinaryOp>::Caster(Arguments& from)
+    : value(static_cast<BinaryOp>(
+          to_row(from.function, from.next(), kBinaryNames, int(std::size(kBinaryNames))))) {}
+
+const View* MaybeViews::take(Arguments& from, PyObject* object) {
+  if (object == Py_None) return nullptr;
+  return views.emplace_back(std::make_unique<View>(from.view(object))).get();
+}
+
+namespace {
+
+// The next argument, a tuple of three of the class named `kind`.
+PyObject* next_triple(Arguments& from, const char* kind) {
+  PyObject* object = from.next();
+  if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != 3) {
+    raise(PyExc_TypeError,
+          std::string(from.function) + ": expected " + kind + ", got " + type_name(object));
+  }
+  return object;
+}
+
+}  // namespace
+
+Caster<const Epilogue&>::Caster(Arguments& from) {
+  PyObject* given = next_triple(from, "an Epilogue (bias, residual, relu)");
+  value = {take(from, PyTuple_GET_ITEM(given, 0)), take(from, PyTuple_GET_ITEM(given, 1)),
+           to_bool(from.function, PyTuple_GET_ITEM(given, 2))};
+}
+
+Caster<const EpilogueGrad&>::Caster(Arguments& from) {
+  PyObject* given = next_triple(from, "an EpilogueGrad (bias, result, residual_grad)");
+  value = {take(from, PyTuple_GET_ITEM(given, 0)), take(from, PyTuple_GET_ITEM(given, 1)),
+           take(from, PyTuple_GET_ITEM(given, 2))};
 }
 
 Caster<Views>::Caster(Arguments& from) {

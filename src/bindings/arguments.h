@@ -5,6 +5,7 @@
 
 #include <Python.h>
 
+#include <memory>
 #include <vector>
 
 #include "array_type.h"
@@ -39,10 +40,13 @@ std::uint64_t to_word(const char* function, PyObject* object);  // an int in [0,
 double to_double(const char* function, PyObject* object);
 bool to_bool(const char* function, PyObject* object);
 Pair to_pair(const char* function, PyObject* object);
+Geometry to_geometry(const char* function, PyObject* object);
+// The names of the elementwise operations of one operand (elementwise_ops.h).
+std::span<const char* const> unary_names();
 // Position of the name in `names`, or the error that lists them.
 int to_row(const char* function, PyObject* object, const char* const* names, int count);
 
-// A Python scalar in every form a kernel may want it; a View of stride 0 can show it.
+// A Python scalar in each form that a kernel may take; a View of stride 0 can show it.
 struct ScalarValue {
   double floating = 0;
   std::int64_t integer = 0;
@@ -73,19 +77,22 @@ struct Caster<double> {
   explicit Caster(Arguments& from) : value(to_double(from.function, from.next())) {}
 };
 
+template <>
+struct Caster<UnaryOp> {
+  UnaryOp value;
+  explicit Caster(Arguments& from);
+};
+template <>
+struct Caster<BinaryOp> {
+  BinaryOp value;
+  explicit Caster(Arguments& from);
+};
+
 template <class Op, const char* const* kNames, int kCount>
 struct RowCaster {
   Op value;
   explicit RowCaster(Arguments& from)
       : value(static_cast<Op>(to_row(from.function, from.next(), kNames, kCount))) {}
-};
-template <>
-struct Caster<UnaryOp> : RowCaster<UnaryOp, kUnaryNames, int(std::size(kUnaryNames))> {
-  using RowCaster::RowCaster;
-};
-template <>
-struct Caster<BinaryOp> : RowCaster<BinaryOp, kBinaryNames, int(std::size(kBinaryNames))> {
-  using RowCaster::RowCaster;
 };
 template <>
 struct Caster<ReduceOp> : RowCaster<ReduceOp, kReduceNames, int(std::size(kReduceNames))> {
@@ -105,12 +112,32 @@ struct Caster<const Pool2dParams&> {
               to_pair(from.function, from.next())} {}
 };
 template <>
-struct Caster<const Conv2dParams&> {
-  Conv2dParams value;
-  explicit Caster(Arguments& from)
-      : value{to_pair(from.function, from.next()), to_pair(from.function, from.next()),
-              to_pair(from.function, from.next()), to_int(from.function, from.next())} {}
+struct Caster<const Geometry&> {
+  Geometry value;
+  explicit Caster(Arguments& from) : value(to_geometry(from.function, from.next())) {}
 };
+
+// Views that may be None. They lie in memory of their own, since a caster is moved.
+struct MaybeViews {
+  std::vector<std::unique_ptr<View>> views;
+  const View* take(Arguments& from, PyObject* object);  // null for None
+};
+template <>
+struct Caster<MaybeOut> : MaybeViews {
+  MaybeOut value;
+  explicit Caster(Arguments& from) : value(take(from, from.next())) {}
+};
+template <>
+struct Caster<const Epilogue&> : MaybeViews {
+  Epilogue value;
+  explicit Caster(Arguments& from);
+};
+template <>
+struct Caster<const EpilogueGrad&> : MaybeViews {
+  EpilogueGrad value;
+  explicit Caster(Arguments& from);
+};
+
 template <>
 struct Caster<const RandomParams&> {
   RandomParams value;

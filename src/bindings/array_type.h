@@ -17,11 +17,11 @@ struct ArrayObject {
   DType dtype;
   Py_ssize_t exports;   // for the buffer protocol: the shape of a buffer lives here
   Py_buffer* borrowed;  // non-null: the memory is another object's
-  PyObject* weakrefs;   // so that a recording (needle.capture) sees when a buffer ends
+  PyObject* weakrefs;   // for recordings (needle.capture): the end of a buffer
   int device;           // which of the module's devices the memory is of
 };
 
-// What each module defines: where its arrays' memory comes from.
+// The source of the arrays' memory, which each module defines.
 struct ArrayMemory {
   const char *type_name, *doc;
   bool on_host;  // Python may read and write it: the buffer protocol
@@ -30,7 +30,7 @@ struct ArrayMemory {
 };
 extern const ArrayMemory array_memory;
 
-// Thrown where a Python exception is already set.
+// Thrown when a Python exception is already set.
 struct PythonError {};
 [[noreturn]] void raise(PyObject* type, const std::string& message);
 

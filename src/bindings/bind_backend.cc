@@ -18,7 +18,6 @@ constexpr Expansion kExpansions[] = {
     {"RandomOp op", "name"},
     {"std::int64_t integer", ""},
     {"const Pool2dParams& params", "kernel stride padding"},
-    {"const Conv2dParams& params", "stride padding dilation groups"},
     {"const RandomParams& settings", "seed draw a b"},
     {"const SgdParams& settings", "lr momentum dampening weight_decay nesterov"},
     {"const AdamParams& settings", "lr beta1 beta2 eps weight_decay decoupled step"},
@@ -83,6 +82,19 @@ void Signature::order(PyObject* const* values, Py_ssize_t positional, PyObject* 
                                  (text == nullptr ? "?" : text) + "'");
     }
     ordered[found - names.begin()] = values[positional + i];
+  }
+}
+
+void bind_unary_names(PyObject* module) {
+  const auto names = unary_names();
+  PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(names.size()));
+  if (tuple == nullptr) throw PythonError{};
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(i), PyUnicode_InternFromString(names[i]));
+  }
+  if (PyModule_AddObject(module, "unary_names", tuple) != 0) {
+    Py_DECREF(tuple);
+    throw PythonError{};
   }
 }
 

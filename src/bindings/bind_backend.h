@@ -1,6 +1,7 @@
-// Binds any KernelTable to Python, once: a module function per row that is not null, under the
-// signature of python/needle/backends/base.py (its `self` left out), arguments by position or
-// name. The GIL is released while a kernel runs. Device::table() gives the table in use.
+// Binds a KernelTable to Python: a module function for each row, under the signature of
+// python/needle/backends/base.py (without `self`), arguments by position or name; and the names of
+// the elementwise operations. The GIL is released while a kernel runs. Device::table() returns the
+// table in use.
 #pragma once
 
 #include <Python.h>
@@ -110,12 +111,14 @@ struct Row {
   }
 };
 
+// The tuple `unary_names` of the module.
+void bind_unary_names(PyObject* module);
+
 template <class Device>
 void bind_backend(PyObject* module) {
-#define NEEDLE_ROW(name, arguments)                                   \
-  if (Device::table().name != nullptr) {                              \
-    Row<Device, &KernelTable::name>::bind(module, #name, #arguments); \
-  }
+  bind_unary_names(module);
+#define NEEDLE_ROW(name, arguments) \
+  Row<Device, &KernelTable::name>::bind(module, #name, #arguments);
   NEEDLE_KERNELS(NEEDLE_ROW)
 #undef NEEDLE_ROW
 }

@@ -1,6 +1,6 @@
 // The submodule `data`: random words, shuffled orders, gathering rows; images in bind_images.cc.
 // Everything is checked here, with the GIL; the work then touches no Python object. Indices are
-// copied, so that nobody changes them after the check.
+// copied, so that no other thread changes them after the check.
 #include "bind_data.h"
 
 #include <pybind11/numpy.h>
@@ -19,7 +19,7 @@ namespace py = pybind11;
 namespace needle::bindings {
 namespace {
 
-// Words or bytes that are there sooner than another thread that took the GIL would give it back.
+// Work of so many words or bytes takes less time than another thread would hold the GIL.
 constexpr py::ssize_t kShortCall = 1 << 14;
 
 // ---- philox_words, permute_indices ----
@@ -114,7 +114,8 @@ void gather_rows(const py::array& source, const py::object& index, py::array out
 }  // namespace
 
 void bind_data(py::module_& parent) {
-  py::module_ m = parent.def_submodule("data", "Kernels of needle.data; see needle.data.samples.native_kernels.");
+  py::module_ m = parent.def_submodule(
+      "data", "Kernels of needle.data; see needle.data.samples.native_kernels.");
   m.def(
       "philox_words",
       [](const py::object& seed, const py::object& epoch, const py::object& indices,

@@ -1,4 +1,4 @@
-// Adds the submodule `data` to the module: what needle.data.samples.native_kernels calls.
+// Adds the submodule `data` to the module, for needle.data.samples.native_kernels.
 #pragma once
 
 #include <pybind11/pybind11.h>

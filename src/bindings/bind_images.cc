@@ -16,11 +16,11 @@ namespace py = pybind11;
 namespace needle::bindings {
 namespace {
 
-constexpr std::int64_t kPrefetchBytes = 1 << 14;  // larger images are fetched by the hardware
+constexpr std::int64_t kPrefetchBytes = 1 << 14;  // the hardware prefetches larger images
 constexpr std::int64_t kLineBytes = 64;
 
-// Has a small image brought to the cache: chosen at random, each would be waited for. Two images
-// ahead, where conversion keeps up with memory.
+// Prefetches a small image: random access would wait for each one. Two images ahead is the distance
+// at which conversion keeps up with memory.
 void prefetch(const Sources& from, std::int64_t i) {
   if (from.indices.empty() || from.span == 0 || from.span > kPrefetchBytes) return;
   const char* first = static_cast<const char*>(from.rows->data) + from.indices[i] * from.row_bytes;
@@ -81,7 +81,8 @@ void bind_images(py::module_& m) {
       },
       py::arg("steps"), py::arg("parameters"), py::arg("images"), py::arg("indices"),
       py::arg("out").noconvert(), py::arg("threads"),
-      "Runs augmentation steps over a batch of images into out; see needle.data.samples.native_kernels.");
+      "Runs augmentation steps over a batch of images into out; see "
+      "needle.data.samples.native_kernels.");
 }
 
 }  // namespace needle::bindings

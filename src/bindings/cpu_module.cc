@@ -7,9 +7,9 @@
 
 #include "bind_backend.h"
 #include "bind_data.h"
-#include "core/conv2d_algorithm.h"
 #include "core/thread_pool.h"
 #include "cpu/allocator.h"
+#include "cpu/conv2d_algorithm.h"
 #include "cpu/select.h"
 #include "translated.h"
 
@@ -35,7 +35,7 @@ constexpr int kTile = 8;
 
 py::dtype numpy_dtype(DType dtype) { return py::dtype(name_of(dtype)); }
 
-// A View on a NumPy array's memory, as far as its strides are whole elements.
+// A View of a NumPy array's memory; none if its strides are not whole elements.
 std::optional<View> view_of(const py::array& source) {
   if (!source.dtype().attr("isnative").cast<bool>()) return std::nullopt;
   View v;
@@ -141,7 +141,7 @@ py::dict memory_stats() {
 
 Signature* allocate_signature = nullptr;
 
-// Backend.allocate: one call a result, hence the short way.
+// Backend.allocate, called once for each result; written for speed.
 PyObject* allocate(PyObject*, PyObject* const* values, Py_ssize_t count, PyObject* keywords) {
   return guarded([&]() -> PyObject* {
     PyObject* ordered[2];

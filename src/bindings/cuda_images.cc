@@ -27,7 +27,7 @@ using data::SourceImage;
 
 std::int64_t bytes_of(Element type) { return type == Element::kByte ? 1 : 4; }
 
-// Where the images of a batch are: elements from one base, and what of the host is to be sent.
+// The places of a batch's images: elements from one base, and the host memory to be sent.
 struct Batch {
   Element type = Element::kByte;
   std::int64_t channels = 0;
@@ -52,7 +52,7 @@ std::int64_t span_of(const SourceImage& image, std::int64_t channels) {
   return size == span ? size : 0;
 }
 
-// A copy without gaps, for what has gaps or runs backwards.
+// A contiguous copy of an image that has gaps or runs backwards.
 void make_dense(SourceImage& image, Batch& batch) {
   const std::int64_t item = bytes_of(batch.type);
   const std::int64_t row = image.width * batch.channels;

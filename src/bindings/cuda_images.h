@@ -1,4 +1,4 @@
-// Adds run_images_on and pin_on to the CUDA module: what needle.data asks of a GPU.
+// Adds run_images_on and pin_on to the CUDA module, for needle.data.
 #pragma once
 
 #include <pybind11/pybind11.h>

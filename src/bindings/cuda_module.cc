@@ -91,7 +91,7 @@ py::dict memory_stats(int device) {
   return result;
 }
 
-// What is asked of one of the devices; needle.backends.cuda binds its number.
+// Functions of one device; needle.backends.cuda binds its number.
 void bind_devices(py::module_& m) {
   m.def(
       "allocate_on",
@@ -137,7 +137,7 @@ void bind_precision(py::module_& m) {
   m.def(
       "set_matmul_precision",
       [](const std::string& name) { translated([&] { return cuda::set_precision(name), 0; }); },
-      py::arg("name"), "In what float32 products are computed: needle.config.matmul_precision.");
+      py::arg("name"), "Sets the precision of float32 products: needle.config.matmul_precision.");
   m.def(
       "matmul_precisions_of",
       [](int device) {
@@ -147,7 +147,7 @@ void bind_precision(py::module_& m) {
           return std::vector<std::string>(names, all ? std::end(cuda::kPrecisionNames) : names + 1);
         });
       },
-      py::arg("device"), "Those of a device.");
+      py::arg("device"), "The precisions that a device supports.");
 }
 
 void bind_transfers(py::module_& m) {
@@ -171,9 +171,9 @@ PYBIND11_MODULE(NEEDLE_CUDA_MODULE, m) {
   m.attr("__device_name__") = "cuda";
   m.attr("Array") = pybind11::handle(reinterpret_cast<PyObject*>(array_type()));
   m.def("device_count", &needle::cuda::device_count, "GPUs that can be used; 0 where none can.");
-  m.def("why", &needle::cuda::why, "Why device_count() is 0, in the words of the driver.");
+  m.def("why", &needle::cuda::why, "The driver's reason why device_count() is 0.");
   m.def("set_synchronous", &needle::cuda::set_synchronous, pybind11::arg("on"),
-        "Whether every kernel is waited for, so that its error is raised where it is called.");
+        "With True, every kernel is waited for, so that its error is raised where it is called.");
   bind_transfers(m);
   bind_devices(m);
   bind_graphs(m);

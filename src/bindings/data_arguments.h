@@ -1,4 +1,4 @@
-// What the functions of the submodule `data` ask of their arguments. Errors are needle's.
+// Argument checks of the functions of the submodule `data`. They raise needle's errors.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -24,10 +24,10 @@ Integers integers(const std::string& name, const pybind11::handle& value);
 
 void check_writeable(const std::string& op, const pybind11::array& out);
 
-// Rows of out are written by several threads: no two may share memory.
+// Several threads write rows of out, so no two rows may share memory.
 void check_rows_apart(const std::string& op, const pybind11::array& out, std::int64_t row_bytes);
 
-// Whether each row, by the first axis, is C-contiguous.
+// Returns true if each row, by the first axis, is C-contiguous.
 bool is_compact_row(const pybind11::array& array);
 
 std::int64_t row_bytes(const pybind11::array& array);

@@ -1,5 +1,5 @@
-// The images, steps and parameters of run_images, checked and in C++'s form: for the CPU's and for
-// CUDA's. Errors are needle's.
+// The images, steps and parameters of run_images, checked and converted for C++; used for the CPU
+// and for CUDA. Errors are needle's.
 #pragma once
 
 #include <pybind11/numpy.h>

@@ -1,5 +1,4 @@
-// The few functions that go through pybind11 let its exceptions through: needle's errors become
-// Python's here.
+// Translates needle's errors into Python exceptions for the few functions bound by pybind11.
 #pragma once
 
 #include <pybind11/pybind11.h>

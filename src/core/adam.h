@@ -1,6 +1,6 @@
-// Adam's step of one element (Kingma & Ba 2015, algorithm 1), with the constants of the step made
-// once. The CPU's loop and the GPU's kernel compile this text; all of it is inlined: objects
-// compiled for different instruction sets share none.
+// Adam's step of one element (Kingma & Ba 2015, algorithm 1); the constants of a step are computed
+// once. The CPU's loop and the GPU's kernel compile this text. All of it is inlined, because
+// objects compiled for different instruction sets must share no code.
 #pragma once
 
 #include <cmath>

@@ -6,7 +6,7 @@
 namespace needle {
 namespace {
 
-constexpr std::size_t kLargest = std::size_t(1) << 60;  // beyond any machine: never asked of it
+constexpr std::size_t kLargest = std::size_t(1) << 60;  // more than any machine has
 
 int class_of(std::size_t size) {
   const int power = std::bit_width(size - 1);  // 2^(power-1) < size <= 2^power
@@ -35,7 +35,7 @@ std::size_t class_size(std::size_t bytes, std::size_t smallest) {
   return (bytes + step - 1) / step * step;
 }
 
-// Large ones first.
+// The largest first.
 void BufferCache::give_back_until(std::int64_t left) {
   for (int which = kClasses - 1; which >= 0; --which) {
     auto& list = free_[which];
@@ -47,7 +47,7 @@ void BufferCache::give_back_until(std::int64_t left) {
   }
 }
 
-// A program whose sizes change over a step would else keep each size's own most.
+// Otherwise a program whose buffer sizes change would keep the maximum of every size.
 void BufferCache::make_room(std::size_t size) {
   const std::int64_t needed = stats_.in_use + std::int64_t(size);
   const std::int64_t most = std::max(stats_.peak, needed);

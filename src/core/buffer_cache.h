@@ -1,5 +1,5 @@
-// The caching allocator of every device: buffers by size class; a released buffer waits in its
-// class for the next request. Where memory comes from is the device's (cpu/allocator.cc,
+// The caching allocator of every device. Buffers have size classes; a released buffer waits in its
+// class for the next request. Each device supplies the memory (cpu/allocator.cc,
 // cuda/allocator.cu).
 #pragma once
 
@@ -13,8 +13,8 @@
 namespace needle {
 
 struct MemoryStats {
-  std::int64_t in_use = 0, cached = 0, peak = 0;  // bytes; peak is of in_use
-  std::int64_t allocations = 0, reuses = 0;       // requests; those served from the cache
+  std::int64_t in_use = 0, cached = 0, peak = 0;  // bytes; peak: the maximum of in_use
+  std::int64_t allocations = 0, reuses = 0;       // reuses: requests served from the cache
 };
 
 // Becomes MemoryError in Python.
@@ -24,8 +24,8 @@ struct OutOfMemory : std::bad_alloc {
   std::string message;
 };
 
-// What a request of `bytes` takes, where the smallest class is `smallest` (a power of two). Classes
-// grow by quarters of a power of two: at most a fifth of a buffer is unused.
+// The size class of a request of `bytes`; `smallest`, a power of two, is the smallest class.
+// Classes grow by quarters of a power of two, so at most a fifth of a buffer is unused.
 std::size_t class_size(std::size_t bytes, std::size_t smallest);
 
 class BufferCache {
@@ -35,7 +35,7 @@ class BufferCache {
   struct Source {
     const char* owner;                // "the system", in errors
     std::size_t smallest;             // the size of the smallest class; all are multiples of it
-    void* (*take)(std::size_t size);  // null where there is no more
+    void* (*take)(std::size_t size);  // null if there is no more
     void (*give_back)(void* buffer, std::size_t size);
     // What may be cached, or an eighth, beyond the most that was in use at a time, before buffers
     // are given back for others.
@@ -47,7 +47,7 @@ class BufferCache {
   BufferCache& operator=(const BufferCache&) = delete;
 
   void* allocate(std::size_t bytes);                       // contents undefined; OutOfMemory
-  void release(void* buffer, std::size_t bytes) noexcept;  // bytes as asked for
+  void release(void* buffer, std::size_t bytes) noexcept;  // bytes: as requested
   MemoryStats stats();
   void empty();
   std::mutex& mutex() { return mutex_; }  // for fork

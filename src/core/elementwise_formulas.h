@@ -1,6 +1,7 @@
-// The rows of elementwise_ops.h as types: Unary<op> and Binary<op> know the dtypes they take, what
-// they give, and their formula as a function of elements. CPU loops and CUDA kernels are templates
-// on these. In an anonymous namespace: objects compiled for different instruction sets share none.
+// The rows of elementwise_ops.h as types: Unary<op> and Binary<op> have the dtypes that the
+// operation takes, the dtype of its result, and its formula as a function of elements. CPU loops
+// and CUDA kernels are templates on these types. They are in an anonymous namespace, because
+// objects compiled for different instruction sets must share no code.
 #pragma once
 
 #include <cmath>

@@ -1,7 +1,9 @@
-// The elementwise operations, one row each: name, the dtypes it takes, what it gives, and its
-// formula. The formula is written once, for one element x (and y) of type T; the vector loops, the
-// scalar tails and other targets all compile this expression. The functions of namespace math are
-// in scalar_math.h. python/needle/backends/base.py lists the same names.
+// The elementwise operations, one row each: name, the dtypes it takes, the dtype of its result, and
+// its formula. The formula is written once, for one element x (and y) of type T; the vector loops,
+// the scalar tails and other targets all compile this expression. The functions of namespace math
+// are in scalar_math.h. The names in UNARY and BINARY of python/needle/backends/base.py are
+// required of every backend; other rows have a definition in python/needle/accelerated
+// (elementwise).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +12,7 @@ namespace needle {
 
 // The dtypes an operation takes: floats; numbers (not bool); integers and bool; any.
 enum class Domain : std::uint8_t { kFloat, kNumber, kInteger, kAny };
-// What it gives: the operands' dtype, or bool.
+// The dtype of the result: the operands' dtype, or bool.
 enum class Result : std::uint8_t { kSame, kBool };
 
 //  ROW(name, domain, result, formula of x)

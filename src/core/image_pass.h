@@ -1,5 +1,6 @@
-// Augmentation of a batch as a device runs it: passes, each one launch, whose kernel asks for every
-// output pixel where it comes from. src/data lowers a program of steps to this; src/cuda runs it.
+// Augmentation of a batch on a device: a list of passes, one launch each, whose kernel computes for
+// every output pixel where it comes from. src/data lowers a program of steps to this; src/cuda runs
+// it.
 #pragma once
 
 #include <cstdint>

@@ -12,16 +12,16 @@ constexpr std::int64_t kLargestSetting = 1 << 30;  // so that sums of sizes do n
 
 void check_rank(const char* op, const View& v, int ndim) {
   if (v.ndim != ndim) {
-    raise_error(std::string(op) + ": a view of " + std::to_string(ndim) +
-                " dimensions is needed here, got " + std::to_string(v.ndim) + "; reshape it");
+    raise_error(std::string(op) + ": expected a view of " + std::to_string(ndim) +
+                " dimensions, got " + std::to_string(v.ndim) + "; reshape it");
   }
 }
 
 void check_size(const char* op, const View& v, int axis, std::int64_t expected) {
   if (v.shape[axis] != expected) {
     raise_error(std::string(op) + ": axis " + std::to_string(axis) + " must have size " +
-                std::to_string(expected) + " here, got " + std::to_string(v.shape[axis]) +
-                "; make the views fit each other");
+                std::to_string(expected) + ", got " + std::to_string(v.shape[axis]) +
+                "; pass views whose shapes match");
   }
 }
 
@@ -61,7 +61,7 @@ void matmul(In a, In b, Out out) {
   check_same_dtype("matmul", a, out);
   check_same_dtype("matmul", b, out);
   NEEDLE_CHECK(size_of(out.dtype) > 1, "matmul: the operation does not take this dtype");
-  NEEDLE_CHECK(n >= 2, "matmul: the views need two dimensions, got fewer; reshape them");
+  NEEDLE_CHECK(n >= 2, "matmul: expected views of at least 2 dimensions, got fewer; reshape them");
   check_rank("matmul", a, n);
   check_rank("matmul", b, n);
   for (int axis = 0; axis < n - 2; ++axis) {
@@ -71,11 +71,6 @@ void matmul(In a, In b, Out out) {
   check_size("matmul", a, n - 2, out.shape[n - 2]);
   check_size("matmul", b, n - 1, out.shape[n - 1]);
   check_size("matmul", b, n - 2, a.shape[n - 1]);
-}
-
-void relu_grad(In grad, In y, Out out) {
-  check_alike("relu_grad", y, grad);
-  check_alike("relu_grad", y, out);
 }
 
 void softmax(In a, Out out, int axis) {
@@ -115,56 +110,61 @@ void check_last_axis(const char* op, const View& x) {
   NEEDLE_CHECK(x.ndim >= 1, std::string(op) + ": x needs an axis, got a 0-d view; reshape it");
 }
 
-void bias_relu(In a, In bias, Out out) {
-  check_last_axis("bias_relu", a);
-  check_alike("bias_relu", a, out);
-  check_vector("bias_relu", bias, a.shape[a.ndim - 1], a);
+// The bias is one value for each of out's channels, the residual of out's shape.
+void check_epilogue(const char* op, const View& out, const Epilogue& epilogue) {
+  if (epilogue.bias != nullptr) {
+    check_last_axis(op, out);
+    check_vector(op, *epilogue.bias, out.shape[out.ndim - 1], out);
+  }
+  if (epilogue.residual != nullptr) check_alike(op, out, *epilogue.residual);
 }
 
-void bias_relu_grad(In grad, In y, Out a_grad, Out bias_grad) {
-  const char* op = "bias_relu_grad";
-  check_last_axis(op, y);
-  check_alike(op, y, grad);
-  check_alike(op, y, a_grad);
-  check_vector(op, bias_grad, y.shape[y.ndim - 1], y);
+void apply_epilogue(In a, Out out, const Epilogue& epilogue) {
+  check_alike("apply_epilogue", a, out);
+  check_epilogue("apply_epilogue", out, epilogue);
+  NEEDLE_CHECK(epilogue.bias != nullptr && epilogue.residual == nullptr && epilogue.relu,
+               "apply_epilogue: the epilogue must be a bias and relu; use add and maximum");
 }
 
-void batch_norm(In x, In weight, In bias, Out out, Out mean, Out var, double) {
+void relu_grad(In grad, In y, Out out, MaybeOut bias_grad) {
+  check_alike("relu_grad", y, grad);
+  check_alike("relu_grad", y, out);
+  if (bias_grad == nullptr) return;
+  check_last_axis("relu_grad", y);
+  check_vector("relu_grad", *bias_grad, y.shape[y.ndim - 1], y);
+}
+
+void batch_norm(In x, In weight, In bias, Out out, Out mean, Out var, double,
+                const Epilogue& epilogue) {
   const char* op = "batch_norm";
   check_last_axis(op, x);
   check_alike(op, x, out);
   for (const View* v : {&weight, &bias, &mean, &var}) {
     check_vector(op, *v, x.shape[x.ndim - 1], x);
   }
+  check_epilogue(op, out, epilogue);
+  NEEDLE_CHECK(epilogue.bias == nullptr,
+               "batch_norm: the epilogue must have no bias; the operation has its own");
+  NEEDLE_CHECK(epilogue.residual == nullptr || epilogue.relu,
+               "batch_norm: a residual must be followed by relu; add it to the result");
 }
 
 void batch_norm_grad(In grad, In x, In weight, In mean, In var, Out x_grad, Out weight_grad,
-                     Out bias_grad, double) {
+                     Out bias_grad, double, const EpilogueGrad& epilogue) {
   const char* op = "batch_norm_grad";
   check_last_axis(op, x);
   check_alike(op, x, grad);
   check_alike(op, x, x_grad);
-  for (const View* v : {&weight, &mean, &var, &weight_grad, &bias_grad}) {
-    check_vector(op, *v, x.shape[x.ndim - 1], x);
+  for (const View* v : {&weight, &mean, &var, &weight_grad, &bias_grad, epilogue.bias}) {
+    if (v != nullptr) check_vector(op, *v, x.shape[x.ndim - 1], x);
   }
-}
-
-void batch_norm_relu_grad(In grad, In x, In weight, In bias, In mean, In var, Out x_grad,
-                          Out weight_grad, Out bias_grad, double eps) {
-  batch_norm_grad(grad, x, weight, mean, var, x_grad, weight_grad, bias_grad, eps);
-  check_vector("batch_norm_relu_grad", bias, x.shape[x.ndim - 1], x);
-}
-
-void batch_norm_add_relu(In x, In weight, In bias, In added, Out out, Out mean, Out var,
-                         double eps) {
-  batch_norm(x, weight, bias, out, mean, var, eps);
-  check_alike("batch_norm_add_relu", x, added);
-}
-
-void batch_norm_add_relu_grad(In grad, In y, In x, In weight, In mean, In var, Out x_grad,
-                              Out weight_grad, Out bias_grad, Out added_grad, double eps) {
-  batch_norm_grad(grad, x, weight, mean, var, x_grad, weight_grad, bias_grad, eps);
-  for (const View* v : {&y, &added_grad}) check_alike("batch_norm_add_relu_grad", x, *v);
+  for (const View* v : {epilogue.result, epilogue.residual_grad}) {
+    if (v != nullptr) check_alike(op, x, *v);
+  }
+  const bool residual = epilogue.residual_grad != nullptr;
+  NEEDLE_CHECK((epilogue.result != nullptr) == residual && !(residual && epilogue.bias != nullptr),
+               "batch_norm_grad: the epilogue must have the bias, or the result and the "
+               "residual's gradient, or nothing");
 }
 
 // mean and var: the shape of x with 1 as the last size.
@@ -211,7 +211,7 @@ struct Windows {
   Pair kernel, stride, padding, dilation;
 };
 
-// `out` has a pixel for each window of `image`, both of rank 4 and of one dtype.
+// `out` has one pixel for each window of `image`; both have rank 4 and the same dtype.
 void check_windows(const char* op, const View& image, const View& out, const Windows& w) {
   check_floating(op, image);
   check_same_dtype(op, image, out);
@@ -253,34 +253,36 @@ void avg_pool2d_grad(In grad, Out x_grad, const Pool2dParams& params) {
 }
 
 void check_convolution(const char* op, const View& x, const View& weight, const View& out,
-                       const Conv2dParams& p) {
+                       const Geometry& geometry) {
   check_rank(op, weight, 4);
   check_same_dtype(op, x, weight);
-  check_windows(op, x, out, {{weight.shape[0], weight.shape[1]}, p.stride, p.padding, p.dilation});
-  NEEDLE_CHECK(p.groups >= 1 && p.groups <= kLargestSetting,
-               std::string(op) + ": groups must be at least 1, got " + std::to_string(p.groups));
-  NEEDLE_CHECK(weight.shape[3] % p.groups == 0,
+  check_windows(
+      op, x, out,
+      {{weight.shape[0], weight.shape[1]}, geometry.stride, geometry.padding, geometry.dilation});
+  NEEDLE_CHECK(
+      geometry.groups >= 1 && geometry.groups <= kLargestSetting,
+      std::string(op) + ": groups must be at least 1, got " + std::to_string(geometry.groups));
+  NEEDLE_CHECK(weight.shape[3] % geometry.groups == 0,
                std::string(op) + ": groups must divide the output channels, got " +
-                   std::to_string(p.groups) + " for " + std::to_string(weight.shape[3]));
-  NEEDLE_CHECK(x.shape[3] % p.groups == 0,
+                   std::to_string(geometry.groups) + " for " + std::to_string(weight.shape[3]));
+  NEEDLE_CHECK(x.shape[3] % geometry.groups == 0,
                std::string(op) + ": groups must divide the input channels, got " +
-                   std::to_string(p.groups) + " for " + std::to_string(x.shape[3]));
-  check_size(op, weight, 2, x.shape[3] / p.groups);
+                   std::to_string(geometry.groups) + " for " + std::to_string(x.shape[3]));
+  check_size(op, weight, 2, x.shape[3] / geometry.groups);
   check_size(op, out, 3, weight.shape[3]);
 }
 
-void conv2d(In x, In weight, Out out, const Conv2dParams& params) {
-  check_convolution("conv2d", x, weight, out, params);
+void conv2d(In x, In weight, Out out, const Geometry& geometry, const Epilogue& epilogue) {
+  check_convolution("conv2d", x, weight, out, geometry);
+  check_epilogue("conv2d", out, epilogue);
+  NEEDLE_CHECK(epilogue.residual == nullptr,
+               "conv2d: the epilogue must have no residual; add it to the result");
 }
-void conv2d_bias(In x, In weight, In bias, Out out, const Conv2dParams& params) {
-  check_convolution("conv2d_bias", x, weight, out, params);
-  check_vector("conv2d_bias", bias, weight.shape[3], x);
+void conv2d_input_grad(In grad, In weight, Out x_grad, const Geometry& geometry) {
+  check_convolution("conv2d_input_grad", x_grad, weight, grad, geometry);
 }
-void conv2d_input_grad(In grad, In weight, Out x_grad, const Conv2dParams& params) {
-  check_convolution("conv2d_input_grad", x_grad, weight, grad, params);
-}
-void conv2d_weight_grad(In grad, In x, Out weight_grad, const Conv2dParams& params) {
-  check_convolution("conv2d_weight_grad", x, weight_grad, grad, params);
+void conv2d_weight_grad(In grad, In x, Out weight_grad, const Geometry& geometry) {
+  check_convolution("conv2d_weight_grad", x, weight_grad, grad, geometry);
 }
 
 // ---- positions and steps
@@ -300,15 +302,15 @@ void arg_reduce(In a, Out out, int axis) {
   check_axis(op, a, axis);
   for (int i = 0; i < a.ndim; ++i) check_size(op, out, i, i == axis ? 1 : a.shape[i]);
   NEEDLE_CHECK(a.shape[axis] > 0 || size_of(out) == 0,
-               "argmax/argmin: the axis must not be empty; nothing has no extreme");
+               "argmax/argmin: the axis must not be empty; an empty axis has no extreme");
 }
 
 void random(RandomOp, Out out, const RandomParams&) { check_floating("random", out); }
 
-// As many compact views as parameters, each of its parameter's shape and dtype.
+// One compact view for each parameter, with its shape and dtype.
 void check_step(const char* op, Views params, Views others) {
   NEEDLE_CHECK(others.size() == params.size(),
-               std::string(op) + ": one view a parameter is needed, got " +
+               std::string(op) + ": expected one view for each parameter, got " +
                    std::to_string(others.size()) + " for " + std::to_string(params.size()));
   for (std::size_t i = 0; i < params.size(); ++i) {
     check_alike(op, params[i], others[i]);
@@ -334,8 +336,7 @@ void adam_step(Views params, Views grads, Views firsts, Views seconds, Views out
 KernelTable make_rules() {
   KernelTable rules;
   rules.relu_grad = relu_grad;
-  rules.bias_relu = bias_relu;
-  rules.bias_relu_grad = bias_relu_grad;
+  rules.apply_epilogue = apply_epilogue;
   rules.matmul = matmul;
   rules.softmax = rules.log_softmax = softmax;
   rules.logsumexp = logsumexp;
@@ -343,10 +344,6 @@ KernelTable make_rules() {
   rules.cross_entropy_grad = cross_entropy_grad;
   rules.batch_norm = batch_norm;
   rules.batch_norm_grad = batch_norm_grad;
-  rules.batch_norm_relu = batch_norm;
-  rules.batch_norm_relu_grad = batch_norm_relu_grad;
-  rules.batch_norm_add_relu = batch_norm_add_relu;
-  rules.batch_norm_add_relu_grad = batch_norm_add_relu_grad;
   rules.layer_norm = layer_norm;
   rules.layer_norm_grad = layer_norm_grad;
   rules.max_pool2d = max_pool2d;
@@ -354,7 +351,6 @@ KernelTable make_rules() {
   rules.avg_pool2d = avg_pool2d;
   rules.avg_pool2d_grad = avg_pool2d_grad;
   rules.conv2d = conv2d;
-  rules.conv2d_bias = rules.conv2d_relu = conv2d_bias;
   rules.conv2d_input_grad = conv2d_input_grad;
   rules.conv2d_weight_grad = conv2d_weight_grad;
   rules.one_hot = one_hot;

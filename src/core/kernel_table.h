@@ -1,26 +1,45 @@
-// The kernel table: one row a function of the backend interface (python/needle/backends/base.py,
-// same names, same argument order, same promises). A backend fills one KernelTable per target;
-// select_table() merges them, a null row inheriting from the next lower instruction set. A row that
-// stays null is not exported to Python, and the plain body in needle/accelerated serves instead.
+// The kernel table: one row for each function of the backend interface
+// (python/needle/backends/base.py; same names, same argument order, same promises). Every target
+// (an instruction set of the CPU, CUDA) defines all rows and fills one KernelTable with them.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
-#include "elementwise_ops.h"  // enum class UnaryOp, BinaryOp
-#include "random_ops.h"       // enum class RandomOp
-#include "reduce_ops.h"       // enum class ReduceOp
+#include "random_ops.h"  // enum class RandomOp
+#include "reduce_ops.h"  // enum class ReduceOp
 #include "view.h"
 
 namespace needle {
+
+// Defined in elementwise_ops.h, which only the files that implement or name the operations include:
+// a new row there recompiles no other file.
+enum class UnaryOp : std::uint8_t;
+enum class BinaryOp : std::uint8_t;
 
 struct Pair {
   std::int64_t h, w;
 };
 
-struct Conv2dParams {
+// How the windows of a convolution lie on its input (needle.shapes.Geometry).
+struct Geometry {
   Pair stride, padding, dilation;
   std::int64_t groups;
+};
+
+// What a kernel does to each result before it stores it (needle.backends.base.Epilogue): it adds
+// the bias of the channel, adds the element of the residual, takes relu. Null: not this step.
+struct Epilogue {
+  const View* bias = nullptr;
+  const View* residual = nullptr;
+  bool relu = false;
+};
+
+// The epilogue's part in a gradient (needle.backends.base.EpilogueGrad). All null: there was none.
+struct EpilogueGrad {
+  const View* bias = nullptr;           // relu: the result is computed again, with this bias
+  const View* result = nullptr;         // residual and relu: the result of the forward pass
+  const View* residual_grad = nullptr;  // and where the residual's gradient is written
 };
 
 struct Pool2dParams {
@@ -46,7 +65,8 @@ struct RandomParams {
 
 using Views = std::span<const View>;
 using In = const View&;
-using Out = const View&;  // the view is const, the memory it shows is written
+using Out = const View&;       // the view is const, the memory it shows is written
+using MaybeOut = const View*;  // null where Python passes None
 
 // A scalar operand arrives as a View of stride 0 (is_scalar) on a value of the operation's dtype.
 //   ROW(name, (argument types))
@@ -60,24 +80,17 @@ using Out = const View&;  // the view is const, the memory it shows is written
   ROW(reduce, (ReduceOp op, In a, Out out))                                                     \
   ROW(matmul, (In a, In b, Out out))                                                            \
   /* optional */                                                                                \
-  ROW(relu_grad, (In grad, In y, Out out))                                                      \
-  ROW(bias_relu, (In a, In bias, Out out))                                                      \
-  ROW(bias_relu_grad, (In grad, In y, Out a_grad, Out bias_grad))                               \
+  ROW(apply_epilogue, (In a, Out out, const Epilogue& epilogue))                                \
+  ROW(relu_grad, (In grad, In y, Out out, MaybeOut bias_grad))                                  \
   ROW(softmax, (In a, Out out, int axis))                                                       \
   ROW(log_softmax, (In a, Out out, int axis))                                                   \
   ROW(logsumexp, (In a, Out out))                                                               \
   ROW(cross_entropy, (In logits, In labels, Out out, double smoothing))                         \
   ROW(cross_entropy_grad, (In grad, In logits, In labels, Out out, double smoothing))           \
-  ROW(batch_norm, (In x, In weight, In bias, Out out, Out mean, Out var, double eps))           \
+  ROW(batch_norm, (In x, In weight, In bias, Out out, Out mean, Out var, double eps,            \
+                   const Epilogue& epilogue))                                                   \
   ROW(batch_norm_grad, (In grad, In x, In weight, In mean, In var, Out x_grad, Out weight_grad, \
-                        Out bias_grad, double eps))                                             \
-  ROW(batch_norm_relu, (In x, In weight, In bias, Out out, Out mean, Out var, double eps))      \
-  ROW(batch_norm_relu_grad, (In grad, In x, In weight, In bias, In mean, In var, Out x_grad,    \
-                             Out weight_grad, Out bias_grad, double eps))                       \
-  ROW(batch_norm_add_relu,                                                                      \
-      (In x, In weight, In bias, In added, Out out, Out mean, Out var, double eps))             \
-  ROW(batch_norm_add_relu_grad, (In grad, In y, In x, In weight, In mean, In var, Out x_grad,   \
-                                 Out weight_grad, Out bias_grad, Out added_grad, double eps))   \
+                        Out bias_grad, double eps, const EpilogueGrad& epilogue))               \
   ROW(layer_norm, (In x, In weight, In bias, Out out, Out mean, Out var, double eps))           \
   ROW(layer_norm_grad, (In grad, In x, In weight, In mean, In var, Out x_grad, Out weight_grad, \
                         Out bias_grad, double eps))                                             \
@@ -85,11 +98,9 @@ using Out = const View&;  // the view is const, the memory it shows is written
   ROW(max_pool2d_grad, (In grad, In x, Out x_grad, const Pool2dParams& params))                 \
   ROW(avg_pool2d, (In x, Out out, const Pool2dParams& params))                                  \
   ROW(avg_pool2d_grad, (In grad, Out x_grad, const Pool2dParams& params))                       \
-  ROW(conv2d, (In x, In weight, Out out, const Conv2dParams& params))                           \
-  ROW(conv2d_bias, (In x, In weight, In bias, Out out, const Conv2dParams& params))             \
-  ROW(conv2d_relu, (In x, In weight, In bias, Out out, const Conv2dParams& params))             \
-  ROW(conv2d_input_grad, (In grad, In weight, Out x_grad, const Conv2dParams& params))          \
-  ROW(conv2d_weight_grad, (In grad, In x, Out weight_grad, const Conv2dParams& params))         \
+  ROW(conv2d, (In x, In weight, Out out, const Geometry& geometry, const Epilogue& epilogue))   \
+  ROW(conv2d_input_grad, (In grad, In weight, Out x_grad, const Geometry& geometry))            \
+  ROW(conv2d_weight_grad, (In grad, In x, Out weight_grad, const Geometry& geometry))           \
   ROW(gather, (In a, In index, Out out))                                                        \
   ROW(scatter, (In a, In index, Out out))                                                       \
   ROW(scatter_add, (In a, In index, Out out))                                                   \

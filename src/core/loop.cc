@@ -12,7 +12,7 @@ void swap_dims(LoopPlan& plan, int i, int j) {
   for (int k = 0; k < plan.operands; ++k) std::swap(plan.strides[k][i], plan.strides[k][j]);
 }
 
-// Drops dimensions of size 1 and turns those around in which the output runs backwards.
+// Drops dimensions of size 1 and reverses those along which the output runs backwards.
 void add_dims(LoopPlan& plan, const View* const* views) {
   for (int i = 0; i < views[0]->ndim; ++i) {
     const std::int64_t n = views[0]->shape[i];
@@ -30,7 +30,7 @@ void add_dims(LoopPlan& plan, const View* const* views) {
   }
 }
 
-// Whether dimension i belongs outside j: the first operand whose strides differ decides.
+// Returns true if dimension i belongs outside j: the first operand whose strides differ decides.
 bool outside(const LoopPlan& plan, int i, int j) {
   for (int k = 0; k < plan.operands; ++k) {
     const std::int64_t a = std::llabs(plan.strides[k][i]), b = std::llabs(plan.strides[k][j]);

@@ -29,7 +29,7 @@ LoopPlan make_plan(const View& out, const View& a);
 LoopPlan make_plan(const View& out, const View& a, const View& b);
 LoopPlan make_plan(const View& out, const View& a, const View& b, const View& c);
 
-// Where element `index` (row-major over the plan) lies: coordinates and the operands' addresses.
+// The position of element `index` (row-major over the plan): coordinates and operand addresses.
 struct Position {
   std::int64_t at[kMaxDims];
   char* data[kMaxOperands];
@@ -37,8 +37,8 @@ struct Position {
 Position locate(const LoopPlan& plan, std::int64_t index);
 // To the first element of the next innermost run.
 void next_run(const LoopPlan& plan, Position& position);
-// The dimension along which operand 1 is contiguous, elements of so many bytes, while operand 0's
-// innermost is another; -1 where copying by tiles would not help.
+// The dimension along which operand 1 is contiguous (elements of `size` bytes) if it is not operand
+// 0's innermost one; -1 if copying by tiles would not help.
 int transposed_dim(const LoopPlan& plan, std::int64_t bytes);
 
 // Calls f(n, char* const data[]) for each innermost run in elements [begin, end) of the plan.

@@ -1,5 +1,5 @@
-// What an emptied block of the course says (apps/course): NotImplementedError in Python. Files with
-// such blocks include this; nothing else throws it.
+// The exception of an emptied exercise block (apps/course): NotImplementedError in Python. Files
+// with such blocks include this; nothing else throws it.
 #pragma once
 
 #include <cstdio>

@@ -1,6 +1,7 @@
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): random words
 // as a function of where they are used. The same bits as python/needle/philox.py. All of it is
-// static: objects compiled for different instruction sets share none. CUDA compiles the same text.
+// static, because objects compiled for different instruction sets must share no code. CUDA compiles
+// the same text.
 #pragma once
 
 #include <cstdint>

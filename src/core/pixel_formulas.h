@@ -1,7 +1,7 @@
-// What the steps of image augmentation make of one value or pixel. The CPU's loops (src/data) and
-// the GPU's kernel (src/cuda/augment.cu) compile this text, neither fusing a multiplication with an
-// addition, so both are equal to the NumPy definitions bit for bit. All of it is static: objects
-// compiled for different instruction sets share none.
+// The formulas of image augmentation for one value or pixel. The CPU's loops (src/data) and the
+// GPU's kernel (src/cuda/augment.cu) compile this file without fusing multiplications and
+// additions, so both equal the NumPy definitions bit for bit. All of it is static, because objects
+// compiled for different instruction sets must share no code.
 #pragma once
 
 #include <cmath>
@@ -40,7 +40,7 @@ static_assert(all_scaled_are_quotients());
 
 // ---- colours ----
 
-// As the instructions for the larger and the smaller of two do it: NaN stays.
+// Same as the maximum and minimum instructions: NaN stays.
 NEEDLE_PIXEL float clip(float value, float most) {
   const float positive = 0.0f > value ? 0.0f : value;
   return most < positive ? most : positive;
@@ -58,9 +58,9 @@ NEEDLE_PIXEL Byte to_byte(float value) {
 
 constexpr int kFractionBits = 11;
 constexpr int kUnit = 1 << kFractionBits;
-constexpr double kFar = 1099511627776.0;  // 2**40: places beyond are outside of any image
+constexpr double kFar = 1099511627776.0;  // 2**40: coordinates beyond are outside of any image
 
-// Where pixel x of a row is in the input along one axis; `moved` is the part of the row.
+// The input coordinate, along one axis, of pixel x of a row; `moved` is the row's share of it.
 NEEDLE_PIXEL double place(double a, int x, double moved, double c) {
   const double at = a * double(x) + moved + c;
   const double near = -kFar > at ? -kFar : at;

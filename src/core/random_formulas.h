@@ -1,7 +1,7 @@
-// What the row random makes of Philox's words: element i takes word i % 4 of block i / 4. Every
-// operation here is exact or rounded once by IEEE's rule, in a stated order, and its users compile
-// it without fusing a multiplication with an addition: CPUs, GPUs and the definition in NumPy
-// (python/needle/accelerated/random.py) give the same bits. All of it is static.
+// The row random: Philox's words to elements. Element i takes word i % 4 of block i / 4. Every
+// operation here is exact or rounded once as IEEE 754 says, in a stated order, and its users
+// compile it without fusing a multiplication with an addition: CPUs, GPUs and the definition in
+// NumPy (python/needle/accelerated/random.py) give the same bits. All of it is static.
 #pragma once
 
 #include <cmath>
@@ -79,7 +79,7 @@ NEEDLE_RANDOM double normal(std::uint32_t word) {
                           1.51986665636164571966e-2, 1.48103976427480074590e-1,
                           6.89767334985100004550e-1, 1.67638483018380384940e+0,
                           2.05319162663775882187e+0, 1.0};
-  const std::uint32_t least = q < 0 ? word : ~word;  // of the nearer tail; below 2**31
+  const std::uint32_t least = q < 0 ? word : ~word;  // distance from the nearer tail; below 2**31
   const double r = std::sqrt(-log_share(2 * least + 1)) - 1.6;
   const double distance = polynomial(above, r) / polynomial(below, r);
   return q < 0 ? -distance : distance;
@@ -89,7 +89,7 @@ NEEDLE_RANDOM double normal(std::uint32_t word) {
 template <RandomOp op, class T>
 struct Draw {
   T a, b;
-  std::uint64_t bound;  // bernoulli: of the words that mean yes
+  std::uint64_t bound;  // bernoulli: the number of words that give b
 
   Draw(double a_, double b_)
       : a(static_cast<T>(a_)),

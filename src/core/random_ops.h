@@ -1,4 +1,4 @@
-// The distributions of the row random, one row each: the name the backend interface gives it. Their
+// The distributions of the row random, one row each, by their names in the backend interface. The
 // formulas are in random_formulas.h.
 #pragma once
 

@@ -1,5 +1,5 @@
-// The reductions, one row each: the name the backend interface gives it. How two values combine is
-// written in each target's reduce file, because it depends on the accumulators used there.
+// The reductions, one row each, by their names in the backend interface. The combination of two
+// values is in each target's reduce file, because it depends on the accumulators used there.
 #pragma once
 
 #include <cstdint>

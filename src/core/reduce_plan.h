@@ -1,5 +1,5 @@
-// How a reduction walks memory: the dimensions that stay and those that are folded, a loop plan
-// each. A row to fold begins at an element of `kept` and runs through `reduced`.
+// The loop plans of a reduction: one of the dimensions that stay, one of those that are reduced. A
+// row to fold begins at an element of `kept` and runs through `reduced`.
 #pragma once
 
 #include "loop.h"

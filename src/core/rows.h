@@ -1,4 +1,4 @@
-// Rows of arrays (all axes but the first) that an index picks: what gather and scatter ask first.
+// Rows of arrays (all axes but the first) that an index selects: the checks of gather and scatter.
 #pragma once
 
 #include "view.h"
@@ -7,8 +7,8 @@ namespace needle {
 
 View row_of(const View& v);  // the first
 
-// `many` has one row an entry of the index, `table` is what the index points into. Throws Error.
-// The entries themselves are not looked at: they may be on a device.
+// `many` has one row for each entry of the index; `table` has the rows that the index selects.
+// Throws Error. The entries are not checked, because they may be on a device.
 void check_rows(const char* op, const View& many, const View& table, const View& index);
 
 }  // namespace needle

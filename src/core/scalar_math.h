@@ -1,6 +1,6 @@
 // The functions that the formulas of elementwise_ops.h and the casts use, for one element. Written
-// without branches where a loop over them should vectorise. Every function is static: objects
-// compiled for different instruction sets share none of it. CUDA compiles the same text.
+// without branches where a loop over them should vectorise. Every function is static, because
+// objects compiled for different instruction sets must share no code. CUDA compiles the same text.
 // float32 exp, log, tanh and erf are within 2 ulp; all others are the C library's.
 #pragma once
 

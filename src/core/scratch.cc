@@ -8,7 +8,7 @@ namespace needle {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-// A thread keeps no block larger than this between two uses.
+// The largest block that a thread keeps between two uses.
 constexpr std::size_t kKept = std::size_t{64} << 20;
 
 void* allocate(std::size_t bytes) {

@@ -1,5 +1,5 @@
-// Temporary memory of a kernel: 64-byte aligned, uninitialised, the kernel's until the end of the
-// scope. Kernels use these instead of std::vector, whose inline code would be shared between
+// Temporary memory of a kernel: 64-byte aligned, uninitialised, freed at the end of the scope.
+// Kernels use these instead of std::vector, whose inline code would be shared between
 // objects compiled for different instruction sets.
 #pragma once
 
@@ -23,9 +23,9 @@ class Scratch {  // from the system and back to it
   void* data_;
 };
 
-// A piece of memory that the thread keeps and uses again: for kernels that are called for every
-// image, where a malloc of some 100 kB each (fresh pages) would cost more than the work. Pieces
-// nest as scopes do: the last one taken is given back first.
+// Memory that the thread keeps and reuses, for kernels that are called for every image: a malloc of
+// 100 kB (fresh pages) would cost more than the work. Pieces nest as scopes do: the last one taken
+// is released first.
 class ThreadScratch {
  public:
   explicit ThreadScratch(std::size_t bytes);  // throws std::bad_alloc
@@ -40,7 +40,7 @@ class ThreadScratch {
 
  private:
   void* data_;
-  void* block_;  // what the arena's state was before
+  void* block_;  // the arena's state before
   std::size_t used_;
 };
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
-// Before a loop in which out may be the same memory as an operand, element by element: the order
-// of such a loop never matters.
+// Put before a loop whose output may be the same memory as an operand, element by element: the
+// iterations are independent of each other.
 #if defined(__clang__)
 #define NEEDLE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -33,7 +33,7 @@ using Vector = typename VectorOf<T>::type;
 template <class T>
 inline constexpr int kLanes = kVectorBytes / int(sizeof(T));
 
-// Any alignment. What is at p as V: a vector of T, or one T.
+// The value at p, of any alignment, as V: a vector of T, or one T.
 template <class V, class T>
 [[gnu::always_inline]] static inline V get(const T* p) {
   V v;

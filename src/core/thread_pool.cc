@@ -1,5 +1,5 @@
 // A job is one parallel_chunks call, whose chunks the caller and the workers take from an atomic
-// counter. Who waits (a worker for a job, the caller for the last chunk) spins for some
+// counter. A waiting thread (a worker for a job, the caller for the last chunk) spins for some
 // microseconds, since kernels follow each other closely, and then sleeps on a condition variable.
 // One job runs at a time: a caller that finds the pool busy (another Python thread) runs its chunks
 // itself.
@@ -53,7 +53,7 @@ using std::chrono::microseconds;
 
 constexpr microseconds kLongestSpin{50};
 constexpr microseconds kShortestSpin{2};
-constexpr microseconds kCoreWasTaken{10};  // a yield that took so long let somebody else run
+constexpr microseconds kCoreWasTaken{10};  // a longer yield means that another thread ran
 
 inline void relax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -63,7 +63,8 @@ inline void relax() {
 #endif
 }
 
-// Whether `ready` came true within `patience`; gives up as soon as another thread wants this core.
+// Returns true if `ready` became true within `patience`; stops early if another thread wants this
+// core.
 template <class Ready>
 bool spin(Ready&& ready, Clock::duration patience) {
   const Clock::time_point end = Clock::now() + patience;
@@ -81,7 +82,7 @@ bool spin(Ready&& ready, Clock::duration patience) {
 
 struct Pool {
   std::mutex busy;   // held by the caller whose job runs
-  std::mutex mutex;  // guards what follows; atomics are also looked at by those who spin
+  std::mutex mutex;  // guards the following; spinning threads read the atomics without it
   std::condition_variable wake, done;
   Job* job = nullptr;
   std::atomic<int> vacancies{0};  // workers that may still join the job
@@ -100,7 +101,7 @@ struct Pool {
       lock.lock();
       if (vacancies == 0) {
         sleep(lock);
-        // Spinning on would have paid if the next job came soon; else it is a waste.
+        // Spinning pays only if the next job comes soon.
         patience = Clock::now() - idle_since < kLongestSpin
                        ? Clock::duration(kLongestSpin)
                        : std::max<Clock::duration>(patience / 2, kShortestSpin);
@@ -126,7 +127,7 @@ struct Pool {
     try {
       for (; workers < wanted; ++workers) std::thread([this] { work(); }).detach();
     } catch (const std::system_error&) {
-      // The system gives no more threads: those that there are do the work.
+      // The system gives no more threads; the existing ones do the work.
     }
   }
 
@@ -143,7 +144,7 @@ struct Pool {
     wait_for_workers();
   }
 
-  // Offers the job; returns how many that sleep are needed for it.
+  // Offers the job; returns the number of sleeping workers that it needs.
   int publish(Job& next_job, int helpers) {
     std::lock_guard lock(mutex);
     start_workers(helpers);
@@ -155,7 +156,7 @@ struct Pool {
   void wait_for_workers() {
     {
       std::lock_guard lock(mutex);
-      vacancies = 0;  // whoever did not join in time need not
+      vacancies = 0;  // too late for the other workers to join
     }
     spin([this] { return working.load(std::memory_order_relaxed) == 0; }, kLongestSpin);
     std::unique_lock lock(mutex);
@@ -196,7 +197,7 @@ Pool& pool() {
   return *the_pool;
 }
 
-// The share of processors that the control group allows, rounded up; 0 where it sets no limit.
+// The number of processors that the control group allows, rounded up; 0 if it sets no limit.
 int cgroup_limit() {
   double quota = 0, period = 0;
   std::string first;

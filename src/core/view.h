@@ -1,4 +1,4 @@
-// A View is a strided window on memory: what every kernel takes. It owns nothing.
+// A View is a strided window on memory, the operand of every kernel. It owns nothing.
 #pragma once
 
 #include <cstdint>

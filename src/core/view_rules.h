@@ -1,5 +1,5 @@
-// Rules that hold between the views of one call; kernels state them first, so that no combination
-// of views, however wrong, is walked. (The bindings check each view against its buffer.)
+// Checks between the views of one call. Kernels call them first, so that no invalid combination of
+// views is walked. (The bindings check each view against its buffer.)
 #pragma once
 
 #include "view.h"
@@ -11,7 +11,7 @@ void check_same_shape(const char* op, const View& a, const View& b);
 void check_same_dtype(const char* op, const View& a, const View& b);
 void check_dtype(const char* op, const View& a, DType expected);
 void check_reduced_shape(const char* op, const View& a, const View& out);
-// The labels' values; they lie in host memory.
+// Checks the labels' values, which are in host memory.
 void check_labels_in_range(const char* op, const View& labels, std::int64_t classes);
 
 // A view of the same elements in row-major order at `data`.

@@ -21,9 +21,9 @@ constexpr std::size_t kHugePage = std::size_t(2) << 20;
 
 constexpr bool kHasHugePages = true;
 
-// Pages of its own, beginning with a huge one and asking for those: its first use is then one page
-// fault in 2 MiB instead of 512, and its addresses need few entries of the TLB. Only whole ones are
-// asked for, so no more memory is taken than without. Null if there is none.
+// Maps separate pages, aligned to huge pages, and requests huge ones: the first use is then one
+// page fault in 2 MiB instead of 512, and few TLB entries suffice. Only whole huge pages are
+// requested, so no additional memory is used. Null if there is no memory.
 void* pages(std::size_t size) {
   const std::size_t length = size + kHugePage;
   void* const mapped =
@@ -48,8 +48,9 @@ void unmap(void*, std::size_t) {}
 
 #endif
 
-// Large buffers have pages of their own, which go back to the system, where a heap has holes; the
-// rest is malloc's (and all of it where the address sanitizer is to see the ends).
+// Large buffers have separate pages, which return to the system without fragmenting a heap; the
+// others come from malloc (all of them under the address sanitizer, so that it checks their
+// bounds).
 bool has_pages(std::size_t size) { return kHasHugePages && size >= kHugePage; }
 
 void* take(std::size_t size) {

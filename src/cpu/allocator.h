@@ -7,9 +7,9 @@
 namespace needle::cpu {
 
 void* allocate(std::size_t bytes);                       // contents undefined; throws OutOfMemory
-void release(void* buffer, std::size_t bytes) noexcept;  // bytes as asked for
+void release(void* buffer, std::size_t bytes) noexcept;  // bytes: as requested
 MemoryStats memory_stats();
 void empty_cache();
-std::size_t class_size(std::size_t bytes);  // what a request of `bytes` takes
+std::size_t class_size(std::size_t bytes);  // the size class of a request of `bytes`
 
 }  // namespace needle::cpu

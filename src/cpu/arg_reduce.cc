@@ -1,5 +1,5 @@
-// argmax and argmin along one axis: the first of equals wins, and NaN over everything. Slices that
-// lie side by side are scanned together, a block of them at a time; others one by one.
+// argmax and argmin along one axis: the first of equal elements wins, and NaN wins over all others.
+// Adjacent slices are scanned together, a block at a time; others one by one.
 #include "core/not_implemented.h"
 #include "core/thread_pool.h"
 #include "kernels.h"
@@ -25,7 +25,7 @@ struct Less {
   }
 };
 
-// Whether x takes the place of the best so far; the first NaN stays.
+// Returns true if x replaces the best so far; the first NaN stays.
 template <class Order, class T>
 [[gnu::always_inline]] inline bool wins(T x, T best) {
   if constexpr (std::is_floating_point_v<T>) {

@@ -1,7 +1,8 @@
-// batch_norm: statistics of each channel over all other dimensions, then the normalisation, with
-// relu or the addition of another array and relu in the same pass. Chunks of rows, cut by the shape
-// alone, leave partial moments, taken about a first mean and combined in double in order: neither a
-// large mean nor many threads change the result.
+// batch_norm: the statistics of each channel over all other dimensions, then the normalisation, in
+// whose pass relu, or the addition of a residual and relu, is applied too. Rows are divided into
+// chunks by the shape alone. Each chunk gives partial moments about a first mean, which are
+// combined in double and in order, so neither a large mean nor the number of threads changes the
+// result.
 #include <cmath>
 #include <limits>
 
@@ -127,7 +128,7 @@ void normalize(const View& x, const View& weight, const View& bias, const View& 
   layout.rows ? moments_by_rows(ChannelRows(layout.leading, channels), from, moments)
               : moments_by_runs(layout, from, moments);
 
-  // out = (x - center) * scale + shift; what rounding the mean to T loses goes into the shift.
+  // out = (x - center) * scale + shift; the shift includes the rounding error of the mean.
   const Constants<T, 3> constants(layout);
   T *center = constants[0], *scale = constants[1], *shift = constants[2];
   for (Index c = 0; c < channels; ++c) {
@@ -153,25 +154,17 @@ void normalize(const View& x, const View& weight, const View& bias, const View& 
 
 }  // namespace
 
-void batch_norm(In x, In weight, In bias, Out out, Out mean, Out var, double eps) {
+void batch_norm(In x, In weight, In bias, Out out, Out mean, Out var, double eps,
+                const Epilogue& epilogue) {
   with_float(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    normalize<T, Then::kNothing>(x, weight, bias, x, out, mean, var, eps);
-  });
-}
-
-void batch_norm_relu(In x, In weight, In bias, Out out, Out mean, Out var, double eps) {
-  with_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    normalize<T, Then::kRelu>(x, weight, bias, x, out, mean, var, eps);
-  });
-}
-
-void batch_norm_add_relu(In x, In weight, In bias, In added, Out out, Out mean, Out var,
-                         double eps) {
-  with_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    normalize<T, Then::kAddRelu>(x, weight, bias, added, out, mean, var, eps);
+    if (epilogue.residual != nullptr) {
+      normalize<T, Then::kAddRelu>(x, weight, bias, *epilogue.residual, out, mean, var, eps);
+    } else if (epilogue.relu) {
+      normalize<T, Then::kRelu>(x, weight, bias, x, out, mean, var, eps);
+    } else {
+      normalize<T, Then::kNothing>(x, weight, bias, x, out, mean, var, eps);
+    }
   });
 }
 

@@ -1,4 +1,4 @@
-// What batch_norm and its gradient share: the layout of their views, chunks of rows, and the pass
+// Shared by batch_norm and its gradient: the layout of their views, chunks of rows, and the pass
 // that writes out = formula(elements, the channel's constants).
 //
 // Two layouts have their own loops. "Rows": channels are neighbours in memory (NHWC), see
@@ -13,13 +13,13 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-constexpr Index kTaskElements = 1 << 15;  // that one thread transforms at a time
+constexpr Index kTaskElements = 1 << 15;  // elements that one thread transforms at a time
 constexpr Index kChunkElements = 1 << 16, kChunkRows = 128, kMostChunks = 128;
 
-// What follows the normalisation.
+// The epilogue of the normalisation.
 enum class Then { kNothing, kRelu, kAddRelu };
 
-// What the views of one call have in common.
+// The common layout of the views of one call.
 struct Layout {
   Leading leading;  // all dimensions but the channels
   Index channels;

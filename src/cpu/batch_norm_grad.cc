@@ -1,5 +1,5 @@
-// The gradient of batch_norm, also of that with relu or with addition and relu: a pass that sums
-// over each channel (chunks of rows, cut by the shape alone, added in order) and one that writes.
+// The gradient of batch_norm and its epilogue: a pass that sums over each channel (chunks of rows,
+// divided by the shape alone, added in order) and a pass that writes.
 #include <cmath>
 
 #include "batch_norm.h"
@@ -13,9 +13,9 @@ struct GradientSums {
   double grad = 0, product = 0;
 };
 
-// The gradient behind the activation. With kRelu the normalised value is computed again from x,
-// so that neither it nor the result is read; with kAddRelu the result y tells, and what is found
-// is kept, since it is the gradient of what was added.
+// The gradient after the epilogue's relu. With kRelu the normalised value is computed again from x,
+// so that the result is not read. With kAddRelu the sign of the result y decides, and the masked
+// gradient is stored, since it is the gradient of the residual.
 template <class T, Then then>
 struct Source {
   const T *grad, *x, *y;
@@ -145,13 +145,13 @@ void gradient(const GradientCall& call) {
     for (int i = 0; i < 3; ++i) applying[i][c] = constants[i][c];
     applying[3][c] = T(factor * sums[c].product * inverse * inverse);
     applying[4][c] = T(factor * sums[c].grad);
-    const bool empty = layout.leading.size == 0;  // sums of nothing, whatever var is
+    const bool empty = layout.leading.size == 0;  // the sums are 0, whatever var is
     data_of<T>(call.weight_grad)[c * call.weight_grad.strides[0]] =
         empty ? T(0) : T(sums[c].product * inverse);
     data_of<T>(call.bias_grad)[c * call.bias_grad.strides[0]] = T(sums[c].grad);
   }
   applying.repeat(apply_layout);
-  constexpr Then kLeft = kAdds ? Then::kNothing : then;  // what was kept is behind the relu
+  constexpr Then kLeft = kAdds ? Then::kNothing : then;  // the stored gradient is masked already
   const Source<T, kLeft> behind{data_of<const T>(*applied[0]),
                                 data_of<const T>(call.x),
                                 nullptr,
@@ -173,29 +173,31 @@ void gradient(const GradientCall& call) {
 }  // namespace
 
 void batch_norm_grad(In grad, In x, In weight, In mean, In var, Out x_grad, Out weight_grad,
-                     Out bias_grad, double eps) {
+                     Out bias_grad, double eps, const EpilogueGrad& epilogue) {
+  const auto given = [](const View* view, const View& unused) -> const View& {
+    return view != nullptr ? *view : unused;
+  };
+  const GradientCall call{grad,
+                          given(epilogue.result, grad),
+                          x,
+                          weight,
+                          given(epilogue.bias, weight),
+                          mean,
+                          var,
+                          x_grad,
+                          weight_grad,
+                          bias_grad,
+                          given(epilogue.residual_grad, x_grad),
+                          eps};
   with_float(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    gradient<T, Then::kNothing>(
-        {grad, grad, x, weight, weight, mean, var, x_grad, weight_grad, bias_grad, x_grad, eps});
-  });
-}
-
-void batch_norm_relu_grad(In grad, In x, In weight, In bias, In mean, In var, Out x_grad,
-                          Out weight_grad, Out bias_grad, double eps) {
-  with_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    gradient<T, Then::kRelu>(
-        {grad, grad, x, weight, bias, mean, var, x_grad, weight_grad, bias_grad, x_grad, eps});
-  });
-}
-
-void batch_norm_add_relu_grad(In grad, In y, In x, In weight, In mean, In var, Out x_grad,
-                              Out weight_grad, Out bias_grad, Out added_grad, double eps) {
-  with_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    gradient<T, Then::kAddRelu>(
-        {grad, y, x, weight, weight, mean, var, x_grad, weight_grad, bias_grad, added_grad, eps});
+    if (epilogue.residual_grad != nullptr) {
+      gradient<T, Then::kAddRelu>(call);
+    } else if (epilogue.bias != nullptr) {
+      gradient<T, Then::kRelu>(call);
+    } else {
+      gradient<T, Then::kNothing>(call);
+    }
   });
 }
 

@@ -26,7 +26,8 @@ template <class T, class F>
   for (; c < width; ++c) f(T{}, c);
 }
 
-// f(constant kCount, row) for so many rows at once, then f(constant 1, row) for each that is left.
+// Calls f(constant kCount, row) for kCount rows at once, then f(constant 1, row) for each of the
+// rest.
 template <int kCount, class F>
 [[gnu::always_inline]] inline void each_group(Index rows, F&& f) {
   Index r = 0;
@@ -36,7 +37,7 @@ template <int kCount, class F>
 
 // Rows of `channels` neighbours along the leading dimensions of up to four views.
 struct ChannelRows {
-  const Leading& leading;      // of whoever made this
+  const Leading& leading;      // of the creator
   Index channels, merged = 1;  // rows in a wide row
 
   ChannelRows(const Leading& lead, Index channel_count) : leading(lead), channels(channel_count) {

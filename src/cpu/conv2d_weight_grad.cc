@@ -1,8 +1,8 @@
 // The weight gradient of conv2d as a matrix product whose long side is k: k runs over the pixels of
 // the output gradient, rows are the (tap, input channel) pairs, columns the output channels, as in
-// the result. A task takes one block of rows and one range of pixels, packs its part of the patches
-// slice by slice (never all of them) and leaves a partial result; the partial results are added in
-// their order. Ranges depend on the shape alone, so the sum does not depend on the number of
+// the result. A task processes one block of rows and one range of pixels: it packs its part of the
+// patches slice by slice (never all of them) and writes a partial result. The partial results are
+// added in order. Ranges depend on the shape alone, so the sum does not depend on the number of
 // threads.
 #include "conv_window_sums.h"
 #include "core/thread_pool.h"
@@ -16,7 +16,7 @@ namespace {
 constexpr Index kRowBlock = 288;  // rows of a task, at most: packed they fit a part of L2
 constexpr Index kEnoughTasks = 64;
 constexpr Index kSmallestRange = 1024;       // pixels
-constexpr Index kPartialElements = 1 << 22;  // of all partial results together
+constexpr Index kPartialElements = 1 << 22;  // the size of all partial results together
 
 template <class T>
 struct WeightGradient {
@@ -42,7 +42,7 @@ void cut_pixels(WeightGradient<T>& w) {
   w.ranges = larger(1, ceil_div(pixels, w.range));
 }
 
-// Elements [first, last) of what a pixel sees: where they lie if they are neighbours, else a copy.
+// Elements [first, last) of the patch of a pixel: in place if they are neighbours, else a copy.
 template <class T>
 const T* patch_of(const WeightGradient<T>& w, const Pixel& pixel, Index first, Index last,
                   T* room) {
@@ -156,7 +156,7 @@ void group_gradient(WeightGradient<T>& w, const View& weight_grad, T* to) {
 
 // ---- windows -----------------------------------------------------------------------------------
 
-// In multiply-adds at full speed: measured. Of an element that goes into a panel.
+// The measured cost of an element that is packed, in multiply-adds at full speed.
 constexpr double kPanelCost = 6;
 
 template <class T>
@@ -223,7 +223,7 @@ void depthwise_gradient(WeightGradient<T>& w, const View& weight_grad) {
 }
 
 template <class T>
-void one_group(WeightGradient<T>& w, const Conv2dParams& params, const View& weight_grad, T* to) {
+void one_group(WeightGradient<T>& w, const Geometry& geometry, const View& weight_grad, T* to) {
   if constexpr (sizeof(T) == 4) {
     if (uses_winograd(w.grad, w.x, w.grid, w.taps, w.tap_count)) {
       return run_winograd_gradient(winograd_gradient(w.grad, w.x, w.grid, w.taps), to,
@@ -231,7 +231,8 @@ void one_group(WeightGradient<T>& w, const Conv2dParams& params, const View& wei
     }
   }
   if (w.grid.size() > 0) {
-    const WindowSums<T> sums = window_sums_of(windows_of(w.x, w.grid, weight_grad, params), w.grad);
+    const WindowSums<T> sums =
+        window_sums_of(windows_of(w.x, w.grid, weight_grad, geometry), w.grad);
     if (window_sums_cost(sums) < rows_cost(w)) return windows_gradient(w, sums, weight_grad, to);
   }
   group_gradient(w, weight_grad, to);
@@ -239,30 +240,30 @@ void one_group(WeightGradient<T>& w, const Conv2dParams& params, const View& wei
 
 template <class T>
 void weight_gradient(const View& grad, const View& x, const View& weight_grad,
-                     const Conv2dParams& params) {
+                     const Geometry& geometry) {
   const ThreadScratch taps(bytes_for<Tap>(weight_grad.shape[0] * weight_grad.shape[1]));
-  const Index count = forward_taps(weight_grad, params, taps.as<Tap>());
-  const Grid grid{grad.shape[0], grad.shape[1], grad.shape[2], params.stride};
+  const Index count = forward_taps(weight_grad, geometry, taps.as<Tap>());
+  const Grid grid{grad.shape[0], grad.shape[1], grad.shape[2], geometry.stride};
   WeightGradient<T> all{
       image_of<const T>(grad), image_of<const T>(x), grid, taps.as<Tap>(), count, 0, 0};
-  if (is_depthwise(all.grad, all.x, weight_grad, params.groups))
+  if (is_depthwise(all.grad, all.x, weight_grad, geometry.groups))
     return depthwise_gradient(all, weight_grad);
-  const Index inputs = weight_grad.shape[2], outputs = weight_grad.shape[3] / params.groups;
+  const Index inputs = weight_grad.shape[2], outputs = weight_grad.shape[3] / geometry.groups;
   if (inputs == 0 || outputs == 0) return;
-  for (Index g = 0; g < params.groups; ++g) {
+  for (Index g = 0; g < geometry.groups; ++g) {
     WeightGradient<T> part = all;
     part.grad = all.grad.group(g * outputs, outputs);
     part.x = all.x.group(g * inputs, inputs);
-    one_group(part, params, weight_grad,
+    one_group(part, geometry, weight_grad,
               data_of<T>(weight_grad) + g * outputs * weight_grad.strides[3]);
   }
 }
 
 }  // namespace
 
-void conv2d_weight_grad(In grad, In x, Out weight_grad, const Conv2dParams& params) {
+void conv2d_weight_grad(In grad, In x, Out weight_grad, const Geometry& geometry) {
   with_float(weight_grad.dtype, [&](auto tag) {
-    weight_gradient<typename decltype(tag)::type>(grad, x, weight_grad, params);
+    weight_gradient<typename decltype(tag)::type>(grad, x, weight_grad, geometry);
   });
 }
 

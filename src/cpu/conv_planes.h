@@ -1,9 +1,9 @@
 // Convolution with few channels, where a vector of channels would be mostly padding: vectors of
-// pixels instead. A band of image rows is copied into planes, one a channel, zeros around; pixel
-// (i, j) of the grid then is position i * pitch + j, and what it sees through a tap stands at one
-// offset from there, for all pixels. So vectors run over the positions, across the ends of rows;
-// the few positions between two rows are computed and not used. For steps of one pixel alone.
-// conv2d.cc calls it.
+// pixels instead. A band of image rows is copied into planes, one for each channel, with zeros
+// around it. Pixel (i, j) of the grid then is position i * pitch + j, and a tap is the same offset
+// from every position. So vectors run over the positions, across the ends of rows; the few
+// positions between two rows are computed and not used. Only for steps of one pixel. Called by
+// conv2d.cc.
 #pragma once
 
 #include "conv_windows.h"
@@ -27,7 +27,7 @@ struct PlaneLayout {
 constexpr Index kBandPositions = 2048;
 constexpr Index kPlaneElements = 1 << 15;  // of all planes of a band
 
-// There has to be a tap.
+// At least one tap is required.
 [[maybe_unused]] PlaneLayout plane_layout(const Grid& grid, const Tap* taps, Index count,
                                           Index channels) {
   Index top = taps[0].dy, bottom = top, left = taps[0].dx, right = left;
@@ -49,7 +49,7 @@ Index plane_room(const PlaneLayout& layout, Index channels) {
   return channels * layout.plane_size + 2 * Blocking<T>::NR;
 }
 
-// Where, for a position, the value of each (tap, channel) stands.
+// The offset, from a position, of the value of each (tap, channel).
 [[maybe_unused]] void plane_offsets(const PlaneLayout& layout, const Tap* taps, Index count,
                                     Index channels, Index* offsets) {
   for (Index t = 0; t < count; ++t) {
@@ -76,7 +76,7 @@ void copy_columns(const Image<const T>& image, Index n, Index y, Index x, Index 
   }
 }
 
-// What the grid's rows [row, row + rows) of image n see.
+// Copies the pixels that the grid's rows [row, row + rows) of image n need.
 template <class T>
 void copy_planes(const Image<const T>& image, const PlaneLayout& layout, Index n, Index row,
                  Index rows, T* planes) {
@@ -181,7 +181,7 @@ void run_planes(const TapProduct<T>& p) {
     bias.as<T>()[o] = p.bias != nullptr && o < outputs ? p.bias[o] : T(0);
   }
 
-  // An odd number of tiles, or the rows would meet in one set of the cache.
+  // An odd number of tiles, so that the rows do not share one set of the cache.
   const Index row_size = round_up(layout.positions(), 2 * NR) + NR;
   parallel_for(p.grid.images * layout.bands, 1, [&](Index first, Index last) {
     const Scratch planes(bytes_for<T>(plane_room<T>(layout, p.source.channels)));
@@ -201,8 +201,8 @@ void run_planes(const TapProduct<T>& p) {
   });
 }
 
-// In multiply-adds at full speed: measured. Of an element into or from a plane, and of tiles of few
-// output channels, whose sums are too few to hide the latency of one.
+// The measured costs, in multiply-adds at full speed: an element copied into or from a plane, and
+// the factor of tiles of few output channels, whose sums are too few to hide latency.
 constexpr double kPlaneCost = 16;
 constexpr Index kLeastSums = 4;
 

@@ -1,8 +1,8 @@
 // Convolution as an implicit matrix product over channels-last images, for conv2d.cc: rows are the
 // pixels of a grid, k runs over the taps' channels, columns are the output channels. The product's
-// left operand never exists: the micro-kernel is handed, for each tap, pointers to the channels of
-// the pixels of its tile (a pointer to zeros outside the image). Few channels, or channels that are
-// not neighbours, are first copied into patches, a chunk of pixels at a time.
+// left operand is never written: for each tap the micro-kernel gets pointers to the channels of the
+// pixels of its tile (to zeros outside of the image). Few channels, or channels that are not
+// neighbours, are first copied into patches, a chunk of pixels at a time.
 #pragma once
 
 #include "conv_taps.h"
@@ -12,7 +12,7 @@ namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
 constexpr int kChunkTiles = 16;     // tiles of MR pixels in a task
-constexpr Index kFewChannels = 8;   // below, the pointers would cost more than copies
+constexpr Index kFewChannels = 8;   // with fewer channels, pointers cost more than copies
 constexpr Index kEnoughTasks = 64;  // with fewer, the output channels are split too
 
 template <class T>
@@ -94,7 +94,8 @@ void multiply_rows(const Rows<T>& rows, Index pixels, const T* packed, Index fir
   } while (run < rows.runs);
 }
 
-// Whether consecutive pixels of the grid lie at one distance, their channels side by side.
+// Returns true if consecutive pixels of the grid have one distance in memory and contiguous
+// channels.
 template <class T>
 bool is_linear(const Image<T>& out) {
   return out.channel_stride == 1 &&
@@ -102,7 +103,7 @@ bool is_linear(const Image<T>& out) {
          (out.images == 1 || out.image_stride == out.height * out.width * out.column_stride);
 }
 
-// Writes columns [first, last) of a chunk computed aside.
+// Writes columns [first, last) of a chunk that was computed in a buffer.
 template <class T>
 void scatter_rows(const TapProduct<T>& p, Index begin, Index end, const T* rows, Index first,
                   Index last) {
@@ -114,7 +115,7 @@ void scatter_rows(const TapProduct<T>& p, Index begin, Index end, const T* rows,
   }
 }
 
-// The rows of results begin with the bias, if there is one.
+// Initialises the rows of results with the bias, if there is one.
 template <class T>
 void set_bias(const T* bias, Index pixels, Index first, Index last, T* out, Index pixel_stride) {
   if (bias == nullptr) return;
@@ -123,7 +124,7 @@ void set_bias(const T* bias, Index pixels, Index first, Index last, T* out, Inde
   }
 }
 
-// With ReLU, the rows of results are at least p.least.
+// With ReLU, raises the rows of results to p.least.
 template <class T>
 void raise(const TapProduct<T>& p, Index pixels, Index first, Index last, T* out,
            Index pixel_stride) {
@@ -176,7 +177,7 @@ void run_rows(const TapProduct<T>& p) {
   });
 }
 
-// In multiply-adds at full speed: measured. Of a pointer, and of an element put elsewhere.
+// The measured costs of a pointer and of a copied element, in multiply-adds at full speed.
 constexpr double kPointerCost = 60, kScatterCost = 16;
 
 template <class T>

@@ -1,7 +1,7 @@
 // The input gradient of a convolution of few input channels, for conv2d.cc: the output gradient's
-// pixels times the weights, k being the output channels. A row of that product is what a pixel of
-// the gradient gives to the runs of its window (conv_windows.h); it is added to a band, of which
-// the image is the middle. No product is made with a zero of the padding, nor of a stride.
+// pixels times the weights; k runs over the output channels. A row of that product is the
+// contribution of a gradient pixel to the runs of its window (conv_windows.h); it is added to a
+// band, whose middle is the image. Zeros of the padding or of a stride are never multiplied.
 #pragma once
 
 #include "conv_windows.h"
@@ -46,10 +46,10 @@ template <class T, int V>
   }
 }
 
-// What tasks share: windows of x_grad that the pixels of grad see.
+// The data that tasks share: the windows of x_grad of the pixels of grad.
 template <class T>
 struct WindowSpread {
-  Windows<T> windows;  // image: x_grad as it will be; the bands are never in place
+  Windows<T> windows;  // image: the future x_grad; bands are always copies
   Image<const T> grad;
   Image<T> x_grad;
   Index images;  // of a task
@@ -79,7 +79,7 @@ void spread_panel(const WindowSpread<T>& s, Index n, Index images, Index run, In
   }
 }
 
-// The part of a band that is the image, to its place.
+// Copies the part of a band that is the image to its place.
 template <class T>
 void copy_band(const Windows<T>& w, const T* band, const Image<T>& image, Index n) {
   const Index channels = image.channels, pitch = w.pitch();
@@ -121,13 +121,13 @@ void pack_runs(const TapProduct<T>& p, const Windows<T>& w, T* packed) {
   }
 }
 
-// Images of a task: as many as fit the cache, but some tasks.
+// The number of images of a task: as many as fit the cache, but few enough for several tasks.
 template <class T>
 Index spread_images(const Windows<T>& w) {
   return larger(1, smaller(kBandElements / w.room(w.grid.rows), w.grid.images / 16));
 }
 
-// p: from grad to x_grad, the taps in the kernel's order; w: what grad's pixels see of x_grad.
+// p: from grad to x_grad, with the taps in the kernel's order; w: the windows of grad's pixels.
 template <class T>
 void run_spread(Windows<T> w, const TapProduct<T>& p) {
   w.copies = true;
@@ -165,8 +165,8 @@ void run_spread(Windows<T> w, const TapProduct<T>& p) {
   });
 }
 
-// In multiply-adds at full speed: measured. Of a vector or two that are added to a band, of an
-// element of the result, and of a weight, which a task reads. Images are the tasks.
+// The measured costs, in multiply-adds at full speed: one or two vectors added to a band, an
+// element of the result, and a weight that a task reads. Images are the tasks.
 constexpr double kAddCost = 128, kResultCost = 8, kWeightReadCost = 4;
 constexpr Index kFewestImages = 4;
 

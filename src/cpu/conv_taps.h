@@ -1,6 +1,6 @@
-// Geometry of conv2d and its gradients. All three see a grid of pixels (n, i, j) and a list of
-// taps: pixel (n, i, j) looks at the source pixel (n, i * step.h + tap.dy, j * step.w + tap.dx), or
-// at zeros where that lies outside. Images are (N, H, W, C) with any strides.
+// The geometry of conv2d and its gradients. All three work on a grid of pixels (n, i, j) and a list
+// of taps: pixel (n, i, j) reads the source pixel (n, i * step.h + tap.dy, j * step.w + tap.dx), or
+// zeros if that is outside. Images are (N, H, W, C) with any strides.
 #pragma once
 
 #include <limits>
@@ -50,7 +50,7 @@ T* end_of(const Image<T>& image) {
 struct Tap {
   Index dy, dx;
   Index weight;   // offset of this tap's (input, output) matrix in the weights
-  Index run = 1;  // this and the next run - 1 taps look at neighbours in one image row
+  Index run = 1;  // this and the next run - 1 taps read neighbours in one image row
 };
 
 struct Grid {
@@ -77,7 +77,7 @@ struct Pixel {
   ++pixel.n;
 }
 
-// The channels that `pixel` sees through `tap`, or null outside the image.
+// The channels that `pixel` reads through `tap`; null outside of the image.
 template <class T>
 const T* source_of(const Image<const T>& image, const Grid& grid, const Pixel& pixel,
                    const Tap& tap) {
@@ -99,7 +99,7 @@ template <class T>
   }
 }
 
-// What `tap.run` taps see, where the pixels of an image row follow one another without gaps.
+// The pixels that `tap.run` taps read, if the pixels of an image row are contiguous.
 template <class T>
 [[gnu::always_inline]] inline void copy_neighbours(const Image<const T>& image, const Grid& grid,
                                                    const Pixel& pixel, const Tap& tap, T* to) {
@@ -119,7 +119,7 @@ template <class T>
   }
 }
 
-// Whether the pixels of an image row follow one another without gaps.
+// Returns true if the pixels of an image row are contiguous.
 template <class T>
 bool is_dense(const Image<T>& image) {
   return image.column_stride == image.channels &&
@@ -151,10 +151,10 @@ void copy_patch(const Image<const T>& image, const Grid& grid, const Pixel& pixe
   }
 }
 
-// What a way costs that cannot be taken.
+// The cost of an algorithm that cannot be used.
 constexpr double kNever = 1e300;
 
-// What results are at least where there is no ReLU.
+// The lower bound of results without ReLU.
 template <class T>
 constexpr T no_floor() {
   return -std::numeric_limits<T>::infinity();
@@ -178,21 +178,21 @@ struct TapProduct {
 };
 
 // Taps of a kernel as seen from an output pixel.
-[[maybe_unused]] Index forward_taps(const View& weight, const Conv2dParams& params, Tap* taps) {
+[[maybe_unused]] Index forward_taps(const View& weight, const Geometry& geometry, Tap* taps) {
   Index count = 0;
   for (Index i = 0; i < weight.shape[0]; ++i) {
     for (Index j = 0; j < weight.shape[1]; ++j) {
-      taps[count++] = {i * params.dilation.h - params.padding.h,
-                       j * params.dilation.w - params.padding.w,
+      taps[count++] = {i * geometry.dilation.h - geometry.padding.h,
+                       j * geometry.dilation.w - geometry.padding.w,
                        i * weight.strides[0] + j * weight.strides[1],
-                       params.dilation.w == 1 ? weight.shape[1] - j : 1};
+                       geometry.dilation.w == 1 ? weight.shape[1] - j : 1};
     }
   }
   return count;
 }
 
-// In multiply-adds at full speed, as all costs, by which conv2d chooses between its ways: measured.
-// Of a run of a patch and of an element.
+// The measured costs of a run of a patch and of an element. All costs are in multiply-adds at full
+// speed; conv2d chooses its algorithm by them.
 constexpr double kPatchRunCost = 200, kPatchElementCost = 24;
 
 template <class T>
@@ -202,7 +202,7 @@ double patch_cost(const Image<const T>& image, const Tap* taps, Index count) {
   return kPatchRunCost * double(runs) + kPatchElementCost * double(count * image.channels);
 }
 
-// The same image, to be read.
+// The same image as a read-only one.
 template <class T>
 Image<const T> readable(const Image<T>& i) {
   return {i.data,         i.images,     i.height,        i.width,         i.channels,

@@ -47,7 +47,7 @@ RunSumsTile<T> run_sums_tile_of(Index elements) {
   return &run_sums_tile<T, P, R, V>;
 }
 
-// What tasks share. Units are bands of images.
+// The data that tasks share. Units are bands of images.
 template <class T>
 struct WindowSums {
   Windows<T> windows;
@@ -75,7 +75,7 @@ struct GradRows {
   Index row_stride, column_stride;
 };
 
-// Where they are, or a copy: channels are read up to whole vectors, which may not pass the end.
+// In place, or a copy: channels are read in whole vectors, which must not pass the end.
 template <class T>
 GradRows<T> grad_rows(const WindowSums<T>& s, Index n, Index row, Index rows, T* room) {
   const Image<const T>& grad = s.grad;
@@ -146,8 +146,8 @@ void sum_units(const WindowSums<T>& s, Index begin, Index end, T* partial) {
   }
 }
 
-// In multiply-adds at full speed: measured. Of a tile, of its sums to memory and back, and of a row
-// of pixels in it.
+// The measured costs, in multiply-adds at full speed: a tile, its sums to memory and back, and a
+// row of pixels in it.
 constexpr double kSumsCost = 480, kRowCost = 100;
 
 template <class T>

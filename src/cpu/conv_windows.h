@@ -1,9 +1,8 @@
-// Convolution with few channels: vectors of output channels, and as k the windows' elements, which
-// in a band of image rows with the padding around it are a few runs of neighbours: a kernel row of
-// a dense image is one run. Bands are the image itself where it has no padding, else copies; so no
-// pixel is asked whether its taps lie inside.
-// Here: the windows, the bands, and the product (conv2d.cc); its gradients: conv_spread.h and
-// conv_window_sums.h.
+// Convolution with few channels: vectors of output channels; k runs over the windows' elements. In
+// a band of image rows with its padding these are a few contiguous runs: a kernel row of a dense
+// image is one run. A band is the image itself if it has no padding, else a copy, so no bounds are
+// checked for single pixels. Here: the windows, the bands, and the product (conv2d.cc); its
+// gradients: conv_spread.h and conv_window_sums.h.
 #pragma once
 
 #include "conv_taps.h"
@@ -12,13 +11,13 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// What the pixels of a grid see of an image.
+// The windows of the pixels of a grid on an image.
 template <class T>
 struct Windows {
   Image<const T> image;
   Grid grid;
   Pair kernel, padding, dilation;
-  bool copies = false;  // bands even where the image is its own
+  bool copies = false;  // copies bands even if the image needs no padding
 
   bool merged() const { return dilation.w == 1; }  // a kernel row is one run
   Index runs() const { return merged() ? kernel.h : kernel.h * kernel.w; }
@@ -30,7 +29,7 @@ struct Windows {
   Index height(Index rows) const {
     return (rows - 1) * grid.step.h + (kernel.h - 1) * dilation.h + 1;
   }
-  // Whether the image is its own band.
+  // Returns true if the image itself serves as the band.
   bool in_place() const { return !copies && padding.h == 0 && padding.w == 0 && is_dense(image); }
   Index pitch() const { return in_place() ? image.row_stride : width() * image.channels; }
   Index room(Index rows) const { return in_place() ? 0 : height(rows) * pitch(); }
@@ -43,8 +42,8 @@ struct Windows {
 
 template <class T>
 Windows<T> windows_of(const Image<const T>& image, const Grid& grid, const View& weight,
-                      const Conv2dParams& params) {
-  return {image, grid, {weight.shape[0], weight.shape[1]}, params.padding, params.dilation};
+                      const Geometry& geometry) {
+  return {image, grid, {weight.shape[0], weight.shape[1]}, geometry.padding, geometry.dilation};
 }
 
 template <class T>
@@ -65,7 +64,7 @@ void copy_row(const Image<const T>& image, const T* from, Index n, T* to) {
   }
 }
 
-// What the grid's rows [row, row + rows) of image n see.
+// The band of the grid's rows [row, row + rows) of image n.
 template <class T>
 const T* band_of(const Windows<T>& w, Index n, Index row, Index rows, T* room) {
   const Image<const T>& image = w.image;
@@ -86,7 +85,7 @@ const T* band_of(const Windows<T>& w, Index n, Index row, Index rows, T* room) {
   return room;
 }
 
-// Rows of the grid that are done at a time: about `elements` of them, shared out evenly.
+// The rows of the grid in a band: about `elements` elements, divided evenly.
 [[maybe_unused]] Index band_rows(const Grid& grid, Index elements_a_row, Index elements) {
   const Index most = larger(1, elements / larger(1, elements_a_row));
   return ceil_div(grid.rows, ceil_div(grid.rows, smaller(most, grid.rows)));
@@ -95,7 +94,7 @@ const T* band_of(const Windows<T>& w, Index n, Index row, Index rows, T* room) {
 // ---- forward -----------------------------------------------------------------------------------
 
 constexpr Index kBandElements = 6144;
-constexpr Index kManyChannels = 32;   // conv_rows.h does well
+constexpr Index kManyChannels = 32;   // from so many channels on conv_rows.h is fast
 constexpr Index kTaskWork = 1 << 18;  // multiply-adds that are worth a task
 
 // Pixels of a tile with one and with two vectors of output channels.
@@ -203,7 +202,8 @@ void panel_of_pixels(const WindowProduct<T>& p, const T* band, Index o, Index co
   }
 }
 
-// One band: to its place, or by way of `aside` where the result's pixels do not follow one another.
+// One band: written in place, or through the buffer `aside` if the result's pixels are not
+// contiguous.
 template <class T>
 void run_band(const WindowProduct<T>& p, Index unit, T* room, T* aside) {
   const Index n = unit / p.bands(), row = unit % p.bands() * p.rows, outputs = p.out.channels;
@@ -279,8 +279,8 @@ void run_windows(const Windows<T>& w, const TapProduct<T>& p) {
                });
 }
 
-// In multiply-adds at full speed: measured. Of a pixel in a tile, of a run, of an element of a
-// band; and how much longer a multiply-add takes in a tile of one vector.
+// The measured costs, in multiply-adds at full speed: a pixel in a tile, a run, an element of a
+// band; and the factor of a multiply-add in a tile of one vector.
 constexpr double kWindowPixelCost = 64, kWindowRunCost = 20, kBandCost = 4, kThinCost = 1.125;
 
 template <class T>

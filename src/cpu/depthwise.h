@@ -1,8 +1,8 @@
-// Depthwise convolution, one filter a channel: no product of matrices, so vectors of channels are
-// added up tap by tap, for a few neighbouring pixels at once, whose sums stay in registers; and its
-// weight gradient, the sums of a few taps over the pixels of a row. Where a number of channels is
-// no multiple of a vector, the last one begins earlier. For channels that are neighbours and fill a
-// vector; others go group by group, as any grouped convolution.
+// Depthwise convolution, one filter for each channel, and its weight gradient. There is no matrix
+// product, so vectors of channels are added up tap by tap, for a few neighbouring pixels at once,
+// whose sums stay in registers; the weight gradient sums a few taps over the pixels of a row. If
+// the number of channels is no multiple of a vector, the last vector begins earlier. For contiguous
+// channels that fill a vector; others are computed group by group, as any grouped convolution.
 // conv2d.cc and conv2d_weight_grad.cc call it.
 #pragma once
 
@@ -49,8 +49,8 @@ struct Depthwise {
   bool triples;  // see in_triples
 };
 
-// Whether three taps each look at neighbours in one row, one column apart, and pixels of the grid
-// as well: then a source pixel serves three sums.
+// Returns true if the taps form triples of neighbours in one row, one column apart, and the pixels
+// of the grid are one column apart too: then a source pixel is used in three sums.
 [[maybe_unused]] bool in_triples(const Tap* taps, Index count, const Grid& grid) {
   bool all = count % 3 == 0 && grid.step.w == 1;
   for (Index t = 0; all && t < count; ++t) {
@@ -60,7 +60,7 @@ struct Depthwise {
   return all;
 }
 
-// A tap that some pixels see: where, and its filters.
+// A tap: the place that it reads, and its filters.
 template <class T>
 struct SeenTap {
   Index offset;
@@ -101,7 +101,7 @@ template <class T, int P>
   }
 }
 
-// The first pixel of what the next row of the grid sees and `row` does not.
+// The first pixel that the next row of the grid reads and `row` does not.
 template <class T>
 const T* source_ahead(const Depthwise<T>& d, const Pixel& row) {
   const Index bottom = d.tap_count > 0 ? d.taps[d.tap_count - 1].dy : 0;
@@ -143,7 +143,7 @@ template <class T, int P, bool kTriples = false>
   }
 }
 
-// The taps that pixel j of the row sees; of any pixel if j is negative.
+// The taps inside the image for pixel j of the row; for any pixel if j is negative.
 template <class T>
 Index seen_taps(const Depthwise<T>& d, Index row, Index j, SeenTap<T>* seen) {
   Index count = 0;

@@ -1,4 +1,4 @@
-// The rows unary, binary, where and relu_grad: a loop plan, then for each innermost run one of a
+// The rows unary, binary and where: a loop plan, then for each innermost run one of a
 // few loops (contiguous, one operand a scalar, strided), all of the same formula.
 #include <cmath>
 
@@ -18,7 +18,7 @@ namespace {
 template <class Op>
 constexpr bool kAffine =
     Op::op == BinaryOp::add || Op::op == BinaryOp::subtract || Op::op == BinaryOp::multiply;
-constexpr std::int64_t kRepeated = 1024;  // elements of a row that stands for several short ones
+constexpr std::int64_t kRepeated = 1024;  // elements of a long row that replaces several short ones
 
 template <class T>
 T& at(char* data, std::int64_t byte_offset) {
@@ -78,7 +78,8 @@ void plain_binary_loop(const LoopPlan& plan, std::int64_t grain) {
   });
 }
 
-// Whether operand 2 is one short row, the same for every row of the others: a bias over channels.
+// Returns true if operand 2 is one short row that repeats for every row of the others, such as a
+// bias over channels.
 template <class T>
 bool repeats_a_row(const LoopPlan& plan) {
   const std::int64_t size = sizeof(T), n = plan.shape[1];
@@ -88,7 +89,8 @@ bool repeats_a_row(const LoopPlan& plan) {
          plan.strides[1][0] == n * size;
 }
 
-// The same, over rows that are several of the plan's, with operand 2 written out for one of them.
+// The same over long rows, each several rows of the plan, with operand 2 written out for one of
+// them.
 template <class Op, class T>
 void repeated_row_loop(const LoopPlan& plan, std::int64_t grain) {
   const std::int64_t n = plan.shape[1], times = kRepeated / n, size = sizeof(T);
@@ -120,7 +122,8 @@ void binary_loop(const LoopPlan& plan, std::int64_t grain) {
   plain_binary_loop<Op, T>(plan, grain);
 }
 
-// Operations of one or two instructions an element; the others are worth a thread sooner.
+// The grain of operations of one or two instructions for each element; the others pay for a thread
+// sooner.
 template <class T>
 constexpr std::int64_t grain_of(UnaryOp op) {
   return op >= UnaryOp::floor || op == UnaryOp::sqrt ? kGrain : kGrain / 8;
@@ -174,7 +177,7 @@ constexpr Dispatch kBinary[] = {
 #undef NEEDLE_ROW
 };
 
-// x ** 2 with one exponent for all is so common, and pow so slow, that it goes to multiply.
+// x ** 2 with one exponent for all elements is common and pow is slow, so multiply computes it.
 bool is_square(BinaryOp op, const View& y) {
   if (op != BinaryOp::power || size_of(y) == 0) return false;
   for (int i = 0; i < y.ndim; ++i) {
@@ -225,31 +228,6 @@ void where_loop(const LoopPlan& plan) {
   });
 }
 
-// grad where y > 0, else 0, as one pass.
-template <class T>
-void relu_grad_loop(const LoopPlan& plan) {
-  const int last = plan.ndim - 1;
-  const std::int64_t so = plan.strides[0][last], sg = plan.strides[1][last],
-                     sy = plan.strides[2][last];
-  const bool dense = so == sizeof(T) && sg == sizeof(T) && sy == sizeof(T);
-  parallel_runs(plan, kGrain, [=](std::int64_t n, char* const data[]) {
-    if (dense) {
-      T* out = reinterpret_cast<T*>(data[0]);
-      const T* grad = reinterpret_cast<const T*>(data[1]);
-      const T* y = reinterpret_cast<const T*>(data[2]);
-      NEEDLE_INDEPENDENT
-      for (std::int64_t i = 0; i < n; ++i) {
-        const T g = grad[i];
-        out[i] = y[i] > T(0) ? g : T(0);
-      }
-    } else {
-      for (std::int64_t i = 0; i < n; ++i) {
-        at<T>(data[0], i * so) = at<T>(data[2], i * sy) > T(0) ? at<T>(data[1], i * sg) : T(0);
-      }
-    }
-  });
-}
-
 }  // namespace
 
 void unary(UnaryOp op, In a, Out out) {
@@ -263,11 +241,6 @@ void binary(BinaryOp op, In a, In b, Out out) {
   check_same_dtype("binary", a, b);
   if (is_square(op, b)) return binary(BinaryOp::multiply, a, a, out);
   kBinary[static_cast<int>(op)](a.dtype, out.dtype, make_plan(out, a, b));
-}
-
-void relu_grad(In grad, In y, Out out) {
-  const LoopPlan plan = make_plan(out, grad, y);
-  with_float(out.dtype, [&](auto tag) { relu_grad_loop<typename decltype(tag)::type>(plan); });
 }
 
 void where(In condition, In a, In b, Out out) {

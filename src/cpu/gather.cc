@@ -27,7 +27,7 @@ void check(const char* op, const View& many, const View& table, const View& inde
 }
 
 template <class F>
-void with_word(DType dtype, F&& f) {  // moving rows needs the element's size alone
+void with_word(DType dtype, F&& f) {  // moving rows depends on the element's size alone
   const std::size_t word = size_of(dtype);
   if (word == 1) return f(Tag<std::uint8_t>{});
   if (word == 4) return f(Tag<std::uint32_t>{});

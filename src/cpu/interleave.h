@@ -30,9 +30,9 @@ template <class T>
   }
 }
 
-// to[x * step + c] = rows[c * row_size + x] + bias[c], but `least` if that is less; of x the first
-// n. Rows, biases and their number are read up to whole vectors. Of a pixel, the channels that fill
-// no vector come first.
+// to[x * step + c] = rows[c * row_size + x] + bias[c], at least `least`; for the first n of x.
+// Rows, biases and their number are read up to whole vectors. The channels of a pixel that fill no
+// vector come first.
 template <class T>
 void interleave(const T* rows, Index row_size, const T* bias, T least, Index channels, Index n,
                 T* to, Index step) {

@@ -25,7 +25,8 @@ template <class T>
 void normalize_row(const Run<T>& x, const T* weight, const T* bias, T* out, Index out_stride,
                    Index n, const Moments& moments, double eps) {
   const T center = T(moments.mean), scale = T(1.0 / std::sqrt(moments.variance() + eps));
-  const T rest = T((moments.mean - double(center)) * double(scale));  // lost in rounding the mean
+  const T rest =
+      T((moments.mean - double(center)) * double(scale));  // the rounding error of the mean
   if (x.stride == 1 && out_stride == 1) {
     for (Index i = 0; i < n; ++i) {
       out[i] = ((x.data[i] - center) * scale - rest) * weight[i] + bias[i];

@@ -1,11 +1,11 @@
 // matmul: out (..., m, n) = a (..., m, k) @ b (..., k, n), any strides.
 //
-// Large products follow BLIS: k is cut into slices, of which a part of B is packed into panels, all
-// threads at it, that the micro-kernel of gemm.h reads front to back. Then each task multiplies a
-// block of rows with all that is packed; it packs the rows too, unless they lie well as they are
-// and the columns are too few to repay it. Any transposition ends in packing. Small and thin
-// products read their operands in place, and a single column is a row of dot products. How the work
-// is cut depends on the shape alone, so the result does not depend on the number of threads.
+// Large products follow BLIS: k is cut into slices; all threads pack a part of B's slices into
+// panels, which the micro-kernel of gemm.h reads sequentially. Then each task multiplies a block of
+// rows with the packed panels; it packs the rows too, unless they are contiguous and the columns
+// are too few to repay it. Packing handles every transposition. Small and thin products read their
+// operands in place, and a single column is a row of dot products. The division of the work depends
+// on the shape alone, so the result does not depend on the number of threads.
 #include "core/scratch.h"
 #include "core/thread_pool.h"
 #include "gemm_pack.h"
@@ -23,12 +23,12 @@ struct Matrix {
   Matrix transposed() const { return {data, columns, rows, column_stride, row_stride}; }
 };
 
-constexpr Index kSmallWork = 1 << 21;     // multiply-adds that do not repay packing B
-constexpr Index kSmallBytes = 1 << 17;    // of B, where it stays in L2 as it is
+constexpr Index kSmallWork = 1 << 21;     // up to so many multiply-adds, packing B does not pay
+constexpr Index kSmallBytes = 1 << 17;    // up to so many bytes, an unpacked B stays in L2
 constexpr Index kTaskWork = 1 << 18;      // multiply-adds worth handing to a thread
-constexpr Index kTaskElements = 1 << 15;  // elements to pack that are
-constexpr Index kTasks = 16;              // of a large product, at least
-constexpr Index kInPlaceColumns = 768;    // columns that do not repay packing the rows of A
+constexpr Index kTaskElements = 1 << 15;  // elements to pack worth handing to a thread
+constexpr Index kTasks = 16;              // least number of tasks of a large product
+constexpr Index kInPlaceColumns = 768;  // up to so many columns, packing the rows of A does not pay
 
 template <class T>
 void set_zero(const Matrix<T>& c) {
@@ -39,8 +39,8 @@ void set_zero(const Matrix<T>& c) {
 
 // ---- packed ------------------------------------------------------------------------------------
 
-// What is packed at a time of B: `slices` slices of k of `depth` (the last may be shorter), each as
-// panels of `columns` columns. Bounds the scratch at kPacked elements.
+// The part of B that is packed at a time: `slices` slices of k of `depth` (the last may be
+// shorter), each as panels of `columns` columns. Bounds the scratch at kPacked elements.
 template <class T>
 struct PackedB {
   static constexpr Index kPacked = (Index{4} << 20) / Index{sizeof(T)};
@@ -85,7 +85,7 @@ void multiply_panel(const Matrix<const T>& a, const T* b, Index b_stride, const 
     const TileOut<T> out{c.at(i, j), c.row_stride, c.column_stride, smaller(MR, c.rows - i),
                          columns,    add};
     with_tile<T>(out.rows, columns, [&]<int R, int V>() {
-      const T* rows[R];  // those beyond the last repeat it
+      const T* rows[R];  // rows beyond the last repeat it
       for (Index r = 0; r < R; ++r) rows[r] = a.at(i + smaller(r, out.rows - 1), 0);
       rows_tile<T, R, V>(1, a.columns, rows, a.column_stride, b, b_stride, out);
     });
@@ -105,7 +105,7 @@ void multiply_packed_panel(Index k, const T* a, const T* b, const Matrix<T>& c, 
   }
 }
 
-// One task: c += or = a @ columns of b from `first` on, for all slices that are packed.
+// One task: c += or = a @ columns of b from `first` on, for all packed slices.
 template <class T>
 void multiply_block(const Matrix<const T>& a, const T* b, Index first, const PackedB<T>& cut,
                     const Matrix<T>& c, bool add) {
@@ -276,7 +276,7 @@ void matmul_typed(const View& a, const View& b, const View& out) {
   const Index work =
       out.shape[out.ndim - 2] * out.shape[out.ndim - 1] * larger(1, a.shape[a.ndim - 1]);
   if (batch == 0 || work == 0) return;
-  // Products large enough for the pool by themselves come one after the other.
+  // Products that are large enough to use all threads are computed one after the other.
   const Index grain = work > 16 * kTaskWork ? batch : ceil_div(kTaskWork, work);
   parallel_for(batch, grain, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {

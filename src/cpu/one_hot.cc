@@ -1,4 +1,4 @@
-// one_hot: rows of zeros with a one in the column that the index names. Any dtype, any strides.
+// one_hot: rows of zeros with a one in the column of the index. Any dtype and strides.
 #include "core/not_implemented.h"
 #include "core/thread_pool.h"
 #include "kernels.h"

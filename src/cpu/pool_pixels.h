@@ -1,5 +1,5 @@
-// Pooling where channels are neighbours in memory: what becomes of one window, for blocks of
-// channels that stay in registers, without a copy. Used by pooling.cc and pool_tiles.h.
+// Pooling where channels are neighbours in memory: the result of one window, for blocks of channels
+// that stay in registers, without a copy. Used by pooling.cc and pool_tiles.h.
 #pragma once
 
 #include <cstring>

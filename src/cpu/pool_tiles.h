@@ -1,7 +1,7 @@
-// Pooling with windows side by side, as most are: a row of windows at a time, none of which reaches
-// out of the image. Where a pixel has fewer channels than a vector, the pixels of a row have to
-// follow one another; a vector then reaches into the next pixel, whose own values are written
-// later. Called by pooling.cc.
+// Pooling with adjacent windows (stride = kernel), the usual case: a row of windows at a time, all
+// inside the image. If a pixel has fewer channels than a vector, the pixels of a row must be
+// contiguous; a vector then overlaps the next pixel, whose own values are written later. Called by
+// pooling.cc.
 #pragma once
 
 #include "core/kernel_table.h"
@@ -24,14 +24,15 @@ bool side_by_side(const Pool2dParams& p) {
          p.padding.w == 0;
 }
 
-// Whether its channels can be taken in vectors.
+// Returns true if its channels can be loaded as vectors.
 template <class T>
 bool takes_vectors(const View& v) {
   if (v.shape[3] != 1 && v.strides[3] != 1) return false;
   return v.shape[3] >= simd::kLanes<T> || v.strides[2] == v.shape[3];
 }
 
-// Of so many windows of a row, from the first on, vectors of all `kernel` pixels end in the row.
+// The number of windows of a row, from the first on, whose vectors of all `kernel` pixels end in
+// the row.
 template <class T>
 Index whole_vectors(const View& v, Index kernel) {
   const Index channels = v.shape[3], reached = (simd::kLanes<T> + channels - 1) / channels;
@@ -39,7 +40,7 @@ Index whole_vectors(const View& v, Index kernel) {
   return first_of_last < 0 ? 0 : first_of_last / kernel + 1;
 }
 
-// f(n, i) for every row of pixels of `image`, shared out to the threads.
+// Calls f(n, i) for every row of pixels of `image`, distributed over the threads.
 template <class F>
 void each_row(const View& image, F&& f) {
   const Index rows = image.shape[1];
@@ -88,7 +89,8 @@ void clear_pixels(const View& image, Index n, Index top, Index bottom, Index lef
   }
 }
 
-// write(n, i) for every row of windows; pixels in no window get zeros. There has to be a window.
+// write(n, i) for every row of windows; pixels in no window get zeros. At least one window is
+// required.
 template <class T, class Write>
 void tile_gradient(const View& grad, const View& x_grad, const Pool2dParams& p, Write&& write) {
   const Index height = x_grad.shape[1], width = x_grad.shape[2];
@@ -100,8 +102,8 @@ void tile_gradient(const View& grad, const View& x_grad, const Pool2dParams& p, 
   });
 }
 
-// Rows of an output gradient that can be taken in vectors: as they lie, or, where that is in
-// another order (NCHW, behind a Flatten), copied.
+// Rows of an output gradient that can be loaded as vectors: in place, or copied if they are in
+// another order (NCHW, after a Flatten).
 template <class T>
 struct GradientRows {
   const View& grad;

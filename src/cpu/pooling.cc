@@ -46,7 +46,7 @@ template <class T, class F>
 
 // ---- forward -----------------------------------------------------------------------------------
 
-// What a window becomes: a fold of two values (or vectors), and what is made of the result.
+// The operation on a window: a fold of two values (or vectors), and a function of the result.
 template <class T>
 struct Maximum {
   template <class V>

@@ -1,5 +1,5 @@
 // random: elements that depend on the seed, the draw and their place alone
-// (core/random_formulas.h), whoever computes them. Four at a time, as Philox gives words.
+// (core/random_formulas.h), so any thread may compute them. Four at a time, as Philox gives words.
 #include "core/random_formulas.h"
 #include "core/scratch.h"
 #include "core/thread_pool.h"

@@ -24,7 +24,8 @@ constexpr std::int64_t kBlockRows = 64;   // the same, down a column
 constexpr std::int64_t kColumns = 256;    // columns accumulated together
 constexpr std::int64_t kFewColumns = 96;  // fewer than half of this are widened to it
 constexpr std::int64_t kSegment = 65536;  // elements of a segment
-constexpr std::int64_t kManyRows = 32, kManyColumns = 4096;  // outputs enough for all threads
+constexpr std::int64_t kManyRows = 32,
+                       kManyColumns = 4096;  // so many outputs are enough for all threads
 
 // ---- what folding means: Lane is the type the loop works in (integers wrap as unsigned, bool is
 // 0 or 1), Wide collects the results of blocks ----
@@ -251,7 +252,7 @@ struct ColumnTile {
   }
 };
 
-// Few columns, row upon row without gaps: several rows are taken as one, or vectors would be short.
+// Few columns in contiguous rows: several rows are processed as one, since vectors would be short.
 template <class Rule, class Emit>
 void fold_wide_rows(const char* a, std::int64_t n, std::int64_t rows, Emit&& emit) {
   const std::int64_t merged = kFewColumns / n, row = n * std::int64_t(sizeof(typename Rule::Lane));

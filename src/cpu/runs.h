@@ -96,7 +96,7 @@ Moments moments_of(const Run<T>& x, Index n) {
   return shifted_moments(double(n), double(shift), sums[0], sums[1]);
 }
 
-// The first `ndim` dimensions that up to four views share, merged where all allow it.
+// The first `ndim` dimensions of up to four views, merged where all strides allow it.
 struct Leading {
   int views = 0, ndim = 0;
   Index size = 1;

@@ -10,7 +10,6 @@ namespace needle::cpu {
 
 // Names of the compiled instruction sets that this machine runs, worst first.
 std::vector<std::string> available_isas();
-// Rows that are null in one instruction set come from the next lower one.
 const KernelTable& selected_table();
 // Throws Error, naming the available ones, where `name` is unknown or does not run here.
 void select_isa(const std::string& name);

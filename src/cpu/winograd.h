@@ -1,11 +1,12 @@
 // A 3 x 3 convolution of step 1 by Winograd's F(4x4, 3x3), for conv2d and its input gradient
-// (conv2d.cc). The weights are transformed once. Then a task takes a block of tiles (4 x 4 outputs)
-// through all three steps while they lie in the cache: the 36 elements of every transformed tile,
-// 36 products with the transformed weights, and back. float32 alone: float64 is for accuracy.
-// An infinity or NaN in the input reaches all outputs of its tiles, not only those that see it.
+// (conv2d.cc). The weights are transformed once. Then a task processes a block of tiles (4 x 4
+// outputs) in three steps while they are in the cache: transform each tile to 36 elements, multiply
+// with the transformed weights at each of the 36 frequencies, transform back. Only for float32,
+// since float64 is used for accuracy. An infinity or NaN in the input reaches all outputs of its
+// tiles, not only those whose window contains it.
 #pragma once
 
-#include "core/conv2d_algorithm.h"
+#include "conv2d_algorithm.h"
 #include "core/thread_pool.h"
 #include "winograd_tiles.h"
 
@@ -13,7 +14,7 @@ namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
 constexpr Index kTileBlock = round_up(24, kTileRows);  // tiles in a task
-constexpr Index kWeightElements = 1 << 21;  // of transformed weights that are made at a time
+constexpr Index kWeightElements = 1 << 21;  // transformed weights that are computed at a time
 
 template <class T>
 struct Winograd {
@@ -113,7 +114,8 @@ void transform_output(const Winograd<T>& w, Index begin, Index end, const T* sum
 
 // ---- choice ------------------------------------------------------------------------------------
 
-// Whether it takes two thirds of the direct sum's time or less: it has a larger error, too.
+// Returns true if it takes two thirds of the direct sum's time or less; the margin is for its
+// larger error.
 template <class T>
 bool winograd_pays(const TapProduct<T>& p) {
   const Index inputs = p.source.channels, outputs = round_up(p.out.channels, Blocking<T>::NR);
@@ -148,7 +150,7 @@ void run_part(const TapProduct<T>& p, const T* zeros) {
   });
 }
 
-// Output channels whose transformed weights fit the room are done together.
+// Processes together the output channels whose transformed weights fit kWeightElements.
 template <class T>
 void run_winograd(const TapProduct<T>& p) {
   constexpr Index NR = Blocking<T>::NR;

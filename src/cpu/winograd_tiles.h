@@ -8,11 +8,11 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// What transforming an element of a tile, or a weight to all frequencies or back, takes as long as,
-// in multiply-adds at full speed: measured, to choose between this and the direct sum.
+// Measured costs, in multiply-adds at full speed: transforming an element of a tile, and a weight
+// to all frequencies or back. They decide between this and the direct sum.
 constexpr Index kTransformCost = 8, kWeightCost = 864, kFewestChannels = 8;
 
-// Whether the taps are those of a 3 x 3 kernel without gaps and of step 1, in any order.
+// Returns true if the taps are those of a 3 x 3 kernel without gaps and of step 1, in any order.
 [[maybe_unused]] bool is_three_by_three(const Tap* taps, Index count, const Grid& grid) {
   if (count != 9 || grid.step.h != 1 || grid.step.w != 1) return false;
   Index top = taps[0].dy, left = taps[0].dx, seen = 0;
@@ -34,11 +34,11 @@ constexpr Index kTransformCost = 8, kWeightCost = 864, kFewestChannels = 8;
   return corner;
 }
 
-// At least as many elements as asked for, in an odd number of cache lines: rows that far apart do
-// not meet in a few sets of the cache.
+// At least `n` elements, rounded up to an odd number of cache lines, so that rows so far apart do
+// not share a few sets of the cache.
 constexpr Index odd_lines(Index elements) { return round_up(elements, 32) + 16; }
 
-// For what lies outside an image: as many as it has channels, and a vector more.
+// Zeros for pixels outside of an image: as many as it has channels, and a vector more.
 template <class T>
 class Zeros {
  public:
@@ -56,7 +56,7 @@ struct TileSource {
   Image<const T> image;
   Index top, left;  // of what a tile sees, from its first pixel in the grid
   Index images, tile_rows, tile_columns;
-  Index filled;  // channels of a transformed tile; those that the image lacks are zeros
+  Index filled;  // channels of a transformed tile; those beyond the image's are zeros
   Index size;    // from one transformed tile to the next
   Index step;    // from one frequency to the next
   const T* zeros;

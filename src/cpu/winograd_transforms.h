@@ -1,9 +1,10 @@
 // Winograd's F(4x4, 3x3): 4 x 4 outputs of a 3 x 3 convolution from 36 products instead of 144,
 //   Y = A^T ((G g G^T) * (B^T d B)) A,   d: 6 x 6 pixels, g: 3 x 3 weights.
-// (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016.) Here the one-
-// dimensional steps, on vectors of channels. They interpolate polynomials at 0, a, -a, b, -b and
-// infinity. With the usual a = 1, b = 2 the error of float32 sums is 4 to 7 times the direct sum's;
-// with these, among fractions that floats hold exactly, it is the smallest: about twice.
+// (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016.) This file has the
+// one-dimensional steps, on vectors of channels. They interpolate polynomials at 0, a, -a, b, -b
+// and infinity. With the usual a = 1, b = 2 the error of float32 sums is 4 to 7 times the direct
+// sum's; the values below have the smallest error among fractions that floats hold exactly: about
+// twice the direct sum's.
 #pragma once
 
 #include "gemm.h"

@@ -5,7 +5,7 @@
 // ranges' results are added in their order. float32 alone.
 #pragma once
 
-#include "core/conv2d_algorithm.h"
+#include "conv2d_algorithm.h"
 #include "core/thread_pool.h"
 #include "winograd_tiles.h"
 
@@ -138,7 +138,7 @@ void run_winograd_gradient(const WinogradGradient<T>& g, T* to, Index input_stri
   add_ranges(g, partials.as<const T>(), to, input_stride, output_stride);
 }
 
-// As in winograd.h: two thirds of the direct sum's time or less.
+// Returns true if it takes two thirds of the direct sum's time or less, as in winograd.h.
 template <class T>
 bool winograd_pays(const WinogradGradient<T>& g) {
   const Index inputs = g.x.channels, outputs = round_up(g.grad.channels, Blocking<T>::NR);

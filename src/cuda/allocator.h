@@ -15,8 +15,9 @@ void release(void* buffer, std::size_t bytes, int device) noexcept;
 MemoryStats memory_stats(int device);
 void empty_cache(int device);
 
-// Temporaries of kernels that this thread records in a graph (graph.h): each launch of it uses the
-// memory again, so it goes back to the cache with the graph. Within the graph it is taken again.
+// Temporaries of kernels that this thread records in a graph (graph.h). Each launch of the graph
+// uses the memory again, so it returns to the cache when the graph is freed. Within the graph it is
+// reused.
 class KeptMemory {
  public:
   explicit KeptMemory(int device) : device_(device) {}
@@ -26,7 +27,7 @@ class KeptMemory {
 
   void* take(std::size_t bytes);
   void give_back(void* data) noexcept;
-  // From now on this thread's temporaries are this memory's; null: the cache's, as ever.
+  // Temporaries of this thread are taken from this memory from now on; null: from the cache.
   static void keep_in(KeptMemory* memory);
 
  private:

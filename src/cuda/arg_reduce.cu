@@ -1,6 +1,6 @@
-// argmax and argmin along one axis: the first of equals wins, and NaN over everything. Rows of
-// memory: a warp goes over a row, its lanes' winners meet by shuffles. Slices that lie side by
-// side, and short ones: a thread each.
+// argmax and argmin along one axis: the first of equal elements wins, and NaN wins over all others.
+// Contiguous rows: a warp scans a row and combines the winners of its lanes by shuffles. Slices
+// that are side by side in memory, and short ones: one thread each.
 #include "kernels.h"
 #include "rows.h"
 
@@ -19,7 +19,8 @@ struct Best {
   std::uint32_t place;
 };
 
-// Whether x takes the place of the best so far: an earlier equal does, for lanes that meet.
+// Returns true if x replaces the best so far. An equal value at an earlier place does, which
+// matters when lanes are combined.
 template <class T, bool kMax>
 __device__ bool wins(const Best<T>& x, const Best<T>& best) {
   const bool x_nan = x.value != x.value, best_nan = best.value != best.value;
@@ -28,7 +29,7 @@ __device__ bool wins(const Best<T>& x, const Best<T>& best) {
   return kMax ? x.value > best.value : x.value < best.value;
 }
 
-// kLanes threads of a warp for a slice: all or one.
+// kLanes threads of a warp work on a slice: all or one.
 template <class T, bool kMax, int kLanes>
 __global__ void __launch_bounds__(kRowThreads) arg_reduce_kernel(const __grid_constant__ Slices s) {
   const std::uint32_t slice = blockIdx.x * (kRowThreads / kLanes) + threadIdx.x / kLanes;

@@ -1,13 +1,13 @@
-// Augmentation: a batch of images through a whole list of steps in one launch. A thread makes one
-// output pixel (of many-channelled images one value): it follows the pixel back through windows
-// and erased rectangles to where it comes from, reads it once, and takes it forward through colours
-// and normalisation. Resizing and affine maps follow each of the pixels that they mix. So nothing
-// is written between steps, and the bound is reading the image and writing the output once.
-// Neighbouring threads make neighbouring pixels of a row. All threads of a block are in one image
-// and take the same steps; they part only where one is outside and another inside of a rectangle.
+// Augmentation: a batch of images through a whole list of steps in one launch. A thread computes
+// one output pixel (one value in images of many channels): it follows the pixel back through
+// windows and erased rectangles to its source, reads it once, and applies colours and
+// normalisation. Resizing and affine maps do so for each pixel that they mix. Nothing is written
+// between steps, so the limit is reading the image and writing the output once. Neighbouring
+// threads compute neighbouring pixels of a row. All threads of a block work on one image and take
+// the same steps; they diverge only at the border of a rectangle.
 //
-// What is computed is core/pixel_formulas.h's, as on the CPU. This file is compiled without fused
-// multiplication and addition (--fmad=false), hence the CPU's bits.
+// The formulas are those of core/pixel_formulas.h, as on the CPU. This file is compiled without
+// fused multiplication and addition (--fmad=false), so the results equal the CPU's bit for bit.
 #include "augment.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ struct Pixel {
   float of[kChannels];  // bytes are whole numbers here
 };
 
-// One image on its way through the job.
+// The state of one image in the job.
 template <int kChannels>
 struct Sample {
   using P = Pixel<kChannels>;
@@ -132,7 +132,7 @@ struct Sample {
     return pixel;
   }
 
-  // What the resampling, or the first pixel step, is given.
+  // The input of the resampling, or of the first pixel step.
   __device__ P before(int y, int x) const {
     return after(0, job.pass.before, y, x, [this](int v, int u) { return read(v, u); });
   }
@@ -142,7 +142,7 @@ struct Sample {
     return before(r.top + int(job.words[r.down + y]), r.left + int(job.words[r.across + x]));
   }
 
-  // Down first, as the definition: sums of columns, then their sum.
+  // Vertical first, as in the definition: sums of columns, then their sum.
   __device__ P bilinear(int y, int x) const {
     const auto& r = numbers<ResizeRecord>(job.pass.resampling_at);
     const std::uint32_t* down = job.words + r.down + y * r.down_stride;
@@ -211,7 +211,7 @@ struct Sample {
     const double* m = a.matrix;
     double at_x = pixel::place(m[0], x, m[1] * double(y), m[2]);
     double at_y = pixel::place(m[3], x, m[4] * double(y), m[5]);
-    if (!job.pass.floats_between) {  // to the nearest fraction, exactly
+    if (!job.pass.floats_between) {  // rounded to the nearest fraction, exactly
       at_x = pixel::in_units(at_x) * (1.0 / pixel::kUnit);
       at_y = pixel::in_units(at_y) * (1.0 / pixel::kUnit);
     }

@@ -7,7 +7,7 @@
 
 namespace needle::cuda {
 
-// images: the base of their offsets. words: the batch's own, on the device too. out: the images of
+// images: the base of their offsets. words: the batch's words, on the device. out: the images of
 // the last pass, one after the other.
 void run_passes(const ImageBatch& batch, const void* images, const std::uint32_t* words, void* out,
                 int device);

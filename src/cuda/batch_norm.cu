@@ -1,6 +1,6 @@
-// batch_norm: one pass over x for the moments of each channel, one that normalises, with relu or
-// the addition of another array and relu in the same pass. A thread sums deviations from its first
-// value and their squares; such moments, in double, combine by the formula of Chan, Golub and
+// batch_norm: one pass over x for the moments of each channel and one that normalises, in which
+// also relu, or the addition of a residual and relu, is applied. A thread sums deviations from its
+// first value and their squares; such moments, in double, combine by the formula of Chan, Golub and
 // LeVeque (1979), so that neither a large mean nor the number of blocks changes the result.
 #include <cmath>
 #include <limits>
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kChannelThreads)
   }
 }
 
-// out = (x - center) * scale + shift; what rounding the mean loses goes into the shift.
+// out = (x - center) * scale + shift; the shift includes the rounding error of the mean.
 template <class T>
 struct Constants {
   T center, scale, shift;
@@ -133,25 +133,17 @@ void normalize(In x, In weight, In bias, In added, Out out, Out mean, Out var, d
 
 }  // namespace
 
-void batch_norm(In x, In weight, In bias, Out out, Out mean, Out var, double eps) {
+void batch_norm(In x, In weight, In bias, Out out, Out mean, Out var, double eps,
+                const Epilogue& epilogue) {
   with_float(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    normalize<T, Then::kNothing>(x, weight, bias, x, out, mean, var, eps);
-  });
-}
-
-void batch_norm_relu(In x, In weight, In bias, Out out, Out mean, Out var, double eps) {
-  with_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    normalize<T, Then::kRelu>(x, weight, bias, x, out, mean, var, eps);
-  });
-}
-
-void batch_norm_add_relu(In x, In weight, In bias, In added, Out out, Out mean, Out var,
-                         double eps) {
-  with_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    normalize<T, Then::kAddRelu>(x, weight, bias, added, out, mean, var, eps);
+    if (epilogue.residual != nullptr) {
+      normalize<T, Then::kAddRelu>(x, weight, bias, *epilogue.residual, out, mean, var, eps);
+    } else if (epilogue.relu) {
+      normalize<T, Then::kRelu>(x, weight, bias, x, out, mean, var, eps);
+    } else {
+      normalize<T, Then::kNothing>(x, weight, bias, x, out, mean, var, eps);
+    }
   });
 }
 

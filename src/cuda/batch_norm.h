@@ -1,4 +1,4 @@
-// What batch_norm and its gradient share: the layout of their views.
+// The layout of the views of batch_norm and its gradient.
 #pragma once
 
 #include "channel_rows.h"
@@ -6,7 +6,7 @@
 namespace needle::cuda {
 namespace {
 
-// What follows the normalisation.
+// The epilogue of the normalisation.
 enum class Then { kNothing, kRelu, kAddRelu };
 
 // The views of one pass, all of one shape (..., C).
@@ -49,7 +49,7 @@ struct Pass {
   }
 };
 
-// A vector of one value a channel.
+// A vector with one value for each channel.
 template <class T>
 struct Vector {
   T* data;

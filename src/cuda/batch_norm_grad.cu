@@ -1,8 +1,8 @@
-// The gradient of batch_norm, also of that with relu or with addition and relu: a pass that sums
-// the gradient, and its product with the deviations, over each channel, and one that writes. With
-// relu the normalised value is computed again from x, so that it need not be kept; with addition
-// and relu the result y tells where the gradient passes, and what does is written in the first
-// pass, since it is the gradient of what was added.
+// The gradient of batch_norm and its epilogue: a pass that sums the gradient, and its product with
+// the deviations, over each channel, and a pass that writes. With relu the normalised value is
+// computed again from x, so that it need not be kept. With a residual and relu the sign of the
+// result y masks the gradient; the first pass writes the masked gradient, which is the residual's
+// gradient.
 #include <cmath>
 
 #include "batch_norm.h"
@@ -21,7 +21,7 @@ struct GradientSums {
   }
 };
 
-// The vectors of a call, one value a channel.
+// The vectors of a call, with one value for each channel.
 template <class T>
 struct Vectors {
   Vector<const T> weight, bias, mean, var;
@@ -33,7 +33,7 @@ struct Vectors {
   }
 };
 
-// Where relu lets the gradient through, from x.
+// The mask of relu, computed from x.
 template <class T, Then then>
 struct Mask {
   T scale, bias;
@@ -137,7 +137,7 @@ struct GradientCall {
 template <class T, Then then>
 void gradient(const GradientCall& call) {
   constexpr bool kAdds = then == Then::kAddRelu;
-  constexpr Then kLeft = kAdds ? Then::kNothing : then;  // what was written is behind the relu
+  constexpr Then kLeft = kAdds ? Then::kNothing : then;  // the written gradient is masked already
   const int device = call.x.device;
   const std::int64_t channels = call.x.shape[call.x.ndim - 1];
   if (channels == 0) return;
@@ -172,29 +172,31 @@ void gradient(const GradientCall& call) {
 }  // namespace
 
 void batch_norm_grad(In grad, In x, In weight, In mean, In var, Out x_grad, Out weight_grad,
-                     Out bias_grad, double eps) {
+                     Out bias_grad, double eps, const EpilogueGrad& epilogue) {
+  const auto given = [](const View* view, const View& unused) -> const View& {
+    return view != nullptr ? *view : unused;
+  };
+  const GradientCall call{grad,
+                          given(epilogue.result, grad),
+                          x,
+                          weight,
+                          given(epilogue.bias, weight),
+                          mean,
+                          var,
+                          x_grad,
+                          weight_grad,
+                          bias_grad,
+                          given(epilogue.residual_grad, x_grad),
+                          eps};
   with_float(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    gradient<T, Then::kNothing>(
-        {grad, grad, x, weight, weight, mean, var, x_grad, weight_grad, bias_grad, x_grad, eps});
-  });
-}
-
-void batch_norm_relu_grad(In grad, In x, In weight, In bias, In mean, In var, Out x_grad,
-                          Out weight_grad, Out bias_grad, double eps) {
-  with_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    gradient<T, Then::kRelu>(
-        {grad, grad, x, weight, bias, mean, var, x_grad, weight_grad, bias_grad, x_grad, eps});
-  });
-}
-
-void batch_norm_add_relu_grad(In grad, In y, In x, In weight, In mean, In var, Out x_grad,
-                              Out weight_grad, Out bias_grad, Out added_grad, double eps) {
-  with_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    gradient<T, Then::kAddRelu>(
-        {grad, y, x, weight, weight, mean, var, x_grad, weight_grad, bias_grad, added_grad, eps});
+    if (epilogue.residual_grad != nullptr) {
+      gradient<T, Then::kAddRelu>(call);
+    } else if (epilogue.bias != nullptr) {
+      gradient<T, Then::kRelu>(call);
+    } else {
+      gradient<T, Then::kNothing>(call);
+    }
   });
 }
 

@@ -1,9 +1,10 @@
 // Passes over the pixels (rows) of each channel (column): batch norm, and layer norm's sums for its
-// weight. A block has `across` neighbouring channels and 256 / across pixels at a time: 32 channels
-// are a cache line of floats, 8 are the least that memory moves at once; where channels are no
-// neighbours in memory it has one, and its threads read neighbouring pixels. Each thread keeps to
-// its channel, whose constants so stay in registers; the threads of a channel add up in shared
-// memory, blocks leave partial results. How pixels are cut depends on sizes alone.
+// weight. A block works on `across` neighbouring channels and 256 / across pixels at a time: 32
+// channels are a cache line of floats, 8 are the smallest memory transaction. Where channels are
+// not neighbours in memory it works on one, and its threads read neighbouring pixels. Each thread
+// works on one channel, so the channel's constants stay in registers. The threads of a channel add
+// up in shared memory, and blocks write partial results. The division of the pixels depends on
+// sizes alone.
 #pragma once
 
 #include "allocator.h"
@@ -41,7 +42,7 @@ inline ChannelTiles tiles_of(const char* op, std::int64_t pixels, std::int64_t c
           u32(pixels),    u32(chunk),  u32(ceil_div(pixels, chunk))};
 }
 
-// What a thread has to do: its channel, and pixels first, first + step, ... below end.
+// The work of a thread: its channel, and pixels first, first + step, ... below end.
 struct ChannelThread {
   std::uint32_t chunk, channel, first, end, step;
 
@@ -54,7 +55,7 @@ struct ChannelThread {
   }
 };
 
-// The values of the threads that have one channel, added up in the first of them, in one order.
+// The sum of the values of all threads of a channel, in a fixed order; valid in the first of them.
 template <class V>
 __device__ V add_up(V value, V* shared, unsigned across) {
   shared[threadIdx.x] = value;

@@ -1,8 +1,8 @@
-// conv2d and its input gradient: the product of windows and filters (conv_windows.h), a block a
-// tile of pixels x output channels; depthwise ones by themselves. The input gradient is the same
-// product on the output's gradient: input pixels whose coordinates agree modulo the stride are one
-// grid, which sees through those taps alone that reach it, so no product with a zero between is
-// computed.
+// conv2d and its input gradient: the product of windows and filters (conv_windows.h); a block
+// computes a tile of pixels x output channels. Depthwise convolutions have their own kernel. The
+// input gradient is the same product on the output's gradient: the input pixels whose coordinates
+// agree modulo the stride form a grid, which only some taps reach; the other taps are skipped, so
+// no product with a zero is computed.
 #include <numeric>
 
 #include "conv_windows.h"
@@ -21,10 +21,10 @@ struct WindowProduct {
   const T* weight;
   std::int64_t weight_line, weight_row, weight_column, weight_channel;  // strides, in elements
   std::uint32_t lines;  // columns of the product: channels of `out` in a group
-  std::int64_t source_group, out_group, weight_group;  // from one group to the next
+  std::int64_t source_group, out_group, weight_group;  // offsets from one group to the next
   const T* bias;                                       // or null
   std::int64_t bias_step;
-  T least;  // of a result: 0 with relu, else -inf
+  T least;  // lower bound of a result: 0 with relu, else -inf
   Divisor tiles_across;
 };
 
@@ -90,18 +90,19 @@ void run_product(const char* op, WindowProduct<T> p, std::int64_t groups, int de
 }
 
 template <class T>
-void forward(In x, In weight, const View* bias, T least, Out out, const Conv2dParams& params) {
+void forward(In x, In weight, const View* bias, T least, Out out, const Geometry& geometry) {
   if (size_of(out) == 0) return;
-  if (is_depthwise(weight, params.groups)) return depthwise<T>(x, weight, bias, least, out, params);
-  const std::int64_t inputs = weight.shape[2], outputs = weight.shape[3] / params.groups;
+  if (is_depthwise(weight, geometry.groups))
+    return depthwise<T>(x, weight, bias, least, out, geometry);
+  const std::int64_t inputs = weight.shape[2], outputs = weight.shape[3] / geometry.groups;
   check_count("conv2d", weight.shape[0] * weight.shape[1] * inputs);
   const auto i32 = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
   const WindowProduct<T> p{
       image_of<const T>(x),
       image_of<T>(out),
-      {PixelGrid("conv2d", out.shape[0], out.shape[1], out.shape[2]), i32(params.stride.h),
-       i32(params.stride.w), -i32(params.padding.h), -i32(params.padding.w)},
-      Taps(weight.shape[0], weight.shape[1], inputs, params.dilation),
+      {PixelGrid("conv2d", out.shape[0], out.shape[1], out.shape[2]), i32(geometry.stride.h),
+       i32(geometry.stride.w), -i32(geometry.padding.h), -i32(geometry.padding.w)},
+      Taps(weight.shape[0], weight.shape[1], inputs, geometry.dilation),
       data_of<const T>(weight),
       weight.strides[3],
       weight.strides[0],
@@ -115,16 +116,16 @@ void forward(In x, In weight, const View* bias, T least, Out out, const Conv2dPa
       bias != nullptr ? bias->strides[0] : 0,
       least,
       {}};
-  run_product("conv2d", p, params.groups, out.device);
+  run_product("conv2d", p, geometry.groups, out.device);
 }
 
-// ---- input gradient: one axis of a phase, the pixels at `phase` modulo the stride ----
+// ---- input gradient: one axis of a phase, the pixels at `phase` modulo the stride. Tap i reaches
+// the phase if i = tap + n * step, 0 <= n < taps ----
 
 struct Phase {
-  std::int64_t pixels;  // of the phase
-  std::int64_t tap, step,
-      taps;  // the first tap that reaches them, every how many-th does, how many
-  std::int64_t first, distance;  // what the first one sees from pixel 0, and from tap to tap
+  std::int64_t pixels;           // of the phase
+  std::int64_t tap, step, taps;  // the first tap, the distance to the next, their number
+  std::int64_t first, distance;  // gradient pixel that tap 0 sees from pixel 0; change per tap
 };
 
 Phase phase_of(std::int64_t phase, std::int64_t size, std::int64_t kernel, std::int64_t stride,
@@ -141,18 +142,18 @@ Phase phase_of(std::int64_t phase, std::int64_t size, std::int64_t kernel, std::
 }
 
 template <class T>
-void input_gradient_of(In grad, In weight, Out x_grad, const Conv2dParams& params, Pair phase) {
+void input_gradient_of(In grad, In weight, Out x_grad, const Geometry& geometry, Pair phase) {
   const char* op = "conv2d_input_grad";
-  const Phase y = phase_of(phase.h, x_grad.shape[1], weight.shape[0], params.stride.h,
-                           params.padding.h, params.dilation.h);
-  const Phase x = phase_of(phase.w, x_grad.shape[2], weight.shape[1], params.stride.w,
-                           params.padding.w, params.dilation.w);
-  const std::int64_t inputs = weight.shape[2], outputs = weight.shape[3] / params.groups;
+  const Phase y = phase_of(phase.h, x_grad.shape[1], weight.shape[0], geometry.stride.h,
+                           geometry.padding.h, geometry.dilation.h);
+  const Phase x = phase_of(phase.w, x_grad.shape[2], weight.shape[1], geometry.stride.w,
+                           geometry.padding.w, geometry.dilation.w);
+  const std::int64_t inputs = weight.shape[2], outputs = weight.shape[3] / geometry.groups;
   check_count(op, weight.shape[0] * weight.shape[1] * outputs);
   Image<T> out = image_of<T>(x_grad);
   out.data += phase.h * out.row + phase.w * out.column;
-  out.row *= params.stride.h;
-  out.column *= params.stride.w;
+  out.row *= geometry.stride.h;
+  out.column *= geometry.stride.w;
   const auto i32 = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
   const WindowProduct<T> p{
       image_of<const T>(grad),
@@ -172,48 +173,34 @@ void input_gradient_of(In grad, In weight, Out x_grad, const Conv2dParams& param
       0,
       kNoFloor<T>,
       {}};
-  run_product(op, p, params.groups, x_grad.device);
+  run_product(op, p, geometry.groups, x_grad.device);
 }
 
 template <class T>
-void input_gradient(In grad, In weight, Out x_grad, const Conv2dParams& params) {
+void input_gradient(In grad, In weight, Out x_grad, const Geometry& geometry) {
   if (size_of(x_grad) == 0) return;
-  if (is_depthwise(weight, params.groups)) {
-    return depthwise_input_grad<T>(grad, weight, x_grad, params);
+  if (is_depthwise(weight, geometry.groups)) {
+    return depthwise_input_grad<T>(grad, weight, x_grad, geometry);
   }
-  for (std::int64_t h = 0; h < std::min(params.stride.h, x_grad.shape[1]); ++h) {
-    for (std::int64_t w = 0; w < std::min(params.stride.w, x_grad.shape[2]); ++w) {
-      input_gradient_of<T>(grad, weight, x_grad, params, {h, w});
+  for (std::int64_t h = 0; h < std::min(geometry.stride.h, x_grad.shape[1]); ++h) {
+    for (std::int64_t w = 0; w < std::min(geometry.stride.w, x_grad.shape[2]); ++w) {
+      input_gradient_of<T>(grad, weight, x_grad, geometry, {h, w});
     }
   }
 }
 
 }  // namespace
 
-void conv2d(In x, In weight, Out out, const Conv2dParams& params) {
+void conv2d(In x, In weight, Out out, const Geometry& geometry, const Epilogue& epilogue) {
   with_float(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    forward<T>(x, weight, nullptr, kNoFloor<T>, out, params);
+    forward<T>(x, weight, epilogue.bias, epilogue.relu ? T(0) : kNoFloor<T>, out, geometry);
   });
 }
 
-void conv2d_bias(In x, In weight, In bias, Out out, const Conv2dParams& params) {
-  with_float(out.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    forward<T>(x, weight, &bias, kNoFloor<T>, out, params);
-  });
-}
-
-void conv2d_relu(In x, In weight, In bias, Out out, const Conv2dParams& params) {
-  with_float(out.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    forward<T>(x, weight, &bias, T(0), out, params);
-  });
-}
-
-void conv2d_input_grad(In grad, In weight, Out x_grad, const Conv2dParams& params) {
+void conv2d_input_grad(In grad, In weight, Out x_grad, const Geometry& geometry) {
   with_float(x_grad.dtype, [&](auto tag) {
-    input_gradient<typename decltype(tag)::type>(grad, weight, x_grad, params);
+    input_gradient<typename decltype(tag)::type>(grad, weight, x_grad, geometry);
   });
 }
 

@@ -8,7 +8,7 @@
 namespace needle::cuda {
 namespace {
 
-// The left operand: a line a (tap, channel) pair, k through the windows.
+// The left operand: a line is a (tap, channel) pair, k runs through the windows.
 template <class T>
 struct TapLines {
   using Line = Distance;
@@ -29,7 +29,7 @@ struct TapLines {
   __device__ bool deep() const { return taps.channels.divisor < 8; }  // few channels: along pixels
 };
 
-// The right operand: a line a channel of the output's gradient, k through its pixels.
+// The right operand: a line is a channel of the output's gradient, k runs through its pixels.
 template <class T>
 struct GradientLines {
   using Line = const T*;  // null outside
@@ -145,9 +145,9 @@ void sum_parts(const View& all, Out out) {
 }
 
 template <class T>
-void depthwise_weight_grad(In grad, In x, Out weight_grad, const Conv2dParams& params) {
+void depthwise_weight_grad(In grad, In x, Out weight_grad, const Geometry& geometry) {
   const char* op = "conv2d_weight_grad";
-  const Depthwise<T> d = depthwise_of<T>(x, weight_grad, x, params);
+  const Depthwise<T> d = depthwise_of<T>(x, weight_grad, x, geometry);
   const PixelGrid pixels(op, grad.shape[0], grad.shape[1], grad.shape[2]);
   const bool neighbours = grad.strides[3] == 1 && grad.shape[3] > 1;
   const ChannelTiles tiles = tiles_of(op, pixels.size, grad.shape[3], neighbours, true);
@@ -159,49 +159,51 @@ void depthwise_weight_grad(In grad, In x, Out weight_grad, const Conv2dParams& p
 }
 
 template <class T>
-void weight_gradient(In grad, In x, Out weight_grad, const Conv2dParams& params) {
+void weight_gradient(In grad, In x, Out weight_grad, const Geometry& geometry) {
   if (size_of(weight_grad) == 0) return;
   if (size_of(grad) == 0) return fill(weight_grad, 0.0, 0);
-  if (is_depthwise(weight_grad, params.groups)) {
-    return depthwise_weight_grad<T>(grad, x, weight_grad, params);
+  if (is_depthwise(weight_grad, geometry.groups)) {
+    return depthwise_weight_grad<T>(grad, x, weight_grad, geometry);
   }
   const char* op = "conv2d_weight_grad";
-  const std::int64_t inputs = weight_grad.shape[2], outputs = weight_grad.shape[3] / params.groups;
+  const std::int64_t inputs = weight_grad.shape[2],
+                     outputs = weight_grad.shape[3] / geometry.groups;
   const std::int64_t rows = weight_grad.shape[0] * weight_grad.shape[1] * inputs;
   check_count(op, rows);
   const PixelGrid pixels(op, grad.shape[0], grad.shape[1], grad.shape[2]);
-  const std::int64_t parts = parts_of_k(rows, outputs, pixels.size, params.groups);
+  const std::int64_t parts = parts_of_k(rows, outputs, pixels.size, geometry.groups);
   const std::size_t bytes = parts > 1 ? std::size_t(parts * size_of(weight_grad)) * sizeof(T) : 0;
   const Temporary memory(bytes, x.device);
   const View all = parts_like(weight_grad, parts, memory.as<void>());
   const std::int64_t* strides = parts > 1 ? all.strides + 1 : weight_grad.strides;
   const auto i32 = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
-  const PixelProduct<T> p{image_of<const T>(x),
-                          image_of<const T>(grad),
-                          {pixels, i32(params.stride.h), i32(params.stride.w),
-                           -i32(params.padding.h), -i32(params.padding.w)},
-                          Taps(weight_grad.shape[0], weight_grad.shape[1], inputs, params.dilation),
-                          parts > 1 ? memory.as<T>() : data_of<T>(weight_grad),
-                          strides[0],
-                          strides[1],
-                          strides[2],
-                          strides[3],
-                          static_cast<std::uint32_t>(outputs),
-                          inputs * x.strides[3],
-                          outputs * grad.strides[3],
-                          outputs * strides[3],
-                          ceil_div<std::uint32_t>(pixels.size, static_cast<std::uint32_t>(parts)),
-                          all.strides[0],
-                          {}};
-  run_product(p, parts, params.groups, x.device);
+  const PixelProduct<T> p{
+      image_of<const T>(x),
+      image_of<const T>(grad),
+      {pixels, i32(geometry.stride.h), i32(geometry.stride.w), -i32(geometry.padding.h),
+       -i32(geometry.padding.w)},
+      Taps(weight_grad.shape[0], weight_grad.shape[1], inputs, geometry.dilation),
+      parts > 1 ? memory.as<T>() : data_of<T>(weight_grad),
+      strides[0],
+      strides[1],
+      strides[2],
+      strides[3],
+      static_cast<std::uint32_t>(outputs),
+      inputs * x.strides[3],
+      outputs * grad.strides[3],
+      outputs * strides[3],
+      ceil_div<std::uint32_t>(pixels.size, static_cast<std::uint32_t>(parts)),
+      all.strides[0],
+      {}};
+  run_product(p, parts, geometry.groups, x.device);
   if (parts > 1) sum_parts(all, weight_grad);
 }
 
 }  // namespace
 
-void conv2d_weight_grad(In grad, In x, Out weight_grad, const Conv2dParams& params) {
+void conv2d_weight_grad(In grad, In x, Out weight_grad, const Geometry& geometry) {
   with_float(weight_grad.dtype, [&](auto tag) {
-    weight_gradient<typename decltype(tag)::type>(grad, x, weight_grad, params);
+    weight_gradient<typename decltype(tag)::type>(grad, x, weight_grad, geometry);
   });
 }
 

@@ -1,8 +1,8 @@
-// Convolutions as matrix products (gemm.h) whose left operand, the windows' pixels one window a
-// row, is read from the images and never written ("implicit GEMM"). Channels are last, so k runs
-// through the channels of one tap after the other, and a step of k is mostly a run of memory. Both
-// directions are one product: a tap sees, from the pixel of the output, one of the source at a
-// distance that grows evenly from tap to tap.
+// Convolutions as matrix products (gemm.h). The left operand has one row for each window, with its
+// pixels; it is read from the images and never written ("implicit GEMM"). Channels are last, so k
+// runs through the channels of one tap after the other, and a step of k is mostly contiguous
+// memory. conv2d and its input gradient are the same product: the distance between an output pixel
+// and the source pixel of a tap grows evenly from tap to tap.
 #pragma once
 
 #include "core/kernel_table.h"
@@ -12,17 +12,17 @@
 namespace needle::cuda {
 namespace {
 
-// For results of few columns, as convolutions have them: 64 output channels fill it. Of doubles,
-// its sums do not fit the registers.
+// The tile for results of few columns, which are usual in convolutions: 64 output channels fill it.
+// With doubles its sums would not fit the registers.
 template <class T, Precision kPrecision>
 using NarrowTile = std::conditional_t<sizeof(T) == 4,
                                       TileFor<kPrecision, RegisterTile<128, 64, 8, 8, 4>,
                                               TensorTile<kPrecision, 128, 64, 16, 32, 32>>,
                                       SmallTile<kPrecision>>;
-constexpr std::uint32_t kNarrow = 32;  // columns; no more, and a small tile computes less in vain
+constexpr std::uint32_t kNarrow = 32;  // columns; up to these a small tile wastes less work
 
-// Taps (i, j) one row after another, each with its channels: the k of the product. Tap (i, j) sees
-// the source's pixel at (i * step_y, j * step_x) from its window's first.
+// The k of the product: taps (i, j) row by row, each with its channels. Tap (i, j) reads the source
+// pixel at (i * step_y, j * step_x) from the first pixel of its window.
 struct Taps {
   Divisor channels, columns;
   std::uint32_t depth;  // rows * columns * channels
@@ -45,15 +45,15 @@ struct Taps {
   }
 };
 
-// Where the windows of a grid of pixels begin in the source.
+// The source pixel at which the window of each grid pixel begins.
 struct WindowGrid {
   PixelGrid pixels;
   std::int32_t stride_y, stride_x, first_y, first_x;
 };
 
-constexpr std::int32_t kOutside = -(1 << 30);  // a coordinate that no distance brings inside
+constexpr std::int32_t kOutside = -(1 << 30);  // so far outside that no distance leads inside
 
-// A place in images, together with a distance: inside or not.
+// A position in the images; a distance from it may be inside or outside.
 template <class T>
 struct Place {
   const T* data;
@@ -88,7 +88,7 @@ __device__ Distance distance_of(const Image<const T>& image, const Taps& taps, s
   return {y * image.row + x * image.column + at.channel * image.channel, y, x};
 }
 
-// The left operand: a line a window, k through its taps.
+// The left operand: a line is a window, k runs through its taps.
 template <class T>
 struct Windows {
   using Line = Place<T>;
@@ -106,7 +106,7 @@ struct Windows {
   __device__ bool deep() const { return image.channel == 1; }
 };
 
-// The weights as right operand: `lines` columns, k as the windows'.
+// The right operand: the weights, with `lines` columns; k runs as in the windows.
 template <class T>
 struct Filters {
   using Line = const T*;  // null outside

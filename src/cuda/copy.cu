@@ -1,6 +1,6 @@
-// The rows fill and copy, elementwise kernels too; equal dtypes move as plain words. A copy whose
-// input is contiguous along another dimension than its output goes through tiles of shared memory,
-// so that both sides see whole cache lines.
+// The rows fill and copy, which are elementwise kernels too; equal dtypes move as plain words. A
+// copy whose input and output are contiguous along different dimensions uses tiles of shared
+// memory, so that both sides access whole cache lines.
 #include "core/scalar_math.h"
 #include "core/view_rules.h"
 #include "kernels.h"

@@ -1,5 +1,5 @@
-// Convolutions in which every group has one input channel: no channel meets another, so there is no
-// matrix product in them, and memory is the bound. A thread computes one element from its window;
+// Convolutions in which every group has one input channel: channels are independent, so there is no
+// matrix product, and memory is the limit. A thread computes one element from its window;
 // neighbouring threads have neighbouring channels. The weight gradient is a sum over pixels for
 // each tap and channel (channel_rows.h).
 #pragma once
@@ -37,7 +37,7 @@ struct Depthwise {
 };
 
 template <class T>
-Depthwise<T> depthwise_of(In source, In weight, Out out, const Conv2dParams& p) {
+Depthwise<T> depthwise_of(In source, In weight, Out out, const Geometry& geometry) {
   Depthwise<T> d{};
   d.source = image_of<const T>(source);
   d.out = image_of<T>(out);
@@ -46,12 +46,12 @@ Depthwise<T> depthwise_of(In source, In weight, Out out, const Conv2dParams& p) 
   d.weight_channel = weight.strides[3];
   d.rows = static_cast<std::int32_t>(weight.shape[0]);
   d.columns = static_cast<std::int32_t>(weight.shape[1]);
-  d.multiplier = Divisor(std::max<std::int64_t>(1, weight.shape[3] / p.groups));
-  d.stride_y = Divisor(p.stride.h), d.stride_x = Divisor(p.stride.w);
-  d.padding_y = static_cast<std::int32_t>(p.padding.h);
-  d.padding_x = static_cast<std::int32_t>(p.padding.w);
-  d.dilation_y = static_cast<std::int32_t>(p.dilation.h);
-  d.dilation_x = static_cast<std::int32_t>(p.dilation.w);
+  d.multiplier = Divisor(std::max<std::int64_t>(1, weight.shape[3] / geometry.groups));
+  d.stride_y = Divisor(geometry.stride.h), d.stride_x = Divisor(geometry.stride.w);
+  d.padding_y = static_cast<std::int32_t>(geometry.padding.h);
+  d.padding_x = static_cast<std::int32_t>(geometry.padding.w);
+  d.dilation_y = static_cast<std::int32_t>(geometry.dilation.h);
+  d.dilation_x = static_cast<std::int32_t>(geometry.dilation.w);
   return d;
 }
 
@@ -142,9 +142,9 @@ __global__ void __launch_bounds__(kChannelThreads)
 }
 
 template <class T>
-void depthwise(In x, In weight, const View* bias, T least, Out out, const Conv2dParams& p) {
+void depthwise(In x, In weight, const View* bias, T least, Out out, const Geometry& geometry) {
   each_element_grid("conv2d", out, [&](const ElementGrid& grid, std::int64_t first) {
-    Depthwise<T> d = depthwise_of<T>(x, weight, out, p);
+    Depthwise<T> d = depthwise_of<T>(x, weight, out, geometry);
     d.source.data += first * d.source.image;
     d.out.data += first * d.out.image;
     d.least = least;
@@ -155,9 +155,9 @@ void depthwise(In x, In weight, const View* bias, T least, Out out, const Conv2d
 }
 
 template <class T>
-void depthwise_input_grad(In grad, In weight, Out x_grad, const Conv2dParams& p) {
+void depthwise_input_grad(In grad, In weight, Out x_grad, const Geometry& geometry) {
   each_element_grid("conv2d_input_grad", x_grad, [&](const ElementGrid& grid, std::int64_t first) {
-    Depthwise<T> d = depthwise_of<T>(grad, weight, x_grad, p);
+    Depthwise<T> d = depthwise_of<T>(grad, weight, x_grad, geometry);
     d.source.data += first * d.source.image;
     d.out.data += first * d.out.image;
     launch("conv2d_input_grad", x_grad.device, {ceil_div(grid.size, kImageThreads)},

@@ -57,7 +57,7 @@ struct Recording {
 };
 thread_local Recording recorded;
 
-// The stream in which this thread records is no more, whatever was recorded.
+// Ends this thread's recording, whatever was recorded.
 void forget_recording() {
   static_cast<void>(cudaStreamDestroy(recorded.stream));
   recorded = {};
@@ -70,7 +70,7 @@ std::map<const char*, std::size_t> pinned_pieces;  // where each begins, and its
 
 void check(cudaError_t status, const char* op) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // an error that can be survived is not reported twice
+  cudaGetLastError();  // clears the error, so that it is not reported twice
   throw DeviceFailure(std::string(op) + ": CUDA reports '" + cudaGetErrorString(status) + "'" +
                       (synchronous() ? ""
                                      : "; an earlier kernel may have caused it: set "
@@ -107,7 +107,7 @@ void* take_memory(int device, std::size_t bytes) {
   return memory;
 }
 
-// Nothing can be done about an error here, and it would show at the next call.
+// An error here cannot be handled; it shows at the next call.
 void give_memory_back(int device, void* memory) {
   static_cast<void>(cudaSetDevice(device));
   static_cast<void>(cudaFree(memory));

@@ -1,6 +1,6 @@
-// All that src/cuda asks of CUDA's runtime: devices, streams, memory, copies, launches. Kernels and
-// launchers include this and call no cuda... function themselves. Every call that fails throws
-// DeviceFailure, which names the operation.
+// The only use of CUDA's runtime in src/cuda: devices, streams, memory, copies, launches. Kernels
+// and launchers include this file and call no cuda... function themselves. Every call that fails
+// throws DeviceFailure, which names the operation.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -31,8 +31,8 @@ inline constexpr int kMaxDevices = 16;
 
 void check(cudaError_t status, const char* op);
 
-int device_count();                    // 0 where there is no driver or no GPU
-std::string why();                     // the reason why there is none
+int device_count();                    // 0 without a driver or a GPU
+std::string why();                     // the reason if there is none
 void use(int device);                  // the calling thread's device from now on
 int processors(int device);            // multiprocessors
 int capability(int device);            // the major number: 8 of sm_80
@@ -47,14 +47,14 @@ bool synchronous();
 
 void* take_memory(int device, std::size_t bytes);  // null where there is no more
 void give_memory_back(int device, void* memory);
-// What lies behind `bytes` is not the buffer's: the emulator guards it, a GPU cannot.
+// Only `bytes` may be accessed: the emulator guards the memory behind them, a GPU cannot.
 void mark_end(int device, void* memory, std::size_t bytes);
 
-// In the order of the stream. The source may change on return: pageable memory is CUDA's to copy
-// first, and pinned memory is refused (feed.h copies from it).
+// In stream order. The source may change on return: CUDA copies pageable memory first, and pinned
+// memory is refused (feed.h copies from it).
 void copy_from_host(int device, void* to, const void* from, std::size_t bytes);
 void copy_to_host(int device, void* to, const void* from, std::size_t bytes);  // waits
-// In the order of `on`; from pinned memory, the source must stay until that has come to pass.
+// In the order of `on`. A source in pinned memory must stay unchanged until the copy has ended.
 void copy_later(cudaStream_t on, void* to, const void* from, std::size_t bytes);
 
 // Host memory that the GPU reads by itself.
@@ -80,9 +80,9 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Recording: what this thread launches on the device from begin_recording on goes into a graph, not
-// to the device; other threads' work goes on. Meanwhile whatever waits for the device, or copies
-// between it and the host, is refused. graph.h has what a graph needs besides.
+// Recording: from begin_recording on, launches of this thread go into a graph instead of the
+// device; other threads are not affected. Meanwhile functions that wait for the device, or copy
+// between it and the host, are refused. The rest of a graph is in graph.h.
 void begin_recording(int device);  // DeviceFailure where there can be no graph
 cudaGraphExec_t end_recording();
 void abandon_recording() noexcept;

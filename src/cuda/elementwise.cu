@@ -1,4 +1,4 @@
-// The rows unary, binary, where and relu_grad: core's formulas in the kernel of map.h.
+// The rows unary, binary and where: core's formulas in the kernel of map.h.
 #include "core/check.h"
 #include "core/elementwise_formulas.h"
 #include "core/view_rules.h"
@@ -8,7 +8,7 @@
 namespace needle::cuda {
 namespace {
 
-// Those that compute longer than a word takes to arrive.
+// Returns true for operations that compute longer than a word takes to arrive.
 constexpr bool is_long(UnaryOp op) { return op <= UnaryOp::erf && op != UnaryOp::sqrt; }
 constexpr bool is_long(BinaryOp op) {
   return op == BinaryOp::floor_divide || op == BinaryOp::remainder || op == BinaryOp::power ||
@@ -27,12 +27,6 @@ template <class T>
 struct Choose {
   static constexpr bool kLong = false;
   static __device__ T apply(bool condition, T x, T y) { return condition ? x : y; }
-};
-
-template <class T>
-struct ReluGrad {
-  static constexpr bool kLong = false;
-  static __device__ T apply(T grad, T y) { return y > T(0) ? grad : T(0); }
 };
 
 void check_result(const char* op, Result result, DType dtype, DType out) {
@@ -89,7 +83,7 @@ constexpr void (*kBinary[])(In, In, Out) = {
 #undef NEEDLE_ROW
 };
 
-// x ** 2 is so common, and pow so slow, that it goes to multiply.
+// x ** 2 is common and pow is slow, so it is computed by multiply.
 bool is_square(BinaryOp op, const View& y) {
   if (op != BinaryOp::power || !y.is_scalar) return false;
   return (y.dtype == DType::kFloat32 && *data_of<float>(y) == 2.0f) ||
@@ -122,14 +116,6 @@ void where(In condition, In a, In b, Out out) {
   with_type(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     map<Choose<T>, T, bool, T, T>("where", make_plan(out, condition, a, b), views);
-  });
-}
-
-void relu_grad(In grad, In y, Out out) {
-  const View* views[] = {&out, &grad, &y};
-  with_float(out.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    map<ReluGrad<T>, T, T, T>("relu_grad", make_plan(out, grad, y), views);
   });
 }
 

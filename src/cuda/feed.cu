@@ -26,7 +26,7 @@ struct Buffer {
   std::unique_ptr<Event> sent, used;  // the host's side was read; kernels have read the device's
 };
 
-// Where each piece begins, then where all end.
+// The start of each piece, then the end of the last.
 std::vector<std::size_t> places_of(std::span<const HostPiece> pieces) {
   std::vector<std::size_t> places{0};
   for (const HostPiece& piece : pieces) {
@@ -39,7 +39,7 @@ std::vector<std::size_t> places_of(std::span<const HostPiece> pieces) {
 
 class Feed {
  public:
-  std::mutex mutex;  // one turn at a time
+  std::mutex mutex;  // held during a turn
 
   explicit Feed(int device) : device_(device) {}
 
@@ -82,7 +82,7 @@ class Feed {
  private:
   Buffer& now() { return buffers_[turn_]; }
 
-  // Whoever filled or read the buffer before is done with it, or is waited for.
+  // Waits until the previous fill and the previous reads of the buffer have ended.
   void make_room(Buffer& buffer, std::size_t bytes) {
     if (buffer.device.bytes >= bytes && buffer.device.data != nullptr) return;
     if (buffer.device.data != nullptr) {

@@ -1,6 +1,6 @@
-// Host memory to a device on a stream of its own, while kernels work on what came before. Two
-// buffers take turns on the device: one is filled while the kernels of the other's turn run. Used
-// for batches of images, and for uploads from pinned memory.
+// Copies from host memory to a device on a separate stream, while kernels work on the previous
+// data. There are two buffers on the device: one is filled while kernels read the other. Used for
+// batches of images and for uploads from pinned memory.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ struct HostPiece {
 
 class Feed;
 
-// One turn: send(), launch kernels that read what was sent, and let it end. At its end the pieces
-// may change: they have been read (the kernels may still be running).
+// One turn: send(), launch kernels that read the sent data, destroy the object. After that the
+// pieces may change, because they have been read (the kernels may still be running).
 class FeedTurn {
  public:
   explicit FeedTurn(int device);

@@ -1,10 +1,10 @@
 // The rows gather, scatter and scatter_add: whole rows (all axes but the first) by an index. gather
 // is a copy, a thread for each element. Scattering keeps the order of the index where it names a
-// row twice: a block for each entry, which looks for the same row among the others. scatter's steps
-// back where a later entry comes; scatter_add's steps back where an earlier one was, else it adds
-// the rows of all later ones, in order. So there are no atomics, and the bits are the CPU's.
-// Looking takes n * n comparisons, 256 at a time: nothing for batches of labels or words, slow for
-// millions.
+// row twice: there is a block for each entry, which searches the other entries for the same row. A
+// block of scatter stops if a later entry names the row. A block of scatter_add stops if an earlier
+// entry does; otherwise it adds the rows of all later ones, in order. So there are no atomics, and
+// the results equal the CPU's bit for bit. The search takes n * n comparisons, 256 at a time:
+// negligible for batches of labels or words, slow for millions.
 #include <algorithm>
 
 #include "core/check.h"
@@ -22,7 +22,7 @@ constexpr unsigned kBlocksPerProcessor = 16;
 constexpr std::int64_t kMostEntries = 1 << 30;
 
 template <class F>
-void with_word(DType dtype, F&& f) {  // moving rows needs the element's size alone
+void with_word(DType dtype, F&& f) {  // moving rows depends on the element's size alone
   const std::size_t word = size_of(dtype);
   if (word == 1) return f(Tag<std::uint8_t>{});
   if (word == 4) return f(Tag<std::uint32_t>{});
@@ -53,7 +53,7 @@ struct Index {
 };
 
 // Calls f(i), in order and in all threads of the block, for the entries in [begin, end) that name
-// `row`, until it gives false. matches: kWarps words of shared memory.
+// `row`, until f returns false. matches: kWarps words of shared memory.
 template <class F>
 __device__ void each_entry(const Index& index, std::int64_t row, std::uint32_t begin,
                            std::uint32_t end, unsigned* matches, F&& f) {

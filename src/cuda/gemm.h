@@ -3,11 +3,11 @@
 // a (kTileM x kStep) and of b (kStep x kTileN) into shared memory, then each multiplies its
 // kRegM x kRegN part of the tile in registers. There are two of each piece: the next ones are on
 // their way from memory while the present ones are multiplied (by cp.async, where there is:
-// instructions.h), and one barrier a step is enough. What a thread does with the pieces is its Part
-// of the tile: here in full precision, in tensor_tile.h by tensor cores. A value loaded into shared
-// memory is used kTileN (kTileM) times, one loaded into a register kRegN (kRegM) times: that is
-// what keeps the multipliers, not memory, busy. Registers are filled 16 bytes at a time, or loads
-// would be as many as a quarter of the multiplications.
+// instructions.h), and one barrier a step is enough. A thread computes its Part of the
+// tile from the pieces: here in full precision, in tensor_tile.h by tensor cores. A value loaded
+// into shared memory is used kTileN (kTileM) times, one loaded into a register kRegN (kRegM) times:
+// this reuse makes arithmetic, not memory, the limit. Registers are filled 16 bytes at a time, or
+// loads would be as many as a quarter of the multiplications.
 #pragma once
 
 #include <algorithm>
@@ -25,11 +25,11 @@ using PieceA = T[Tile::kStep][Tile::kTileM + Tile::kPadding / sizeof(T)];
 template <class T, class Tile>
 using PieceB = T[Tile::kStep][Tile::kTileN + Tile::kPadding / sizeof(T)];
 
-// What a kernel needs to know of an operand (a by its rows, b by its columns: "lines"):
-//   Line line(n), Depth depth(k)     what is the same along a line, and across lines
+// The interface of an operand (a by its rows, b by its columns: "lines"):
+//   Line line(n), Depth depth(k)     the constant part along a line, and across lines
 //   const T* at(line, depth)          the element's address, null outside the matrix
 //   const T* any()                    some address of the operand's memory
-//   bool deep()                       whether memory runs along k
+//   bool deep()                       true if memory is contiguous along k
 // Threads take elements in the order of memory, along k eight at a time, so that a warp reads whole
 // sectors of it.
 template <class T, class Operand, int kLines, int kStep, int kThreads>

@@ -1,6 +1,7 @@
-// Kernels launched as one: what a thread launches between the making of a Graph and finish() is
-// recorded, with its arguments, and not run; launch() runs all of it in that order. A GPU's time
-// between two kernels is then its own and not the host's. Made by needle.capture (bindings).
+// Kernels that are launched together: launches of a thread between the constructor of a Graph and
+// finish() are recorded with their arguments instead of run; launch() runs all of them in that
+// order. The time between two kernels then does not depend on the host. Made by needle.capture
+// (bindings).
 #pragma once
 
 #include "allocator.h"

@@ -33,7 +33,7 @@ Image<T> image_of(const View& v, std::int64_t first = 0) {
           static_cast<std::int32_t>(v.shape[2])};
 }
 
-// What no result is below: that of a convolution without relu.
+// The lower bound of results of a convolution without relu.
 template <class T>
 inline constexpr T kNoFloor = -std::numeric_limits<T>::infinity();
 
@@ -58,8 +58,8 @@ struct PixelGrid {
   }
 };
 
-// The elements of images, of which a thread takes one: channel by channel, pixel by pixel, so that
-// the threads of a warp read neighbours where channels are last.
+// The elements of images, one for each thread: channel by channel, pixel by pixel, so that the
+// threads of a warp read neighbours where channels are last.
 struct ElementGrid {
   PixelGrid pixels;
   Divisor channels;

@@ -1,5 +1,5 @@
-// Instructions that C++ has no words for, of GPUs from sm_80 on. Where they cannot run (sm_75, the
-// tests' emulator) a plain twin does the same, behind #else. All there are, instruction and place:
+// Instructions of GPUs from sm_80 on that C++ cannot express. Where they cannot run (sm_75, the
+// tests' emulator) a plain equivalent follows #else. The complete list, instruction and place:
 //   cp.async.ca.shared.global   AsyncCopy::start
 //   cp.async.wait_all           AsyncCopy::wait
 //   cvt.rna.tf32.f32            tf32
@@ -7,7 +7,7 @@
 //   cvt.rn.f16x2.f32            pair
 //   mma.sync.aligned.m16n8k8    multiply_add
 //   mma.sync.aligned.m16n8k16   multiply_add
-// tests/cuda_on_cpu/test_instructions.py holds this list against the code and against the PTX.
+// tests/cuda_on_cpu/test_instructions.py compares this list with the code and with the PTX.
 #pragma once
 
 #include <cmath>
@@ -26,17 +26,17 @@
 namespace needle::cuda {
 namespace {
 
-// Whether kernels for tensor cores have a body: on sm_75 they are never launched (precision_of).
+// True if kernels for tensor cores have a body; on sm_75 they are never launched (precision_of).
 #if NEEDLE_SM80 || defined(NEEDLE_CUDA_ON_CPU)
 inline constexpr bool kTensorCores = true;
 #else
 inline constexpr bool kTensorCores = false;
 #endif
 
-// An element on its way from the GPU's memory to a block's, 0 where there is none: started; later
-// all that were started are waited for, and each is finished.
+// An asynchronous copy of an element from global to shared memory, 0 where there is none: start();
+// later wait() for all started copies, then finish() each.
 #if NEEDLE_SM80 || defined(NEEDLE_CUDA_ON_CPU)
-// It travels beside the arithmetic and through no register. The emulator lets it arrive early or
+// The copy runs beside the arithmetic and uses no register. The emulator lets it arrive early or
 // late, as a GPU may.
 template <class T>
 struct AsyncCopy {
@@ -62,7 +62,7 @@ struct AsyncCopy {
 };
 #endif
 
-// The twin of sm_75, where it waits in a register.
+// The equivalent for sm_75, where the element waits in a register.
 template <class T>
 struct RegisterCopy {
   T value;
@@ -90,7 +90,7 @@ inline __device__ float float_of(std::uint32_t bits) {
   memcpy(&x, &bits, sizeof x);
   return x;
 }
-inline __device__ std::uint32_t bf16_of(float x) {  // the nearest, of two the even one
+inline __device__ std::uint32_t bf16_of(float x) {  // round to nearest, ties to even
   const std::uint32_t bits = bits_of(x);
   return std::isnan(x) ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
@@ -125,7 +125,7 @@ __device__ float dot(std::uint32_t x, std::uint32_t y) {
 }
 #endif
 
-// The nearest TF32, float32 of 10 bits of mantissa; of two the one away from 0.
+// Rounds to TF32, float32 with 10 bits of mantissa; to nearest, ties away from 0.
 inline __device__ std::uint32_t tf32(float x) {
 #if NEEDLE_SM80
   std::uint32_t bits;

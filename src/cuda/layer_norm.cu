@@ -1,7 +1,8 @@
-// layer_norm and its gradient. A warp (a block, if long) takes a row of the last dimension: one
-// pass for its moments, about the mean of its first elements, and one that writes, which finds the
-// row in the cache. The gradients of weight and bias are sums over rows for each column: those
-// threads walk down the columns (channel_rows.h), and `reduce` adds what blocks leave.
+// layer_norm and its gradient. A warp (a block for long rows) processes a row of the last
+// dimension: one pass for its moments, about the mean of its first elements, and one that writes,
+// for which the row is in the cache. The gradients of weight and bias are sums over rows for each
+// column: threads walk down the columns (channel_rows.h), and `reduce` adds the blocks' partial
+// sums.
 #include <cmath>
 #include <limits>
 

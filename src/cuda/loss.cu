@@ -1,7 +1,7 @@
-// Cross entropy of logits (N, C) with integer labels, and its gradient. A warp (a block, if C is
-// large) takes a row: the maximum, the sum of exponentials, then the loss, for which nothing of the
-// size of the softmax is written, or the gradient. The GPU cannot refuse a label outside [0, C):
-// its loss and gradient are NaN, and where launches are waited for (NEEDLE_CUDA_SYNC) it is an
+// Cross entropy of logits (N, C) with integer labels, and its gradient. A warp (a block for large
+// C) processes a row: the maximum, the sum of exponentials, then the gradient or the loss, for
+// which no array of the softmax's size is written. The GPU cannot refuse a label outside [0, C):
+// its loss and gradient are NaN, and with NEEDLE_CUDA_SYNC, where launches are waited for, it is an
 // error.
 #include <vector>
 

@@ -1,8 +1,8 @@
-// The one elementwise kernel: out = F(a, b, ...), a template on the formula. Where all operands are
-// one run of memory a thread moves 16 bytes at a time, a warp whole cache lines; elsewhere a thread
-// takes single elements, whose places it computes from their numbers. Every operand is read and
-// written once: the bound is memory. There are two hundred of these kernels, so they are short: the
-// formula stands in each kPack + 1 times, the arithmetic of places once for all.
+// The one elementwise kernel: out = F(a, b, ...), a template on the formula. If all operands are
+// contiguous, a thread moves 16 bytes at a time and a warp whole cache lines; otherwise a thread
+// processes single elements and computes their places from their numbers. Every operand is read or
+// written once, so memory is the limit. There are two hundred of these kernels, so they are short:
+// each contains the formula kPack + 1 times and the arithmetic of places once.
 #pragma once
 
 #include <algorithm>
@@ -56,7 +56,7 @@ __device__ __noinline__ Offsets<kOperands> place(const Walk& walk, std::uint32_t
   return locate<kOperands>(walk, index);
 }
 
-// `runs`: whether kPack neighbours may be moved as one word.
+// `runs`: true if kPack neighbours may be moved as one word.
 template <int kPack, class F, class R, class... T, std::size_t... k>
 __device__ void map_operands(const Walk& walk, bool runs, std::index_sequence<k...>,
                              const Source<T>&... in) {
@@ -83,7 +83,8 @@ __device__ void map_operands(const Walk& walk, bool runs, std::index_sequence<k.
   }
 }
 
-// Few elements of short types: more make code, not speed; and one of a formula that computes long.
+// Elements in a pack: few of short types, since more make longer code and no speed; one for a
+// formula that computes long.
 template <class F, class... T>
 constexpr int kPackOf = F::kLong ? 1 : std::min(4, 16 / int(std::max({sizeof(T)...})));
 
@@ -98,7 +99,7 @@ __global__ void __launch_bounds__(kMapThreads)
   map_sources<F, R, T...>(walk, runs, std::index_sequence_for<T...>());
 }
 
-// Whether packs of `count` elements can be read and written.
+// Returns true if packs of `count` elements can be read and written.
 inline bool packs_fit(const Walk& walk, const View* const* views, int operands, int count) {
   for (int k = 0; k < operands; ++k) {
     const auto address = reinterpret_cast<std::uintptr_t>(walk.data[k]);

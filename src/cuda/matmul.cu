@@ -33,7 +33,7 @@ struct Product {
   Walk batch;  // operand 0: out, 1: a, 2: b
   std::uint32_t m, n, k;
   std::int64_t a_row, a_depth, b_depth, b_column, out_row, out_column;  // strides, in elements
-  std::uint32_t parts, part;  // k is cut into so many pieces of `part`
+  std::uint32_t parts, part;  // k is cut into `parts` pieces of `part` elements
   std::int64_t part_stride;   // bytes from the result of one part to that of the next
   Divisor tiles_across;
 };
@@ -97,7 +97,8 @@ void product(In a, In b, Out out, std::int64_t parts, std::int64_t part_stride) 
       using Large = LargeTile<decltype(precision)::value>;
       const std::int64_t tiles = ceil_div<std::int64_t>(p.m, Large::kTileM) *
                                  ceil_div<std::int64_t>(p.n, Large::kTileN) * batch.size * parts;
-      if constexpr (sizeof(T) == 4) {  // of 8 bytes, a large tile's sums do not fit the registers
+      if constexpr (sizeof(T) ==
+                    4) {  // the sums of a large tile of 8-byte elements do not fit the registers
         if (tiles >= processors(out.device)) return launch_tiles<T, Large>(p, out.device);
       }
       launch_tiles<T, SmallTile<decltype(precision)::value>>(p, out.device);

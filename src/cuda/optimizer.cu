@@ -1,6 +1,6 @@
 // One pass of SGD or Adam over many parameters in one launch. Their addresses and sizes are the
 // kernel's argument; a block looks up which parameter it is in and moves kElementsOfBlock elements
-// of it, each read and written once: the bound is memory. A thread loads four elements of every
+// of it, each read and written once, so memory is the limit. A thread loads four elements of every
 // array before it stores one, since the outputs may be the inputs. Views are compact.
 #include "core/adam.h"
 #include "kernels.h"
@@ -10,9 +10,9 @@ namespace needle::cuda {
 namespace {
 
 constexpr unsigned kStepThreads = 256;
-constexpr std::uint32_t kEach = 4;  // elements of a thread that are under way together
+constexpr std::uint32_t kEach = 4;  // elements that a thread loads before it stores one
 constexpr std::uint32_t kElementsOfBlock = 2 * kEach * kStepThreads;
-// A kernel's arguments have 32 764 bytes. (Few in the tests' emulator, so that cutting is tested.)
+// Kernel arguments may have 32 764 bytes. (Fewer in the tests' emulator, to test the division.)
 #ifdef NEEDLE_CUDA_ON_CPU
 constexpr std::size_t kMostParameters = 3;
 #else

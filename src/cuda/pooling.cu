@@ -1,8 +1,8 @@
 // Max and average pooling over (N, H, W, C) images and their gradients. A thread computes one
 // element; threads of a warp have neighbouring channels, so that their loads are whole cache lines,
 // and what windows share is found in the cache. Gradients are gathered: the thread of an input
-// element looks at the windows that it is in, in their order, so nothing is added atomically, the
-// result has the same bits every time, and every element is written.
+// element visits the windows that contain it, in order, so there are no atomics, results are
+// reproducible bit for bit, and every element is written.
 #include <limits>
 
 #include "images.h"
@@ -29,7 +29,7 @@ struct Axis {
                          : last < size ? last
                                        : size)};
   }
-  // The windows, of `count`, that pixel y is in.
+  // The windows, of `count`, that contain pixel y.
   __device__ Range windows(std::int32_t y, std::int32_t count) const {
     const std::uint32_t step = std::uint32_t(stride);
     const std::int64_t low = y + padding - kernel;  // the last pixel before them
@@ -56,7 +56,7 @@ struct Maximum {
   }
   static __device__ T result(T best, T) { return best; }
 
-  // Whether pixel (y, x) is the first maximum of the window, row by row.
+  // Returns true if pixel (y, x) is the first maximum of the window, row by row.
   static __device__ bool chooses(const Image<const T>& x, const T* image, Range rows, Range columns,
                                  std::int32_t y, std::int32_t at) {
     T best = image[rows.first * x.row + columns.first * x.column];

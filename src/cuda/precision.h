@@ -1,6 +1,6 @@
-// In what precision products of float32 are computed (NEEDLE_MATMUL_PRECISION, python/needle/
-// config.py): in full, or by tensor cores, which take operands rounded to TF32, bf16 or fp16 and
-// add in float32. matmul and the convolutions ask.
+// The precision of float32 products (NEEDLE_MATMUL_PRECISION, python/needle/config.py): full, or
+// that of tensor cores, which take operands rounded to TF32, bf16 or fp16 and add in float32. Used
+// by matmul and the convolutions.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ enum class Precision { kFloat32, kTf32, kBf16, kFp16 };
 inline constexpr const char* kPrecisionNames[] = {"float32", "tf32", "bf16", "fp16"};
 
 void set_precision(const std::string& name);  // Error where it is none of the names
-bool has_tensor_cores(int device);            // that have all of them: from sm_80 on
+bool has_tensor_cores(int device);            // with all precisions: from sm_80 on
 Precision precision_of(int device);           // full where it has none
 
 // f(the precision, as a type) for products of T.

@@ -1,7 +1,8 @@
 // random: elements that depend on the seed, the draw and their place alone
-// (core/random_formulas.h), so they are the CPU's bit for bit; this file is compiled without fused
-// multiplications. A thread computes one block of Philox, four elements, and writes them as one
-// word where it can: of uniform numbers memory is the bound, of normal ones the float64 arithmetic.
+// (core/random_formulas.h), so they equal the CPU's bit for bit; this file is compiled without
+// fused multiplications. A thread computes one block of Philox, four elements, and writes them as
+// one word where it can: the limit is memory for uniform numbers and float64 arithmetic for normal
+// ones.
 #include <algorithm>
 
 #include "allocator.h"

@@ -1,9 +1,9 @@
-// A reduction by a rule that says how two values combine; reduce and logsumexp are such rules. Long
-// rows: a warp for each output, its lanes reading neighbours, combined by shuffles. Columns (the
-// output's neighbours are the input's) and short rows: a thread for each output, so that a warp
-// still reads whole cache lines. Where outputs are few, the reduced elements are cut into segments,
-// whose partial results a second kernel combines; the cut depends on sizes alone, so results are
-// the same on every GPU.
+// A reduction by a rule for combining two values; reduce and logsumexp are such rules. Long rows: a
+// warp for each output, whose lanes read neighbours and are combined by shuffles. Columns (outputs
+// that are neighbours have inputs that are neighbours) and short rows: a thread for each output, so
+// that a warp still reads whole cache lines. With few outputs the reduced elements are cut into
+// segments, whose partial results a second kernel combines; the division depends on sizes alone, so
+// results are the same on every GPU.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ constexpr std::int64_t kManyWarps = 8192, kManyThreads = 1 << 17;  // enough for
 constexpr std::int64_t kRowSegment = 1024, kColumnSegment = 64;    // at least so many elements
 constexpr std::int64_t kMostSegments = 32768;
 
-// A Rule: the elements' type Lane and that of partial results, Wide, in which identity() is
-// nothing; step(x, y) of two elements, combine(x, y) of two partial results (elements convert);
+// A Rule has the elements' type Lane, the type of partial results, Wide, and its neutral element
+// identity(); step(x, y) of two elements, combine(x, y) of two partial results (elements convert);
 // result(x), an element.
 
 struct Reduction {

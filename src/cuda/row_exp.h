@@ -9,7 +9,7 @@
 namespace needle::cuda {
 namespace {
 
-// NaN may win or lose; if it loses, it shows in the sum.
+// The maximum may ignore NaN, which then shows in the sum.
 template <class T, int kLanes>
 __device__ T largest(const RowLanes<T, kLanes>& lanes, const Row<const T>& a) {
   T best = -std::numeric_limits<T>::infinity();

@@ -1,7 +1,6 @@
-// Rows that neighbouring threads work on together, a warp, or a whole block where a row is long:
-// softmax, cross entropy, layer norm. Lanes read neighbours, so a warp's loads are whole cache
-// lines; what the rows of a block hold stays in the first cache, so going over a row again costs no
-// memory.
+// Rows that the threads of a warp, or of a block for long rows, process together: softmax, cross
+// entropy, layer norm. Lanes read neighbours, so a warp's loads are whole cache lines. The rows of
+// a block stay in the L1 cache, so another pass over a row causes no memory traffic.
 #pragma once
 
 #include "walk.h"
@@ -43,7 +42,7 @@ struct RowLanes {
       value = f(value, __shfl_xor_sync(kAllLanes, value, by));
     }
     if constexpr (kLanes > kWarp) {
-      __syncthreads();  // who still reads what the fold before left
+      __syncthreads();  // other warps may still read the values of the previous fold
       if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
       __syncthreads();
       value = warps[0];

@@ -1,7 +1,8 @@
-// softmax, log_softmax, logsumexp. Rows of memory: a warp (a block, if long) goes over its row
-// three times, for the maximum, the sum and the result, of which only the first comes from memory.
-// Slices that lie side by side, and short ones: a thread each, so that a warp reads neighbours.
-// logsumexp is a reduction (reduce.h) whose partial results are a maximum and a sum relative to it.
+// softmax, log_softmax, logsumexp. Contiguous rows: a warp (a block for long rows) makes
+// three passes, for the maximum, the sum and the result; only the first one reads memory, the
+// others the cache. Slices that are side by side, and short ones: one thread each, so that a warp
+// reads neighbours. logsumexp is a reduction (reduce.h) whose partial results are a maximum and a
+// sum relative to it.
 #include "core/view_rules.h"
 #include "reduce.h"
 #include "row_exp.h"

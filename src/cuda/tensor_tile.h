@@ -26,8 +26,8 @@ struct WarpPart {
     return int(threadIdx.x) / kWarp % (Tile::kTileN / Tile::kWarpN) * Tile::kWarpN;
   }
 
-  // What the instruction takes for depths 2t and 2t + 1 are t and t + 4 here: in which order the
-  // products are added is free, as long as both operands have the same.
+  // The instruction's depths 2t and 2t + 1 are t and t + 4 here: the products may be added in any
+  // order, as long as both operands have the same.
   template <int kWidth>
   static __device__ std::uint32_t word(const float (&tile)[Tile::kStep][kWidth], int depth,
                                        int line) {

@@ -17,7 +17,7 @@ std::size_t bytes_of(const View& v) {
   return static_cast<std::size_t>(size_of(v)) * size_of(v.dtype);
 }
 
-// Beside kernels that run. The source may change on return, so small ones are simply copied first.
+// Runs beside kernels. The source may change on return, so small ones are copied first.
 void upload_pinned(const void* host, const View& out, std::size_t bytes) {
   if (bytes <= kSmall && is_compact(out)) {
     const auto* from = static_cast<const char*>(host);

@@ -97,7 +97,7 @@ inline Walk make_walk(const LoopPlan& plan, const View* const* views) {
   return walk;
 }
 
-// Rows and pixels have numbers below 2^31; nobody has that many.
+// Numbers of rows and pixels are below 2^31.
 inline void check_count(const char* op, std::int64_t count) {
   if (count >= std::int64_t(1) << 31) {
     raise_error(std::string(op) + ": a GPU takes fewer than 2147483648 rows or pixels, got " +

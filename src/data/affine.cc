@@ -1,6 +1,6 @@
-// Images seen through an affine map: the output pixel in column X and row Y (whole numbers) takes
-// what is at x = (a * X + b * Y) + c, y = (d * X + e * Y) + f of the input, where pixel centres lie
-// at whole numbers too; float64, each operation rounded by itself. Pixels outside are `fill`.
+// Images transformed by an affine map: the output pixel in column X and row Y (whole numbers) is
+// the input at x = (a * X + b * Y) + c, y = (d * X + e * Y) + f, where pixel centres are at whole
+// numbers too; float64, each operation rounded separately. Pixels outside are `fill`.
 //
 // Bilinear, bytes: x and y in units of 2**-11, halves rounded up: q = floor(x * 2048 + 0.5),
 // column = q >> 11, fraction = q & 2047; the weighted sum of the four pixels, in integers, is
@@ -74,7 +74,7 @@ template <class T>
 
 // ---- one pixel ---------------------------------------------------------------------------------
 
-// The four pixels around a place; one that is not there is the fill, for every channel.
+// The four pixels around a position; one outside of the image is the fill, for every channel.
 template <class T>
 struct Corners {
   const T* pixel[4];
@@ -161,7 +161,8 @@ bool is_rgb(const Image<Byte>& image) {
          (image.column_stride == 3 || image.column_stride == -3);
 }
 
-// Where the four pixels, and the one that is read besides, are all there. Pixels may run backwards.
+// The pixels for which the four neighbours, and the one that is read in addition, are inside.
+// Pixels may run backwards.
 struct RgbMixer {
   RgbMixer(const Image<Byte>& in, const Image<Byte>& out) {
     const bool mirrored = in.column_stride < 0;

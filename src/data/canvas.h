@@ -1,5 +1,5 @@
-// One image between two passes over memory: which window of which pixels it shows, and what is
-// still to be done to them. Cropping, mirroring and erasing change these few numbers alone.
+// One image between two passes over memory: its window of the source's pixels, and the pending
+// stages. Cropping, mirroring and erasing change only these few numbers.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,17 @@
 
 namespace needle::data {
 
-inline constexpr int kMaxPending = 12;  // stages, and erased rectangles, that wait for one pass
+inline constexpr int kMaxPending =
+    12;  // pending stages, and pending erased rectangles, of one pass
 
-// A value put somewhere after `stages` of the pending stages; the others still change it.
+// A value that is set after the first `stages` of the pending stages; the others still change it.
 struct Filling {
   double value = 0;
   int stages = 0;
 };
 
-// One image on its way: `inside` of its height x width is what lies at `data` (its first pixel),
-// the rest is `outside`; on the way out come the stages, and the erased rectangles on top.
+// `inside` is the part of height x width that is at `data` (its first pixel); the rest is
+// `outside`. The stages, and then the erased rectangles, are applied when the canvas is written.
 struct Canvas {
   const void* data;
   Element source_type, type;
@@ -39,10 +40,10 @@ struct Canvas {
 
 Rectangle intersection(const Rectangle& a, const Rectangle& b);
 
-// The window, which may reach outside, becomes the canvas.
+// Reduces the canvas to the window, which may reach outside.
 void take_window(Canvas& canvas, const Rectangle& window);
 
-// Left and right, or top and bottom, change places.
+// Exchanges left and right, or top and bottom.
 void mirror(Canvas& canvas, bool horizontally);
 
 // The element `count` elements after data.

@@ -1,6 +1,6 @@
 // Colours through a 3x4 matrix: channel c of the output is
 //   clip(((m[c][0] * r + m[c][1] * g) + m[c][2] * b) + m[c][3])
-// in float32, each operation rounded by itself, in this order. Bytes are rounded half to even and
+// in float32, each operation rounded separately, in this order. Bytes are rounded half to even and
 // clipped to 0..255, floats clipped to 0..1. Grey: clip(m[0][0] * x + m[0][3]).
 //
 // Rows go through small arrays in pieces, which vectorises on every instruction set for pixels in
@@ -100,8 +100,8 @@ void scale_row(const Row<T>& in, const Row<T>& out, Index count, float scale, fl
 
 // ---- bytes next to each other ------------------------------------------------------------------
 
-// What the values of a row are scaled and moved by: one pair of numbers for all (kUniform), or one
-// for each of the next kPattern values, over and over.
+// The factors and offsets of the values of a row: one pair for all (kUniform), or a repeated
+// pattern of kPattern pairs.
 constexpr Index kPattern = 96;
 
 #ifdef __AVX2__
@@ -225,7 +225,7 @@ struct Masks {
                    _mm256_extracti128_si256(planes, 1));
 }
 
-// How many pixels of the row are done: all in eights, of layouts that there are loops for.
+// Returns the number of pixels that were computed: groups of eight, for layouts that have a loop.
 Index mix_eights(const Row<Byte>& in, const Row<Byte>& out, Index count, const float* m) {
   Index i = 0;
   if (neighbours(in) && neighbours(out)) {
@@ -264,7 +264,7 @@ void grey_row(const Row<float>& in, const Row<float>& out, Index count, float sc
   scale_row(in, out, count, scale, offset);
 }
 
-// Of bytes only: of floats, what infinity times zero is would be lost.
+// For bytes only: with floats, the NaN of infinity times zero would be lost.
 void diagonal_row(const Row<Byte>& in, const Row<Byte>& out, Index count, const float* m) {
   for (Index c = 0; c < 3; ++c) {
     const Row<Byte> from{in.data + c * in.channel_stride, in.column_stride, 0};

@@ -1,6 +1,7 @@
-// The commonest pass of all: bytes become floats, perhaps normalised, in planes (C, H, W), with
-// what a crop lacks around them. A plane is written from its first row to its last, margins with
-// the rows; nothing is called a row. Included by window.cc, whose general pass does the same.
+// The most frequent pass: bytes to floats, perhaps normalised, in planes (C, H, W), with the
+// margins of a crop. A plane is written from its first row to its last, margins with the rows,
+// without a function call for each row. Included by window.cc, whose general pass computes the
+// same.
 #pragma once
 
 #include "convert.h"
@@ -12,7 +13,7 @@
 namespace needle::data::NEEDLE_ISA {
 namespace {
 
-constexpr Index kPlaneBytes = 4096;  // of a plane that is split off pixels at once
+constexpr Index kPlaneBytes = 4096;  // bytes of a plane that are split off pixels at once
 
 struct PlaneRows {  // rows of bytes of one channel, and where they go
   const std::uint8_t* in;
@@ -77,8 +78,7 @@ void convert_plane(const Emission& e, const PlaneRows& p, Index c) {
          : convert_rows<kMirrored>(p, [=](auto x) { return (x - mean) / std; });
 }
 
-// Whether out's planes are as a small image of bytes would be, what the source does not give
-// included.
+// Returns true if out's planes, margins included, may be computed by way of a small image of bytes.
 bool is_small_image_of_bytes(const Emission& e) {
   const bool whole = e.inside.width() == e.width && e.inside.height() == e.height;
   return e.height * e.width <= kPlaneBytes && e.out_row_stride == e.width &&

@@ -11,8 +11,8 @@ namespace needle::data {
 namespace {
 
 constexpr std::int64_t kBytesPerChunk = 1 << 16;
-constexpr std::int64_t kBytesAlone = 1 << 20;  // fewer are copied sooner than a thread wakes up
-constexpr std::int64_t kAhead = 4;             // rows that are fetched ahead, their first line
+constexpr std::int64_t kBytesAlone = 1 << 20;  // fewer bytes are copied before a thread wakes up
+constexpr std::int64_t kAhead = 4;             // rows whose first cache line is prefetched
 
 void swap_axes(RowLayout& row, int a, int b) {
   std::swap(row.shape[a], row.shape[b]);
@@ -26,7 +26,7 @@ void keep_axis(RowLayout& row, int to, int from) {
   row.to[to] = row.to[from];
 }
 
-// Axes of 1 left out, the others by falling strides of out, merged where they can be.
+// Drops axes of size 1, sorts the others by falling strides of out, and merges them where possible.
 void simplify(RowLayout& row) {
   int kept = 0;
   for (int i = 0; i < row.ndim; ++i) {

@@ -1,4 +1,4 @@
-// Rows of an array of any element type, picked by index: a batch of samples held in memory.
+// Rows of an array of any element type, selected by index: a batch of samples in memory.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ struct RowLayout {
   std::int64_t shape[kMaxRowDims], from[kMaxRowDims], to[kMaxRowDims];
 };
 
-// Row indices[i] of source becomes row i of out; every index is one of the source's. The pool's
-// threads share the rows.
+// Row indices[i] of source becomes row i of out; every index is a row of the source. The rows are
+// distributed over the threads of the pool.
 void gather_rows(const char* source, std::int64_t source_stride, const std::int64_t* indices,
                  std::int64_t count, char* out, std::int64_t out_stride, RowLayout row);
 

@@ -1,4 +1,4 @@
-// A step of an augmentation program in the form it runs with, and how a wrong one is refused.
+// A step of an augmentation program as it is run, and the errors of invalid steps.
 #pragma once
 
 #include <cstdint>

@@ -55,11 +55,11 @@ class Lowering {
   }
 
  private:
-  // Which pass and step an instruction became, and where its numbers are in the record.
+  // The pass and step of an instruction, and the place of its numbers in the record.
   struct Place {
     std::size_t pass;
     std::int32_t at;
-    bool begins;  // a window that is not an earlier instruction's
+    bool begins;  // true if the instruction begins a new window
   };
 
   ImagePass& pass() { return batch_.passes.back(); }
@@ -92,8 +92,8 @@ class Lowering {
     return at;
   }
 
-  // A crop joins the window before it where what is outside of both is the same, and no step
-  // between changes it; a flip, which shows nothing from outside, joins any.
+  // A crop joins the previous window if both have the same fill and no step between changes it; a
+  // flip, which shows no fill, joins any window.
   void add_window(const Instruction& step) {
     const bool crops = step.row->kind == Kind::kCrop;
     const auto fill = static_cast<float>(step.fill);

@@ -1,4 +1,4 @@
-// The parameters of one image, step by step, checked: what run.cc and lower.cc both start from.
+// The checked parameters of one image, step by step; the input of run.cc and lower.cc.
 // Errors name the step, the rule, the value and the image.
 #pragma once
 
@@ -23,13 +23,13 @@ struct Parameters {
   Place crop() const { return {whole("crop", p[0]), whole("crop", p[1])}; }
   bool flips(int axis) const;  // 0: left and right change places, 1: top and bottom
   Rectangle erased() const;    // inside the image; may be empty
-  // Whether the 3x4 matrix, as float32, changes anything.
+  // Returns true if the 3x4 matrix, as float32, is not the identity.
   bool colour(float matrix[12]) const;
-  Rectangle resized() const;  // the box that a resize takes: it has pixels, all of them there
+  Rectangle resized() const;  // the box that is resized: not empty, inside the image
   void affine(double matrix[6]) const;
 };
 
-// For a result that is not of the size that out takes.
+// The error of a result whose size is not that of out.
 [[noreturn]] void refuse_size(std::int64_t height, std::int64_t width, const std::int64_t wanted[2],
                               std::int64_t sample);
 

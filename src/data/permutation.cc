@@ -37,7 +37,7 @@ struct SortedOrder {
   }
 };
 
-// Of this thread, hence no lock that a fork could find held.
+// One for each thread, so that a fork cannot find a lock held.
 const std::vector<std::int64_t>& sorted_order(std::int64_t length, std::uint64_t seed,
                                               std::uint32_t epoch) {
   thread_local SortedOrder kept[4];

@@ -1,4 +1,4 @@
-// The shuffled order of an epoch: which index is at a position. The same bits as `permutation` of
+// The shuffled order of an epoch: the index at each position. The same bits as `permutation` of
 // python/needle/philox.py.
 #pragma once
 

@@ -1,7 +1,8 @@
-// A list of augmentation steps compiled for images of one kind, and run on one after the other.
-// Crops, flips and layouts only move a window over the source, colour and normalisation wait for
-// the pass that writes the output; resize, affine and what does not fit together go through memory
-// of the thread. Constants and parameters are described in python/needle/data/transforms/.
+// A list of augmentation steps, compiled for images of one kind and run on one image after the
+// other. Crops, flips and layouts only move a window over the source; colour and normalisation
+// happen in the pass that writes the output; resize, affine and steps that cannot be combined use
+// temporary memory of the thread. Constants and parameters are described in
+// python/needle/data/transforms/.
 #pragma once
 
 #include <cstdint>
@@ -33,13 +34,13 @@ struct OutputRow {  // one image of the output, compact, its axes in the order t
 
 class Program {
  public:
-  // Throws Error, naming the step, where steps, images and output do not fit. table: none for a
+  // Throws Error, naming the step, if steps, images and output do not match. table: none for a
   // program that is lowered (lower.h) instead of run.
   Program(const std::vector<StepCall>& calls, std::int64_t channels, Element type,
           const OutputRow& output, const StepTable* table);
 
-  // The image number `sample` of the parameters, into `out`. Throws Error for parameters or sizes
-  // that do not fit. Any number of threads may call it at once.
+  // Runs the steps on image number `sample` of the parameters, into `out`. Throws Error for
+  // parameters or sizes that do not fit. Any number of threads may call it at once.
   void run(const SourceImage& image, std::int64_t sample, void* out) const;
 
  private:

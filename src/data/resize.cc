@@ -1,7 +1,7 @@
-// Images scaled to another size: bilinear, with the filter widened where an axis shrinks and
-// antialias is asked for, or nearest. One output row after the other: the vertical pass makes one
-// line of the rows it needs (it stays in the cache), the horizontal pass one output row of the
-// line. Where only a part of the result is wanted, both passes make only what that part needs.
+// Images scaled to another size: nearest, or bilinear, with a wider filter if an axis shrinks and
+// antialias is set. One output row after the other: the vertical pass computes one line from the
+// rows it needs (it stays in the cache), the horizontal pass one output row from the line. If only
+// a part of the result is needed, both passes compute only that part.
 //
 // Bytes are fixed point, so that every backend agrees bit for bit; weights are of 2**14:
 //   line = (sum of weight * byte + 2**6) >> 7        fits 16 bits
@@ -71,7 +71,7 @@ struct LineOf<Byte> {
   using type = std::int16_t;
 };
 
-// A row of neighbouring pixels to where `out` wants them.
+// Copies a row of contiguous pixels to its place in `out`.
 template <class T>
 void spread(const T* row, const Image<T>& out, T* to) {
   if (has_neighbours(out, out.channels)) {

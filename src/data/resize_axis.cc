@@ -12,7 +12,7 @@ namespace {
 using Index = std::int64_t;
 
 struct Table : ResizeAxis {
-  std::uint64_t used = 0;  // when it was last asked for
+  std::uint64_t used = 0;  // time of the last request
   std::vector<std::int32_t> first_, count_, pairs_;
   std::vector<std::int16_t> weight_;
   std::vector<float> real_;
@@ -123,7 +123,8 @@ const ResizeAxis& resize_axis(Index in, Index out, bool antialias, bool mirrored
       return table;
     }
   }
-  // The one not asked for longest: a resize holds two at once, and the first may have been found.
+  // Replaces the least recently used entry, since a resize holds two and the first may be in the
+  // cache.
   Table& table = *std::min_element(tables.begin(), tables.end(),
                                    [](const auto& a, const auto& b) { return a.used < b.used; });
   table.used = ++clock;
@@ -131,7 +132,7 @@ const ResizeAxis& resize_axis(Index in, Index out, bool antialias, bool mirrored
   table.out = out;
   table.antialias = antialias;
   table.mirrored = mirrored;
-  table.taps = 0;  // not found while it is being built, should that run out of memory
+  table.taps = 0;  // invalid while it is being built, in case memory runs out
   build(table);
   return table;
 }

@@ -1,6 +1,6 @@
-// Running: one image's way through the instructions. Crops and flips move the window of a Canvas,
-// pointwise steps wait in it for the pass that writes it out; resize and affine make a new one.
-// Memory between steps is the thread's, taken and given back as the calls nest.
+// Runs the instructions on one image. Crops and flips move the window of a Canvas, pointwise steps
+// are kept in it until the pass that writes it; resize and affine make a new one. Memory between
+// steps belongs to the thread; it is taken and released as the calls nest.
 #include <algorithm>
 
 #include "canvas.h"
@@ -11,7 +11,7 @@
 
 namespace needle::data {
 
-// One image's way through the instructions.
+// The state of one image during the instructions.
 struct Run {
   const Program& program;
   std::int64_t sample;
@@ -23,7 +23,7 @@ struct Run {
     return {p, sample, canvas.height, canvas.width};
   }
 
-  // What the stages after the filling make of it, one value a channel.
+  // The fill after the remaining stages, one value for each channel.
   void fill_values(const Canvas& canvas, const Filling& filling, float* values) const {
     const std::int64_t n = channels();
     std::fill_n(values, n, static_cast<float>(filling.value));
@@ -105,7 +105,7 @@ struct Run {
                           strides[2]});
   }
 
-  // Calls next with what the canvas shows now, written out into memory.
+  // Calls next with the current contents of the canvas, written to memory.
   template <class F>
   void settle(const Canvas& canvas, F&& next) const {
     const std::int64_t c = channels();
@@ -156,7 +156,7 @@ struct Run {
       const Filling filling{step.fill, canvas.stage_count};
       const bool same =
           canvas.outside.value == filling.value && canvas.outside.stages == filling.stages;
-      if (!canvas.whole() && !same) return false;  // two kinds of outside
+      if (!canvas.whole() && !same) return false;  // two different fills
       canvas.outside = filling;
     }
     take_window(canvas, {top, left, top + step.height, left + step.width});
@@ -199,7 +199,7 @@ struct Run {
     return true;
   }
 
-  // What is wanted of an image that is resized: where a crop follows, what the crop takes.
+  // The part of a resized image that is needed: the window of the crop, if one follows.
   void wanted_part(std::size_t at, const Instruction& step, Canvas& resized) const {
     resized.inside = {0, 0, step.height, step.width};
     if (at + 1 == program.instructions_.size()) return;
@@ -211,7 +211,7 @@ struct Run {
         intersection(resized.inside, {top, left, top + next.height, left + next.width});
     if (part.empty()) return;
     resized.inside = part;
-    resized.outside = {next.fill, 0};  // as the crop will say, where it reaches out
+    resized.outside = {next.fill, 0};  // the fill of the crop, if it reaches outside
   }
 
   // Resize (no m) or affine of a plain canvas, through memory or straight into out.

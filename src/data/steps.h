@@ -14,7 +14,7 @@
 
 namespace needle::data {
 
-// All of an image (at least 1x1) scaled to height x width, of which only `part` is wanted.
+// The whole image (at least 1x1) scaled to height x width, of which only `part` is computed.
 struct Scaling {
   std::int64_t height, width;
   Rectangle part;
@@ -38,7 +38,7 @@ struct StepTable {
   void (*colour_bytes)(const Image<std::uint8_t>& in, const Image<std::uint8_t>& out,
                        const float m[12]);
   void (*colour_floats)(const Image<float>& in, const Image<float>& out, const float m[12]);
-  // What the pointwise stages make of a window, written in the output's layout and type.
+  // Applies the pointwise stages to a window and writes the output's layout and type.
   void (*emit)(const Emission& emission);
 };
 

@@ -1,6 +1,6 @@
 // The pass that writes an image's output; see window.h. Pieces of rows go through buffers that
-// stay in the first cache: split into planes, changed stage by stage, written as out wants them.
-// Whatever needs no such pass (copies, mirrors, one layout) goes straight from source to out.
+// stay in the L1 cache: split into planes, changed stage by stage, written in out's layout. Pixels
+// that need no stage (copies, mirrors, one layout) go directly from source to out.
 #include "window.h"
 
 #include "convert.h"
@@ -92,7 +92,7 @@ int run_stage(const Emission& e, int i, const Planes& in, const Planes& out, Ind
   return 1;
 }
 
-// How many stages the one at i takes along, and the type they give.
+// The number of stages that are combined with stage i, and the type of their result.
 int together(const Emission& e, int i) {
   const StageKind kind = e.stages[i].kind;
   const bool converts = kind == StageKind::kScale || kind == StageKind::kCast;
@@ -159,7 +159,7 @@ bool is_copy(const Emission& e) {
   return pixels || (e.column_stride == 1 && e.out_column_stride == 1);
 }
 
-// Colours alone, of pixels that lie in out as they do in the source.
+// Colours alone, for pixels with the same layout in out and source.
 bool is_colour(const Emission& e) {
   const bool pixels = e.channel_stride == 1 && e.out_channel_stride == 1 &&
                       e.column_stride == e.channels && e.out_column_stride == e.channels;

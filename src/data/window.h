@@ -1,5 +1,5 @@
 // The last pass over an image: a window of a source goes through pointwise stages (colour, to
-// float, normalise) into an output of any layout; what lies outside of the source, and erased
+// float, normalise) into an output of any layout; pixels outside of the source, and erased
 // rectangles, are filled. program.cc composes it, window.cc (per instruction set) runs it.
 #pragma once
 
@@ -44,7 +44,7 @@ struct Emission {
   Rectangle inside;
   std::int64_t height, width, channels;
   const float* fill;
-  int fill_byte;  // which the stages would make `fill`; -1: there is none
+  int fill_byte;  // the byte that the stages turn into `fill`; -1 if there is none
   const Stage* stages;
   int stage_count;
   const Erased* erased;

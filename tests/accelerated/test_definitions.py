@@ -10,6 +10,7 @@ import pytest
 
 from needle import accelerated
 from needle.errors import ShapeError
+from needle.shapes import Geometry
 
 CONVOLUTIONS = [
     # x (N, H, W, C), kernel, out channels, stride, padding, dilation, groups
@@ -38,15 +39,16 @@ def _last(tensor: Any) -> np.ndarray:
 def test_convolution_and_its_gradients_agree_with_pytorch(case: Any) -> None:
     torch = pytest.importorskip("torch")
     shape, kernel, channels, *settings = case
+    geometry = Geometry(*settings)
     x, w = _random(*shape), _random(*kernel, shape[3] // settings[3], channels)
-    y = accelerated.conv2d(x, w, *settings)
+    y = accelerated.conv2d(x, w, geometry)
     grad = _random(*y.shape)
     tx, tw = _first(x), torch.tensor(w.transpose(3, 2, 0, 1).copy()).requires_grad_()
     ty = torch.nn.functional.conv2d(tx, tw, None, *settings)
     dx, dw = torch.autograd.grad(ty, (tx, tw), _first(grad))
     assert np.allclose(y, _last(ty))
-    assert np.allclose(accelerated.conv2d_input_grad(grad, w, x.shape, *settings), _last(dx))
-    dw_ours = accelerated.conv2d_weight_grad(grad, x, w.shape, *settings)
+    assert np.allclose(accelerated.conv2d_input_grad(grad, w, x.shape, geometry), _last(dx))
+    dw_ours = accelerated.conv2d_weight_grad(grad, x, w.shape, geometry)
     assert np.allclose(dw_ours, dw.numpy().transpose(2, 3, 1, 0))
 
 
@@ -84,7 +86,7 @@ def test_norms_and_their_gradients_agree_with_pytorch(kind: str) -> None:
     assert np.allclose(var, x.var(axis).reshape(kept)) and var.shape == kept
     wanted = torch.autograd.grad(ty, (tx, tw, tb), torch.tensor(grad.copy()))
     got = getattr(accelerated, f"{kind}_norm_grad")(grad, x, w, mean, var, 1e-3)
-    for ours, theirs in zip(got, wanted):
+    for ours, theirs in zip(got[:3], wanted):
         assert np.allclose(ours, theirs.numpy())
 
 

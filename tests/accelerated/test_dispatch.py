@@ -10,9 +10,10 @@ import pytest
 import needle
 from needle import accelerated, backends
 from needle.backend_selection import BACKEND
-from needle.backends.base import OPTIONAL, View
+from needle.backends.base import OPTIONAL, Epilogue, View
 from needle.backends.numpy_backend import NumpyBackend, array_of
 from needle.errors import DeviceError, DTypeError
+from needle.shapes import Geometry
 from tests.conformance import list_backend
 
 pytestmark = pytest.mark.skipif(BACKEND == "np", reason="plain NumPy arrays have no kernels")
@@ -72,11 +73,8 @@ def _calls() -> dict[str, tuple[Any, ...]]:
     def some(*shape: int) -> np.ndarray:
         return random.standard_normal(shape).astype(np.float32)
 
-    ids, windows, geometry = (
-        np.array([2, 0, 2]),
-        ((2, 2), (1, 2), (1, 0)),
-        ((1, 2), (1, 0), (1, 1), 2),
-    )
+    ids, windows = np.array([2, 0, 2]), ((2, 2), (1, 2), (1, 0))
+    geometry = Geometry((1, 2), (1, 0), (1, 1), 2)
     x, vector, grad = some(2, 4, 5, 4), some(4), some(2, 4, 5, 4)
     y, w = some(2, 5, 2, 4), some(2, 2, 2, 6)
     return {
@@ -88,11 +86,24 @@ def _calls() -> dict[str, tuple[Any, ...]]:
         "layer_norm_grad": (grad, x, vector, x[..., :1], x[..., :1] ** 2, 1e-3),
         "max_pool2d": (x, *windows), "avg_pool2d": (x, *windows),
         "max_pool2d_grad": (y, x, *windows), "avg_pool2d_grad": (y, x.shape, *windows),
-        "conv2d": (x, w, *geometry), "conv2d_bias": (x, w, some(6), *geometry),
-        "conv2d_relu": (x, w, some(6), *geometry),
-        "bias_relu": (x, vector), "bias_relu_grad": (grad, x),
-        "conv2d_input_grad": (some(2, 5, 2, 6), w, x.shape, *geometry),
-        "conv2d_weight_grad": (some(2, 5, 2, 6), x, w.shape, *geometry),
+        "conv2d": (x, w, geometry),
+        "conv2d then bias": (x, w, geometry, Epilogue(some(6))),
+        "conv2d then relu": (x, w, geometry, Epilogue(some(6), relu=True)),
+        "conv2d then residual": (x, w, geometry, Epilogue(some(6), some(2, 5, 2, 6), True)),
+        "apply_epilogue": (x, Epilogue(vector, relu=True)),
+        "apply_epilogue of residual": (x, Epilogue(vector, grad, True)),
+        "apply_epilogue without relu": (x, Epilogue(vector)),
+        "relu_grad": (grad, x), "relu_grad with sums": (grad, x, True),
+        "batch_norm then relu": (x, vector, vector, 1e-3, Epilogue(relu=True)),
+        "batch_norm then residual": (x, vector, vector, 1e-3, Epilogue(None, grad, True)),
+        "batch_norm then bias": (x, vector, vector, 1e-3, Epilogue(vector, relu=True)),
+        "batch_norm then sum": (x, vector, vector, 1e-3, Epilogue(None, grad)),
+        "batch_norm_grad of relu": (
+            grad, x, vector, vector, vector * vector, 1e-3, some(4)),
+        "batch_norm_grad of residual": (
+            grad, x, vector, vector, vector * vector, 1e-3, None, some(2, 4, 5, 4)),
+        "conv2d_input_grad": (some(2, 5, 2, 6), w, x.shape, geometry),
+        "conv2d_weight_grad": (some(2, 5, 2, 6), x, w.shape, geometry),
         "gather": (x[0], ids), "one_hot": (ids, 4, "float32"),
         "argmax": (x, 2, False), "argmin": (x, -1, True), "erf": (x,),
         "scatter": (some(4, 5), ids, some(3, 5)), "scatter_add": (some(4, 5), ids, some(3, 5)),
@@ -109,6 +120,10 @@ CALLS = _calls()
 def _map(item: Any, kind: type, function: Any) -> Any:
     if isinstance(item, kind):
         return function(item)
+    if isinstance(item, Epilogue):
+        return Epilogue(*(_map(part, kind, function) for part in item))
+    if isinstance(item, Geometry):
+        return item
     if isinstance(item, (list, tuple)):
         return type(item)(_map(part, kind, function) for part in item)
     return item
@@ -132,8 +147,8 @@ def test_every_device_gives_what_the_definition_gives_on_numpy(name: str, place:
         np.ndarray,
         (lambda host: nd.asarray(host.copy(), device=device)) if states_compact else put,
     )
-    wanted = getattr(accelerated, name)(*wanted_args)
-    got = getattr(accelerated, name)(*args)
+    function = getattr(accelerated, name.split()[0])
+    wanted, got = function(*wanted_args), function(*args)
     _same(wanted, got)
     _same(wanted_args, args)  # what changes in place changes alike, all else stays
 

@@ -1,4 +1,4 @@
-"""A source of few digits, for tests of the programs that train."""
+"""A data source with few digits, for tests of the training programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from needle import data
 
 
 def source(training: int, testing: int) -> sources.Source:
-    """The digits that needle carries, cut to so many."""
+    """Return needle's digits, limited to a number of samples."""
 
     def open_few(root: Path, train: bool, download: bool) -> Any:
         whole = data.Digits(train, layout="HWC")

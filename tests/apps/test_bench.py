@@ -1,4 +1,4 @@
-"""The benchmark's arithmetic, with a clock of our own, and that it runs at all."""
+"""Tests of the benchmark: its arithmetic with a simulated clock, and that all work runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of GPUs runs, here on the emulated one, and writes its page."""
+"""Tests of the GPU benchmark: it runs on the emulated GPU and writes its page."""
 
 from __future__ import annotations
 

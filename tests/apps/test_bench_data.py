@@ -1,4 +1,4 @@
-"""The data module's benchmark: its arithmetic, that every study runs, that the page is drawn."""
+"""Tests of the data module's benchmark: its arithmetic, all studies, its pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from apps.bench.data import __main__ as bench
-from apps.bench.data import gallery, harness, peers, pictures, process_tree, report
+from apps.bench.data import gallery, harness, peers, pictures, process_tree, results
 from apps.bench.data.case import Calls, Case, Once
 from apps.bench.data.epochs import Epochs
 from apps.bench.data.harness import Outcome, Result, compare, recheck, run_study
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def programs_find_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Contestants are programs of their own; studies may take the Tensor hook out."""
+    """Let contestants import the sources; restore the Tensor hook that studies may remove."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "python"), str(ROOT)]))
     monkeypatch.setattr(collate, "_tensor_type", collate._tensor_type)
 
@@ -62,14 +62,14 @@ def test_outcomes_give_median_and_range() -> None:
 
 
 def test_twins_must_give_the_same_bytes_and_all_the_same_mean() -> None:
-    cases = [Case(name, Once, twin=twin, alike="a") for name, twin in ("ab", "bb", "c ")]
+    cases = [Case(name, Once, same_bytes=tag, same_mean="a") for name, tag in ("ab", "bb", "c ")]
     seen = {"samples": 4, "labels": 6, "bytes": 77, "mean": 0.1, "deviation": 1.0}
     witnesses = {"a": seen, "b": seen, "c": {**seen, "bytes": 1, "mean": 0.12}}
     assert compare(cases, witnesses) == []
     witnesses["b"] = {**seen, "bytes": 78}
-    assert compare(cases, witnesses) == ["b and a do not give the same (b)"]
+    assert compare(cases, witnesses) == ["b and a do not return the same bytes (b)"]
     witnesses["b"], witnesses["c"] = seen, {**seen, "mean": 0.2}
-    assert compare(cases, witnesses) == ["c and a do not give the same (a)"]
+    assert compare(cases, witnesses) == ["c and a do not return the same mean (a)"]
 
 
 def test_timed_runs_must_give_every_sample() -> None:
@@ -88,8 +88,8 @@ def test_targets_say_whether_they_are_reached() -> None:
     assert least.row() == "| speed | ours |  | 2 × | ≥ 1.85 × | reached |"
     assert most.row() == "| delay | ours |  | 0.6 s | ≤ 0.5 s | **not reached** |"
     assert unknown.verdict == "not measured"
-    assert report.score(least) == pytest.approx(2 / 1.85)
-    assert report.score(most) == pytest.approx(5 / 6)
+    assert results.score(least) == pytest.approx(2 / 1.85)
+    assert results.score(most) == pytest.approx(5 / 6)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_cpu_time_and_memory_of_a_tree_grow_with_use() -> None:
 
 
 class Recorder:
-    """Stands for a contestant's process; its second run fails where its name says so."""
+    """A stand-in for a contestant's process; its second run fails if its name says so."""
 
     log: list[str]
 
@@ -172,7 +172,7 @@ def test_cases_of_a_group_take_turns_and_failures_are_told(monkeypatch: pytest.M
         "fails: failed in round 2: out of luck",
         "absent: left out, needs no_such_module, not installed",
     ]
-    assert result.failed_checks == ["lazy: a timed run did not give every sample once"]
+    assert result.failed_checks == ["lazy: a timed run did not return every sample once"]
 
 
 def test_contestants_are_processes_of_their_own(quick: Settings) -> None:
@@ -192,11 +192,12 @@ def test_contestants_are_processes_of_their_own(quick: Settings) -> None:
 
 
 def runs_here(case: Case) -> bool:
-    """Whether a case can be opened in this process: no workers of others, all installed."""
+    """Return True if a case can be opened in this process: no peer workers, all installed."""
     ours = not {"torch", "grain"} & set(case.needs)
     return not case.missing() and (ours or ", 0 workers" in case.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(STUDIES))
 def test_every_study_runs(name: str, quick: Settings) -> None:
     study = STUDIES[name]
@@ -295,8 +296,8 @@ def test_the_page_is_written_and_earlier_studies_stay(
     page = (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
     assert "| T2: 2 workers over sequential | 19 images/s |" in page
     assert "its numbers mean nothing" in page
-    assert "| needle, resume at 99 % |" in page
-    assert "Of 2 targets measured" in page
+    assert "| needle, resume at 99 % |" in (tmp_path / "DETAILS.md").read_text(encoding="utf-8")
+    assert "of the 2 measured targets are reached" in page
     pytest.importorskip("matplotlib")
     assert (tmp_path / "results.png").read_bytes()[:4] == b"\x89PNG"
 
@@ -304,7 +305,7 @@ def test_the_page_is_written_and_earlier_studies_stay(
 def test_a_study_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         bench.parse(["louder"])
-    assert "no study louder; there are loader" in capsys.readouterr().err
+    assert "unknown study louder; give loader" in capsys.readouterr().err
 
 
 def test_the_gallery_shows_every_augmentation_and_is_small(tmp_path: Path) -> None:

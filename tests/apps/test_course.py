@@ -1,6 +1,6 @@
-"""The course's tool: blocks, registry and tests agree, and an exercise goes from empty to solved.
+"""Tests of the course's tool: blocks, registry and tests agree; an exercise is opened and solved.
 
-The whole proof, each exercise emptied and solved, is ``make test-course``.
+``make test-course`` proves every exercise.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from apps.course import __main__ as course
 from apps.course import blocks, pages, progress, proof, rates, registry
 from apps.course.building import PROGRAMS
 from apps.course.checking import check
-from apps.course.compare import WrongAnswer, expect
+from apps.course.compare import WrongAnswer, expect, expect_error
 from apps.course.edition import EditionError, put_back, write_edition
 from apps.course.outcome import gist
 
@@ -39,8 +39,17 @@ def test_tags_are_the_same_in_sources_registry_tests_and_notebook() -> None:
 @pytest.mark.parametrize(
     ("path", "text", "empty"),
     [
-        ("a.py", PYTHON, '    raise NotImplementedError("record: title")'),
-        ("a.cc", CPP, '  ::needle::not_implemented("gemm-vectors: title");'),
+        (
+            "a.py",
+            PYTHON,
+            '    raise NotImplementedError("record: title; python -m apps.course show record")',
+        ),
+        (
+            "a.cc",
+            CPP,
+            '  ::needle::not_implemented("gemm-vectors: title; '
+            'python -m apps.course show gemm-vectors");',
+        ),
     ],
 )
 def test_a_block_is_emptied_and_filled(path: str, text: str, empty: str) -> None:
@@ -64,7 +73,7 @@ def test_markers_that_do_not_pair_are_told_with_their_line() -> None:
 def test_an_exercise_from_empty_to_solved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """hooks: nothing else is in the way. A wrong answer first, then the solution."""
+    """Check a wrong answer to the exercise hooks, then the solution."""
     tree = tmp_path / "tree"
     part = registry.select(["1"])
     write_edition(ROOT, tree, {exercise.tag for exercise in part})
@@ -79,7 +88,7 @@ def test_an_exercise_from_empty_to_solved(
     ]
     graph = tree / "python/needle/graph.py"
     title = registry.exercises()["hooks"].title
-    empty = f'raise NotImplementedError("hooks: {title}")'
+    empty = f'raise NotImplementedError("hooks: {title}; python -m apps.course show hooks")'
     assert graph.read_text().count(empty) == 1
     assert course.main(["hint", "hooks"]) == 0
     assert "hint 1 of 1" in capsys.readouterr().out
@@ -100,7 +109,7 @@ def test_an_exercise_from_empty_to_solved(
 
 
 @pytest.mark.parametrize(
-    ("word", "said"), [("1,4", "parts 1 to 9, several as 1 4"), ("recor", "near are: record;")]
+    ("word", "said"), [("1,4", "parts from 1 to 9, such as 1 4"), ("recor", "similar: record;")]
 )
 def test_what_is_no_exercise_says_what_there_is(word: str, said: str) -> None:
     with pytest.raises(registry.RegistryError, match=said) as caught:
@@ -115,7 +124,7 @@ def test_a_wrong_answer_says_its_likely_cause() -> None:
         (right.T, "transpose"),
         (-right, "sign"),
         (right * 3, "times a constant"),
-        (right.reshape(4), "another shape"),
+        (right.reshape(4), "wrong shape"),
         (right * np.nan, "NaN"),
         (right.sum(0), "fewer elements"),
         (right + right.T, "both halves"),
@@ -127,6 +136,28 @@ def test_a_wrong_answer_says_its_likely_cause() -> None:
     with pytest.raises(WrongAnswer) as caught:
         expect("f(n)", 3, 4, given={"n": 2})
     assert (caught.value.case.given, caught.value.case.got) == ("n = 2", "3")  # not 2. and 3.
+
+
+def test_a_missing_error_names_its_input() -> None:
+    def call(n: int) -> None:
+        with expect_error("half(n)", ValueError, "n must be even", given={"n": n}):
+            if n % 2:
+                raise ValueError(f"n must be {'even' if n == 1 else 'odd'}, got {n}")
+
+    call(1)
+    for n, got in ((2, "no error"), (3, "ValueError: n must be odd, got 3")):
+        with pytest.raises(WrongAnswer) as caught:
+            call(n)
+        case = caught.value.case
+        assert (case.what, case.given, case.got) == ("half(n)", f"n = {n}", got)
+        assert case.expected == "ValueError: ...n must be even..."
+
+
+def test_a_large_value_is_shown_in_a_few_lines() -> None:
+    right = np.arange(729.0).reshape(3, 3, 3, 3, 3, 3)
+    with pytest.raises(WrongAnswer) as caught:
+        expect("x", right + 1, right)
+    assert len(caught.value.case.lines()) < 30
 
 
 def test_of_a_file_that_does_not_parse_the_line_is_said() -> None:
@@ -145,7 +176,7 @@ def test_what_cannot_be_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert course.main(["show", "recrd"]) == 2
     assert "record" in capsys.readouterr().err
     assert course.main(["solve", "record"]) == 2
-    assert "no student edition" in capsys.readouterr().err
+    assert "not a student tree" in capsys.readouterr().err
     assert course.main(["list"]) == 0
 
 

@@ -1,7 +1,7 @@
 """Training runs under signals at random moments, and on real disks that become full (soak).
 
-Run after run is stopped and gone on with; each that comes to its end has the bits of one that
-nobody disturbed, and no process outlives the one that was stopped.
+Runs are stopped and resumed repeatedly. Each finished run has the same bits as an undisturbed one,
+and no process outlives the one that was stopped.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ Whole = tuple[dict[str, bytes], float]
 
 
 def command(out: Path, workers: int = 0) -> list[str]:
-    """The program, going on with the run where there is one."""
+    """Start the program; it resumes the run if there is one."""
     going_on = ["--resume"] if (out / CHECKPOINT).exists() else [*OPTIONS, "--force"]
     program = [sys.executable, str(ROOT / "apps" / "train.py")]
     return [*program, "--out", str(out), "--workers", str(workers), *going_on]
 
 
 def started(arguments: list[str], out: Path) -> subprocess.Popen[str]:
-    """It runs, and all its processes can be told by ``out``."""
+    """Start the program with ``out`` in the command lines of all its processes."""
     return subprocess.Popen(
         arguments,
         env={**os.environ, "PYTHONPATH": str(ROOT / "python"), MARK: str(out)},
@@ -52,13 +52,13 @@ def started(arguments: list[str], out: Path) -> subprocess.Popen[str]:
 
 
 def weights(run: Path) -> dict[str, bytes]:
-    """What the run made, bit by bit."""
+    """Return the results of the run, bit by bit."""
     return {name: array.tobytes() for name, array in needle.io.load(run / MODEL).items()}
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    """The weights of an undisturbed run, and how many seconds it took."""
+    """Return the weights of an undisturbed run, and its duration in seconds."""
     out, began = tmp_path_factory.mktemp("whole") / "run", time.monotonic()
     process = started(command(out), out)
     assert process.communicate(timeout=300)[1] == "" and process.returncode == 0
@@ -66,7 +66,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
 
 
 def left_over(out: Path) -> list[int]:
-    """Processes of runs in this folder."""
+    """Return the processes of runs in this folder."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -79,7 +79,7 @@ def left_over(out: Path) -> list[int]:
 
 
 def nothing_left(out: Path) -> bool:
-    """Whether all of them end within seconds."""
+    """Return True if all of them end within some seconds."""
     end = time.monotonic() + 10
     while left_over(out):
         if time.monotonic() > end:
@@ -118,7 +118,7 @@ def test_signals_at_random_moments(tmp_path: Path, whole: Whole) -> None:
 @pytest.mark.skipif(BACKEND != "nd", reason="the program is the same in both modes")
 @pytest.mark.parametrize("kilobytes", [300, 800, 1100, 1600, 2000, 2300, 2500, 2700])
 def test_a_disk_that_becomes_full(tmp_path: Path, whole: Whole, kilobytes: int) -> None:
-    """A checkpoint has 750 kB and needs as much again while it is replaced."""
+    """Test full disks; a checkpoint has 750 kB and needs twice that while it is replaced."""
     if shutil.which("unshare") is None:
         pytest.skip("there is no unshare here")
     small, kept = tmp_path / "small", tmp_path / "kept"

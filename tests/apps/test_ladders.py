@@ -1,4 +1,4 @@
-"""The ladders' tables and pictures; that their steps agree are C++ tests (gemm_ladder check)."""
+"""Tests of the ladders' tables and pictures; C++ tests compare their steps (gemm_ladder check)."""
 
 from __future__ import annotations
 

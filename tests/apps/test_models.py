@@ -1,4 +1,4 @@
-"""The models: found by name, of the published size, trainable on both devices."""
+"""Tests of the models: names, published sizes, and training on both devices."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_the_shortcut_of_option_a(device: Any) -> None:
 
 @pytest.mark.parametrize("name", ["lenet5", "resnet9", "resnet20", "resnet18", "resnet50"])
 def test_models_are_those_of_the_comparison_with_pytorch(name: str, device: Any) -> None:
-    """Its states load into ours, and logits and gradients agree."""
+    """Compare logits and gradients with PyTorch's model after loading its state."""
     torch = pytest.importorskip("torch")
     from apps.bench.against.torch_models import MODELS as TORCH_MODELS
 
@@ -147,7 +147,7 @@ def test_models_are_those_of_the_comparison_with_pytorch(name: str, device: Any)
 
 
 def test_resnet9_is_made_in_forward_order() -> None:
-    """A seed gives the course's numbers: each weight is drawn when the forward pass meets it."""
+    """Check the course's numbers for a seed: weights are drawn in the order of the forward pass."""
     np.random.seed(3)
     shapes = [tuple(p.shape) for p in ResNet9().parameters() if len(p.shape) > 1]
     convolutions = [(7, 7, 3, 16), (3, 3, 16, 32), *[(3, 3, 32, 32)] * 2, (3, 3, 32, 64)]

@@ -1,4 +1,7 @@
-"""apps/predict.py: the run's own test images are classified as the run did; the page answers."""
+"""Tests of apps/predict.py: it classifies the run's test images as the run did.
+
+The page answers.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import http.client
 import io
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -40,7 +44,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The test digits as files: enlarged, so that they are made small again."""
+    """Write the test digits as enlarged files, which are shrunk again."""
     from PIL import Image
 
     folder = tmp_path_factory.mktemp("pictures")
@@ -70,8 +74,9 @@ def test_pictures_are_seen_as_in_training(run: Path, pictures: Path, name: str) 
 
 
 def test_preparation_is_that_of_the_data_set(run: Path, tmp_path: Path) -> None:
-    """A picture of the data set's own size goes through the same steps as in the run, to the bit
-    but for the eighth that PNG's 256 greys round off the data set's 17."""
+    """Compare a picture of the data set's size with the run's preparation.
+
+    They agree up to the rounding of the data set's 17 grey levels to PNG's 256."""
     from PIL import Image
 
     from apps.training.sources import SOURCES, open_split
@@ -118,9 +123,9 @@ def test_what_cannot_be_read_is_said_and_the_rest_shown(
     ("arguments", "message"),
     [
         (["--checkpoint", "nowhere", "a.png"], "no file at nowhere"),
-        (["--checkpoint", "{other}", "a.png"], "does not say of which model and data set"),
-        (["--checkpoint", "{model}"], "give pictures or --serve, one of them"),
-        (["--checkpoint", "{model}", "{empty}"], "no pictures"),
+        (["--checkpoint", "{other}", "a.png"], "does not record its model and data set"),
+        (["--checkpoint", "{model}"], "give either pictures or --serve"),
+        (["--checkpoint", "{model}", "{empty}"], "holds no pictures"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -175,7 +180,7 @@ def ask(port: int, method: str, path: str, body: bytes = b"", host: str = "") ->
 
 
 def test_a_connection_that_says_nothing_holds_up_nobody(server: int) -> None:
-    """Browsers open some ahead."""
+    """Test idle connections, which browsers open in advance."""
     with socket.create_connection(("127.0.0.1", server)):
         assert ask(server, "GET", "/about")[0] == 200
 
@@ -204,21 +209,19 @@ def test_the_page_and_what_it_asks_first(server: int) -> None:
 
 def test_the_page_refuses_what_it_should(server: int) -> None:
     status, content = ask(server, "POST", "/predict", b"no picture")
-    assert status == 400 and "what was sent" in json.loads(content)["error"]
+    assert status == 400 and "the picture sent" in json.loads(content)["error"]
     assert ask(server, "POST", "/predict")[0] == 413
     assert ask(server, "GET", "/predict")[0] == 405
     assert ask(server, "GET", "/../../etc/passwd")[0] == 404
     assert ask(server, "GET", "/", host="elsewhere.example:80")[0] == 403
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_the_program_serves_until_it_is_stopped(run: Path) -> None:
     pytest.importorskip("bottle")
     import signal
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    arguments = ["--checkpoint", str(run / "model.safetensors"), "--serve", "--port", str(port)]
+    arguments = ["--checkpoint", str(run / "model.safetensors"), "--serve", "--port", "0"]
     process = subprocess.Popen(
         [sys.executable, "-m", "apps.predict", *arguments],
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'python'}{os.pathsep}{ROOT}"},
@@ -228,8 +231,8 @@ def test_the_program_serves_until_it_is_stopped(run: Path) -> None:
     )
     try:
         assert process.stdout is not None
-        assert f"http://127.0.0.1:{port}/" in process.stdout.readline()
-        assert ask(port, "GET", "/about")[0] == 200
+        port = re.search(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())
+        assert port and ask(int(port[1]), "GET", "/about")[0] == 200
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     finally:

@@ -1,4 +1,4 @@
-"""torchvision's files load into the ImageNet models as they are and give PyTorch's logits.
+"""Tests of pretrained weights: torchvision's files load unchanged and give PyTorch's logits.
 
 torchvision is not needed: the same networks are written here in PyTorch with its names.
 """

@@ -1,4 +1,4 @@
-"""Profiles and comparisons of runs: whose time it is, how much work that was, nothing changed."""
+"""Tests of profiles and comparisons of runs: times and work by layer, without side effects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def profile() -> Profile:
 
 
 def test_operations_are_those_of_the_layers(profile: Profile) -> None:
-    """LeNet-5's, from its sizes: two operations a multiplication with addition."""
+    """Compare LeNet-5's operations with its sizes: two per multiply-add."""
     rows = {row["layer"]: row for row in layer_rows(profile)}
     first, second = 28 * 28 * 6 * 25, 10 * 10 * 16 * 25 * 6
     linear = {"classifier.1": 400 * 120, "classifier.3": 120 * 84, "classifier.5": 84 * 10}
@@ -53,8 +53,8 @@ def test_operations_are_those_of_the_layers(profile: Profile) -> None:
             if (c.layer, c.phase) == (layer, phase) and c.kernel in names
         )
 
-    assert kernels("features.0", "forward", "conv2d_relu") == 2 * BATCH * first
-    assert kernels("features.3", "forward", "conv2d_relu") == 2 * BATCH * second
+    assert kernels("features.0", "forward", "conv2d") == 2 * BATCH * first
+    assert kernels("features.3", "forward", "conv2d") == 2 * BATCH * second
     grads = "conv2d_input_grad", "conv2d_weight_grad"
     assert kernels("features.0", "backward", *grads) == 2 * BATCH * first  # images need none
     assert kernels("features.3", "backward", *grads) == 4 * BATCH * second
@@ -74,7 +74,7 @@ def test_all_time_belongs_to_someone(profile: Profile) -> None:
         inside = [s for s in profile.spans if s.start <= call.start <= s.start + s.seconds]
         assert any((s.layer, s.phase) == (call.layer, call.phase) for s in inside)
     layers = [row["layer"] for row in layer_rows(profile)]
-    names = [f"features.{i}" for i in range(6)] + [f"classifier.{i}" for i in range(6)]
+    names = [f"features.{i}" for i in (0, 2, 3, 5)] + [f"classifier.{i}" for i in (0, 1, 3, 5)]
     assert [layer for layer in layers if layer in names] == names and "loss" in layers
     assert {c.phase for c in profile.calls} == {"forward", "backward", "optimizer"}
 
@@ -100,7 +100,7 @@ def test_the_trace_is_one_that_viewers_read(profile: Profile, tmp_path: Path) ->
     whole = [event for event in events if event["ph"] == "X"]
     assert len(whole) == len(profile.calls) + len(profile.spans)
     assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in whole)
-    conv = next(event for event in whole if event["name"] == "conv2d_relu")
+    conv = next(event for event in whole if event["name"] == "conv2d")
     assert conv["args"]["layer"] == "features.0" and conv["cat"] == "forward"
 
 
@@ -134,7 +134,7 @@ def test_profile_layers_has_a_column_a_measurement(capsys: pytest.CaptureFixture
     for layer in ("Conv2d(", "ReLU()", "MaxPool2d(", "Linear(", "CrossEntropyLoss("):
         row = next(line for line in said.splitlines() if f"| {layer}" in line)
         assert all(float(ms) > 0 for cell in row.split("|")[3:6] for ms in cell.split("/"))
-    assert said.count("loss and gradients of cpu: ") == 2
+    assert said.count("loss and gradients of cpu differ by ") == 2
     assert said.count("from those of cpu_numpy (at most 0.001)") == 2
     fused = capsys.readouterr().out
     assert "| layer | kind | cpu |" in fused and "ReLU()" not in fused
@@ -210,7 +210,7 @@ def test_plots_compare_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "60.00%" in capsys.readouterr().out
     (tmp_path / "a" / "metrics.csv").write_text("type,epoch\n")
     assert plot.main([str(tmp_path / "a")]) == 1
-    assert "has no whole epoch yet" in capsys.readouterr().err
+    assert "has no complete epoch yet" in capsys.readouterr().err
     assert plot.main([str(tmp_path)]) == 1
-    assert "is no folder of a run" in capsys.readouterr().err
+    assert "is not a run of apps/train.py" in capsys.readouterr().err
     assert math.isfinite(runs[0].loading)

@@ -1,4 +1,4 @@
-"""The pictures of a report show the run's numbers: what is drawn is read back from the figures."""
+"""Tests of a report's pictures: the numbers of the run are read back from the figures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FOUND = Evaluation(0.5, LOGITS, np.array([0, 1, 2, 2, 1, 1]))
 
 @pytest.fixture
 def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What is drawn, in order; nothing is written."""
+    """Return the drawn figures, in order, without writing files."""
     made, original = [], report.figure_of
 
     def figure_of(*given: Any, **named: Any) -> Any:

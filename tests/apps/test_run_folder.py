@@ -1,4 +1,4 @@
-"""What a run leaves and how it survives: records, folder, checkpoints, full disks, lost workers."""
+"""Tests of a run's files and of its recovery: records, checkpoints, full disks, lost workers."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_seconds_of_an_epoch_and_since_the_start_are_kept_apart(finished: Path) 
 
 
 def test_top_five_is_true_top_five() -> None:
-    """The storage study's "top-5" counted four ranks."""
+    """Test that top-5 counts five ranks."""
     logits = np.array([np.arange(9, -1, -1.0)] * 3 + [np.zeros(10)])
     assert ranks(logits, np.array([0, 4, 5, 3])).tolist() == [0, 4, 5, 3]
     rng = np.random.default_rng(0)
@@ -173,7 +173,7 @@ def test_a_run_is_not_overwritten_unless_forced(
 ) -> None:
     before = {p: p.stat().st_mtime_ns for p in finished.iterdir() if p.name != ".lock"}
     assert run(finished) == 1
-    assert "has a run already" in capsys.readouterr().err
+    assert "holds a run already" in capsys.readouterr().err
     assert {p: p.stat().st_mtime_ns for p in finished.iterdir() if p.name != ".lock"} == before
 
 
@@ -191,7 +191,7 @@ def test_two_runs_in_one_folder_refuse(tmp_path: Path, capsys: pytest.CaptureFix
     first = RunFolder(tmp_path)
     for option in ("--force", "--resume"):
         assert run(tmp_path, option) == 1
-        assert f"is being written to by process {os.getpid()}" in capsys.readouterr().err
+        assert f"is in use by process {os.getpid()}" in capsys.readouterr().err
     first.close()
     assert run(tmp_path) == 0
 
@@ -207,7 +207,7 @@ def test_a_killed_run_leaves_no_lock(tmp_path: Path) -> None:
         text=True,
     )
     assert holder.stdout is not None and holder.stdout.readline() == "in\n"
-    with pytest.raises(NeedleError, match=f"is being written to by process {holder.pid}"):
+    with pytest.raises(NeedleError, match=f"is in use by process {holder.pid}"):
         RunFolder(tmp_path)
     holder.kill()
     holder.communicate(timeout=60)
@@ -234,7 +234,7 @@ class NoSpace(OSError):
 
 @contextlib.contextmanager
 def no_file_larger_than(size: int) -> Iterator[None]:
-    """The system's own refusal, as of a disk that has so much left for each file."""
+    """Limit the size of files, like a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -261,7 +261,7 @@ def test_a_record_that_cannot_be_written_stops_the_run_between_two_steps(
     capsys: pytest.CaptureFixture[str],
     failing: int,
 ) -> None:
-    """In a batch of the first epoch, at its end, in the second."""
+    """Test stops in a batch of the first epoch, at its end, and in the second."""
     with monkeypatch.context() as patch:
         count, original = 0, Records._write
 
@@ -336,7 +336,7 @@ def test_a_killed_worker_changes_nothing(
 
 
 def _descendants(parent: int) -> list[int]:
-    """Processes that run the loader's workers, below ``parent``."""
+    """Return the processes below ``parent`` that run the loader's workers."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -354,8 +354,9 @@ def _descendants(parent: int) -> list[int]:
     return sorted(below - {parent})
 
 
+@pytest.mark.slow
 def test_signals_at_any_moment(finished: Path, tmp_path: Path) -> None:
-    """A run that is stopped in three ways, each after another line of output, and gone on with."""
+    """Stop a run in three ways, each after another line of output, and resume it."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
     for lines, number in enumerate((signal.SIGTERM, signal.SIGKILL, signal.SIGINT, None), start=2):
         going_on = ["--resume"] if (tmp_path / "run.json").exists() else SMALL
@@ -384,7 +385,7 @@ def test_a_run_killed_before_its_first_checkpoint_is_begun_again(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What is left then is run.json, which says how it was started, and perhaps a profile."""
+    """Test a run without checkpoint: it has run.json and perhaps a profile."""
 
     class Killed(BaseException):
         pass
@@ -398,15 +399,15 @@ def test_a_run_killed_before_its_first_checkpoint_is_begun_again(
             run(tmp_path)
     assert not (tmp_path / CHECKPOINT).exists()
     assert run(tmp_path) == 1
-    assert "go on with it by --resume" in capsys.readouterr().err
+    assert "continue it with --resume" in capsys.readouterr().err
     assert program.main(["--out", str(tmp_path), "--resume", "--lr", "7"]) == 1
     assert "was started with --lr" in capsys.readouterr().err
     assert program.main(["--out", str(tmp_path), "--resume"]) == 0
-    assert "begins again" in capsys.readouterr().out
+    assert "starts again" in capsys.readouterr().out
     assert weights(tmp_path / CHECKPOINT) == weights(finished / CHECKPOINT)
     (tmp_path / "none").mkdir()
     assert program.main(["--out", str(tmp_path / "none"), "--resume"]) == 1
-    assert "no run to go on with" in capsys.readouterr().err
+    assert "there is no run to continue" in capsys.readouterr().err
 
 
 def test_the_commit_is_that_of_the_source() -> None:

@@ -1,4 +1,4 @@
-"""apps/sweep.py on a store of this machine: requests are counted exactly, times not asserted."""
+"""Tests of apps/sweep.py with a local store: requests are counted exactly, times are not tested."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ delay_ms = 1
 
 @pytest.fixture(autouse=True)
 def _few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """48 digits for training and 20 for testing; no report's pictures."""
+    """Use 48 training and 20 test digits, and draw no report."""
 
     monkeypatch.setitem(sources.SOURCES, "digits", few_digits.source(48, 20))
 
@@ -104,7 +104,7 @@ def test_the_study_counts_requests_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_all_sources_have_the_same_samples(tmp_path: Path) -> None:
-    """Digits have 17 values, which bytes hold exactly only when packed as floats."""
+    """Compare all sources; the 17 values of digits are exact only when packed as floats."""
     for to in ("folder", "packed"):
         upload.put("digits", to, False, tmp_path)
     opened = [
@@ -124,7 +124,7 @@ def row(source: str, workers: int, waiting: float, **more: int | None) -> storag
 
 
 def test_the_page_says_which_targets_are_missed() -> None:
-    """The median over the workers counts; one object an image, where 8 GETs were made at once."""
+    """Test the targets: the median over workers counts, for images only with 8 GETs at once."""
     local = [row("builtin", workers, 0.0) for workers in (0, 1, 2, 3)]
     images = [
         row("s3-images", 0, 9.0, gets=90),
@@ -143,6 +143,10 @@ def test_the_page_says_which_targets_are_missed() -> None:
     assert storage_page.table(images)[2] == (
         "| s3-images | 0 | 9.00 | 9.00 | 2.00 | 11.00 | 1.00 | 90 | 8 |"
     )
+    assert storage_page.summary([*local, *images])[2:] == [
+        "| m | builtin | 0, 1, 2, 3 | 0.00 | 2.00 |  | 8 |",
+        "| m | s3-images | 0, 1, 2, 3 | 0.35 (0.10–9.00) | 2.35 (2.10–11.00) | 90 | 8 |",
+    ]
 
 
 def test_a_limit_keeps_every_class(tmp_path: Path) -> None:
@@ -151,7 +155,7 @@ def test_a_limit_keeps_every_class(tmp_path: Path) -> None:
     counts = np.bincount([few[i][1] for i in range(24)])
     assert len(counts) == 10 and set(counts) == {2, 3} and few.classes == whole.classes
     assert sources.limited(whole, 0) is whole
-    with pytest.raises(DataError, match="each of 10 classes at least, got 9"):
+    with pytest.raises(DataError, match="at least one sample of each of 10 classes, got 9"):
         sources.limited(whole, 9)
     upload.put_split(few, "digits", "train", "packed", True, tmp_path)
     packed = sources.open_source("digits", "packed", tmp_path, True, False)
@@ -175,7 +179,7 @@ def test_a_mistake_in_the_file_is_named(tmp_path: Path, capsys: pytest.CaptureFi
         ("sources = [", "must be a TOML file with sources"),
         (STUDY.format(sources='"tape"'), "unknown source 'tape'"),
         (STUDY.format(sources='"builtin"').replace("engine", "motor"), "must be a TOML file"),
-        (STUDY.format(sources='"builtin"').replace('model = "lenet5"', ""), "must name data, it"),
+        (STUDY.format(sources='"builtin"').replace('model = "lenet5"', ""), "must name data, "),
     ):
         path.write_text(text)
         assert sweep.main([str(path), "--out", str(tmp_path / "out")]) == 1

@@ -1,6 +1,7 @@
 """The page of apps/predict.py --serve in a real browser: drawn, dropped and wrong pictures.
 
-Run by make test-browser; needs Chromium and its driver (Debian: chromium, chromium-driver).
+Run by make test-all and make test-browser; needs Chromium and its driver (Debian: packages chromium
+and chromium-driver).
 """
 
 from __future__ import annotations
@@ -44,11 +45,10 @@ def address(classifier: Classifier) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from selenium import webdriver
-
+    webdriver = pytest.importorskip("selenium.webdriver")
     found = [shutil.which(name) for name in ("chromium", "chromedriver")]
     if None in found:
-        pytest.fail("needs Chromium and its driver; Debian: apt install chromium chromium-driver")
+        pytest.skip("needs Chromium and its driver; Debian: apt install chromium chromium-driver")
     options = webdriver.ChromeOptions()
     options.binary_location = found[0]
     profile = f"user-data-dir={tmp_path_factory.mktemp('profile')}"
@@ -63,7 +63,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture
 def page(browser: Any, address: str) -> Any:
     browser.get(address)
-    wait_for(browser, lambda: "Draw one" in text(browser, "hint"))
+    wait_for(browser, lambda: "Draw, or drop" in text(browser, "hint"))
     return browser
 
 

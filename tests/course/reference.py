@@ -1,7 +1,7 @@
-"""The course's numbers, computed by plain NumPy in float64: layers, optimisers, convolution.
+"""Reference results in plain NumPy float64: layers, optimisers, convolution.
 
-Written from the formulas alone and independent of needle; every test of this folder compares
-with these. Images are NCHW here unless a name says otherwise.
+Written from the formulas and independent of needle; the tests of this folder compare with them.
+Images are NCHW here unless a name says otherwise.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ SINGLE = {"rtol": 2e-5, "atol": 2e-5}
 
 
 def drawn(host: Array) -> Array:
-    """A draw as the mode sees it: float32 at once on needle's arrays, float64 on NumPy's."""
+    """Return a draw in the dtype of the mode: float32 for needle's arrays, float64 for NumPy's."""
     return np.asarray(host, "float32") if BACKEND == "nd" else np.asarray(host)
 
 
 def softmax_loss(logits: Array, labels: Array) -> tuple[float, Array]:
-    """The mean cross entropy and its gradient in the logits."""
+    """Return the mean cross entropy and its gradient for the logits."""
     shifted = np.exp(logits - logits.max(1, keepdims=True))
     probabilities = shifted / shifted.sum(1, keepdims=True)
     rows = np.arange(len(labels))
@@ -35,7 +35,7 @@ def softmax_loss(logits: Array, labels: Array) -> tuple[float, Array]:
 
 
 def digits(count: int, seed: int = 0) -> tuple[Array, Array]:
-    """Images with one bright block per class, and noise."""
+    """Return images with one bright block per class, and noise."""
     random = np.random.RandomState(seed)
     y = random.randint(10, size=count).astype(np.uint8)
     X = random.rand(count, 100).astype("float32") * 0.3
@@ -47,7 +47,7 @@ def digits(count: int, seed: int = 0) -> tuple[Array, Array]:
 def nn_epoch_by_hand(
     X: Array, y: Array, W1: Array, W2: Array, lr: float, batch: int
 ) -> tuple[Array, Array]:
-    """One epoch of descent for relu(X W1) W2."""
+    """Return the weights of relu(X W1) W2 after one epoch of gradient descent."""
     for start in range(0, len(X), batch):
         x, labels = X[start : start + batch], y[start : start + batch].astype(int)
         hidden = np.maximum(x @ W1, 0)
@@ -60,7 +60,7 @@ def nn_epoch_by_hand(
 def dampened_sgd(
     value: Array, gradients: list[Array], lr: float, momentum: float, weight_decay: float
 ) -> Array:
-    """u = m u + (1 - m)(g + wd p); p -= lr u."""
+    """Do an SGD step: u = m u + (1 - m)(g + wd p); p -= lr u."""
     velocity = np.zeros_like(value)
     for gradient in gradients:
         velocity = momentum * velocity + (1 - momentum) * (gradient + weight_decay * value)
@@ -77,7 +77,7 @@ def adam(
     eps: float = 1e-8,
     weight_decay: float = 0.0,
 ) -> Array:
-    """Bias-corrected Adam with L2 added to the gradient and eps outside the root."""
+    """Do a step of bias-corrected Adam with L2 in the gradient and eps outside the root."""
     first, second = np.zeros_like(value), np.zeros_like(value)
     for t, gradient in enumerate(gradients, 1):
         total = gradient + weight_decay * value
@@ -89,7 +89,7 @@ def adam(
 
 
 def conv_nhwc(x: Array, w: Array, stride: int, padding: int) -> Array:
-    """x (N, H, W, I), w (K, K, I, O): one product for each place of the kernel."""
+    """Return the convolution of x (N, H, W, I) and w (K, K, I, O), a product for each tap."""
     x = np.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
     kernel = w.shape[0]
     high = (x.shape[1] - kernel) // stride + 1
@@ -103,13 +103,13 @@ def conv_nhwc(x: Array, w: Array, stride: int, padding: int) -> Array:
 
 
 def batch_norm_rows(x: Array, eps: float = 1e-5) -> tuple[Array, Array, Array]:
-    """(N, C) normalised over N, with the mean and the biased variance used."""
+    """Return x (N, C) normalised over N, with its mean and biased variance."""
     mean, var = x.mean(0), x.var(0)
     return (x - mean) / np.sqrt(var + eps), mean, var
 
 
 def batch_norm_images(x: Array, eps: float = 1e-5) -> tuple[Array, Array, Array]:
-    """(N, C, H, W) normalised over N, H and W."""
+    """Return x (N, C, H, W) normalised over N, H and W."""
     rows = x.transpose(0, 2, 3, 1).reshape(-1, x.shape[1])
     y, mean, var = batch_norm_rows(rows, eps)
     shape = (x.shape[0], x.shape[2], x.shape[3], x.shape[1])

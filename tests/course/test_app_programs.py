@@ -1,4 +1,4 @@
-"""The homework's helper modules, simple_ml and mlp_resnet, on files like the published ones."""
+"""Tests of the homework's modules simple_ml and mlp_resnet with files like the published ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def write_mnist(folder: Path, train: int = 200, test: int = 50) -> Path:
-    """Images with one bright stripe for each class, under MNIST's file names."""
+    """Write images with one bright stripe for each class, under MNIST's file names."""
     random = np.random.RandomState(0)
     for name, count in (("train", train), ("t10k", test)):
         y = random.randint(10, size=count).astype("uint8")
@@ -92,7 +92,7 @@ def cifar(folder: Path) -> ndl.data.CIFAR10Dataset:
 
 
 def test_training_on_images(tmp_path: Path, device: Any) -> None:
-    """Seeds, the loader's order, Adam's defaults, accuracy and loss: those of the loop by hand."""
+    """Compare seeds, order, Adam's defaults, accuracy and loss with a loop by hand."""
     dataset = cifar(tmp_path)
     loader = ndl.data.DataLoader(dataset=dataset, batch_size=25, shuffle=True)
 

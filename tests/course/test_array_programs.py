@@ -1,4 +1,4 @@
-"""NDArray as the course's programs use it: strides, shared handles, setitem, tiles, subclasses."""
+"""Tests of NDArray in course programs: strides, shared handles, setitem, tiles, subclasses."""
 
 from __future__ import annotations
 

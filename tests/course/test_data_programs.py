@@ -1,4 +1,4 @@
-"""Datasets, transforms and loaders by exact number of the global stream."""
+"""Tests of datasets, transforms and loaders by exact numbers of the global generator."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_loader_without_shuffling() -> None:
 
 
 class Squares(Dataset):
-    """A dataset as the homework has people write one: ints and slices."""
+    """A dataset as in the homework, indexed by ints and slices."""
 
     def __init__(self, transforms: Any = None) -> None:
         super().__init__(transforms)

@@ -1,4 +1,4 @@
-"""Programs that reach into the graph: own ops, topological order, gradients of gradients."""
+"""Tests of programs that use the graph: own ops, topological order, second derivatives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NP = BACKEND == "np"
 
 
 class Cube(TensorOp):
-    """The homework's way to write an op."""
+    """An op written as in the homework."""
 
     def compute(self, a: Any) -> Any:
         return a * a * a
@@ -34,7 +34,7 @@ class Cube(TensorOp):
 
 
 class Blend(TensorOp):
-    """Options in the constructor, a list as gradient."""
+    """An op with options in the constructor and a list as gradient."""
 
     def __init__(self, share: float) -> None:
         self.share = share
@@ -47,7 +47,7 @@ class Blend(TensorOp):
 
 
 class MinMax(TensorTupleOp):
-    """Two results in a tuple."""
+    """An op with two results in a tuple."""
 
     def compute(self, a: Any, b: Any) -> tuple[Any, Any]:
         return a + b, a - b
@@ -174,7 +174,7 @@ def test_second_derivatives(name: str) -> None:
 
 
 def test_a_gradient_penalty_trains() -> None:
-    """|df/dx|^2 as part of a loss: the gradient is used like any other tensor."""
+    """Use |df/dx|^2 in a loss, with the gradient as an ordinary tensor."""
     x, w = ndl.Tensor(np.array([[1.0, 2.0]])), ndl.Tensor(np.array([[3.0], [-1.0]]))
     out = ((x @ w) ** 2).sum()
     out.backward()
@@ -205,7 +205,7 @@ def test_tensors_do_not_pile_up() -> None:
 
 
 def test_live_buffers_may_be_written(device: Any) -> None:
-    """The graph's leaf is the buffer itself: a later forward sees what was written."""
+    """Test that the graph's leaf is the buffer: a later forward pass uses what was written."""
     x = ndl.Tensor(np.ones((2, 3)), device=device, dtype="float32")
     assert x.realize_cached_data().size == 6
     for j in range(6):

@@ -1,4 +1,4 @@
-"""Initial values by exact number: one draw of the global stream per tensor, course formulas."""
+"""Tests of initial values by exact numbers: one draw of the global generator per tensor."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_resnet9_draws_in_forward_order() -> None:
 
 
 def test_mode_of_the_draws() -> None:
-    """Needle's arrays round to float32 before scaling, NumPy's after, both as the course."""
+    """Test rounding to float32: before scaling on needle's arrays, after it on NumPy's."""
     np.random.seed(0)
     exact = np.random.randn(1000)
     np.random.seed(0)

@@ -1,4 +1,4 @@
-"""Layers by exact number against the formulas in float64, forward and backward."""
+"""Tests of layers against the formulas in float64, forward and backward."""
 
 from __future__ import annotations
 

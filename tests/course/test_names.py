@@ -1,4 +1,4 @@
-"""The names that course programs import, and the order of the arguments they pass by position."""
+"""Tests of the names that course programs import, and of the order of positional arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choices that look natural and would break programs written for the course: one test each."""
+"""Tests against changes that look natural but would break course programs."""
 
 from __future__ import annotations
 

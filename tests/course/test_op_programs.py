@@ -1,4 +1,4 @@
-"""The ops of the course by function and by class: values, gradients, keyword names."""
+"""Tests of the course's ops as functions and classes: values, gradients, keyword names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def normal(*shape: int, seed: int = 0, shift: float = 0.0) -> ndl.Tensor:
 
 
 def differences(f: Callable[..., Any], args: list[Any], weights: Any) -> list[Any]:
-    """Central differences of sum(weights * f), written into the live buffers."""
+    """Return central differences of sum(weights * f), written into the live buffers."""
     results = []
     for arg in args:
         slope = np.zeros(arg.shape)
@@ -214,7 +214,7 @@ def test_relu_at_zero_and_below() -> None:
 
 
 def test_whole_numbers_go_through_every_function() -> None:
-    """In NumPy mode a Tensor of ints is int64, and results are what NumPy gives."""
+    """Test ints: in NumPy mode a Tensor of ints is int64, and results are NumPy's."""
     host = np.array([[1, 2, 3], [4, 5, 6]])
     for f, expected in [
         (ndl.exp, np.exp(host)),

@@ -1,4 +1,4 @@
-"""SGD and Adam by exact number, and what a step must leave alone."""
+"""Tests of SGD and Adam by exact numbers, and of what a step must not change."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_clip_grad_norm(device: Any) -> None:
 
 
 def two_layer_gradients(x: Any, y: Any, weights: list[Any]) -> tuple[float, list[Any]]:
-    """Loss and gradients of Linear, ReLU, Linear by hand."""
+    """Return loss and gradients of Linear, ReLU, Linear, computed by hand."""
     w1, b1, w2, b2 = weights
     inner = x @ w1 + b1
     hidden = np.maximum(inner, 0)
@@ -111,7 +111,7 @@ def two_layer_gradients(x: Any, y: Any, weights: list[Any]) -> tuple[float, list
 
 @pytest.mark.parametrize("name", ["sgd", "adam"])
 def test_training_a_model_as_the_homework_does(name: str) -> None:
-    """Every loss and weight of three epochs of batches, against the formulas."""
+    """Compare every loss and weight of three epochs with the formulas."""
     np.random.seed(42)
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
     X = np.random.randn(64, 8)

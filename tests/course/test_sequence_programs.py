@@ -1,4 +1,4 @@
-"""Programs of the course's last homework: language models and the loop that trains them."""
+"""Tests of the course's last homework: language models and their training loop."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_state_starts_the_next_piece(device: Any) -> None:
 
 
 def epoch_by_hand(model: Any, data: Any, steps: int, device: Any, opt: Any, clip: Any) -> Any:
-    """The loop spelled out, with the loss in float64."""
+    """Return the results of an explicit loop with the loss in float64."""
     h, total, right, count = None, 0.0, 0, 0
     for start in range(0, data.shape[0] - 1, steps):
         x, y = data[start : start + steps], data[start + 1 : start + 1 + steps]
@@ -146,7 +146,7 @@ def test_training_learns_the_text_and_repeats(kind: str, corpus: Any, device: An
 
 
 def test_defaults_of_training_and_an_unknown_kind(corpus: Any) -> None:
-    """SGD with rate 4 and pieces of 40 words, on the device of the model."""
+    """Test the defaults: SGD with rate 4, sequences of 40 words, the device of the model."""
     data = ndl.data.batchify(corpus.train, 2)
     results = []
     for options in ({}, {"optimizer": ndl.optim.SGD, "lr": 4.0, "seq_len": 40, "n_epochs": 1}):

@@ -1,4 +1,4 @@
-"""Whole small programs: softmax regression, a two-layer net, an MLP with residuals, ResNet9."""
+"""Tests of whole programs: softmax regression, a two-layer net, a residual MLP, ResNet9."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def softmax_loss_of_one_hot(Z: ndl.Tensor, one_hot: ndl.Tensor) -> ndl.Tensor:
 
 
 def nn_epoch(X: Any, y: Any, W1: Any, W2: Any, lr: float, batch: int) -> tuple[Any, Any]:
-    """The homework's loop: NumPy batches, weights made anew from realised data."""
+    """Train as in the homework: NumPy batches, new weights from realised data."""
     for start in range(0, len(X), batch):
         part = X[start : start + batch]
         x = ndl.Tensor(part)
@@ -86,7 +86,7 @@ def residual_block(dim: int, hidden: int, device: Any) -> nn.Module:
 
 
 def epoch(loader: Any, model: nn.Module, device: Any, opt: Any = None) -> tuple[float, float]:
-    """The homework's loop: error rate and mean loss, training where an optimiser is given."""
+    """Return error rate and mean loss as in the homework; train with an optimiser."""
     np.random.seed(4)
     model.train() if opt else model.eval()
     loss_fn, wrong, total, count = nn.SoftmaxLoss(), 0.0, 0.0, 0
@@ -127,7 +127,7 @@ def test_mlp_resnet_learns_and_repeats(device: Any) -> None:
 
 
 def convbn(x: Any, parameters: Any, stride: int) -> Any:
-    """Conv, batch norm in training, ReLU; takes four parameters."""
+    """Return convolution, batch norm in training mode and ReLU; uses four parameters."""
     weight, bias, scale, shift = (next(parameters) for _ in range(4))
     y = conv_nhwc(x.transpose(0, 2, 3, 1), weight, stride, weight.shape[0] // 2) + bias
     y, _, _ = batch_norm_images(y.transpose(0, 3, 1, 2))
@@ -135,7 +135,7 @@ def convbn(x: Any, parameters: Any, stride: int) -> Any:
 
 
 def resnet9(x: Any, parameters: list[Any]) -> Any:
-    """The course's ResNet9 in float64."""
+    """Return the logits of the course's ResNet9 in float64."""
     rest = iter(parameters)
     x = convbn(convbn(x, rest, 4), rest, 2)
     x = convbn(convbn(x, rest, 1), rest, 1) + x
@@ -191,7 +191,6 @@ def test_the_gradient_of_the_last_layer_of_resnet9() -> None:
 
 @pytest.mark.skipif(BACKEND == "np", reason="one device only")
 def test_devices_do_not_mix_by_themselves() -> None:
-    assert ndl.Tensor([1.0]).device == ndl.cpu_numpy()
-    assert ndl.init.ones(1).device == ndl.cpu()
+    assert ndl.Tensor([1.0]).device == ndl.init.ones(1).device == ndl.cpu()
     with pytest.raises(Exception, match="device"):
-        ndl.Tensor([1.0]) + ndl.init.ones(1)
+        ndl.Tensor([1.0], device=ndl.cpu_numpy()) + ndl.init.ones(1)

@@ -1,5 +1,6 @@
 // The kernels that part 5 of the course empties (apps/course/parts), beside plain loops in double,
 // on every instruction set of this machine. Names of tests are what tests/exercises asks for.
+#include "core/elementwise_ops.h"
 #include "expect.h"
 
 namespace needle {

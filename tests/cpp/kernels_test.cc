@@ -4,6 +4,7 @@
 #include <limits>
 #include <random>
 
+#include "core/elementwise_ops.h"
 #include "core/thread_pool.h"
 #include "expect.h"
 

@@ -53,29 +53,31 @@ void check_matmul(const KernelTable& t, std::int64_t m, std::int64_t n, std::int
 
 struct Convolution {
   std::int64_t n, h, w, c, o, kh, kw;
-  Conv2dParams params;
+  Geometry geometry;
 
   std::int64_t rows() const {
-    return (h + 2 * params.padding.h - params.dilation.h * (kh - 1) - 1) / params.stride.h + 1;
+    return (h + 2 * geometry.padding.h - geometry.dilation.h * (kh - 1) - 1) / geometry.stride.h +
+           1;
   }
   std::int64_t columns() const {
-    return (w + 2 * params.padding.w - params.dilation.w * (kw - 1) - 1) / params.stride.w + 1;
+    return (w + 2 * geometry.padding.w - geometry.dilation.w * (kw - 1) - 1) / geometry.stride.w +
+           1;
   }
 };
 
 // f(index in x, in weight, in out) for every product that a convolution adds up.
 template <class F>
 void each_product(const Convolution& v, F&& f) {
-  const std::int64_t g = v.params.groups, cg = v.c / g, og = v.o / g;
+  const std::int64_t g = v.geometry.groups, cg = v.c / g, og = v.o / g;
   for (std::int64_t n = 0; n < v.n; ++n)
     for (std::int64_t i = 0; i < v.rows(); ++i)
       for (std::int64_t j = 0; j < v.columns(); ++j)
         for (std::int64_t a = 0; a < v.kh; ++a)
           for (std::int64_t b = 0; b < v.kw; ++b) {
             const std::int64_t y =
-                i * v.params.stride.h - v.params.padding.h + a * v.params.dilation.h;
+                i * v.geometry.stride.h - v.geometry.padding.h + a * v.geometry.dilation.h;
             const std::int64_t x =
-                j * v.params.stride.w - v.params.padding.w + b * v.params.dilation.w;
+                j * v.geometry.stride.w - v.geometry.padding.w + b * v.geometry.dilation.w;
             if (y < 0 || y >= v.h || x < 0 || x >= v.w) continue;
             for (std::int64_t o = 0; o < v.o; ++o)
               for (std::int64_t c = 0; c < cg; ++c)
@@ -101,7 +103,7 @@ struct Guarded {
 };
 
 void check_convolution(const KernelTable& t, const Convolution& v) {
-  const std::int64_t cg = v.c / v.params.groups;
+  const std::int64_t cg = v.c / v.geometry.groups;
   std::vector<float> x = whole_numbers<float>(v.n * v.h * v.w * v.c);
   std::vector<float> weight = whole_numbers<float>(v.kh * v.kw * cg * v.o);
   std::vector<float> grad = whole_numbers<float>(v.n * v.rows() * v.columns() * v.o);
@@ -109,9 +111,10 @@ void check_convolution(const KernelTable& t, const Convolution& v) {
   const View x_view = compact(x.data(), {v.n, v.h, v.w, v.c});
   const View weight_view = compact(weight.data(), {v.kh, v.kw, cg, v.o});
   const View grad_view = compact(grad.data(), {v.n, v.rows(), v.columns(), v.o});
-  t.conv2d(x_view, weight_view, compact(out.data(), {v.n, v.rows(), v.columns(), v.o}), v.params);
-  t.conv2d_input_grad(grad_view, weight_view, compact(dx.data(), {v.n, v.h, v.w, v.c}), v.params);
-  t.conv2d_weight_grad(grad_view, x_view, compact(dw.data(), {v.kh, v.kw, cg, v.o}), v.params);
+  t.conv2d(x_view, weight_view, compact(out.data(), {v.n, v.rows(), v.columns(), v.o}), v.geometry,
+           {});
+  t.conv2d_input_grad(grad_view, weight_view, compact(dx.data(), {v.n, v.h, v.w, v.c}), v.geometry);
+  t.conv2d_weight_grad(grad_view, x_view, compact(dw.data(), {v.kh, v.kw, cg, v.o}), v.geometry);
 
   std::vector<float> want_out(grad.size()), want_dx(x.size()), want_dw(weight.size());
   each_product(v, [&](std::int64_t in, std::int64_t filter, std::int64_t to) {
@@ -145,13 +148,14 @@ TEST(random_convolutions_are_exact) {
   for_each_isa([](const KernelTable& t) {
     for (int i = 0; i < 60; ++i) {
       Convolution v{pick(0, 5), pick(1, 9), pick(1, 9), 0, 0, pick(1, 5), pick(1, 5), {}};
-      v.params = {{pick(1, 3), pick(1, 3)}, {pick(0, 2), pick(0, 2)}, {pick(1, 2), pick(1, 2)}, 1};
-      v.params.groups = pick(1, 3);
-      v.c = v.params.groups * pick(1, 12);
-      v.o = v.params.groups * pick(1, 20);
-      if (i % 5 == 0) v.c = v.o = v.params.groups = pick(1, 70);  // depthwise
-      const std::int64_t high = v.h + 2 * v.params.padding.h - v.params.dilation.h * (v.kh - 1);
-      const std::int64_t wide = v.w + 2 * v.params.padding.w - v.params.dilation.w * (v.kw - 1);
+      v.geometry = {
+          {pick(1, 3), pick(1, 3)}, {pick(0, 2), pick(0, 2)}, {pick(1, 2), pick(1, 2)}, 1};
+      v.geometry.groups = pick(1, 3);
+      v.c = v.geometry.groups * pick(1, 12);
+      v.o = v.geometry.groups * pick(1, 20);
+      if (i % 5 == 0) v.c = v.o = v.geometry.groups = pick(1, 70);  // depthwise
+      const std::int64_t high = v.h + 2 * v.geometry.padding.h - v.geometry.dilation.h * (v.kh - 1);
+      const std::int64_t wide = v.w + 2 * v.geometry.padding.w - v.geometry.dilation.w * (v.kw - 1);
       if (high < 1 || wide < 1) continue;
       check_convolution(t, v);
     }
@@ -186,12 +190,12 @@ TEST(norms_and_losses_of_random_shapes_stay_in_bounds) {
         const View xv = compact(x.data(), {n, c}), ov = compact(out.data(), {n, c});
         const View one = compact(ones.data(), {c});
         const View mv = compact(mean.data(), {c}), vv = compact(var.data(), {c});
-        t.batch_norm(xv, one, one, ov, mv, vv, 1e-5);
+        t.batch_norm(xv, one, one, ov, mv, vv, 1e-5, {});
         double sum = 0;
         for (float v : out) sum += v;
         EXPECT_NEAR(sum, double(n * c), 1e-3 * double(n * c));  // normalised values sum to 0
         t.batch_norm_grad(xv, xv, one, mv, vv, ov, compact(dw.data(), {c}), compact(db.data(), {c}),
-                          1e-5);
+                          1e-5, {});
         sum = 0;
         for (float v : out) sum += v;
         EXPECT_NEAR(sum, 0, 1e-2 * double(n * c));  // a shift of x changes nothing

@@ -1,6 +1,6 @@
 """The CUDA backend with its kernels run on the CPU, as device ``cuda_emulated``.
 
-``make test`` builds the module (CMake target ``cuda_on_cpu``); tests skip where it is not there.
+``make test-all`` builds the module (CMake target ``cuda_on_cpu``). Without it tests are skipped.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Registers, shared memory and spills of every CUDA kernel, as ptxas reports them for each target.
 
-``make test`` compiles src/cuda for all targets where nvcc is, unless the table is of these very
+``make test-all`` compiles src/cuda for all targets where nvcc is, unless the table is of these very
 sources (``resources.sha256``): that takes minutes. ``keep_ptxas.py`` keeps the reports. ``python -m
 tests.cuda_on_cpu.resources`` writes them to ``resources.csv``, which is in the repository: what a
 change does to them is seen in its diff, and a test refuses a jump.
@@ -103,7 +103,7 @@ def digest() -> str:
 
 
 def target() -> str:
-    """What make test builds: with the GPUs' module, or the emulator's alone."""
+    """Return the target that make build-tests builds: with the GPUs' module or without."""
     known = KEPT_DIGEST.is_file() and KEPT_DIGEST.read_text().strip() == digest()
     return "cuda_on_cpu" if known else "cuda_tests"
 

@@ -47,7 +47,8 @@ class Training:
         np.random.seed(0)
         self.device = device
         self.model = nn.Sequential(
-            nn.Conv(1, 3, 3, device=device, activation="relu"),
+            nn.Conv(1, 3, 3, device=device),
+            nn.ReLU(),
             nn.BatchNorm2d(3, device=device),
             nn.MaxPool2d(2),
             nn.Flatten(),

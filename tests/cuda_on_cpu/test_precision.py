@@ -14,6 +14,7 @@ import needle
 from needle import accelerated, config
 from needle.backend_selection import BACKEND
 from needle.errors import UnknownNameError
+from needle.shapes import Geometry
 from tests.cuda_on_cpu import emulated
 from tests.cuda_on_cpu.test_backend import array, train
 
@@ -99,24 +100,25 @@ CONVOLUTIONS = {
 
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 def test_convolutions(case: str, rounded: Callable[[np.ndarray], np.ndarray]) -> None:
-    x_shape, weight_shape, *how = CONVOLUTIONS[case]
+    x_shape, weight_shape, *settings = CONVOLUTIONS[case]
+    how = Geometry(*settings)
     x, weight = uniform(*x_shape), uniform(*weight_shape)
     wide = [a.astype("float64") for a in (rounded(x), rounded(weight), x, weight)]
-    want, in_full = (accelerated.conv2d.definition(*wide[i : i + 2], *how) for i in (0, 2))
-    assert_products(accelerated.conv2d(array(x), array(weight), *how), want, in_full)
+    want, in_full = (accelerated.conv2d.definition(*wide[i : i + 2], how) for i in (0, 2))
+    assert_products(accelerated.conv2d(array(x), array(weight), how), want, in_full)
     grad = uniform(*want.shape)
     low, full = rounded(grad).astype("float64"), grad.astype("float64")
     of_x = accelerated.conv2d_input_grad
     assert_products(
-        of_x(array(grad), array(weight), x_shape, *how),
-        of_x.definition(low, wide[1], x_shape, *how),
-        of_x.definition(full, wide[3], x_shape, *how),
+        of_x(array(grad), array(weight), x_shape, how),
+        of_x.definition(low, wide[1], x_shape, how),
+        of_x.definition(full, wide[3], x_shape, how),
     )
     of_weight = accelerated.conv2d_weight_grad
     assert_products(
-        of_weight(array(grad), array(x), weight_shape, *how),
-        of_weight.definition(low, wide[0], weight_shape, *how),
-        of_weight.definition(full, wide[2], weight_shape, *how),
+        of_weight(array(grad), array(x), weight_shape, how),
+        of_weight.definition(low, wide[0], weight_shape, how),
+        of_weight.definition(full, wide[2], weight_shape, how),
     )
 
 

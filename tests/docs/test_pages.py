@@ -1,15 +1,22 @@
-"""The pages of the documentation: their Python examples run, their links lead somewhere.
+"""The pages of the documentation: examples run and print what the page shows, links resolve.
 
-The examples of README.md, docs/backend.md and docs/shared_loader.md have tests of their own, which
-also look at what is printed. The site itself is built by `make docs`.
+A ```text block that follows a ```python block is the output of that block, or the error that ends
+it; "..." in it stands for any text. ``python -m tests.docs.test_pages PAGE ...`` writes the present
+outputs into pages. README.md, docs/backend.md and the pages on the shared loader have tests of
+their own. The site itself is built by `make docs`.
 """
 
 from __future__ import annotations
 
 import importlib
+import io
+import os
 import re
+import sys
+import tempfile
+import textwrap
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -17,9 +24,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("apps/**/*.md")])
-EXECUTED_ELSEWHERE = {"backend.md", "shared_loader.md"}
+EXECUTED_ELSEWHERE = {"backend.md", "shared_loader.md", "shared_loader_proofs.md"}
 PACKAGE = ROOT / "python" / "needle"
-BASES = [ROOT, PACKAGE.parent, PACKAGE, PACKAGE / "data", PACKAGE / "data" / "server"]
+BASES = [ROOT, PACKAGE.parent, PACKAGE, PACKAGE / "data"]
 BASES += [ROOT / place for place in ("apps", "docs", "src", "tests", "tests/data")]
 ALIASES = {name: f"needle.{name}" for name in ("data", "nn", "optim")} | {
     "ndl": "needle",
@@ -28,9 +35,15 @@ ALIASES = {name: f"needle.{name}" for name in ("data", "nn", "optim")} | {
 NOT_OURS = {
     *("src/ndarray_backend_cpu.cc", "optim.py", "apps/models.py"),  # the course's
     "nn.ModuleList",  # PyTorch's
-    *("build/docs", "dist/"),  # what is built
+    *("build/docs", "dist/", ".venv/bin/python"),  # what is built
+    *("runs/MODEL-DATA", "runs/bench-against/", "runs/bench-data/"),  # what is written
+    *(".venv/bin/activate", "tensorboard/"),
 }
-EXAMPLES = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+EXAMPLES = re.compile(
+    r"^```python\n(?P<code>.*?)^```$(?:\n+```text\n(?P<output>.*?)^```$)?", re.DOTALL | re.MULTILINE
+)
+WORDS = {"README.md": 700, "ARCHITECTURE.md": 3000, "docs/shared_loader.md": 800}
+"""The largest number of words of a page, outside its code blocks."""
 
 
 def with_examples() -> list[Path]:
@@ -39,13 +52,65 @@ def with_examples() -> list[Path]:
     return sorted(page for page in pages if page.name not in EXECUTED_ELSEWHERE)
 
 
-@pytest.mark.parametrize("page", with_examples(), ids=lambda page: page.name)
-def test_the_examples_of_a_page_run_from_top_to_bottom(page: Path) -> None:
+def output_of(code: str, page: Path, line: int, names: dict[str, object], fails: bool) -> str:
+    """Run an example that begins at ``line`` of a page, and return what it prints.
+
+    ``fails``: the example ends with an error, whose type and message are returned instead.
+    """
+    printed = io.StringIO()
+    program = compile("\n" * line + code, str(page), "exec")
+    with redirect_stdout(printed):
+        if not fails:
+            exec(program, names)
+            return printed.getvalue()
+        try:
+            exec(program, names)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+    raise AssertionError(f"{page.name}, line {line}: the example was to end with an error")
+
+
+def examples_of(page: Path) -> Iterator[tuple[re.Match[str], str]]:
+    """Each example of a page with what it prints; one name space for all of them."""
     text = page.read_text(encoding="utf-8")
-    names = {"__name__": "__main__"}
+    names: dict[str, object] = {"__name__": "__main__"}
     for block in EXAMPLES.finditer(text):
+        fails = bool(re.match(r"\w*Error: ", block["output"] or ""))
         line = text[: block.start()].count("\n") + 1
-        exec(compile("\n" * line + block[1], str(page), "exec"), names)
+        yield block, output_of(block["code"], page, line, names, fails)
+
+
+def shown(output: str) -> str:
+    """An output as a page shows it: an error's message is broken into lines of 82 columns."""
+    if re.match(r"\w*Error: ", output):
+        lines = output.splitlines()
+        wrap = {"width": 82, "break_long_words": False, "break_on_hyphens": False}
+        return "\n".join("\n".join(textwrap.wrap(line, **wrap)) for line in lines) + "\n"  # type: ignore[arg-type]
+    return output
+
+
+def agrees(output: str, page_shows: str) -> bool:
+    """Return True if the page shows this output, line breaks aside; "..." matches any text."""
+    parts = [re.escape(" ".join(part.split())) for part in page_shows.split("...")]
+    pattern = ".*".join(parts)
+    return re.fullmatch(pattern, " ".join(output.split())) is not None
+
+
+@pytest.mark.parametrize("page", with_examples(), ids=lambda page: page.name)
+def test_the_examples_of_a_page_run_from_top_to_bottom(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for block, output in examples_of(page):
+        if block["output"] is not None:
+            assert agrees(output, block["output"]), f"{page.name} shows another output:\n{output}"
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_a_page_is_no_longer_than_it_may_be(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    words = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE).split()
+    assert len(words) <= WORDS[name], f"{name} has {len(words)} words"
 
 
 def spoken_of(page: Path) -> Iterator[str]:
@@ -106,3 +171,22 @@ def test_every_page_is_in_the_table_of_contents_and_every_entry_is_a_page() -> N
     listed = {(index.parent / f"{entry}.md").resolve() for entry in entries}
     listed.remove(ROOT / "hw_notebook.md")  # the notebook
     assert listed | {index} == set(PAGES)
+
+
+def rewrite(page: Path) -> None:
+    """Write the present outputs into a page, in place of those that no longer agree."""
+    text = page.read_text(encoding="utf-8")
+    for block, output in examples_of(page):
+        before = block["output"]
+        if before is not None and not agrees(output, before):
+            after = block[0].replace(f"```text\n{before}```", f"```text\n{shown(output)}```")
+            text = text.replace(block[0], after)
+    page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    pages = [Path(name).resolve() for name in sys.argv[1:]]
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        for chosen in pages:
+            rewrite(chosen)

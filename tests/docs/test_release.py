@@ -25,12 +25,15 @@ def test_the_version_is_one_and_the_changelog_knows_it() -> None:
 def test_a_workflow_is_well_formed_and_calls_what_there_is(path: Path) -> None:
     yaml = pytest.importorskip("yaml")
     workflow: dict[Any, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert {"name", True, "permissions", "jobs"} == set(workflow)  # YAML 1.1 reads "on" as true
+    # YAML 1.1 reads "on" as true.
+    assert {"name", True, "permissions", "jobs"} == set(workflow) - {"env"}
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     for job in workflow["jobs"].values():
         assert job["timeout-minutes"] and job["runs-on"]
+        for action in [step["uses"] for step in job["steps"] if "uses" in step]:
+            assert re.search("@[0-9a-f]{40}$", action), f"{path.name}: {action} is not pinned"
         commands = [step["run"] for step in job["steps"] if "run" in step]
         for target in re.findall(r"\bmake ([a-z-]+)", "\n".join(commands)):
             assert target in targets, f"{path.name}: make {target}"
-        for file in re.findall(r"\.ci/\w+(?:\.\w+)?", "\n".join(commands)):
+        for file in re.findall(r"(?:\.ci|tools)/\w+(?:\.\w+)?", "\n".join(commands)):
             assert (ROOT / file).exists(), f"{path.name}: {file}"

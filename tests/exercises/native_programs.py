@@ -1,4 +1,4 @@
-"""The programs that the exercises in C++ and CUDA are built into, run by their tests."""
+"""Runs of the programs that contain the C++ and CUDA exercises. Called by their tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def output_of(name: str, *arguments: str) -> tuple[list[str], int]:
-    """The lines that a program prints and how it ended; skips where it is not built."""
+    """Return the output lines of a program and its exit code; skip if it is not built."""
     program = built_program(ROOT, name)
     if program is None:
         pytest.skip(f"{name} is not built: python -m apps.course check builds it, so does make")
@@ -25,7 +25,7 @@ def output_of(name: str, *arguments: str) -> tuple[list[str], int]:
 
 
 def expect_fine(program: str, name: str) -> None:
-    """Runs C++ tests; what they say before the line of the test ``name`` belongs to it."""
+    """Run C++ tests; the output before the line of the test ``name`` belongs to it."""
     lines, status = output_of(program)
     said: list[str] = []
     for line in lines:
@@ -49,7 +49,7 @@ COMPARED = re.compile(r"(?P<place>.*:\d+): (?P<what>.*) is (?P<got>.*), wanted (
 
 
 def first_case(name: str, said: list[str]) -> Case:
-    """The first failing comparison of a C++ test, from the lines of tests/cpp/expect.h."""
+    """Return the first failing comparison of a C++ test, from the output of tests/cpp/expect.h."""
     given = said[0].removeprefix("given: ") if said[0].startswith("given: ") else ""
     found = COMPARED.match(said[1 if given else 0])
     if found is None:
@@ -60,7 +60,7 @@ def first_case(name: str, said: list[str]) -> Case:
 
 
 def raise_open(lines: list[str]) -> None:
-    """NotImplementedError where a program says that it met an empty block."""
+    """Raise NotImplementedError if a program reports an empty block."""
     for line in lines:
         if line.startswith("NotImplementedError"):
             raise NotImplementedError(line.partition(": ")[2])

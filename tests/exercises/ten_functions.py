@@ -1,7 +1,7 @@
-"""The contracts of a backend's ten functions, in a few small cases each (part 9).
+"""Small cases for the ten functions of a backend (part 9 of the course).
 
-Arrays on a backend are built by hand, as views in four layouts; needle's own arrays are not used.
-``python -m needle.testing.conformance`` tests everything that a backend must do.
+Arrays are made by hand, as views in four layouts; needle's own arrays are not used. The complete
+test of a backend is ``python -m needle.testing.conformance``.
 """
 
 from __future__ import annotations
@@ -20,10 +20,7 @@ LAYOUTS = ("row-major", "transposed", "reversed", "with gaps")
 
 
 def places_of(shape: tuple[int, ...], layout: str) -> Array:
-    """Return the positions of a view's elements in a buffer, for its layout.
-
-    An array of ``shape``.
-    """
+    """Return the positions of the elements of a view of this shape and layout in a buffer."""
     size = math.prod(shape)
     if layout == "transposed":
         return np.arange(size).reshape(shape[::-1]).T
@@ -35,7 +32,7 @@ def places_of(shape: tuple[int, ...], layout: str) -> Array:
 
 
 def view_on(handle: Any, shape: tuple[int, ...], layout: str, dtype: str) -> View:
-    """A view of the buffer."""
+    """Return a view of the buffer."""
     places = places_of(shape, layout)
     strides = tuple(step // places.itemsize for step in places.strides)
     first = int(places.flat[0]) if places.size else 0
@@ -43,13 +40,13 @@ def view_on(handle: Any, shape: tuple[int, ...], layout: str, dtype: str) -> Vie
 
 
 def empty(backend: Backend, shape: tuple[int, ...], dtype: str, layout: str = "row-major") -> View:
-    """A view of a new buffer, which has room for every layout."""
+    """Return a view of a new buffer that has room for every layout."""
     handle = backend.allocate(2 * math.prod(shape) + 1, np.dtype(dtype))
     return view_on(handle, shape, layout, dtype)
 
 
 def on(backend: Backend, host: Any, dtype: str, layout: str = "row-major") -> View:
-    """The host's numbers on the backend."""
+    """Return the numbers of a host array on the backend."""
     array = np.asarray(host, dtype)
     view = empty(backend, array.shape, dtype, layout)
     backend.upload(array, view)
@@ -57,7 +54,7 @@ def on(backend: Backend, host: Any, dtype: str, layout: str = "row-major") -> Vi
 
 
 def repeated(view: View, axis: int, times: int) -> View:
-    """The view with an axis of size 1 read ``times`` times: stride 0."""
+    """Return the view with an axis of size 1 repeated ``times`` times with stride 0."""
     shape, strides = list(view.shape), list(view.strides)
     shape[axis], strides[axis] = times, 0
     return view._replace(shape=tuple(shape), strides=tuple(strides))
@@ -66,7 +63,7 @@ def repeated(view: View, axis: int, times: int) -> View:
 def compare(
     what: str, backend: Backend, out: View, expected: Any, given: Mapping[str, Any], **more: Any
 ) -> None:
-    """``expect`` of what the backend has in ``out``."""
+    """Call ``expect`` with the content of ``out`` on the backend."""
     expect(what, np.asarray(backend.download(out)), np.asarray(expected), given=given, **more)
 
 
@@ -76,7 +73,7 @@ GRID = np.arange(12).reshape(3, 4) - 5.5
 
 
 def check_copy(backend: Backend) -> None:
-    """Any layout to any other, repetition by stride 0, and C's conversions."""
+    """Test copies between all layouts, repetition by stride 0, and C's conversions."""
     for source in LAYOUTS:
         for target in LAYOUTS:
             a, out = on(backend, GRID, "float32", source), empty(backend, (3, 4), "float32", target)
@@ -106,7 +103,7 @@ def check_copy(backend: Backend) -> None:
 
 
 def check_fill(backend: Backend) -> None:
-    """Every element of the view and none beside it; the number becomes the dtype's."""
+    """Test that fill sets every element of the view and no other, converted to the dtype."""
     for layout in LAYOUTS:
         whole = on(backend, np.full(25, 9.0), "float32")
         backend.fill(view_on(whole.handle, (3, 4), layout, "float32"), -1.5)
@@ -125,7 +122,7 @@ def check_fill(backend: Backend) -> None:
 
 
 def check_unary(backend: Backend) -> None:
-    """Layouts, in place, integers and bool."""
+    """Test layouts, in-place results, integers and bool."""
     for layout in LAYOUTS:
         a = on(backend, GRID, "float32", layout)
         for name, formula in (("negative", np.negative), ("exp", np.exp), ("floor", np.floor)):
@@ -149,7 +146,7 @@ def check_unary(backend: Backend) -> None:
 
 
 def check_binary(backend: Backend) -> None:
-    """Layouts, repetition, numbers on either side, in place, comparisons."""
+    """Test layouts, repetition, numbers on either side, in-place results, comparisons."""
     other = GRID[::-1] * 2
     for first, second in (("row-major", "transposed"), ("with gaps", "reversed")):
         a, b = on(backend, GRID, "float32", first), on(backend, other, "float32", second)
@@ -178,7 +175,7 @@ def check_binary(backend: Backend) -> None:
 
 
 def check_where(backend: Backend) -> None:
-    """Layouts; either operand, or both, a number."""
+    """Test layouts, and numbers as one or both operands."""
     wanted = GRID > 0
     for layout in LAYOUTS:
         condition = on(backend, wanted, "bool", layout)
@@ -204,7 +201,7 @@ def check_where(backend: Backend) -> None:
 
 
 def check_reduce(backend: Backend) -> None:
-    """Axes, layouts, nothing at all, NaN, bool, and a long sum."""
+    """Test axes, layouts, empty arrays, NaN, bool, and a long sum."""
     for layout in LAYOUTS:
         a = on(backend, GRID, "float32", layout)
         for axes in ((0,), (1,), (0, 1), ()):
@@ -234,7 +231,7 @@ def check_reduce(backend: Backend) -> None:
 
 
 def check_matmul(backend: Backend) -> None:
-    """Layouts, batches, one matrix for all of a batch, integers, no products at all."""
+    """Test layouts, batches, one matrix for a batch, integers, and an inner size of 0."""
     left, right = GRID[:, :3], GRID.T[:3, :2]
     for first, second in (("row-major", "transposed"), ("reversed", "with gaps")):
         a, b = on(backend, left, "float32", first), on(backend, right, "float32", second)
@@ -255,7 +252,7 @@ def check_matmul(backend: Backend) -> None:
 
 
 def check_training_step(backend: Backend) -> None:
-    """A step of softmax regression, made of the ten alone: what needle does with them."""
+    """Test a training step of softmax regression made of the ten functions."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((6, 4)), np.eye(3)[[0, 1, 2, 0, 1, 2]]
     w = rng.standard_normal((4, 3))

@@ -1,4 +1,4 @@
-"""Part 1 of the course: recording, order, the walk back. Each test belongs to one exercise."""
+"""Part 1 of the course: recording, order, reverse pass. Each test belongs to one exercise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from toy_graph import Choose, IsPositive, Node, Plus, Product, Times, tensor
 
 import needle
-from apps.course.compare import expect
+from apps.course.compare import expect, expect_error
 from needle import Tensor, autograd, graph
 from needle.errors import ShapeError
 
@@ -37,7 +37,7 @@ def test_of_constants_nothing_is_recorded() -> None:
     expect("node.requires_grad", node.requires_grad, False)
     b.requires_grad = True
     node = Tensor.make_from_op(Product(), (a, b))
-    expect("node.requires_grad where one of two inputs requires it", node.requires_grad, True)
+    expect("node.requires_grad if one of two inputs requires it", node.requires_grad, True)
     expect("len(node.inputs)", len(node.inputs), 2)
 
 
@@ -58,8 +58,8 @@ def test_lazy_mode_computes_when_it_is_looked_at(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(autograd, "LAZY_MODE", True)
     a = tensor([1.0, -2.0])
     node = Tensor.make_from_op(Product(), (a, a))
-    expect("node.cached_data in lazy mode, before it is looked at", node.cached_data, None)
-    expect("the value, once looked at", node.numpy(), np.array([1.0, 4.0]))
+    expect("node.cached_data in lazy mode, before the first access", node.cached_data, None)
+    expect("the value, after the first access", node.numpy(), np.array([1.0, 4.0]))
 
 
 # ---- topo-sort -----------------------------------------------------------------------------------
@@ -75,15 +75,15 @@ def test_inputs_come_before_users() -> None:
     c = Times()("c", a, b)
     d = Plus()("d", c, a)
     mistakes = {
-        "users first: append a node after its inputs": ["d", "c", "a", "b"],
-        "a node twice: remember which were visited": ["a", "b", "c", "a", "d"],
-        "breadth first; go down the first input before the second": ["a", "b", "a", "c", "d"],
+        "users come first: append a node after its inputs": ["d", "c", "a", "b"],
+        "a node appears twice: record the visited nodes": ["a", "b", "c", "a", "d"],
+        "breadth first: finish the first input before the second": ["a", "b", "a", "c", "d"],
     }
     given = {"graph": "c = a * b; d = c + a"}
     expected = ["a", "b", "c", "d"]
     expect("the order of d's graph", sorted_names(d), expected, given=given, mistakes=mistakes)
-    expect("and of [c, d]", sorted_names(c, d), expected)
-    expect("of [b, d]: b comes first", sorted_names(b, d), ["b", "a", "c", "d"])
+    expect("the order of [c, d]", sorted_names(c, d), expected)
+    expect("the order of [b, d]: b comes first", sorted_names(b, d), ["b", "a", "c", "d"])
 
 
 @pytest.mark.exercise("topo-sort")
@@ -115,7 +115,7 @@ def test_each_input_gets_its_part() -> None:
     c = Times()("c", a, b)
     pending: dict[Any, list[Any]] = {}
     graph._pass_on(c, 10.0, pending)
-    mistakes = {"the parts are exchanged": {a: [20.0], b: [30.0]}}
+    mistakes = {"the parts are swapped": {a: [20.0], b: [30.0]}}
     given = {"c": "a * b", "a": 2.0, "b": 3.0, "gradient of c": 10.0}
     expect("pending", pending, {a: [30.0], b: [20.0]}, given=given, mistakes=mistakes)
 
@@ -136,10 +136,10 @@ def test_who_wants_none_gets_none() -> None:
     a, fixed = Node("a", 2.0), Node("fixed", 3.0, requires_grad=False)
     pending: dict[Any, list[Any]] = {}
     graph._pass_on(Times()("c", a, fixed), 1.0, pending)
-    expect("pending, where one input requires no grad", pending, {a: [3.0]})
+    expect("pending, if one input requires no gradient", pending, {a: [3.0]})
     pending = {}
     graph._pass_on(Choose()("c", a, Node("b")), 1.0, pending)
-    expect("pending, where the op's second part is None", pending, {a: [1.0]})
+    expect("pending, if the op's second part is None", pending, {a: [1.0]})
 
 
 # ---- reverse-pass --------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_each_node_is_visited_once_with_its_whole_gradient() -> None:
         given=DIAMOND,
         mistakes=mistakes,
     )
-    expect("the length of order, which stays as it was", len(order), 5)
+    expect("the length of order, which must not change", len(order), 5)
 
 
 @pytest.mark.exercise("reverse-pass")
@@ -192,7 +192,7 @@ def test_what_nothing_flows_to_is_not_visited() -> None:
     stray = Times()("stray", order[0], order[1])
     seen = walked(top, [*order[:3], stray, *order[3:]])
     expect(
-        "the nodes visited, with one in order that top does not use",
+        "the visited nodes, if order has one that top does not use",
         [name for name, _ in seen],
         ["top", "d", "c", "b", "a"],
     )
@@ -203,7 +203,9 @@ def test_the_walk_stops_where_it_is_told() -> None:
     top, order = diamond()
     c = order[2]
     expected = [("top", 1.0), ("d", 1.0), ("c", 12.0), ("a", 1.0)]
-    expect("visited with stops = {c}", walked(top, order, stops={c}), expected, given=DIAMOND)
+    expect(
+        "the visited nodes with stops = {c}", walked(top, order, stops={c}), expected, given=DIAMOND
+    )
 
 
 @pytest.mark.exercise("reverse-pass")
@@ -221,7 +223,7 @@ def test_nodes_are_released_behind_the_walk() -> None:
         events[:4],
         ["visit top", "release top, 4 left", "visit d", "release d, 3 left"],
     )
-    expect("what is left of order", order, [])
+    expect("order afterwards", order, [])
 
 
 # ---- no-grad -------------------------------------------------------------------------------------
@@ -231,10 +233,10 @@ def test_nodes_are_released_behind_the_walk() -> None:
 def test_recording_is_off_inside_and_on_again_after() -> None:
     with needle.no_grad():
         expect("recording.on inside no_grad", graph.recording.on, False)
-    expect("recording.on behind it", graph.recording.on, True)
+    expect("recording.on after it", graph.recording.on, True)
     with pytest.raises(KeyError), needle.no_grad():
         raise KeyError
-    expect("recording.on behind an error", graph.recording.on, True)
+    expect("recording.on after an error", graph.recording.on, True)
 
 
 @pytest.mark.exercise("no-grad")
@@ -250,10 +252,16 @@ def test_contexts_nest() -> None:
         seen.append(graph.recording.on)
     seen.append(graph.recording.on)
     mistakes = {
-        "leaving turns recording on; it must become what it was": [True, True, False, True, True]
+        "the exit turns recording on; it must restore the value before": [
+            True,
+            True,
+            False,
+            True,
+            True,
+        ]
     }
     expect(
-        "recording.on in enable_grad in no_grad, behind it, in the same no_grad again, behind, "
+        "recording.on in enable_grad in no_grad, after it, in the same no_grad again, after, "
         "at the end",
         seen,
         [True, False, False, False, True],
@@ -293,7 +301,8 @@ def test_a_gradient_may_be_given() -> None:
         expect(
             "a.grad of a * a", a.grad, 2 * a.numpy() * weights, given={"a": a, "out_grad": out_grad}
         )
-    with pytest.raises(ShapeError, match="out_grad must have the tensor's shape"):
+    rule = "out_grad must have the tensor's shape"
+    with expect_error("seed_gradient of shapes (2,) and (3,)", ShapeError, rule):
         autograd.seed_gradient(a, tensor([1.0, 2.0, 3.0]))
 
 
@@ -311,12 +320,12 @@ def test_hooks_see_and_replace_gradients() -> None:
     seen: list[float] = []
     node = hooked(lambda g: seen.append(g), lambda g: g * 10, lambda g: seen.append(g))
     expect(
-        "what comes out of hooks that look, multiply by 10, look",
+        "the result of hooks that look, multiply by 10, look",
         graph._run_hooks(node, 2.0),
         20.0,
         mistakes={"a hook that returns None must leave the gradient": None},
     )
-    expect("what the two saw", seen, [2.0, 20.0])
+    expect("the gradients that two hooks saw", seen, [2.0, 20.0])
     expect("0 is a gradient too", graph._run_hooks(hooked(lambda g: 0.0), 2.0), 0.0)
 
 
@@ -337,14 +346,16 @@ def test_gradients_of_what_is_asked_for() -> None:
     top, (a, b, c, _, _) = diamond()
     other = Node("other")
     found = graph.gradients_of(top, 1.0, [b, a, other])
-    expect("gradients of top for [b, a, a stranger]", found, [24.0, 37.0, None], given=DIAMOND)
+    expect(
+        "gradients of top for [b, a, an unrelated node]", found, [24.0, 37.0, None], given=DIAMOND
+    )
     expect("of top for [top]", graph.gradients_of(top, 5.0, [top]), [5.0])
     expect(
-        "for [c, a]: nothing goes on behind c",
+        "gradients of top for [c, a]: nothing passes beyond c",
         graph.gradients_of(top, 1.0, [c, a]),
         [12.0, 1.0],
         given=DIAMOND,
-        mistakes={"the walk went on behind c": [12.0, 37.0]},
+        mistakes={"the walk went beyond c": [12.0, 37.0]},
     )
 
 
@@ -363,7 +374,7 @@ def test_the_gradient_of_a_function() -> None:
     by_x, by_y = needle.grad(f, (0, 1))(a, b)
     expect("df/dx", by_x, np.array([30.0]), given=given)
     expect("df/dy", by_y, np.array([9.0]), given=given)
-    expect("a.grad, which nobody asked for", a.grad, None)
+    expect("a.grad, which must not be set", a.grad, None)
 
 
 @pytest.mark.exercise("grad-function")

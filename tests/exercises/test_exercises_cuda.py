@@ -1,4 +1,4 @@
-"""Part 6 of the course: CUDA kernels on the emulator of a GPU, beside plain loops."""
+"""Part 6 of the course: CUDA kernels on the emulated GPU, compared with plain loops."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import pytest
 from apps.course.compare import Case, WrongAnswer
 from tests.exercises.native_programs import output_of, raise_open
 
+pytestmark = pytest.mark.slow  # the emulated GPU is built by make test-all
+
 ASTRAY = "a thread followed a pointer to where no array is: look at its indices"
 
 
 def check_kernel(name: str) -> None:
-    """Runs one test of tests/cuda_on_cpu/course_test.cc, which prints a failing case by fields."""
+    """Run one test of tests/cuda_on_cpu/course_test.cc, which prints a failing case."""
     lines, status = output_of("course_cuda_test", name)
     raise_open(lines)
     if status == 0:

@@ -1,4 +1,4 @@
-"""Part 8 of the course: files, random numbers, orders, batches, and what worker processes share."""
+"""Part 8 of the course: files, random numbers, orders, batches, and memory shared by workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from apps.course.compare import expect
+from apps.course.compare import expect, expect_error
 from needle import philox
 from needle.data.batching.collate import stack
 from needle.data.datasets.ptb import batchify, get_batch
@@ -48,7 +48,11 @@ def test_the_header_of_an_idx_file() -> None:
     )
     expect("dtype", dtype, np.dtype("u1"))
     expect("the header's length", size, 16)
-    expect("of float32 labels", header(bytes([0, 0, 13, 1]) + struct.pack(">I", 9))[1:], ((9,), 8))
+    expect(
+        "the header of float32 labels",
+        header(bytes([0, 0, 13, 1]) + struct.pack(">I", 9))[1:],
+        ((9,), 8),
+    )
 
 
 @pytest.mark.exercise("idx-header")
@@ -65,7 +69,7 @@ def test_the_header_of_an_idx_file() -> None:
     ids=["empty", "png", "type", "no axes", "labels", "short"],
 )
 def test_other_files_are_refused(content: bytes, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+    with expect_error("header of a file that is not IDX", DataError, message, {"content": content}):
         header(content, 3)
 
 
@@ -74,7 +78,7 @@ def test_other_files_are_refused(content: bytes, message: str) -> None:
 
 @pytest.mark.exercise("philox")
 def test_philox_gives_the_papers_numbers() -> None:
-    """Known answers of the authors' own Random123 library."""
+    """Compare with known answers of the authors' Random123 library."""
     ones = 0xFFFFFFFF
     pi = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)
     key = (0xA4093822, 0x299F31D0)
@@ -100,9 +104,9 @@ def test_an_order_is_a_function_of_seed_and_epoch() -> None:
             np.argsort(keys, kind="stable"),
             given={"the first keys": keys[:3]},
         )
-    expect("it cannot be written to", bool(order(5, 0, 0).flags.writeable), False)
+    expect("the array is read-only", bool(order(5, 0, 0).flags.writeable), False)
     differs = (order(100, 0, 1) != order(100, 0, 0)).any()
-    expect("another epoch has another order", bool(differs), True)
+    expect("another epoch has a different order", bool(differs), True)
 
 
 @pytest.mark.exercise("batch-sampler")
@@ -110,10 +114,10 @@ def test_lists_of_indices() -> None:
     given = {"indices": "0 ... 6", "batch_size": 3}
     kept, dropped = BatchSampler(range(7), 3), BatchSampler(range(7), 3, drop_last=True)
     expect("the batches", list(kept), [[0, 1, 2], [3, 4, 5], [6]], given=given)
-    expect("with drop_last", list(dropped), [[0, 1, 2], [3, 4, 5]], given=given)
-    expect("of six", list(BatchSampler(range(6), 3)), [[0, 1, 2], [3, 4, 5]])
+    expect("the batches with drop_last", list(dropped), [[0, 1, 2], [3, 4, 5]], given=given)
+    expect("the batches of six indices", list(BatchSampler(range(6), 3)), [[0, 1, 2], [3, 4, 5]])
     first, second = list(BatchSampler(range(4), 2))
-    expect("each batch is a list of its own", first is second, False)
+    expect("each batch is a new list", first is second, False)
 
 
 @pytest.mark.exercise("distributed-sampler")
@@ -127,12 +131,12 @@ def test_ranks_share_a_set() -> None:
         given=given,
     )
     expect(
-        "which count",
+        "the valid samples",
         [rank.validity(0, 3).tolist() for rank in ranks],
         [[True] * 3, [True] * 3, [True, True, False], [True, True, False]],
         given=given,
     )
-    expect("places 1 to 3 of rank 2", ranks[2].positions(1, 3).tolist(), [6, 0])
+    expect("positions 1 to 3 of rank 2", ranks[2].positions(1, 3).tolist(), [6, 0])
     shuffled = [
         i
         for rank in range(4)
@@ -154,6 +158,8 @@ def test_a_window_of_an_image() -> None:
         (2, 3, (2, 3)),
         (-2, 0, (8, 4)),
         (5, 0, (2, 2)),
+        (-4, 0, (2, 2)),
+        (0, -5, (3, 3)),
     ):
         got = window(image, top, left, size, 99)
         want = margins[top + 5 : top + 5 + size[0], left + 5 : left + 5 + size[1]]
@@ -161,7 +167,7 @@ def test_a_window_of_an_image() -> None:
         expect("the window", got[..., 0], want[..., 0], given=given)
     expect("its dtype", str(window(image, 0, 0, (1, 1), 0).dtype), "uint8")
     whole = window(image, 0, 0, (3, 4), 0)
-    expect("it is a new array", bool(np.shares_memory(whole, image)), False)
+    expect("the window is a new array", bool(np.shares_memory(whole, image)), False)
 
 
 @pytest.mark.exercise("augment-rows")
@@ -180,15 +186,15 @@ def test_values_become_a_leaf_of_a_batch() -> None:
     out = np.zeros((2, 2), "float32")
     got = stack(rows, "array", out)
     expect("two rows", got, np.array([[1.0, 2.0], [3.0, 4.0]]))
-    expect("they lie in out, which fits", got is out, True)
+    expect("the rows are stored in out, which fits", got is out, True)
     other = stack(rows, "array", np.zeros((2, 2), "float64"))
-    expect("an out of another dtype is left alone", str(other.dtype), "float32")
+    expect("an out of another dtype is not used", str(other.dtype), "float32")
     expect("numbers", stack([1, 2, 3], "int"), np.array([1, 2, 3]))
     expect("text", stack(["a", "b"], "text"), ["a", "b"])
     mixed = stack([np.zeros(2, "float32"), np.zeros(2, "float64")], "array")
     expect("the dtype of float32 and float64", str(mixed.dtype), "float64")
     uneven = [np.zeros(2), np.zeros(3)]
-    with pytest.raises(ShapeError):
+    with expect_error("stack of shapes (2,) and (3,)", ShapeError):
         stack(uneven, "array")
     expect(
         "a leaf that may be ragged",
@@ -206,16 +212,16 @@ def test_text_in_columns() -> None:
         batches,
         want,
         given={"ids": "0 ... 10"},
-        mistakes={"text is read down a column": np.arange(9).reshape(3, 3)},
+        mistakes={"each column is a contiguous part of the text": np.arange(9).reshape(3, 3)},
     )
     x, y = get_batch(batches, 0, 2)
     expect("inputs of get_batch(batches, 0, 2)", x, want[:2], given={"batches": want})
     expect("targets: the rows after each, flat", y, want[1:3].reshape(-1), given={"batches": want})
     x, y = get_batch(batches, 1, 5)
-    expect("at the end there is less", x, want[1:2])
-    with pytest.raises(ShapeError, match="get_batch"):
+    expect("the last batch is shorter", x, want[1:2])
+    with expect_error("get_batch(batches, 2, 5) of 3 rows", ShapeError, "get_batch"):
         get_batch(batches, 2, 5)
-    with pytest.raises(ShapeError, match="batchify"):
+    with expect_error("batchify([1, 2], 3)", ShapeError, "batchify"):
         batchify([1, 2], 3)
 
 
@@ -241,15 +247,15 @@ def test_the_oldest_entry_is_claimed_once() -> None:
             (2, entry(6)),
             given=given,
             mistakes={
-                "record 1 is for worker 2": (1, entry(5, worker=2)),
-                "smaller numbers are older": (0, entry(7)),
+                "row 1 is for worker 2": (1, entry(5, worker=2)),
+                "take the smallest number": (0, entry(7)),
             },
         )
         expect("worker 2 claims", queue.claim(2), (1, entry(5, worker=2)), given=given)
-        expect("worker 1 claims what is left", queue.claim(1), (0, entry(7)), given=given)
-        expect("and then there is nothing", queue.claim(1), None)
-        expect("who has record 2", queue.owner(2), 0)
-        expect("what worker 2 has", queue.owned(2), [1])
+        expect("worker 1 claims the remaining row", queue.claim(1), (0, entry(7)), given=given)
+        expect("a claim when no row is open", queue.claim(1), None)
+        expect("the owner of row 2", queue.owner(2), 0)
+        expect("the rows of worker 2", queue.owned(2), [1])
     finally:
         queue.close()
 
@@ -261,16 +267,16 @@ FIELDS = (Field((3,), np.dtype("float32")), None, Field((), np.dtype("int64")))
 def test_where_the_arrays_of_a_batch_lie() -> None:
     layout = Layout(FIELDS, rows=10)
     expect(
-        "offsets of 10 rows of 3 floats, nothing, 10 int64",
+        "offsets of 10 rows of 3 floats, None, 10 int64",
         layout.offsets,
         (0, 128, 128),
-        mistakes={"each begins at a multiple of 64 bytes": (0, 120, 120)},
+        mistakes={"each leaf starts at a multiple of 64 bytes": (0, 120, 120)},
     )
     expect("bytes of a slot: whole pages", layout.slot_bytes % 4096, 0)
     large = Layout(FIELDS, rows=1000)
-    expect("of 1000 rows there are enough", large.slot_bytes >= 12032 + 8000, True)
-    expect("and not a page too many", large.slot_bytes - 12032 - 8000 < 65536, True)
-    expect("a slot of nothing has a page", Layout((None,), 5).slot_bytes >= 4096, True)
+    expect("a slot of 1000 rows is large enough", large.slot_bytes >= 12032 + 8000, True)
+    expect("it has no page too many", large.slot_bytes - 12032 - 8000 < 65536, True)
+    expect("an empty slot has one page", Layout((None,), 5).slot_bytes >= 4096, True)
 
 
 @pytest.mark.exercise("ring-lend")
@@ -280,7 +286,9 @@ def test_a_slot_comes_back_with_the_last_view() -> None:
         slot = ring.take()
         arrays = ring.lend(slot or 0, 3)
         expect(
-            "what is lent", [None if a is None else a.shape for a in arrays], [(3, 3), None, (3,)]
+            "the lent arrays",
+            [None if a is None else a.shape for a in arrays],
+            [(3, 3), None, (3,)],
         )
         expect("slots lent, taken, free", (ring.lent, ring.taken, ring.free), (1, 0, [1]))
         part = arrays[0][1:2]  # type: ignore[index]
@@ -308,20 +316,22 @@ def test_what_the_fewest_need_leaves_first() -> None:
     expect("e fits", cache.put("e", "E", 10), True, given=given)
     mistakes = {
         "the oldest of the least need is at the front": ["a", "b", "c", "e"],
-        "the least need leaves, not the oldest": ["b", "c", "d", "e"],
+        "evict the smallest need, not the oldest": ["b", "c", "d", "e"],
     }
-    expect("what is there now", there(), ["a", "c", "d", "e"], given=given, mistakes=mistakes)
+    expect(
+        "the samples in the cache", there(), ["a", "c", "d", "e"], given=given, mistakes=mistakes
+    )
     need["d"] = 5  # tasks have begun an epoch
     given = {"needs now": "a 2, c 3, d 5, e 2"}
     cache.put("f", "F", 10)
-    mistakes = {"needs have changed since: ask again": ["a", "c", "e", "f"]}
+    mistakes = {"needs have changed: ask again": ["a", "c", "e", "f"]}
     expect("after f is put", there(), ["c", "d", "e", "f"], given=given, mistakes=mistakes)
     for key in "cdef":
         cache.hold(key)
     cache.release("f")
     given = {"held": "c, d, e, 30 of 40 bytes", "not held": "f, which 9 need"}
     expect("20 bytes do not fit", cache.put("a", "A", 20), False, given=given)
-    expect("and nothing has left for them", there(), ["c", "d", "e", "f"], given=given)
+    expect("nothing was evicted for them", there(), ["c", "d", "e", "f"], given=given)
     expect("10 bytes fit", (cache.put("a", "A", 10), there()), (True, ["a", "c", "d", "e"]))
     apart = SampleCache(20, need=lambda key: 1, held_apart=True)
     kept = [apart.put("a", "A", 20, holders=1), apart.put("b", "B", 20)]
@@ -330,7 +340,7 @@ def test_what_the_fewest_need_leaves_first() -> None:
 
 
 def tasks(*sizes: int) -> Members:
-    """Members of which slot j misses the indices 0 ... sizes[j] - 1."""
+    """Return members of which slot j misses the indices 0 ... sizes[j] - 1."""
     members = Members()
     for slot, size in enumerate(sizes):
         members.enter(slot, np.arange(size))
@@ -339,7 +349,7 @@ def tasks(*sizes: int) -> Members:
 
 @pytest.mark.exercise("shared-draw")
 def test_who_joins_takes_what_it_misses() -> None:
-    """Tasks on one set always meet; those with nothing in common never do."""
+    """Test that tasks on one set always share, and disjoint tasks never do."""
     drawn = Coupled(tasks(9, 9, 9), Random(0)).draw([0, 1, 2])
     given = {"three tasks": "all miss 0 ... 8"}
     expect("the masks drawn", list(drawn.values()), [0b111], given=given)
@@ -355,7 +365,7 @@ def test_who_joins_takes_what_it_misses() -> None:
 @pytest.mark.exercise("shared-draw")
 @pytest.mark.parametrize("sizes", [(4, 8), (8, 4)])
 def test_each_task_still_draws_uniformly(sizes: tuple[int, int]) -> None:
-    """Over many rounds; the seeds are fixed, and the bound is five standard deviations."""
+    """Test many rounds with fixed seeds; the bound is five standard deviations."""
     members, rounds = tasks(*sizes), 4000
     found: list[Counter[int]] = [Counter(), Counter()]
     shared = 0

@@ -14,7 +14,8 @@ from apps.models.resnet import BasicBlock
 from apps.models.small import LeNet5
 from needle import Tensor, accelerated, nn, ops
 from needle.accelerated import convolution
-from needle.accelerated.windows import Geometry, windows
+from needle.accelerated.windows import Windows, view_windows
+from needle.shapes import Geometry
 from tests.exercises.native_programs import expect_fine
 
 Array = np.ndarray[Any, Any]
@@ -26,7 +27,7 @@ SETTINGS = [((1, 1), (0, 0), (1, 1), 1), ((2, 1), (1, 2), (1, 1), 1), ((1, 2), (
 def convolved(
     x: Array, weight: Array, stride: Any, padding: Any, dilation: Any, groups: int
 ) -> Array:
-    """The definition, loop by loop: x (N, H, W, C), weight (KH, KW, C/groups, O)."""
+    """Return the convolution by its definition: x (N, H, W, C), weight (KH, KW, C/groups, O)."""
     kh, kw, per_group, o = weight.shape
     x = np.pad(x, ((0, 0), (padding[0],) * 2, (padding[1],) * 2, (0, 0)))
     rows = (x.shape[1] - dilation[0] * (kh - 1) - 1) // stride[0] + 1
@@ -48,16 +49,16 @@ def operands(groups: int) -> tuple[Array, Array]:
 def test_all_windows_as_a_view() -> None:
     x = np.arange(2 * 5 * 6 * 2.0).reshape(2, 5, 6, 2)
     for stride, dilation in (((1, 1), (1, 1)), ((2, 3), (1, 1)), ((1, 2), (2, 1))):
-        geometry = Geometry("conv2d", (5, 6), (2, 3), stride, (0, 0), dilation)
-        view = windows(x, geometry)
-        rows, columns = geometry.out
+        windows = Windows("conv2d", (5, 6), (2, 3), Geometry(stride, dilation=dilation))
+        view = view_windows(x, windows)
+        rows, columns = windows.out
         want = np.empty((2, rows, columns, 2, 3, 2))
         for p, q, i, j in itertools.product(range(rows), range(columns), range(2), range(3)):
             want[:, p, q, i, j] = x[
                 :, p * stride[0] + i * dilation[0], q * stride[1] + j * dilation[1]
             ]
         given = {"padded": "(2, 5, 6, 2)", "kernel": (2, 3), "stride": stride, "dilation": dilation}
-        expect("windows[n, p, q, i, j, c]", view, want, given=given)
+        expect("view_windows(...)[n, p, q, i, j, c]", view, want, given=given)
         expect("the view shares the image's memory", bool(np.shares_memory(view, x)), True)
 
 
@@ -65,9 +66,10 @@ def test_all_windows_as_a_view() -> None:
 def test_windows_as_rows_of_a_matrix() -> None:
     for stride, padding, dilation, groups in SETTINGS:
         x, weight = operands(groups)
-        geometry = Geometry("conv2d", (5, 6), (3, 2), stride, padding, dilation)
-        rows = convolution._rows(x, geometry, groups)
-        count = 2 * geometry.out[0] * geometry.out[1]
+        geometry = Geometry(stride, padding, dilation, groups)
+        windows = Windows("conv2d", (5, 6), (3, 2), geometry)
+        rows = convolution._rows(x, windows)
+        count = 2 * windows.out[0] * windows.out[1]
         given = {"stride, padding, dilation, groups": (stride, padding, dilation, groups)}
         expect("the shape of rows", rows.shape, (groups, count, 3 * 2 * 4 // groups), given=given)
         product = rows @ convolution._matrix(weight, groups)
@@ -85,7 +87,7 @@ def test_convolution() -> None:
         flipped = convolved(x, weight[::-1, ::-1], *settings)
         expect(
             "conv2d(x, weight)",
-            accelerated.conv2d(x, weight, *settings),
+            accelerated.conv2d(x, weight, Geometry(*settings)),
             want,
             given=given,
             mistakes={"the kernel is not flipped in this convolution": flipped},
@@ -93,7 +95,7 @@ def test_convolution() -> None:
 
 
 def adjoint(grad: Array, x: Array, weight: Array, settings: Any, of_weight: bool) -> Array:
-    """The gradient of sum(grad * conv2d(x, weight)) by either: it is linear in both."""
+    """Return the gradients of sum(grad * conv2d(x, weight)), which is linear in both."""
     point = weight if of_weight else x
     found = np.zeros_like(point)
     for place in np.ndindex(*point.shape):
@@ -110,7 +112,7 @@ def test_gradient_of_the_weights() -> None:
         x, weight = operands(settings[3])
         x, weight = x[:, :4, :4], weight[..., :2]
         grad = RNG.standard_normal(convolved(x, weight, *settings).shape)
-        got = accelerated.conv2d_weight_grad(grad, x, weight.shape, *settings)
+        got = accelerated.conv2d_weight_grad(grad, x, weight.shape, Geometry(*settings))
         given = {"stride, padding, dilation, groups": settings}
         expect("the gradient of weight", got, adjoint(grad, x, weight, settings, True), given=given)
 
@@ -121,7 +123,7 @@ def test_gradient_of_the_image() -> None:
         x, weight = operands(settings[3])
         x, weight = x[:1, :4, :4], weight[..., :2]
         grad = RNG.standard_normal(convolved(x, weight, *settings).shape)
-        got = accelerated.conv2d_input_grad(grad, weight, x.shape, *settings)
+        got = accelerated.conv2d_input_grad(grad, weight, x.shape, Geometry(*settings))
         given = {"stride, padding, dilation, groups": settings}
         want = adjoint(grad, x, weight, settings, False)
         expect("the gradient of x", got, want, given=given)
@@ -131,19 +133,21 @@ def test_gradient_of_the_image() -> None:
 def test_gradients_of_the_op() -> None:
     x, weight = RNG.standard_normal((2, 3, 4, 4)), RNG.standard_normal((2, 3, 3, 3))
     grad = RNG.standard_normal((2, 2, 4, 4))
-    out = ops.conv2d(tensor(x), tensor(weight), tensor([0.0, 0.0]), padding=1)
+    op = ops.convolution.Conv2d(Geometry(padding=(1, 1)))
+    hwio = weight.transpose(2, 3, 1, 0)
+    out = op(tensor(x), tensor(hwio), tensor([0.0, 0.0]))
     by_x, by_weight, by_bias = out.op.gradient_as_tuple(tensor(grad), out)  # type: ignore[union-attr]
     settings = ((1, 1), (1, 1), (1, 1), 1)
-    last = grad.transpose(0, 2, 3, 1), x.transpose(0, 2, 3, 1), weight.transpose(2, 3, 1, 0)
-    expect("by bias", by_bias, grad.sum((0, 2, 3)))
+    last = grad.transpose(0, 2, 3, 1), x.transpose(0, 2, 3, 1), hwio
+    expect("gradient for bias", by_bias, grad.sum((0, 2, 3)))
+    expect("gradient for weight (KH, KW, C, O)", by_weight, adjoint(*last, settings, True))
     expect(
-        "by weight (O, C, KH, KW)", by_weight, adjoint(*last, settings, True).transpose(3, 2, 0, 1)
+        "gradient for x (N, C, H, W)", by_x, adjoint(*last, settings, False).transpose(0, 3, 1, 2)
     )
-    expect("by x (N, C, H, W)", by_x, adjoint(*last, settings, False).transpose(0, 3, 1, 2))
-    out = ops.conv2d(tensor(x, requires_grad=False), tensor(weight), padding=1)
+    out = op(tensor(x, requires_grad=False), tensor(hwio))
     parts = out.op.gradient_as_tuple(tensor(grad), out)  # type: ignore[union-attr]
-    expect("how many parts there are without bias", len(parts), 2)
-    expect("the part of images that require no gradient", parts[0], None)
+    expect("number of gradients without bias", len(parts), 2)
+    expect("gradient for images that require none", parts[0], None)
 
 
 @pytest.mark.exercise("max-pool")
@@ -159,7 +163,7 @@ def test_max_pooling() -> None:
         "max_pool2d, kernel (2, 3), stride (2, 1), padding (1, 1), all pixels below 0",
         out,
         want[None],
-        mistakes={"padding must never win: it is -infinity": zeros[None]},
+        mistakes={"padding must never be the maximum: it is -infinity": zeros[None]},
     )
     x[0, 2, 2, 0] = np.nan
     out = accelerated.max_pool2d(x, (5, 5), (1, 1), (0, 0))
@@ -179,11 +183,11 @@ def test_gradient_of_max_pooling() -> None:
         got,
         want,
         given=given,
-        mistakes={"only the first maximum of a window, row by row": every},
+        mistakes={"only the first maximum of a window in row-major order gets it": every},
     )
     low = np.full((1, 2, 2, 1), -np.inf)
     got = accelerated.max_pool2d_grad(np.ones((1, 1, 1, 1)), low, (4, 4), (1, 1), (1, 1))
-    expect("where all is -infinity it goes to a pixel, not to the padding", got.sum(), 1.0)
+    expect("if all values are -infinity, a pixel gets it, not the padding", got.sum(), 1.0)
 
 
 @pytest.mark.exercise("kernel-max-pool")
@@ -204,9 +208,9 @@ def test_batch_norm_in_evaluation() -> None:
         "running statistics (1, 2), observed (3, -2), momentum 0.25",
         mixed,
         np.array([1.5, 1.0]),
-        mistakes={"momentum is the share of what is new": np.array([2.5, -1.0])},
+        mistakes={"momentum is the share of the observed value": np.array([2.5, -1.0])},
     )
-    expect("they require no gradient", mixed.requires_grad, False)
+    expect("the statistics require no gradient", mixed.requires_grad, False)
     layer.weight.data, layer.bias.data = tensor([2.0, 3.0]), tensor([0.5, -0.5])
     layer.running_mean, layer.running_var = tensor([1.0, -1.0]), tensor([4.0, 0.25])
     x = RNG.standard_normal((2, 2, 3, 3))
@@ -232,7 +236,7 @@ def test_lenet_is_as_in_the_paper() -> None:
         ["classifier.1", "classifier.3", "classifier.5", "features.0", "features.3"],
     )
     count = sum(p.size for p in model.parameters())
-    expect("how many numbers it trains", count, 61706)
+    expect("its number of trained parameters", count, 61706)
     wide = LeNet5(in_channels=3, num_classes=7)
     expect("logits of images (2, 3, 32, 32), 7 classes", wide(images(3)).shape, (2, 7))
 

@@ -1,4 +1,4 @@
-"""Part 5 of the course: kernels beside plain loops, the ladders' steps beside step 00."""
+"""Part 5 of the course: kernels compared with plain loops, the ladders' steps with step 00."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CRASH = "it read or wrote beside an array: look at the sizes that do not fill a 
 
 
 def check_step(ladder: str, step: str) -> None:
-    """Runs ``ladder check step``; a step that is an empty block raises its NotImplementedError."""
+    """Run ``ladder check step``; an empty block raises its NotImplementedError."""
     said, status = output_of(ladder, "check", step)
     raise_open(said)
     if status not in (0, 1):
@@ -25,7 +25,7 @@ def check_step(ladder: str, step: str) -> None:
 
 
 def check_kernel(name: str) -> None:
-    """One of the C++ tests."""
+    """Run one of the C++ tests."""
     expect_fine("course_kernels_test", name)
 
 

@@ -1,4 +1,4 @@
-"""Part 9 of the course, first half: the ten functions over Python's ``array``."""
+"""Part 9 of the course, first half: the ten functions on Python's ``array``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_numbers_by_cs_rules() -> None:
         (2.5, "float32", 2.5),
     ):
         given = {"value": value, "dtype": dtype}
-        mistakes = {"towards 0, not down": -3} if expected == -2 else {}
+        mistakes = {"truncate towards 0, not down": -3} if expected == -2 else {}
         got = lists.converted(value, np.dtype(dtype))
         expect("converted", float(got), float(expected), given=given, mistakes=mistakes)
     for value in (nan, inf):  # undefined in C, but no exception
@@ -156,7 +156,7 @@ def test_powers_as_ieee_has_them() -> None:
         ],
     )
     expect("power(-1.0, 0.5)", lists.power(-1.0, 0.5), nan)
-    expect("int(power(2, -1)), once it is stored", int(lists.power(2, -1)), 0)
+    expect("int(power(2, -1)), as stored", int(lists.power(2, -1)), 0)
 
 
 @pytest.mark.exercise("lists-binary")

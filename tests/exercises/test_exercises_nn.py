@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from toy_graph import DEVICE, tensor
 
-from apps.course.compare import expect
+from apps.course.compare import expect, expect_error
 from apps.simple_ml import nn_epoch
 from needle import Tensor, accelerated, init, nn, optim
 from needle.errors import ShapeError
@@ -36,7 +36,9 @@ def test_kaiming_uniform() -> None:
         rtol=1e-5,
         given={"np.random.rand(6, 5)": drawn},
         atol=1e-6,
-        mistakes={"the bound comes from fan_in, the first": (2 * drawn - 1) * math.sqrt(6 / 5)},
+        mistakes={
+            "the bound depends on fan_in, the first argument": (2 * drawn - 1) * math.sqrt(6 / 5)
+        },
     )
     expect("its shape with shape=(2, 3, 5)", init.kaiming_uniform(6, 5, (2, 3, 5)).shape, (2, 3, 5))
     expect(
@@ -44,7 +46,7 @@ def test_kaiming_uniform() -> None:
         bool(np.abs(init.kaiming_uniform(3, 500, nonlinearity="linear").numpy()).max() <= 1),
         True,
     )
-    with pytest.raises(ShapeError, match="fan_in must be at least 1"):
+    with expect_error("kaiming_uniform(0, 3)", ShapeError, "fan_in must be at least 1"):
         init.kaiming_uniform(0, 3)
 
 
@@ -94,8 +96,8 @@ def test_parameters_are_found_in_order_and_once() -> None:
     names = [name for name, _ in Outer().named_parameters()]
     expected = ["first", "inner.weight", "listed.0", "listed.1.0.weight", "listed.1.1.deep"]
     mistakes = {
-        "shared ones are listed again": [*expected, "again.weight", "same"],
-        "a plain Tensor is no Parameter": [*expected, "plain"],
+        "shared parameters appear twice": [*expected, "again.weight", "same"],
+        "a plain Tensor is not a Parameter": [*expected, "plain"],
     }
     expect("the names of the parameters", names, expected, mistakes=mistakes)
 
@@ -136,7 +138,8 @@ def test_linear() -> None:
     expect("of x (3,)", layer(tensor(X[0])), X[0] @ weight + bias)
     layer.bias = None
     expect("without bias", layer(tensor(X)), X @ weight)
-    with pytest.raises(ShapeError, match="last axis must have in_features=3"):
+    rule = "last axis must have in_features=3"
+    with expect_error("Linear(3, 2) of x (3, 4)", ShapeError, rule):
         layer(tensor(X.T))
 
 
@@ -161,7 +164,7 @@ def test_one_after_another_and_around() -> None:
         nn.Sequential(Add(1), Double())(tensor(X)),
         (X + 1) * 2,
         given={"x": X},
-        mistakes={"the last is called first": X * 2 + 1},
+        mistakes={"the last module is called first": X * 2 + 1},
     )
     expect("Sequential()(x)", nn.Sequential()(tensor(X)), X)
     expect("Residual(Double())(x)", nn.Residual(Double())(tensor(X)), X * 2 + X, given={"x": X})
@@ -174,8 +177,8 @@ def test_dropout() -> None:
     kept = np.random.rand(4, 5) <= 0.75
     np.random.seed(0)
     mistakes = {
-        "what is kept must be divided by 1 - p": kept * 1.0,
-        "p is the share that is dropped, not kept": (~kept) / 0.75,
+        "kept elements must be divided by 1 - p": kept * 1.0,
+        "p is the probability of dropping, not of keeping": (~kept) / 0.75,
     }
     expect(
         "Dropout(0.25)(ones)",
@@ -285,8 +288,8 @@ def test_sgd_step() -> None:
     v[:] = given["velocity"]
     (new,) = accelerated.sgd_step([p], [g], [v], 0.1, 0.9, 0.25, 0.0, True)
     expect("with nesterov", new, given["p"] - 0.1 * (g + 0.9 * step), given=given)
-    expect("the parameter, which stays as it was", p, given["p"])
-    expect("the gradient, too", g, given["grad"])
+    expect("the parameter, which must not change", p, given["p"])
+    expect("the gradient, which must not change", g, given["grad"])
 
 
 @pytest.mark.exercise("sgd")
@@ -317,7 +320,7 @@ def test_adam_steps() -> None:
             wm, wv = 0.9 * wm + 0.1 * used, 0.99 * wv + 0.01 * used**2
             want = old - 0.1 * (wm / (1 - 0.9**step)) / (np.sqrt(wv / (1 - 0.99**step)) + 1e-8)
             mistakes = {
-                "the moments are not corrected for their start at zero": old
+                "the moments lack the correction for their start at zero": old
                 - 0.1 * wm / (np.sqrt(wv) + 1e-8)
             }
             expect(
@@ -348,9 +351,9 @@ def test_gradients_are_clipped_together() -> None:
         a.grad,
         np.array([3.0 / 5.000001]),
         given={"max_norm": 1.0},
-        mistakes={"each gradient by itself; the norm is that of all together": np.array([1.0])},
+        mistakes={"each gradient was clipped separately; the norm is joint": np.array([1.0])},
     )
-    expect("the gradient that was there before", kept, np.array([3.0]))
+    expect("the original gradient, which must not change", kept, np.array([3.0]))
     expect("a gradient that is None", c.grad, None)
     small = b.grad
     optim.clip_grad_norm([b], 100.0)
@@ -368,7 +371,7 @@ def test_rates_over_time() -> None:
         np.array(rates),
         np.array([1.0, 0.2 + 0.8 * half, 0.6, 0.2, 0.2]),
         mistakes={
-            "behind the last step the rate stays": np.array(
+            "after the last step the rate is constant": np.array(
                 [1.0, 0.2 + 0.8 * half, 0.6, 0.2, 0.2 + 0.4 * (1 + math.cos(math.pi * 9 / 4))]
             )
         },
@@ -410,7 +413,7 @@ def test_an_epoch_of_a_network() -> None:
     given = {"X": "7 rows", "batch": "4, so the second batch has 3 rows", "lr": 0.5}
     expect("W1 after an epoch", new1, want1, given=given, rtol=1e-5)
     expect("W2", new2, want2, given=given, rtol=1e-5)
-    expect("the W1 that was given", first, w1)
+    expect("the given W1, which must not change", first, w1)
     before = loss_and_gradients(x, y, w1, w2)[0]
     for _ in range(20):
         new1, new2 = nn_epoch(x, y, new1, new2, lr=0.5, batch=4)

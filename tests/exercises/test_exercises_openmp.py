@@ -1,7 +1,7 @@
-"""Part 9 of the course, second half: the same ten as a C++ library, their loops shared by threads.
+"""Part 9 of the course, second half: the same ten as a C++ library with multithreaded loops.
 
-``python -m apps.course`` compiles the library and runs these tests; elsewhere they are skipped, for
-tests/testing/test_compiled_backend.py judges the whole library.
+``python -m apps.course`` compiles the library and runs these tests; elsewhere they are
+skipped, because tests/testing/test_compiled_backend.py tests the whole library.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def openmp(request: pytest.FixtureRequest) -> Backend:
-    """The backend as it was compiled before the tests."""
+    """Return the backend that was compiled before the tests."""
     if not request.config.getoption("course_report", None):
         pytest.skip("python -m apps.course check compiles the library and runs this")
     return backend_in(built_backend(ROOT))

@@ -1,4 +1,4 @@
-"""Part 4 of the course: shapes, strides and views, against NumPy's."""
+"""Part 4 of the course: shapes, strides and views, compared with NumPy's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from apps.course.compare import expect
+from apps.course.compare import expect, expect_error
 from needle import shapes
 from needle.errors import IndexingError, ShapeError
 from needle.ndarray.indexing import basic_index, process_slice
@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 def strides_of(a: Array) -> tuple[int, ...]:
-    """In elements."""
+    """Return the strides in elements."""
     return tuple(stride // a.itemsize for stride in a.strides)
 
 
@@ -25,7 +25,7 @@ def strides_of(a: Array) -> tuple[int, ...]:
 def test_row_major_strides(shape: tuple[int, ...]) -> None:
     got = shapes.compact_strides.__wrapped__(shape)
     counted = tuple(size or 1 for size in shape)
-    mistakes = {"the last axis is the one of step 1": strides_of(np.empty(counted, order="F"))}
+    mistakes = {"the last axis has stride 1": strides_of(np.empty(counted, order="F"))}
     expect(f"compact_strides({shape})", got, strides_of(np.empty(counted)), mistakes=mistakes)
 
 
@@ -63,7 +63,7 @@ def test_axes_in_another_order() -> None:
             mistakes=mistakes,
         )
     for wrong in ((0, 1), (0, 0, 1), (0, 1, 3)):
-        with pytest.raises(ShapeError, match="permute"):
+        with expect_error(f"(2, 3, 4) permuted by {wrong}", ShapeError, "permute"):
             shapes._permuted((2, 3, 4), (12, 4, 1), wrong)
 
 
@@ -83,7 +83,8 @@ def test_repeated_axes_have_stride_0(shape: tuple[int, ...], target: tuple[int, 
 @pytest.mark.exercise("broadcast-view")
 def test_what_does_not_broadcast() -> None:
     for shape, target in (((3,), (4,)), ((2, 3), (3,)), ((2,), (2, 3))):
-        with pytest.raises(ShapeError, match="broadcast_to: every axis"):
+        what = f"shape {shape} broadcast to {target}"
+        with expect_error(what, ShapeError, "broadcast_to: every axis"):
             shapes.broadcast_strides.__wrapped__("broadcast_to", shape, (1,) * len(shape), target)
 
 
@@ -135,7 +136,8 @@ def test_offsets_add_up_and_bounds_are_checked() -> None:
     expect("index [1:, 3] of a view with strides (8, 2) at offset 100", got, ((3,), (8,), 114))
     empty = basic_index((4,), (1,), 7, (slice(4, None),), fill)
     expect("an empty slice does not move the offset", empty, ((0,), (1,), 7))
-    with pytest.raises(IndexingError, match="index 4 is out of range for axis 1 with size 4"):
+    rule = "index 4 is out of range for axis 1 with size 4"
+    with expect_error("index [0, 4] of shape (4, 4)", IndexingError, rule):
         basic_index((4, 4), (4, 1), 0, (0, 4), fill)
 
 
@@ -173,7 +175,7 @@ def test_results_keep_the_order_of_axes_in_memory() -> None:
     nhwc = np.empty((2, 5, 5, 3)).transpose(0, 3, 1, 2)  # seen as NCHW
     want = strides_of(np.empty_like(nhwc))
     dense = shapes.dense_strides_like.__wrapped__
-    mistakes = {"the axes' order is lost": shapes.compact_strides(nhwc.shape)}
+    mistakes = {"the order of the axes is lost": shapes.compact_strides(nhwc.shape)}
     expect(
         "strides like a channels-last image seen as (2, 3, 5, 5)",
         dense(nhwc.shape, strides_of(nhwc)),
@@ -187,9 +189,9 @@ def test_results_keep_the_order_of_axes_in_memory() -> None:
         strides_of(np.empty_like(nhwc[:, :, ::2])),
     )
     expect(
-        "like a broadcast row, which has no say, and it",
+        "like a broadcast row, which does not count, and it",
         dense(nhwc.shape, (0, 0, 0, 1), strides_of(nhwc)),
         want,
     )
-    expect("with nothing to be like", dense((2, 3)), (3, 1))
+    expect("without operands", dense((2, 3)), (3, 1))
     expect("like a flipped array", dense((2, 3), (-3, 1)), (3, 1))

@@ -1,5 +1,8 @@
-"""Graphs for the exercises on autograd: of floats, which need no op; of Tensors, with ops of their
-own, so that nothing of needle.ops but + has to work."""
+"""Graphs for the exercises on autograd.
+
+Those of floats need no op; those of Tensors have their own ops, so that of needle.ops only + is
+used.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ DEVICE = init.default_device()
 
 
 class Node:
-    """A node whose value, and whose gradient, is a float."""
+    """A node whose value and gradient are floats."""
 
     def __init__(self, name: str, value: float = 0.0, requires_grad: bool = True) -> None:
         self.name, self.value, self.requires_grad = name, value, requires_grad
@@ -28,7 +31,7 @@ class Node:
 
 
 class NodeOp(Op):
-    """An op on nodes: ``OP("name", a, b)`` makes the result's node."""
+    """An op on nodes: ``OP("name", a, b)`` returns the node of the result."""
 
     def __call__(self, name: str, *inputs: Node) -> Node:
         node = Node(name, self.compute(*[each.value for each in inputs]))
@@ -54,7 +57,7 @@ class Plus(NodeOp):
 
 
 class Choose(NodeOp):
-    """The first of two; the second has no gradient."""
+    """An op that returns the first of two inputs; the second has no gradient."""
 
     def compute(self, a: float, b: float) -> float:
         return a
@@ -64,7 +67,7 @@ class Choose(NodeOp):
 
 
 class Product(TensorOp):
-    """a * b for Tensors of one shape, its gradient made of itself."""
+    """The product of Tensors of one shape, whose gradient uses the op itself."""
 
     def compute(self, a: Any, b: Any) -> Any:
         return a * b
@@ -75,7 +78,7 @@ class Product(TensorOp):
 
 
 class IsPositive(TensorOp):
-    """1 where a > 0: flat everywhere."""
+    """The op that is 1 where a > 0, without gradient."""
 
     differentiable = False
 
@@ -84,6 +87,6 @@ class IsPositive(TensorOp):
 
 
 def tensor(values: Any, requires_grad: bool = True) -> Tensor:
-    """float64, where needle.init puts its tensors."""
+    """Return a float64 Tensor on the default device of needle.init."""
     host = np.array(values, dtype="float64")
     return Tensor(host, device=DEVICE, dtype="float64", requires_grad=requires_grad)

@@ -120,7 +120,8 @@ def resnet_losses(device: Any, whole: bool) -> list[float]:
         build_model("resnet20", device=device)
         if whole
         else nn.Sequential(
-            nn.Conv2d(3, 4, 3, padding=1, activation="relu", device=device),
+            nn.Conv2d(3, 4, 3, padding=1, device=device),
+            nn.ReLU(),
             Block(4, device),
             nn.Flatten(),
             nn.Linear(4 * 9, 10, device=device),

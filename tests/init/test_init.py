@@ -88,7 +88,7 @@ def test_one_hot(device):
 @pytest.mark.parametrize("ids", [[0, 3], [-1, 0], [0.5, 1], [float("nan"), 0]])
 def test_one_hot_refuses_what_is_no_class(ids):
     with pytest.raises(
-        ndl.errors.ShapeError, match=r"one_hot: ids must be whole numbers in \[0, 3"
+        ndl.errors.ShapeError, match=r"one_hot: labels must be whole numbers in \[0, 3"
     ):
         init.one_hot(3, ndl.Tensor(ids))
 

@@ -10,6 +10,9 @@ import pytest
 from kernel_views import FLOATS, empty_view, numpy_of, view_of
 from layout_runs import close, results, same_for_any_threads
 
+from needle.backends.base import NO_EPILOGUE, Epilogue, View
+from needle.shapes import Geometry
+
 
 class Case(NamedTuple):
     x: tuple[int, int, int, int]  # N, H, W, C
@@ -21,8 +24,8 @@ class Case(NamedTuple):
     groups: int = 1
 
     @property
-    def settings(self) -> tuple[Any, ...]:
-        return self.stride, self.padding, self.dilation, self.groups
+    def geometry(self) -> Geometry:
+        return Geometry(self.stride, self.padding, self.dilation, self.groups)
 
     @property
     def weight(self) -> tuple[int, int, int, int]:
@@ -128,12 +131,16 @@ def test_forward(kernels: Any, case: Case, dtype: str) -> None:
     seen, filters = split(patches(case, x), case.groups), split(weight, case.groups)
     parts = [np.einsum("nhwijc,ijco->nhwo", s, f) for s, f in zip(seen, filters, strict=True)]
     want, outs = np.concatenate(parts, axis=-1), [(case.out, dtype)]
-    for layout, (got,) in results(kernels.conv2d, (x, weight), outs, *case.settings):
-        close(got, want, 2e-6, layout)
-    want = want + bias
-    for call, result in ((kernels.conv2d_bias, want), (kernels.conv2d_relu, np.maximum(want, 0))):
-        for layout, (got,) in results(call, (x, weight, bias), outs, *case.settings):
-            close(got, result, 2e-6, layout)
+
+    def call(x: View, weight: View, *rest: View) -> None:
+        *bias, out = rest
+        kernels.conv2d(x, weight, out, case.geometry, Epilogue(*(bias or [None]), None, relu))
+
+    for relu in (False, True):
+        for more, result in (((), want), ((bias,), want + bias)):
+            result = np.maximum(result, 0) if relu else result
+            for layout, (got,) in results(call, (x, weight, *more), outs):
+                close(got, result, 2e-6, layout)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -145,7 +152,7 @@ def test_input_gradient(kernels: Any, case: Case, dtype: str) -> None:
     parts = [np.einsum("nhwo,ijco->nhwijc", g.astype(np.float64), f) for g, f in pairs]
     want = add_patches(case, np.concatenate(parts, axis=-1))
     call, outs = kernels.conv2d_input_grad, [(case.x, dtype)]
-    for layout, (got,) in results(call, (grad, weight), outs, *case.settings):
+    for layout, (got,) in results(call, (grad, weight), outs, case.geometry):
         close(got, want, 2e-6, layout)
 
 
@@ -158,7 +165,7 @@ def test_weight_gradient(kernels: Any, case: Case, dtype: str) -> None:
     parts = [np.einsum("nhwijc,nhwo->ijco", s, g) for s, g in pairs]
     want = np.concatenate(parts, axis=-1)
     call, outs = kernels.conv2d_weight_grad, [(case.weight, dtype)]
-    for layout, (got,) in results(call, (grad, x), outs, *case.settings):
+    for layout, (got,) in results(call, (grad, x), outs, case.geometry):
         close(got, want, 2e-6, layout)
 
 
@@ -168,8 +175,8 @@ def test_what_is_not_finite_reaches_those_alone_that_see_it(kernels: Any, channe
     x, weight, grad = operands(case, "float32")
     x[1, 4, 5, 0], grad[2, 3, 4, 1] = np.inf, np.nan
     out, x_grad = empty_view(case.out, "float32"), empty_view(case.x, "float32")
-    kernels.conv2d(view_of(x), view_of(weight), out, *case.settings)
-    kernels.conv2d_input_grad(view_of(grad), view_of(weight), x_grad, *case.settings)
+    kernels.conv2d(view_of(x), view_of(weight), out, case.geometry, NO_EPILOGUE)
+    kernels.conv2d_input_grad(view_of(grad), view_of(weight), x_grad, case.geometry)
     reached = np.argwhere(~np.isfinite(numpy_of(out)).all(axis=-1))
     assert reached.min(axis=0).tolist() == [1, 1, 3] and len(reached) == 25
     reached = np.argwhere(~np.isfinite(numpy_of(x_grad)).all(axis=-1))
@@ -189,9 +196,9 @@ def test_threads_do_not_change_the_gradients(
 
     def call() -> list[np.ndarray]:
         out, dx, dw = (empty_view(s, "float32") for s in (case.out, case.x, case.weight))
-        kernels.conv2d(x, weight, out, *case.settings)
-        kernels.conv2d_input_grad(grad, weight, dx, *case.settings)
-        kernels.conv2d_weight_grad(grad, x, dw, *case.settings)
+        kernels.conv2d(x, weight, out, case.geometry, NO_EPILOGUE)
+        kernels.conv2d_input_grad(grad, weight, dx, case.geometry)
+        kernels.conv2d_weight_grad(grad, x, dw, case.geometry)
         return [numpy_of(v) for v in (out, dx, dw)]
 
     same_for_any_threads(kernels.module, call)

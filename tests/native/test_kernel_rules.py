@@ -14,6 +14,8 @@ import pytest
 from kernel_views import backend, empty_view, view_of
 
 from needle.backends import base
+from needle.backends.base import Epilogue, EpilogueGrad
+from needle.shapes import Geometry
 
 
 def f(*shape: int) -> Any:
@@ -32,13 +34,16 @@ def u(*shape: int) -> Any:
     return empty_view(shape, "uint8")
 
 
-NORM = [f(4, 3), f(3), f(3), f(4, 3), f(3), f(3), 1e-5]
-NORM_GRAD = [f(4, 3), f(4, 3), f(3), f(3), f(3), f(4, 3), f(3), f(3), 1e-5]
+NORM = [f(4, 3), f(3), f(3), f(4, 3), f(3), f(3), 1e-5, Epilogue(None, f(4, 3), True)]
+NORM_GRAD = [
+    *(f(4, 3), f(4, 3), f(3), f(3), f(3), f(4, 3), f(3), f(3), 1e-5),
+    EpilogueGrad(None, f(4, 3), f(4, 3)),
+]
 LAYER = [f(4, 3), f(3), f(3), f(4, 3), f(4, 1), f(4, 1), 1e-5]
 LAYER_GRAD = [f(4, 3), f(4, 3), f(3), f(4, 1), f(4, 1), f(4, 3), f(3), f(3), 1e-5]
 POOL = [(2, 2), (2, 2), (0, 0)]
 IMAGE, POOLED = f(2, 6, 6, 3), f(2, 3, 3, 3)
-CONV = [(1, 1), (1, 1), (1, 1), 1]
+CONV = Geometry((1, 1), (1, 1), (1, 1), 1)
 WEIGHT, CONVOLVED = f(3, 3, 3, 4), f(2, 6, 6, 4)
 SGD = [0.1, 0.9, 0.0, 0.0, False]
 ADAM = [0.1, 0.9, 0.99, 1e-8, 0.0, False, 1]
@@ -51,14 +56,20 @@ CALLS: dict[str, tuple[list[Any], dict[int, list[Any]]]] = {
     "where": ([empty_view((3,), "bool"), f(3), f(3), f(3)], {0: [u(3)], 3: [d(3), f(4)]}),
     "reduce": (["sum", f(2, 3), f(2, 1)], {2: [f(2), f(1, 2), d(2, 1)]}),
     "matmul": ([f(2, 3), f(3, 4), f(2, 4)], {0: [f(2, 4), d(2, 3), f(3)], 1: [f(3, 5)], 2: [f(4)]}),
-    "relu_grad": ([f(2, 3), f(2, 3), f(2, 3)], {0: [f(3, 2), d(2, 3)], 1: [f(6)], 2: [u(2, 3)]}),
-    "bias_relu": (
-        [f(2, 3), f(3), f(2, 3)],
-        {0: [f(), f(3, 2), d(2, 3)], 1: [f(2), f(1, 3), d(3)], 2: [f(3, 3), u(2, 3)]},
-    ),
-    "bias_relu_grad": (
+    "relu_grad": (
         [f(2, 3), f(2, 3), f(2, 3), f(3)],
         {0: [f(3, 2), d(2, 3)], 1: [f(6)], 2: [u(2, 3), f(3, 3)], 3: [f(2), d(3), f(1, 3)]},
+    ),
+    "apply_epilogue": (
+        [f(2, 3), f(2, 3), Epilogue(f(3), relu=True)],
+        {
+            0: [f(), f(3, 2), d(2, 3)],
+            1: [f(3, 3), u(2, 3)],
+            2: [
+                *(Epilogue(bias, relu=True) for bias in (f(2), f(1, 3), d(3), None)),
+                *(Epilogue(f(3)), Epilogue(f(3), f(2, 3), True)),
+            ],
+        },
     ),
     "softmax": ([f(2, 3), f(2, 3), 1], {0: [u(2, 3)], 1: [f(3, 2), d(2, 3)], 2: [2, -1]}),
     "log_softmax": ([f(2, 3), f(2, 3), 1], {0: [i(2, 3)], 1: [f(2, 2)], 2: [7]}),
@@ -71,20 +82,35 @@ CALLS: dict[str, tuple[list[Any], dict[int, list[Any]]]] = {
         [f(4), f(4, 3), i(4), f(4, 3), 0.0],
         {0: [f(3), d(4)], 2: [i(4, value=3)], 3: [f(3, 4)]},
     ),
-    "batch_norm": (NORM, {0: [f(), f(4, 5)], 1: [f(2), d(3)], 3: [f(3, 4)], 4: [f(1)], 5: [i(3)]}),
-    "batch_norm_grad": (NORM_GRAD, {0: [f(4)], 2: [f(4)], 3: [f(1, 3)], 5: [f(3, 4)], 7: [f(2)]}),
-    "batch_norm_relu": (NORM, {0: [f(4, 5)], 2: [f(2)], 3: [f(3, 4)], 4: [d(3)], 5: [f(4)]}),
-    "batch_norm_relu_grad": (
-        [f(4, 3), f(4, 3), f(3), *NORM_GRAD[2:]],
-        {0: [f(4)], 3: [f(4), d(3)], 4: [f(1, 3)], 6: [f(3, 4)], 8: [f(2)]},
+    "batch_norm": (
+        NORM,
+        {
+            0: [f(), f(4, 5)],
+            1: [f(2), d(3)],
+            2: [f(2)],
+            3: [f(3, 4)],
+            4: [f(1), d(3)],
+            5: [i(3), f(4)],
+            7: [
+                *(Epilogue(None, residual, True) for residual in (f(3, 4), d(4, 3))),
+                *(Epilogue(f(3), relu=True), Epilogue(None, f(4, 3))),
+            ],
+        },
     ),
-    "batch_norm_add_relu": (
-        [*NORM[:3], f(4, 3), *NORM[3:]],
-        {0: [f(4, 5)], 3: [f(3, 4), d(4, 3)], 4: [f(3, 4)], 6: [f(2)]},
-    ),
-    "batch_norm_add_relu_grad": (
-        [f(4, 3), *NORM_GRAD[:-1], f(4, 3), 1e-5],
-        {0: [f(4)], 1: [f(3, 4), d(4, 3)], 3: [f(2)], 6: [f(4)], 9: [f(3, 4), d(4, 3)]},
+    "batch_norm_grad": (
+        NORM_GRAD,
+        {
+            0: [f(4)],
+            2: [f(4)],
+            3: [f(1, 3)],
+            5: [f(3, 4)],
+            7: [f(2)],
+            9: [
+                *(EpilogueGrad(f(4)), EpilogueGrad(d(3)), EpilogueGrad(None, f(4, 3))),
+                *(EpilogueGrad(None, f(3, 4), f(4, 3)), EpilogueGrad(None, f(4, 3), d(4, 3))),
+                EpilogueGrad(f(3), f(4, 3), f(4, 3)),
+            ],
+        },
     ),
     "layer_norm": (LAYER, {0: [f(4, 5)], 1: [f(2)], 3: [f(4, 4)], 4: [f(3, 1)], 5: [f(4)]}),
     "layer_norm_grad": (LAYER_GRAD, {0: [f(4)], 2: [f(4)], 3: [f(1, 1)], 5: [f(3)], 7: [d(3)]}),
@@ -99,36 +125,29 @@ CALLS: dict[str, tuple[list[Any], dict[int, list[Any]]]] = {
     "avg_pool2d": ([IMAGE, POOLED, *POOL], {1: [f(2, 3, 4, 3)], 4: [(1, 1)]}),
     "avg_pool2d_grad": ([POOLED, IMAGE, *POOL], {0: [f(1, 3, 3, 3)], 1: [f(2, 6, 6, 2)]}),
     "conv2d": (
-        [IMAGE, WEIGHT, CONVOLVED, *CONV],
+        [IMAGE, WEIGHT, CONVOLVED, CONV, Epilogue(f(4), relu=True)],
         {
             0: [f(2, 6, 6, 2), i(2, 6, 6, 3)],
             1: [f(3, 3, 4, 4), f(3, 3, 3), f(0, 3, 3, 4), d(3, 3, 3, 4)],
             2: [f(2, 7, 6, 4), f(2, 6, 6, 5)],
-            3: [(0, 1), (2, 2)],
-            5: [(0, 0), (2, 1)],
-            6: [0, 2, 3],
+            3: [
+                *(CONV._replace(stride=stride) for stride in ((0, 1), (2, 2))),
+                *(CONV._replace(dilation=dilation) for dilation in ((0, 0), (2, 1))),
+                *(CONV._replace(groups=groups) for groups in (0, 2, 3)),
+            ],
+            4: [*(Epilogue(bias) for bias in (f(3), f(4, 1), d(4))), Epilogue(None, CONVOLVED)],
         },
-    ),
-    "conv2d_bias": (
-        [IMAGE, WEIGHT, f(4), CONVOLVED, *CONV],
-        {
-            0: [f(2, 6, 6, 2), i(2, 6, 6, 3)],
-            1: [f(3, 3, 4, 4), d(3, 3, 3, 4)],
-            2: [f(3), f(4, 1), d(4)],
-            3: [f(2, 7, 6, 4), f(2, 6, 6, 5)],
-            4: [(0, 1), (2, 2)],
-        },
-    ),
-    "conv2d_relu": (
-        [IMAGE, WEIGHT, f(4), CONVOLVED, *CONV],
-        {0: [f(2, 6, 6, 2)], 1: [d(3, 3, 3, 4)], 2: [f(3), f(4, 1), d(4)], 3: [f(2, 7, 6, 4)]},
     ),
     "conv2d_input_grad": (
-        [CONVOLVED, WEIGHT, IMAGE, *CONV],
-        {0: [f(3, 6, 6, 4)], 2: [f(2, 6, 5, 3), f(2, 6, 6, 4)], 3: [(-1, 1)]},
+        [CONVOLVED, WEIGHT, IMAGE, CONV],
+        {
+            0: [f(3, 6, 6, 4)],
+            2: [f(2, 6, 5, 3), f(2, 6, 6, 4)],
+            3: [CONV._replace(stride=(-1, 1))],
+        },
     ),
     "conv2d_weight_grad": (
-        [CONVOLVED, IMAGE, WEIGHT, *CONV],
+        [CONVOLVED, IMAGE, WEIGHT, CONV],
         {0: [f(2, 6, 6, 3)], 1: [f(2, 6, 7, 3)], 2: [f(3, 3, 3, 5), f(5, 3, 3, 4)]},
     ),
     "gather": (
@@ -180,3 +199,21 @@ def test_a_wrong_call_raises(name: str, position: int, value: Any) -> None:
 def test_every_kernel_has_a_row() -> None:
     kernels = {*base.REQUIRED, *base.OPTIONAL} - {"allocate", "upload", "download", "fill"}
     assert {name for name in kernels if base.provides(backend, name)} <= {*CALLS}
+
+
+@pytest.mark.parametrize(
+    ("name", "position", "value", "what"),
+    [
+        ("conv2d", 3, ((1, 1), (1, 1)), r"a Geometry \(stride, padding, dilation, groups\), got"),
+        ("conv2d", 4, None, r"an Epilogue \(bias, residual, relu\), got NoneType"),
+        ("batch_norm_grad", 9, (), r"an EpilogueGrad \(bias, result, residual_grad\), got tuple"),
+        ("relu_grad", 3, 0, "a View"),
+    ],
+)
+def test_other_values_are_refused_by_what_is_expected(
+    name: str, position: int, value: Any, what: str
+) -> None:
+    arguments = list(CALLS[name][0])
+    arguments[position] = value
+    with pytest.raises(TypeError, match=f"{name}: expected {what}"):
+        call(name)(*arguments)

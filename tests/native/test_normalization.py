@@ -9,6 +9,8 @@ import pytest
 from kernel_views import FLOATS, empty_view, numpy_of, view_of
 from layout_runs import close, results, same_for_any_threads
 
+from needle.backends.base import NO_EPILOGUE, Epilogue, EpilogueGrad, View
+
 EPS = 1e-5
 BATCH_SHAPES = [(5, 3), (1, 1), (2, 7, 5, 4), (4, 9, 8, 70), (700, 3), (3, 1, 1, 65), (1000, 64)]
 LAYER_SHAPES = [(5, 3), (1, 1), (2, 3, 40), (70, 5), (3, 1000), (9,), (300, 17)]
@@ -44,7 +46,7 @@ def test_batch_norm(kernels: Any, shape: tuple[int, ...], dtype: str) -> None:
     normal, mean, var = normalized(x.astype(np.float64), tuple(range(len(shape) - 1)))
     wanted = normal * weight + bias, mean.reshape(-1), var.reshape(-1)
     outs = [(shape, dtype), (shape[-1:], dtype), (shape[-1:], dtype)]
-    for layout, got in results(kernels.batch_norm, (x, weight, bias), outs, EPS):
+    for layout, got in results(kernels.batch_norm, (x, weight, bias), outs, EPS, NO_EPILOGUE):
         for one, want in zip(got, wanted, strict=True):
             close(one, want, 2e-6, layout)
 
@@ -59,7 +61,9 @@ def test_batch_norm_gradient(kernels: Any, shape: tuple[int, ...], dtype: str) -
     statistics = [a.reshape(-1).astype(dtype) for a in (mean, var)]
     outs = [(shape, dtype), (shape[-1:], dtype), (shape[-1:], dtype)]
     wanted = gradients(*exact, axes)
-    for layout, got in results(kernels.batch_norm_grad, (grad, x, weight, *statistics), outs, EPS):
+    for layout, got in results(
+        kernels.batch_norm_grad, (grad, x, weight, *statistics), outs, EPS, EpilogueGrad()
+    ):
         for one, want in zip(got, wanted, strict=True):
             close(one, want, 1e-5, layout)
 
@@ -77,7 +81,9 @@ def test_batch_norm_of_a_large_mean(
     axes = tuple(range(len(shape) - 1))
     normal, _, var = normalized(x.astype(np.float64), axes)
     outs = [(shape, "float32"), (shape[-1:], "float32"), (shape[-1:], "float32")]
-    for layout, (got, _, got_var) in results(kernels.batch_norm, (x, ones, zeros), outs, EPS):
+    for layout, (got, _, got_var) in results(
+        kernels.batch_norm, (x, ones, zeros), outs, EPS, NO_EPILOGUE
+    ):
         np.testing.assert_allclose(got_var, var.reshape(-1), rtol=tolerance, err_msg=layout)
         close(got, normal, tolerance, layout)
 
@@ -85,9 +91,11 @@ def test_batch_norm_of_a_large_mean(
 def test_batch_norm_of_nothing(kernels: Any) -> None:
     x, one = np.zeros((0, 3, 3, 2), np.float32), np.ones(2, np.float32)
     outs = [(x.shape, "float32"), ((2,), "float32"), ((2,), "float32")]
-    for _, (_, mean, var) in results(kernels.batch_norm, (x, one, one), outs, EPS):
+    for _, (_, mean, var) in results(kernels.batch_norm, (x, one, one), outs, EPS, NO_EPILOGUE):
         assert np.isnan(mean).all() and np.isnan(var).all()
-    for _, (_, dw, db) in results(kernels.batch_norm_grad, (x, x, one, one, one), outs, EPS):
+    for _, (_, dw, db) in results(
+        kernels.batch_norm_grad, (x, x, one, one, one), outs, EPS, EpilogueGrad()
+    ):
         assert not dw.any() and not db.any()
 
 
@@ -132,9 +140,13 @@ def test_batch_norm_with_relu(kernels: Any, shape: Any, dtype: str, adds: bool) 
     grad[np.abs(y) < 1e-4] = 0
     statistics = [a.reshape(-1) for a in (mean, var)]
     outs = [(shape, dtype), (channels, dtype), (channels, dtype)]
-    call = kernels.batch_norm_add_relu if adds else kernels.batch_norm_relu
     inputs = (x, weight, bias, *([added] if adds else []))
-    for layout, got in results(call, inputs, outs, EPS):
+
+    def forward(*views: View) -> None:
+        residual = views[3] if adds else None
+        kernels.batch_norm(*views[:3], *views[-3:], EPS, Epilogue(None, residual, True))
+
+    for layout, got in results(forward, inputs, outs):
         for one, want in zip(got, (np.maximum(y, 0), *statistics), strict=True):
             close(one, want, 2e-6, layout)
 
@@ -144,11 +156,15 @@ def test_batch_norm_with_relu(kernels: Any, shape: Any, dtype: str, adds: bool) 
     mean, var = (a.astype(dtype) for a in statistics)
     if adds:
         y = np.maximum(y, 0).astype(dtype)
-        call, inputs = kernels.batch_norm_add_relu_grad, (grad, y, x, weight, mean, var)
         outs = [*outs, (shape, dtype)]
-    else:
-        call, inputs = kernels.batch_norm_relu_grad, (grad, x, weight, bias, mean, var)
-    for layout, got in results(call, inputs, outs, EPS):
+
+    def backward(*views: View) -> None:
+        given, last = views[5], views[-1]
+        epilogue = EpilogueGrad(None, given, last) if adds else EpilogueGrad(given)
+        kernels.batch_norm_grad(*views[:5], *views[6:9], EPS, epilogue)
+
+    inputs = (grad, x, weight, mean, var, y if adds else bias)
+    for layout, got in results(backward, inputs, outs):
         for one, want in zip(got, wanted, strict=True):
             close(one, want, 1e-5, layout)
 
@@ -158,7 +174,9 @@ def test_batch_norm_with_relu_keeps_nan(kernels: Any) -> None:
     x[7, 1] = np.nan
     ones = np.ones(3, np.float32)
     outs = [(x.shape, "float32"), ((3,), "float32"), ((3,), "float32")]
-    for _, (y, _, _) in results(kernels.batch_norm_relu, (x, ones, ones), outs, EPS):
+    for _, (y, _, _) in results(
+        kernels.batch_norm, (x, ones, ones), outs, EPS, Epilogue(relu=True)
+    ):
         assert np.isnan(y[:, 1]).all() and not np.isnan(y[:, [0, 2]]).any()
 
 
@@ -174,10 +192,11 @@ def test_threads_do_not_change_batch_norm_with_relu(
     def call() -> list[np.ndarray]:
         out, dx, dr = (empty_view(shape, "float32") for _ in range(3))
         mean, var, dw, db = (empty_view((channels,), "float32") for _ in range(4))
-        kernels.batch_norm_add_relu(x, ones, ones, added, out, mean, var, EPS)
-        kernels.batch_norm_add_relu_grad(grad, out, x, ones, mean, var, dx, dw, db, dr, EPS)
+        kernels.batch_norm(x, ones, ones, out, mean, var, EPS, Epilogue(None, added, True))
+        epilogue = EpilogueGrad(None, out, dr)
+        kernels.batch_norm_grad(grad, x, ones, mean, var, dx, dw, db, EPS, epilogue)
         first = [numpy_of(v) for v in (out, mean, var, dx, dw, db, dr)]
-        kernels.batch_norm_relu_grad(grad, x, ones, ones, mean, var, dx, dw, db, EPS)
+        kernels.batch_norm_grad(grad, x, ones, mean, var, dx, dw, db, EPS, EpilogueGrad(ones))
         return [*first, *(numpy_of(v) for v in (dx, dw, db))]
 
     same_for_any_threads(kernels.module, call)
@@ -189,10 +208,14 @@ def test_bias_with_relu(kernels: Any, shape: Any, dtype: str) -> None:
     axes, channels = tuple(range(len(shape) - 1)), shape[-1:]
     a, grad, bias = random(shape, dtype, 0), random(shape, dtype, 1), random(channels, dtype, 2)
     y = np.maximum(a + bias, 0)
-    for layout, (got,) in results(kernels.bias_relu, (a, bias), [(shape, dtype)]):
+
+    def forward(a: View, bias: View, out: View) -> None:
+        kernels.apply_epilogue(a, out, Epilogue(bias, relu=True))
+
+    for layout, (got,) in results(forward, (a, bias), [(shape, dtype)]):
         np.testing.assert_array_equal(got, y, err_msg=layout)
     kept, outs = np.where(y > 0, grad, 0), [(shape, dtype), (channels, dtype)]
-    for layout, (one, sums) in results(kernels.bias_relu_grad, (grad, y), outs):
+    for layout, (one, sums) in results(kernels.relu_grad, (grad, y), outs):
         np.testing.assert_array_equal(one, kept, err_msg=layout)
         close(sums, kept.sum(axes, dtype=np.float64), 1e-6, layout)
 
@@ -206,8 +229,8 @@ def test_threads_do_not_change_bias_with_relu(kernels: Any, layout: str, channel
 
     def call() -> list[np.ndarray]:
         y, kept, sums = (empty_view(s, "float32") for s in (shape, shape, (channels,)))
-        kernels.bias_relu(a, bias, y)
-        kernels.bias_relu_grad(grad, y, kept, sums)
+        kernels.apply_epilogue(a, y, Epilogue(bias, relu=True))
+        kernels.relu_grad(grad, y, kept, sums)
         return [numpy_of(v) for v in (y, kept, sums)]
 
     same_for_any_threads(kernels.module, call)
@@ -222,9 +245,12 @@ def test_threads_do_not_change_the_result(kernels: Any, name: str, layout: str) 
 
     def call() -> list[np.ndarray]:
         out, mean, var = (empty_view(s, "float32") for s in (shape, statistic, statistic))
-        getattr(kernels, name)(x, ones, ones, out, mean, var, EPS)
+        forward, backward = (
+            ((NO_EPILOGUE,), (EpilogueGrad(),)) if name == "batch_norm" else ((), ())
+        )
+        getattr(kernels, name)(x, ones, ones, out, mean, var, EPS, *forward)
         dx, dw, db = (empty_view(s, "float32") for s in (shape, (24,), (24,)))
-        getattr(kernels, f"{name}_grad")(grad, x, ones, mean, var, dx, dw, db, EPS)
+        getattr(kernels, f"{name}_grad")(grad, x, ones, mean, var, dx, dw, db, EPS, *backward)
         return [numpy_of(v) for v in (out, mean, var, dx, dw, db)]
 
     same_for_any_threads(kernels.module, call)

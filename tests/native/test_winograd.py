@@ -19,6 +19,8 @@ from kernel_views import empty_view, numpy_of, view_of
 from layout_runs import same_for_any_threads
 from test_conv2d import Case, add_patches, operands, patches
 
+from needle.backends.base import NO_EPILOGUE
+
 FACTORS, FACTORS_OF_TINY, TINY = (4.5, 4.5, 8.0), (9.0, 9.0, 10.0), 6
 
 
@@ -40,9 +42,9 @@ def all_three(kernels: Any, case: Case) -> tuple[np.ndarray, ...]:
     """float32 results: the output and the gradients of input and weight."""
     x, weight, grad = (view_of(a) for a in operands(case, "float32"))
     out, dx, dw = (empty_view(s, "float32") for s in (case.out, case.x, case.weight))
-    kernels.conv2d(x, weight, out, *case.settings)
-    kernels.conv2d_input_grad(grad, weight, dx, *case.settings)
-    kernels.conv2d_weight_grad(grad, x, dw, *case.settings)
+    kernels.conv2d(x, weight, out, case.geometry, NO_EPILOGUE)
+    kernels.conv2d_input_grad(grad, weight, dx, case.geometry)
+    kernels.conv2d_weight_grad(grad, x, dw, case.geometry)
     return numpy_of(out), numpy_of(dx), numpy_of(dw)
 
 

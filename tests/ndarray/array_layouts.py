@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from needle import backend_ndarray as nd
+from needle import ndarray as nd
 
 DTYPES = ("float32", "float64", "int32", "int64", "uint8", "bool")
 FLOATS = DTYPES[:2]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from array_layouts import DTYPES, FLOATS, LAYOUTS, case, check, values
 
-from needle import backend_ndarray as nd
+from needle import ndarray as nd
 from needle.backends import base
 from needle.errors import DeviceError, DTypeError, ShapeError
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from array_layouts import DTYPES, LAYOUTS, case, check, values
 
-from needle import backend_ndarray as nd
+from needle import ndarray as nd
 from needle.errors import DeviceError, DTypeError, ShapeError, UnknownNameError
 
 
@@ -343,7 +343,7 @@ def test_dtype_functions() -> None:
 
 def test_the_namespace_is_the_standards() -> None:
     assert nd.ones((1,)).__array_namespace__(api_version="2024.12") is nd
-    with pytest.raises(DTypeError, match="versions up to 2024.12 are known, got '2030.12'"):
+    with pytest.raises(DTypeError, match="versions up to 2024.12 are supported, got '2030.12'"):
         nd.ones((1,)).__array_namespace__(api_version="2030.12")
     assert nd.pi == math.pi and nd.e == math.e and math.isnan(nd.nan) and nd.newaxis is None
     for name in nd.__all__:
@@ -372,7 +372,7 @@ ERRORS = [
     ),
     (lambda a: nd.zeros((2,), device=nd.cuda()), DeviceError, "cuda: "),
     (lambda a: a.to("cuda"), DeviceError, "cuda: "),
-    (lambda a: a.to_device("cpu", stream=1), DeviceError, "to_device: streams are not offered"),
+    (lambda a: a.to_device("cpu", stream=1), DeviceError, "to_device: streams are not supported"),
     (lambda a: nd.arange(0, 1, 0), ShapeError, "arange: step must not be 0"),
     (lambda a: nd.linspace(0, 1, -1), ShapeError, "linspace: num must not be negative"),
     (lambda a: nd.eye(-1), ShapeError, "eye: sizes must not be negative"),
@@ -396,20 +396,24 @@ ERRORS = [
         "split: the size must divide evenly, got 3 by 2",
     ),
     (lambda a: nd.squeeze(a, axis=0), ShapeError, "squeeze: axes .* must have size 1"),
-    (lambda a: nd.moveaxis(a, (0, 1), 0), ShapeError, "moveaxis: as many sources"),
+    (
+        lambda a: nd.moveaxis(a, (0, 1), 0),
+        ShapeError,
+        "moveaxis: source and destination",
+    ),
     (lambda a: nd.flip(a, 0, axes=1), DTypeError, "flip: axis and axes mean the same"),
-    (lambda a: nd.roll(a, (1, 2), axis=0), ShapeError, "roll: one shift an axis"),
+    (lambda a: nd.roll(a, (1, 2), axis=0), ShapeError, "roll: one shift per axis"),
     (lambda a: nd.tile(a, (-1,)), ShapeError, "tile: repetitions must not be negative"),
-    (lambda a: nd.repeat(a, [1, 2], axis=0), ShapeError, "repeat: one count an element"),
+    (lambda a: nd.repeat(a, [1, 2], axis=0), ShapeError, "repeat: one count per element"),
     (lambda a: nd.repeat(a, -1), DTypeError, "repeat: repeats must be ints >= 0"),
     (lambda a: nd.sum(a, axis=2), ShapeError, "sum: axis 2 is out of range for 2 dimensions"),
     (lambda a: a.sum((0, -2)), ShapeError, "sum: axes must be distinct"),
     (lambda a: a[:0].max(), ShapeError, "max: at least one element is needed, got shape"),
     (lambda a: a[:, :0].min(1), ShapeError, "min: at least one element"),
     (lambda a: nd.mean(a, axis=5), ShapeError, "mean: axis 5 is out of range"),
-    (lambda a: a.sum(out=a), DTypeError, "sum: out= is not offered"),
-    (lambda a: a.mean(out=a), DTypeError, "mean: out= is not offered"),
-    (lambda a: nd.cumulative_sum(a), ShapeError, "cumulative_sum: axis may be left out for 1-D"),
+    (lambda a: a.sum(out=a), DTypeError, "sum: out= is not supported"),
+    (lambda a: a.mean(out=a), DTypeError, "mean: out= is not supported"),
+    (lambda a: nd.cumulative_sum(a), ShapeError, "cumulative_sum: axis may be omitted for 1-D"),
     (lambda a: nd.argmax(a[:0]), ShapeError, "argmax: at least one element"),
     (lambda a: nd.arange(0.0, math.inf), ShapeError, "arange: .* fewer than 2.*60 values, got 0.0"),
     (lambda a: nd.arange(math.nan), ShapeError, "arange: .* fewer than 2.*60 values"),
@@ -418,7 +422,7 @@ ERRORS = [
     (lambda a: nd.zeros((0, 10**30)), ShapeError, r"at most 2\*\*60 elements"),
     (lambda a: nd.argmin(a, axis=3), ShapeError, "argmin: axis 3 is out of range"),
     (lambda a: nd.nonzero(a[0, 0]), ShapeError, "nonzero: the array must have at least 1 axis"),
-    (lambda a: nd.take(a, [0]), ShapeError, "take: axis may be left out for 1-D"),
+    (lambda a: nd.take(a, [0]), ShapeError, "take: axis may be omitted for 1-D"),
     (
         lambda a: nd.take(a, [4], axis=1),
         IndexError,
@@ -436,7 +440,11 @@ ERRORS = [
     ),
     (lambda a: nd.tensordot(a, a.T, axes=2), ShapeError, "tensordot: contracted axes"),
     (lambda a: nd.tensordot(a, a, axes=3), ShapeError, "tensordot: both operands must have 3 axes"),
-    (lambda a: nd.tensordot(a, a, axes=([0], [0, 1])), ShapeError, "tensordot: as many axes"),
+    (
+        lambda a: nd.tensordot(a, a, axes=([0], [0, 1])),
+        ShapeError,
+        "tensordot: axes must name",
+    ),
     (lambda a: nd.vecdot(a, a[:, :3]), ShapeError, "vecdot: sizes along axis -1 must agree"),
     (lambda a: nd.vecdot(a, a, axis=0), ShapeError, "vecdot: axis must be negative"),
     (lambda a: nd.finfo("int32"), DTypeError, "finfo: the dtype must be floating"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import needle as ndl
-from needle import nn
+from needle import nn, ops
 from needle.errors import DeviceError, DTypeError, ShapeError, UnknownNameError
 from tests.nn_devices import DEVICES, NUMPY_MODE, close
 
@@ -155,32 +155,107 @@ def test_batch_norm_with_relu_is_batch_norm_then_relu(training, adds, device):
         close(ours, wanted.numpy(), atol=2e-5)
 
 
-@pytest.mark.parametrize("bias", [True, False])
-def test_convolution_and_linear_with_relu_are_the_layer_then_relu(bias, device):
-    host = {"conv": randn(2, 3, 5, 4), "course": randn(2, 3, 5, 4), "linear": randn(2, 4, 3)}
-    for kind, x in host.items():
-        found = []
-        for activation in ("relu", None):
-            np.random.seed(1)
-            options = {"bias": bias, "device": device, "activation": activation}
-            if kind == "linear":
-                module = nn.Linear(3, 5, **options)
-            else:
-                module = (nn.Conv2d if kind == "conv" else nn.Conv)(3, 4, 3, **options)
-            assert ("activation='relu'" in repr(module)) is bool(activation)
-            inputs = tensor(x, device)
-            y = module(inputs) if activation else ndl.ops.relu(module(inputs))
-            (y * tensor(randn(*y.shape, seed=4), device)).sum().backward()
-            found.append((y, inputs.grad, *(p.grad for p in module.parameters())))
-        for ours, wanted in zip(*found, strict=True):
-            close(ours, wanted.numpy(), atol=2e-5)
+FUSIBLE = {
+    "convolution": (lambda **o: nn.Conv2d(3, 4, 3, **o), (2, 3, 5, 4)),
+    "convolution without bias": (lambda **o: nn.Conv2d(3, 4, 3, bias=False, **o), (2, 3, 5, 4)),
+    "the course's": (lambda **o: nn.Conv(3, 4, 3, **o), (2, 3, 5, 4)),
+    "linear": (lambda **o: nn.Linear(3, 5, **o), (2, 4, 3)),
+    "batch norm of columns": (lambda **o: nn.BatchNorm1d(3, **o), (5, 3)),
+    "batch norm of images": (lambda **o: nn.BatchNorm2d(3, **o), (4, 3, 5, 2)),
+}
 
 
-@pytest.mark.parametrize("make", [nn.Conv2d, nn.Linear])
-def test_layers_refuse_unknown_activations(make):
-    size = (3,) if make is nn.Conv2d else ()
-    with pytest.raises(UnknownNameError, match=f"{make.__name__}: activation must be None or"):
-        make(2, 3, *size, activation="gelu")
+@pytest.mark.parametrize("kind", FUSIBLE)
+@pytest.mark.parametrize("training", [True, False])
+def test_a_layer_and_relu_in_a_sequential_are_one_step_of_the_same_values(kind, training, device):
+    make, shape = FUSIBLE[kind]
+    found = []
+    for fused in (True, False):
+        np.random.seed(1)
+        model = nn.Sequential(make(device=device), nn.ReLU())
+        model.train() if training else model.eval()
+        names = [name for name, _ in model.named_parameters()]
+        x = tensor(randn(*shape), device)
+        y = model(x) if fused else model[1].forward(model[0].forward(x))
+        assert (type(y.op) is not ops.ReLU) is (fused and (training or "norm" not in kind))
+        (y * tensor(randn(*y.shape, seed=4), device)).sum().backward()
+        found.append((y, x.grad, *(p.grad for p in model.parameters()), *state_of(model)))
+        assert len(model.modules) == 2 and all(name.startswith("0.") for name in names)
+    np.testing.assert_array_equal(found[0][0].numpy(), found[1][0].numpy())
+    for ours, wanted in zip(*found, strict=True):
+        close(ours, wanted.numpy(), atol=2e-5)
+
+
+def state_of(model):
+    return [value for name, value in model.state_dict().items() if "running" in name]
+
+
+RESIDUALS = {
+    "batch norm": lambda **o: nn.Sequential(nn.Linear(3, 3, **o), nn.BatchNorm1d(3, **o)),
+    "relu before": lambda **o: nn.Sequential(
+        nn.Linear(3, 3, **o), nn.ReLU(), nn.BatchNorm1d(3, **o)
+    ),
+    "batch norm alone": lambda **o: nn.Sequential(nn.BatchNorm1d(3, **o)),
+    "batch norm with relu": lambda **o: nn.Sequential(nn.BatchNorm1d(3, activation="relu", **o)),
+    "linear": lambda **o: nn.Sequential(nn.Linear(3, 3, **o)),
+    "no sequential": lambda **o: nn.BatchNorm1d(3, **o),
+    "nothing": lambda **o: nn.Sequential(),
+}
+
+
+@pytest.mark.parametrize("kind", RESIDUALS)
+@pytest.mark.parametrize("training", [True, False])
+def test_a_residual_block_and_relu_are_one_step_of_the_same_values(kind, training, device):
+    found = []
+    for fused in (True, False):
+        np.random.seed(1)
+        model = nn.Sequential(nn.Residual(RESIDUALS[kind](device=device)), nn.ReLU())
+        model.train() if training else model.eval()
+        x = tensor(randn(5, 3), device)
+        y = model(x) if fused else model[1].forward(model[0].forward(x))
+        one = fused and training and kind in ("batch norm", "relu before", "batch norm alone")
+        assert (type(y.op) is not ops.ReLU) is one
+        (y * tensor(randn(5, 3, seed=4), device)).sum().backward()
+        found.append((y, x.grad, *(p.grad for p in model.parameters()), *state_of(model)))
+    np.testing.assert_array_equal(found[0][0].numpy(), found[1][0].numpy())
+    for ours, wanted in zip(*found, strict=True):
+        close(ours, wanted.numpy(), atol=2e-5)
+
+
+class OwnForward(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * 2
+
+
+class OwnCall(nn.Linear):
+    def __call__(self, x):
+        return super().__call__(x) * 2
+
+
+class OwnReLU(nn.ReLU):
+    def forward(self, x):
+        return x + 1
+
+
+def test_who_watches_or_changes_a_layer_sees_it_called_by_itself(device, monkeypatch):
+    x = tensor(randn(4, 3), device)
+    linear, relu = nn.Linear(3, 3, device=device), nn.ReLU()
+
+    def kind(*modules):
+        return type(nn.Sequential(*modules)(x).op)
+
+    assert kind(linear, relu) is ops.elementwise.BiasReLU
+    for other in (OwnForward(3, 3, device=device), OwnCall(3, 3, device=device)):
+        assert kind(other, relu) is ops.ReLU
+    assert kind(linear, OwnReLU()) is ops.AddScalar
+    for watched in (linear, relu):
+        with monkeypatch.context() as patch:
+            patch.setattr(watched, "forward", watched.forward)  # on the instance, as listeners do
+            assert kind(linear, relu) is ops.ReLU
+    with monkeypatch.context() as patch:
+        patch.setattr(nn.Linear, "forward", lambda self, y: y)
+        assert kind(linear, relu) is ops.ReLU
+    assert kind(linear, relu) is ops.elementwise.BiasReLU
 
 
 def test_batch_norm_refuses_unknown_options():

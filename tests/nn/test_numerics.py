@@ -113,9 +113,11 @@ def test_no_grad_makes_constants(device):
 
 def test_images_that_are_constants_cost_no_input_gradient(device, monkeypatch):
     calls = []
-    compute = ndl.ops.Conv2dInputGrad.compute
+    compute = ndl.ops.convolution.Conv2dInputGrad.compute
     monkeypatch.setattr(
-        ndl.ops.Conv2dInputGrad, "compute", lambda *args: calls.append(1) or compute(*args)
+        ndl.ops.convolution.Conv2dInputGrad,
+        "compute",
+        lambda *args: calls.append(1) or compute(*args),
     )
     model = nn.Sequential(nn.Conv(1, 2, 3, device=device), nn.Conv(2, 1, 3, device=device))
     for requires_grad, expected in ((False, 1), (True, 2)):

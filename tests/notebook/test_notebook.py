@@ -1,4 +1,4 @@
-"""hw_notebook.ipynb is what its source says, runs from top to bottom, and has no outputs."""
+"""Tests of hw_notebook.ipynb: it equals its source, runs from top to bottom, has no outputs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_writing_it_again_from_its_source_changes_nothing() -> None:
 
 
 def test_where_exercises_are_met_they_are_shown() -> None:
-    """That all are named, and in both files, tests/apps/test_course.py asks."""
+    """Test the tables of exercises; tests/apps/test_course.py checks that they are complete."""
     registry = pytest.importorskip("apps.course.registry")
     sgd = registry.exercises()["sgd"]
     assert f"| `sgd` | {sgd.title} | {sgd.minutes} |" in str(exercises("record", "sgd"))
@@ -40,7 +40,7 @@ def test_where_exercises_are_met_they_are_shown() -> None:
 
 
 def test_the_notebook_runs_and_shows_what_it_says(tmp_path: Path) -> None:
-    """All cells one after another in one program, which is what Run All does."""
+    """Run all cells one after another in one program, as Run All does."""
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("matplotlib")
     notebook = nbformat.read(ROOT / "hw_notebook.ipynb", as_version=4)
@@ -55,5 +55,5 @@ def test_the_notebook_runs_and_shows_what_it_says(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     accuracy = re.search(r"test accuracy ([\d.]+)%", done.stdout)
     assert accuracy and float(accuracy[1]) >= 95
-    assert "look at the op's gradient" in done.stdout  # the op that forgets a term
+    assert "check the op's gradient" in done.stdout  # the op that forgets a term
     assert re.search(r"^softmax +FAILS", done.stdout, re.MULTILINE)  # the textbook's softmax

@@ -1,4 +1,4 @@
-"""The notebook's pictures show what is there: places, windows, graphs, who worked when."""
+"""Tests of the notebook's pictures: positions, windows, graphs, timelines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What watches a notebook: edited modules keep their objects, growing graphs are told of."""
+"""Tests of ``watch``: reloading keeps objects, and growing graphs cause warnings."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def tripled(a: Tensor, extra=0) -> Tensor:
 
 @pytest.fixture
 def edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Edit]:
-    """Writes the module ``edited_exercise``, with another time each time, and imports it."""
+    """Write the module ``edited_exercise`` with a new file time, and import it."""
     monkeypatch.syspath_prepend(str(tmp_path))
     path, times = tmp_path / "edited_exercise.py", iter(range(10**9, 2 * 10**9, 1000))
 
@@ -96,13 +96,13 @@ def test_a_mistake_is_told_of_and_what_was_there_stays(edit: Edit) -> None:
     reloader = Reloader(["edited_exercise"])
     for wrong in ("def broken(:\n", FIRST.replace("a * 3", "a * 4") + "\n1 / 0\n"):
         edit(wrong)
-        with pytest.warns(UserWarning, match="edited_exercise was edited but not read again"):
+        with pytest.warns(UserWarning, match="edited_exercise was edited but cannot be reloaded"):
             assert reloader.refresh() == []
         assert ndl.Tensor([1.0]).tripled().item() == 3 and module.Derived().name() == "first"
 
 
 def test_needle_itself_can_be_edited() -> None:
-    """Families of ops register again, and decorated functions that others import change too."""
+    """Test modules of ops: they register again, and decorated functions change everywhere."""
     program = """
         import sys
         import needle as ndl
@@ -138,7 +138,7 @@ def test_outside_a_notebook_nothing_is_watched() -> None:
 
 
 def training(keep: str, backward: bool = True) -> list[str]:
-    """The messages after a cell of twenty steps in which ``keep`` does something with the loss."""
+    """Return the warnings after a cell of twenty steps in which ``keep`` uses the loss."""
     code = f"total, kept = w * 0, []\nfor _ in range(20):\n    {keep}\n"
     names = {"w": ndl.Tensor([1.0, 2.0]), "ndl": ndl}
 
@@ -154,10 +154,10 @@ def training(keep: str, backward: bool = True) -> list[str]:
 
 def test_a_sum_that_forgets_to_detach_is_told_of_with_its_line() -> None:
     (message,) = training("total = total + loss()")
-    assert message.startswith("3: total holds on to the graphs of 20 steps")
+    assert message.startswith("3: total keeps the graphs of 20 steps in memory")
     assert "in 'total = total + loss()'; keep a number (.item())" in message
     (message,) = training("kept.append(loss())")
-    assert message.startswith("3: kept holds on to the graphs of 20 tensors")
+    assert message.startswith("3: kept keeps the graphs of 20 tensors in memory")
 
 
 def test_numbers_constants_and_single_graphs_are_no_matter() -> None:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from needle import backend_ndarray as nd
+from needle import ndarray as nd
 from needle import shapes
 from needle.errors import ShapeError
 

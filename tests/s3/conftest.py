@@ -1,8 +1,7 @@
 """Real object stores on loopback, each started for these tests alone: OpenStack Swift, Ceph.
 
 Before each stands the fault-injecting proxy. A store that is not installed is skipped, and says
-how to install it. Swift, which make test installs, is in every run of the tests; Ceph, which is
-Debian's, in make test-s3 alone.
+how to install it. make test-all installs Swift; Ceph is a package of Debian.
 """
 
 from __future__ import annotations

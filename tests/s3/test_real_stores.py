@@ -1,6 +1,6 @@
 """Data sets in real object stores: what is put there comes back, also through faults.
 
-Tests marked s3, and all of them with Ceph, are left to make test-s3.
+Run by make test-all and make test-s3.
 """
 
 from __future__ import annotations

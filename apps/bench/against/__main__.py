@@ -1,7 +1,9 @@
-"""Measures needle beside PyTorch; writes RESULTS.md and results.png into apps/bench.
+"""Measure needle beside PyTorch, and write the page of results.
 
 ``python -m apps.bench.against [--work NAMES] [--threads 1,2] [--batch N,...] [--quick]``. Numbers
-go to results.json too, from which the page is drawn: what is left out keeps its earlier numbers.
+go to results.json in ``--out``, from which RESULTS.md, its picture and DETAILS.md are made; work
+that is not measured again keeps its earlier numbers. ``--page`` names another folder for RESULTS.md
+and its picture: ``make bench-against`` gives the one in the repository.
 """
 
 from __future__ import annotations
@@ -15,24 +17,24 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from apps.bench.data.__main__ import read_results, write_results
 from apps.bench.data.harness import Outcome, Result, run_study
+from apps.bench.data.results import read_results, write_results
 
 from . import report
 from .settings import Settings
 from .sides import is_peer
 from .studies import STUDIES
 
-HERE = Path(__file__).parents[1]
+OUT = Path("runs/bench-against")
 PEERS = ("torch",)
-BUSY = 0.5  # of a processor, by others, from which the page says so
+BUSY = 0.5  # load of other programs from which the page mentions it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """1 where needle itself failed; a peer that fails or is missing is a message."""
+    """Run the program; return 1 if needle failed. A peer that fails or is missing is a message."""
     options, failed = parse(arguments), False
     if importlib.util.find_spec(options.peer) is None:
-        _say(f"{options.peer} is not installed: needle alone is measured")
+        _say(f"{options.peer} is not installed: only needle is measured")
     results = read_results(options.out / "results.json")
     for threads in options.threads:
         for work in options.work:
@@ -42,13 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results[result.study] = result
             results = {name: results[name] for name in sorted(results, key=report.place)}
             write_results(options.out / "results.json", results)
-    report.write(options.out, results)
-    print(f"written to {options.out / 'RESULTS.md'}")
+    page = options.page or options.out
+    report.write(page, options.out, results)
+    print(f"results: {page / 'RESULTS.md'}; all tables: {options.out / 'DETAILS.md'}")
     return 1 if failed else 0
 
 
 def settings_of(options: argparse.Namespace, threads: int) -> Settings:
-    """Of one piece of work."""
+    """Return the settings of one piece of work."""
     return Settings(
         threads=threads,
         batches=options.batch,
@@ -61,23 +64,35 @@ def settings_of(options: argparse.Namespace, threads: int) -> Settings:
 
 
 def ours_failed(outcome: Outcome) -> bool:
-    """Whether it is an error of needle's."""
+    """Return True if the outcome is an error of needle."""
     return outcome.error is not None and not is_peer(outcome.case)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m apps.bench.against", description=__doc__)
     add = parser.add_argument
-    add("--peer", choices=PEERS, default=PEERS[0], help="the library beside ours")
+    add("--peer", choices=PEERS, default=PEERS[0], help="the library to compare with")
     add("--work", type=_names, default=list(STUDIES), help=", ".join(STUDIES))
-    add("--threads", type=_counts, default=(1, os.cpu_count() or 1), help="1,2: each in turn")
-    add("--batch", type=_counts, help="of the training steps (default: each model's own)")
-    add("--rounds", type=int, help="5 by default")
-    add("--quick", action="store_true", help="everything tiny: does it run?")
-    add("--eager", action="store_true", help="leave out torch.compile, which is slow to warm up")
-    add("--cpu-time", action="store_true", help="on one thread: for a machine that others use too")
-    add("--out", type=Path, default=HERE, help="where the page is written")
+    add(
+        "--threads",
+        type=_counts,
+        default=(1, os.cpu_count() or 1),
+        help="numbers of threads, such as 1,2",
+    )
+    add(
+        "--batch", type=_counts, help="batch sizes of training steps (default: those of each model)"
+    )
+    add("--rounds", type=int, help="rounds (default: 5)")
+    add("--quick", action="store_true", help="tiny work, only to see that it runs")
+    add("--eager", action="store_true", help="leave out torch.compile, which warms up slowly")
+    add(
+        "--cpu-time",
+        action="store_true",
+        help="measure processor time on one thread, for a shared machine",
+    )
+    add("--out", type=Path, default=OUT, help="folder of all numbers")
+    add("--page", type=Path, help="folder of RESULTS.md (default: that of --out)")
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or (1 if options.quick else 5)
     options.threads = tuple(dict.fromkeys(options.threads))
@@ -85,18 +100,20 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def measured(work: str, settings: Settings) -> Result:
-    """One piece of work; its notes say when and how it was measured."""
+    """Measure a piece of work; its notes tell when and how."""
     started, load = time.perf_counter(), others()
     result = run_study(work, STUDIES[work].cases(settings), settings, _say)
     count = settings.threads
     result.study = f"{work}, {count} thread{'s' if count > 1 else ''}"
     result.notes.append(f"Measured {datetime.date.today()}, rounds: {settings.rounds}.")
     if load > BUSY:
-        result.notes.append(f"**The machine was shared**: load {load:.1f} before it began.")
+        result.notes.append(f"**The machine was shared**: load {load:.1f} before the start.")
     if not settings.compiled:
         result.notes.append("torch.compile was left out (`--eager`).")
     if settings.cpu_time:
-        result.notes.append("Times of pieces are processor time, not the wall's (`--cpu-time`).")
+        result.notes.append(
+            "Times of pieces are processor time, not wall-clock time (`--cpu-time`)."
+        )
     if settings.quick:
         result.notes.append("**A quick run on tiny work: its numbers mean nothing.**")
     _say(f"{result.study}: {time.perf_counter() - started:.0f} s")
@@ -104,7 +121,7 @@ def measured(work: str, settings: Settings) -> Result:
 
 
 def others() -> float:
-    """How many processors were in use over the last minute; nan where that is not known."""
+    """Return the load average of the last minute; nan if it is unknown."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
 
 
@@ -117,7 +134,7 @@ def _names(text: str) -> list[str]:
     unknown = [name for name in names if name not in STUDIES]
     if unknown:
         raise argparse.ArgumentTypeError(
-            f"no work {', '.join(unknown)}; there is {', '.join(STUDIES)}"
+            f"unknown work {', '.join(unknown)}; give {', '.join(STUDIES)}"
         )
     return names
 

@@ -1,7 +1,6 @@
-"""A program whose whole purpose is its first training step: LeNet-5, 64 images.
+"""A program that does one training step of LeNet-5 with 64 images.
 
-``python -m apps.bench.against.first_step CONTESTANT THREADS``, timed from outside by
-study_start.py.
+``python -m apps.bench.against.first_step CONTESTANT THREADS``; study_start.py times it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from .sides import CONTESTANTS
 
 
 def main(contestant: str, threads: int) -> None:
-    """One step; says so."""
+    """Do one step and print a line."""
     side = CONTESTANTS[contestant](threads)
     images = np.zeros((64, 1, 32, 32), np.float32)
     labels = np.arange(64) % 10

@@ -1,4 +1,4 @@
-"""Arithmetic of a model: the multiplications and additions of its convolutions and products."""
+"""Arithmetic of models: multiplications and additions of their convolutions and products."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from needle import nn
 
 @cache
 def training_flops(name: str, channels: int) -> float:
-    """Of a training step for one image of 32 x 32: three times the forward pass."""
+    """Return FLOPs of a training step per image of 32 x 32: three times the forward pass."""
     model, counted = build_model(name, in_channels=channels), [0.0]
     for layer in (module for module in _layers(model) if isinstance(module, nn.Conv2d | nn.Linear)):
         _count(layer, counted)

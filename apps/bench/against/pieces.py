@@ -1,4 +1,4 @@
-"""How pieces of work become cases: one process for each contestant, which holds all pieces."""
+"""Cases made of pieces of work: one process for each contestant with all pieces."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from apps.bench.data.case import Case, Numbers, Subject
-from apps.bench.limits import peak_now
+from apps.profiling.limits import peak_now
 
 from .settings import Settings
 from .sides import COMPILED, CONTESTANTS, SLOW, Side, Step, is_peer
 
 Build = Callable[[Side], Step]
 PEAK = " (peak)"
-"""After a piece's name: GFLOP/s that the machine could do in the moments of its samples."""
+"""Suffix of a piece's name for the machine's GFLOP/s at the time of its samples."""
 
 
 class Pieces(Subject):
-    """Milliseconds of a call of each piece, repeated until a sample lasts ``least`` seconds.
+    """Milliseconds per call of each piece, repeated until a sample lasts ``least`` seconds.
 
-    Every sample begins with a call that is not timed: its process has slept meanwhile. peak: the
-    machine's GFLOP/s, asked for right before and after each sample, kept as "NAME (peak)".
+    Every sample starts with an untimed call, because the process was idle before. peak: measures
+    the machine's GFLOP/s before and after each sample; the result is stored as "NAME (peak)".
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Pieces(Subject):
             self.calls[name] = self._calls_for(step, least) if least else 1
 
     def run(self, witness: bool) -> Numbers:
-        """One sample of each piece; nothing as a witness."""
+        """Return a sample of each piece; nothing with ``witness``."""
         if witness:
             return {}
         numbers = {}
@@ -55,7 +55,10 @@ class Pieces(Subject):
         return numbers
 
     def _calls_for(self, step: Step, least: float) -> int:
-        """How many calls last so long; the first, which may compile or record, does not count."""
+        """Return the number of calls of a sample.
+
+        The first call, which may compile, is not timed.
+        """
         step()
         return max(1, int(least / max(self._seconds(step, 1), 1e-7)))
 
@@ -72,9 +75,9 @@ def cases_of(
     settings: Settings,
     peaks: bool = False,
 ) -> list[Case]:
-    """A case for each contestant that takes part; the slow ones of ours have two rounds at most.
+    """Return a case for each contestant; needle's slow variants have at most two rounds.
 
-    peaks: the machine's peak is measured beside each of our samples.
+    peaks: measure the machine's peak with each of needle's samples.
     """
 
     def opener(name: str) -> Callable[[Settings], Subject]:
@@ -101,12 +104,12 @@ def case_of(
     settings: Settings,
     **options: Any,
 ) -> Case:
-    """A case that is left out where the contestant's library is missing."""
+    """Return a case, which is left out if the contestant's library is missing."""
     return Case(
         name,
         open_it,
         environment=settings.environment(),
         needs=(settings.peer,) if is_peer(contestant) else (),
-        patience=1200.0,  # torch.compile takes its time
+        timeout=1200.0,  # torch.compile is slow
         **options,
     )

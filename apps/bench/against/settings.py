@@ -1,4 +1,4 @@
-"""What one run of the comparison shares; travels to contestants as JSON."""
+"""Settings of a run of the comparison; sent to contestants as JSON."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from apps.bench.data.settings import RunSettings
 
 @dataclass(frozen=True)
 class Settings(RunSettings):
-    """threads: of every library. batches: of the training steps, None for each model's own.
+    """The settings of a run.
 
-    peer: the library beside ours. compiled: with torch.compile, which takes minutes to warm up.
-    cpu_time: processor time is measured instead of the wall's.
+    threads: number of threads of every library. batches: batch sizes of training steps; None: those
+    of each model. peer: the library to compare with. compiled: include torch.compile, which takes
+    minutes to warm up. cpu_time: measure processor time instead of wall-clock time.
     """
 
     STUDIES = "apps.bench.against.studies"
@@ -26,6 +27,6 @@ class Settings(RunSettings):
     cpu_time: bool = False
 
     def environment(self) -> dict[str, str]:
-        """Holds all libraries of a contestant to ``threads``."""
+        """Return the environment that limits all libraries of a contestant to ``threads``."""
         names = ("NEEDLE", "OMP", "MKL", "OPENBLAS")
         return {f"{name}_NUM_THREADS": str(self.threads) for name in names}

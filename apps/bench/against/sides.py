@@ -1,6 +1,6 @@
-"""The two libraries behind one face: what a piece of work needs of needle and of PyTorch.
+"""One interface to needle and PyTorch with everything that a piece of work needs.
 
-Each imports its library when it is made, so that a process pays for one alone.
+A side imports its library in its constructor, so that a process loads only one library.
 """
 
 from __future__ import annotations
@@ -17,46 +17,46 @@ Host = Any  # a NumPy array
 
 
 class Side(Protocol):
-    """Tensors of NumPy arrays and operations on them; images are (N, C, H, W)."""
+    """Tensors made of NumPy arrays, and operations on them; images are (N, C, H, W)."""
 
     def tensor(self, array: Host, gradient: bool = False) -> Any: ...
     def images(self, array: Host, gradient: bool = False) -> Any:
-        """In the memory order that this side likes best."""
+        """Return images in the memory order that is fastest for this side."""
 
     def weight(self, array: Host) -> Any:
-        """Of a convolution, from (O, C/groups, KH, KW)."""
+        """Return the weight of a convolution from an array (O, C/groups, KH, KW)."""
 
     def relu(self, x: Any) -> Any: ...
     def max_pool(self, x: Any) -> Any:
-        """2 x 2."""
+        """Return the 2 x 2 maximum pooling of x."""
 
     def norm(self, channels: int) -> Any:
-        """A batch norm layer in training."""
+        """Return a batch norm layer in training mode."""
 
     def cross_entropy(self, logits: Any, labels: Any) -> Any:
-        """The mean over a batch."""
+        """Return the mean cross entropy of a batch."""
 
     def conv2d(self, what: str, x: Any, weight: Any, grad: Any, **geometry: int) -> Step:
-        """A call of one of "forward", "input gradient", "weight gradient"."""
+        """Return a call of one of "forward", "input gradient", "weight gradient"."""
 
-    def there_and_back(
+    def forward_and_backward(
         self, function: Callable[..., Any], inputs: Sequence[Any], grad: Any
     ) -> Step:
-        """A call of the function and of its gradient."""
+        """Return a call of the function and its gradient."""
 
     def model(self, name: str) -> Any: ...
     def parameters(self, model: Any) -> list[Any]: ...
     def optimizer(self, name: str, parameters: Sequence[Any]) -> Any:
-        """ "sgd" (with momentum) or "adam"."""
+        """Return the optimiser "sgd" (with momentum) or "adam"."""
 
     def training_step(self, model: Any, images: Any, labels: Any) -> Step:
-        """Forward, backward and SGD with momentum."""
+        """Return a training step: forward, backward and SGD with momentum."""
 
     def ready(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Compiled, where this side does so."""
+        """Return the function, compiled if this side compiles."""
 
     def release(self) -> None:
-        """Gives memory that is only kept for later back."""
+        """Release cached memory."""
 
 
 class Needle:
@@ -75,7 +75,7 @@ class Needle:
         )
 
     def images(self, array: Host, gradient: bool = False) -> Any:
-        """Channels last, as every layer before would have left them."""
+        """Return images with channels last in memory, as from a preceding layer."""
         held = self.tensor(np.ascontiguousarray(array.transpose(0, 2, 3, 1)))
         view = self.needle.ops.permute(held, (0, 3, 1, 2)).realize_cached_data()
         return self.needle.Tensor.make_const(view, requires_grad=gradient)
@@ -104,7 +104,7 @@ class Needle:
             "weight gradient": lambda: ops.conv2d_weight_grad(grad, x, weight.shape, **geometry),
         }[what]
 
-    def there_and_back(
+    def forward_and_backward(
         self, function: Callable[..., Any], inputs: Sequence[Any], grad: Any
     ) -> Step:
         return lambda: function(*inputs).backward(grad)
@@ -125,7 +125,7 @@ class Needle:
         return lambda: taken(images, labels)
 
     def step_of(self, model: Any) -> Callable[[Any, Any], Any]:
-        """A training step on any batch, captured where this side is."""
+        """Return a training step on any batch, captured if this side captures."""
         optimizer = self.optimizer("sgd", model.parameters())
         loss_function = self.needle.nn.CrossEntropyLoss()
 
@@ -149,7 +149,7 @@ class Needle:
 
 
 def plain_kernels() -> str:
-    """A device with the required kernels in C++ alone: all else runs as its definition reads."""
+    """Register a device that has only the required kernels in C++; the rest are definitions."""
     needle: Any = importlib.import_module("needle")
     native = importlib.import_module("needle.backend_ndarray.ndarray_backend_cpu")
     base = importlib.import_module("needle.backends.base")
@@ -161,7 +161,7 @@ def plain_kernels() -> str:
 
 
 class Torch:
-    """PyTorch: "eager", "channels last" or "compiled"; its optimisers are the fused ones."""
+    """PyTorch, "eager", "channels last" or "compiled", with fused optimisers."""
 
     def __init__(self, mode: str, threads: int) -> None:
         self.torch: Any = importlib.import_module("torch")
@@ -202,7 +202,7 @@ class Torch:
         backward = self.torch.ops.aten.convolution_backward
         return lambda: backward(grad, x, weight, None, *places)
 
-    def there_and_back(
+    def forward_and_backward(
         self, function: Callable[..., Any], inputs: Sequence[Any], grad: Any
     ) -> Step:
         wanted = [x for x in inputs if x.requires_grad]
@@ -255,13 +255,13 @@ CONTESTANTS: dict[str, Callable[[int], Side]] = {
     "PyTorch, channels last": lambda threads: Torch("channels last", threads),
     COMPILED: lambda threads: Torch("compiled", threads),
 }
-"""Name -> the side, made with a number of threads."""
+"""Constructors of the sides by name; each takes a number of threads."""
 
 OURS = ("needle", "needle, captured")
 SLOW = ("needle, NumPy backend", "needle, plain kernels")
-"""Ours, but no candidates for our best: what learners compare their own kernels with."""
+"""Variants of needle for learners to compare their kernels with; never counted as its best."""
 
 
 def is_peer(contestant: str) -> bool:
-    """Whether it is not needle."""
+    """Return True if the contestant is not needle."""
     return not contestant.startswith("needle")

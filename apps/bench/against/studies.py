@@ -18,4 +18,4 @@ STUDIES: dict[str, Any] = {
     "start": study_start,
     "limits": study_limits,
 }
-"""Each has TITLE, cases(settings), tables(result, limits) and targets(result, limits)."""
+"""Each study has TITLE, cases(settings), tables(result, limits) and targets(result, limits)."""

@@ -1,4 +1,4 @@
-"""Convolutions and both of their gradients, float32, one by one."""
+"""Single convolutions and both of their gradients in float32."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Shape:
         return (self.side + 2 * self.padding - self.size) // self.stride + 1
 
     def flops(self, batch: int) -> float:
-        """Of the direct way; each gradient needs as many."""
+        """Return the FLOPs of the direct method; each gradient needs as many."""
         area = batch * self.out_side**2 * self.size**2
         return 2.0 * area * self.outputs * self.inputs / self.groups
 
@@ -98,14 +98,14 @@ def cases(settings: Settings) -> list[Case]:
 
 
 def work(piece: str) -> float:
-    """Floating-point operations of the direct way."""
+    """Return the FLOPs of the direct method."""
     name = piece.partition(":")[0]
     known = {shape.name: shape.flops(BATCH) for shape in (*PLAIN, *OTHERS)}
     return known.get(name, float("nan"))
 
 
 def tables(result: Result, limits: Result | None) -> list[str]:
-    note = "Rates count the operations of the direct way; Winograd's does fewer, so a share of the "
+    note = "Rates count the FLOPs of the direct method; Winograd's does fewer, so a share of the "
     lines = t.pieces_table("convolution", result, limits, flops=work)
     return [*lines, note + "peak above 100 % is possible.", ""]
 

@@ -1,4 +1,4 @@
-"""Matrix products, float32: squares, and those that the convolutions of ResNet-18 would be."""
+"""Matrix products in float32: square ones, and those of ResNet-18's convolutions as im2col."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ TITLE = "Matrix products, float32"
 GOAL = 1.0
 SQUARES = (256, 512, 1024, 2048)
 IM2COL = ((32768, 576, 64), (8192, 1152, 128), (2048, 2304, 256), (512, 4608, 512))
-"""Rows, inner size and columns of 32 images under 3 x 3 filters."""
+"""Rows, inner size and columns for 32 images and 3 x 3 filters."""
 
 
 def sizes(settings: Settings) -> dict[str, tuple[int, int, int]]:
-    """Name -> (rows, inner, columns)."""
+    """Return (rows, inner, columns) by name."""
     squares = settings.pick(SQUARES, (16,))
     others = settings.pick(IM2COL, ((32, 9, 4),))
     shapes = [(n, n, n) for n in squares] + list(others)
@@ -35,7 +35,7 @@ def builds(settings: Settings) -> dict[str, Build]:
 
 
 def product(side: Side, shape: tuple[int, int, int]) -> Step:
-    """a (rows, inner) @ b (inner, columns)."""
+    """Return a call of a (rows, inner) @ b (inner, columns)."""
     rows, inner, columns = shape
     random = np.random.default_rng(0)
     a, b = (
@@ -51,7 +51,7 @@ def cases(settings: Settings) -> list[Case]:
 
 
 def work(piece: str) -> float:
-    """Floating-point operations."""
+    """Return the FLOPs."""
     rows, inner, columns = map(int, piece.split(" × "))
     return 2.0 * rows * inner * columns
 

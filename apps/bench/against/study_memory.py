@@ -1,4 +1,4 @@
-"""Operations that memory limits: each reads and writes far more than it computes."""
+"""Memory-bound operations: each reads and writes far more than it computes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .pieces import Build, cases_of
 from .settings import Settings
 from .sides import COMPILED, SLOW, Side, Step
 
-TITLE = "Operations that memory limits, float32"
+TITLE = "Memory-bound operations, float32"
 GOAL = 1.2
 CHANNELS, SIDE = 64, 32
 BATCHES = {"large": 128, "small": 4}  # arrays of 34 MB and of 1 MB
-PARAMETERS = (("large", 21), ("small", 1))  # 512 x 512 x 3 x 3 that many times: 198 MB and 9 MB
+PARAMETERS = (("large", 21), ("small", 1))  # count of 512 x 512 x 3 x 3 arrays: 198 MB and 9 MB
 
 
 @dataclass(frozen=True)
 class Operation:
-    """``passes``: how many times the large array is read or written at the least."""
+    """An operation. passes: least number of reads and writes of the large array."""
 
     build: Callable[[Side, Any], Step]
     passes: float
@@ -57,7 +57,7 @@ def bias(side: Side, batch: int) -> Step:
 
 def relu_both(side: Side, batch: int) -> Step:
     x, grad = side.images(host(batch), gradient=True), side.images(host(batch, 1))
-    return side.there_and_back(side.relu, [x], grad)
+    return side.forward_and_backward(side.relu, [x], grad)
 
 
 def norm(side: Side, batch: int) -> Step:
@@ -67,37 +67,37 @@ def norm(side: Side, batch: int) -> Step:
 
 def norm_both(side: Side, batch: int) -> Step:
     x, grad = side.images(host(batch), gradient=True), side.images(host(batch, 1))
-    return side.there_and_back(side.norm(CHANNELS), [x], grad)
+    return side.forward_and_backward(side.norm(CHANNELS), [x], grad)
 
 
 def pool_both(side: Side, batch: int) -> Step:
     x = side.images(host(batch), gradient=True)
     grad = side.images(host(batch, 1)[:, :, : SIDE // 2, : SIDE // 2])
-    return side.there_and_back(side.max_pool, [x], grad)
+    return side.forward_and_backward(side.max_pool, [x], grad)
 
 
 def loss_both(side: Side, batch: int) -> Step:
     logits = host(batch).reshape(-1, 1024)
     labels = side.tensor(np.arange(len(logits)) % 1024)
     x = side.tensor(logits, gradient=True)
-    return side.there_and_back(lambda a: side.cross_entropy(a, labels), [x], None)
+    return side.forward_and_backward(lambda a: side.cross_entropy(a, labels), [x], None)
 
 
 OPERATIONS = {
     "relu": Operation(relu, 2),
     "add": Operation(add, 3),
     "bias": Operation(bias, 2),
-    "relu, there and back": Operation(relu_both, 5),
+    "relu, forward and backward": Operation(relu_both, 5),
     "batch norm, training": Operation(norm, 3),
-    "batch norm, there and back": Operation(norm_both, 8),
-    "max pool 2×2, there and back": Operation(pool_both, 3.5),
-    "softmax cross entropy, there and back": Operation(loss_both, 3),
+    "batch norm, forward and backward": Operation(norm_both, 8),
+    "max pool 2×2, forward and backward": Operation(pool_both, 3.5),
+    "softmax cross entropy, forward and backward": Operation(loss_both, 3),
 }
 OPTIMIZERS = {"sgd": 5.0, "adam": 7.0}
 
 
 def optimizer_step(side: Side, name: str, count: int, edge: int) -> Step:
-    """One step over ``count`` parameters of (edge, edge, 3, 3)."""
+    """Return an optimiser step over ``count`` parameters of shape (edge, edge, 3, 3)."""
     random = np.random.default_rng(0)
     shape = (edge, edge, 3, 3)
     parameters = [
@@ -129,7 +129,7 @@ def cases(settings: Settings) -> list[Case]:
 
 
 def traffic(piece: str) -> float:
-    """Bytes that must move."""
+    """Return the least number of bytes that must move."""
     name, _, size = piece.rpartition(", ")
     if name.endswith(" step"):
         return OPTIMIZERS[name.removesuffix(" step")] * dict(PARAMETERS)[size] * 512 * 512 * 9 * 4
@@ -139,7 +139,7 @@ def traffic(piece: str) -> float:
 def tables(result: Result, limits: Result | None) -> list[str]:
     words = (
         "Large: arrays of 34 MB (parameters of 198 MB); small: of 1 MB (9 MB). Rates count each "
-        "pass over the arrays that cannot be saved; the limit is that of a[i] = b[i] + s c[i] on "
+        "necessary pass over the arrays; the limit is that of a[i] = b[i] + s c[i] on "
         "arrays of that size."
     )
     return [words, "", *t.pieces_table("operation", result, limits, moved=traffic)]

@@ -1,4 +1,4 @@
-"""Whole training steps: forward, backward and SGD with momentum; and their peak of memory."""
+"""Whole training steps (forward, backward, SGD with momentum) and their peak memory."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ MEGA = 1e6
 
 @dataclass(frozen=True)
 class ModelStudy:
-    """One model. goal: of the ratio of speeds. batches: where the command line says nothing.
-    slow: whether the slow ones of ours take part."""
+    """The study of a model.
+
+    goal: of the ratio of speeds. batches: default batch sizes. slow: include needle's slow
+    variants.
+    """
 
     model: str
     title: str
@@ -37,11 +40,11 @@ class ModelStudy:
     slow: bool = False
 
     @property
-    def TITLE(self) -> str:  # as the modules of other studies have it
+    def TITLE(self) -> str:  # same name as in the modules of other studies
         return f"Training step of {self.title}, float32"
 
     def cases(self, settings: Settings) -> list[Case]:
-        """Steps in turns, then memory in processes that do nothing else."""
+        """Return cases of steps in turns, then of memory in separate processes."""
         ours = [*OURS, *(SLOW[: settings.pick(2, 1)] if self.slow else ())]
         names = [*ours, *PEERS[: settings.pick(3, 1)]]
         memory = [
@@ -52,7 +55,7 @@ class ModelStudy:
         return cases_of(names, self._builds, settings) + memory
 
     def tables(self, result: Result, limits: Result | None) -> list[str]:
-        """Times, then memory."""
+        """Return tables of times and memory."""
         lines = t.pieces_table("step", result, limits, flops=self._flops)
         rows = []
         for name, outcome in result.outcomes.items():
@@ -63,7 +66,7 @@ class ModelStudy:
         return [*self._other_batches(result), *lines, *(table(head, rows) if rows else [])]
 
     def _other_batches(self, result: Result) -> list[str]:
-        """Says so where other batches were measured than the targets speak of."""
+        """Return a note if the measured batch sizes differ from those of the targets."""
         meant = [batch_name(n) for n in self.batches]
         if set(t.pieces_of(result)) <= set(meant):
             return []
@@ -71,7 +74,7 @@ class ModelStudy:
         return [f"Measured with {measured} (`--batch`); the target is meant for {wanted}.", ""]
 
     def targets(self, result: Result, limits: Result | None) -> list[Target]:
-        """Speed and memory at each batch size."""
+        """Return the targets: speed and memory at each batch size."""
         found = []
         for piece in t.pieces_of(result):
             name = f"{self.title}, {piece}, {t.threads_of(result)}"
@@ -117,24 +120,24 @@ class ModelStudy:
 
 
 class Idle(Subject):
-    """All that it says was measured as it opened."""
+    """A subject whose measurements were made when it was opened."""
 
     def run(self, witness: bool) -> dict[str, float]:
         return {}
 
 
 def batch_name(batch: int) -> str:
-    """The piece's name."""
+    """Return the name of the piece."""
     return f"batch {batch}"
 
 
 def memory_name(contestant: str, piece: str) -> str:
-    """The case's name."""
+    """Return the name of the case."""
     return f"{contestant}, {piece}"
 
 
 def peak_memory() -> float:
-    """The most bytes that this process has held so far."""
+    """Return the peak resident bytes of this process so far."""
     status = Path("/proc/self/status")
     if status.is_file():
         lines = status.read_text(encoding="utf-8").splitlines()

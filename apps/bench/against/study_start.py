@@ -1,4 +1,4 @@
-"""What a user waits for: the import, the first training step of a program, one small operation."""
+"""Start-up times: the import, the first training step of a program, and a small operation."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 
 from apps.bench.data.case import Calls, Case, Numbers, Subject
 from apps.bench.data.harness import Result
-from apps.bench.data.target import Target, short, spread, table
+from apps.bench.data.target import Target, median_and_range, spread, table
 
 from . import tables as t
 from .pieces import case_of
 from .settings import Settings
 from .sides import CONTESTANTS, is_peer
 
-TITLE = "Starting, and one small operation"
+TITLE = "Start-up, and one small operation"
 CONTESTED = ("needle", "PyTorch, eager")
 KEYS = {
     "import": "`import`, s",
@@ -30,7 +30,7 @@ KEYS = {
 
 
 class Start(Subject):
-    """Programs of one library, run anew each time."""
+    """Programs of one library, started again for each measurement."""
 
     def __init__(self, contestant: str, settings: Settings) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Start(Subject):
         }
 
     def _moment(self) -> float:
-        """By the wall's clock, or by what ended programs have used of the processor."""
+        """Return wall-clock time, or the processor time of ended programs."""
         if not self.settings.cpu_time:
             return time.perf_counter()
         used = os.times()
@@ -65,7 +65,7 @@ class Start(Subject):
 
 
 def program(*arguments: str) -> str:
-    """What a Python program prints; bytecode may be cached, as it is for users."""
+    """Return the output of a Python program; bytecode is cached, as for users."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return subprocess.check_output([sys.executable, *arguments], env=environment, text=True)
 
@@ -90,10 +90,13 @@ def targets(result: Result, limits: Result | None) -> list[Target]:
     found = []
     for key, goal, unit in (("import", 0.25, "s"), ("small op", 5.0, "µs")):
         values = [result.median(name, key) for name in CONTESTED]
-        words = [f"{short(value)} {unit}" if not math.isnan(value) else "–" for value in values]
+        words = [
+            f"{median_and_range(result, name, key)} {unit}" if not math.isnan(value) else "–"
+            for name, value in zip(CONTESTED, values)
+        ]
         name = f"{KEYS[key].partition(',')[0]}, {threads}"
         found.append(Target(name, values[0], goal, *words, at_most=True, unit=unit))
     ratio = result.ratio(ours, theirs, "first step")
-    words = [f"{short(result.median(name, 'first step'))} s" for name in CONTESTED]
+    words = [f"{median_and_range(result, name, 'first step')} s" for name in CONTESTED]
     name = f"first training step of a process, {threads}"
     return [*found, Target(name, ratio, 0.2, *words, at_most=True)]

@@ -1,4 +1,4 @@
-"""From measured pieces to table rows and targets: the best of ours over the best of theirs."""
+"""Table rows and targets from measured pieces: needle's fastest over the peer's fastest."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 
 from apps.bench.data.harness import Result
-from apps.bench.data.target import Target, short, spread, table
+from apps.bench.data.target import Target, median_and_range, short, spread, table
 
 from .pieces import PEAK
-from .sides import OURS, SLOW, is_peer
+from .sides import OURS, is_peer
 
 Count = Callable[[str], float]
 
 
 def threads_of(result: Result) -> str:
-    """ "1 thread", from the study's full name."""
+    """Return "1 thread" or the like from the study's full name."""
     return result.study.rpartition(", ")[2]
 
 
 def pieces_of(result: Result) -> list[str]:
-    """In the order in which they were measured."""
+    """Return the pieces in the order of measurement."""
     outcome = result.outcomes.get(OURS[0])
     names = outcome.values if outcome else ()
     return [name for name in names if name != "pss" and not name.endswith(PEAK)]
 
 
 def fastest(result: Result, names: Iterable[str], piece: str) -> str:
-    """The contestant with the least median; "" if none was measured."""
+    """Return the contestant with the smallest median; "" if none was measured."""
     found = [(result.median(name, piece), name) for name in names]
     return min(((value, name) for value, name in found if value == value), default=(0, ""))[1]
 
 
 def duel(result: Result, piece: str) -> tuple[str, str]:
-    """Our fastest and theirs."""
+    """Return needle's fastest contestant and the peer's."""
     peers = [name for name in result.outcomes if is_peer(name)]
     return fastest(result, OURS, piece), fastest(result, peers, piece)
 
 
 def ratios(result: Result, ours: str, theirs: str, piece: str) -> list[float]:
-    """Their time over ours, a round each: how many times as fast we are."""
+    """Return the ratios of their times over needle's, paired by rounds."""
     if not ours or not theirs:
         return []
     mine, other = (result.outcomes[name].values.get(piece, []) for name in (ours, theirs))
@@ -48,7 +48,7 @@ def ratios(result: Result, ours: str, theirs: str, piece: str) -> list[float]:
 
 
 def median(values: Sequence[float]) -> float:
-    """nan where there are none."""
+    """Return the median; nan if there are no values."""
     return statistics.median(values) if values else math.nan
 
 
@@ -59,7 +59,7 @@ def pieces_table(
     flops: Count | None = None,
     moved: Count | None = None,
 ) -> list[str]:
-    """A row a piece: each contestant's milliseconds, the ratio, the rate and its share."""
+    """Return a table of pieces: milliseconds of each contestant, ratio, rate and its share."""
     names = [
         name
         for name in result.outcomes
@@ -81,10 +81,10 @@ def pieces_table(
 def rate(
     result: Result, limits: Result | None, piece: str, flops: Count | None, moved: Count | None
 ) -> tuple[float, float]:
-    """Our best in units of 10^9 a second, and its share of the machine's limit.
+    """Return needle's best rate in 10^9 per second, and its share of the machine's limit.
 
-    That is the limit of the same moments where it was measured beside each sample, and the median
-    of the shares; else the best of all measurements.
+    If the limit was measured with each sample, the share is the median over the samples; else the
+    limit is the best of all its measurements.
     """
     count, ours = flops or moved, duel(result, piece)[0]
     if count is None or not ours:
@@ -97,39 +97,42 @@ def rate(
 
 
 def limit(limits: Result | None, key: str) -> float:
-    """The best of all measurements of the machine's own limit."""
+    """Return the best of all measurements of the machine's limit."""
     outcome = limits.outcomes.get("machine") if limits else None
     values = outcome.values.get(key) if outcome else None
     return max(values) if values else math.nan
 
 
 def percent(share: float) -> str:
-    """A dash for nan."""
+    """Return a share in percent; a dash for nan."""
     return "–" if math.isnan(share) else f"{share:.0%}"
 
 
 def least(name: str, result: Result, goal: float, pieces: Sequence[str] | None = None) -> Target:
-    """The piece with the smallest ratio, as a target."""
+    """Return the piece with the smallest ratio as a target."""
     found = []
     for piece in pieces or pieces_of(result):
         ours, theirs = duel(result, piece)
-        value = median(ratios(result, ours, theirs, piece))
+        paired = ratios(result, ours, theirs, piece)
+        value = median(paired)
         if value == value:
             words = [
-                f"{who.removeprefix('PyTorch, ')}: {short(result.median(who, piece))} ms"
+                f"{who.removeprefix('PyTorch, ')}: {median_and_range(result, who, piece)} ms"
                 for who in (ours, theirs)
             ]
-            found.append((value, piece if len(pieces or "ab") > 1 else "", words))
+            span = (min(paired), max(paired))
+            found.append((value, piece if len(pieces or "ab") > 1 else "", words, span))
     if not found:
         return Target(name, math.nan, goal, "–")
-    value, piece, (mine, other) = min(found)
-    return Target(name, value, goal, f"{piece}: {mine}" if piece else mine, other)
+    value, piece, (mine, other), span = min(found)
+    mine = f"{piece}: {mine}" if piece else mine
+    return Target(name, value, goal, mine, other, span=span)
 
 
 def share_targets(
     name: str, result: Result, limits: Result | None, flops: Count, goal: float
 ) -> list[Target]:
-    """The smallest share of the arithmetic peak."""
+    """Return the smallest share of the arithmetic peak as a target."""
     shares = [
         (share, piece)
         for piece in pieces_of(result)
@@ -142,17 +145,3 @@ def share_targets(
     beside = result.outcomes[OURS[0]].values.get(piece + PEAK)
     peak = median(beside) if beside else limit(limits, "gflops")
     return [Target(title, share, goal, piece, f"peak {short(peak)} GFLOP/s")]
-
-
-def backend_notes(result: Result) -> list[str]:
-    """How many times as fast as each of our slow ones."""
-    lines = []
-    for slow in (name for name in SLOW if name in result.outcomes):
-        words = []
-        for piece in pieces_of(result):
-            found = ratios(result, fastest(result, OURS, piece), slow, piece)
-            if found:
-                words.append(f"{piece}: {short(median(found))} ×")
-        if words:
-            lines.append(f"Beside our {slow.removeprefix('needle, ')}: {'; '.join(words)}.")
-    return lines

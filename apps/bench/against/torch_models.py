@@ -1,6 +1,6 @@
-"""The models of apps.models in plain torch.nn: same layers, same names, same number of parameters.
+"""The models of apps.models in plain torch.nn, with the same layers, names and parameters.
 
-Imported only where PyTorch is installed; tests load the state of one into the other.
+Imported only if PyTorch is installed; tests load the state of one into the other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 
 def lenet5() -> nn.Module:
-    """x (N, 1, 32, 32)."""
+    """Return LeNet-5 for x (N, 1, 32, 32)."""
     features = nn.Sequential(
         nn.Conv2d(1, 6, 5),
         nn.ReLU(),
@@ -34,7 +34,7 @@ def lenet5() -> nn.Module:
 
 
 class Chain(nn.Module):
-    """Modules one after another, under names of their own."""
+    """Return a Sequential with named modules."""
 
     def __init__(self, *modules: nn.Module, names: tuple[str, ...]) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Chain(nn.Module):
 
 
 class Residual(nn.Module):
-    """fn(x) + x."""
+    """A residual module: fn(x) + x."""
 
     def __init__(self, fn: nn.Module) -> None:
         super().__init__()
@@ -60,13 +60,13 @@ class Residual(nn.Module):
 
 
 def conv_bn(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Module:
-    """Convolution with bias, batch norm, ReLU."""
+    """Return a convolution with bias, batch norm and ReLU."""
     convolution = nn.Conv2d(inputs, outputs, size, stride, size // 2)
     return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.ReLU())
 
 
 def resnet9() -> nn.Module:
-    """The course's: x (N, 3, 32, 32)."""
+    """Return the course's ResNet9 for x (N, 3, 32, 32)."""
 
     def pair_of(channels: int) -> nn.Module:
         return Residual(nn.Sequential(*(conv_bn(channels, channels, 3) for _ in range(2))))
@@ -87,7 +87,7 @@ def resnet9() -> nn.Module:
 
 
 class ZeroPad(nn.Module):
-    """Every other pixel, and zeros in the new channels."""
+    """A shortcut of every other pixel, with zeros in the new channels."""
 
     def __init__(self, new_channels: int) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class ZeroPad(nn.Module):
 
 
 class Block(nn.Module):
-    """A residual block; ``sizes`` are those of its convolutions, the stride is the 3 x 3 one's."""
+    """A residual block. sizes: of its convolutions. stride: of the 3 x 3 one."""
 
     def __init__(
         self, inputs: int, channels: int, stride: int, sizes: tuple[int, ...], zero_pad: bool
@@ -134,7 +134,7 @@ def resnet(
     width: int = 64,
     zero_pad: bool = False,
 ) -> nn.Module:
-    """With the CIFAR stem: x (N, 3, 32, 32)."""
+    """Return a ResNet with the CIFAR stem for x (N, 3, 32, 32)."""
     names = ["conv1", "bn1", "relu"]
     modules = [nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
     inputs = width
@@ -159,4 +159,4 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "resnet34": lambda: resnet((3, 4, 6, 3)),
     "resnet50": lambda: resnet((3, 4, 6, 3), (1, 3, 1)),
 }
-"""Name -> builder, for ten classes; LeNet-5 has one input channel, the others three."""
+"""Constructors by name, for ten classes; LeNet-5 has one input channel, the others three."""

@@ -1,1 +1,1 @@
-"""A 3 x 3 convolution from its definition to the library's kernel, one idea a step."""
+"""A 3 x 3 convolution from its definition to the library's kernel, one idea per step."""

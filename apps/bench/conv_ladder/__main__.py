@@ -1,7 +1,7 @@
-"""Runs the ladder of convolutions, prints its table and draws the roofline (make ladder).
+"""Run the ladder of convolutions, print its table and draw the roofline (make ladder).
 
-The steps are the step*.cc beside this file; CMake builds them into one program. Rates count the
-operations of the definition: Winograd's steps do fewer, and may pass the peak.
+The steps are the files step*.cc in this folder; CMake builds them into one program. Rates count the
+operations of the definition; Winograd's steps do fewer and may exceed the peak.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from apps.bench.ladder import climb
 
 IMAGES, SIDE = 8, 16
-"""Of ladder.cc."""
+"""The images of ladder.cc."""
 
 
 def flops(channels: int) -> float:
-    """Of a 3 x 3 convolution of the images, as many channels out as in."""
+    """Return the FLOPs of a 3 x 3 convolution with as many output as input channels."""
     return 2.0 * IMAGES * SIDE**2 * 9 * channels**2
 
 

@@ -1,6 +1,6 @@
-// The ladder of convolutions: runs every step and prints one line of JSON each, after one with what
-// a core can compute and move at most. `conv_ladder check` only compares every step with step 00;
-// that runs as a test. STEP ("03"): that step alone, beside the library.
+// The ladder of convolutions: runs every step and prints a line of JSON for each, after a line with
+// the limits of one core. `conv_ladder check` only compares every step with step 00; this runs as a
+// test. With STEP ("03") only this step and the library's kernel run.
 // Usage: conv_ladder check [STEP] | conv_ladder CHANNELS THREADS [STEP]
 #include <cmath>
 #include <cstdlib>
@@ -12,8 +12,8 @@ namespace {
 
 using ladder::Convolution;
 
-// bytes: what the inner loop loads and stores for one multiply-add of the definition, on an AVX2
-// machine; Winograd's tiles make 9/4 and 4 of them with one of their own.
+// bytes: loaded and stored by the inner loop per multiply-add of the definition, on an AVX2
+// machine; one multiply-add of Winograd's tiles replaces 9/4 or 4 of them.
 struct Step {
   const char* name;
   void (*run)(const Convolution&);
@@ -33,7 +33,7 @@ constexpr Step kSteps[] = {
     {"07 threads", ladder::production, kTileBytes / 4, true},
 };
 
-// Every step against step 00, within the rounding of the sums.
+// Compares every step with step 00, within the rounding of the sums.
 bool agree(long n, long h, long w, long c, long o, const char* wanted) {
   const std::vector<float> x = ladder::numbers(n * h * w * c, 1);
   const std::vector<float> weight = ladder::numbers(9 * c * o, 2);

@@ -1,5 +1,6 @@
-// What every step of the ladder is: a 3 x 3 convolution of step 1, zeros around the images, so that
-// the result is of their size. x (n, h, w, c), weight (3, 3, c, o), out (n, h, w, o), without gaps.
+// The problem of every step of the ladder: a 3 x 3 convolution with stride 1 and zero padding, so
+// that the result has the size of the image. x (n, h, w, c), weight (3, 3, c, o), out (n, h, w, o),
+// all dense.
 #pragma once
 
 #include "../ladder.h"
@@ -20,7 +21,7 @@ void packed_weights(const Convolution& v);
 void winograd(const Convolution& v);
 void production(const Convolution& v);
 
-// Output channels [first, v.o) as the definition has them: for steps whose tiles do not divide
+// Computes output channels [first, v.o) by the definition, for steps whose tiles do not divide
 // their number.
 inline void edge(const Convolution& v, long first) {
   for (long n = 0; n < v.n; ++n) {
@@ -45,7 +46,8 @@ inline void edge(const Convolution& v, long first) {
   }
 }
 
-// Image n between zeros: pixel (i, j) is at (i + 1, j + 1) of `rows` rows of `columns` pixels.
+// Returns image n in a frame of zeros: pixel (i, j) is at (i + 1, j + 1) of `rows` rows of
+// `columns` pixels.
 inline std::vector<float> padded(const Convolution& v, long n, long rows, long columns) {
   std::vector<float> image(static_cast<std::size_t>(rows * columns * v.c));
   for (long i = 0; i < v.h; ++i) {
@@ -58,8 +60,9 @@ inline std::vector<float> padded(const Convolution& v, long n, long rows, long c
 constexpr long kPanel = 2 * kLanes;  // output channels of a tile
 constexpr int kPixels = 6;           // and pixels
 
-// R rows of out, `out_step` apart, of kPanel columns each: the sums over `runs` runs of `length`
-// elements. Row r's begin at a + offsets[run] + r * a_step; weights: rows of kPanel.
+// Computes R rows of out, `out_step` apart, with kPanel columns each: the sums over `runs` runs of
+// `length` elements. Those of row r start at a + offsets[run] + r * a_step; weights: rows of
+// kPanel.
 template <int R>
 void packed_tile(long runs, const long* offsets, long length, const float* a, long a_step,
                  const float* weights, float* out, long out_step) {

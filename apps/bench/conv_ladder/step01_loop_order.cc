@@ -1,8 +1,8 @@
-// Step 01: another order of the same loops. Output channels are the innermost one: the weights of a
-// tap and an input channel, and the channels of a pixel of the result, lie side by side, so the
-// compiler makes vectors of them. The question about the edge is asked once for all channels.
+// Step 01: another order of the same loops, with output channels innermost. The weights of a tap
+// and an input channel, and the channels of a pixel of the result, are contiguous, so the compiler
+// vectorises the loop. The test for the edge is done once for all channels.
 //
-// What is left: for each multiply-add two loads and a store, since the sums are in memory.
+// The remaining limit: two loads and a store for each multiply-add, since the sums are in memory.
 #include "step.h"
 
 void ladder::loop_order(const Convolution& v) {

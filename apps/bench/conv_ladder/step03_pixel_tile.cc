@@ -1,9 +1,9 @@
-// Step 03: a tile of pixels. Six neighbours of a row share each load of the weights, and what a
-// pixel shows serves two vectors: 12 multiply-adds for 8 loads, and 12 sums under way at once. This
-// is the tile of the matrix product (gemm_ladder), its left operand read from the image itself: the
-// matrix of windows ("im2col"), nine times as large as the image, is never written.
+// Step 03: a tile of pixels. Six neighbours of a row share each load of the weights, and each value
+// of a pixel is used for two vectors: 12 multiply-adds for 8 loads, and 12 sums in flight. This is
+// the tile of the matrix product (gemm_ladder) with the left operand read from the image itself:
+// the matrix of windows ("im2col"), nine times as large as the image, is never written.
 //
-// What is left: the tile walks down the weights with a stride of a whole row of output channels.
+// The remaining limit: the tile reads the weights with a stride of a whole row of output channels.
 #include "step.h"
 
 namespace {

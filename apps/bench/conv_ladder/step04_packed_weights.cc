@@ -1,8 +1,8 @@
-// Step 04: packed weights. The two vectors of output channels that a tile works on are copied, for
-// all taps and input channels, into a panel that is read from front to back: one page after another
-// instead of a new one each step, and no two lines that push each other out of the cache.
+// Step 04: packed weights. The two vectors of output channels of a tile are copied, for all taps
+// and input channels, into a panel that is read sequentially: page after page instead of a new page
+// at each step, and without lines that evict each other from the cache.
 //
-// This is as fast as the definition's arithmetic goes. What is left is to do less of it.
+// This is as fast as the arithmetic of the definition allows. The next gain is less arithmetic.
 #include "step.h"
 
 void ladder::packed_weights(const Convolution& v) {

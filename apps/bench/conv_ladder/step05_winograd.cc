@@ -1,12 +1,12 @@
-// Step 05: fewer multiplications. Winograd's F(2x2, 3x3): four outputs from 16 products an input
-// channel instead of 36, Y = A^T ((G g G^T) * (B^T d B)) A with d the 4 x 4 pixels that the tile
-// sees (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016). For each of the
-// 16 elements ("frequencies") the products over all tiles are one matrix product, the packed tile
-// of step 04; the transformations around it are additions on vectors of channels, once a tile and
-// not once a pair of channels, so they pay where channels are many.
+// Step 05: fewer multiplications. Winograd's F(2x2, 3x3) computes four outputs from 16 products per
+// input channel instead of 36: Y = A^T ((G g G^T) * (B^T d B)) A, where d are the 4 x 4 input
+// pixels of the tile (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016). For
+// each of the 16 elements ("frequencies") the products over all tiles are one matrix product, with
+// the packed tile of step 04. The transformations consist of additions on vectors of channels, once
+// per tile and not once per pair of channels, so they pay off with many channels.
 //
-// It rounds a little more than the definition does. What is left: bytes, since the transformed
-// image is four times as large and goes through memory.
+// It rounds slightly more than the definition. The remaining limit is memory: the transformed image
+// is four times as large and is written to memory.
 #include "step.h"
 
 namespace {
@@ -16,7 +16,7 @@ using ladder::Vector;
 
 constexpr int kFrequencies = 16;
 
-// One dimension of B^T d, of G g, and of A^T m, for one channel or a vector of them.
+// One dimension of B^T d, G g and A^T m, for one channel or a vector of channels.
 struct Input {
   template <class V>
   static void run(const V (&d)[4], V (&v)[4]) {
@@ -43,7 +43,8 @@ V get(const float* p) {
   return v;
 }
 
-// Columns, then rows: from in x in elements, `row` and `column` apart, to(i, j, element).
+// Transforms columns, then rows: from in x in elements, `row` and `column` apart, to(i, j,
+// element).
 template <class V, class Step, int in, int out, class To>
 void both_ways(const float* from, long row, long column, To to) {
   V half[out][in], line[in], result[out];
@@ -58,7 +59,7 @@ void both_ways(const float* from, long row, long column, To to) {
   }
 }
 
-// Channels from c on of what a tile sees, to all frequencies, `step` apart.
+// Transforms the channels from c on of a tile's input to all frequencies, `step` apart.
 template <class V>
 void transform_input(const float* corner, long row, long column, float* to, long step) {
   both_ways<V, Input, 4, 4>(corner, row, column, [&](int i, int j, const V& v) {

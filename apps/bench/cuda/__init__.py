@@ -1,1 +1,1 @@
-"""Speed on a GPU, beside PyTorch on the same one: ``make bench-cuda``."""
+"""The benchmark on a GPU, compared with PyTorch on the same one: ``make bench-cuda``."""

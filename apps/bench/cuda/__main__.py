@@ -1,8 +1,8 @@
-"""Measures needle beside PyTorch on one GPU, in one run, in turns; writes RESULTS.md beside this.
+"""Measure needle and PyTorch on one GPU in turns, and write RESULTS.md into this folder.
 
 ``python -m apps.bench.cuda [--device cuda:1] [--work NAME,...] [--precision tf32] [--quick] [--out
-FOLDER]``. Each piece stands beside what the GPU's measured ceilings would allow: of memory (a relu
-of 512 MB, the best side's), of arithmetic (the largest product, the best side's).
+FOLDER]``. The page compares each piece with the GPU's measured ceilings: memory bandwidth (the
+best side's relu of 512 MB) and arithmetic (the best side's largest product).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OURS = ("needle", "needle, captured")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """1 where the device cannot be used or a piece of ours failed."""
+    """Run the program; return 1 if the device cannot be used or a piece of needle failed."""
     options = parse(arguments)
     place = needle.device(options.device)
     if not place.enabled():
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     sides = [name for name in SIDES if name.startswith("needle") or has_torch()]
     if not has_torch():
-        print("PyTorch is not installed: needle alone is measured", flush=True)
+        print("PyTorch is not installed: only needle is measured", flush=True)
     found: dict[str, dict[str, float]] = {}
     work, failed = pieces(options.quick, options.precision), False
     for name, piece in work.items():
@@ -50,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{name}: " + ", ".join([*texts, *(f"{s}: {e}" for s, e in errors.items())]), flush=True
         )
     full = options.precision == config.MATMUL_PRECISION.default
+    options.out.mkdir(parents=True, exist_ok=True)
     page = options.out / ("RESULTS.md" if full else f"RESULTS-{options.precision}.md")
     lines = table(work, found, options.device, options.precision)
     page.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -58,13 +59,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m apps.bench.cuda", description=__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--work", type=lambda text: text.split(","), help="parts of names")
     choices = config.matmul_precision.choices
     parser.add_argument("--precision", choices=choices, default="float32", help="of products")
-    parser.add_argument("--quick", action="store_true", help="everything tiny: does it run?")
+    parser.add_argument("--quick", action="store_true", help="tiny work, only to see that it runs")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent)
     return parser.parse_args(arguments)
 
@@ -74,7 +75,7 @@ def has_torch() -> bool:
 
 
 def taking_part(piece: Piece, sides: Sequence[str]) -> list[str]:
-    """Recordings are of whole steps."""
+    """Return the sides of a piece; only whole steps are captured."""
     sides = [name for name in sides if name in OURS or not piece.ours]
     return [name for name in sides if piece.captured or name != OURS[1]]
 
@@ -82,14 +83,14 @@ def taking_part(piece: Piece, sides: Sequence[str]) -> list[str]:
 def measured(
     piece: Piece, names: Sequence[str], options: argparse.Namespace
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Seconds a call of each side, the median of rounds in turns; and what failed."""
+    """Return median seconds per call of each side over rounds in turns, and the errors."""
     ready, errors = {}, {}
     for name in names:
         try:
             side = SIDES[name](options.device)
             step = piece.build(side)
             ready[name] = (side, step, calls(side, step, options.quick))
-        except Exception as error:  # of one side: the others go on
+        except Exception as error:  # the other sides continue
             errors[name] = f"{type(error).__name__}: {error}"
     samples: dict[str, list[float]] = {name: [] for name in ready}
     for _ in range(1 if options.quick else ROUNDS):
@@ -101,13 +102,13 @@ def measured(
 
 
 def calls(side: GpuSide, step: object, quick: bool) -> int:
-    """How many calls take long enough to be timed; warms up."""
+    """Warm up and return the number of calls of a sample."""
     seconds_of(side, step, 1 if quick else 3)
     return 1 if quick else max(1, round(SECONDS / max(seconds_of(side, step, 3), 1e-6)))
 
 
 def seconds_of(side: GpuSide, step: object, count: int) -> float:
-    """Of one call, of so many one after the other."""
+    """Return seconds per call of ``count`` successive calls."""
     assert callable(step)
     side.wait()
     start = time.perf_counter()
@@ -120,7 +121,7 @@ def seconds_of(side: GpuSide, step: object, count: int) -> float:
 def table(
     work: dict[str, Piece], found: dict[str, dict[str, float]], device: str, precision: str
 ) -> list[str]:
-    """The page's lines."""
+    """Return the lines of the page."""
     bandwidth = max(
         (work[n].moved / t for n in found if n == "relu" for t in found[n].values()), default=0
     )
@@ -131,7 +132,7 @@ def table(
         f"# needle on {device}",
         "",
         f"Measured ceilings: {bandwidth / 1e9:.0f} GB/s, {rate / 1e12:.1f} TFLOP/s ({precision}). "
-        "Milliseconds a call; the median of rounds in turns. `make bench-cuda` writes this page.",
+        "Milliseconds per call; medians over rounds in turns. `make bench-cuda` writes this page.",
         "",
         "| work | needle | captured | PyTorch | of PyTorch's speed | of the ceiling | goal |",
         "|---|---|---|---|---|---|---|",

@@ -1,6 +1,6 @@
-"""The two libraries on a GPU behind the face of apps/bench/against/sides.py.
+"""needle and PyTorch on a GPU, with the interface of apps/bench/against/sides.py.
 
-``wait`` ends when the device has done all that it was given. What is measured is work.py's.
+``wait`` returns when the device has finished all work. work.py defines the measured work.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ import numpy as np
 from apps.bench.against.sides import Needle, Side, Step, Torch
 from needle import config, data
 from needle.data import transforms as T
+from needle.data.samples.ticket import Ticket
 from needle.data.transforms.compile import Chain, placed
-from needle.data.transforms.execute import Keys
 
 PAD, MEAN, STD = 4, (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
 
 
 class GpuSide(Side, Protocol):
-    """A side whose work goes on after a call returns."""
+    """A side whose calls return before their work is finished."""
 
     def wait(self) -> None: ...
 
     def augment(self, images: Any, resident: bool) -> Step:
-        """Padded crop, mirror and normalise of uint8 (N, H, W, C) to float32 (N, C, H, W).
+        """Return a call that crops, mirrors and normalises uint8 (N, H, W, C).
 
-        resident: the images are on the device already.
+        The result is float32 (N, C, H, W). resident: the images are on the device already.
         """
 
     def fed_step(self, model: Any, images: Any, labels: Any, batch: int) -> Step:
-        """A training step on the loader's next batch, cropped, mirrored and normalised."""
+        """Return a training step on the loader's next batch, cropped, mirrored and normalised."""
 
 
 class NeedleOn(Needle):
@@ -47,11 +47,11 @@ class NeedleOn(Needle):
         chain = Chain(
             placed([T.RandomCrop(PAD), T.RandomFlipHorizontal(), T.Normalize(MEAN, STD), T.ToCHW()])
         )
-        keys = Keys(0, 0, np.arange(len(images)))
+        ticket = Ticket(0, 0, 0, np.arange(len(images)))
         if not resident:
-            return lambda: chain.on_device(images, keys, self.device.name)
+            return lambda: chain.on_device(images, ticket, self.device.name)
         held = self.needle.backend_ndarray.array(images, device=self.device)
-        out = chain.on_device(images, keys, self.device.name)
+        out = chain.on_device(images, ticket, self.device.name)
         random = np.random.default_rng(0)
         corners = random.integers(-PAD, PAD + 1, (len(images), 2)).astype(float)
         flips = np.stack([random.integers(0, 2, len(images)), np.zeros(len(images))], 1)
@@ -91,7 +91,7 @@ class NeedleOn(Needle):
 
 
 class TorchOn(Torch):
-    """PyTorch on a device, its products in the precision that needle's are (config)."""
+    """PyTorch on a device, with matrix products in the precision of needle's (config)."""
 
     def __init__(self, mode: str, device: str = "cuda") -> None:
         super().__init__(mode, 1)
@@ -102,7 +102,7 @@ class TorchOn(Torch):
         short = {"bf16": self.torch.bfloat16, "fp16": self.torch.float16}.get(precision)
         if short is not None:
             self.torch.set_autocast_dtype(device, short)
-            self.torch.set_autocast_cache_enabled(False)  # weights change from step to step
+            self.torch.set_autocast_cache_enabled(False)  # weights change at every step
         self.torch.set_autocast_enabled(device, short is not None)
 
     def wait(self) -> None:
@@ -154,10 +154,10 @@ SIDES: dict[str, Make] = {
 
 
 def torch_device(device: str) -> str:
-    """PyTorch's name of a device of ours; the emulated one is measured beside its CPU."""
+    """Return PyTorch's name of a device; the emulated one is compared with its CPU."""
     return device if device.startswith("cuda") and "emulated" not in device else "cpu"
 
 
 def best(times: dict[str, float], names: Sequence[str]) -> float:
-    """The least time of the sides named; nan where none ran."""
+    """Return the smallest time of these sides; nan if none ran."""
     return min((times[name] for name in names if name in times), default=float("nan"))

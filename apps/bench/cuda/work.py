@@ -1,6 +1,6 @@
-"""What is measured on a GPU: pieces of work, the bytes and operations none can do without.
+"""The work measured on a GPU: pieces with their least number of bytes and operations.
 
-How they are timed is ``__main__``'s.
+``__main__.py`` times them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .sides import GpuSide
 
 
 class Piece(NamedTuple):
-    """One piece of work: the bytes it must move and its arithmetic.
+    """A piece of work: the bytes that it must move and its arithmetic.
 
-    goal: of the speed beside PyTorch's best, or, where ``of_limit``, of the ceiling. captured: as a
-    recording too. ours: PyTorch has no counterpart.
+    goal: share of PyTorch's best speed, or of the ceiling if ``of_limit``. captured: measure a
+    captured variant too. ours: PyTorch has no counterpart.
     """
 
     build: Callable[[GpuSide], Step]
@@ -75,8 +75,10 @@ def training(side: GpuSide, model: str, batch: int, channels: int) -> Step:
 
 
 def fed_training(side: GpuSide, model: str, batch: int, size: int) -> Step:
-    """Steps whose images come from the loader, augmented on the device: as fast as the step alone
-    where the loader never starves it."""
+    """Return steps with images from the loader, augmented on the device.
+
+    They are as fast as the step alone if the loader always has a batch ready.
+    """
     random = np.random.default_rng(0)
     images = random.integers(0, 256, (32 * batch, size, size, 3)).astype(np.uint8)
     labels = random.integers(0, 10, len(images))
@@ -84,8 +86,7 @@ def fed_training(side: GpuSide, model: str, batch: int, size: int) -> Step:
 
 
 def pieces(quick: bool, precision: str = "float32") -> dict[str, Piece]:
-    """Name -> piece; ``quick``: tiny ones, for seeing that they run. precision: of products,
-    which decides the goals."""
+    """Return the pieces by name. quick: tiny ones. precision: of products; it determines goals."""
     n, batch, count = (32, 2, 1000) if quick else (4096, 256, 1 << 27)
     found = {
         "relu": Piece(partial(relu, count=count), moved=8 * count),

@@ -1,8 +1,8 @@
-// The ladder of convolutions on a GPU, 3 x 3 of step 1 with zeros around the images, as the CPU's:
-// x (n, h, w, c), weight (3, 3, c, o), out (n, h, w, o). The steps are the matrix product's: rows
-// are output pixels, columns output channels, and k runs through the channels of one tap after the
-// other
-// ("implicit GEMM"): a's elements are read from the images, and no matrix is ever written.
+// The ladder of convolutions on a GPU, 3 x 3 with stride 1 and zero padding, as on the CPU: x (n,
+// h, w, c), weight (3, 3, c, o), out (n, h, w, o). The steps are those of the matrix product: rows
+// are output pixels, columns are output channels, and k runs through the channels of one tap after
+// the other ("implicit GEMM"). The elements of a are read from the images, and no matrix is ever
+// written.
 #include "ladder.h"
 
 namespace ladder {
@@ -16,7 +16,7 @@ struct Windows {
   const float* x;
   Sizes s;
 
-  // Of pixel `row` at tap and channel k; null where there is none.
+  // Returns the address of pixel `row` at tap and channel k; null outside.
   __device__ const float* place(int row, int k) const {
     const int tap = k / s.c, j = row % s.w, i = row / s.w % s.h, n = row / s.w / s.h;
     const int y = i + tap / 3 - 1, across = j + tap % 3 - 1;
@@ -27,7 +27,7 @@ struct Windows {
     const float* const from = place(row, k);
     return from != nullptr ? *from : 0;
   }
-  // Four neighbours along k are channels of one tap where channels come in fours.
+  // Four neighbours along k are channels of one tap if the channels are a multiple of four.
   __device__ Four four(int row, int k) const {
     if (s.c % 4 == 0) {
       const float* const from = place(row, k);
@@ -98,7 +98,7 @@ struct Convolution {
     };
     const Sizes& s = v.s;
     needle::cuda::conv2d(view(v.x, s.n, s.h, s.w, s.c), view(v.weight, 3, 3, s.c, s.o),
-                         view(v.out, s.n, s.h, s.w, s.o), {{1, 1}, {1, 1}, {1, 1}, 1});
+                         view(v.out, s.n, s.h, s.w, s.o), {{1, 1}, {1, 1}, {1, 1}, 1}, {});
   }
 };
 

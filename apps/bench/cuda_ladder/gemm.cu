@@ -1,5 +1,4 @@
-// The ladder of matrix products on a GPU: c (m x n) = a (m x k) @ b (k x n), row-major without
-// gaps.
+// The ladder of matrix products on a GPU: c (m x n) = a (m x k) @ b (k x n), row-major and dense.
 #include "ladder.h"
 
 namespace ladder {
@@ -12,7 +11,7 @@ struct Matrix {
   __device__ float at(int row, int column) const {
     return row < rows && column < columns ? data[long(row) * columns + column] : 0;
   }
-  // Four neighbours in a row, at once where they lie so.
+  // Four neighbours in a row, in one load if they are aligned.
   __device__ Four four(int row, int column) const {
     if (row < rows && column + 3 < columns && columns % 4 == 0) {
       return *reinterpret_cast<const Four*>(&data[long(row) * columns + column]);

@@ -1,6 +1,6 @@
-// What both ladders on a GPU share: memory of the device, the steps as kernels, and the program. It
-// prints as the CPU's ladders do (../ladder.h): a line with what the GPU can compute and move at
-// most, then one a step. `check` only compares every step with step 00.
+// The common part of both ladders on a GPU: device memory, the steps as kernels, and the program.
+// Its output is that of the CPU's ladders (../ladder.h): a line with the limits of the GPU, then a
+// line for each step. `check` only compares every step with step 00.
 #pragma once
 
 #include <cmath>
@@ -20,7 +20,7 @@
 
 namespace ladder {
 
-// A piece of the first GPU's memory; copies wait.
+// A piece of the first GPU's memory; copies are synchronous.
 class OnDevice {
  public:
   explicit OnDevice(long count) : bytes_(std::size_t(count) * sizeof(float)) {
@@ -60,8 +60,8 @@ void launch_step(const A& a, const B& b, const C& c, const Shape& shape) {
                        a, b, c, shape);
 }
 
-// Numbers of few bits, whose products are exact in every precision: steps then differ by nothing
-// but the order of their sums.
+// Numbers with few bits, whose products are exact in every precision: steps then differ only in
+// the order of their sums.
 inline std::vector<float> few_bits(long n, unsigned seed) {
   std::vector<float> values = numbers(n, seed);
   for (float& v : values) v = std::rint(v * 8) / 8;
@@ -72,16 +72,16 @@ template <class Problem>
 struct Step {
   const char* name;
   void (*run)(const Problem&);
-  double intensity;  // FLOP a byte that comes from the GPU's memory or its second cache
+  double intensity;  // FLOP per byte from the GPU's memory or its second-level cache
   const char* precision = "float32";
 };
 
-// What a tile of rows x columns needs of float32 operands.
+// Intensity of a tile of rows x columns with float32 operands.
 constexpr double intensity(double rows, double columns) {
   return 2 * rows * columns / (4 * (rows + columns));
 }
 
-// The library's kernel in three precisions is the last of a ladder's steps.
+// The last steps of a ladder are the library's kernel in three precisions.
 template <class Problem>
 constexpr Step<Problem> kSteps[] = {
     {"00 naive", Problem::template step<Naive>, 0.25},
@@ -101,7 +101,7 @@ void run_step(const Step<Problem>& step, const Problem& problem) {
   needle::cuda::synchronize(0);
 }
 
-// Every step against step 00.
+// Compares every step with step 00.
 template <class Problem>
 bool agree(const Problem& problem, const char* wanted) {
   run_step(kSteps<Problem>[0], problem);
@@ -127,7 +127,7 @@ bool agree(const Problem& problem, const char* wanted) {
 
 constexpr int kChains = 8, kRepeats = 4096, kPeakThreads = 256;
 
-// Chains of multiply-adds that wait for nothing but themselves.
+// Independent chains of multiply-adds.
 static __global__ void chains_kernel(float* out, float factor) {
   float sums[kChains];
   for (int i = 0; i < kChains; ++i) sums[i] = factor * float(i);
@@ -181,7 +181,7 @@ int run_program(int count, char** arguments) {
   return 0;
 }
 
-// Usage: check [STEP] | SIZE THREADS [STEP]; a GPU's threads are not counted: any number will do.
+// Usage: check [STEP] | SIZE THREADS [STEP]; THREADS is ignored on a GPU.
 template <class Problem>
 int climb(int count, char** arguments) {
   try {

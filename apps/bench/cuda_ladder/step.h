@@ -1,7 +1,7 @@
-// What every step of the ladders on a GPU is: c (m x n) = a (m x k) @ b (k x n), wherever the
-// elements come from. The operands give them: a.at(row, k) and b.at(k, column), 0 outside, and
-// a.four(row, k), four neighbours along k, b.four(k, column), four along columns;
-// c.put(row, column, value) leaves out what is outside. gemm.cu and conv.cu have both kinds.
+// The problem of every step of the ladders on a GPU: c (m x n) = a (m x k) @ b (k x n). The
+// operands provide the elements: a.at(row, k) and b.at(k, column), 0 outside; a.four(row, k)
+// returns four neighbours along k, b.four(k, column) four along columns; c.put(row, column, value)
+// ignores positions outside. gemm.cu and conv.cu define both kinds of operands.
 #pragma once
 
 #include "cuda/device.h"
@@ -17,7 +17,7 @@ struct alignas(16) Four {
   float of[4];
 };
 
-// Blocks for tiles of kTileM x kTileN; tile of the block that runs.
+// The number of blocks for tiles of kTileM x kTileN, and the tile of the current block.
 template <int kTileM, int kTileN>
 struct Tiles {
   static needle::cuda::Grid grid(const Shape& s) {

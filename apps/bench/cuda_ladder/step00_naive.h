@@ -1,6 +1,6 @@
-// Step 00: the definition, a thread an element. The threads of a warp have neighbouring columns:
-// they share the element of a and read neighbours of b, so memory is read in whole lines. Still
-// every multiply-add waits for two loads, and each element is loaded as often as it is used.
+// Step 00: the definition, one thread per element. The threads of a warp have neighbouring columns:
+// they share the element of a and read neighbours of b, so memory is read in whole lines. But every
+// multiply-add waits for two loads, and each element is loaded as often as it is used.
 #pragma once
 
 #include "step.h"

@@ -1,6 +1,6 @@
-// Step 01: a block computes a tile. Its threads bring 16 columns of a and 16 rows of b into shared
-// memory together, wait for each other, and read them from there: an element is loaded from memory
-// once a tile, not once a product. Shared memory still gives two numbers for one multiply-add.
+// Step 01: a block computes a tile. Its threads together copy 16 columns of a and 16 rows of b into
+// shared memory, synchronise, and read them from there: an element is loaded from memory once per
+// tile, not once per product. Each multiply-add still reads two numbers from shared memory.
 #pragma once
 
 #include "step.h"

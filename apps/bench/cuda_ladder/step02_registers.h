@@ -1,6 +1,6 @@
 // Step 02: a thread computes 4 x 4 elements, 16 apart. Eight numbers read from shared memory now
-// serve sixteen multiply-adds, and sixteen sums that do not wait for each other hide how long an
-// addition takes. The tile of a block is 64 x 64, so memory is read a quarter as often, too.
+// serve sixteen multiply-adds, and sixteen independent sums hide the latency of an addition. The
+// tile of a block is 64 x 64, so memory is also read only a quarter as often.
 #pragma once
 
 #include "step.h"
@@ -12,7 +12,7 @@ struct Registers : Tiles<64, 64> {
 
   template <class A, class B, class C>
   static __device__ void run(const A& a, const B& b, const C& c, const Shape& s) {
-    NEEDLE_SHARED(left, float[16][65]);  // turned; one more column: no two lanes in one bank
+    NEEDLE_SHARED(left, float[16][65]);  // transposed; one extra column avoids bank conflicts
     NEEDLE_SHARED(right, float[16][64]);
     const int thread = int(threadIdx.x), y = thread / 16, x = thread % 16;
     float sums[4][4] = {};

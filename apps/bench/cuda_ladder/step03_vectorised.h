@@ -1,6 +1,6 @@
-// Step 03: four neighbours at a time, from memory and from shared memory: a quarter of the load
-// instructions, which in step 02 are half as many as the multiply-adds. A thread has 8 x 8 elements
-// of a tile of 128 x 128, as 2 x 2 squares of four neighbours.
+// Step 03: four neighbours at a time from memory and from shared memory. This needs a quarter of
+// the load instructions, which in step 02 are half as many as the multiply-adds. A thread computes
+// 8 x 8 elements of a tile of 128 x 128, as 2 x 2 squares of four neighbours.
 #pragma once
 
 #include "step.h"
@@ -19,7 +19,7 @@ struct Vectorised : Tiles<128, 128> {
 
   template <class A, class B, class C>
   static __device__ void run(const A& a, const B& b, const C& c, const Shape& s) {
-    NEEDLE_SHARED(left, float[8][132]);  // turned; 4 more columns: see step 02
+    NEEDLE_SHARED(left, float[8][132]);  // transposed; 4 extra columns: see step 02
     NEEDLE_SHARED(right, float[8][128]);
     const int thread = int(threadIdx.x), y = thread / 16, x = thread % 16;
     float sums[8][8] = {};

@@ -1,7 +1,7 @@
 // Step 04: tensor cores. One instruction of a warp multiplies 16 x 8 by 8 x 8: 1024 multiply-adds
-// for six numbers a lane. Operands become TF32 on the way (11 bits), sums stay float32. How lanes
-// share the pieces is src/cuda/tensor_tile.h; before sm_80 there is no such instruction and nothing
-// runs.
+// for six numbers per lane. Operands are rounded to TF32 (11 bits); sums stay float32.
+// src/cuda/tensor_tile.h defines how lanes share the pieces. Before sm_80 there is no such
+// instruction and nothing runs.
 #pragma once
 
 #include "step.h"

@@ -1,1 +1,1 @@
-"""The data module's benchmark: python -m apps.bench.data, or make bench-data."""
+"""The benchmark of the data module: python -m apps.bench.data, or make bench-data."""

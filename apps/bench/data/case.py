@@ -1,6 +1,6 @@
-"""What a study is made of: cases, each opened in a process of its own and run in turns.
+"""The cases of a study, each opened in its own process and run in turns with others.
 
-Studies list cases; contestant.py opens and runs one of them; harness.py decides when.
+Studies list cases; contestant.py opens and runs one of them; harness.py schedules them.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ Numbers = dict[str, float]
 
 
 class Subject:
-    """An opened case. ``first`` holds what opening it has measured."""
+    """An opened case. first: the measurements of opening it."""
 
     def __init__(self) -> None:
         self.first: Numbers = {}
 
     def run(self, witness: bool) -> Numbers:
-        """One measurement; as a witness it looks at every byte instead, and times nothing."""
+        """Return one measurement; with ``witness`` check every byte instead and time nothing."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Ends what it holds."""
+        """Release all resources."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One contestant at one piece of work.
+    """One contestant with one piece of work.
 
-    name: unique in the study. open: called with the settings, in the contestant's process.
-    environment: that process's, beside ours. needs: modules without which it is left out, and the
-    report says so. group: cases of one group take turns. twin: cases with one twin must give the
-    same bytes; alike: the same mean of all pixels, within 3 %. rounds: instead of the run's.
-    patience: seconds that one answer may take.
+    name: unique in the study. open: called with the settings in the contestant's process.
+    environment: additional variables of that process. needs: modules without which the case is left
+    out, which the report mentions. group: cases of one group take turns. same_bytes: cases with one
+    such tag must produce the same bytes. same_mean: the same mean of all pixels, within 3 %.
+    rounds: replaces the number of rounds of the run. timeout: seconds allowed for one answer.
     """
 
     name: str
@@ -44,18 +44,18 @@ class Case:
     environment: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     group: str = ""
-    twin: str = ""
-    alike: str = ""
+    same_bytes: str = ""
+    same_mean: str = ""
     rounds: int | None = None
-    patience: float = 240.0
+    timeout: float = 240.0
 
     def missing(self) -> list[str]:
-        """Of the modules that it needs, those not installed."""
+        """Return the required modules that are not installed."""
         return [name for name in self.needs if importlib.util.find_spec(name) is None]
 
 
 class Calls(Subject):
-    """Time of one call of a function, repeated until a sample lasts ``least`` seconds."""
+    """The time of a call of a function, repeated until a sample lasts ``least`` seconds."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Calls(Subject):
             self.calls *= 2
 
     def run(self, witness: bool) -> Numbers:
-        """Microseconds an item."""
+        """Return microseconds per item."""
         return {"us": self._seconds() / self.calls / self.items * 1e6}
 
     def _seconds(self) -> float:
@@ -83,7 +83,7 @@ class Calls(Subject):
 
 
 class Once(Subject):
-    """A measurement that times itself; the first call is thrown away where it ``warms``."""
+    """A measurement that times itself. warm: discard a first call."""
 
     def __init__(self, measure: Callable[[], Numbers], warm: bool = False) -> None:
         super().__init__()
@@ -92,5 +92,5 @@ class Once(Subject):
             measure()
 
     def run(self, witness: bool) -> Numbers:
-        """What ``measure`` says; nothing as a witness."""
+        """Return the result of ``measure``; nothing with ``witness``."""
         return {} if witness else self.measure()

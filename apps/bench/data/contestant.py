@@ -1,8 +1,8 @@
-"""The process in which one case runs: opens it, then runs it when told to.
+"""The process of one case: it opens the case and runs it on request.
 
 Started by harness.py as ``python -m apps.bench.data.contestant MODULE STUDY CASE SETTINGS``, where
-MODULE holds the benchmark's ``STUDIES`` and ``Settings``. Lines come in on standard input ("run",
-"witness", "close"), each is answered by a line of JSON on standard output; whatever libraries print
+MODULE holds the benchmark's ``STUDIES`` and ``Settings``. Lines on standard input ("run",
+"witness", "close") are each answered by a line of JSON on standard output; output of libraries
 goes to standard error.
 """
 
@@ -19,7 +19,7 @@ from .case import Numbers
 
 
 def main(arguments: list[str]) -> int:
-    """Serves one case until told to close, or until the harness is gone."""
+    """Serve one case until told to close or until the harness ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     module, study, name, text = arguments
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
     opened = []
 
     def opening() -> Numbers:
-        for module in case.needs:  # before any clock starts
+        for module in case.needs:  # imports must not count in the times
             importlib.import_module(module)
         opened.append(case.open(settings))
         return opened[0].first

@@ -1,7 +1,7 @@
 """Loaders as subjects: the first batch and epoch from construction, then whole epochs.
 
-Every batch's labels are added up and a pixel of each image is read, also where time counts, so
-that no loader gains by giving what was never made.
+Also in timed runs the labels of every batch are summed and a pixel of each image is read, so that
+no loader gains time by returning data that was never produced.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import numpy as np
 from .case import Numbers, Subject
 from .process_tree import cpu_seconds
 
-LEAST_SECONDS = 0.5  # of a timed run; short epochs are repeated until it takes this long
-STRIDE = 7  # one of so many pixels counts for the mean
+LEAST_SECONDS = 0.5  # least duration of a timed run; short epochs are repeated
+STRIDE = 7  # the mean uses every seventh pixel
 
 
 class Epochs(Subject):
-    """``build`` makes something whose iteration is one epoch of (images, labels) batches.
+    """A loader as a subject.
 
-    parts: from a batch to the two as NumPy arrays.
-    before: called before every epoch, its time not counted.
+    build: returns an iterable whose iteration is one epoch of (images, labels) batches. parts:
+    converts a batch to two NumPy arrays. before: called before every epoch, untimed.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Epochs(Subject):
         self.first = {"first_batch": first, "rate_from_construction": samples / whole}
 
     def run(self, witness: bool) -> Numbers:
-        """Samples a second, and CPU seconds of all processes for a thousand of them."""
+        """Return samples per second, and CPU seconds of all processes per thousand samples."""
         if self.before is not None:
             self.before()
         if witness:
@@ -58,7 +58,7 @@ class Epochs(Subject):
         cpu, seconds, samples, labels = cpu_seconds(os.getpid()), 0.0, 0, 0
         while seconds < self.least:
             if samples and self.before is not None:
-                break  # what comes before an epoch is not timed, so there is one
+                break  # ``before`` is not timed, so run only one epoch
             started = time.perf_counter()
             more, their_labels = self._drain(iter(self.loader))
             seconds += time.perf_counter() - started
@@ -72,7 +72,7 @@ class Epochs(Subject):
         }
 
     def close(self) -> None:
-        """Ends the loader's workers."""
+        """Stop the loader's workers."""
         close = getattr(self.loader, "close", None)
         if close is not None:
             close()
@@ -90,7 +90,7 @@ class Epochs(Subject):
         return samples, labels
 
     def _witness(self) -> Numbers:
-        """One epoch: how many, the labels' sum, a checksum of all bytes, mean and deviation."""
+        """Return sample count, label sum, checksum of all bytes, mean and deviation of an epoch."""
         samples = labels = code = values = 0
         total = squares = 0.0
         for batch in self.loader:

@@ -1,7 +1,7 @@
-"""Every augmentation on photographs, as one picture: python -m apps.bench.data.gallery.
+"""A picture of every augmentation: python -m apps.bench.data.gallery.
 
-Each row of a block shows one transform: a photograph as it is, then as three epochs of a loader
-give it.
+Each row of a block shows one transform: a photograph, then its versions in three epochs of a
+loader.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from needle.data.formats.decoding import decode
 from .pictures import made_up_photo
 
 SIDE, LABEL, GAP = 96, 13, 3
-COLUMNS, EPOCHS, COLOURS = 3, 3, 256
-MIXED = 6  # photographs in a batch that is mixed
+COLUMNS, EPOCHS, COLOURS = 3, 3, 64
+MIXED = 6  # photographs in a batch for MixUp and CutMix
 
 AUGMENTATIONS: dict[str, list[Any]] = {
     "RandomCrop(padding=16)": [data.RandomCrop(padding=16)],
@@ -54,7 +54,7 @@ MIXING: dict[str, Any] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes the picture."""
+    """Write the picture."""
     parser = argparse.ArgumentParser(prog="python -m apps.bench.data.gallery", description=__doc__)
     parser.add_argument("--photos", type=Path, help="folder of JPEG photographs (else made-up)")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("gallery.png"))
@@ -65,9 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def photographs(folder: Path | None) -> list[Any]:
-    """Square pictures, the most colourful first, uint8 (SIDE, SIDE, 3).
+    """Return square pictures, the most colourful first, uint8 (SIDE, SIDE, 3).
 
-    Without a folder: the public-domain portrait that comes with matplotlib, then made-up ones.
+    Without a folder they are the public-domain portrait in matplotlib and made-up ones.
     """
     if folder is None:
         found = [decode(made_up_photo(seed, (150, 200))) for seed in range(MIXED)]
@@ -81,7 +81,7 @@ def photographs(folder: Path | None) -> list[Any]:
 
 
 def sample_photograph() -> Any | None:
-    """Grace Hopper, photographed for the US Navy (public domain); None without matplotlib."""
+    """Return the US Navy's portrait of Grace Hopper (public domain); None without matplotlib."""
     try:
         from matplotlib.cbook import get_sample_data
     except ImportError:
@@ -91,18 +91,18 @@ def sample_photograph() -> Any | None:
 
 
 def colourfulness(image: Any) -> float:
-    """How far the channels are apart; grey photographs show no hue."""
+    """Return the mean distance between channels; changes of hue need coloured photographs."""
     return float(np.ptp(image[::8, ::8].astype(np.float64), axis=2).mean())
 
 
 def square(image: Any) -> Any:
-    """The middle, resized."""
+    """Return the central square, resized."""
     side = min(image.shape[:2])
     return data.Compose([data.CenterCrop(side), data.Resize((SIDE, SIDE))])(image)
 
 
 def gallery(photos: list[Any]) -> bytes:
-    """The PNG of all rows, in blocks side by side."""
+    """Return the PNG of all rows, in blocks side by side."""
     rows = [(name, augmented(photos[0], steps)) for name, steps in AUGMENTATIONS.items()]
     rows += [(name, mixed(photos, step)) for name, step in MIXING.items()]
     deep = -(-len(rows) // COLUMNS)
@@ -118,14 +118,14 @@ def gallery(photos: list[Any]) -> bytes:
 
 
 def augmented(photo: Any, steps: list[Any]) -> list[Any]:
-    """The photograph in three epochs of a loader."""
+    """Return the photograph in three epochs of a loader."""
     pictures = data.ImageArrays(photo[None], np.zeros(1, np.int64), dtype="uint8", layout="HWC")
     loader = data.DataLoader(pictures, 1, seed=5, transforms=steps)
     return [shown(batch[0].numpy()[0]) for _ in range(EPOCHS) for batch in loader]
 
 
 def mixed(photos: list[Any], step: Any) -> list[Any]:
-    """The first photograph of a batch of all, mixed."""
+    """Return the first photograph of a mixed batch, in three epochs."""
     pictures = data.ImageArrays(np.stack(photos), np.arange(MIXED), dtype="uint8", layout="HWC")
     loader = data.DataLoader(
         pictures, MIXED, seed=8, transforms=[data.ToFloat()], batch_transforms=[step]
@@ -135,14 +135,14 @@ def mixed(photos: list[Any], step: Any) -> list[Any]:
 
 
 def shown(image: Any) -> Any:
-    """Bytes as they are; normalised values moved into view."""
+    """Return bytes unchanged, and normalised values scaled to the visible range."""
     if image.dtype == np.uint8:
         return image
     return ((image / 4 + 0.5).clip(0, 1) * 255).round().astype(np.uint8)
 
 
 def place(canvas: Any, picture: Any, top: int, left: int) -> None:
-    """The picture into its cell: in the middle, tiny ones magnified, large ones made to fit."""
+    """Put the picture in the middle of its cell; enlarge tiny ones and shrink large ones."""
     if max(picture.shape[:2]) > SIDE:
         picture = data.Resize((SIDE, SIDE))(picture)
     if max(picture.shape[:2]) * 3 <= SIDE:
@@ -153,7 +153,7 @@ def place(canvas: Any, picture: Any, top: int, left: int) -> None:
 
 
 def encoded(canvas: Any, labels: list[tuple[int, int, str]]) -> bytes:
-    """A PNG with a palette, which is a third of the size."""
+    """Return a PNG with a palette, which is a third of the size."""
     from PIL import Image, ImageDraw, ImageFont
 
     image = Image.fromarray(canvas)

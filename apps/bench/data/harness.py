@@ -1,8 +1,8 @@
-"""Runs the cases of a study in turns and gathers their numbers.
+"""The harness: it runs the cases of a study in turns and collects their numbers.
 
-Each case has a process of its own. The cases of a group are opened, looked at once as witnesses
-(every byte checked, memory watched, nothing timed) and then run round by round in shuffled order,
-so that a slow moment of the machine meets all of them.
+Each case has its own process. The cases of a group are opened and run once as witnesses (every byte
+is checked, memory is measured, nothing is timed). Then they run round by round in shuffled order,
+so that a slow moment of the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ Log = Callable[[str], None]
 
 @dataclass
 class Outcome:
-    """All numbers of one case, by name; ``error`` says why there are none, or no more."""
+    """The numbers of one case, by name. error: the reason why there are none or no more."""
 
     case: str
     values: dict[str, list[float]] = field(default_factory=dict)
     error: str | None = None
 
     def add(self, numbers: Numbers) -> None:
-        """One more measurement."""
+        """Add a measurement."""
         for key, value in numbers.items():
             self.values.setdefault(key, []).append(float(value))
 
     def median(self, key: str) -> float:
-        """Over the rounds; nan where nothing was measured."""
+        """Return the median over the rounds; nan if nothing was measured."""
         values = self.values.get(key)
         return statistics.median(values) if values else float("nan")
 
     def span(self, key: str) -> tuple[float, float]:
-        """The least and the most; nan where nothing was measured."""
+        """Return minimum and maximum; nan if nothing was measured."""
         values = self.values.get(key) or [float("nan")]
         return min(values), max(values)
 
 
 @dataclass
 class Result:
-    """What a study has found: an outcome a case, and what readers must know."""
+    """The result of a study: the outcome of each case, notes and failed checks."""
 
     study: str
     outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -64,37 +64,37 @@ class Result:
     failed_checks: list[str] = field(default_factory=list)
 
     def median(self, case: str, key: str) -> float:
-        """Of one case; nan for a case that did not run."""
+        """Return the median of one case; nan if it did not run."""
         outcome = self.outcomes.get(case)
         return float("nan") if outcome is None else outcome.median(key)
 
     def ratio(self, case: str, other: str, key: str) -> float:
-        """The median of one case over that of another."""
+        """Return the median of one case over that of another."""
         return self.median(case, key) / self.median(other, key)
 
     def best(self, cases: Iterable[str], key: str) -> tuple[str, float]:
-        """The case with the largest median, and it; ("", nan) if none ran."""
+        """Return the case with the largest median, and the median; ("", nan) if none ran."""
         found = [(self.median(case, key), case) for case in cases]
         known = [pair for pair in found if pair[0] == pair[0]]
         return (max(known)[1], max(known)[0]) if known else ("", float("nan"))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return JSON values."""
         return asdict(self)
 
     @staticmethod
     def from_dict(record: dict[str, Any]) -> Result:
-        """What ``to_dict`` gave."""
+        """Return the result from the values of ``to_dict``."""
         outcomes = {name: Outcome(**each) for name, each in record["outcomes"].items()}
         return Result(record["study"], outcomes, record["notes"], record["failed_checks"])
 
 
 class ContestantError(Exception):
-    """A contestant that failed, died or did not answer."""
+    """A contestant failed, died or did not answer."""
 
 
 class Contestant:
-    """The harness's end of a case's process; ``numbers`` are those of opening it."""
+    """The process of a case, seen from the harness. numbers: measurements of opening it."""
 
     def __init__(self, study: str, case: Case, settings: RunSettings) -> None:
         self.case = case
@@ -113,21 +113,21 @@ class Contestant:
         try:
             self.numbers = self._answer()
         except ContestantError:
-            self.kill()  # what it has started lives in its session
+            self.kill()  # also ends the processes in its session
             raise
 
     def run(self) -> Numbers:
-        """One timed run."""
+        """Do one timed run."""
         return self._ask("run")
 
     def witness(self) -> tuple[Numbers, int]:
-        """What every byte of a run says, and the most memory of its processes meanwhile."""
+        """Return the checks of a run over every byte, and the peak memory of its processes."""
         with PeakMemory(self.process.pid) as memory:
             numbers = self._ask("witness")
         return numbers, memory.peak
 
     def close(self) -> None:
-        """Asks it to end, and sees to it that nothing of it is left."""
+        """Ask the process to end, then kill what is left of it."""
         try:
             if self.process.poll() is None and self.process.stdin is not None:
                 self.process.stdin.write(b"close\n")
@@ -138,7 +138,7 @@ class Contestant:
         self.kill()
 
     def kill(self) -> None:
-        """Ends its processes at once."""
+        """Kill all its processes."""
         with contextlib.suppress(OSError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -157,10 +157,10 @@ class Contestant:
 
     def _answer(self) -> Numbers:
         assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], self.case.patience)
+        ready, _, _ = select.select([self.process.stdout], [], [], self.case.timeout)
         line = self.process.stdout.readline() if ready else b""
         if not line:
-            words = self._last_words() if ready else f"no answer within {self.case.patience:.0f} s"
+            words = self._last_words() if ready else f"no answer within {self.case.timeout:.0f} s"
             self.kill()
             raise ContestantError(words)
         reply = json.loads(line)
@@ -176,7 +176,7 @@ class Contestant:
 
 
 def run_study(name: str, cases: list[Case], settings: RunSettings, log: Log = print) -> Result:
-    """Every case of the study, group by group."""
+    """Run every case of the study, group by group."""
     result = Result(name)
     for group in dict.fromkeys(case.group for case in cases):
         members = [case for case in cases if case.group == group]
@@ -254,31 +254,31 @@ def _take_turns(
 
 
 def compare(cases: Iterable[Case], witnesses: dict[str, Numbers]) -> list[str]:
-    """Which witnesses contradict each other: twins in bytes, cases alike in their mean."""
+    """Return the contradictions between witnesses: different bytes, or different means."""
     failed: list[str] = []
     first: dict[str, tuple[str, Numbers]] = {}
     for case in cases:
         seen = witnesses.get(case.name)
-        for kind, tag in (("twin", case.twin), ("alike", case.alike)):
+        for kind, tag in (("bytes", case.same_bytes), ("mean", case.same_mean)):
             if not tag or not seen:
                 continue
             name, other = first.setdefault(f"{kind} {tag}", (case.name, seen))
             if not _agree(kind, seen, other):
-                failed.append(f"{case.name} and {name} do not give the same ({tag})")
+                failed.append(f"{case.name} and {name} do not return the same {kind} ({tag})")
     return failed
 
 
 def _agree(kind: str, one: Numbers, other: Numbers) -> bool:
-    if kind == "twin":
+    if kind == "bytes":
         return all(one[key] == other[key] for key in ("samples", "labels", "bytes"))
     scale = max(abs(other["mean"]), other.get("deviation", 0.0))
     return abs(one["mean"] - other["mean"]) <= SAME_MEAN * scale
 
 
 def recheck(name: str, numbers: Numbers, witness: Numbers) -> list[str]:
-    """A timed run must have given each sample as often as the witness saw it."""
+    """Return an error if a timed run did not return each sample as often as the witness."""
     if "samples" not in numbers or "samples" not in witness:
         return []
     times = numbers["samples"] / witness["samples"]
     good = times == int(times) and numbers["labels"] == witness["labels"] * times
-    return [] if good else [f"{name}: a timed run did not give every sample once"]
+    return [] if good else [f"{name}: a timed run did not return every sample once"]

@@ -1,6 +1,6 @@
-"""A program that iterates over a slow loader until it is interrupted: the faults study runs it.
+"""A program that iterates over a slow loader until it is interrupted. Called by study_faults.py.
 
-``python -m apps.bench.data.interrupted needle|torch``; prints a line when batches have begun.
+``python -m apps.bench.data.interrupted needle|torch`` prints a line at the first batch.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from . import ours, peers
 
 
 def main(library: str) -> None:
-    """Iterates for a minute, four workers."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job may ignore it
+    """Iterate for a minute with four workers."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
     dataset = ours.SlowProcessIds(24_000)
     if library == "torch":
         loader = peers.torch_loader(dataset, 4, 4)

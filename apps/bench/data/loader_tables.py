@@ -1,4 +1,4 @@
-"""The table that all studies of loaders share: rates, CPU time, first batch, memory."""
+"""The table of all studies of loaders: rates, CPU time, first batch, memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEAD = (
 
 
 def rate_table(result: Result, cases: Iterable[str]) -> list[str]:
-    """A row a case that was measured."""
+    """Return a table with a row for each measured case."""
     rows = []
     for name in cases:
         outcome = result.outcomes.get(name)

@@ -45,7 +45,7 @@ SMALL_TO_FLOATS = [
 def photo_loader(
     root: str, transforms: Sequence[Any], batch: int, workers: int, **options: Any
 ) -> Any:
-    """Batches of the photographs in a folder, shuffled."""
+    """Return a loader of the photographs in a folder, shuffled."""
     photos = data.ImageFolder(root, dtype="uint8", layout="HWC")
     return data.DataLoader(
         photos,
@@ -59,7 +59,7 @@ def photo_loader(
 
 
 def small_loader(images: Any, labels: Any, batch: int, workers: int, engine: str | None) -> Any:
-    """Batches of small pictures, cropped, flipped and normalised, as float32 NCHW."""
+    """Return a loader of small pictures, cropped, flipped and normalised, as float32 NCHW."""
     pictures = data.ImageArrays(images, labels, dtype="uint8", layout="HWC")
     return data.DataLoader(
         pictures,
@@ -73,22 +73,22 @@ def small_loader(images: Any, labels: Any, batch: int, workers: int, engine: str
 
 
 def tensors(batch: Any) -> tuple[Any, Any]:
-    """Of a batch of Tensors: images as NumPy sees the same memory, as torch's ``numpy()``."""
+    """Return the parts of a batch of Tensors as NumPy arrays that share their memory."""
     return np.from_dlpack(batch[0].realize_cached_data()), batch[1].numpy()
 
 
 def arrays(batch: Any) -> tuple[Any, Any]:
-    """Those of a batch of NumPy arrays."""
+    """Return the parts of a batch of NumPy arrays."""
     return batch[0], batch[1]
 
 
 def numpy_batches() -> None:
-    """From now on loaders in this process give NumPy arrays instead of Tensors."""
+    """Make loaders in this process return NumPy arrays instead of Tensors."""
     data.collate.set_tensor_type(None)
 
 
 class Payloads:
-    """``count`` samples, one and the same array of ``size`` bytes, made where it is read."""
+    """A data set of ``count`` samples, all the same array of ``size`` bytes."""
 
     def __init__(self, size: int, count: int) -> None:
         self.size, self.count = size, count
@@ -104,7 +104,7 @@ class Payloads:
 
 
 class SlowProcessIds:
-    """Samples that take a hundredth of a second and are (index, the worker's process id)."""
+    """A data set whose samples take 10 ms and are (index, process id of the worker)."""
 
     def __init__(self, count: int, seconds: float = 0.01) -> None:
         self.count, self.seconds = count, seconds
@@ -121,7 +121,7 @@ class SlowProcessIds:
 
 
 class Paths:
-    """A data set that holds a list of paths and gives their lengths."""
+    """A data set that holds a list of paths and returns their lengths."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.paths = paths
@@ -135,7 +135,7 @@ class Paths:
 
 
 class Numbers:
-    """A million samples and more, each only its index."""
+    """A data set of a million samples and more; each is its index."""
 
     def __init__(self, count: int) -> None:
         self.count = count

@@ -1,7 +1,7 @@
 """The same work for PyTorch's DataLoader and grain, with NumPy, OpenCV and simplejpeg.
 
-Data sets and transforms are what their users write: sample by sample, or whole batches at once
-with torch's own operations. Nothing here is imported where PyTorch is not installed.
+Data sets and transforms are written as users write them: sample by sample, or in whole batches with
+torch's own operations. This module is imported only if PyTorch is installed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LARGE_MEAN, LARGE_STD = np.float32(MEAN), np.float32(STD)
 
 
 class SmallPictures:
-    """Crop with 4 pixels of padding, flip and normalise, one picture at a time, in NumPy."""
+    """A data set that crops (padding 4), flips and normalises one picture at a time in NumPy."""
 
     def __init__(self, images: Any, labels: Any) -> None:
         self.images, self.labels = images, labels
@@ -32,7 +32,7 @@ class SmallPictures:
 
 
 def augment_small(image: Any, generator: np.random.Generator) -> Any:
-    """uint8 (32, 32, 3) -> float32 (3, 32, 32)."""
+    """Return float32 (3, 32, 32) from uint8 (32, 32, 3)."""
     padded = np.zeros((40, 40, 3), np.uint8)
     padded[4:36, 4:36] = image
     top, left = generator.integers(0, 9, 2)
@@ -44,7 +44,7 @@ def augment_small(image: Any, generator: np.random.Generator) -> Any:
 
 
 class BatchedSmallPictures:
-    """The same for whole batches, by torch's operations on the array of all pictures."""
+    """A loader that does the same with whole batches in torch's operations."""
 
     def __init__(self, images: Any, labels: Any, batch: int) -> None:
         import torch
@@ -62,7 +62,7 @@ class BatchedSmallPictures:
             yield self.augmented(self.images[chosen]), self.labels[chosen]
 
     def augmented(self, images: Any) -> Any:
-        """uint8 (n, 3, 32, 32) -> float32 of that shape; the quickest of five ways tried."""
+        """Return float32 from uint8 (n, 3, 32, 32); the fastest of five variants tried."""
         import torch
 
         count = len(images)
@@ -78,7 +78,7 @@ class BatchedSmallPictures:
 
 
 class Photos:
-    """JPEG files by simplejpeg, then ``augment``, sample by sample."""
+    """A data set of JPEG files, decoded by simplejpeg, then passed to ``augment``."""
 
     def __init__(self, root: str, augment: Any) -> None:
         self.paths, self.augment = files(root), augment
@@ -94,7 +94,7 @@ class Photos:
 
 
 def read_photo(path: str) -> Any:
-    """uint8 (H, W, 3)."""
+    """Return a decoded JPEG file, uint8 (H, W, 3)."""
     import simplejpeg
 
     with open(path, "rb", buffering=0) as file:
@@ -102,7 +102,7 @@ def read_photo(path: str) -> Any:
 
 
 def resized(image: Any, size: int) -> Any:
-    """By OpenCV, bilinear without antialiasing, on one thread."""
+    """Resize with OpenCV, bilinear without antialiasing, on one thread."""
     import cv2
 
     cv2.setNumThreads(1)
@@ -110,14 +110,14 @@ def resized(image: Any, size: int) -> Any:
 
 
 def cropped(image: Any, size: int, generator: np.random.Generator) -> Any:
-    """A window anywhere."""
+    """Return a random window."""
     top = generator.integers(0, image.shape[0] - size + 1)
     left = generator.integers(0, image.shape[1] - size + 1)
     return image[top : top + size, left : left + size]
 
 
 def coloured(image: Any, generator: np.random.Generator) -> Any:
-    """Brightness and contrast changed by up to 0.2, by OpenCV."""
+    """Change brightness and contrast by up to 0.2 with OpenCV."""
     import cv2
 
     contrast, brightness = 1 + generator.uniform(-0.2, 0.2, 2)
@@ -125,13 +125,13 @@ def coloured(image: Any, generator: np.random.Generator) -> Any:
 
 
 def level_two(image: Any, generator: np.random.Generator) -> Any:
-    """T2 of the loader study: uint8 (200, 200, 3)."""
+    """Apply level T2 of the loader study; return uint8 (200, 200, 3)."""
     crop = cropped(resized(image, 256)[:, ::-1], 200, generator)
     return np.ascontiguousarray(coloured(crop, generator)[::-1])
 
 
 def photo_to_floats(image: Any, generator: np.random.Generator) -> Any:
-    """Resized to 256, cropped to 224, flipped, normalised: float32 (3, 224, 224)."""
+    """Resize to 256, crop to 224, flip and normalise; return float32 (3, 224, 224)."""
     crop = cropped(resized(image, 256), 224, generator)
     if generator.random() < 0.5:
         crop = crop[:, ::-1]
@@ -140,7 +140,7 @@ def photo_to_floats(image: Any, generator: np.random.Generator) -> Any:
 
 
 def torch_loader(dataset: Any, batch: int, workers: int, **options: Any) -> Any:
-    """PyTorch's DataLoader, shuffled, its workers kept over epochs; one thread in each process."""
+    """Return PyTorch's DataLoader: shuffled, with persistent workers of one thread each."""
     import torch
 
     torch.set_num_threads(1)
@@ -156,7 +156,7 @@ def torch_loader(dataset: Any, batch: int, workers: int, **options: Any) -> Any:
 
 
 def own_generator(worker: int) -> None:
-    """Workers begun by fork would all draw the same numbers."""
+    """Seed a worker; forked workers would otherwise draw the same numbers."""
     import torch
 
     torch.set_num_threads(1)
@@ -165,7 +165,7 @@ def own_generator(worker: int) -> None:
 
 
 def grain_loader(dataset: SmallPictures, batch: int, workers: int) -> Any:
-    """grain's loader over the same samples."""
+    """Return grain's loader of the same samples."""
     import grain
 
     samples = grain.MapDataset.source(dataset).seed(7).shuffle().batch(batch)
@@ -177,5 +177,5 @@ def grain_loader(dataset: SmallPictures, batch: int, workers: int) -> Any:
 
 
 def torch_arrays(batch: Any) -> tuple[Any, Any]:
-    """Images and labels of torch's batch, in NumPy."""
+    """Return images and labels of torch's batch as NumPy arrays."""
     return batch[0].numpy(), batch[1].numpy()

@@ -1,4 +1,4 @@
-"""The data that studies read: folders of JPEG files, and 32 x 32 pictures in memory."""
+"""The data of the studies: folders of JPEG files, and 32 x 32 pictures in memory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import needle.data as data
 from .settings import Settings
 
 CLASSES = 4
-SIZE = (375, 500)  # of a made-up photograph
+SIZE = (375, 500)  # size of a made-up photograph
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 
 def photo_folder(settings: Settings, count: int) -> str:
-    """A folder of ``count`` JPEG files in class folders, made if it is not there yet.
+    """Return a folder with ``count`` JPEG files in class folders, which is made if need be.
 
-    Copies of the given photographs, each with disk space of its own; else made-up ones.
+    The files are separate copies of the given photographs, or made-up ones.
     """
     root = Path(settings.folder) / f"photos-{count}"
     if root.is_dir():
@@ -37,23 +37,23 @@ def photo_folder(settings: Settings, count: int) -> str:
             shutil.copyfile(sources[i % len(sources)], target)
         else:
             target.write_bytes(made_up_photo(i, SIZE if not settings.quick else (60, 80)))
-    os.sync()  # what is not on the disk yet cannot be dropped from the cache
+    os.sync()  # only pages on disk can be dropped from the cache
     partial.rename(root)
     return str(root)
 
 
 def photographs(settings: Settings) -> list[Path]:
-    """The given photographs, in order; none where no folder was given."""
+    """Return the given photographs, in order; empty if no folder was given."""
     return sorted(Path(settings.photos).rglob("*.jpg")) if settings.photos else []
 
 
 def files(root: str) -> list[str]:
-    """All JPEG files below a folder, in ImageFolder's order."""
+    """Return all JPEG files below a folder, in ImageFolder's order."""
     return sorted(map(str, Path(root).rglob("*.jpg")))
 
 
 def drop_from_cache(paths: list[str]) -> None:
-    """Asks the system to forget the files' pages, so that the next reading is a cold one."""
+    """Ask the system to drop the files' pages, so that the next read is from the disk."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -63,7 +63,7 @@ def drop_from_cache(paths: list[str]) -> None:
 
 
 def made_up_photo(seed: int, size: tuple[int, int]) -> bytes:
-    """A JPEG of smooth shapes and grain, about as large as a photograph's."""
+    """Return a JPEG of smooth shapes and grain, about as large as that of a photograph."""
     import simplejpeg
 
     height, width = size
@@ -80,7 +80,7 @@ def made_up_photo(seed: int, size: tuple[int, int]) -> bytes:
 
 
 def small_pictures(settings: Settings) -> tuple[Any, Any]:
-    """uint8 (N, 32, 32, 3), contiguous, and int64 labels: CIFAR-10's, or random ones."""
+    """Return contiguous uint8 (N, 32, 32, 3) and int64 labels: CIFAR-10 or random ones."""
     count = settings.pick(50_000, 256)
     if settings.cifar:
         train = data.CIFAR10(settings.cifar, dtype="uint8", layout="HWC")

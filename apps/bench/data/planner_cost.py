@@ -1,7 +1,7 @@
-"""What a round of the planner costs, in microseconds of CPU time, as tasks and sets grow.
+"""CPU time of a round of the planner in microseconds, by number of tasks and size of sets.
 
-``python -m apps.bench.data.planner_cost``: the table of docs/shared_loader.md. Each figure is the
-least of many short runs, for other programs only ever add.
+``python -m apps.bench.data.planner_cost`` prints the table of docs/shared_loader.md. Each figure is
+the minimum of many short runs, because other programs can only increase a time.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ WARM, RUNS, ROUNDS = 200, 12, 100
 
 
 def same(planner: Planner, tasks: int, n: int) -> None:
-    """All tasks on one set, begun together."""
+    """Join tasks that start together on one set."""
     for task in range(tasks):
         planner.join(str(task), range(n))
 
 
 def staggered(planner: Planner, tasks: int, n: int) -> None:
-    """All on one set, spread over an epoch: the most kinds of indices there can be."""
+    """Join tasks on one set with starts spread over an epoch; they miss different indices."""
     random = np.random.RandomState(0)
     for task in range(tasks):
         left = random.permutation(n)[: n - task * n // tasks]
@@ -33,14 +33,14 @@ def staggered(planner: Planner, tasks: int, n: int) -> None:
 
 
 def folds(planner: Planner, tasks: int, n: int) -> None:
-    """Cross-validation: each task leaves out another part."""
+    """Join tasks of a cross-validation; each leaves out another part."""
     for task in range(tasks):
         indices = np.arange(n)
         planner.join(str(task), indices[indices % (tasks + 1) != task])
 
 
 def cost(policy: str, make: Callable[[Planner, int, int], None], tasks: int, n: int) -> float:
-    """Microseconds a round."""
+    """Return microseconds per round."""
     planner = Planner(policy, seed=1)
     make(planner, tasks, n)
     planner.rounds(planner.tasks, WARM)
@@ -53,7 +53,7 @@ def cost(policy: str, make: Callable[[Planner, int, int], None], tasks: int, n: 
 
 
 def main() -> None:
-    """The table as Markdown."""
+    """Print the table as Markdown."""
     print("| policy | indices | tasks | " + " | ".join(map(str, TASKS)) + " |")
     print("|" + "---|" * (3 + len(TASKS)))
     for policy in POLICIES:

@@ -1,7 +1,6 @@
-"""What a process and all below it use: CPU seconds and memory, from /proc.
+"""CPU seconds and memory of a process and all its descendants, from /proc.
 
-Where there is no /proc (macOS) CPU time is that of the process and its ended children, and memory
-is not known.
+Without /proc (macOS) CPU time is that of the process and its ended children, and memory is unknown.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 def descendants(root: int) -> list[int]:
-    """``root`` and every process below it, that are alive now."""
+    """Return ``root`` and all its living descendants."""
     below: dict[int, list[int]] = {}
     for entry in PROC.iterdir():
         if entry.name.isdigit():
@@ -29,7 +28,10 @@ def descendants(root: int) -> list[int]:
 
 
 def stat_fields(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat behind the name: state, parent, ...; empty if it is gone."""
+    """Return the fields of /proc/PID/stat after the name (state, parent, ...).
+
+    Empty if it ended.
+    """
     try:
         text = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -38,7 +40,7 @@ def stat_fields(pid: int) -> list[str]:
 
 
 def cpu_seconds(root: int) -> float:
-    """User and system time of the tree, with that of children already waited for."""
+    """Return user and system time of the tree, including children already waited for."""
     if not PROC.is_dir():
         return sum(os.times()[:4])
     ticks = 0
@@ -49,7 +51,7 @@ def cpu_seconds(root: int) -> float:
 
 
 def pss_bytes(root: int) -> int:
-    """Proportional memory of the tree: shared pages are counted once, over all who map them."""
+    """Return the proportional memory (PSS) of the tree, which counts shared pages once."""
     return sum(_pss(pid) for pid in descendants(root)) if PROC.is_dir() else 0
 
 
@@ -62,7 +64,7 @@ def _pss(pid: int) -> int:
 
 
 class PeakMemory:
-    """The largest ``pss_bytes`` of a tree while the ``with`` block runs, looked at now and then."""
+    """A context that samples ``pss_bytes`` of a tree and keeps the maximum."""
 
     def __init__(self, root: int, interval: float = 0.05) -> None:
         self.root, self.interval, self.peak = root, interval, 0

@@ -1,133 +1,78 @@
-"""The results as a page: RESULTS.md and results.png."""
+"""The pages and the picture of the data module's benchmark. Called by __main__.py."""
 
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import os
 import platform
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from apps.bench.__main__ import processor
+from apps.profiling.limits import processor
 
 from .harness import Result
+from .results import PICTURE, draw_targets, note_lines, target_lines, versions, write_page
 from .settings import Settings
 from .studies import STUDIES
-from .target import Target, short
+from .target import Target
 
 PEERS = ("torch", "grain", "opencv-python-headless", "albumentations", "simplejpeg", "numpy")
-HEAD = ("| what | needle | beside it | | target | |", "|---|---|---|---:|---:|---|")
 
 HOW = (
-    "Every case runs in processes of its own; the cases of a group take turns in shuffled order, "
-    "{rounds} rounds unless said otherwise; medians, and ranges in brackets. Rates are of whole "
-    "epochs, files in the page cache; *from construction* is the first epoch with the loader's and "
-    "its workers' start. CPU seconds are of all processes together. The most memory (PSS: shared "
-    "pages counted once) is that of an untimed epoch in which every byte is checked: needle's "
-    "loaders must give the same bytes with any engine and number of workers, and all "
-    "contestants the same mean."
+    "Every case runs in its own process. The cases of a group take turns in shuffled order, "
+    "{rounds} rounds unless a note says otherwise; numbers are medians, with the range over the "
+    "rounds in brackets. Rates are those of whole epochs with the files in the page cache; the "
+    "rate *from construction* is that of the first epoch and includes the start of the loader and "
+    "its workers. CPU seconds are those of all processes together. Peak memory (PSS, which counts "
+    "shared pages once) is measured in a separate epoch that is not timed and in which every byte "
+    "is checked: needle's loaders must give the same bytes with every engine and number of "
+    "workers, and all contestants the same mean."
+)
+AGAIN = (
+    "`make bench-data` measures everything and writes this page; `python -m apps.bench.data STUDY` "
+    "measures one study. All numbers, with the tables of each study, are then in "
+    "`runs/bench-data/` (`results.json`, `DETAILS.md`). The studies:"
 )
 
 
-def write(folder: Path, results: dict[str, Result], settings: Settings) -> None:
-    """Both files into ``folder``; the picture only where matplotlib is installed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn = draw(folder / "results.png", results)
-    lines = page(results, settings, drawn)
-    (folder / "RESULTS.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+def write(page_folder: Path, folder: Path, results: dict[str, Result], settings: Settings) -> None:
+    """Write RESULTS.md and its picture into ``page_folder``, and DETAILS.md into ``folder``."""
+    page_folder.mkdir(parents=True, exist_ok=True)
+    drawn = draw_targets(page_folder / PICTURE, targets_of(results))
+    write_page(page_folder, "RESULTS.md", page(results, settings, drawn))
+    write_page(folder, "DETAILS.md", details(results, settings))
 
 
 def page(results: dict[str, Result], settings: Settings, drawn: bool) -> list[str]:
-    """The Markdown."""
-    found = targets_of(results)
-    lines = ["# The data module, measured", "", *circumstances(settings), ""]
-    lines += ["![the same as a picture](results.png)", ""] if drawn else []
-    lines += [summary(found), "", *HEAD, *(target.row() for target in found), ""]
+    """Return the lines of the summary page."""
+    lines = ["# The data module, measured", "", circumstances(settings), ""]
+    lines += target_lines(targets_of(results), drawn)
+    lines += [HOW.format(rounds=settings.rounds), "", AGAIN, ""]
+    lines += [f"- `{name}`: {STUDIES[name].TITLE}" for name in results]
+    return [*lines, "", *note_lines(results)]
+
+
+def details(results: dict[str, Result], settings: Settings) -> list[str]:
+    """Return the lines of the page with every study's tables."""
+    lines = ["# The data module, measured: all studies", "", circumstances(settings), ""]
     lines += [HOW.format(rounds=settings.rounds), ""]
     for name, result in results.items():
-        lines += [f"## {STUDIES[name].TITLE}", ""]
-        lines += [f"`python -m apps.bench.data {name}`", ""]
-        lines += STUDIES[name].tables(result)
-        lines += [f"- {note}" for note in result.notes]
-        lines += [f"- **Check failed:** {failure}" for failure in result.failed_checks]
-        lines += [""] if result.notes or result.failed_checks else []
+        lines += [f"## {STUDIES[name].TITLE}", "", f"`python -m apps.bench.data {name}`", ""]
+        lines += [*STUDIES[name].tables(result), *note_lines({name: result})]
     return lines
 
 
-def circumstances(settings: Settings) -> list[str]:
-    """Where, when, with what."""
+def circumstances(settings: Settings) -> str:
+    """Return a line about the machine, the date, the versions and the data."""
     pictures = "real photographs" if settings.photos else "made-up photographs"
     small = "CIFAR-10" if settings.cifar else "random pixels in place of CIFAR-10"
     quick = " **A quick run on tiny data: its numbers mean nothing.**" if settings.quick else ""
-    return [
+    return (
         f"{processor()}, {os.cpu_count()} cores, {platform.system()}, Python "
         f"{platform.python_version()}; {versions(PEERS)}. {datetime.date.today()}, {pictures}, "
-        f"{small}.{quick}",
-    ]
-
-
-def versions(packages: Sequence[str]) -> str:
-    """Of those that are installed, and which are not."""
-    found = []
-    for name in packages:
-        try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            found.append(f"no {name}")
-    return ", ".join(found)
-
-
-def summary(targets: list[Target]) -> str:
-    """How many targets are reached."""
-    measured = [target for target in targets if target.measured]
-    reached = sum(target.reached for target in measured)
-    return f"Of {len(measured)} targets measured {reached} are reached."
-
-
-def draw(path: Path, results: dict[str, Result]) -> bool:
-    """The studies' pictures and the targets, one figure; False without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return False
-    drawn = [(name, result) for name, result in results.items() if STUDIES[name].draw is not None]
-    rows = (len(drawn) + 1) // 2
-    figure = Figure(figsize=(11, 5 + 3.4 * rows), layout="constrained")
-    top, rest = figure.subfigures(2, 1, height_ratios=[5, max(3.4 * rows, 0.1)])
-    draw_targets(top.subplots(), targets_of(results))
-    grid = rest.add_gridspec(max(rows, 1), 2)
-    for place, (name, result) in enumerate(drawn):
-        STUDIES[name].draw(rest.add_subplot(grid[place // 2, place % 2]), result)
-    figure.savefig(path, dpi=100)
-    return True
+        f"{small}.{quick}"
+    )
 
 
 def targets_of(results: dict[str, Result]) -> list[Target]:
-    """Of all studies."""
+    """Return the targets of all studies."""
     return [target for name, result in results.items() for target in STUDIES[name].targets(result)]
-
-
-def draw_targets(axes: Any, found: list[Target]) -> None:
-    """How many times each target is reached: 1 is the target itself."""
-    known = [target for target in found if target.measured][::-1]
-    scores = [max(score(target), 1e-3) for target in known]
-    colours = ["C2" if target.reached else "C3" for target in known]
-    axes.barh(range(len(known)), scores, color=colours)
-    axes.set_yticks(range(len(known)), [target.what for target in known], fontsize=7)
-    for place, (value, target) in enumerate(zip(scores, known)):
-        goal = f"{'≤' if target.at_most else '≥'} {short(target.goal)} {target.unit}"
-        words = f" {short(target.value)} {target.unit} ({goal})"
-        axes.text(max(value, 1), place, words, fontsize=6, va="center")
-    axes.set_xlim(min([0.5, *scores]) / 1.2, max([2.0, *scores]) * 4)
-    axes.axvline(1, color="black", linewidth=1)
-    axes.set_xscale("log")
-    axes.set(xlabel="times the target (right of the line: reached)", title="Targets")
-
-
-def score(target: Target) -> float:
-    """How many times the target, the larger the better."""
-    if not target.at_most:
-        return target.value / target.goal
-    return target.goal / target.value if target.value > 0 else 1e3

@@ -1,4 +1,4 @@
-"""What all studies share: where files lie, how large a run is. Travels to contestants as JSON."""
+"""Settings of all studies: folders and size of a run; sent to contestants as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ S = TypeVar("S", bound="RunSettings")
 
 
 class RunSettings:
-    """What the harness asks of the settings of any benchmark; subclasses are dataclasses."""
+    """The base class of the settings of a benchmark; subclasses are dataclasses."""
 
     STUDIES: ClassVar[str]
     """The module in which a contestant finds ``STUDIES`` and ``Settings``."""
@@ -19,17 +19,17 @@ class RunSettings:
     rounds: int
 
     def pick(self, full: T, quick: T) -> T:
-        """The first in a full run, the second in a quick one."""
+        """Return ``full`` in a full run and ``quick`` in a quick one."""
         return quick if self.quick else full
 
     def to_json(self) -> str:
-        """For the command line of a contestant."""
+        """Return the settings as JSON for a contestant's command line."""
         values: dict[str, Any] = asdict(self)  # type: ignore[call-overload]
         return json.dumps(values)
 
     @classmethod
     def from_json(cls: type[S], text: str) -> S:
-        """What ``to_json`` wrote."""
+        """Return the settings from the text of ``to_json``."""
         return cls(**json.loads(text))
 
 
@@ -37,8 +37,8 @@ class RunSettings:
 class Settings(RunSettings):
     """One run of the benchmark.
 
-    folder: for files that studies prepare. photos: a folder of JPEG photographs, None for made-up
-    ones. cifar: the folder of CIFAR-10's batch files, None for random pixels of the same size.
+    folder: for files that studies prepare. photos: folder of JPEG photographs; None: made-up ones.
+    cifar: folder of CIFAR-10's batch files; None: random pixels of the same size.
     """
 
     STUDIES = "apps.bench.data.studies"

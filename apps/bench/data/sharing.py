@@ -1,6 +1,6 @@
-"""Simulated sharing: reads per delivered sample of tasks on one data set, by policy and cache.
+"""Simulation of a shared loader: reads per delivered sample, by policy and cache.
 
-Nothing is read and nothing timed. docs/shared_loader.md shows the table and the picture;
+Nothing is read and nothing is timed. docs/shared_loader.md shows the table and the picture;
 tests/data/server/test_planner_scenarios.py compares with another program's figures.
 ``python -m apps.bench.data.sharing`` prints the table.
 """
@@ -19,14 +19,14 @@ POLICIES = "independent", "tree", "coupled", "planned"
 
 @dataclass(frozen=True)
 class Job:
-    """One task: its set and its start in parts of n; it draws every so many rounds."""
+    """A task: its set and its start as parts of n. every: it draws in every such round."""
 
     parts: tuple[tuple[float, float], ...] = ((0.0, 1.0),)
     start: float = 0.0
     every: int = 1
 
     def indices(self, n: int) -> np.ndarray:
-        """Its set, int64 (m,)."""
+        """Return the indices of its set, int64 (m,)."""
         return np.concatenate([np.arange(round(a * n), round(b * n)) for a, b in self.parts])
 
 
@@ -36,7 +36,7 @@ def _window(begin: float, end: float) -> Job:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Tasks that run side by side."""
+    """Tasks that run at the same time."""
 
     title: str
     jobs: tuple[Job, ...]
@@ -77,12 +77,13 @@ def reads_per_delivery(
     epochs: int = 6,
     seed: int = 0,
 ) -> float:
-    """Of all epochs but the first two; 1 / tasks is the least for tasks on one set.
+    """Return reads per delivered sample over all epochs but the first two.
 
-    cache: None, ``"lru"`` or ``"need"``, of ``share`` times n samples.
+    The minimum for tasks on one set is 1 / tasks. cache: None, ``"lru"`` or ``"need"``. share: size
+    of the cache as a share of the n samples.
     """
     planner = Planner(policy, seed=seed)
-    kept = SampleCache[int, bool](int(share * n), need=planner.need, policy=cache or "need")
+    kept = _cache(cache or "need", int(share * n), planner)
     names = [str(i) for i in range(len(scenario.jobs))]
     reads = delivered = 0
     for time in range(n * epochs):
@@ -103,6 +104,13 @@ def reads_per_delivery(
     return reads / delivered
 
 
+def _cache(kind: str, size: int, planner: Planner) -> SampleCache[int, bool]:
+    """Return a cache by need, or "lru": no sample is needed, and the pool of those is LRU."""
+    if kind == "lru":
+        return SampleCache(size, need=lambda index: 0, pool_bytes=size)
+    return SampleCache(size, need=planner.need)
+
+
 CACHES: Sequence[tuple[str | None, float]] = (
     (None, 0.0),
     ("lru", 0.05),
@@ -113,7 +121,7 @@ CACHES: Sequence[tuple[str | None, float]] = (
 
 
 def table(seeds: int = 1) -> list[str]:
-    """Lines of Markdown: a row for each scenario and policy, a column for each cache."""
+    """Return a Markdown table with a row for each scenario and policy, a column for each cache."""
     lines = [
         "| scenario | policy | no cache | LRU 5 % | need 5 % | LRU 20 % | need 20 % |",
         "|---|---|---|---|---|---|---|",

@@ -1,6 +1,7 @@
-"""Draws docs/shared_loader.svg: who gets which index when, and what each policy reads.
+"""Draw docs/shared_loader.svg: the index of each task in each round, and the reads of policies.
 
-``python -m apps.bench.data.sharing_picture``; simulated by sharing.py, so the same everywhere.
+``python -m apps.bench.data.sharing_picture``; sharing.py simulates it, so it is the same
+everywhere.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ COLOURS = {"independent": "#b0b0b0", "tree": "#e8a33d", "coupled": "#3d7fc4", "p
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes the picture to the path given, or to where the page has it."""
+    """Write the picture to the given path, or into docs/."""
     given = sys.argv[1:] if arguments is None else arguments
     path = Path(given[0]) if given else PAGE
-    matplotlib.rcParams["svg.hashsalt"] = "needle"  # the same file every time
+    matplotlib.rcParams["svg.hashsalt"] = "needle"  # makes the file reproducible
     figure = Figure(figsize=(11, 7.4), layout="constrained")
     rows = figure.add_gridspec(4, 1, height_ratios=(1, 1, 1, 1.7))
     for row, policy in zip(rows, ("independent", "coupled", "planned")):
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def draw_rounds(axes: Any, policy: str) -> None:
-    """A cell for each task and round, coloured by index; below, how many reads the round costs."""
+    """Draw a cell for each task and round, coloured by index, and the reads of each round."""
     cells, reads = rounds(policy)
     axes.imshow(cells, cmap="hsv", vmin=0, vmax=SAMPLES, aspect="auto", interpolation="nearest")
     for time, count in enumerate(reads):
@@ -55,12 +56,12 @@ def draw_rounds(axes: Any, policy: str) -> None:
 
 
 def first_start(task: int) -> int:
-    """The first round of the picture in which this task begins an epoch."""
+    """Return the first shown round in which this task starts an epoch."""
     return task * SAMPLES // TASKS
 
 
 def rounds(policy: str) -> tuple[np.ndarray, list[int]]:
-    """The index of each task in each round, int (tasks, rounds), and the reads of each round."""
+    """Return the indices by task and round, int (tasks, rounds), and the reads of each round."""
     planner = Planner(policy, seed=2)
     names = [str(task) for task in range(TASKS)]
     cells, reads = np.zeros((TASKS, ROUNDS), int), []
@@ -79,7 +80,7 @@ def rounds(policy: str) -> tuple[np.ndarray, list[int]]:
 
 
 def draw_reads(axes: Any) -> None:
-    """Reads per delivered sample in each scenario, without a cache and with one of a fifth."""
+    """Draw reads per delivered sample by scenario, without a cache and with one of a fifth."""
     for place, policy in enumerate(POLICIES):
         left = np.arange(len(SCENARIOS)) + 0.2 * (place - 1.5)
         bare = [reads_per_delivery(s, policy) for s in SCENARIOS.values()]
@@ -94,7 +95,7 @@ def draw_reads(axes: Any) -> None:
 
 
 def broken(title: str, width: int = 17) -> str:
-    """The title in lines of about this width."""
+    """Return the title, wrapped to about this width."""
     lines = [""]
     for word in title.split():
         if len(lines[-1]) + len(word) > width:

@@ -1,4 +1,4 @@
-"""Arrays in memory without transforms: what a loader costs beside slicing by hand."""
+"""Arrays in memory without transforms: the cost of a loader compared with slicing by hand."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from .epochs import Epochs
 from .harness import Result
 from .loader_tables import rate_table
 from .settings import Settings
-from .target import Target, short
+from .target import Target, median_and_range
 
 TITLE = "Arrays in memory without transforms, 200 000 x 100 float32, batches of 1000"
 BATCH = 1000
 
 
 def cases(settings: Settings) -> list[Case]:
-    """In order and shuffled."""
+    """Return the cases, in order and shuffled."""
     found = []
     for order in ("in order", "shuffled"):
         shuffle = order == "shuffled"
         torch_case = partial(open_torch, shuffle=shuffle)
         found += [
             Case(f"slicing by hand, {order}", partial(open_slices, shuffle=shuffle)),
-            Case(f"needle, {order}", partial(open_ours, shuffle=shuffle), twin=order),
+            Case(f"needle, {order}", partial(open_ours, shuffle=shuffle), same_bytes=order),
             Case(
                 f"needle, {order}, NumPy batches",
                 partial(open_ours, shuffle=shuffle, plain=True),
-                twin=order,
+                same_bytes=order,
             ),
             Case(f"torch, {order}", torch_case, {}, ("torch",), rounds=3),
         ]
@@ -43,14 +43,14 @@ def cases(settings: Settings) -> list[Case]:
 
 
 def both(settings: Settings) -> tuple[Any, Any]:
-    """Rows of float32 and a label each."""
+    """Return rows of float32 and a label for each."""
     count = settings.pick(200_000, 2000)
     rows = np.random.default_rng(0).standard_normal((count, 100), dtype=np.float32)
     return rows, np.arange(count) % 10
 
 
 class Slices:
-    """Batches as one would write them by hand: views, copies, or rows by shuffled indices."""
+    """Batches sliced by hand: views, copies, or rows by shuffled indices."""
 
     def __init__(self, rows: Any, labels: Any, shuffle: bool, copied: bool) -> None:
         self.rows, self.labels, self.shuffle, self.copied = rows, labels, shuffle, copied
@@ -65,13 +65,13 @@ class Slices:
 
 
 def open_slices(settings: Settings, shuffle: bool = False, copied: bool = False) -> Subject:
-    """By hand."""
+    """Open a case of slicing by hand."""
     build = partial(Slices, *both(settings), shuffle, copied)
     return Epochs(build, ours.arrays, least=settings.pick(0.3, 0.01))
 
 
 def open_ours(settings: Settings, shuffle: bool, plain: bool = False) -> Subject:
-    """needle's loader in this process."""
+    """Open a case of needle's loader in this process."""
     if plain:
         ours.numpy_batches()
     dataset = data.ArrayDataset(*both(settings))
@@ -81,7 +81,7 @@ def open_ours(settings: Settings, shuffle: bool, plain: bool = False) -> Subject
 
 
 def open_torch(settings: Settings, shuffle: bool) -> Subject:
-    """PyTorch's TensorDataset and DataLoader in this process."""
+    """Open a case of PyTorch's TensorDataset and DataLoader in this process."""
     import torch
 
     dataset = torch.utils.data.TensorDataset(*map(torch.from_numpy, both(settings)))
@@ -90,7 +90,7 @@ def open_torch(settings: Settings, shuffle: bool) -> Subject:
 
 
 def targets(result: Result) -> list[Target]:
-    """At most three times of slicing."""
+    """Return the targets: at most three times the time of slicing."""
     found = []
     for order in ("in order", "shuffled"):
         own, by_hand = result.median(f"needle, {order}", "rate"), f"slicing by hand, {order}"
@@ -100,8 +100,9 @@ def targets(result: Result) -> list[Target]:
                 f"arrays without transforms, {order}: time over slicing by hand",
                 rate / own,
                 3.0,
-                f"{short(own)} rows/s",
-                f"{short(rate)}; torch {short(result.median(f'torch, {order}', 'rate'))}",
+                f"{median_and_range(result, f'needle, {order}', 'rate')} rows/s",
+                f"{median_and_range(result, by_hand, 'rate')}; torch "
+                f"{median_and_range(result, f'torch, {order}', 'rate')}",
                 at_most=True,
             )
         )
@@ -109,12 +110,9 @@ def targets(result: Result) -> list[Target]:
 
 
 def tables(result: Result) -> list[str]:
-    """All numbers."""
+    """Return a table of all numbers."""
     note = (
-        "A slice in order is a view: nothing is moved, so its rate is that of making views. "
-        "A loader's batches are its user's to keep, hence copies; *copied* is the slice so."
+        "A slice in order is a view: no data is moved, so its rate is that of creating views. "
+        "Batches of a loader are copies, because users may keep them; *copied* is a copied slice."
     )
     return [note, "", *rate_table(result, result.outcomes)]
-
-
-draw = None

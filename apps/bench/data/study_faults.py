@@ -1,4 +1,4 @@
-"""What happens when things go wrong, in seconds: a worker killed, Ctrl-C, resuming far in."""
+"""Faults and resuming, in seconds: a killed worker, Ctrl-C, resuming near the end."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .case import Case, Numbers, Once, Subject
 from .harness import Result
 from .process_tree import PROC, stat_fields
 from .settings import Settings
-from .target import Target, spread, table
+from .target import Target, median_and_range, spread, table
 
 TITLE = "Faults and resuming"
 SAMPLES, BATCH = 1_000_000, 100
 
 
 def cases(settings: Settings) -> list[Case]:
-    """Ours and PyTorch's."""
+    """Return the cases of needle and PyTorch."""
     torch = ("torch",)
     return [
         Case("needle, worker killed: error", partial(open_kill, restart=False)),
@@ -40,7 +40,7 @@ def cases(settings: Settings) -> list[Case]:
 
 
 def open_kill(settings: Settings, restart: bool) -> Subject:
-    """needle's loader with two workers, one of them killed."""
+    """Open a case of needle's loader with two workers, one of which is killed."""
 
     def made() -> Any:
         dataset = ours.SlowProcessIds(settings.pick(120, 60))
@@ -50,7 +50,7 @@ def open_kill(settings: Settings, restart: bool) -> Subject:
 
 
 def open_torch_kill(settings: Settings) -> Subject:
-    """PyTorch's."""
+    """Open a case of PyTorch's loader with a killed worker."""
 
     def made() -> Any:
         return peers.torch_loader(ours.SlowProcessIds(settings.pick(120, 60)), 4, 2)
@@ -59,7 +59,10 @@ def open_torch_kill(settings: Settings) -> Subject:
 
 
 def after_kill(made: Any, restart: bool) -> Numbers:
-    """Seconds from the kill to the error, or the longest wait for a batch where it is replaced."""
+    """Return seconds from the kill to the error.
+
+    If it is replaced, the longest wait for a batch.
+    """
     loader = made()
     seen: list[int] = []
     killed = longest = 0.0
@@ -81,19 +84,21 @@ def after_kill(made: Any, restart: bool) -> Numbers:
         if hasattr(loader, "close"):
             loader.close()
     if not restart:
-        raise RuntimeError("a worker was killed and nothing was said")
+        raise RuntimeError("a worker was killed and the loader raised no error")
     if sorted(seen) != list(range(len(seen))) or len(seen) != len(loader.dataset):
-        raise RuntimeError("after a worker was replaced not every sample came exactly once")
+        raise RuntimeError(
+            "after a worker was replaced, not every sample was returned exactly once"
+        )
     return {"seconds": longest}
 
 
 def open_interrupt(settings: Settings, library: str) -> Subject:
-    """A program of its own that is interrupted as by a terminal."""
+    """A separate program that is interrupted as from a terminal."""
     return Once(partial(interrupt, library))
 
 
 def interrupt(library: str) -> Numbers:
-    """Seconds from SIGINT to the program's end, tracebacks, and processes left after it."""
+    """Return seconds from SIGINT to the end of the program, tracebacks, and processes left."""
     with tempfile.TemporaryFile() as errors:
         program = subprocess.Popen(
             [sys.executable, "-m", "apps.bench.data.interrupted", library],
@@ -118,7 +123,7 @@ def interrupt(library: str) -> Numbers:
 
 
 def processes_of_session(session: int) -> list[int]:
-    """Those alive of a session that a program began."""
+    """Return the living processes of a session that a program started."""
     if not PROC.is_dir():
         return []
     pids = [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]
@@ -127,7 +132,7 @@ def processes_of_session(session: int) -> list[int]:
 
 
 def open_resume(settings: Settings) -> Subject:
-    """needle: a state saved near the epoch's end, loaded, and the next batch."""
+    """Open a case of needle: load a state saved near the end of an epoch, get the next batch."""
     count = settings.pick(SAMPLES, 10_000)
 
     def measure() -> Numbers:
@@ -142,14 +147,14 @@ def open_resume(settings: Settings) -> Subject:
         seconds = time.perf_counter() - started
         rest = 1 + sum(1 for _ in batches)
         if rest != count // BATCH - position:
-            raise RuntimeError(f"{rest} batches came after resuming at {position}")
+            raise RuntimeError(f"got {rest} batches after resuming at {position}")
         return {"seconds": seconds}
 
     return Once(measure)
 
 
 def open_skip(settings: Settings) -> Subject:
-    """PyTorch: it has no state, so batches are made and thrown away."""
+    """Open a case of PyTorch: without a state it must produce and discard batches."""
     count = settings.pick(SAMPLES, 10_000)
 
     def measure() -> Numbers:
@@ -162,7 +167,7 @@ def open_skip(settings: Settings) -> Subject:
 
 
 def targets(result: Result) -> list[Target]:
-    """Half a second, a second, a twentieth."""
+    """Return the targets: 0.5 s, 1 s and 0.05 s."""
     found = []
     for what, own, peer, goal in (
         ("worker killed, to the error", "worker killed: error", "worker killed: error", 0.5),
@@ -170,14 +175,15 @@ def targets(result: Result) -> list[Target]:
         ("resume at 99 %", "resume at 99 %", "resume at 99 % by skipping", 0.05),
     ):
         value = result.median(f"needle, {own}", "seconds")
-        other = result.outcomes.get(f"torch, {peer}")
-        words = f"torch {other.median('seconds'):.3g} s" if other else ""
-        found.append(Target(what, value, goal, f"{value:.3g} s", words, at_most=True, unit="s"))
+        other = f"torch, {peer}" if f"torch, {peer}" in result.outcomes else ""
+        words = f"torch {median_and_range(result, other, 'seconds')} s" if other else ""
+        mine = f"{median_and_range(result, f'needle, {own}', 'seconds')} s"
+        found.append(Target(what, value, goal, mine, words, at_most=True, unit="s"))
     return found
 
 
 def tables(result: Result) -> list[str]:
-    """All numbers; of replaced workers the longest wait for a batch."""
+    """Return a table of all numbers; for replaced workers the longest wait for a batch."""
     rows = []
     for name, outcome in result.outcomes.items():
         if "seconds" in outcome.values:
@@ -187,6 +193,3 @@ def tables(result: Result) -> list[str]:
             ]
             rows.append([name, *cells])
     return table(("", "seconds", "tracebacks", "processes left"), rows)
-
-
-draw = None

@@ -1,6 +1,6 @@
 """A folder of photographs to normalised float32 batches: decoding is most of the work.
 
-The bar is the decoder itself (with the resize that everybody needs) on one thread, times cores.
+The goal is the rate of the decoder with the resize on one thread, times the number of cores.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .epochs import Epochs
 from .harness import Result
 from .loader_tables import rate_table
 from .settings import Settings
-from .target import Target, short
+from .target import Target, median_and_range, short
 
 TITLE = "JPEG folder: resize 256, crop 224, flip, normalise, float32 NCHW, batches of 64"
 BATCH, COUNT = 64, 512
@@ -29,12 +29,12 @@ JPEG_LIBRARIES = ("cv2", "simplejpeg")
 
 
 def prepare(settings: Settings) -> None:
-    """Lays the files out."""
+    """Write the files."""
     pictures.photo_folder(settings, settings.pick(COUNT, 16))
 
 
 def cases(settings: Settings) -> list[Case]:
-    """Ours by processes and threads, PyTorch's, and the decoder."""
+    """Return the cases of needle with processes and threads, of PyTorch, and of the decoder."""
     found = []
     for engine in ("processes", "threads"):
         for workers in settings.pick(WORKERS, (0, 2)):
@@ -42,7 +42,7 @@ def cases(settings: Settings) -> list[Case]:
                 opening = partial(open_ours, workers=workers, engine=engine if workers else None)
                 threads = ours.TWO_THREADS if workers else ours.ONE_THREAD
                 name, rounds = our_name(workers, engine), None if workers in (0, 2) else 3
-                found.append(Case(name, opening, threads, twin="jpeg", rounds=rounds))
+                found.append(Case(name, opening, threads, same_bytes="jpeg", rounds=rounds))
     opening = partial(open_ours, workers=2, engine="processes", antialias=False)
     name = "needle, 2 processes, not antialiased"
     found.append(Case(name, opening, ours.TWO_THREADS, rounds=3))
@@ -57,14 +57,14 @@ def cases(settings: Settings) -> list[Case]:
 
 
 def our_name(workers: int, engine: str) -> str:
-    """The case's name."""
+    """Return the name of the case."""
     return f"needle, {workers} {engine}" if workers else "needle, sequential, 1 thread"
 
 
 def open_ours(
     settings: Settings, workers: int, engine: str | None, antialias: bool = True
 ) -> Subject:
-    """needle's loader."""
+    """Open a case of needle's loader."""
     import needle.data as data
 
     root = pictures.photo_folder(settings, settings.pick(COUNT, 16))
@@ -76,7 +76,7 @@ def open_ours(
 
 
 def open_torch(settings: Settings, workers: int) -> Subject:
-    """PyTorch's loader, simplejpeg and OpenCV."""
+    """Open a case of PyTorch's loader with simplejpeg and OpenCV."""
     root = pictures.photo_folder(settings, settings.pick(COUNT, 16))
 
     def build() -> Any:
@@ -87,7 +87,7 @@ def open_torch(settings: Settings, workers: int) -> Subject:
 
 
 class Decoding(Subject):
-    """Every file read and decoded, and resized where asked."""
+    """Reading and decoding of every file, with an optional resize."""
 
     def __init__(self, settings: Settings, resize: bool) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class Decoding(Subject):
         self.calls = Calls(self.all_files, len(self.paths), 0.01)
 
     def all_files(self) -> None:
-        """Once."""
+        """Process all files once."""
         for path in self.paths:
             image = peers.read_photo(path)
             if self.resize:
@@ -104,7 +104,7 @@ class Decoding(Subject):
             np.asarray(image[0, 0]).sum()
 
     def run(self, witness: bool) -> Numbers:
-        """Files a second, and CPU seconds for a thousand."""
+        """Return files per second, and CPU seconds per thousand files."""
         cpu = time.process_time()
         rate = 1e6 / self.calls.run(witness)["us"]
         files = len(self.paths) * self.calls.calls
@@ -112,35 +112,26 @@ class Decoding(Subject):
 
 
 def targets(result: Result) -> list[Target]:
-    """At least 90 % of the decoder's rate times cores."""
+    """Return the target: at least 90 % of the decoder's rate times the number of cores."""
     cores = os.cpu_count() or 1
     names = [our_name(w, e) for e in ("processes", "threads") for w in WORKERS]
     name, best = result.best(names, "rate")
     limit = result.median(WITH_RESIZE, "rate") * cores
     decoding = result.median(DECODER, "rate") * cores
-    peer, rate = result.best([f"torch, {w} workers" for w in (0, 2, 4)], "rate")
+    peer, _ = result.best([f"torch, {w} workers" for w in (0, 2, 4)], "rate")
     return [
         Target(
             f"JPEG folder, over decoder and resize on one thread x {cores} cores",
             best / limit,
             0.9,
-            f"{short(best)} images/s ({name})",
-            f"{short(limit)}; decoding alone {short(decoding)}; {short(rate)} ({peer})",
+            f"{name}: {median_and_range(result, name, 'rate')} images/s",
+            f"{short(limit)}; decoding alone {short(decoding)}; {peer}: "
+            f"{median_and_range(result, peer, 'rate')}",
         )
     ]
 
 
 def tables(result: Result) -> list[str]:
-    """All numbers."""
-    note = "needle's resize is antialiased unless said otherwise (it reads more), OpenCV's is not."
+    """Return a table of all numbers."""
+    note = "needle's resize is antialiased unless noted, which reads more pixels; OpenCV's is not."
     return [note, "", *rate_table(result, result.outcomes)]
-
-
-def draw(axes: Any, result: Result) -> None:
-    """Bars of the rates."""
-    known = [name for name, outcome in result.outcomes.items() if "rate" in outcome.values]
-    rates = [result.median(name, "rate") for name in known]
-    colours = ["C0" if name.startswith("needle") else "C1" for name in known]
-    axes.barh(known[::-1], rates[::-1], color=colours[::-1])
-    axes.tick_params(axis="y", labelsize=6)
-    axes.set(xlabel="images a second", title="JPEG folder to float32 batches")

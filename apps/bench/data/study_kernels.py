@@ -1,8 +1,8 @@
 """Single transforms and the fused chain on one thread, against OpenCV and albumentations.
 
-Ours are compiled plans over a batch of 64 images, parameters drawn, into the batch's array; OpenCV
-is called image by image and writes there too; albumentations' results are left where they are.
-Times are the thread's own, since everything happens in one.
+needle runs compiled plans over a batch of 64 images, including the draw of parameters, into the
+array of the batch. OpenCV is called image by image and writes into the same array; results of
+albumentations are not copied. Times are those of the one thread that does all work.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 
 import needle.data as data
+from needle.data.samples.ticket import Ticket
 from needle.data.transforms import ImageSpec
 from needle.data.transforms.compile import compile_plan
-from needle.data.transforms.execute import Keys
 
 from . import ours
 from .case import Calls, Case, Subject
 from .harness import Result
 from .pictures import MEAN, STD
 from .settings import Settings
-from .target import Target, short, spread, table
+from .target import Target, median_and_range, short, spread, table
 
 TITLE = "Single transforms and the fused chain, uint8 images, one thread, µs an image"
 BATCH = 64
@@ -35,7 +35,7 @@ Image = Any
 
 @dataclass(frozen=True)
 class Work:
-    """One transform (or chain) in needle, and in OpenCV: of (image, generator, out)."""
+    """A transform or chain in needle and in OpenCV, the latter with (image, generator, out)."""
 
     transforms: Callable[[int], list[Any]]
     opencv: Callable[[Image, np.random.Generator, Image], object]
@@ -43,12 +43,12 @@ class Work:
 
 
 def small(size: int) -> int:
-    """The side of a crop, and of a resized image."""
+    """Return the side of a crop and of a resized image."""
     return size * 7 // 8
 
 
 def window(image: Image, generator: np.random.Generator) -> Image:
-    """A view of a crop anywhere."""
+    """Return a view of a random crop."""
     side = small(image.shape[0])
     top, left = generator.integers(0, image.shape[0] - side + 1, 2)
     return image[top : top + side, left : left + side]
@@ -88,7 +88,7 @@ def cv_colour(image: Image, generator: np.random.Generator, out: Image) -> objec
 
 
 def cv_normalize(image: Image, generator: np.random.Generator, out: Image) -> None:
-    """Of five ways tried the quickest for large images, and the quickest for small ones."""
+    """Normalise with the fastest of five variants tried, for large and for small images."""
     import cv2
 
     if image.shape[0] <= 64:
@@ -184,12 +184,12 @@ LIBRARIES = ("needle", "cv2", "albumentations")
 
 
 def cv_to_chw(image: Image) -> Image:
-    """What stands for albumentations' ToTensorV2, without torch."""
+    """Replace albumentations' ToTensorV2 without torch."""
     return np.ascontiguousarray(image.transpose(2, 0, 1))
 
 
 def cases(settings: Settings) -> list[Case]:
-    """A case is a library and a size, with all its work: importing costs more than running."""
+    """Return a case for each library and size, with all its work: imports take longer than runs."""
     found = []
     for size in SIZES:
         for library in LIBRARIES:
@@ -200,7 +200,7 @@ def cases(settings: Settings) -> list[Case]:
 
 
 class AllWork(Subject):
-    """Every work of a library; numbers are named by it."""
+    """All work of a library; numbers have the names of the work."""
 
     def __init__(self, settings: Settings, library: str, size: int) -> None:
         super().__init__()
@@ -215,22 +215,22 @@ class AllWork(Subject):
                 self.calls[name] = Calls(call, BATCH, least, time.thread_time)
 
     def run(self, witness: bool) -> dict[str, float]:
-        """Microseconds an image by work."""
+        """Return microseconds per image for each work."""
         return {name: calls.run(witness)["us"] for name, calls in self.calls.items()}
 
 
 def our_call(work: Work, images: Image) -> Callable[[], object]:
-    """A plan over the whole batch into one array, on this thread."""
+    """Return a call that runs a plan over the whole batch into one array, on this thread."""
     size = images.shape[1]
     spec = ImageSpec(size, size, 3, images.dtype)
     plan = compile_plan(work.transforms(size), spec)
-    keys = Keys(ours.SEED, 0, np.arange(BATCH))
-    out = plan.run(images, None, keys, threads=1)
-    return lambda: plan.run(images, None, keys, out, 1)
+    ticket = Ticket(0, ours.SEED, 0, np.arange(BATCH))
+    out = plan.run(images, None, ticket, threads=1)
+    return lambda: plan.run(images, None, ticket, out, 1)
 
 
 def opencv_call(work: Work, images: Image) -> Callable[[], object]:
-    """Image by image into the batch's array, without a copy more."""
+    """Return a call that writes image by image into the batch's array without further copies."""
     import cv2
 
     cv2.setNumThreads(1)
@@ -248,7 +248,7 @@ def opencv_call(work: Work, images: Image) -> Callable[[], object]:
 
 
 def albumentations_call(work: Work, images: Image) -> Callable[[], object] | None:
-    """Its transforms one after another, without the checks that Compose adds."""
+    """Return a call of its transforms one after another, without the checks of Compose."""
     import albumentations
     import cv2
 
@@ -267,12 +267,12 @@ def albumentations_call(work: Work, images: Image) -> Callable[[], object] | Non
 
 
 def gain(result: Result, name: str, size: int) -> float:
-    """OpenCV's time over ours."""
+    """Return OpenCV's time over needle's."""
     return result.median(f"cv2, {size}", name) / result.median(f"needle, {size}", name)
 
 
 def targets(result: Result) -> list[Target]:
-    """Every transform as quick as OpenCV's, the fused chains twice as quick."""
+    """Return the targets: transforms as fast as OpenCV's, fused chains twice as fast."""
     found = []
     for size in SIZES:
         single = [name for name in WORK if not name.startswith("chain")]
@@ -280,21 +280,23 @@ def targets(result: Result) -> list[Target]:
         chains = [name for name in WORK if name.startswith("chain")]
         for name, goal in ((worst, 1.0), *((chain, 2.0) for chain in chains)):
             what = name if goal == 2.0 else f"every single transform (worst: {name})"
-            own, peer = (result.median(f"{library}, {size}", name) for library in LIBRARIES[:2])
+            own, peer = (
+                median_and_range(result, f"{library}, {size}", name) for library in LIBRARIES[:2]
+            )
             found.append(
                 Target(
                     f"{size} x {size}, {what}: over OpenCV",
                     gain(result, name, size),
                     goal,
-                    f"{short(own)} µs",
-                    f"{short(peer)} µs",
+                    f"{own} µs",
+                    f"{peer} µs",
                 )
             )
     return found
 
 
 def tables(result: Result) -> list[str]:
-    """Microseconds an image."""
+    """Return tables of microseconds per image."""
     lines = []
     for size in SIZES:
         rows = []
@@ -307,19 +309,3 @@ def tables(result: Result) -> list[str]:
             rows.append([f"{name}, {size} x {size}", *cells, short(gain(result, name, size))])
         lines += table(("µs an image", *LIBRARIES, "OpenCV's over ours"), rows)
     return lines
-
-
-def draw(axes: Any, result: Result) -> None:
-    """How many times as quick as OpenCV."""
-    names = list(WORK)
-    for offset, size in ((0.2, 256), (-0.2, 32)):
-        places = np.arange(len(names))[::-1] + offset
-        values = [gain(result, name, size) for name in names]
-        axes.barh(places, values, height=0.38, label=f"{size} x {size}")
-    axes.set_yticks(np.arange(len(names))[::-1], names, fontsize=6)
-    axes.axvline(1, color="grey", linestyle=":", linewidth=1)
-    axes.set_xscale("log")
-    axes.set_xticks([], minor=True)
-    axes.set_xticks([0.5, 1, 2, 5, 10, 20], ["½", "1", "2", "5", "10", "20"])
-    axes.set(xlabel="times as quick as OpenCV", title="Transforms on one thread")
-    axes.legend(fontsize=7)

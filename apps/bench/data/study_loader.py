@@ -1,7 +1,7 @@
-"""The loader study: four levels of transforms, in the workers, by 0 to 8 of them, from JPEG files.
+"""The loader study: JPEG files with four levels of transforms and 0 to 8 workers.
 
-A work of 2021 published speed-ups of up to 7 with 6 workers on two cores; its sequential pass ran
-first, on a cold cache. Here the order is shuffled, and cold and warm are apart.
+A publication of 2021 reported speed-ups of up to 7 with 6 workers on two cores; its sequential pass
+ran first, on a cold cache. Here the order is shuffled, and cold and warm runs are separate.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .epochs import Epochs
 from .harness import Result
 from .loader_tables import rate_table
 from .settings import Settings
-from .target import Target, short, table
+from .target import Target, median_and_range, short, table
 
 TITLE = "JPEG files, four levels of transforms in the workers, batches of 300"
 COUNT = 600
@@ -31,12 +31,12 @@ PUBLISHED = {
 
 
 def prepare(settings: Settings) -> None:
-    """Lays the files out."""
+    """Write the files."""
     pictures.photo_folder(settings, settings.pick(COUNT, 16))
 
 
 def cases(settings: Settings) -> list[Case]:
-    """Level by level, a group each."""
+    """Return the cases, a group for each level."""
     found = []
     for level in ours.LEVELS:
         tag = f"loader {level}"
@@ -45,7 +45,7 @@ def cases(settings: Settings) -> list[Case]:
             threads = ours.TWO_THREADS if workers else ours.ONE_THREAD
             rounds = None if workers in HEADLINE and level != "T1" else 3
             name = name_of(level, workers)
-            case = Case(name, opening, threads, group=level, twin=tag, rounds=rounds)
+            case = Case(name, opening, threads, group=level, same_bytes=tag, rounds=rounds)
             found.append(case)
     for workers in (0, 2):
         opening = partial(open_ours, level="T2", workers=workers, cold=True)
@@ -61,12 +61,12 @@ def cases(settings: Settings) -> list[Case]:
 
 
 def name_of(level: str, workers: int) -> str:
-    """The case of so many workers."""
+    """Return the name of the case with this number of workers."""
     return f"{level}, {workers} workers" if workers else f"{level}, sequential"
 
 
 def open_ours(settings: Settings, level: str, workers: int, cold: bool = False) -> Subject:
-    """needle's loader; with ``cold`` the files are dropped from the cache before each epoch."""
+    """Open a case of needle's loader; ``cold`` drops the files from the cache before each epoch."""
     root = pictures.photo_folder(settings, settings.pick(COUNT, 16))
     transforms, batch = ours.LEVELS[level], settings.pick(300, 8)
     before = partial(pictures.drop_from_cache, pictures.files(root)) if cold else None
@@ -75,7 +75,7 @@ def open_ours(settings: Settings, level: str, workers: int, cold: bool = False) 
 
 
 def open_torch(settings: Settings, workers: int) -> Subject:
-    """The same by PyTorch's loader, OpenCV and simplejpeg."""
+    """Open the same case of PyTorch's loader with OpenCV and simplejpeg."""
     root = pictures.photo_folder(settings, settings.pick(COUNT, 16))
 
     def build() -> Any:
@@ -86,12 +86,12 @@ def open_torch(settings: Settings, workers: int) -> Subject:
 
 
 def speed_up(result: Result, level: str, workers: int) -> float:
-    """Over the sequential pass of the same level, both warm."""
+    """Return the speed-up over the sequential pass of the same level, both warm."""
     return result.ratio(name_of(level, workers), name_of(level, 0), "rate")
 
 
 def targets(result: Result) -> list[Target]:
-    """At least 1.85 with two workers, and no fall beyond a tenth with eight."""
+    """Return the targets: at least 1.85 with two workers, and at most 10 % less with eight."""
     found = []
     for level in ("T2", "T3", "T4"):
         two, eight = (result.median(name_of(level, workers), "rate") for workers in (2, 8))
@@ -100,8 +100,8 @@ def targets(result: Result) -> list[Target]:
                 f"{level}: 2 workers over sequential",
                 speed_up(result, level, 2),
                 1.85,
-                f"{short(two)} images/s",
-                f"{short(result.median(name_of(level, 0), 'rate'))} sequential, one thread",
+                f"{median_and_range(result, name_of(level, 2), 'rate')} images/s",
+                f"{median_and_range(result, name_of(level, 0), 'rate')} sequential, one thread",
             )
         )
         found.append(
@@ -109,15 +109,15 @@ def targets(result: Result) -> list[Target]:
                 f"{level}: 8 workers over 2",
                 eight / two,
                 0.9,
-                f"{short(eight)} images/s",
-                f"{short(two)} with 2",
+                f"{median_and_range(result, name_of(level, 8), 'rate')} images/s",
+                f"{median_and_range(result, name_of(level, 2), 'rate')} with 2 workers",
             )
         )
     return found
 
 
 def tables(result: Result) -> list[str]:
-    """Speed-ups beside the published ones, the effect of the cache, all numbers."""
+    """Return the speed-ups with the published ones, the effect of the cache, and all numbers."""
     rows = []
     for level, published in PUBLISHED.items():
         speeds = [short(speed_up(result, level, workers)) for workers in WORKERS[1:]]
@@ -132,21 +132,11 @@ def tables(result: Result) -> list[str]:
     warm = [result.median(name_of("T2", w), "rate") for w in (0, 2)]
     if cold[0] == cold[0]:
         lines += [
-            f"What the order did to the published table: T2 with 2 workers on a warm cache over a "
-            f"sequential pass that came first, cold ({short(cold[0])} images/s), is "
-            f"{short(warm[1] / cold[0])}; over one that came second, warm ({short(warm[0])}), "
+            f"Effect of the order in the published table: T2 with 2 workers on a warm cache over a "
+            f"sequential pass that ran first, cold ({short(cold[0])} images/s), is "
+            f"{short(warm[1] / cold[0])}; over one that ran second, warm ({short(warm[0])}), "
             f"{short(warm[1] / warm[0])}; both cold ({short(cold[1])}), {short(cold[1] / cold[0])}."
-            " How slow cold is, is the disk's matter.",
+            " The time of a cold pass depends on the disk.",
             "",
         ]
     return [*lines, *rate_table(result, result.outcomes)]
-
-
-def draw(axes: Any, result: Result) -> None:
-    """Speed-up over workers."""
-    for level in ours.LEVELS:
-        axes.plot(WORKERS, [speed_up(result, level, w) for w in WORKERS], marker="o", label=level)
-    axes.axhline(2, color="grey", linestyle=":", linewidth=1)
-    axes.set(xlabel="workers", ylabel="speed-up", title="JPEG files: speed-up over sequential")
-    axes.set_ylim(0, 2.4)
-    axes.legend(fontsize=7)

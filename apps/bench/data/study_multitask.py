@@ -1,7 +1,7 @@
 """One to six tasks on one data set: the shared loader beside a loader for each task.
 
-Each task is a process that takes batches and does nothing with them. What a server reads for each
-sample it delivers is compared with sharing.py's simulation in docs/shared_loader.md.
+Each task is a process that takes batches and does nothing with them. docs/shared_loader.md compares
+the server's reads per delivered sample with the simulation of sharing.py.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from .case import Case, Numbers, Subject
 from .harness import Result
 from .process_tree import cpu_seconds
 from .settings import Settings
-from .target import Target, short, spread, table
+from .target import Target, median_and_range, short, spread, table
 from .training_task import Spec
 
 TITLE = "Several tasks on one data set: the shared loader beside separate ones"
 BATCH = 32
-PHOTOS, EPOCHS = 256, 4  # of a run: what loaders have ready when it begins must not count much
-MANY = PHOTOS * EPOCHS * 2  # in one epoch, where policies differ: tasks hold some hundred samples
+PHOTOS, EPOCHS = 256, 4  # enough that batches prepared before a run hardly count
+MANY = PHOTOS * EPOCHS * 2  # one epoch for comparing policies; tasks hold some hundred samples
 JPEG, CIFAR = "photographs", "CIFAR"
 
 
 @dataclass(frozen=True)
 class Job:
-    """One task in parts of the set: its intervals, how far it is ahead, seconds for each batch."""
+    """A task: intervals of the set, its head start, and seconds per batch."""
 
     parts: tuple[tuple[float, float], ...] = ((0.0, 1.0),)
     ahead: float = 0.0
@@ -62,13 +62,13 @@ POLICIES = ("server, planned", "server, tree", "server, independent")
 
 
 def prepare(settings: Settings) -> None:
-    """Lays the files out."""
+    """Write the files."""
     for photos in (PHOTOS, MANY):
         pictures.photo_folder(settings, settings.pick(photos, 16))
 
 
 def cases(settings: Settings) -> list[Case]:
-    """All systems on equal sets, all policies on the others; CIFAR on equal sets only."""
+    """Return all systems on equal sets, all policies on others; CIFAR on equal sets only."""
     found = []
     for sets in settings.pick(tuple(SETS), ("2 equal",)):
         for system in SYSTEMS if sets in EQUAL else (*SYSTEMS, *POLICIES):
@@ -86,7 +86,7 @@ def _case(kind: str, sets: str, system: str) -> Case:
 
 
 class Tasks(Subject):
-    """The server, where there is one, and the tasks; a run is some epochs of each."""
+    """The tasks, and the server if there is one; a run is some epochs of each task."""
 
     def __init__(self, settings: Settings, kind: str, sets: str, system: str) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Tasks(Subject):
         root = pictures.photo_folder(settings, photos) if kind == JPEG else ""
         self.length = photos if kind == JPEG else settings.pick(50_000, 256)
         self.batch = settings.pick(BATCH if kind == JPEG else 128, 4)
-        self.folder = tempfile.TemporaryDirectory(prefix="needle-bench-")  # private, nobody else's
+        self.folder = tempfile.TemporaryDirectory(prefix="needle-bench-")  # private
         self.address = f"{self.folder.name}/s.sock"
         self.errors = open(f"{self.folder.name}/errors", "a+")  # noqa: SIM115 - closed by close
         self.tasks: list[Any] = []
@@ -109,7 +109,7 @@ class Tasks(Subject):
             raise
 
     def _open(self, system: str, kind: str, root: str, photos: int, settings: Settings) -> None:
-        """Starts all processes and waits until each has its first batch."""
+        """Start all processes and wait until each has its first batch."""
         if system.startswith("server"):
             quoted = "" if settings.cifar is None else f"&cifar={settings.cifar}"
             small = f"apps.bench.data.training_task:small?quick={settings.quick}".lower() + quoted
@@ -137,8 +137,10 @@ class Tasks(Subject):
         self._take([1 + round(job.ahead * self._batches(job)) for job in self.jobs])
 
     def run(self, witness: bool) -> Numbers:
-        """Samples a second of all tasks together, milliseconds that a task waits for a batch, CPU
-        seconds for a thousand samples, reads for each sample.
+        """Run all tasks.
+
+        Returns samples per second of all tasks together, milliseconds that a task waits for a
+        batch, CPU seconds per thousand samples, and reads per sample.
         """
         before, cpu = self._counts(), cpu_seconds(os.getpid())
         counts = [
@@ -158,14 +160,14 @@ class Tasks(Subject):
         return {} if witness else numbers
 
     def close(self) -> None:
-        """Ends the tasks, and with the last of them the server."""
+        """Stop the tasks; the server ends with the last of them."""
         for task in self.tasks:
-            with suppress(OSError):  # it has died
+            with suppress(OSError):  # the process died
                 task.stdin.close()
         for task in self.tasks:
             task.wait(20)
         if self.server is not None:
-            self.server.terminate()  # where no task came
+            self.server.terminate()  # if no task came
             self.server.wait(20)
         self.errors.close()
         self.folder.cleanup()
@@ -175,10 +177,10 @@ class Tasks(Subject):
 
     def _serve(self, dataset: str, policy: str, photos: int) -> None:
         command = ["-m", "needle.data.sharing", "--dataset", dataset, "--name", self.address]
-        # Room for a fifth of the photographs at 256 x 256; CIFAR fits whatever the limit.
+        # Room for a fifth of the photographs at 256 x 256; CIFAR always fits.
         cache = str(max(1, photos // 5 * 256 * 256 * 3 >> 20))
         command += ["--policy", policy, "--cache", cache, "--workers", str(os.cpu_count() or 1)]
-        command.append("--until-last")  # also where this process is killed
+        command.append("--until-last")  # also if this process is killed
         self.server = subprocess.Popen(
             [sys.executable, *command], stdout=subprocess.PIPE, stderr=self.errors, text=True
         )
@@ -205,27 +207,28 @@ class Tasks(Subject):
         return [json.loads(self._line(task)) for task in self.tasks]
 
     def _counts(self) -> tuple[int, int]:
-        """Reads and deliveries of the server until now."""
+        """Return the server's numbers of reads and deliveries so far."""
         status = ask_status(socket_path(self.address)) if self.server else None
         feeds = status["feeds"] if status else []
         return sum(feed["reads"] for feed in feeds), sum(feed["delivered"] for feed in feeds)
 
 
 def targets(result: Result) -> list[Target]:
-    """Equal tasks against separate loaders, PyTorch's and needle's own."""
+    """Return the targets: equal tasks compared with separate loaders of PyTorch and needle."""
     found = []
     for sets, goal in (("2 equal", 1.8), ("4 equal", 3.0)):
         shared = result.median(f"{JPEG}, {sets}: {OURS}", "rate")
         for system in reversed(SYSTEMS[1:]):
             rate = result.median(f"{JPEG}, {sets}: {system}", "rate")
             what = f"photographs, {sets} tasks, shared loader over separate ones"
-            peer = f"{short(rate)} ({system})"
-            found.append(Target(what, shared / rate, goal, f"{short(shared)} samples/s", peer))
+            own = median_and_range(result, f"{JPEG}, {sets}: {OURS}", "rate")
+            peer = f"{system}: {median_and_range(result, f'{JPEG}, {sets}: {system}', 'rate')}"
+            found.append(Target(what, shared / rate, goal, f"{own} samples/s", peer))
     return found
 
 
 def tables(result: Result) -> list[str]:
-    """A row a case."""
+    """Return a table with a row for each case."""
     rows = [
         [
             name,
@@ -253,15 +256,3 @@ def tables(result: Result) -> list[str]:
         "samples more. Separate loaders share the cores: cores / tasks workers each, at least one."
     )
     return [note, "", *table(head, rows)]
-
-
-def draw(axes: Any, result: Result) -> None:
-    """Milliseconds that a task waits for a batch, by equal tasks."""
-    for system in SYSTEMS:
-        waits = [result.median(f"{JPEG}, {sets}: {system}", "wait") for sets in EQUAL]
-        axes.plot([int(sets.split()[0]) for sets in EQUAL], waits, "o-", label=system)
-    axes.set(
-        xlabel="equal tasks at once", ylabel="ms a batch and task", title="Photographs, shared"
-    )
-    axes.set_ylim(bottom=0)
-    axes.legend(fontsize=7)

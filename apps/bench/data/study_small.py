@@ -1,14 +1,13 @@
 """Small pictures in memory (CIFAR-10's 50 000), cropped, flipped and normalised to float32 NCHW.
 
-The machine's limit is a plain copy of the same bytes: 3 072 read and 12 288 written a sample, so
-15 360 are copied, batch by batch as a loader would.
+The machine's limit is a plain copy of the same bytes: a sample has 3 072 bytes read and 12 288
+bytes written, so 15 360 are copied, batch by batch as in a loader.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from .epochs import Epochs
 from .harness import Result
 from .loader_tables import rate_table
 from .settings import Settings
-from .target import Target, short
+from .target import Target, median_and_range
 
 TITLE = "CIFAR-10 in memory: crop, flip, normalise, float32 NCHW, batches of 256"
 BATCH = 256
@@ -41,32 +40,38 @@ COPIES = tuple(f"memory copy of 15 360 B, {threads} threads" for threads in (1, 
 
 
 def cases(settings: Settings) -> list[Case]:
-    """Ours, PyTorch's, grain's, and the copy."""
+    """Return the cases of needle, PyTorch, grain and the copy."""
     found = [
-        Case(name, partial(open_ours, workers=w, engine=e), env, twin="small", alike="small")
+        Case(
+            name,
+            partial(open_ours, workers=w, engine=e),
+            env,
+            same_bytes="small",
+            same_mean="small",
+        )
         for name, (w, e, env) in OURS.items()
     ]
     for name in ("needle, inline, 2 kernel threads", "needle, 2 processes"):
         workers, engine, threads = OURS[name]
         opening = partial(open_ours, workers=workers, engine=engine, plain=True)
-        found.append(Case(name + ", NumPy batches", opening, threads, twin="small"))
+        found.append(Case(name + ", NumPy batches", opening, threads, same_bytes="small"))
     one = ours.ONE_THREAD
     for name, workers in zip(PER_SAMPLE, (0, 2, 4)):
         opening = partial(open_torch, workers=workers)
-        found.append(Case(name, opening, one, ("torch",), alike="small", rounds=3))
+        found.append(Case(name, opening, one, ("torch",), same_mean="small", rounds=3))
     for name, threads in zip(BATCHED, (1, 2)):
         opening = partial(open_batched, threads=threads)
-        found.append(Case(name, opening, {}, ("torch",), alike="small"))
+        found.append(Case(name, opening, {}, ("torch",), same_mean="small"))
     for name, workers in zip(GRAIN, (0, 2)):
         opening = partial(open_grain, workers=workers)
-        found.append(Case(name, opening, one, ("grain",), alike="small", rounds=3))
+        found.append(Case(name, opening, one, ("grain",), same_mean="small", rounds=3))
     for name, threads in zip(COPIES, (1, 2)):
         found.append(Case(name, partial(Copies, threads=threads)))
     return found
 
 
 def open_ours(settings: Settings, workers: int, engine: str | None, plain: bool = False) -> Subject:
-    """needle's loader; its batches are Tensors, or NumPy arrays where ``plain``."""
+    """Open a case of needle's loader. plain: batches are NumPy arrays instead of Tensors."""
     if plain:
         ours.numpy_batches()
     images, labels = pictures.small_pictures(settings)
@@ -76,19 +81,19 @@ def open_ours(settings: Settings, workers: int, engine: str | None, plain: bool 
 
 
 def few(settings: Settings, count: int) -> peers.SmallPictures:
-    """Pictures for loaders that go sample by sample: fewer, for time's sake."""
+    """Return pictures for loaders that work sample by sample; fewer, to save time."""
     images, labels = pictures.small_pictures(settings)
     return peers.SmallPictures(images[:count], labels[:count])
 
 
 def open_torch(settings: Settings, workers: int) -> Subject:
-    """PyTorch's loader, a NumPy transform a sample."""
+    """Open a case of PyTorch's loader with a NumPy transform for each sample."""
     build = partial(peers.torch_loader, few(settings, 10_000), BATCH, workers)
     return Epochs(build, peers.torch_arrays, least=settings.pick(0.5, 0.01))
 
 
 def open_batched(settings: Settings, threads: int) -> Subject:
-    """torch's operations on whole batches, in the main process, without a loader."""
+    """Open a case of torch's operations on whole batches, without a loader."""
     import torch
 
     torch.set_num_threads(threads)
@@ -98,13 +103,13 @@ def open_batched(settings: Settings, threads: int) -> Subject:
 
 
 def open_grain(settings: Settings, workers: int) -> Subject:
-    """grain's loader, the same transform a sample."""
+    """Open a case of grain's loader with the same transform for each sample."""
     build = partial(peers.grain_loader, few(settings, 5_000), BATCH, workers)
     return Epochs(build, ours.arrays, least=settings.pick(0.5, 0.01))
 
 
 class Copies(Subject):
-    """Copies of a batch's bytes from a large array into four buffers by turns."""
+    """Copies of a batch's bytes from a large array into four buffers in turn."""
 
     def __init__(self, settings: Settings, threads: int) -> None:
         super().__init__()
@@ -118,15 +123,15 @@ class Copies(Subject):
         self.calls = Calls(self.epoch, batches * BATCH, settings.pick(0.5, 0.01))
 
     def epoch(self) -> None:
-        """All batches once; each thread copies its rows of all of them."""
+        """Copy all batches once; each thread copies its rows of each batch."""
         list(self.pool.map(self._rows, self.parts))
 
     def run(self, witness: bool) -> Numbers:
-        """Samples a second."""
+        """Return samples per second."""
         return {"rate": 1e6 / self.calls.run(witness)["us"]}
 
     def close(self) -> None:
-        """Ends the threads."""
+        """Stop the threads."""
         self.pool.shutdown()
 
     def _rows(self, rows: slice) -> None:
@@ -135,7 +140,7 @@ class Copies(Subject):
 
 
 def targets(result: Result) -> list[Target]:
-    """Against torch sample by sample, torch by batches, and the copy."""
+    """Return the targets: compared with torch per sample, torch per batch, and the copy."""
     name, best = result.best(OURS, "rate")
     found = []
     for what, against, goal in (
@@ -149,25 +154,13 @@ def targets(result: Result) -> list[Target]:
                 f"CIFAR-10 in memory, over {what}",
                 best / rate,
                 goal,
-                f"{short(best)} samples/s ({name})",
-                f"{short(rate)} ({peer})",
+                f"{name}: {median_and_range(result, name, 'rate')} samples/s",
+                f"{peer}: {median_and_range(result, peer, 'rate')}",
             )
         )
     return found
 
 
 def tables(result: Result) -> list[str]:
-    """All numbers."""
+    """Return a table of all numbers."""
     return rate_table(result, result.outcomes)
-
-
-def draw(axes: Any, result: Result) -> None:
-    """Bars of the rates, on a logarithmic scale."""
-    known = [name for name, outcome in result.outcomes.items() if "rate" in outcome.values]
-    rates = [result.median(name, "rate") for name in known]
-    colours = ["C0" if name.startswith("needle") else "C1" for name in known]
-    axes.barh(known[::-1], rates[::-1], color=colours[::-1])
-    axes.margins(y=0.01)
-    axes.set_xscale("log")
-    axes.tick_params(axis="y", labelsize=6)
-    axes.set(xlabel="samples a second", title="CIFAR-10 in memory, augmented")

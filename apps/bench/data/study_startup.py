@@ -1,4 +1,4 @@
-"""Start-up: seconds to the first batch with 1.2 million paths, more than with none."""
+"""Start-up: additional seconds to the first batch with 1.2 million paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import ours, peers
 from .case import Case, Numbers, Once, Subject
 from .harness import Result
 from .settings import Settings
-from .target import Target, short, spread, table
+from .target import Target, median_and_range, spread, table
 
 TITLE = "Start-up with 1.2 million paths, 2 workers: seconds to the first batch"
 WORKERS = 2
@@ -22,7 +22,7 @@ METHODS = ("spawn", "forkserver")
 
 
 def cases(settings: Settings) -> list[Case]:
-    """By start method; paths as a list of str, and for needle as its table of text too."""
+    """Return the cases by start method; paths are a list of str, or needle's table of text."""
     found = []
     for method in METHODS:
         for kind in ("list", "table"):
@@ -36,13 +36,13 @@ def cases(settings: Settings) -> list[Case]:
 
 
 def paths(settings: Settings) -> list[str]:
-    """As of a large data set of photographs."""
+    """Return paths like those of a large data set of photographs."""
     count = settings.pick(1_200_000, 12_000)
     return [f"train/n{i // 1300:08d}/n{i // 1300:08d}_{i}.JPEG" for i in range(count)]
 
 
 def open_ours(settings: Settings, method: str, kind: str) -> Subject:
-    """needle's loader; ``kind`` of the data set's paths."""
+    """Open a case of needle's loader. kind: that of the data set's paths."""
     names: Any = paths(settings)
     if kind == "table":
         names = TextTable(names)
@@ -54,7 +54,7 @@ def open_ours(settings: Settings, method: str, kind: str) -> Subject:
 
 
 def open_torch(settings: Settings, method: str) -> Subject:
-    """PyTorch's."""
+    """Open a case of PyTorch's loader."""
     names = paths(settings)
 
     def build(dataset: Any) -> Any:
@@ -64,13 +64,13 @@ def open_torch(settings: Settings, method: str) -> Subject:
 
 
 def both(build: Callable[[Any], Any], names: Any) -> Numbers:
-    """Seconds with no path and with all of them, and the difference."""
+    """Return seconds without paths, with all paths, and their difference."""
     empty, full = to_first_batch(build, []), to_first_batch(build, names)
     return {"empty": empty, "full": full, "more": full - empty}
 
 
 def to_first_batch(build: Callable[[Any], Any], names: Any) -> float:
-    """From before the loader is made."""
+    """Return the seconds from before the loader is made to the first batch."""
     started = time.perf_counter()
     loader = build(ours.Paths(names))
     batches = iter(loader)
@@ -84,13 +84,13 @@ def to_first_batch(build: Callable[[Any], Any], names: Any) -> float:
 
 
 def targets(result: Result) -> list[Target]:
-    """Under a second more than with none."""
+    """Return the targets: at most one second more than without paths."""
     found = []
     for method in METHODS:
         for kind, words in (("table", "as ImageFolder holds them"), ("list", "in a list")):
             own, peer = (
-                f"{short(result.median(name, 'more'))} s more (first batch after "
-                f"{short(result.median(name, 'full'))} s)"
+                f"{median_and_range(result, name, 'more')} s more, first batch after "
+                f"{median_and_range(result, name, 'full')} s"
                 for name in (f"needle, {method}, {kind}", f"torch, {method}, list")
             )
             found.append(
@@ -108,13 +108,10 @@ def targets(result: Result) -> list[Target]:
 
 
 def tables(result: Result) -> list[str]:
-    """Seconds."""
+    """Return a table of seconds."""
     rows = [
         [name, *(spread(o.median(key), o.span(key)) for key in ("empty", "full", "more"))]
         for name, o in result.outcomes.items()
         if "more" in o.values
     ]
     return table(("", "no path, s", "1.2 M paths, s", "more, s"), rows)
-
-
-draw = None

@@ -1,6 +1,6 @@
-"""From a worker process to the main one: payloads of 1, 8 and 32 MiB, nothing else to do.
+"""Transport of payloads of 1, 8 and 32 MiB from a worker process to the main process.
 
-Every way writes a payload once into what travels; the question is what it costs beside that copy.
+Every method writes a payload once; the study measures the cost in addition to that copy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .case import Calls, Case, Numbers, Subject
 from .harness import Result
 from .process_tree import cpu_seconds
 from .settings import Settings
-from .target import Target, short, spread, table
+from .target import Target, median_and_range, spread, table
 
 TITLE = "Transport from one worker process"
 MIB = 2**20
@@ -33,7 +33,7 @@ WAYS = ("needle, NumPy batches", "needle, Tensors", "torch", "multiprocessing pi
 
 
 def cases(settings: Settings) -> list[Case]:
-    """Each way with each size."""
+    """Return the cases: each method with each size."""
     found = []
     for size in settings.pick(SIZES, (1,)):
         for way in WAYS:
@@ -46,7 +46,7 @@ def cases(settings: Settings) -> list[Case]:
 
 
 class Transport(Subject):
-    """Epochs over payloads: GB/s, and CPU seconds a GiB of all processes and of this one."""
+    """Epochs over payloads: GB/s, and CPU seconds per GiB of all processes and of this one."""
 
     def __init__(self, settings: Settings, way: str, size: int) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Transport(Subject):
         self.run(False)
 
     def made(self, way: str, payloads: ours.Payloads) -> Any:
-        """What iterates over payloads from one worker."""
+        """Return an iterable over payloads from one worker."""
         if way == "torch":
             return peers.torch_loader(payloads, 1, 1)
         if way == "multiprocessing pipe":
@@ -67,14 +67,14 @@ class Transport(Subject):
         return data.DataLoader(payloads, 1, num_workers=1)
 
     def run(self, witness: bool) -> Numbers:
-        """One epoch."""
+        """Run one epoch."""
         everyone, own = cpu_seconds(os.getpid()), time.process_time()
         started = time.perf_counter()
         seen = 0
         for batch in self.loader:
             seen += int(np.prod(batch.shape)) * 4
         seconds = time.perf_counter() - started
-        own = time.process_time() - own  # before cpu_seconds, which looks at every process's file
+        own = time.process_time() - own  # before cpu_seconds, which takes time itself
         assert seen == self.total, f"{seen} bytes came of {self.total}"
         gib = self.total / 2**30
         return {
@@ -84,7 +84,7 @@ class Transport(Subject):
         }
 
     def close(self) -> None:
-        """Ends the worker."""
+        """Stop the worker."""
         if hasattr(self.loader, "close"):
             self.loader.close()
 
@@ -109,7 +109,7 @@ class Pipe:
             yield self.here.recv()
 
     def close(self) -> None:
-        """Ends the worker."""
+        """Stop the worker."""
         self.here.send(False)
         self.process.wait()
 
@@ -127,7 +127,7 @@ def serve(descriptor: int) -> None:
 
 
 class Copy(Subject):
-    """A plain copy of a payload to another place, GB/s and CPU seconds a GiB."""
+    """A plain copy of a payload: GB/s and CPU seconds per GiB."""
 
     def __init__(self, size: int, least: float) -> None:
         super().__init__()
@@ -138,39 +138,39 @@ class Copy(Subject):
         self.calls = Calls(self.copies, least=least)
 
     def copies(self) -> None:
-        """To all places."""
+        """Copy to all places."""
         for place in self.targets:
             np.copyto(place, self.source)
 
     def run(self, witness: bool) -> Numbers:
-        """As a loader's."""
+        """Run one epoch of copies."""
         seconds = self.calls.run(witness)["us"] / 1e6
         return {"rate": self.bytes / seconds / 1e9, "cpu": seconds / (self.bytes / 2**30)}
 
 
 def open_copy(settings: Settings, size: int) -> Subject:
-    """The machine's own rate, one thread."""
+    """Open a case of plain copies on one thread."""
     return Copy(size, settings.pick(0.2, 0.01))
 
 
 def targets(result: Result) -> list[Target]:
-    """Next to nothing in the main process."""
-    main = result.median("needle, NumPy batches, 32 MiB", "main")
-    copy = result.median("memory copy, 32 MiB", "cpu")
+    """Return the target: nearly no CPU time in the main process."""
+    ours, copying = "needle, NumPy batches, 32 MiB", "memory copy, 32 MiB"
     return [
         Target(
-            "transport of 32 MiB: the main process's CPU time a GiB, over that of one copy",
-            main / copy,
+            "transport of 32 MiB: CPU time of the main process per GiB, over that of one copy",
+            result.median(ours, "main") / result.median(copying, "cpu"),
             0.1,
-            f"{short(main)} s a GiB",
-            f"copy {short(copy)}, torch {short(result.median('torch, 32 MiB', 'main'))}",
+            f"{median_and_range(result, ours, 'main')} s a GiB",
+            f"copy {median_and_range(result, copying, 'cpu')}, torch "
+            f"{median_and_range(result, 'torch, 32 MiB', 'main')}",
             at_most=True,
         )
     ]
 
 
 def tables(result: Result) -> list[str]:
-    """All numbers."""
+    """Return a table of all numbers."""
     rows = [
         [name, *(spread(o.median(k), o.span(k)) for k in ("rate", "cpu", "main"))]
         for name, o in result.outcomes.items()
@@ -178,13 +178,3 @@ def tables(result: Result) -> list[str]:
     ]
     head = ("", "GB/s", "CPU s a GiB, all processes", "of it in the main process")
     return table(head, rows)
-
-
-def draw(axes: Any, result: Result) -> None:
-    """GB/s over the payload."""
-    for way in (*WAYS, "memory copy"):
-        rates = [result.median(f"{way}, {size} MiB", "rate") for size in SIZES]
-        axes.semilogx(SIZES, rates, marker="o", label=way)
-    axes.set_xticks(SIZES, [str(size) for size in SIZES])
-    axes.set(xlabel="MiB a payload", ylabel="GB/s", title="Worker process to main process")
-    axes.legend(fontsize=6)

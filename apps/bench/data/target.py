@@ -1,4 +1,4 @@
-"""A target and what came out: a line of the report's first table. Also how numbers are written."""
+"""Targets and their results, a row of a report's table each; formatting of numbers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .harness import Result
+
 
 @dataclass(frozen=True)
 class Target:
-    """``value`` is compared with ``goal``: at least it, or at most it.
+    """A target: ``value`` must be at least ``goal``, or with ``at_most`` at most ``goal``.
 
-    ours, peer: what was compared, in words with units; peer may be empty.
+    ours, peer: the compared measurements as text with units; peer may be empty. span: the range of
+    ``value`` over the rounds, if it is known.
     """
 
     what: str
@@ -21,34 +24,36 @@ class Target:
     peer: str = ""
     at_most: bool = False
     unit: str = "×"
+    span: tuple[float, float] | None = None
 
     @property
     def measured(self) -> bool:
-        """Whether there is a value."""
+        """True if there is a value."""
         return not math.isnan(self.value)
 
     @property
     def reached(self) -> bool:
-        """Whether the goal is; False where nothing was measured."""
+        """True if the goal is reached; False if nothing was measured."""
         return self.value <= self.goal if self.at_most else self.value >= self.goal
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The result as text."""
         if not self.measured:
             return "not measured"
         return "reached" if self.reached else "**not reached**"
 
     def row(self) -> str:
-        """A line of the table."""
+        """Return a row of the table."""
         sign = "≤" if self.at_most else "≥"
-        value = f"{short(self.value)} {self.unit}" if self.measured else "–"
+        written = spread(self.value, self.span or (self.value, self.value))
+        value = f"{written} {self.unit}" if self.measured else "–"
         goal = f"{sign} {short(self.goal)} {self.unit}"
         return f"| {self.what} | {self.ours} | {self.peer} | {value} | {goal} | {self.verdict} |"
 
 
 def short(value: float) -> str:
-    """Three figures, thousands apart; a dash for nan."""
+    """Return three significant digits, with spaces between thousands; a dash for nan."""
     if math.isnan(value):
         return "–"
     if abs(value) >= 1000:
@@ -57,14 +62,20 @@ def short(value: float) -> str:
 
 
 def spread(value: float, span: tuple[float, float]) -> str:
-    """A median and its range."""
+    """Return a median and its range as text."""
     if math.isnan(value):
         return "–"
     low, high = span
     return short(value) if low == high else f"{short(value)} ({short(low)}–{short(high)})"
 
 
+def median_and_range(result: Result, case: str, key: str) -> str:
+    """Return the median of one case's measurements and their range, as text."""
+    outcome = result.outcomes.get(case)
+    return "–" if outcome is None else spread(outcome.median(key), outcome.span(key))
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A Markdown table, and an empty line."""
+    """Return a Markdown table and an empty line."""
     lines = [f"| {' | '.join(head)} |", "|---" + "|---:" * (len(head) - 1) + "|"]
     return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]

@@ -1,7 +1,7 @@
-"""One of several tasks that train at once, without the training: takes batches when told to.
+"""One of several simultaneous training tasks without the training: it takes batches on request.
 
-``python -m apps.bench.data.training_task SPEC``, started by study_multitask.py; "N" on standard
-input takes N batches, over ends of epochs too, and answers how long that took.
+``python -m apps.bench.data.training_task SPEC``, started by study_multitask.py. "N" on standard
+input takes N batches, also across epochs, and prints how long that took.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from .settings import Settings
 
 @dataclass(frozen=True)
 class Spec:
-    """system: "server" (at ``address``), "needle" or "torch". indices: [start, stop) pairs.
-    pause: seconds that a batch's training takes. photos, cifar: where the pictures are; photos
-    is empty for CIFAR.
+    """The settings of a task.
+
+    system: "server" (at ``address``), "needle" or "torch". indices: [start, stop) pairs. pause:
+    simulated training seconds per batch. photos, cifar: folders; photos is empty for CIFAR.
     """
 
     task: str
@@ -41,18 +42,18 @@ class Spec:
     pause: float = 0.0
 
     def to_json(self) -> str:
-        """For the command line."""
+        """Return the settings as JSON for the command line."""
         return json.dumps(asdict(self))
 
 
 def small(cifar: str | None = None, quick: bool = False) -> data.ImageArrays:
-    """CIFAR-10, or random pixels: a data set that a server can open by this function's name."""
+    """Return CIFAR-10 or random pixels; a server opens this data set by the function's name."""
     images, labels = pictures.small_pictures(Settings("", None, cifar, quick))
     return data.ImageArrays(images, labels, dtype="uint8", layout="HWC")
 
 
 def loader(spec: Spec) -> Any:
-    """What the task iterates over, once an epoch."""
+    """Return the loader that the task iterates over once per epoch."""
     indices = np.concatenate([np.arange(*pair) for pair in spec.indices])
     transforms = ours.JPEG_TO_FLOATS if spec.photos else ours.SMALL_TO_FLOATS
     if spec.system == "server":
@@ -84,7 +85,7 @@ def loader(spec: Spec) -> Any:
 
 
 def torch_loader(spec: Spec, indices: Any) -> Any:
-    """PyTorch's, with what its users write."""
+    """Return PyTorch's loader with a typical user's data set."""
     from torch.utils.data import Subset
 
     if spec.photos:
@@ -98,13 +99,13 @@ def torch_loader(spec: Spec, indices: Any) -> Any:
 
 
 def endless(source: Any) -> Iterator[Any]:
-    """Batches of one epoch after the other."""
+    """Yield batches of one epoch after the other."""
     while True:
         yield from source
 
 
 def take(batches: Iterator[Any], count: int, spec: Spec) -> dict[str, float]:
-    """Seconds in all, and those waited for batches; a pixel of each image is looked at."""
+    """Take batches and read a pixel of each image; return total and waiting seconds."""
     parts = peers.torch_arrays if spec.system == "torch" else ours.tensors
     started, waited, samples = time.perf_counter(), 0.0, 0
     for _ in range(count):
@@ -118,7 +119,7 @@ def take(batches: Iterator[Any], count: int, spec: Spec) -> dict[str, float]:
 
 
 def main(arguments: list[str]) -> int:
-    """Serves one task until standard input ends."""
+    """Serve one task until standard input ends."""
     spec = Spec(**json.loads(arguments[0]))
     source = loader(spec)
     batches = endless(source)

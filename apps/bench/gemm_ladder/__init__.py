@@ -1,1 +1,1 @@
-"""Matrix products from three loops to the library's kernel, one idea a step."""
+"""Matrix products from three loops to the library's kernel, one idea per step."""

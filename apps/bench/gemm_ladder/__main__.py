@@ -1,6 +1,6 @@
-"""Runs the ladder of matrix products, prints its table and draws the roofline (make ladder).
+"""Run the ladder of matrix products, print its table and draw the roofline (make ladder).
 
-The steps are the step*.cc beside this file; CMake builds them into one program.
+The steps are the files step*.cc in this folder; CMake builds them into one program.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from apps.bench.ladder import climb
 
 
 def flops(n: int) -> float:
-    """Of a product of n x n matrices."""
+    """Return the FLOPs of a product of n x n matrices."""
     return 2.0 * n**3
 
 

@@ -1,6 +1,7 @@
-// The ladder of matrix products: runs every step, best of some tries, and prints one line of JSON
-// each, after one with what a core can compute and move at most. `gemm_ladder check` only compares
-// every step with step 00; that runs as a test. STEP ("03"): that step alone, beside the library.
+// The ladder of matrix products: runs every step, takes the best of several calls, and prints a
+// line of JSON for each, after a line with the limits of one core. `gemm_ladder check` only
+// compares every step with step 00; this runs as a test. With STEP ("03") only this step and the
+// library's kernel run.
 // Usage: gemm_ladder check [STEP] | gemm_ladder N THREADS [STEP]
 #include <cmath>
 #include <cstdio>
@@ -15,7 +16,7 @@ namespace {
 
 using ladder::Product;
 
-// bytes: what the inner loop loads and stores for one multiply-add, on an AVX2 machine.
+// bytes: loaded and stored by the inner loop per multiply-add, on an AVX2 machine.
 struct Step {
   const char* name;
   void (*run)(const Product&);
@@ -36,7 +37,7 @@ constexpr Step kSteps[] = {
     {"08 threads", ladder::production, kTileBytes, true},
 };
 
-// Every step against step 00, within the rounding of k additions.
+// Compares every step with step 00, within the rounding of k additions.
 bool agree(long m, long n, long k, const char* wanted) {
   const std::vector<float> a = ladder::numbers(m * k, 1), b = ladder::numbers(k * n, 2);
   std::vector<float> want(static_cast<std::size_t>(m * n)), got(want.size());

@@ -1,4 +1,4 @@
-// What every step of the ladder is: c (m x n) = a (m x k) @ b (k x n), all row-major without gaps.
+// The problem of every step of the ladder: c (m x n) = a (m x k) @ b (k x n), row-major and dense.
 #pragma once
 
 #include "../ladder.h"
@@ -20,7 +20,7 @@ void packed_b(const Product& x);
 void packed_both(const Product& x);
 void production(const Product& x);
 
-// Rows [i, i_end) and columns [j, j_end) of c as the definition has them: for the edges of steps
+// Computes rows [i, i_end) and columns [j, j_end) of c by the definition, for the edges of steps
 // whose tiles do not divide the shape.
 inline void edge(const Product& x, long i, long i_end, long j_begin, long j_end) {
   for (; i < i_end; ++i) {

@@ -1,8 +1,8 @@
-// Step 00: the definition. c[i, j] is the sum over p of a[i, p] * b[p, j]; three loops say so.
+// Step 00: the definition. c[i, j] is the sum over p of a[i, p] * b[p, j], in three loops.
 //
-// It is slow for two reasons. Each sum waits for itself: an addition takes about four cycles, and
-// the next one needs its result, while the machine could do dozens meanwhile. And b is read down a
-// column: every element is on a cache line of its own, of which the other fifteen are not used.
+// It is slow for two reasons. Each addition waits for the one before: it takes about four cycles,
+// in which the machine could do dozens of others. And b is read down a column: every element is on
+// a separate cache line, of which the other fifteen elements are not used.
 #include "step.h"
 
 void ladder::naive(const Product& x) { edge(x, 0, x.m, 0, x.n); }

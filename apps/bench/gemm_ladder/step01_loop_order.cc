@@ -1,8 +1,8 @@
 // Step 01: another order of the same loops. With j innermost, b and c are read along their rows:
-// every cache line is used whole, and neighbouring j do not depend on each other, so the compiler
-// makes vectors of them. Nothing else has changed.
+// every cache line is used completely, and neighbouring j are independent, so the compiler
+// vectorises the loop. Nothing else has changed.
 //
-// What limits it now: for each multiplication a piece of c is loaded and stored again.
+// The remaining limit: each multiplication loads and stores a part of c.
 #include "step.h"
 
 void ladder::loop_order(const Product& x) {

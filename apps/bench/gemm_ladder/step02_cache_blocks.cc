@@ -1,8 +1,8 @@
-// Step 02: blocks that fit a cache. Step 01 reads all of b for every row of a; once b is larger
-// than the cache, it comes from memory again and again. Here a block of b (64 x 512 floats, 128
-// KiB) is used by all rows before the next one is touched.
+// Step 02: blocks for the cache. Step 01 reads all of b for every row of a; if b is larger than the
+// cache, it is read from memory each time. Here all rows use a block of b (64 x 512 floats, 128
+// KiB) before the next block is read.
 //
-// The inner loop is that of step 01, so this pays for large matrices only.
+// The inner loop is that of step 01, so this helps for large matrices only.
 #include "step.h"
 
 void ladder::cache_blocks(const Product& x) {

@@ -1,9 +1,9 @@
 // Step 04: a tile of the result in registers. Six rows share each load of b, and each element of a
-// serves two vectors: 12 multiply-adds for 8 loads, where step 03 had 2 for 3. Twelve sums are also
-// enough to hide the four cycles that each takes. 12 sums, 2 vectors of b and one of a fill the 16
-// registers of AVX2; this tile is the heart of every fast product.
+// is used for two vectors: 12 multiply-adds for 8 loads, where step 03 had 2 for 3. Twelve sums
+// also hide the four cycles that each multiply-add takes. 12 sums, 2 vectors of b and one of a fill
+// the 16 registers of AVX2; every fast product is built on such a tile.
 //
-// What is left: the tile walks down b with a stride of a whole row, a new page each step.
+// The remaining limit: the tile reads b with a stride of a whole row, a new page at each step.
 #include "step.h"
 
 namespace {

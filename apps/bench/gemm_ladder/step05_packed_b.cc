@@ -1,10 +1,10 @@
-// Step 05: packing b. Before it is used, a panel of b (as wide as a tile) is copied so that the
-// tile reads it front to back: no strides, no new page each step, and the hardware fetches ahead.
-// The copy is made once and read m / 6 times. k is cut into slices, so that a panel stays in the
-// first cache while all rows pass by; the tile adds to c from the second slice on.
+// Step 05: packing b. A panel of b, as wide as a tile, is copied so that the tile reads it
+// sequentially: without strides, without a new page at each step, and with hardware prefetching.
+// The copy is made once and read m / 6 times. k is divided into slices, so that a panel stays in
+// the first-level cache for all rows; from the second slice on the tile adds to c.
 //
-// The tile and the packing are those of the library from here on (src/cpu/gemm.h, gemm_pack.h);
-// edges are tiles padded with zeros, of which only the real part is stored.
+// From here on the tile and the packing are those of the library (src/cpu/gemm.h, gemm_pack.h);
+// edges are tiles padded with zeros, of which only the valid part is stored.
 #include <vector>
 
 #include "cpu/gemm_pack.h"

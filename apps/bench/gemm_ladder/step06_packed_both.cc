@@ -1,8 +1,8 @@
-// Step 06: packing a, too: the arrangement of BLIS. Blocks nest as the caches do: a panel of b in
-// the first, a block of MC rows of a in the second, as many panels of b as the third may hold. Each
-// copy is used many times: a's by all columns, b's by all rows.
+// Step 06: packing a as well, the arrangement of BLIS. Blocks nest like the caches: a panel of b in
+// the first level, a block of MC rows of a in the second, as many panels of b as fit into the
+// third. Each copy is used many times: those of a by all columns, those of b by all rows.
 //
-// Packing a costs some ten cycles for six elements, which only many columns repay: below some
+// Packing a costs about ten cycles for six elements, which pays only with many columns: below some
 // hundred, step 05 is faster, and the library chooses.
 #include <vector>
 
@@ -14,7 +14,7 @@ namespace {
 using namespace needle::cpu::NEEDLE_ISA;
 using B = Blocking<float>;
 
-// A block of rows against all panels of one slice of b.
+// Multiplies a block of rows with all panels of one slice of b.
 void multiply(long m, long n, long k, const float* a, const float* b, float* c, long stride,
               bool add) {
   for (long j = 0; j < n; j += B::NR) {

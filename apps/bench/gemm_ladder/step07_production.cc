@@ -1,8 +1,8 @@
-// Step 07 and 08: the library's kernel, src/cpu/matmul.cc, on one thread and on all. It adds to
-// step 06: any strides and types, tiles of fewer rows and columns for the edges, a in place where
-// packing does not pay, several slices of b packed at a time so that c stays in cache between them,
-// and tasks for threads: blocks of rows, cut by the shape alone, so that the result is the same to
-// the last bit for any number of threads.
+// Steps 07 and 08: the library's kernel, src/cpu/matmul.cc, on one thread and on all. It adds to
+// step 06: any strides and types; tiles with fewer rows and columns for the edges; a without
+// packing where that is faster; several slices of b packed at a time, so that c stays in cache
+// between them; and tasks for threads. Tasks are blocks of rows that depend on the shape alone, so
+// that the result is the same to the last bit for any number of threads.
 #include "cpu/select.h"
 #include "step.h"
 

@@ -1,7 +1,7 @@
-"""A backend over Python's ``array``: the ten functions and nothing else, one number at a time.
+"""A backend on Python's ``array`` with only the ten functions, one number at a time.
 
-Slow and short. NumPy appears only where arrays come from the host and go back; what Python's
-arithmetic raises is turned into the values that IEEE 754 gives.
+It is slow and short. NumPy is used only to exchange arrays with the host. Where Python's arithmetic
+raises an error, the backend returns the value of IEEE 754.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ CODES = {"bool": "b", "uint8": "B", "int32": "i", "int64": "q", "float32": "f", 
 
 
 class Buffer(array):
-    """The handle: numbers of one type; array rounds what is stored to float32 by itself."""
+    """A handle: numbers of one type; array itself rounds stored numbers to float32."""
 
     size = property(len)
 
 
 def places(view: View) -> list[int]:
-    """Where in the buffer the view's elements are, in row-major order."""
+    """Return the positions of the view's elements in the buffer, in row-major order."""
     ### BEGIN YOUR SOLUTION [lists-places]
     found = [view.offset]
     for length, stride in zip(view.shape, view.strides):
@@ -41,7 +41,7 @@ def places(view: View) -> list[int]:
 
 
 def converted(value: Any, dtype: DType) -> Any:
-    """The number in the dtype by C's rules: floats are cut, integers wrap around."""
+    """Return the number in the dtype by C's rules: floats are truncated, integers wrap around."""
     ### BEGIN YOUR SOLUTION [lists-convert]
     if dtype.kind == "f":
         return value
@@ -54,7 +54,7 @@ def converted(value: Any, dtype: DType) -> Any:
 
 
 def read(operand: Operand, out: View, dtype: DType) -> list[Any]:
-    """The operand's elements; a Python number, in the dtype, as often as ``out`` needs it."""
+    """Return the operand's elements; a Python number is converted and repeated to out's size."""
     ### BEGIN YOUR SOLUTION [lists-memory]
     if isinstance(operand, View):
         return [operand.handle[place] for place in places(operand)]
@@ -63,7 +63,7 @@ def read(operand: Operand, out: View, dtype: DType) -> list[Any]:
 
 
 def write(out: View, values: list[Any]) -> None:
-    """Sets the view's elements, in row-major order."""
+    """Set the view's elements, in row-major order."""
     ### BEGIN YOUR SOLUTION [lists-memory]
     for place, value in zip(places(out), values):
         out.handle[place] = converted(value, out.dtype)
@@ -77,7 +77,7 @@ POLES |= {name: {0.0: -inf} for name in ("log", "log2", "log10")}
 
 
 def quiet(name: str) -> Callable[[float], float]:
-    """The function of ``math``, infinite at its poles and where it overflows, NaN elsewhere."""
+    """Return a function of ``math`` that is infinite at poles and on overflow, NaN elsewhere."""
     function, poles = getattr(math, name), POLES.get(name, {})
 
     def call(x: float) -> float:
@@ -94,7 +94,7 @@ def quiet(name: str) -> Callable[[float], float]:
 
 
 def whole(function: Callable[[float], int]) -> Callable[[float], float]:
-    """A rounding that leaves NaN and infinity as they are."""
+    """Return a rounding function that keeps NaN and infinity."""
     return lambda x: function(x) if math.isfinite(x) else x
 
 
@@ -147,7 +147,7 @@ def remainder(x: Any, y: Any) -> Any:
 def power(x: Any, y: Any) -> Any:
     ### BEGIN YOUR SOLUTION [lists-division]
     if not isinstance(x, float):
-        return x**y if y >= 0 or x else 0  # a fraction is cut when it is stored
+        return x**y if y >= 0 or x else 0  # a fraction is truncated when it is stored
     negative = math.copysign(1, x) < 0 and y % 2 == 1
     try:
         return math.pow(x, y)
@@ -159,7 +159,7 @@ def power(x: Any, y: Any) -> Any:
 
 
 def extreme(pick: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """max or min, where NaN wins."""
+    """Return a max or min function that propagates NaN."""
     return lambda x, y: x if x != x else y if y != y else pick(x, y)
 
 
@@ -190,7 +190,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def exact_sum(values: list[Any]) -> Any:
-    """The sum, rounded once."""
+    """Return the sum, rounded once."""
     ### BEGIN YOUR SOLUTION [lists-reduce]
     try:
         return math.fsum(values) if values and isinstance(values[0], float) else sum(values)
@@ -210,7 +210,7 @@ REDUCE: dict[str, Callable[[list[Any]], Any]] = {
 
 
 class ListsBackend(Backend):
-    """Device ``lists``."""
+    """The backend of the device ``lists``."""
 
     name = "lists"
     known_failures = Path(__file__).with_name("known_failures.txt").read_text().split()
@@ -261,7 +261,7 @@ class ListsBackend(Backend):
 
     def reduce(self, name: str, a: View, out: View) -> None:
         ### BEGIN YOUR SOLUTION [lists-reduce]
-        # Stride 0 along the reduced axes: where each element of a goes.
+        # Stride 0 on the reduced axes gives the target of each element of a.
         strides = tuple(0 if n == 1 else s for n, s in zip(out.shape, out.strides))
         groups: dict[int, list[Any]] = {place: [] for place in places(out)}
         targets = places(out._replace(shape=a.shape, strides=strides))

@@ -1,6 +1,6 @@
-// The ten functions of the device openmp: one loop each, its elements shared out by OpenMP. Every
-// element of a result is computed by one thread in one order, so results do not depend on how many
-// there are.
+// The ten functions of the device openmp: one loop each, with elements shared by OpenMP threads.
+// One thread computes each element of a result in a fixed order, so results do not depend on the
+// number of threads.
 
 #include "view.h"
 
@@ -11,10 +11,10 @@
 
 namespace {
 
-constexpr Size kSerial = 4096;  // fewer elements are not worth waking threads for
+constexpr Size kSerial = 4096;  // fewer elements run on one thread
 
 // ---- formulas -----------------------------------------------------------------------------------
-// Integers are computed without sign, where wrapping around is defined.
+// Integers are computed as unsigned, for which wrap-around is defined.
 
 template <class T>
 constexpr bool kFloat = std::is_floating_point_v<T>;
@@ -85,7 +85,7 @@ T power(T x, T y) {
   if constexpr (kFloat<T>) {
     return std::pow(x, y);
   } else {
-    if (y < 0) {  // the true value cut: 0, but for 1 and -1
+    if (y < 0) {  // the truncated value: 0, except for 1 and -1
       return x == 1 ? T(1) : x == T(-1) ? static_cast<T>(y % 2 ? -1 : 1) : T(0);
     }
     U<T> result = 1;
@@ -173,12 +173,12 @@ T minimum(T x, T y) {
 
 // ---- loops --------------------------------------------------------------------------------------
 
-// f(number of the first element, how many) for every run of elements along the last axis.
+// Calls f(number of the first element, number of elements) for every run along the last axis.
 template <class F>
 void for_runs(const View& out, F f) {
   /// BEGIN SOLUTION [openmp-map]
   const Size n = out.count(), length = out.shape.empty() ? 1 : out.shape.back();
-  if (n == 0) return;  // a loop of OpenMP must have a step other than 0
+  if (n == 0) return;  // the step of an OpenMP loop must not be 0
 #pragma omp parallel for if (n > kSerial && n > length)
   for (Size start = 0; start < n; start += length) f(start, length);
   /// END SOLUTION
@@ -208,7 +208,7 @@ void map(const View& a, const View& b, const View& out, F formula) {
   /// END SOLUTION
 }
 
-// An operand as a view: a number becomes a constant one, stored in `storage`.
+// Returns an operand as a view; a number becomes a constant view, stored in `storage`.
 View viewed(const Operand& operand, DType dtype, const View& out, std::int64_t& storage) {
   if (const View* view = std::get_if<View>(&operand)) return *view;
   dispatch(dtype, [&](auto zero) {
@@ -219,7 +219,7 @@ View viewed(const Operand& operand, DType dtype, const View& out, std::int64_t& 
   return View(&storage, dtype, out.shape, std::vector<Size>(out.shape.size(), 0));
 }
 
-// Memory in row-major order, of the shape and dtype of `like`.
+// Returns row-major memory with the shape and dtype of `like`.
 View compact_view(void* data, const View& like) {
   std::vector<Size> strides(like.shape.size());
   Size step = 1;
@@ -228,7 +228,7 @@ View compact_view(void* data, const View& like) {
   return View(data, like.dtype, like.shape, strides);
 }
 
-// The view's elements on the axes where `out` has size 1, from one element of `out`.
+// Returns a view of the elements that are reduced to one element of `out`.
 View reduced_part(const View& a, const View& out) {
   std::vector<Size> shape, strides;
   for (std::size_t axis = 0; axis < a.shape.size(); ++axis) {
@@ -380,7 +380,7 @@ void reduce(const std::string& name, const View& a, const View& out) {
         return fold<T>(a, out, false, false, [](bool s, bool x) { return s || x; });
       if (name == "all") return fold<T>(a, out, false, true, [](bool s, bool x) { return s && x; });
     } else {
-      using Sum = std::conditional_t<kFloat<T>, double, U<T>>;  // float32 is added up in double
+      using Sum = std::conditional_t<kFloat<T>, double, U<T>>;  // float32 is summed in double
       const auto add = [](Sum s, T x) -> Sum { return s + static_cast<Sum>(x); };
       const auto multiply = [](Sum s, T x) -> Sum { return s * static_cast<Sum>(x); };
       if (name == "sum") return fold<T>(a, out, false, Sum(0), add);
@@ -398,7 +398,7 @@ void matmul(const View& a, const View& b, const View& out) {
   const Size m = out.shape[axes - 2], n = out.shape[axes - 1], depth = a.shape[axes - 1];
   const Size rows = out.count() / (n ? n : 1), up = b.strides[axes - 2],
              along = b.strides[axes - 1];
-  // Where the rows begin: the views without their last axis, or last two.
+  // Starts of the rows: the views without their last axis or last two axes.
   const auto heads = [](const View& view, std::size_t count) {
     return View(view.data, view.dtype, {view.shape.begin(), view.shape.begin() + count},
                 {view.strides.begin(), view.strides.begin() + count});
@@ -429,8 +429,7 @@ void matmul(const View& a, const View& b, const View& out) {
 }
 
 PYBIND11_MODULE(_kernels, module) {
-  using Unlocked =
-      py::call_guard<py::gil_scoped_release>;  // other Python threads may run meanwhile
+  using Unlocked = py::call_guard<py::gil_scoped_release>;  // lets other Python threads run
   module.attr("__device_name__") = "openmp";
   py::class_<Buffer>(module, "Buffer").def_readonly("size", &Buffer::size);
   module.def("allocate", allocate);

@@ -4,57 +4,45 @@ Functions over arrays (NDArray or ``numpy.ndarray``), images channels last. They
 no gradient graph; ``ops`` and ``optim`` call them. ``softmax.definition`` is the plain body.
 """
 
-from .activation import bias_relu, bias_relu_grad, relu_grad
-from .convolution import (
-    conv2d,
-    conv2d_bias,
-    conv2d_input_grad,
-    conv2d_relu,
-    conv2d_weight_grad,
-)
+from .convolution import conv2d, conv2d_input_grad, conv2d_weight_grad
+from .epilogue import apply_epilogue, relu_grad
 from .indexing import argmax, argmin, gather, one_hot, scatter, scatter_add
 from .loss import cross_entropy, cross_entropy_grad
-from .normalization import (
-    batch_norm,
-    batch_norm_add_relu,
-    batch_norm_add_relu_grad,
-    batch_norm_grad,
-    batch_norm_relu,
-    batch_norm_relu_grad,
-    layer_norm,
-    layer_norm_grad,
-)
+from .normalization import batch_norm, batch_norm_grad, layer_norm, layer_norm_grad
 from .optimizer_steps import adam_step, sgd_step
 from .pooling import avg_pool2d, avg_pool2d_grad, max_pool2d, max_pool2d_grad
 from .random import random
-from .registry import OPERATIONS, Accelerated, accelerated
+from .registry import (
+    ELEMENTWISE,
+    OPERATIONS,
+    Accelerated,
+    Elementwise,
+    accelerated,
+    elementwise,
+)
 from .softmax import log_softmax, logsumexp, softmax
 from .special import erf
 
 __all__ = [
+    "ELEMENTWISE",
     "OPERATIONS",
     "Accelerated",
+    "Elementwise",
     "accelerated",
     "adam_step",
+    "apply_epilogue",
     "argmax",
     "argmin",
     "avg_pool2d",
     "avg_pool2d_grad",
     "batch_norm",
-    "batch_norm_add_relu",
-    "batch_norm_add_relu_grad",
     "batch_norm_grad",
-    "batch_norm_relu",
-    "batch_norm_relu_grad",
-    "bias_relu",
-    "bias_relu_grad",
     "conv2d",
-    "conv2d_bias",
     "conv2d_input_grad",
-    "conv2d_relu",
     "conv2d_weight_grad",
     "cross_entropy",
     "cross_entropy_grad",
+    "elementwise",
     "erf",
     "gather",
     "layer_norm",

@@ -67,7 +67,7 @@ def _like(src: Array, out: Array) -> Array:
 
 @accelerated(floating=False)
 def one_hot(index: Array, num_classes: int, dtype: Any) -> Array:
-    """(n, num_classes) with 1 where column == index[i], else 0; a row of zeros where none is."""
+    """Return (n, num_classes): 1 where column == index[i], else 0; no such column gives zeros."""
     xp = index.__array_namespace__()
     columns = xp.arange(num_classes, dtype=index.dtype, device=index.device)
     return (xp.expand_dims(index, axis=1) == columns).astype(dtype)
@@ -81,7 +81,7 @@ def _(backend: Backend, index: Array, num_classes: int, dtype: Any) -> Array:
 
 
 def _first_extreme(a: Array, extreme: Array, axis: int, keepdims: bool) -> Array:
-    """Positions (int64) of the first element equal to the extreme, or NaN where there is one."""
+    """Return the int64 positions of the first element equal to the extreme, or of the first NaN."""
     xp = a.__array_namespace__()
     hits = a == extreme
     if a.dtype.kind == "f":
@@ -94,7 +94,7 @@ def _first_extreme(a: Array, extreme: Array, axis: int, keepdims: bool) -> Array
 
 @accelerated(floating=False)
 def argmax(a: Array, axis: int, keepdims: bool) -> Array:
-    """int64 positions of the first maximum along ``axis``; the first NaN where there is one."""
+    """Return the int64 positions of the first maximum along ``axis``, or of the first NaN."""
     axis = normalize_axis("argmax", axis, a.ndim)
     extreme = a.__array_namespace__().max(a, axis=axis, keepdims=True)
     return _first_extreme(a, extreme, axis, keepdims)
@@ -107,7 +107,7 @@ def _(backend: Backend, a: Array, axis: int, keepdims: bool) -> Array:
 
 @accelerated(floating=False)
 def argmin(a: Array, axis: int, keepdims: bool) -> Array:
-    """int64 positions of the first minimum along ``axis``; the first NaN where there is one."""
+    """Return the int64 positions of the first minimum along ``axis``, or of the first NaN."""
     axis = normalize_axis("argmin", axis, a.ndim)
     extreme = a.__array_namespace__().min(a, axis=axis, keepdims=True)
     return _first_extreme(a, extreme, axis, keepdims)
@@ -119,7 +119,7 @@ def _(backend: Backend, a: Array, axis: int, keepdims: bool) -> Array:
 
 
 def _positions(kernel: Callable[..., None], a: Array, axis: int, keepdims: bool) -> Array:
-    """What ``kernel`` finds along an axis: it writes with the axis kept, as size 1."""
+    """Return the result of ``kernel`` along an axis, which the kernel keeps as size 1."""
     out = empty(a, reduced_shape(a.shape, (axis,), True), "int64")
     kernel(a._view, out._view, axis)
     return out if keepdims else out.reshape(reduced_shape(a.shape, (axis,), False))

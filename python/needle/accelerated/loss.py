@@ -16,7 +16,7 @@ from .softmax import log_softmax, softmax
 
 
 def _targets(logits: Array, labels: Array, smoothing: float) -> Array:
-    """q (N, C) = (1 - smoothing) * one_hot(label) + smoothing / C."""
+    """Return q (N, C) = (1 - smoothing) * one_hot(label) + smoothing / C."""
     classes = logits.shape[1]
     hot = one_hot(labels, classes, logits.dtype)
     return hot * (1.0 - smoothing) + smoothing / classes

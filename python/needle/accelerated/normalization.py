@@ -1,25 +1,23 @@
-"""Batch norm over all axes but the last, layer norm over the last; with their gradients.
+"""Batch norm over all axes but the last, layer norm over the last, and their gradients.
 
-Running statistics and evaluation mode are ``nn``'s business. Called by ``ops.normalization``. Both
+Running statistics and evaluation mode are in ``nn``. Called by ``ops.normalization``. Both
 gradients are the formulas of Ioffe & Szegedy 2015 (section 3), written with the normalised input.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any
 
-from ..backends.base import Backend
-from .activation import relu_grad
-from .registry import Array, accelerated, empty, empty_dense
+from ..backends.base import NO_EPILOGUE, Backend, Epilogue, EpilogueGrad
+from .epilogue import apply_epilogue, relu_grad, views_of
+from .registry import Array, accelerated, empty, empty_dense, view_of
 
 Triple = tuple[Array, Array, Array]
-Outs = TypeVar("Outs", bound=tuple[Array, ...])
-Four = tuple[Array, Array, Array, Array]
 
 
 def _moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
-    """Mean and biased variance over ``axes``, kept as axes of size 1; two passes."""
+    """Return the mean and biased variance over ``axes``, kept as axes of size 1; two passes."""
     ### BEGIN YOUR SOLUTION [normalise]
     xp = x.__array_namespace__()
     mean = xp.mean(x, axis=axes, keepdims=True)
@@ -58,120 +56,86 @@ def _all_but_last(x: Array) -> tuple[int, ...]:
     return tuple(range(x.ndim - 1))
 
 
-def _run(kernel: Callable[..., None], inputs: Sequence[Array], outs: Outs, eps: float) -> Outs:
-    """``kernel`` on the views of inputs and outs; the outs."""
-    kernel(*(a._view for a in (*inputs, *outs)), float(eps))
+def _run(
+    kernel: Callable[..., None], inputs: Sequence[Array], outs: Triple, eps: float, *more: Any
+) -> Triple:
+    """Call ``kernel`` on the views of inputs and outs and return the outs."""
+    kernel(*(a._view for a in (*inputs, *outs)), float(eps), *more)
     return outs
 
 
 @accelerated
-def batch_norm(x: Array, weight: Array, bias: Array, eps: float) -> Triple:
-    """(y, mean, var) for x (..., C), the others (C,): the batch mean and the biased variance.
+def batch_norm(
+    x: Array, weight: Array, bias: Array, eps: float, epilogue: Epilogue = NO_EPILOGUE
+) -> Triple:
+    """Return (y, mean, var) for x (..., C); the others are (C,), the variance is the biased one.
 
-    y = (x - mean) / sqrt(var + eps) * weight + bias.
+    y = (x - mean) / sqrt(var + eps) * weight + bias, then the epilogue.
     """
     xp = x.__array_namespace__()
     y, mean, var = _normalised(x, weight, bias, eps, _all_but_last(x))
+    y = apply_epilogue.definition(y, epilogue)
     return y, xp.reshape(mean, weight.shape), xp.reshape(var, weight.shape)
 
 
 @batch_norm.kernel
-def _(backend: Backend, x: Array, weight: Array, bias: Array, eps: float) -> Triple:
-    return _run(backend.batch_norm, (x, weight, bias), _outputs(x), eps)
+def _(
+    backend: Backend,
+    x: Array,
+    weight: Array,
+    bias: Array,
+    eps: float,
+    epilogue: Epilogue = NO_EPILOGUE,
+) -> Triple:
+    if epilogue.bias is not None or (epilogue.residual is not None and not epilogue.relu):
+        y, mean, var = batch_norm(x, weight, bias, eps)
+        return apply_epilogue.definition(y, epilogue), mean, var
+    return _run(backend.batch_norm, (x, weight, bias), _outputs(x), eps, views_of(epilogue))
 
 
 @accelerated
 def batch_norm_grad(
-    grad: Array, x: Array, weight: Array, mean: Array, var: Array, eps: float
-) -> Triple:
-    """(dx, dweight, dbias) of batch_norm's y, through mean and var too; grad as x (..., C)."""
-    return _gradients(grad, x, weight, mean, var, eps, _all_but_last(x))
+    grad: Array,
+    x: Array,
+    weight: Array,
+    mean: Array,
+    var: Array,
+    eps: float,
+    bias: Array | None = None,
+    result: Array | None = None,
+) -> tuple[Array, Array, Array, Array | None]:
+    """Return (dx, dweight, dbias, dresidual) of batch_norm, also through mean and var.
+
+    Where the epilogue was relu, ``bias`` is batch_norm's: y is computed again, so that it need not
+    be kept. Where it was a residual and relu, ``result`` is batch_norm's y, and dresidual is no
+    longer None.
+    """
+    residual_grad = None
+    if bias is not None:
+        y = (x - mean) / x.__array_namespace__().sqrt(var + eps) * weight + bias
+        grad, _ = relu_grad.definition(grad, y)
+    elif result is not None:
+        grad, _ = relu_grad.definition(grad, result)
+        residual_grad = grad
+    return *_gradients(grad, x, weight, mean, var, eps, _all_but_last(x)), residual_grad
 
 
 @batch_norm_grad.kernel
 def _(
-    backend: Backend, grad: Array, x: Array, weight: Array, mean: Array, var: Array, eps: float
-) -> Triple:
-    return _run(backend.batch_norm_grad, (grad, x, weight, mean, var), _outputs(x), eps)
-
-
-@accelerated
-def batch_norm_relu(x: Array, weight: Array, bias: Array, eps: float) -> Triple:
-    """(max(y, 0), mean, var) for batch_norm's y."""
-    y, mean, var = batch_norm.definition(x, weight, bias, eps)
-    return _relu(y), mean, var
-
-
-@batch_norm_relu.kernel
-def _(backend: Backend, x: Array, weight: Array, bias: Array, eps: float) -> Triple:
-    return _run(backend.batch_norm_relu, (x, weight, bias), _outputs(x), eps)
-
-
-@accelerated
-def batch_norm_relu_grad(
-    grad: Array, x: Array, weight: Array, bias: Array, mean: Array, var: Array, eps: float
-) -> Triple:
-    """(dx, dweight, dbias) of batch_norm_relu; y is computed again, so nobody need keep it."""
-    xp = x.__array_namespace__()
-    y = (x - mean) / xp.sqrt(var + eps) * weight + bias
-    masked = relu_grad.definition(grad, y)
-    return batch_norm_grad.definition(masked, x, weight, mean, var, eps)
-
-
-@batch_norm_relu_grad.kernel
-def _(
     backend: Backend,
     grad: Array,
-    x: Array,
-    weight: Array,
-    bias: Array,
-    mean: Array,
-    var: Array,
-    eps: float,
-) -> Triple:
-    inputs = (grad, x, weight, bias, mean, var)
-    return _run(backend.batch_norm_relu_grad, inputs, _outputs(x), eps)
-
-
-@accelerated
-def batch_norm_add_relu(x: Array, weight: Array, bias: Array, added: Array, eps: float) -> Triple:
-    """(max(y + added, 0), mean, var) for batch_norm's y, added (..., C) like x."""
-    y, mean, var = batch_norm.definition(x, weight, bias, eps)
-    return _relu(y + added), mean, var
-
-
-@batch_norm_add_relu.kernel
-def _(backend: Backend, x: Array, weight: Array, bias: Array, added: Array, eps: float) -> Triple:
-    return _run(backend.batch_norm_add_relu, (x, weight, bias, added), _outputs(x), eps)
-
-
-@accelerated
-def batch_norm_add_relu_grad(
-    grad: Array, y: Array, x: Array, weight: Array, mean: Array, var: Array, eps: float
-) -> Four:
-    """(dx, dweight, dbias, dadded) of batch_norm_add_relu, whose result was y."""
-    masked = relu_grad.definition(grad, y)
-    return *batch_norm_grad.definition(masked, x, weight, mean, var, eps), masked
-
-
-@batch_norm_add_relu_grad.kernel
-def _(
-    backend: Backend,
-    grad: Array,
-    y: Array,
     x: Array,
     weight: Array,
     mean: Array,
     var: Array,
     eps: float,
-) -> Four:
-    outs = (*_outputs(x), empty_dense(x))
-    return _run(backend.batch_norm_add_relu_grad, (grad, y, x, weight, mean, var), outs, eps)
-
-
-def _relu(y: Array) -> Array:
-    xp = y.__array_namespace__()
-    return xp.maximum(y, xp.zeros_like(y))
+    bias: Array | None = None,
+    result: Array | None = None,
+) -> tuple[Array, Array, Array, Array | None]:
+    residual_grad = None if result is None else empty_dense(x)
+    epilogue = EpilogueGrad(view_of(bias), view_of(result), view_of(residual_grad))
+    inputs = (grad, x, weight, mean, var)
+    return *_run(backend.batch_norm_grad, inputs, _outputs(x), eps, epilogue), residual_grad
 
 
 def _outputs(x: Array) -> Triple:
@@ -181,7 +145,7 @@ def _outputs(x: Array) -> Triple:
 
 @accelerated
 def layer_norm(x: Array, weight: Array, bias: Array, eps: float) -> Triple:
-    """(y, mean, var) for x (..., D), weight and bias (D,); mean and biased var (..., 1)."""
+    """Return (y, mean, var) for x (..., D), weight and bias (D,); mean and biased var (..., 1)."""
     return _normalised(x, weight, bias, eps, (x.ndim - 1,))
 
 
@@ -196,7 +160,7 @@ def _(backend: Backend, x: Array, weight: Array, bias: Array, eps: float) -> Tri
 def layer_norm_grad(
     grad: Array, x: Array, weight: Array, mean: Array, var: Array, eps: float
 ) -> Triple:
-    """(dx, dweight, dbias) of layer_norm's y, through mean and var too; grad as x (..., D)."""
+    """Return (dx, dweight, dbias) of layer_norm's y, through mean and var too; grad (..., D)."""
     return _gradients(grad, x, weight, mean, var, eps, (x.ndim - 1,))
 
 

@@ -28,7 +28,7 @@ def sgd_step(
     nesterov: bool,
     reuse: Sequence[bool] = (),
 ) -> Arrays:
-    """The new parameters; arrays of one dtype. ``velocities``: one each, or none at all.
+    """Return the new parameters, arrays of one dtype; ``velocities``: one for each, or empty.
 
     g = grad + weight_decay*p; v = momentum*v + (1-dampening)*g (v = g without velocities);
     new p = p - lr*(nesterov ? g + momentum*v : v).
@@ -79,7 +79,7 @@ def adam_step(
     step: int,
     reuse: Sequence[bool] = (),
 ) -> Arrays:
-    """The new parameters by Adam (Kingma & Ba 2015), step 1, 2, ...; moments one each.
+    """Return the new parameters by Adam (Kingma & Ba 2015); step counts from 1, one moment each.
 
     m = beta1*m + (1-beta1)*g; v = beta2*v + (1-beta2)*g**2; new p = p - lr*u/(sqrt(w)+eps) with
     u = m/(1-beta1**step), w = v/(1-beta2**step). Weight decay: g = grad + weight_decay*p, or
@@ -131,7 +131,7 @@ def _run(
     settings: Sequence[float],
     reuse: Sequence[bool],
 ) -> Arrays | None:
-    """The new parameters by ``kernel``, which takes row-major views.
+    """Return the new parameters by ``kernel``, which takes row-major views.
 
     None where a state is not row-major: it changes in place, so that a copy would not do.
     """

@@ -9,28 +9,29 @@ from __future__ import annotations
 import math
 
 from ..backends.base import Backend, Pair
+from ..shapes import Geometry
 from .registry import Array, accelerated, empty, full
-from .windows import Geometry, crop, pad, windows
+from .windows import Windows, crop, pad, view_windows
 
 Image = tuple[int, int, int, int]
 
 
-def _geometry(op: str, shape: Image, kernel: Pair, stride: Pair, padding: Pair) -> Geometry:
-    return Geometry(op, (shape[1], shape[2]), kernel, stride, padding)
+def _windows(op: str, shape: Image, kernel: Pair, stride: Pair, padding: Pair) -> Windows:
+    return Windows(op, (shape[1], shape[2]), kernel, Geometry(stride, padding))
 
 
 def _out_shape(op: str, shape: Image, kernel: Pair, stride: Pair, padding: Pair) -> Image:
-    rows, columns = _geometry(op, shape, kernel, stride, padding).out
+    rows, columns = _windows(op, shape, kernel, stride, padding).out
     return (shape[0], rows, columns, shape[3])
 
 
 @accelerated
 def max_pool2d(x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
-    """(N, OH, OW, C): the maximum of each window; padding never wins, NaN does."""
+    """Return (N, OH, OW, C): the maximum of each window; padding never wins, NaN does."""
     ### BEGIN YOUR SOLUTION [max-pool]
     xp = x.__array_namespace__()
-    geometry = _geometry("max_pool2d", x.shape, kernel, stride, padding)
-    return xp.max(windows(pad(x, padding, -math.inf), geometry), axis=(3, 4))
+    windows = _windows("max_pool2d", x.shape, kernel, stride, padding)
+    return xp.max(view_windows(pad(x, padding, -math.inf), windows), axis=(3, 4))
     ### END YOUR SOLUTION
 
 
@@ -43,19 +44,19 @@ def _(backend: Backend, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> 
 
 @accelerated
 def max_pool2d_grad(grad: Array, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
-    """x_grad (N, H, W, C): each output's gradient goes to the first maximum of its window.
+    """Return x_grad (N, H, W, C): each output's gradient at the first maximum of its window.
 
     First means row by row; the first NaN where there is one.
     """
     ### BEGIN YOUR SOLUTION [max-pool-grad]
     xp = x.__array_namespace__()
-    geometry = _geometry("max_pool2d", x.shape, kernel, stride, padding)
+    windows = _windows("max_pool2d", x.shape, kernel, stride, padding)
     highest = max_pool2d.definition(x, kernel, stride, padding)
     padded = pad(x, padding, -math.inf)
     inside = pad(full(x, x.shape, True, "bool"), padding, False)
     free = full(x, highest.shape, True, "bool")  # no tap has taken the window's gradient yet
     x_grad = full(x, padded.shape, 0.0)
-    for down, across in geometry.taps():
+    for down, across in windows.taps():
         value = padded[:, down, across, :]
         wins = xp.logical_or(value == highest, xp.isnan(value))
         wins = xp.logical_and(xp.logical_and(wins, inside[:, down, across, :]), free)
@@ -75,10 +76,10 @@ def _(backend: Backend, grad: Array, x: Array, kernel: Pair, stride: Pair, paddi
 
 @accelerated
 def avg_pool2d(x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
-    """(N, OH, OW, C): the mean of each window; padding counts as zeros in the mean."""
+    """Return (N, OH, OW, C): the mean of each window; padding counts as zeros in the mean."""
     xp = x.__array_namespace__()
-    geometry = _geometry("avg_pool2d", x.shape, kernel, stride, padding)
-    return xp.mean(windows(pad(x, padding), geometry), axis=(3, 4))
+    windows = _windows("avg_pool2d", x.shape, kernel, stride, padding)
+    return xp.mean(view_windows(pad(x, padding), windows), axis=(3, 4))
 
 
 @avg_pool2d.kernel
@@ -92,12 +93,12 @@ def _(backend: Backend, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> 
 def avg_pool2d_grad(
     grad: Array, x_shape: Image, kernel: Pair, stride: Pair, padding: Pair
 ) -> Array:
-    """x_grad (N, H, W, C) = ``x_shape``: each output's gradient spread evenly over its window."""
+    """Return x_grad, ``x_shape``: each output's gradient spread evenly over its window."""
     n, h, w, c = x_shape
-    geometry = _geometry("avg_pool2d", x_shape, kernel, stride, padding)
+    windows = _windows("avg_pool2d", x_shape, kernel, stride, padding)
     share = grad * (1.0 / (kernel[0] * kernel[1]))
     x_grad = full(grad, (n, h + 2 * padding[0], w + 2 * padding[1], c), 0.0)
-    for down, across in geometry.taps():
+    for down, across in windows.taps():
         x_grad[:, down, across, :] = x_grad[:, down, across, :] + share
     return crop(x_grad, padding)
 

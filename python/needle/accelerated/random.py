@@ -50,7 +50,7 @@ _TAIL = (
 
 @accelerated
 def random(out: Array, name: str, seed: int, draw: int, a: float, b: float) -> None:
-    """Fills ``out`` in row-major order: ``uniform`` in [a, a + b), ``normal`` with mean a and
+    """Fill ``out`` in row-major order: ``uniform`` in [a, a + b), ``normal`` with mean a and
     standard deviation b, or ``bernoulli``, which is b with probability a and 0 else.
 
     seed: in [0, 2**64); draw: modulo 2**32. Uniform numbers are multiples of 2**-24 (float32) or
@@ -90,7 +90,7 @@ _DISTRIBUTIONS: dict[str, Callable[..., Any]] = {
 
 
 def standard_normal(drawn: Words) -> Reals:
-    """For each word what a normal variable is below with probability (word + 1/2) / 2**32."""
+    """Return the quantiles (word + 1/2) / 2**32 of the normal distribution, one for each word."""
     q = (drawn.astype(np.float64) + 0.5) * 2.0**-32 - 0.5
     above, below = (_polynomial(c, 0.180625 - q * q) for c in _MIDDLE)
     middle = above * q / below

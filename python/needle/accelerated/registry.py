@@ -13,22 +13,24 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from ..backends.base import OPTIONAL, Backend, provides
+from ..backends.base import OPTIONAL, Backend, Epilogue, provides
 from ..errors import DeviceError, DTypeError
 from ..shapes import dense_strides_like
 
 Array = Any
-"""An NDArray or a ``numpy.ndarray``: what both offer is what definitions use."""
+"""An NDArray or a ``numpy.ndarray``; definitions use the members that both have."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 OPERATIONS: dict[str, Accelerated[Any, Any]] = {}
 """Every accelerated operation by name, in the order of definition."""
+ELEMENTWISE: dict[str, Elementwise] = {}
+"""Every optional elementwise operation of ``Backend.unary``, by name."""
 
 
 class Accelerated(Generic[P, R]):
-    """A function over arrays that a backend may accelerate; call it like its definition."""
+    """A function of arrays that a backend may accelerate; it is called like its definition."""
 
     def __init__(self, definition: Callable[P, R], floating: bool) -> None:
         self.name = definition.__name__
@@ -38,7 +40,7 @@ class Accelerated(Generic[P, R]):
         functools.update_wrapper(self, definition)
 
     def kernel(self, adapter: Callable[Concatenate[Backend, P], R]) -> None:
-        """Decorator: ``adapter(backend, ...)`` allocates outputs and calls the backend's kernel."""
+        """Decorate ``adapter(backend, ...)``, which allocates outputs and calls the kernel."""
         assert self.name in OPTIONAL, f"{self.name} is no optional kernel of Backend"
         self._adapter = adapter
 
@@ -55,13 +57,19 @@ class Accelerated(Generic[P, R]):
         if isinstance(first, (np.ndarray, np.generic)) or self._adapter is None:
             return self.definition(*args, **kwargs)
         backend = first.device.backend
-        if self._uniform(first, arrays) and provides(backend, self.name):
+        if self._uniform(first, arrays) and self.is_provided_by(backend):
             return self._adapter(backend, *args, **kwargs)
         return self.definition(*args, **kwargs)
 
+    def is_provided_by(self, backend: Backend) -> bool:
+        """Return True if the backend has a kernel for the operation."""
+        return provides(backend, self.name)
+
     def _uniform(self, first: Array, arrays: Sequence[Array]) -> bool:
-        """Whether all floating arrays share one dtype, as kernels need; DeviceError if not all
-        arrays are on one device."""
+        """Return True if all floating arrays have one dtype, as kernels require.
+
+        DeviceError if the arrays are on several devices.
+        """
         device, dtype = first.device, first.dtype
         for array in arrays:
             if array.device is not device and array.device != device:
@@ -77,12 +85,43 @@ class Accelerated(Generic[P, R]):
         return f"<accelerated {self.name}>"
 
 
+class Elementwise(Accelerated[[Array], Array]):
+    """A function of each element of one floating array that a backend's ``unary`` may take."""
+
+    def __init__(self, definition: Callable[[Array], Array]) -> None:
+        super().__init__(definition, floating=True)
+        self._adapter = self._run
+
+    def is_provided_by(self, backend: Backend) -> bool:
+        """Return True if the backend's ``unary`` takes the name."""
+        return self.name in backend.optional_unary
+
+    def _run(self, backend: Backend, a: Array) -> Array:
+        out = empty_dense(a)
+        backend.unary(self.name, a._view, out._view)
+        return out
+
+
+def elementwise(definition: Callable[[Array], Array]) -> Elementwise:
+    """Decorate a definition, to make it an elementwise operation and a row of ``ELEMENTWISE``."""
+    made = Elementwise(definition)
+    ELEMENTWISE[made.name] = made
+    return made
+
+
+def view_of(array: Array | None) -> Any:
+    """Return the view that a kernel takes of an array; None for None."""
+    return None if array is None else array._view
+
+
 def _arrays(args: Sequence[Any]) -> list[Array]:
-    """The arrays among the arguments; a sequence holds arrays alone, or none."""
+    """Return the arrays among the arguments and in sequences, which hold arrays alone or none."""
     found: list[Array] = []
     for item in args:
         if hasattr(item, "dtype"):
             found.append(item)
+        elif isinstance(item, Epilogue):
+            found += [each for each in item if hasattr(each, "dtype")]
         elif isinstance(item, (list, tuple)) and item and hasattr(item[0], "dtype"):
             found += item
     return found
@@ -97,7 +136,7 @@ def accelerated(*, floating: bool) -> Callable[[Callable[P, R]], Accelerated[P, 
 
 
 def accelerated(definition: Callable[P, R] | None = None, *, floating: bool = True) -> Any:
-    """Decorator: makes a definition an accelerated operation and a row of ``OPERATIONS``.
+    """Decorate a definition, to make it an accelerated operation and a row of ``OPERATIONS``.
 
     ``floating``: the first array must be float32 or float64, else DTypeError.
     """
@@ -111,7 +150,7 @@ def accelerated(definition: Callable[P, R] | None = None, *, floating: bool = Tr
 
 
 def empty(like: Array, shape: tuple[int, ...], dtype: Any = None) -> Array:
-    """A row-major array with undefined contents, of ``like``'s kind and device (and dtype)."""
+    """Return an uninitialised row-major array of ``like``'s kind and device (and dtype)."""
     dtype = like.dtype if dtype is None else np.dtype(dtype)
     if isinstance(like, np.ndarray):
         return np.empty(shape, dtype)
@@ -119,18 +158,18 @@ def empty(like: Array, shape: tuple[int, ...], dtype: Any = None) -> Array:
 
 
 def empty_dense(like: Array, *others: Array) -> Array:
-    """``empty`` of ``like``'s shape, in the axis order in memory of ``like`` (and ``others``)."""
+    """Return ``empty`` of ``like``'s shape in the memory order of ``like`` (and ``others``)."""
     strides = dense_strides_like(like.shape, like.strides, *(a.strides for a in others))
     return like._new(like.shape, like.dtype, strides)
 
 
 def full(like: Array, shape: tuple[int, ...], value: float, dtype: Any = None) -> Array:
-    """A row-major array of one value, of ``like``'s kind and device (and dtype)."""
+    """Return a row-major array of one value, of ``like``'s kind and device (and dtype)."""
     xp = like.__array_namespace__()
     dtype = like.dtype if dtype is None else dtype
     return xp.full(shape, value, dtype=dtype, device=like.device)
 
 
 def as_int64(index: Array) -> Array:
-    """The array as int64, which kernels expect of indices and labels."""
+    """Return the array as int64, the dtype that kernels expect of indices and labels."""
     return index if index.dtype == "int64" else index.astype("int64")

@@ -13,7 +13,7 @@ from .registry import Array, accelerated, empty
 
 @accelerated
 def softmax(a: Array, axis: int) -> Array:
-    """exp(a - max) / sum(exp(a - max)) along ``axis``; any shape."""
+    """Return exp(a - max) / sum(exp(a - max)) along ``axis``; any shape."""
     ### BEGIN YOUR SOLUTION [softmax]
     xp = a.__array_namespace__()
     if 0 in a.shape:  # no slice to take a maximum of
@@ -32,7 +32,7 @@ def _(backend: Backend, a: Array, axis: int) -> Array:
 
 @accelerated
 def log_softmax(a: Array, axis: int) -> Array:
-    """a - logsumexp(a) along ``axis``; any shape."""
+    """Return a - logsumexp(a) along ``axis``; any shape."""
     ### BEGIN YOUR SOLUTION [softmax]
     xp = a.__array_namespace__()
     if 0 in a.shape:  # no slice to take a maximum of
@@ -51,7 +51,7 @@ def _(backend: Backend, a: Array, axis: int) -> Array:
 
 @accelerated
 def logsumexp(a: Array, axes: int | tuple[int, ...] | None, keepdims: bool) -> Array:
-    """log(sum(exp(a))) over ``axes`` (None: all). All -inf gives -inf, any +inf gives +inf."""
+    """Return log(sum(exp(a))) over ``axes`` (None: all); all -inf gives -inf, any inf gives inf."""
     ### BEGIN YOUR SOLUTION [logsumexp]
     xp = a.__array_namespace__()
     over = normalize_axes("logsumexp", axes, a.ndim)

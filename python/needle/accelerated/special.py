@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..backends.numpy_backend import erf as numpy_erf
-from .registry import Array
+from . import registry
 
 
-def erf(a: Array) -> Array:
+def erf(a: registry.Array) -> registry.Array:
     """2/sqrt(pi) times the integral of exp(-t*t) from 0 to a, elementwise; floating arrays.
 
     ``erf`` is one of the required unary functions, so every backend has it.

@@ -1,9 +1,9 @@
-"""The registry of backends: names to ``Backend`` instances, loaded at first use.
+"""The registry of backends: a dict from names to ``Backend`` instances, loaded at first use.
 
-Backends come from three places: the built-in rows below, ``register(name, backend)`` calls, and
-installed packages that declare an entry point in the group ``needle.backends`` (value
-``"module:factory"``). The kernels themselves are in the modules that the rows name. Called by the
-array floor (``needle.device("name")``) and by the conformance suite.
+Backends have three sources: the built-in rows below, calls of ``register(name, backend)``, and
+installed packages with an entry point in the group ``needle.backends`` (``"module:factory"``). The
+kernels are in the modules that the rows name. ``needle.device("name")`` and the conformance suite
+call this file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GROUP = "needle.backends"
 
 Factory = Callable[[], Backend]
 
-# Named as entry points are, so that nothing is imported before a name is asked for.
+# Named like entry points, so that no backend is imported before it is needed.
 BUILT_IN = {
     "cpu": "needle.backends.native:load",
     "cpu_numpy": "needle.backends.numpy_backend:NumpyBackend",
@@ -32,7 +32,7 @@ BUILT_IN = {
 }
 
 _NUMBERED = re.compile(r"(cuda):([0-9]{1,4})")
-"""One of several devices of a built-in backend, such as the second GPU, ``cuda:1``."""
+"""The name of one of several devices of a built-in backend, such as ``cuda:1``, the second GPU."""
 
 _registered: dict[str, Backend | Factory] = {}
 _loaded: dict[str, Backend] = {}
@@ -40,11 +40,11 @@ _lock = threading.RLock()
 
 
 def register(name: str, backend: Backend | Factory) -> None:
-    """Makes ``backend`` (an instance, a class or a function without arguments) known as ``name``.
+    """Register ``backend`` (an instance, a class or a function without arguments) as ``name``.
 
-    A name that is already taken is replaced, so that a notebook cell can be run again; arrays that
-    exist keep the backend they were made with. The factory runs at the first ``get``; it raises
-    DeviceError when the device cannot be used here.
+    A name that exists is replaced, so that a notebook cell can be run again; existing arrays keep
+    their backend. The factory runs at the first ``get``; it raises DeviceError if the device cannot
+    be used here.
     """
     with _lock:
         _registered[name] = backend
@@ -52,10 +52,10 @@ def register(name: str, backend: Backend | Factory) -> None:
 
 
 def get(name: str) -> Backend:
-    """The backend called ``name``, loaded at first use; the same object every time.
+    """Return the backend called ``name``, loaded at first use; the same object every time.
 
-    Raises UnknownNameError for a name nobody registered, DeviceError (what is missing and how to
-    get it) for one that is known but cannot be used here.
+    Raises UnknownNameError for a name that is not registered, and DeviceError, which says what is
+    missing and how to get it, for a backend that cannot be used here.
     """
     loaded = _loaded.get(name)
     if loaded is not None:
@@ -67,22 +67,22 @@ def get(name: str) -> Backend:
 
 
 def loaded() -> list[Backend]:
-    """The backends that are in use, those of arrays under a replaced name not among them."""
+    """Return the loaded backends, without those whose name was registered again since."""
     return list(_loaded.values())
 
 
 def names() -> list[str]:
-    """Every known name, built-in ones first, whether usable here or not."""
+    """Return every registered name, built-in ones first, usable here or not."""
     return list(dict.fromkeys([*BUILT_IN, *_registered, *_installed()]))
 
 
 def available(name: str) -> bool:
-    """Whether ``get(name)`` would succeed; UnknownNameError for a name nobody registered."""
+    """Return True if ``get(name)`` succeeds; UnknownNameError for a name that is not registered."""
     return why(name) is None
 
 
 def why(name: str) -> str | None:
-    """The reason why the backend ``name`` cannot be used here, or None when it can."""
+    """Return the reason why the backend ``name`` cannot be used here, or None if it can."""
     try:
         get(name)
     except DeviceError as error:
@@ -111,7 +111,7 @@ def _load(name: str) -> Backend:
 
 
 def _finder(name: str) -> Callable[[], Backend | Factory]:
-    """What imports the backend's module, where it has one, and gives the instance or factory."""
+    """Return a function that imports the backend's module and returns its instance or factory."""
     if name in _registered:
         return lambda: _registered[name]
     if name in BUILT_IN:
@@ -130,8 +130,8 @@ def _built_in(name: str) -> Any:
 
 
 def _installed() -> dict[str, Callable[[], Any]]:
-    """The loaders of the backends that installed packages declare."""
-    # Imported here: it takes a tenth of the time that ``import needle`` takes, and few ask.
+    """Return the loaders of the backends that installed packages declare."""
+    # Imported here: it takes a tenth of the time of ``import needle``, and few programs need it.
     from importlib.metadata import entry_points
 
     return {point.name: point.load for point in entry_points(group=GROUP)}

@@ -1,19 +1,19 @@
-"""What a backend is: ten required functions, a list of optional ones, nothing else.
+"""The interface of a backend: ten required functions, and optional ones.
 
-A backend sees ``View``\\ s (a buffer of its own with shape, strides and offset) and Python
-scalars; it knows no NDArray, no Tensor, no gradient. Reshape, permute, broadcast, slices and
-flips are arithmetic on views above this floor and cost no backend function.
+A backend is given ``View``\\ s (one of its buffers with shape, strides and offset) and Python
+scalars; it knows no NDArray, Tensor or gradient. Reshape, permute, broadcast, slices and flips are
+arithmetic on views on the floors above and need no function of the backend.
 
-Promises of the caller, so that a backend need not check them again:
+The caller guarantees the following, so a backend need not check it:
 
 * all views of one call belong to this backend; output views are writable, overlap no input
-  (elementwise functions may get ``out`` *identical* to an input) and have no stride-0 axis;
-* operands of ``binary``/``where`` have ``out``'s shape (broadcasting is done by stride 0) and one
-  common dtype; scalars are Python ``bool``/``int``/``float`` to be taken in that dtype;
+  (elementwise functions may get ``out`` *identical* to an input) and have no axis of stride 0;
+* operands of ``binary`` and ``where`` have the shape of ``out`` (broadcasting is stride 0) and one
+  dtype; a scalar is a Python ``bool``, ``int`` or ``float``, to be converted to that dtype;
 * any axis may have size 0 or 1, any stride may be negative or 0, any offset may be non-zero.
 
-An optional kernel exists when the class overrides the method; that is the whole capability query
-(``provides``). Without it the plain body in ``needle/accelerated`` runs, which is its definition.
+An optional kernel is available if the class overrides its method (``provides``); there are no other
+capability flags. Without it, the definition in ``needle/accelerated`` runs.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray as NumpyArray
 
 from ..dtypes import DType
+from ..shapes import Geometry
 
 Scalar = bool | int | float
 
 
 class View(NamedTuple):
-    """A strided window on a backend's buffer. ``strides`` and ``offset`` count elements."""
+    """A strided window on a buffer of a backend. ``strides`` and ``offset`` count elements."""
 
     handle: Any
-    """The backend's own buffer, one-dimensional; has ``.size`` (elements)."""
+    """The backend's buffer, one-dimensional, with ``.size`` elements."""
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int
@@ -43,8 +44,40 @@ class View(NamedTuple):
 Operand = View | Scalar
 Pair = tuple[int, int]
 
-# The operation names that unary/binary/reduce take; C++ has the same rows in elementwise_ops.h and
-# reduce_ops.h. FLOAT_* are given float32/float64 only, the others every dtype unless noted.
+
+class Epilogue(NamedTuple):
+    """The steps that a kernel applies to each result before it stores it, in the order of fields.
+
+    A kernel is given views; ``accelerated`` takes arrays in their places.
+    """
+
+    bias: Any = None
+    """(C,): added along the last axis."""
+    residual: Any = None
+    """An array of the result's shape: added elementwise."""
+    relu: bool = False
+    """The larger of the result and 0; NaN stays NaN."""
+
+
+class EpilogueGrad(NamedTuple):
+    """The part of an epilogue in a gradient kernel; all None: the forward pass had no epilogue.
+
+    Either the bias, or the result and the residual's gradient.
+    """
+
+    bias: View | None = None
+    """relu: the forward pass's bias (C,), from which the sign of the result is computed again."""
+    result: View | None = None
+    """Residual and relu: the result of the forward pass."""
+    residual_grad: View | None = None
+    """An output: the gradient of the residual, which is the gradient where result > 0, else 0."""
+
+
+NO_EPILOGUE = Epilogue()
+
+# The names with which unary, binary and reduce are called; elementwise_ops.h and reduce_ops.h have
+# the same rows. *_FLOAT are called with float32 and float64 only, others with every dtype unless
+# noted.
 UNARY_FLOAT = tuple(
     "exp expm1 log log1p log2 log10 sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh "
     "atanh erf floor ceil trunc round".split()
@@ -67,114 +100,123 @@ REDUCE = ("sum", "prod", "max", "min", "any", "all")
 
 
 class Backend(ABC):
-    """Base class of every device's kernels. Subclass it, write the ten, register it."""
+    """Base class of the kernels of a device: subclass it, write the ten functions, register it."""
 
     name: str
     known_failures: Sequence[str] = ()
-    """Rows of the conformance suite that this backend, under construction, may still fail."""
+    """Rows of the conformance suite that a backend under construction may still fail."""
+    optional_unary: Sequence[str] = ()
+    """Names that ``unary`` takes beyond UNARY; their definitions: ``accelerated.elementwise``."""
     matmul_precisions: Sequence[str] = ("float32",)
-    """The values of ``config.matmul_precision`` that its products heed; others are as float32."""
+    """The values of ``config.matmul_precision`` that its products support; others mean float32."""
 
     # ---- required: the ten -------------------------------------------------------------------
 
     @abstractmethod
     def allocate(self, size: int, dtype: DType) -> Any:
-        """A new buffer of ``size`` elements, contents undefined; freed when dropped."""
+        """Return a new buffer of ``size`` elements, undefined, freed when unreferenced."""
 
     @abstractmethod
     def upload(self, source: NumpyArray[Any], out: View) -> None:
-        """Writes a host array of ``out``'s shape and dtype (any strides) into ``out``."""
+        """Copy a host array (any strides) into ``out``, which has its shape and dtype."""
 
     @abstractmethod
     def download(self, a: View) -> NumpyArray[Any]:
-        """A new compact host array with ``a``'s elements."""
+        """Return a new compact host array with the elements of ``a``."""
 
     @abstractmethod
     def fill(self, out: View, value: Scalar) -> None:
-        """out[...] = value, converted to ``out``'s dtype."""
+        """Compute ``out[...] = value``, converted to the dtype of ``out``."""
 
     @abstractmethod
     def copy(self, a: View, out: View) -> None:
-        """out[...] = a, equal shapes; dtypes may differ (C conversion; to bool: a != 0)."""
+        """Compute ``out[...] = a``, equal shapes; converts dtypes as C does (to bool: a != 0)."""
 
     @abstractmethod
     def unary(self, name: str, a: View, out: View) -> None:
-        """out = name(a) elementwise; ``name`` is one of UNARY."""
+        """Compute ``out = name(a)`` elementwise; ``name`` is one of UNARY."""
 
     @abstractmethod
     def binary(self, name: str, a: Operand, b: Operand, out: View) -> None:
-        """out = name(a, b) elementwise; at most one operand is a Python scalar."""
+        """Compute ``out = name(a, b)`` elementwise; at most one operand is a Python scalar."""
 
     @abstractmethod
     def where(self, condition: View, a: Operand, b: Operand, out: View) -> None:
-        """out = a where condition (bool) else b; either or both may be Python scalars."""
+        """Compute ``out = a if condition else b`` elementwise; a and b may be Python scalars."""
 
     @abstractmethod
     def reduce(self, name: str, a: View, out: View) -> None:
-        """Reduces the axes on which ``out`` has size 1; ``name`` is one of REDUCE.
+        """Reduce the axes on which ``out`` has size 1; ``name`` is one of REDUCE.
 
-        ``out`` keeps every axis: out.shape[i] is a.shape[i] or 1. Over an empty axis sum and any
-        give 0, prod and all 1 (max and min never arrive with one). sum/prod: out has a's dtype
-        (int32/int64/float); any/all: bool to bool; max/min: any dtype but bool, NaN wins.
-        float32 sums want pairwise or several accumulators.
+        ``out`` keeps every axis: out.shape[i] is a.shape[i] or 1. Over an empty axis, sum and any
+        are 0, prod and all are 1; max and min are never called with one. sum and prod: out has the
+        dtype of a (int32, int64 or floating); any and all: bool to bool; max and min: any dtype but
+        bool, NaN if there is one. float32 sums need pairwise summation or several accumulators.
         """
 
     @abstractmethod
     def matmul(self, a: View, b: View, out: View) -> None:
-        """out (..., m, n) = a (..., m, k) @ b (..., k, n), batch axes equal; k may be 0.
+        """Compute out (..., m, n) = a (..., m, k) @ b (..., k, n), batch axes equal; k may be 0.
 
-        dtypes: one of int32, int64, float32, float64, the same for all three.
+        All three have one dtype: int32, int64, float32 or float64.
         """
 
     # ---- optional: override to accelerate ----------------------------------------------------
     # Arrays of images are channels last: (N, H, W, C) with any strides; floats only.
 
-    def relu_grad(self, grad: View, y: View, out: View) -> None:
-        """out = grad where y > 0, else 0, elementwise; one shape and dtype."""
+    def apply_epilogue(self, a: View, out: View, epilogue: Epilogue) -> None:
+        """out = epilogue(a), for a (..., C) and an epilogue of a bias (C,) and relu."""
         raise NotImplementedError
 
-    def bias_relu(self, a: View, bias: View, out: View) -> None:
-        """out = the larger of a (..., C) + bias (C,) and 0; NaN stays NaN."""
-        raise NotImplementedError
+    def relu_grad(self, grad: View, y: View, out: View, bias_grad: View | None) -> None:
+        """out = grad where y > 0, else 0, elementwise; one shape and dtype.
 
-    def bias_relu_grad(self, grad: View, y: View, a_grad: View, bias_grad: View) -> None:
-        """a_grad = relu_grad of grad and y; bias_grad (C,) = its sums over all axes but the last.
-
-        float32 sums are of float64's accuracy, as reduce's.
+        bias_grad (C,), if not None: the sums of out over all axes but the last. float32 sums are of
+        float64's accuracy, as reduce's.
         """
         raise NotImplementedError
 
     def softmax(self, a: View, out: View, axis: int) -> None:
-        """out = exp(a - max) / sum(exp(a - max)) along ``axis`` (non-negative)."""
+        """Compute out = exp(a - max) / sum(exp(a - max)) along ``axis`` (non-negative)."""
         raise NotImplementedError
 
     def log_softmax(self, a: View, out: View, axis: int) -> None:
-        """out = a - logsumexp(a) along ``axis``."""
+        """Compute out = a - logsumexp(a) along ``axis``."""
         raise NotImplementedError
 
     def logsumexp(self, a: View, out: View) -> None:
-        """log(sum(exp(a))) over the axes on which ``out`` has size 1, max subtracted."""
+        """Compute log(sum(exp(a))) over the axes where ``out`` has size 1, the max subtracted."""
         raise NotImplementedError
 
     def cross_entropy(self, logits: View, labels: View, out: View, smoothing: float) -> None:
-        """out (N,) = -sum_c q_c log softmax(logits)_c; logits (N, C), labels int64 (N,) in [0, C).
+        """Compute out (N,) = -sum_c q_c log softmax(logits)_c, q the smoothed labels.
 
-        q = (1 - smoothing) * one_hot(label) + smoothing / C.
+        logits: (N, C); labels: int64 (N,) in [0, C). q = (1 - smoothing) * one_hot(label) +
+        smoothing / C.
         """
         raise NotImplementedError
 
     def cross_entropy_grad(
         self, grad: View, logits: View, labels: View, out: View, smoothing: float
     ) -> None:
-        """out (N, C) = grad[:, None] * (softmax(logits) - q); grad is (N,)."""
+        """Compute out (N, C) = grad[:, None] * (softmax(logits) - q); grad is (N,)."""
         raise NotImplementedError
 
     def batch_norm(
-        self, x: View, weight: View, bias: View, out: View, mean: View, var: View, eps: float
+        self,
+        x: View,
+        weight: View,
+        bias: View,
+        out: View,
+        mean: View,
+        var: View,
+        eps: float,
+        epilogue: Epilogue,
     ) -> None:
         """Normalises over all axes but the last: x, out (..., C); the others (C,).
 
-        Writes the batch mean and the *biased* variance; out = (x-mean)/sqrt(var+eps)*weight+bias.
+        Writes the batch mean and the *biased* variance; out = (x-mean)/sqrt(var+eps)*weight+bias,
+        then the epilogue: none, relu, or a residual and relu.
         """
         raise NotImplementedError
 
@@ -189,67 +231,18 @@ class Backend(ABC):
         weight_grad: View,
         bias_grad: View,
         eps: float,
+        epilogue: EpilogueGrad,
     ) -> None:
-        """The three gradients of batch_norm (through mean and var too)."""
-        raise NotImplementedError
+        """The three gradients of batch_norm (through mean and var too), and the residual's.
 
-    def batch_norm_relu(
-        self, x: View, weight: View, bias: View, out: View, mean: View, var: View, eps: float
-    ) -> None:
-        """out = max(batch_norm's out, 0); the rest as batch_norm."""
-        raise NotImplementedError
-
-    def batch_norm_relu_grad(
-        self,
-        grad: View,
-        x: View,
-        weight: View,
-        bias: View,
-        mean: View,
-        var: View,
-        x_grad: View,
-        weight_grad: View,
-        bias_grad: View,
-        eps: float,
-    ) -> None:
-        """batch_norm_grad of grad where batch_norm's out is positive, of 0 elsewhere."""
-        raise NotImplementedError
-
-    def batch_norm_add_relu(
-        self,
-        x: View,
-        weight: View,
-        bias: View,
-        added: View,
-        out: View,
-        mean: View,
-        var: View,
-        eps: float,
-    ) -> None:
-        """out = max(batch_norm's out + added, 0), added like x; the rest as batch_norm."""
-        raise NotImplementedError
-
-    def batch_norm_add_relu_grad(
-        self,
-        grad: View,
-        y: View,
-        x: View,
-        weight: View,
-        mean: View,
-        var: View,
-        x_grad: View,
-        weight_grad: View,
-        bias_grad: View,
-        added_grad: View,
-        eps: float,
-    ) -> None:
-        """added_grad = grad where y, the forward pass's out, is positive; batch_norm_grad of it."""
+        They are those of ``grad`` where the epilogue's relu was positive, and 0 elsewhere.
+        """
         raise NotImplementedError
 
     def layer_norm(
         self, x: View, weight: View, bias: View, out: View, mean: View, var: View, eps: float
     ) -> None:
-        """Normalises over the last axis: x, out (..., D); weight, bias (D,); mean, var (..., 1)."""
+        """Normalise over the last axis: x, out (..., D); weight, bias (D,); mean, var (..., 1)."""
         raise NotImplementedError
 
     def layer_norm_grad(
@@ -264,129 +257,79 @@ class Backend(ABC):
         bias_grad: View,
         eps: float,
     ) -> None:
-        """The three gradients of layer_norm."""
+        """Compute the three gradients of layer_norm."""
         raise NotImplementedError
 
     def max_pool2d(self, x: View, out: View, kernel: Pair, stride: Pair, padding: Pair) -> None:
-        """out (N, OH, OW, C): window maxima; padding never wins; NaN wins."""
+        """Compute window maxima, out (N, OH, OW, C), NaN if there is one; padding is ignored."""
         raise NotImplementedError
 
     def max_pool2d_grad(
         self, grad: View, x: View, x_grad: View, kernel: Pair, stride: Pair, padding: Pair
     ) -> None:
-        """Each output's gradient goes to the first maximum of its window (row by row)."""
+        """Add each output's gradient at the first maximum of its window, row by row."""
         raise NotImplementedError
 
     def avg_pool2d(self, x: View, out: View, kernel: Pair, stride: Pair, padding: Pair) -> None:
-        """Window means; padding counts as zeros in the mean."""
+        """Compute the means of windows; padding counts as zeros."""
         raise NotImplementedError
 
     def avg_pool2d_grad(
         self, grad: View, x_grad: View, kernel: Pair, stride: Pair, padding: Pair
     ) -> None:
-        """The gradient of avg_pool2d."""
+        """Compute the gradient of avg_pool2d."""
         raise NotImplementedError
 
     def conv2d(
-        self,
-        x: View,
-        weight: View,
-        out: View,
-        stride: Pair,
-        padding: Pair,
-        dilation: Pair,
-        groups: int,
+        self, x: View, weight: View, out: View, geometry: Geometry, epilogue: Epilogue
     ) -> None:
         """Cross-correlation: x (N, H, W, C), weight (KH, KW, C/groups, O), out (N, OH, OW, O).
 
         OH = (H + 2*padding - dilation*(KH-1) - 1) // stride + 1; group g maps input channels
-        [g*C/groups, ...) to output channels [g*O/groups, ...).
+        [g*C/groups, ...) to output channels [g*O/groups, ...). The epilogue has no residual.
         """
         raise NotImplementedError
 
-    def conv2d_bias(
-        self,
-        x: View,
-        weight: View,
-        bias: View,
-        out: View,
-        stride: Pair,
-        padding: Pair,
-        dilation: Pair,
-        groups: int,
-    ) -> None:
-        """conv2d plus bias (O,), added while the results are at hand."""
-        raise NotImplementedError
-
-    def conv2d_relu(
-        self,
-        x: View,
-        weight: View,
-        bias: View,
-        out: View,
-        stride: Pair,
-        padding: Pair,
-        dilation: Pair,
-        groups: int,
-    ) -> None:
-        """The larger of conv2d_bias and 0; NaN stays NaN."""
-        raise NotImplementedError
-
-    def conv2d_input_grad(
-        self,
-        grad: View,
-        weight: View,
-        x_grad: View,
-        stride: Pair,
-        padding: Pair,
-        dilation: Pair,
-        groups: int,
-    ) -> None:
+    def conv2d_input_grad(self, grad: View, weight: View, x_grad: View, geometry: Geometry) -> None:
         """x_grad (N, H, W, C) from grad (N, OH, OW, O); written whole, zeros where nothing came."""
         raise NotImplementedError
 
     def conv2d_weight_grad(
-        self,
-        grad: View,
-        x: View,
-        weight_grad: View,
-        stride: Pair,
-        padding: Pair,
-        dilation: Pair,
-        groups: int,
+        self, grad: View, x: View, weight_grad: View, geometry: Geometry
     ) -> None:
         """weight_grad (KH, KW, C/groups, O) from grad (N, OH, OW, O) and x (N, H, W, C)."""
         raise NotImplementedError
 
     def gather(self, a: View, index: View, out: View) -> None:
-        """out[i, ...] = a[index[i], ...]; index int64 (n,), already in [0, len(a)). Any dtype."""
+        """Compute out[i, ...] = a[index[i], ...]; index int64 (n,), in [0, len(a)). Any dtype."""
         raise NotImplementedError
 
     def scatter(self, a: View, index: View, out: View) -> None:
-        """out[index[i], ...] = a[i, ...] in order of i (the last of equal indices stays)."""
+        """Compute out[index[i], ...] = a[i, ...] in order of i; the last of equal indices wins."""
         raise NotImplementedError
 
     def scatter_add(self, a: View, index: View, out: View) -> None:
-        """out[index[i], ...] += a[i, ...] in order of i."""
+        """Compute out[index[i], ...] += a[i, ...] in order of i."""
         raise NotImplementedError
 
     def one_hot(self, index: View, out: View) -> None:
-        """out (n, C) = 1 where column == index[i] else 0; index int64 (n,)."""
+        """Compute out (n, C): 1 where column == index[i], else 0; index int64 (n,)."""
         raise NotImplementedError
 
     def argmax(self, a: View, out: View, axis: int) -> None:
-        """out int64 = position of the first maximum along ``axis`` (size 1 in out); NaN wins."""
+        """Compute the int64 position of the first maximum or NaN along ``axis`` (size 1 in out)."""
         raise NotImplementedError
 
     def argmin(self, a: View, out: View, axis: int) -> None:
-        """out int64 = position of the first minimum along ``axis``; NaN wins."""
+        """Compute the int64 position of the first minimum or NaN along ``axis``."""
         raise NotImplementedError
 
     def random(self, name: str, out: View, seed: int, draw: int, a: float, b: float) -> None:
-        """out in row-major order: ``name`` is uniform [a, a + b), normal (mean a, deviation b) or
-        bernoulli (b with probability a, else 0). Floats.
+        """Fill ``out``, floating, in row-major order with random numbers.
 
-        Bit for bit the definition: Philox's words by seed (64 bits), draw (32) and place.
+        ``name``: uniform in [a, a + b); normal with mean a and standard deviation b; bernoulli, b
+        with probability a, else 0. The bits are those of the definition: Philox by seed (64 bits),
+        draw (32 bits) and position.
         """
         raise NotImplementedError
 
@@ -402,7 +345,7 @@ class Backend(ABC):
         weight_decay: float,
         nesterov: bool,
     ) -> None:
-        """One pass over all parameters, compact views of one dtype; ``velocities`` empty if unused.
+        """Update all parameters, compact views of one dtype; ``velocities`` is empty if unused.
 
         g += weight_decay*p; v = momentum*v + (1-dampening)*g; out = p - lr*(nesterov ?
         g + momentum*v : v). Velocities change in place; ``outs`` are new buffers or the params.
@@ -424,39 +367,40 @@ class Backend(ABC):
         decoupled: bool,
         step: int,
     ) -> None:
-        """Adam (Kingma & Ba 2015), moments in place; ``decoupled``: AdamW's weight decay.
+        """Take a step of Adam (Kingma & Ba 2015), moments in place; ``decoupled``: AdamW.
 
         u = m/(1-beta1**step), w = v/(1-beta2**step); out = p - lr*u/(sqrt(w)+eps). Coupled:
         g += weight_decay*p first; decoupled: p *= 1 - lr*weight_decay first. ``outs`` as above.
         """
         raise NotImplementedError
 
-    # ---- services, with defaults that are always right ---------------------------------------
+    # ---- services, with defaults that fit every device ---------------------------------------
 
     def adopt(self, source: NumpyArray[Any]) -> Any | None:
-        """A handle sharing the memory of a compact, writable host array, or None if impossible."""
+        """Return a handle on the memory of a compact, writable host array; None if impossible."""
         return None
 
     def export(self, a: View) -> NumpyArray[Any] | None:
-        """A host array sharing ``a``'s memory (strides kept), or None if impossible."""
+        """Return a host array on the memory of ``a`` (strides kept), or None if impossible."""
         return None
 
     def memory_stats(self) -> dict[str, int]:
-        """Bytes: ``in_use``, ``cached``, ``peak``; counts: ``allocations``, ``reuses``."""
+        """Return bytes ``in_use``, ``cached``, ``peak`` and counts ``allocations``, ``reuses``."""
         return {}
 
     def empty_cache(self) -> None:
-        """Gives cached, unused memory back to the system."""
+        """Return cached, unused memory to the system."""
 
     def synchronize(self) -> None:
-        """Waits until all work given to the device is done."""
+        """Wait until the device has finished all its work."""
 
     def record_graph(self, run: Callable[[], None]) -> Callable[[], None]:
-        """Notes the kernels that ``run`` calls instead of running them; the result launches them.
+        """Record the kernels that ``run`` calls; return a function that launches them all at once.
 
-        One launch for all, on the buffers that they were given, which must be there by then. Asked
-        for by ``needle.capture`` where it is here. RuntimeError, with the reason, where ``run``
-        waits for the device or the host; nothing was run then.
+        The kernels do not run while they are recorded. A launch uses the buffers of the recording,
+        which must still exist. ``needle.capture`` calls this where a backend overrides it.
+        RuntimeError, with the reason, if ``run`` waits for the device or the host; no kernel has
+        run then.
         """
         raise NotImplementedError
 
@@ -468,17 +412,18 @@ class Backend(ABC):
         indices: NumpyArray[Any] | None,
         out: View,
     ) -> None:
-        """Augments a batch on the device, for ``needle.data``, which asks first whether it is here.
+        """Augment a batch on the device; ``needle.data`` calls this where a backend overrides it.
 
         steps, parameters, indices: as in ``native_kernels.run_images``. images: host arrays as
-        there, or a View ``(N, H, W, C)``; free to change on return. out: a compact View.
+        there, or a View ``(N, H, W, C)``; the caller may change them after the call. out: a compact
+        View.
         """
         raise NotImplementedError
 
     def pin(self, memory: Any) -> Any | None:
-        """Lets the device read this host memory (a buffer) by itself while the result is held.
+        """Pin host memory (a buffer) for direct reads by the device while the result is held.
 
-        None where there is nothing to gain by it, or where it cannot be.
+        The result is None where the device does not need it or cannot do it.
         """
         return None
 
@@ -504,5 +449,5 @@ OPTIONAL = tuple(
 
 
 def provides(backend: Backend, name: str) -> bool:
-    """Whether the backend overrides the optional kernel ``name``."""
+    """Return True if the backend overrides the optional kernel ``name``."""
     return getattr(type(backend), name) is not getattr(Backend, name)

@@ -1,7 +1,7 @@
-"""The CUDA backend: the compiled module ``ndarray_backend_cuda`` as one Backend for each GPU.
+"""The CUDA backend: one Backend for each GPU, of the compiled module ``ndarray_backend_cuda``.
 
-The module is optional: it is built where nvcc is found, and can be imported where there is no GPU.
-Called by ``backends.get("cuda")``; ``"cuda:1"`` is the second GPU.
+The module is optional. It is built where nvcc is found and can be imported without a GPU.
+``backends.get("cuda")`` calls ``load``; ``"cuda:1"`` is the second GPU.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ MODULE = "needle.backend_ndarray.ndarray_backend_cuda"
 
 
 def load(index: int = 0) -> Backend:
-    """The backend of GPU ``index``; DeviceError with the reason where it cannot be used."""
+    """Return the backend of GPU ``index``; DeviceError, with the reason, if it cannot be used."""
     try:
         module = importlib.import_module(MODULE)
     except ImportError as reason:
         raise DeviceError(
-            f"cuda: the compiled module {MODULE} cannot be imported ({reason}); build needle where "
-            "nvcc 12.4 or later and a GPU are, or with NEEDLE_CUDA=on, or use needle.cpu()"
+            f"cuda: the compiled module {MODULE} cannot be imported ({reason}); build needle on a "
+            "machine with a GPU and nvcc 12.4 or later, or with NEEDLE_CUDA=on, or use needle.cpu()"
         ) from reason
     return backend_of_device(module, index)
 
@@ -44,7 +44,7 @@ def _record_graph(module: ModuleType, index: int, run: Callable[[], None]) -> Ca
 
 
 def backend_of_device(module: ModuleType, index: int) -> Backend:
-    """A Backend of the module's kernels on one of its devices."""
+    """Return a Backend of the module's kernels on one of its devices."""
     count = module.device_count()
     if count == 0:
         raise DeviceError(
@@ -53,8 +53,8 @@ def backend_of_device(module: ModuleType, index: int) -> Backend:
         )
     if not 0 <= index < count:
         raise DeviceError(
-            f"cuda: there is no GPU number {index}, got {count} in all; use "
-            f"needle.cuda(0) to needle.cuda({count - 1})"
+            f"cuda: GPU {index} does not exist, this machine has {count}; use needle.cuda(0) to "
+            f"needle.cuda({count - 1})"
         )
     module.set_synchronous(CUDA_SYNC.read() not in ("", "0"))
     matmul_precision.follow(module.set_matmul_precision)

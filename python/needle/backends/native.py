@@ -1,7 +1,8 @@
-"""A Backend around a compiled module: each kernel that the module exports becomes a method.
+"""The backend of a compiled module: each kernel that the module exports becomes a method.
 
-A row of the kernel table that is not compiled is no attribute of the module, so the class keeps
-Backend's method and the plain body in ``needle/accelerated`` serves. Called by ``backends.get``.
+A row of the kernel table that is not compiled is no attribute of the module; the class then keeps
+the method of Backend, and the definition in ``needle/accelerated`` runs. ``backends.get`` calls
+``load``.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from typing import Any
 
 from ..config import CONV2D, CPU_ISA, NUM_THREADS
 from ..errors import DeviceError
-from .base import OPTIONAL, REQUIRED, SERVICES, Backend
+from .base import OPTIONAL, REQUIRED, SERVICES, UNARY, Backend
 
 MODULE = "needle.backend_ndarray.ndarray_backend_cpu"
 
 COURSE = ("matmul_tiled", "__tile_size__", "__device_name__")
-"""What programs for the course ask the device for, besides the interface."""
+"""Attributes of a device that programs of the course use, beside the interface."""
 
 
 def load() -> Backend:
-    """The CPU backend; DeviceError with the remedy where it cannot be had."""
+    """Return the CPU backend; DeviceError, with the remedy, if it cannot be imported."""
     try:
-        # By name, so that the compiled module stays optional and a file of its own.
+        # By name: the compiled module is optional.
         module = importlib.import_module(MODULE)
     except ImportError as reason:
         raise DeviceError(
@@ -35,12 +36,12 @@ def load() -> Backend:
 
 
 def configure(module: ModuleType) -> None:
-    """Applies the variables of ``config``; DeviceError where a value means nothing."""
+    """Apply the environment variables of ``config``; DeviceError for an invalid value."""
     isa, threads, algorithm = CPU_ISA.read(), NUM_THREADS.read(), CONV2D.read()
     if isa and isa not in (available := module.available_isas()):
         raise DeviceError(
             f"cpu: {CPU_ISA.name}={isa!r} names no instruction set that runs here; "
-            f"use one of {', '.join(available)}, or unset it for the best"
+            f"use one of {', '.join(available)}, or unset it to use the best"
         )
     if isa:
         module.select_isa(isa)
@@ -56,24 +57,25 @@ def configure(module: ModuleType) -> None:
     except ValueError as reason:
         raise DeviceError(
             f"cpu: {CONV2D.name} must be auto, direct or winograd, got {algorithm!r}; unset it to "
-            "choose by shape"
+            "choose by the shape"
         ) from reason
 
 
 def backend_of(module: ModuleType, **special: Any) -> Backend:
-    """An instance of a Backend subclass whose methods are the module's functions themselves.
+    """Return an instance of a Backend subclass whose methods are the module's functions.
 
-    Functions of a compiled module do not bind ``self``, so a call goes straight to the kernel.
-    ``special`` has members that the module does not, or not in this form.
+    Functions of a compiled module do not bind ``self``, so a call reaches the kernel directly.
+    ``special`` adds members, or replaces those of the module.
     """
     names = (*REQUIRED, *OPTIONAL, *SERVICES, *COURSE)
     members: dict[str, Any] = {n: getattr(module, n) for n in names if hasattr(module, n)}
     members["name"] = module.__device_name__
+    members["optional_unary"] = tuple(n for n in module.unary_names if n not in UNARY)
     members.update(special)
     if missing := [name for name in REQUIRED if name not in members]:
         raise DeviceError(
             f"{module.__name__}: the module lacks {', '.join(missing)}; it is of another version, "
-            "build it anew with 'pip install .'"
+            "build it again with 'pip install .'"
         )
     members["module"] = module
     members["__doc__"] = f"The kernels of {module.__name__}."

@@ -1,8 +1,8 @@
-"""The NumPy backend, device ``cpu_numpy``: the ten required functions, one NumPy call each.
+"""The NumPy backend, device ``cpu_numpy``: the ten required functions, each a call of NumPy.
 
-It is the oracle of the other backends and the device that needs no compiler. A handle is a
-one-dimensional ``numpy.ndarray``. Of the optional kernels it has only those where NumPy has a
-direct form and the definition would loop; for all others the definition *is* the NumPy code.
+The other backends are tested against it, and it needs no compiler. A handle is a one-dimensional
+``numpy.ndarray``. It has only those optional kernels whose definition would loop although NumPy has
+a function for them; for the others, the definition runs on NumPy already.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ Array = NumpyArray[Any]
 
 
 def erf(x: Any) -> Array:
-    """The error function, elementwise, to the last bits of float64 (NumPy has none).
+    """Return the error function, elementwise, with the accuracy of ``math.erf`` (NumPy has none).
 
-    Each element goes through the C library's ``erf`` by way of ``math.erf``; the result has the
-    shape and dtype of ``x``.
+    The result has the shape and dtype of ``x``.
     """
     x = np.asarray(x)
     values = np.fromiter(map(math.erf, x.ravel().tolist()), np.float64, x.size)
@@ -35,7 +34,7 @@ def _erf(x: Array, out: Array) -> None:
 
 
 def _integer_power(a: Array, b: Array, out: Array) -> None:
-    """a**b; a negative exponent truncates the true value toward zero (1/0 counts as 0)."""
+    """Compute a**b; a negative exponent truncates the true value toward zero (1/0 counts as 0)."""
     negative = b < 0
     result = np.power(a, np.where(negative, 0, b).astype(out.dtype))
     if negative.any():
@@ -69,7 +68,7 @@ _REDUCE = {name: getattr(np, name) for name in REDUCE}
 
 
 def array_of(view: View) -> Array:
-    """The view as a NumPy array on the handle's memory: no copy, writable."""
+    """Return the view as a writable NumPy array on the handle's memory."""
     handle, shape, strides, offset, dtype = view
     if 0 in shape:
         return np.empty(shape, dtype)
@@ -80,7 +79,7 @@ def array_of(view: View) -> Array:
 
 
 def _convert(value: Scalar, dtype: DType) -> Array:
-    """The scalar as a 0-d array of the dtype, by C's rules (integers wrap around)."""
+    """Return the scalar as a 0-d array of the dtype, converted as in C (integers wrap around)."""
     return np.asarray(value).astype(dtype)
 
 
@@ -92,12 +91,12 @@ def _pair(a: Operand, b: Operand, dtype: DType) -> tuple[Array, Array]:
 
 
 def _quiet() -> np.errstate:
-    """IEEE results without warnings: a kernel has no caller to warn."""
+    """Suppress NumPy's warnings: results follow IEEE 754, as those of the other backends do."""
     return np.errstate(all="ignore")
 
 
 class NumpyBackend(Backend):
-    """Every function of the interface as a call into NumPy."""
+    """The functions of the interface, written with NumPy."""
 
     name = "cpu_numpy"
 
@@ -137,7 +136,7 @@ class NumpyBackend(Backend):
         axes = tuple(i for i, n in enumerate(out.shape) if n == 1)
         options: dict[str, Any] = {}
         if name in ("sum", "prod"):
-            # NumPy adds pairwise along the last axis only; in double every axis is as good.
+            # NumPy sums pairwise along the last axis only; float64 is accurate along every axis.
             options["dtype"] = np.float64 if a.dtype == np.float32 else a.dtype
         with _quiet():
             result = _REDUCE[name](array_of(a), axis=axes, keepdims=True, **options)
@@ -163,11 +162,11 @@ class NumpyBackend(Backend):
         array_of(out)[...] = array_of(index)[:, None] == np.arange(out.shape[1])
 
     def argmax(self, a: View, out: View, axis: int) -> None:
-        if 0 not in out.shape:  # NumPy refuses an empty axis even where no result is wanted
+        if 0 not in out.shape:  # NumPy raises for an empty axis even if the result is empty
             array_of(out)[...] = np.argmax(array_of(a), axis=axis, keepdims=True)
 
     def argmin(self, a: View, out: View, axis: int) -> None:
-        if 0 not in out.shape:  # NumPy refuses an empty axis even where no result is wanted
+        if 0 not in out.shape:  # NumPy raises for an empty axis even if the result is empty
             array_of(out)[...] = np.argmin(array_of(a), axis=axis, keepdims=True)
 
     # ---- services ----------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from .. import backends
-from ..backend_selection import BACKEND
+from ..array_namespace import BACKEND
 from ..graph import recording
 from ..host_steps import current
 from .program import Program, StaleRecordingError

@@ -36,7 +36,8 @@ class BufferSlot:
     last_use: int = 0
     handle: Any = None
     shift: int = 0
-    uses: list[tuple[list[Any], int, View]] = field(default_factory=list)
+    uses: list[tuple[list[Any], int, str | None, View]] = field(default_factory=list)
+    """(arguments, position, field of the named tuple at that position or None, view)"""
     lazy: bool = False
     stale: bool = True
 
@@ -52,9 +53,10 @@ class BufferSlot:
     def update_views(self) -> None:
         """Write the views of all uses into the argument lists."""
         handle, shift, self.stale = self.handle, self.shift, False
-        for args, position, view in self.uses:
+        for args, position, name, view in self.uses:
             _, shape, strides, start, dtype = view
-            args[position] = _new_view(View, (handle, shape, strides, start + shift, dtype))
+            new = _new_view(View, (handle, shape, strides, start + shift, dtype))
+            args[position] = new if name is None else args[position]._replace(**{name: new})
 
     def release(self) -> None:
         """Drop the reference to the buffer, which others own."""
@@ -64,8 +66,8 @@ class BufferSlot:
     def _clear_views(self) -> None:
         if not self.stale:
             self.stale = True
-            for args, position, _ in self.uses:
-                args[position] = None
+            for args, position, name, _ in self.uses:
+                args[position] = None if name is None else args[position]._replace(**{name: None})
 
     def view(self, like: View) -> View:
         """Return the recorded view ``like``, on the current buffer."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd import Tensor
-from ..backends.base import Backend, View
+from ..backends.base import Backend, Epilogue, EpilogueGrad, View
 from ..host_steps import current
 from ..ndarray import NDArray
 from ..ndarray.array import view_of
@@ -125,12 +125,14 @@ class Tracer:
         """Copy the arguments of a call, and note the positions of the views of each slot."""
         for position, arg in enumerate(args):
             if isinstance(arg, View):
-                slot = self._slot_of(arg)
-                if slot is not None:
-                    slot.uses.append((into, position, arg._replace(handle=None)))
-                    slot.last_use = self._call_count
-                    slot.first_use = slot.first_use or self._call_count
+                self._use(arg, into, position)
                 into.append(None)
+            elif isinstance(arg, Epilogue | EpilogueGrad):
+                views = {n: v for n, v in arg._asdict().items() if isinstance(v, View)}
+                without: dict[str, Any] = dict.fromkeys(views)
+                into.append(arg._replace(**without))
+                for name, view in views.items():
+                    self._use(view, into, position, name)
             elif isinstance(arg, list) or (isinstance(arg, tuple) and _has_view(arg)):
                 inner: list[Any] = []
                 self._record_arguments(inner, arg)
@@ -138,10 +140,20 @@ class Tracer:
             else:
                 into.append(arg)
 
+    def _use(self, view: View, into: list[Any], position: int, name: str | None = None) -> None:
+        """Note that ``into[position]``, or its field ``name``, is a view of a slot."""
+        slot = self._slot_of(view)
+        if slot is not None:
+            slot.uses.append((into, position, name, view._replace(handle=None)))
+            slot.last_use = self._call_count
+            slot.first_use = slot.first_use or self._call_count
+
     def _format_argument(self, arg: Any) -> str:
         if isinstance(arg, View):
             slot = self._slot_of(arg)
             return f"%{slot.number if slot else '?'}{list(arg.shape)}"
+        if isinstance(arg, Epilogue | EpilogueGrad):
+            return f"{type(arg).__name__}({', '.join(self._format_argument(a) for a in arg)})"
         if isinstance(arg, list):
             return f"[{', '.join(self._format_argument(a) for a in arg)}]"
         return repr(arg)

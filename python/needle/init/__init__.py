@@ -1,8 +1,8 @@
-"""Tensors to start from: constants, random draws, and the Xavier and Kaiming initialisers."""
+"""Initial tensors: constants, random tensors, and the Xavier and Kaiming initialisers."""
 
+from ..array_namespace import default_device
 from .basic import (
     constant,
-    default_device,
     one_hot,
     ones,
     ones_like,

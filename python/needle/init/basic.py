@@ -1,8 +1,8 @@
-"""Constants and plain random draws.
+"""Constants and random tensors.
 
-Every random tensor is one call of the global ``np.random`` stream, of exactly the final shape, on
-the host, so a seed gives the same numbers on every device; or, with a ``generator``, one draw of
-that on the device. Formulas for layers are in ``fans``.
+A random tensor is one call of the global ``np.random`` stream on the host, of exactly the final
+shape, so that a seed gives the same numbers on every device. With a ``generator`` it is one draw of
+that generator on the device. The formulas for layers are in ``fans``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
+from ..array_namespace import BACKEND, Device, default_device
 from ..autograd import Tensor
-from ..backend_selection import BACKEND, Device, cpu
-from ..backend_selection import default_device as tensor_default_device
 from ..dtypes import numpy_dtype
 from ..errors import ShapeError
 from ..host_steps import host_step
@@ -22,13 +21,6 @@ from ..shapes import as_shape
 from .generator import Generator
 
 DTypeLike = Any
-
-
-def default_device() -> Device:
-    """Where a tensor goes when no device is given: ``cpu()``, or where the compiled module is
-    missing the device that Tensor itself defaults to."""
-    device = cpu()
-    return device if device.enabled() else tensor_default_device()
 
 
 def _scaled_draw(
@@ -39,8 +31,11 @@ def _scaled_draw(
     dtype: DTypeLike,
     requires_grad: bool,
 ) -> Tensor:
-    """host * scale + shift; needle's arrays round the draw to the final dtype first, NumPy mode
-    rounds last (both as the course does)."""
+    """Return ``host * scale + shift``.
+
+    As in the course, needle's own arrays round the draw to the final dtype before, NumPy mode
+    after the arithmetic.
+    """
     drawn: NumpyArray[Any] = np.asarray(host)
     if BACKEND == "nd":
         drawn = drawn.astype(numpy_dtype(dtype, "init"))
@@ -61,9 +56,9 @@ def _drawn(
     dtype: DTypeLike,
     requires_grad: bool,
 ) -> Tensor:
-    place = device or default_device()
+    target = device or default_device()
     return Tensor.make_const(
-        generator.draw(name, shape, *settings, place, dtype), requires_grad=requires_grad
+        generator.draw(name, shape, *settings, target, dtype), requires_grad=requires_grad
     )
 
 
@@ -77,7 +72,7 @@ def rand(
     requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Uniform in [low, high), of shape ``shape``."""
+    """Return uniform numbers in [low, high), of shape ``shape``."""
     sizes = as_shape("rand", shape)
     if generator is not None:
         settings = low, high - low
@@ -96,7 +91,7 @@ def randn(
     requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Normal with the given mean and standard deviation."""
+    """Return normal numbers of the given mean and standard deviation."""
     sizes = as_shape("randn", shape)
     if generator is not None:
         return _drawn(generator, "normal", sizes, (mean, std), device, dtype, requires_grad)
@@ -113,7 +108,7 @@ def randb(
     requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """1 (True) with probability ``p``, else 0: one uniform draw compared with ``p``."""
+    """Return 1 (True) with probability ``p``, else 0: uniform numbers compared with ``p``."""
     sizes = as_shape("randb", shape)
     if generator is not None:
         return _drawn(generator, "bernoulli", sizes, (p, 1.0), device, dtype, requires_grad)
@@ -132,7 +127,7 @@ def constant(
     dtype: DTypeLike = "float32",
     requires_grad: bool = False,
 ) -> Tensor:
-    """Every element ``c``."""
+    """Return a tensor of which every element is ``c``."""
     return Tensor(
         np.full(as_shape("constant", shape), c, dtype=numpy_dtype(dtype, "constant")),
         device=device or default_device(),
@@ -147,7 +142,7 @@ def ones(
     dtype: DTypeLike = "float32",
     requires_grad: bool = False,
 ) -> Tensor:
-    """Every element 1."""
+    """Return a tensor of ones."""
     return constant(*shape, c=1.0, device=device, dtype=dtype, requires_grad=requires_grad)
 
 
@@ -157,14 +152,14 @@ def zeros(
     dtype: DTypeLike = "float32",
     requires_grad: bool = False,
 ) -> Tensor:
-    """Every element 0."""
+    """Return a tensor of zeros."""
     return constant(*shape, c=0.0, device=device, dtype=dtype, requires_grad=requires_grad)
 
 
 def zeros_like(
     array: Tensor, *, device: Device | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """Zeros of ``array``'s shape, dtype and (unless given) device."""
+    """Return zeros of the shape, dtype and (unless given) device of ``array``."""
     target = device or array.device
     return zeros(*array.shape, device=target, dtype=array.dtype, requires_grad=requires_grad)
 
@@ -172,7 +167,7 @@ def zeros_like(
 def ones_like(
     array: Tensor, *, device: Device | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """Ones of ``array``'s shape, dtype and (unless given) device."""
+    """Return ones of the shape, dtype and (unless given) device of ``array``."""
     target = device or array.device
     return ones(*array.shape, device=target, dtype=array.dtype, requires_grad=requires_grad)
 
@@ -185,17 +180,17 @@ def one_hot(
     dtype: DTypeLike = "float32",
     requires_grad: bool = False,
 ) -> Tensor:
-    """A new last axis of size ``n`` that is 1 at position ``i`` and 0 elsewhere.
+    """Return a tensor of shape ``i.shape + (n,)``: 1 at position ``i`` of the last axis, else 0.
 
-    ``i``: integral values in [0, n) of any dtype and shape; ShapeError for others.
+    ``i``: labels, which are whole numbers in [0, n) of any dtype and shape; ShapeError for others.
     """
     host = i.numpy()
     if not bool(((host >= 0) & (host < n) & (host == np.floor(host))).all()):
         raise ShapeError(
-            f"one_hot: ids must be whole numbers in [0, {n}), got values from {host.min()} to "
-            f"{host.max()}; raise n or correct the ids"
+            f"one_hot: labels must be whole numbers in [0, {n}), got values from {host.min()} to "
+            f"{host.max()}; raise n or correct the labels"
         )
-    ids = host.astype(np.int64)
-    hot: NumpyArray[Any] = np.zeros((*ids.shape, n), dtype=numpy_dtype(dtype, "one_hot"))
-    np.put_along_axis(hot, ids[..., None], 1, axis=-1)
+    labels = host.astype(np.int64)
+    hot: NumpyArray[Any] = np.zeros((*labels.shape, n), dtype=numpy_dtype(dtype, "one_hot"))
+    np.put_along_axis(hot, labels[..., None], 1, axis=-1)
     return Tensor(hot, device=device or default_device(), dtype=dtype, requires_grad=requires_grad)

@@ -1,7 +1,7 @@
-"""Initialisers whose scale follows from how many inputs and outputs a unit has.
+"""Initialisers whose scale depends on fan_in and fan_out, a unit's numbers of inputs and outputs.
 
-Glorot & Bengio 2010 (Xavier) and He et al. 2015 (Kaiming). The tensor has shape
-(fan_in, fan_out) unless ``shape`` says otherwise; the scale always comes from the fans given.
+Sources: Glorot & Bengio 2010 (Xavier) and He et al. 2015 (Kaiming). The tensor has shape
+(fan_in, fan_out) unless ``shape`` is given; the scale always comes from the fans.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GAINS = {"relu": math.sqrt(2.0), "linear": 1.0, "tanh": 5.0 / 3.0}
 
 
 def _check_fan(op: str, what: str, fan: int) -> None:
-    """A scale needs something to divide by."""
+    """Raise ShapeError for a fan of 0, by which the scale would be divided."""
     if fan < 1:
         raise ShapeError(f"{op}: {what} must be at least 1, got {fan}; give the layer inputs")
 
@@ -30,14 +30,14 @@ def _gain(nonlinearity: str) -> float:
 
 
 def xavier_uniform(fan_in: int, fan_out: int, gain: float = 1.0, **kwargs: Any) -> Tensor:
-    """U(-a, a) with a = gain * sqrt(6 / (fan_in + fan_out)); ``kwargs`` as for ``rand``."""
+    """Return U(-a, a), a = gain * sqrt(6 / (fan_in + fan_out)); ``kwargs`` as in ``rand``."""
     _check_fan("xavier_uniform", "fan_in + fan_out", fan_in + fan_out)
     bound = gain * math.sqrt(6.0 / (fan_in + fan_out))
     return rand(fan_in, fan_out, low=-bound, high=bound, **kwargs)
 
 
 def xavier_normal(fan_in: int, fan_out: int, gain: float = 1.0, **kwargs: Any) -> Tensor:
-    """N(0, std) with std = gain * sqrt(2 / (fan_in + fan_out)); ``kwargs`` as for ``randn``."""
+    """Return N(0, std), std = gain * sqrt(2 / (fan_in + fan_out)); ``kwargs`` as in ``randn``."""
     _check_fan("xavier_normal", "fan_in + fan_out", fan_in + fan_out)
     return randn(fan_in, fan_out, std=gain * math.sqrt(2.0 / (fan_in + fan_out)), **kwargs)
 
@@ -49,7 +49,7 @@ def kaiming_uniform(
     nonlinearity: str = "relu",
     **kwargs: Any,
 ) -> Tensor:
-    """U(-a, a) with a = gain * sqrt(3 / fan_in), gain sqrt(2) for relu."""
+    """Return U(-a, a), a = gain * sqrt(3 / fan_in); the gain is sqrt(2) for relu."""
     ### BEGIN YOUR SOLUTION [kaiming]
     _check_fan("kaiming_uniform", "fan_in", fan_in)
     bound = _gain(nonlinearity) * math.sqrt(3.0 / fan_in)
@@ -65,7 +65,7 @@ def kaiming_normal(
     nonlinearity: str = "relu",
     **kwargs: Any,
 ) -> Tensor:
-    """N(0, std) with std = gain / sqrt(fan_in), gain sqrt(2) for relu."""
+    """Return N(0, std), std = gain / sqrt(fan_in); the gain is sqrt(2) for relu."""
     ### BEGIN YOUR SOLUTION [kaiming]
     _check_fan("kaiming_normal", "fan_in", fan_in)
     dims = (fan_in, fan_out) if shape is None else tuple(shape)

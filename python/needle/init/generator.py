@@ -1,7 +1,7 @@
-"""Generator: random tensors of a seed of their own, drawn on the device.
+"""Generator: random numbers of a seed of their own, computed on the device.
 
-``rand``, ``randn``, ``randb`` and ``nn.Dropout`` take one; without, they draw from NumPy's global
-stream on the host, as the course's programs expect.
+``rand``, ``randn``, ``randb`` and ``nn.Dropout`` accept one. Without a generator they draw from
+NumPy's global stream on the host, as programs of the course expect.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ import operator
 from typing import Any
 
 from .. import accelerated
-from ..backend_selection import Device
+from ..array_namespace import Device
 from ..dtypes import numpy_dtype
 
 
 class Generator:
-    """The draws of a seed, in [0, 2**64): the same bits on every device, with or without kernels.
+    """A stream of random arrays of one seed in [0, 2**64), with the same bits on every device.
 
-    A draw depends on the seed, on how many draws came before (``draws``, which may be set, to go
-    on where another run stopped) and on the shape; not on NumPy's global stream, threads or
-    device. Normal numbers are the inverse of the distribution (Wichura's AS 241) at 32 bits.
+    A draw depends on the seed, on the number of earlier draws (``draws``, which may be set to
+    continue where another run stopped) and on the shape. It does not depend on NumPy's global
+    stream, on threads or on the device. Normal numbers are the inverse of the distribution function
+    (Wichura's AS 241) at 32 random bits.
     """
 
     def __init__(self, seed: int) -> None:
@@ -29,7 +30,7 @@ class Generator:
         self.draws = 0
 
     def draw(self, name: str, shape: Any, a: float, b: float, device: Device, dtype: Any) -> Any:
-        """A new array of ``accelerated.random``; other dtypes than floats are converted."""
+        """Return a new array of ``accelerated.random``, converted if ``dtype`` is not floating."""
         wanted = numpy_dtype(dtype, "init")
         real = wanted if wanted.kind == "f" else "float32"
         out = device.empty(shape, dtype=real)

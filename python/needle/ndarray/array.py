@@ -1,8 +1,8 @@
-"""NDArray: a strided view on a backend's buffer. Construction, views, indexing, operators.
+"""NDArray: a strided view on a buffer of a backend. Construction, copies, indexing, kernels.
 
-Views are arithmetic on strides and share the handle. Kernels are called through ``kernels``;
-functions over arrays are in ``needle.backend_ndarray``, which methods reach by
-``__array_namespace__``. The mixins hold Python's operators and the interchange protocols.
+Its views, methods, operators and interchange protocols are the base classes in ``views``,
+``methods``, ``operators`` and ``interchange``. Kernels are called through ``kernels``. The
+functions of the namespace (``elementwise``, ``reduction``, ...) are written on top of this class.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from typing import Any, cast
 import numpy as np
 
 from .. import shapes
+from ..accelerated import gather, scatter
 from ..backends.base import View
 from ..config import MAX_DIMS
 from ..dtypes import KIND, DType, as_dtype, bool_, default_float
 from ..errors import DeviceError, DTypeError, ShapeError
 from ..shapes import Shape, Strides
 from . import indexing, kernels
-from .device import BackendDevice
-from .flat import FlatArray
-from .interchange import HostArray
+from .device import BackendDevice, usable_device
+from .interchange import ArrayInterchange, HostArray, host_array, may_share_memory, upload
 from .methods import ArrayMethods
-from .transfer import as_device, host_array, upload
 
 SCALARS = (bool, int, float)
 _PLAIN_SCALARS = frozenset(SCALARS)
@@ -31,27 +30,27 @@ _new = object.__new__
 _no_result = cast("NDArray", NotImplemented)
 
 
-class NDArray(ArrayMethods):
+class NDArray(ArrayMethods, ArrayInterchange):
     """An array on a device: a handle (the device's buffer), shape, strides, offset and dtype.
 
-    ``NDArray(x)`` copies ``x`` (an NDArray, a NumPy array, anything ``numpy.array`` takes) as
+    ``NDArray(x)`` copies ``x`` (an NDArray, a NumPy array, anything that ``numpy.array`` takes) as
     float32 unless ``dtype`` is given; bool stays bool, and an NDArray keeps its dtype and device.
-    ``needle.backend_ndarray.asarray`` keeps every dtype. Strides and offset count elements.
+    ``needle.ndarray.asarray`` keeps every dtype. Strides and offset count elements.
     """
 
-    __slots__ = ("__weakref__", "_device", "_view")
+    __slots__ = ("__weakref__", "_device", "view")
 
     def __init__(self, other: Any, device: Any = None, dtype: Any = None) -> None:
         if isinstance(other, NDArray):
-            self._device = other._device if device is None else as_device(device)
+            self._device = other.device if device is None else usable_device(device)
             wanted = other.dtype if dtype is None else as_dtype(dtype, "array")
-            self._view = copy_view(other, self._device, wanted)
+            self.view = copy_view(other, self._device, wanted)
             return
         host = host_array("array", other)
         if dtype is None:
             dtype = bool_ if host.dtype == bool_ else default_float
-        self._device = as_device(device)
-        self._view = upload(host, self._device, as_dtype(dtype, "array"))
+        self._device = usable_device(device)
+        self.view = upload(host, self._device, as_dtype(dtype, "array"))
 
     @staticmethod
     def make(
@@ -62,255 +61,133 @@ class NDArray(ArrayMethods):
         offset: int = 0,
         dtype: Any = "float32",
     ) -> NDArray:
-        """An array over ``handle``, or over a new buffer with undefined contents."""
-        shape, dtype, place = (
+        """Return an array over ``handle``, or over a new buffer with undefined contents."""
+        shape, dtype, target = (
             shapes.as_shape("empty", shape),
             as_dtype(dtype, "empty"),
-            as_device(device),
+            usable_device(device),
         )
         strides = shapes.compact_strides(shape) if strides is None else tuple(strides)
         if handle is None:
-            return wrap(kernels.empty(place.backend, shape, dtype, strides), place)
-        return wrap(View(handle, shape, strides, offset, dtype), place)
+            return wrap(kernels.empty(target.backend, shape, dtype, strides), target)
+        return wrap(View(handle, shape, strides, offset, dtype), target)
 
-    def _new(self, shape: Shape, dtype: DType, strides: Strides | None = None) -> NDArray:
-        """``make`` on this device, of what is known to be a shape and a dtype."""
+    def new_empty(self, shape: Shape, dtype: DType, strides: Strides | None = None) -> NDArray:
+        """Return an array with undefined contents on this device; the arguments are not checked."""
         return wrap(kernels.empty(self._device.backend, shape, dtype, strides), self._device)
 
-    # ---- properties --------------------------------------------------------------------------
+    _new = new_empty
 
-    @property
-    def shape(self) -> Shape:
-        """The size of each axis."""
-        return self._view.shape
-
-    @property
-    def strides(self) -> Strides:
-        """Elements (not bytes) to the next place along each axis; may be 0 or negative."""
-        return self._view.strides
-
-    @property
-    def dtype(self) -> DType:
-        """The element type, a NumPy dtype: equal to its name, such as "float32"."""
-        return self._view.dtype
-
-    @property
-    def device(self) -> BackendDevice:
-        """Where the array lives."""
-        return self._device
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self._view.shape)
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return shapes.product(self._view.shape)
-
-    @property
-    def _handle(self) -> Any:
-        return self._view.handle
-
-    @property
-    def _shape(self) -> Shape:
-        return self._view.shape
-
-    @property
-    def _strides(self) -> Strides:
-        return self._view.strides
-
-    @property
-    def _offset(self) -> int:
-        return self._view.offset
-
-    @property
-    def T(self) -> NDArray:
-        """The transpose of a matrix; ``mT`` for stacks of them, ``permute`` for other orders."""
-        if self.ndim != 2:
-            raise ShapeError(f"T: the array must have 2 axes, got shape {self.shape}; use mT")
-        return self.permute((1, 0))
-
-    @property
-    def mT(self) -> NDArray:
-        """The last two axes swapped."""
-        if self.ndim < 2:
-            raise ShapeError(f"mT: the array must have at least 2 axes, got shape {self.shape}")
-        return self.permute((*range(self.ndim - 2), -1, -2))
-
-    @property
-    def flat(self) -> NDArray | FlatArray:
-        """The elements in row-major order, writable through: a 1-D view where strides allow."""
-        strides = shapes.view_strides_for_reshape(self.shape, self.strides, (self.size,))
-        return FlatArray(self) if strides is None else self._window((self.size,), strides)
-
-    # ---- views -------------------------------------------------------------------------------
-
-    def _window(self, shape: Shape, strides: Strides, offset: int | None = None) -> NDArray:
-        """The same memory under another shape."""
-        view = self._view
+    def window(self, shape: Shape, strides: Strides, offset: int | None = None) -> NDArray:
+        """Return the same memory under another shape, without checking that it stays inside."""
+        view = self.view
         if len(shape) > MAX_DIMS:
             shapes.check_ndim("view", len(shape))
         offset = view.offset if offset is None else offset
         window = kernels.new_view(View, (view.handle, shape, strides, offset, view.dtype))
         return wrap(window, self._device)
 
-    @staticmethod
-    def compact_strides(shape: Any) -> Strides:
-        """Row-major strides of a shape."""
-        return shapes.compact_strides(tuple(shape))
+    @property
+    def device(self) -> BackendDevice:
+        """The device that holds the array."""
+        return self._device
 
-    def is_compact(self) -> bool:
-        """Whether the array is row-major and fills its whole buffer."""
-        view = self._view
-        return bool(shapes.compact_size(view.shape, view.strides) == view.handle.size)
+    # ---- copies ------------------------------------------------------------------------------
 
-    def compact(self) -> NDArray:
-        """The array itself if it is compact, else a row-major copy."""
-        if self.is_compact():
-            return self
-        return wrap(kernels.compact(self._device.backend, self._view), self._device)
+    def compact_copy(self) -> NDArray:
+        """Return a row-major copy."""
+        return wrap(kernels.compact(self._device.backend, self.view), self._device)
 
-    def reshape(self, *shape: Any, copy: bool | None = None) -> NDArray:
-        """The elements in row-major order under a new shape (one -1 allowed).
+    def astype(self, dtype: Any, *, copy: bool = True) -> NDArray:
+        """Return the array in another dtype (C conversion).
 
-        A view where strides allow it, else a copy; ``copy`` True forces one, False forbids it.
+        With ``copy=False`` an array that has the dtype already is returned itself.
         """
-        target = shape[0] if len(shape) == 1 else shape
-        new = shapes.resolve_reshape("reshape", self.shape, target)
-        strides = shapes.view_strides_for_reshape(self.shape, self.strides, new)
-        if strides is not None and not copy:
-            return self._window(new, strides)
-        if copy is False:
-            raise ShapeError(
-                f"reshape: {self.shape} with strides {self.strides} to {new} needs a copy; "
-                f"leave copy=False out"
-            )
-        dense = wrap(kernels.compact(self._device.backend, self._view), self._device)
-        return dense._window(new, shapes.compact_strides(new))
+        wanted = as_dtype(dtype, "astype")
+        if wanted == self.dtype and not copy:
+            return self
+        return wrap(kernels.cast(self._device.backend, self.view, wanted), self._device)
 
-    def permute(self, axes: Any) -> NDArray:
-        """A view whose axis i is this array's axis ``axes[i]``."""
-        view = self._view
-        return self._window(*shapes.permuted(view.shape, view.strides, axes))
-
-    def broadcast_to(self, shape: Any) -> NDArray:
-        """A view in which axes of size 1, and new leading ones, repeat (stride 0)."""
-        target = shapes.as_shape("broadcast_to", shape)
-        view = self._view
-        strides = shapes.broadcast_strides("broadcast_to", view.shape, view.strides, target)
-        return self._window(target, strides)
-
-    def as_strided(self, shape: Any, strides: Any, offset: int | None = None) -> NDArray:
-        """The buffer under any shape and strides that stay inside it; ShapeError otherwise."""
-        new = shapes.as_shape("as_strided", shape)
-        steps = shapes.as_int_tuple("as_strided", "strides", strides)
-        if len(new) != len(steps):
-            raise ShapeError(f"as_strided: one stride an axis is needed, got {new} and {steps}")
-        start = self._offset if offset is None else offset
-        reach = [(n - 1) * s for n, s in zip(new, steps, strict=True)]
-        low = start + sum(r for r in reach if r < 0)
-        high = start + sum(r for r in reach if r > 0)
-        if 0 not in new and not 0 <= low <= high < self._handle.size:
-            raise ShapeError(
-                f"as_strided: the view must stay inside the buffer of {self._handle.size} "
-                f"elements, got shape {new} strides {steps} from {start}"
-            )
-        return self._window(new, steps, start)
-
-    def flip(self, axes: Any = None) -> NDArray:
-        """A compact copy with the elements along ``axes`` (None: all) in reverse order."""
-        axes = shapes.normalize_axes("flip", axes, self.ndim)
-        view = flip_view(self, axes)
-        return wrap(kernels.compact(self._device.backend, view._view), self._device)
+    def copy(self) -> NDArray:
+        """Return a copy in the same axis order."""
+        return self.astype(self.dtype)
 
     def pad(self, axes: Any) -> NDArray:
-        """A copy with ``axes[i] = (before, after)`` zeros added along axis i."""
+        """Return a copy with ``axes[i] = (before, after)`` zeros added along axis i."""
         pairs = [shapes.pair("pad", "axes", item) for item in axes]
         if len(pairs) != self.ndim or any(n < 0 for item in pairs for n in item):
             raise ShapeError(
-                f"pad: one (before, after) pair >= 0 an axis is needed, got {axes} for {self.shape}"
+                f"pad: one (before, after) pair >= 0 per axis is needed, got {axes} for "
+                f"{self.shape}"
             )
         shape = tuple(n + left + right for n, (left, right) in zip(self.shape, pairs, strict=True))
         out = NDArray.make(shape, device=self._device, dtype=self.dtype)
         out.fill(0)
         inner = tuple(slice(left, left + n) for n, (left, _) in zip(self.shape, pairs, strict=True))
-        self._device.backend.copy(self._view, out._basic(inner)._view)
+        self._device.backend.copy(self.view, out[inner].view)
         return out
 
-    # ---- copies ------------------------------------------------------------------------------
-
-    def astype(self, dtype: Any, *, copy: bool = True) -> NDArray:
-        """The array in another dtype (C conversion); itself if it has it and ``copy`` is False."""
-        wanted = as_dtype(dtype, "astype")
-        if wanted == self.dtype and not copy:
-            return self
-        return wrap(kernels.cast(self._device.backend, self._view, wanted), self._device)
-
-    def copy(self) -> NDArray:
-        """A copy in the same axis order."""
-        return self.astype(self.dtype)
-
     def to(self, device: Any) -> NDArray:
-        """The array on a device (or a device name); itself if it is there."""
-        target = as_device(device)
+        """Return the array on a device (or a device name); itself if it is there already."""
+        target = usable_device(device)
         return self if target == self._device else NDArray(self, device=target)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> NDArray:
-        """``to`` under the array API standard's name; streams are not offered."""
+        """Return ``to(device)``: the array API standard's name; ``stream`` must be None."""
         if stream is not None:
-            raise DeviceError(f"to_device: streams are not offered, got {stream!r}; leave it out")
+            raise DeviceError(f"to_device: streams are not supported, got {stream!r}; leave it out")
         return self.to(device)
-
-    def fill(self, value: Any) -> None:
-        """Every element becomes ``value``, converted to the array's dtype."""
-        self.assign(value)
 
     # ---- indexing ----------------------------------------------------------------------------
 
     def process_slice(self, sl: slice, dim: int) -> slice:
-        """The slice for axis ``dim`` with start, stop and step filled in."""
-        return indexing.process_slice(sl, self._view.shape[dim])
+        """Return the slice for axis ``dim`` with start, stop and step filled in."""
+        return indexing.process_slice(sl, self.view.shape[dim])
 
     def _basic(self, items: tuple[Any, ...]) -> NDArray:
-        view = self._view
-        return self._window(
+        view = self.view
+        return self.window(
             *indexing.basic_index(view.shape, view.strides, view.offset, items, self.process_slice)
         )
 
     def __getitem__(self, key: Any) -> NDArray:
-        """NumPy's indexing: ints, slices, newaxis and ellipsis give views, index arrays copies."""
+        """Index as in NumPy: ints, slices, newaxis and ellipsis give views, index arrays copies."""
         items = key if type(key) is tuple else (key,)
         if indexing.is_basic(items):
             return self._basic(items)
-        taken: NDArray = self._namespace.advanced_indexing.get_items(self, items)
-        return taken
+        return _Rows(self, items).take()
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Writes through any index; ``value`` is cast, and broadcast or (same size) reshaped."""
+        """Write through any index; ``value`` is cast, and broadcast or (same size) reshaped."""
         items = key if type(key) is tuple else (key,)
         if indexing.is_basic(items):
             self._basic(items).assign(value)
-        else:
-            self._namespace.advanced_indexing.set_items(self, items, value)
+            return
+        check_writable(self)
+        source = self._source(value)
+        if not _fill_by_mask(self, items, source):
+            _Rows(self, items).put(source)
 
     def assign(self, value: Any) -> None:
-        """self[...] = value; safe where both share memory."""
-        self._check_writable()
+        """Do ``self[...] = value``; ``value`` may share memory with the array."""
+        check_writable(self)
         value = self._source(value)
         if not isinstance(value, NDArray):
-            kernels.fill(self._device.backend, self._view, value)
+            kernels.fill(self._device.backend, self.view, value)
             return
-        source = fit_view(value, self.shape)._view
-        if kernels.is_identical(source, self._view):
+        source = fit_view(value, self.shape).view
+        if kernels.is_identical(source, self.view):
             return
-        if overlap(value, self):
+        if may_share_memory(value, self):
             source = kernels.cast(self._device.backend, source, self.dtype)
-        self._device.backend.copy(source, self._view)
+        self._device.backend.copy(source, self.view)
+
+    def fill(self, value: Any) -> None:
+        """Set every element to ``value``, converted to the array's dtype."""
+        self.assign(value)
 
     def _source(self, value: Any) -> NDArray | bool | int | float:
-        """What setitem may be given, as an NDArray on this device or a Python scalar."""
+        """Return a value to assign as an NDArray on this device or a Python scalar."""
         if isinstance(value, NDArray):
             same_device("setitem", self, value)
             return value
@@ -321,16 +198,6 @@ class NDArray(ArrayMethods):
             scalar: bool | int | float = host.item()
             return scalar
         return wrap(upload(host, self._device, self.dtype), self._device)
-
-    def _check_writable(self) -> None:
-        view = self._view
-        if 0 in view.strides and any(
-            not s and n > 1 for n, s in zip(view.shape, view.strides, strict=True)
-        ):
-            raise ShapeError(
-                f"setitem: a broadcast view cannot be written to, got shape {self.shape} with "
-                f"strides {self.strides}; write to compact()"
-            )
 
     def __len__(self) -> int:
         if not self.shape:
@@ -343,42 +210,53 @@ class NDArray(ArrayMethods):
         return (self._basic((row,)) for row in range(self.shape[0]))
 
     def __contains__(self, value: Any) -> bool:
-        return bool(self._binary("equal", value).any())
+        return bool(self.binary("equal", value).any())
 
-    # ---- operators ---------------------------------------------------------------------------
+    # ---- kernels -----------------------------------------------------------------------------
 
-    def _unary(self, name: str) -> NDArray:
-        return wrap(kernels.unary(self._device.backend, name, self._view), self._device)
+    def unary(self, name: str) -> NDArray:
+        """Return ``name(self)``, elementwise; ``name`` is one of ``backends.base.UNARY``."""
+        return wrap(kernels.unary(self._device.backend, name, self.view), self._device)
 
-    def _binary(self, name: str, other: Any, reflected: bool = False) -> NDArray:
-        place = self._device
+    def binary(self, name: str, other: Any, reflected: bool = False) -> NDArray:
+        """Return ``name(self, other)``, elementwise; ``reflected`` exchanges the operands."""
+        device = self._device
         if type(other) is NDArray or isinstance(other, NDArray):
-            if other._device is not place:
+            if other._device is not device:  # noqa: SLF001 - the property costs as much as the test
                 same_device(name, self, other)
-            other = other._view
+            other = other.view
         elif type(other) not in _PLAIN_SCALARS:
-            other = self._foreign(name, other)
+            other = self.foreign_operand(name, other)
             if other is NotImplemented:
                 return _no_result
-        first, second = (other, self._view) if reflected else (self._view, other)
-        return wrap(kernels.binary(place.backend, name, first, second), place)
+        first, second = (other, self.view) if reflected else (self.view, other)
+        return wrap(kernels.binary(device.backend, name, first, second), device)
 
-    def _foreign(self, name: str, other: Any) -> Any:
-        """An operand that is neither NDArray nor Python scalar as View or scalar."""
-        if isinstance(other, np.generic | np.ndarray | bool | int | float):
-            operand = self._operand(other)
-            if isinstance(operand, complex):
-                raise DTypeError(f"{name}: complex numbers are not offered, got {operand}")
-            return operand._view if isinstance(operand, NDArray) else operand
+    def foreign_operand(self, op: str, other: Any) -> Any:
+        """Return an operand of NumPy, or of a subclass of a number, as a View or a Python scalar.
+
+        The result is NotImplemented for an object of any other type; lists, tuples and complex
+        numbers raise DTypeError.
+        """
+        if isinstance(other, np.ndarray) and other.shape:
+            return from_host(other, self._device).view
+        if isinstance(other, np.generic | np.ndarray):
+            other = other.item()
+            if isinstance(other, complex):
+                raise DTypeError(f"{op}: complex numbers are not supported, got {other}")
+            return other
+        if isinstance(other, SCALARS):
+            return other
         if isinstance(other, list | tuple):
             raise DTypeError(
-                f"{name}: operands must be arrays or scalars, got {type(other).__name__}; "
+                f"{op}: operands must be arrays or scalars, got {type(other).__name__}; "
                 f"use asarray on it"
             )
         return NotImplemented
 
-    def _inplace(self, name: str, other: Any) -> NDArray:
-        result = self._binary(name, other)
+    def inplace(self, name: str, other: Any) -> NDArray:
+        """Write ``name(self, other)`` into this array; DTypeError if the result does not fit."""
+        result = self.binary(name, other)
         if result is _no_result:
             return result
         if result.shape != self.shape or KIND[result.dtype] > KIND[self.dtype]:
@@ -393,73 +271,68 @@ class NDArray(ArrayMethods):
         if not isinstance(other, NDArray):
             if not isinstance(other, np.ndarray):
                 return _no_result
-            other = self._operand(other)
+            other = from_host(other, self._device)
         same_device("matmul", self, other)
-        return wrap(kernels.matmul(self._device.backend, self._view, other._view), self._device)
+        return wrap(kernels.matmul(self._device.backend, self.view, other.view), self._device)
 
     def __rmatmul__(self, other: Any) -> NDArray:
         if not isinstance(other, np.ndarray):
             return _no_result
-        left: NDArray = self._operand(other)
-        return left @ self
+        return from_host(other, self._device) @ self
 
-    def _reduce(self, name: str, axis: Any, keepdims: bool, out: Any = None) -> NDArray:
-        if out is not None:
-            raise DTypeError(f"{name}: out= is not offered for needle arrays; assign the result")
+    def reduce(self, name: str, axis: Any = None, keepdims: bool = False) -> NDArray:
+        """Return the reduction ``name`` (one of ``backends.base.REDUCE``) over one or more axes."""
         axes = shapes.normalize_axes(name, axis, self.ndim)
-        view = kernels.reduce(self._device.backend, name, self._view, axes, keepdims)
+        view = kernels.reduce(self._device.backend, name, self.view, axes, keepdims)
         return wrap(view, self._device)
 
 
 BackendDevice.array_type = NDArray
 
 
-# ---- what the class and the namespace files share --------------------------------------------
+# ---- functions that the class and the files above share --------------------------------------
 
 
-def wrap(view: View, place: BackendDevice) -> NDArray:
-    """The NDArray of a view."""
+def wrap(view: View, device: BackendDevice) -> NDArray:
+    """Return the NDArray of a view."""
     array = _new(NDArray)
-    array._view = view
-    array._device = place
+    array.view = view
+    array._device = device  # noqa: SLF001 - the constructor of this file
     return array
 
 
 def view_of(array: NDArray) -> View:
     """Return the view (handle, shape, strides, offset, dtype) of an array."""
-    return array._view
+    return array.view
+
+
+def from_host(host: HostArray, device: BackendDevice) -> NDArray:
+    """Return a NumPy array as an NDArray of the same dtype on a device."""
+    host = host_array("asarray", host)
+    return wrap(upload(host, device, as_dtype(host.dtype, "asarray")), device)
 
 
 def same_device(op: str, a: NDArray, b: NDArray) -> None:
-    """DeviceError when the arrays sit on different devices."""
-    if a._device != b._device:
+    """Raise DeviceError when the arrays are on different devices."""
+    if a.device != b.device:
         raise DeviceError(
-            f"{op}: operands must be on one device, got {a._device} and {b._device}; "
+            f"{op}: operands must be on one device, got {a.device} and {b.device}; "
             f"make both with the same device=, or move one with .to(device)"
         )
 
 
-def copy_view(source: NDArray, place: BackendDevice, dtype: DType) -> View:
-    """A copy of the array on ``place``, row-major, in ``dtype``."""
-    if source._device == place:
-        out = kernels.empty(place.backend, source.shape, dtype)
-        place.backend.copy(source._view, out)
+def copy_view(source: NDArray, device: BackendDevice, dtype: DType) -> View:
+    """Return a copy of the array on ``device``, row-major, in ``dtype``."""
+    if source.device == device:
+        out = kernels.empty(device.backend, source.shape, dtype)
+        device.backend.copy(source.view, out)
         return out
-    host = source._device.backend.export(source._view)
-    return upload(source.numpy() if host is None else host, place, dtype)
-
-
-def flip_view(array: NDArray, axes: tuple[int, ...]) -> NDArray:
-    """A view with the (normalised) axes reversed."""
-    strides, offset = list(array.strides), array._offset
-    for axis in axes:
-        offset += strides[axis] * max(array.shape[axis] - 1, 0)
-        strides[axis] = -strides[axis]
-    return array._window(array.shape, tuple(strides), offset)
+    host = source.device.backend.export(source.view)
+    return upload(source.numpy() if host is None else host, device, dtype)
 
 
 def fit_view(value: NDArray, shape: Shape) -> NDArray:
-    """``value`` broadcast to ``shape``, else reshaped to it if the sizes agree."""
+    """Return ``value`` broadcast to ``shape``, else reshaped to it if the sizes agree."""
     if value.shape == shape:
         return value
     lead = len(shape) - len(value.shape)
@@ -473,39 +346,78 @@ def fit_view(value: NDArray, shape: Shape) -> NDArray:
     )
 
 
-def overlap(a: NDArray, b: NDArray) -> bool:
-    """Whether the arrays may share memory (also under two handles, as after from_dlpack)."""
-    if a._handle is b._handle:
-        return True
-    if _has_its_own_memory(a._handle) and _has_its_own_memory(b._handle):
+def check_writable(array: NDArray) -> None:
+    """Raise ShapeError for a view in which several elements share one place in memory."""
+    if kernels.has_repeats(array.view):
+        raise ShapeError(
+            f"setitem: a broadcast view cannot be written to, got shape {array.shape} with "
+            f"strides {array.strides}; write to compact()"
+        )
+
+
+# ---- indexing with arrays and masks ----------------------------------------------------------
+
+
+class _Rows:
+    """The elements that an index with arrays selects, as rows of one flat leading axis.
+
+    Reading is ``gather``, writing ``scatter``, between two permutations of axes.
+    """
+
+    def __init__(self, array: NDArray, items: tuple[Any, ...]) -> None:
+        self.array = array
+        plan = indexing.index_plan(array.shape, items)
+        sliced = array[plan.items]
+        self.moved = sliced.permute(plan.axes(sliced.ndim))
+        leading = len(plan.indexed)
+        self.rest = self.moved.shape[leading:]
+        self.flat_shape = (shapes.product(self.moved.shape[:leading]), *self.rest)
+        positions = indexing.flat_positions(plan.arrays, self.moved.shape[:leading])
+        self.shape = positions.shape + self.rest
+        self.order = plan.order(positions.ndim, len(self.rest))
+        self.index = NDArray(positions.reshape(-1), device=array.device, dtype="int64")
+
+    def take(self) -> NDArray:
+        """Return a copy of the selected elements."""
+        taken: NDArray = gather(self.moved.reshape(self.flat_shape), self.index)
+        return taken.reshape(self.shape).permute(self.order)
+
+    def put(self, value: NDArray | bool | int | float) -> None:
+        """Write to the selected elements; the last of several writes to one element remains."""
+        rows = self._rows(value)
+        moved = self.moved
+        strides = shapes.view_strides_for_reshape(moved.shape, moved.strides, self.flat_shape)
+        if strides is not None:
+            scatter(moved.window(self.flat_shape, strides), self.index, rows)
+            return
+        dense = moved.reshape(self.flat_shape)
+        scatter(dense, self.index, rows)
+        moved.assign(dense.reshape(moved.shape))
+
+    def _rows(self, value: NDArray | bool | int | float) -> NDArray:
+        """Return the value as one row for each index, in the array's dtype."""
+        array, order = self.array, self.order
+        if not isinstance(value, NDArray):
+            number = value
+            value = NDArray.make((), device=array.device, dtype=array.dtype)
+            value.fill(number)
+        elif may_share_memory(value, array):
+            value = value.copy()
+        placed = fit_view(value, tuple(self.shape[axis] for axis in order))
+        inverse = sorted(range(len(order)), key=order.__getitem__)
+        rows = placed.astype(array.dtype, copy=False).permute(inverse)
+        return rows.reshape((self.index.size, *self.rest))
+
+
+def _fill_by_mask(array: NDArray, items: tuple[Any, ...], value: Any) -> bool:
+    """Write a scalar through one mask by the kernel ``where``; return False for other indices."""
+    if len(items) != 1 or isinstance(value, NDArray) or indexing.as_mask(items[0]) is None:
         return False
-    first = a._device.backend.export(a._view)
-    second = None if first is None else b._device.backend.export(b._view)
-    return second is not None and first is not None and bool(np.may_share_memory(first, second))
-
-
-def _has_its_own_memory(handle: Any) -> bool:
-    """Whether no other handle shows this memory, as far as the handle tells."""
-    if isinstance(handle, np.ndarray):
-        return bool(handle.flags.owndata)
-    return getattr(handle, "borrowed", True) is False
-
-
-def to_numpy(array: NDArray) -> HostArray:
-    """The elements as a NumPy array (a copy)."""
-    return array.numpy()
-
-
-def from_numpy(array: Any, device: Any = None, dtype: Any = None) -> NDArray:
-    """A copy of a NumPy array on ``device``: float32 unless ``dtype`` is given, bool stays bool."""
-    return NDArray(array, device=device, dtype=dtype)
-
-
-def device_of(array: NDArray) -> BackendDevice:
-    """The device that holds ``array``."""
-    return array.device
-
-
-def is_array(x: Any) -> bool:
-    """Whether ``x`` is an NDArray."""
-    return isinstance(x, NDArray)
+    mask = items[0] if isinstance(items[0], NDArray) else NDArray(items[0], device=array.device)
+    if mask.device != array.device or mask.shape != array.shape[: mask.ndim]:
+        return False
+    if may_share_memory(mask, array):
+        mask = mask.copy()  # a[a.T] = ...: the kernel would read what it has written
+    wide = mask.reshape(mask.shape + (1,) * (array.ndim - mask.ndim)).broadcast_to(array.shape)
+    kernels.fill_where(array.device.backend, wide.view, value, array.view)
+    return True

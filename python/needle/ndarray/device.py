@@ -1,11 +1,11 @@
-"""BackendDevice: a backend under its name, and the functions that give the known devices.
+"""BackendDevice, the functions that return the known devices, and the default device.
 
-Arrays are made through ``BackendDevice.array_type``, which ``array`` sets, so that this file stays
-below it.
+A device makes arrays of ``BackendDevice.array_type``, which ``array`` sets.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,13 +17,13 @@ from ..errors import DeviceError, UnknownNameError
 DTypeLike = Any
 
 INTERFACE = frozenset((*REQUIRED, *OPTIONAL, *SERVICES))
-"""What every device has; asking a disabled one for it is told why it is disabled."""
+"""The functions of every backend; on a disabled device they raise DeviceError with the reason."""
 
 
 class BackendDevice:
-    """A place for arrays: ``name`` and the backend ``mod`` (None when it cannot be used here).
+    """A device: its ``name`` and its backend ``mod`` (None if the backend cannot be used here).
 
-    Devices compare, hash and pickle by name. Unknown attributes are the backend's, such as
+    Devices compare, hash and pickle by name. Other attributes are the backend's, such as
     ``device.memory_stats()`` and ``device.empty_cache()``.
     """
 
@@ -66,43 +66,43 @@ class BackendDevice:
         return _restore, (self.name,)
 
     def enabled(self) -> bool:
-        """Whether arrays can be made on this device."""
+        """Return True if arrays can be made on this device."""
         return self.mod is not None
 
     def why(self) -> str | None:
-        """The reason why this device cannot be used, or None when it can."""
+        """Return the reason why this device cannot be used, or None if it can."""
         if self.mod is not None:
             return None
         return self._reason or f"{self.name}: this device has no backend; register one by this name"
 
     def randn(self, *shape: int, dtype: DTypeLike = "float32") -> Any:
-        """Standard normal numbers from the host's global ``np.random`` stream."""
+        """Return standard normal numbers from the host's global ``np.random`` stream."""
         return self._make(np.random.randn(*shape), dtype)
 
     def rand(self, *shape: int, dtype: DTypeLike = "float32") -> Any:
-        """Uniform numbers in [0, 1) from the host's global ``np.random`` stream."""
+        """Return uniform numbers in [0, 1) from the host's global ``np.random`` stream."""
         return self._make(np.random.rand(*shape), dtype)
 
     def one_hot(self, n: int, i: Any, dtype: DTypeLike = "float32") -> Any:
-        """``i``'s shape + (n,): 1 in column ``i``, 0 elsewhere."""
+        """Return an array of shape ``i.shape + (n,)``: 1 in column ``i``, 0 elsewhere."""
         return self._make(np.eye(n)[np.asarray(i).astype(np.int64)], dtype)
 
     def empty(self, shape: Any, dtype: DTypeLike = "float32") -> Any:
-        """An array with undefined contents."""
+        """Return an array with undefined contents."""
         return self.array_type.make(shape, device=self, dtype=dtype)
 
     def full(self, shape: Any, fill_value: Any, dtype: DTypeLike = "float32") -> Any:
-        """An array of one value."""
+        """Return an array of one value."""
         array = self.empty(shape, dtype)
         array.fill(fill_value)
         return array
 
     def zeros(self, *shape: Any, dtype: DTypeLike = "float32") -> Any:
-        """An array of zeros; the shape as one tuple or as ints."""
+        """Return an array of zeros; the shape is one tuple or several ints."""
         return self.full(shape[0] if len(shape) == 1 else shape, 0, dtype)
 
     def ones(self, *shape: Any, dtype: DTypeLike = "float32") -> Any:
-        """An array of ones; the shape as one tuple or as ints."""
+        """Return an array of ones; the shape is one tuple or several ints."""
         return self.full(shape[0] if len(shape) == 1 else shape, 1, dtype)
 
     def _make(self, source: Any, dtype: DTypeLike) -> Any:
@@ -113,10 +113,10 @@ Device = BackendDevice
 
 
 def device(name: str | BackendDevice | None = None) -> BackendDevice:
-    """The device of that name; a device is returned as it is, None means the default.
+    """Return the device of a name; a device is returned as it is, None means the default device.
 
-    A device that is known but cannot be used here is returned disabled (``why()`` tells the
-    reason); UnknownNameError lists the known names for any other.
+    A device that is known but cannot be used here is returned disabled (``why()`` gives the
+    reason). UnknownNameError, which lists the known names, is raised for any other name.
     """
     if isinstance(name, BackendDevice):
         return name
@@ -130,7 +130,7 @@ def device(name: str | BackendDevice | None = None) -> BackendDevice:
 
 
 def _restore(name: str) -> BackendDevice:
-    """Unpickles a device; one whose backend is not registered in this process is disabled."""
+    """Unpickle a device; it is disabled if its backend is not registered in this process."""
     try:
         return device(name)
     except UnknownNameError as error:
@@ -138,26 +138,77 @@ def _restore(name: str) -> BackendDevice:
 
 
 def cpu() -> BackendDevice:
-    """The native C++ backend; disabled, with ``why()``, where the compiled module is missing."""
+    """Return the device of the C++ backend; disabled where the compiled module is missing."""
     return device("cpu")
 
 
 def cuda(index: int = 0) -> BackendDevice:
-    """A GPU, the first unless told otherwise; disabled, with ``why()``, where there is none."""
+    """Return a GPU, by default the first; disabled where there is none (see ``why()``)."""
     return device(f"cuda:{index}" if index else "cuda")
 
 
 def cpu_numpy() -> BackendDevice:
-    """The NumPy backend, always there."""
+    """Return the device of the NumPy backend, which is always usable."""
     return device("cpu_numpy")
 
 
-def default_device() -> BackendDevice:
-    """Where arrays go when no device is named: ``cpu_numpy()``."""
-    return cpu_numpy()
-
-
 def all_devices() -> list[BackendDevice]:
-    """cpu, cuda, cpu_numpy and every other registered backend, usable here or not."""
+    """Return cpu, cuda, cpu_numpy and every other registered device, usable here or not."""
     first = ["cpu", "cuda", "cpu_numpy"]
     return [device(name) for name in dict.fromkeys(first + backends.names())]
+
+
+def usable_device(where: Any = None) -> BackendDevice:
+    """Return ``device(where)``; raise DeviceError, with the reason, if it cannot be used here."""
+    found = default_device() if where is None else device(where)
+    found.backend  # noqa: B018 - raises the error
+    return found
+
+
+# ---- the default device ----------------------------------------------------------------------
+
+
+def default_device() -> BackendDevice:
+    """Return the device of arrays that are made without ``device=``.
+
+    That is ``cpu()`` where the compiled module is usable, else ``cpu_numpy()``, unless
+    ``set_default_device`` has chosen another.
+    """
+    chosen = set_default_device.chosen
+    return device(automatic_device() if chosen is None else chosen)
+
+
+@lru_cache(None)
+def automatic_device() -> str:
+    """Return the name of the best device of the host; found once for the process."""
+    return "cpu" if backends.available("cpu") else "cpu_numpy"
+
+
+class set_default_device:
+    """Make ``where`` (a device or its name) the default device; None restores the automatic choice.
+
+    The setting takes effect at the call and holds for the whole process, in every thread. As a
+    context manager it restores the former default device at exit, also after an exception:
+
+    >>> with set_default_device("cpu_numpy"):
+    ...     default_device()
+    cpu_numpy()
+
+    Raises UnknownNameError for an unknown name and DeviceError for a device that cannot be used
+    here; the default device is then unchanged.
+    """
+
+    chosen: ClassVar[str | BackendDevice | None] = None
+    """The device that was set, or its name; None: the automatic choice."""
+
+    def __init__(self, where: str | BackendDevice | None) -> None:
+        if where is not None:
+            usable_device(where)
+        self.former = set_default_device.chosen
+        set_default_device.chosen = where
+
+    def __enter__(self) -> BackendDevice:
+        return default_device()
+
+    def __exit__(self, *error: object) -> None:
+        set_default_device.chosen = self.former

@@ -1,7 +1,7 @@
-"""Which dtype an elementwise operation computes in, and which it returns: one rule a family.
+"""The dtypes in which an elementwise operation computes and returns, one rule for each family.
 
-Families are the tables of ``backends/base.py``; promotion itself is in ``dtypes``. Pure functions
-on dtypes and Python scalars, called by ``kernels`` before any kernel runs.
+The families are the tables of ``backends/base.py``; promotion itself is in ``dtypes``. These are
+pure functions of dtypes and Python scalars, which ``kernels`` calls before any kernel runs.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ ROUNDING = ("floor", "ceil", "trunc", "round")
 FLOAT_TEST = ("isnan", "isinf", "isfinite")
 NOT_ZERO = (*BINARY_LOGICAL, "logical_not")
 BOOL_FORM = {"maximum": "logical_or", "minimum": "logical_and"}
-"""Operations on two bool arrays that stay bool, by another kernel."""
+"""Operations on two bool arrays whose result is bool, and the kernel that computes them."""
 
 
 @lru_cache(None)
 def elementwise_rule(name: str, *operands: DType) -> Rule:
-    """The rule for operands of these dtypes (one or two); DTypeError where there is none."""
+    """Return the rule for operands of these dtypes (one or two); DTypeError if there is none."""
     common = operands[0] if len(operands) == 1 else promote(*operands)
     if name in BITWISE and is_floating(common):
         listed = " and ".join(map(str, operands))
@@ -64,10 +64,10 @@ def elementwise_rule(name: str, *operands: DType) -> Rule:
 
 
 def scalar_rule(name: str, dtype: DType, scalar: Scalar) -> tuple[Rule, Scalar]:
-    """The rule for an array of ``dtype`` and a Python scalar, with the scalar ready for the kernel.
+    """Return the rule for an array of ``dtype`` and a Python scalar, and the converted scalar.
 
     The scalar takes the array's dtype unless its kind is higher. An int that does not fit raises
-    DTypeError, except in a comparison, which is then done in int64.
+    DTypeError, except in a comparison, which is then computed in int64.
     """
     other = promote_scalar(dtype, scalar)
     if isinstance(scalar, bool) and other != bool_ and is_integer(other):
@@ -79,14 +79,14 @@ def scalar_rule(name: str, dtype: DType, scalar: Scalar) -> tuple[Rule, Scalar]:
 
 
 def _comparison_dtype(dtype: DType, other: DType, scalar: Scalar) -> DType:
-    """A comparison never rounds an integer: out of range means int64, with a float float64."""
+    """Return a dtype that rounds no integer: int64 out of range, float64 beside a float."""
     if is_integer(other) and not _fits(other, scalar):
         return default_int
     return float64 if is_integer(dtype) and is_floating(other) else other
 
 
 def fitting(op: str, dtype: DType, scalar: Scalar) -> Scalar:
-    """The scalar as a kernel wants it for ``dtype``; DTypeError when an integer does not fit."""
+    """Return the scalar converted for a kernel of ``dtype``; DTypeError if it does not fit."""
     if is_floating(dtype):
         try:
             return float(scalar)
@@ -112,10 +112,10 @@ def _fits(dtype: DType, scalar: Scalar) -> bool:
 
 
 def scalars_dtype(a: Scalar, b: Scalar) -> DType:
-    """The dtype of an array made of two Python scalars."""
+    """Return the dtype of an array made of two Python scalars."""
     return promote_scalar(promote_scalar(bool_, a), b)
 
 
 def sum_dtype(dtype: DType) -> DType:
-    """The dtype of sum and prod: floats their own, everything else int64."""
+    """Return the dtype of sum and prod: a floating dtype itself, int64 for all others."""
     return dtype if is_floating(dtype) else default_int

@@ -1,70 +1,78 @@
-"""NDArray towards the rest of Python: NumPy, DLPack, pickle, copy, text, as a mixin.
+"""Host data in and out of an array: NumPy, DLPack, pickle, copy, text, Python scalars; as a mixin.
 
-On devices in host memory nothing is copied: the backend's ``export`` gives a host array on the
-same memory. The way in (``from_dlpack``, ``asarray``) is in ``backend_ndarray/creation.py``.
+On devices in host memory nothing is copied: the backend's ``export`` gives a host array on the same
+memory. ``host_array`` and ``upload`` are the way in; ``creation`` has the functions made of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
+from .. import shapes
 from ..backends.base import View
+from ..dtypes import DType
 from ..errors import DeviceError, DTypeError, ShapeError
+from ..host_steps import host_step
+from . import kernels
 from .device import BackendDevice, default_device
 
 HostArray = NumpyArray[Any]
 
-UFUNC_NAMES = {
-    "absolute": "abs",
-    "arccos": "acos",
-    "arccosh": "acosh",
-    "arcsin": "asin",
-    "arcsinh": "asinh",
-    "arctan": "atan",
-    "arctan2": "atan2",
-    "arctanh": "atanh",
-    "fmod": None,
-    "invert": "bitwise_invert",
-    "rint": "round",
-}
-"""NumPy's ufuncs whose name here is another; None where the same name would mean another thing."""
+
+def host_array(op: str, source: Any) -> HostArray:
+    """Return anything array-like as a NumPy array of real numbers; DTypeError or ShapeError."""
+    try:
+        host = np.asarray(source)
+    except ValueError as error:
+        raise ShapeError(f"{op}: rows must have equal lengths, got {error}") from None
+    if host.dtype.kind not in "biuf":
+        raise DTypeError(
+            f"{op}: elements must be bool, integers or floats, got {host.dtype} from "
+            f"{type(source).__name__}; convert them first"
+        )
+    shapes.check_ndim(op, host.ndim)
+    return host
+
+
+@host_step
+def upload(host: HostArray, device: BackendDevice, dtype: DType) -> View:
+    """Return a row-major view on the device with the host array's elements, cast to ``dtype``."""
+    out = kernels.empty(device.backend, host.shape, dtype)
+    if host.dtype != dtype:
+        with np.errstate(invalid="ignore", over="ignore"):
+            host = host.astype(dtype)
+    device.backend.upload(host, out)
+    return out
 
 
 class ArrayInterchange:
-    """Protocols of other libraries, over ``_view`` and ``_device``."""
+    """Protocols of Python and of other libraries, written with ``view`` and ``device``."""
 
     __slots__ = ()
     __array_priority__ = 1000.0
-    _namespace: ClassVar[ModuleType]
-    _view: View
+    __array_namespace__: ClassVar[Callable[..., ModuleType]]
+    __array_ufunc__: ClassVar[Callable[..., Any]]
+    view: View
     _device: BackendDevice
 
-    def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
-        """The function namespace of these arrays (Python array API standard)."""
-        if api_version not in (None, "2022.12", "2023.12", "2024.12"):
-            raise DTypeError(
-                f"__array_namespace__: array API versions up to 2024.12 are known, "
-                f"got {api_version!r}"
-            )
-        return self._namespace
-
     def numpy(self) -> HostArray:
-        """A NumPy array with the elements: always a copy (``numpy.asarray(a)`` shares memory)."""
-        return self._device.backend.download(self._view)
+        """Return the elements as a NumPy array, always a copy (``numpy.asarray`` shares memory)."""
+        return self._device.backend.download(self.view)
 
-    def _shared(self) -> HostArray | None:
-        """A host array on this memory (read-only where elements repeat), or None."""
-        shared = self._device.backend.export(self._view)
-        if shared is not None and _repeats(self._view):
+    def shared_memory(self) -> HostArray | None:
+        """Return a host array on this memory (read-only where elements repeat), or None."""
+        shared = self._device.backend.export(self.view)
+        if shared is not None and kernels.has_repeats(self.view):
             shared.flags.writeable = False
         return shared
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
-        shared = None if copy else self._shared()
+        shared = None if copy else self.shared_memory()
         if shared is None:
             if copy is False:
                 raise ValueError(f"numpy.asarray: {self._device} memory cannot be shared; copy it")
@@ -77,48 +85,25 @@ class ArrayInterchange:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        shared = self._shared()
+        shared = self.shared_memory()
         if shared is None:
             raise AttributeError(f"{self._device} memory cannot be shared with NumPy")
         return shared.__array_interface__
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        if self._shared() is None:
+        if self.shared_memory() is None:
             raise BufferError(f"__dlpack__: {self._device} does not share memory; use .numpy()")
         return 1, 0
 
     def __dlpack__(self, **options: Any) -> Any:
-        """A DLPack capsule on the same memory (options as in the array API standard)."""
-        shared = self._shared()
+        """Return a DLPack capsule on the same memory (options as in the array API standard)."""
+        shared = self.shared_memory()
         if shared is None:
             raise BufferError(f"__dlpack__: {self._device} does not share memory; use .numpy()")
         return shared.__dlpack__(**options)
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """NumPy's ufuncs go to the function of the same meaning here, or raise TypeError."""
-        known = (ArrayInterchange, np.ndarray, np.generic, bool, int, float)
-        if not all(isinstance(item, known) for item in inputs):
-            return NotImplemented
-        name = UFUNC_NAMES.get(ufunc.__name__, ufunc.__name__)
-        function = getattr(self._namespace, name or "", None)
-        if function is None or method != "__call__" or options:
-            extra = "".join(f" with {option}=" for option in options)
-            called = ufunc.__name__ + ("" if method == "__call__" else f".{method}") + extra
-            raise DTypeError(
-                f"numpy.{called}: not offered for needle arrays; pass numpy.asarray(a) instead"
-            )
-        return function(*(self._operand(item) for item in inputs))
-
-    def _operand(self, item: Any) -> Any:
-        """A ufunc's input as this namespace takes it: arrays on our device, Python scalars."""
-        if isinstance(item, np.generic) or (isinstance(item, np.ndarray) and not item.shape):
-            return item.item()
-        if isinstance(item, np.ndarray):
-            return self._namespace.asarray(item, device=self._device)
-        return item
-
     def item(self) -> bool | int | float:
-        """The value of an array of one element as a Python scalar."""
+        """Return the value of an array of one element as a Python scalar."""
         values = self.numpy()
         if values.size != 1:
             raise ShapeError(f"item: the array must have one element, got shape {values.shape}")
@@ -126,7 +111,7 @@ class ArrayInterchange:
         return scalar
 
     def tolist(self) -> Any:
-        """The elements as nested lists of Python scalars."""
+        """Return the elements as nested lists of Python scalars."""
         return self.numpy().tolist()
 
     def __bool__(self) -> bool:
@@ -142,8 +127,8 @@ class ArrayInterchange:
         return complex(self.item())
 
     def __index__(self) -> int:
-        if self._view.dtype.kind not in "iu":
-            raise DTypeError(f"index: the array must be of integers, got {self._view.dtype}")
+        if self.view.dtype.kind not in "iu":
+            raise DTypeError(f"index: the array must be of integers, got {self.view.dtype}")
         return int(self.item())
 
     def __format__(self, spec: str) -> str:
@@ -155,9 +140,9 @@ class ArrayInterchange:
     def __repr__(self) -> str:
         name = type(self).__name__
         text = np.array2string(self.numpy(), separator=", ", prefix=f"{name}(")
-        dtype = "" if self._view.dtype == "float32" else f", dtype={self._view.dtype}"
+        dtype = "" if self.view.dtype == "float32" else f", dtype={self.view.dtype}"
         where = "" if self._device == default_device() else f", device={self._device}"
-        shape = f", shape={self._view.shape}" if 0 in self._view.shape else ""
+        shape = f", shape={self.view.shape}" if 0 in self.view.shape else ""
         return f"{name}({text}{shape}{dtype}{where})"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -170,14 +155,28 @@ class ArrayInterchange:
         return _rebuild(type(self), self, self._device)
 
 
-def _repeats(view: View) -> bool:
-    """Whether a stride of 0 makes several elements share one place."""
-    return any(not s and n > 1 for n, s in zip(view.shape, view.strides, strict=True))
+def may_share_memory(a: ArrayInterchange, b: ArrayInterchange) -> bool:
+    """Return True if the arrays may share memory, also under two handles (after from_dlpack)."""
+    first, second = a.view.handle, b.view.handle
+    if first is second:
+        return True
+    if _owns_memory(first) and _owns_memory(second):
+        return False
+    ours = a.shared_memory()
+    theirs = None if ours is None else b.shared_memory()
+    return theirs is not None and ours is not None and bool(np.may_share_memory(ours, theirs))
+
+
+def _owns_memory(handle: Any) -> bool:
+    """Return True if no other handle shows this memory, as far as the handle tells."""
+    if isinstance(handle, np.ndarray):
+        return bool(handle.flags.owndata)
+    return getattr(handle, "borrowed", True) is False
 
 
 def _rebuild(kind: Any, source: Any, device: BackendDevice) -> Any:
-    """An array of type ``kind`` with a copy of ``source``; unpickling calls it."""
+    """Return an array of type ``kind`` with a copy of ``source``; unpickling calls it."""
     if not device.enabled():
-        raise DeviceError(f"unpickle: the array lives on a device that is missing: {device.why()}")
+        raise DeviceError(f"unpickle: the array's device is missing: {device.why()}")
     dtype = source.dtype
     return kind(source, device=device, dtype=dtype)

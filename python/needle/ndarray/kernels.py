@@ -1,8 +1,8 @@
-"""Calls into a backend: views (or Python scalars) in, a new view out.
+"""Calls of a backend's kernels: views or Python scalars in, a new view out.
 
-Here dtypes are promoted, operands cast and broadcast, the result's layout chosen (dense, in the
-operands' axis order) and its buffer allocated, so that a backend sees only what
-``backends/base.py`` promises. No NDArray is known here; ``array`` and the namespace wrap.
+This file promotes dtypes, casts and broadcasts operands, chooses the layout of the result (dense,
+in the operands' axis order) and allocates its buffer, so that a backend sees only what
+``backends/base.py`` promises. It knows no NDArray; ``array`` and ``elementwise`` call it.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ from .dtype_rules import (
 new_view = tuple.__new__
 
 _EXACT = 2.0**53
-"""Integers up to here are floats."""
+"""Every integer up to this one is exact in float64."""
 
 
 def empty(backend: Backend, shape: Shape, dtype: DType, strides: Strides | None = None) -> View:
-    """A view of a new buffer, contents undefined; row-major unless (dense) strides are given."""
+    """Return a view of a new buffer, contents undefined; row-major unless strides are given."""
     if strides is None:
         strides = compact_strides(shape)
     return new_view(View, (backend.allocate(product(shape), dtype), shape, strides, 0, dtype))
 
 
 def cast(backend: Backend, a: View, dtype: DType) -> View:
-    """A copy in ``dtype`` that keeps the axis order of ``a``."""
+    """Return a copy in ``dtype`` that keeps the axis order of ``a``."""
     out = empty(backend, a.shape, dtype, dense_strides_like(a.shape, a.strides))
     backend.copy(a, out)
     return out
 
 
 def compact(backend: Backend, a: View) -> View:
-    """A row-major copy."""
+    """Return a row-major copy."""
     out = empty(backend, a.shape, a.dtype)
     backend.copy(a, out)
     return out
 
 
 def broadcast(op: str, a: View, shape: Shape) -> View:
-    """``a`` seen as ``shape``; the same view when it has that shape already."""
+    """Return ``a`` broadcast to ``shape``; the same view if it has that shape already."""
     if a.shape == shape:
         return a
     strides = broadcast_strides(op, a.shape, a.strides, shape)
@@ -69,11 +69,13 @@ def broadcast(op: str, a: View, shape: Shape) -> View:
 
 
 @lru_cache(4096)
-def _plain_result(
+def _same_dtype_result(
     name: str, shape: Shape, strides: Strides, dtype: DType, count: int
 ) -> tuple[str, int, DType, Strides] | None:
-    """For ``count`` operands of one layout and dtype: the kernel's name, and the size, dtype and
-    strides of the result. None where an operand must be cast first."""
+    """Return the kernel's name and the size, dtype and strides of the result.
+
+    The ``count`` operands have one layout and dtype. The result is None if one must be cast first.
+    """
     compute, result = elementwise_rule(name, *[dtype] * count)
     if compute != dtype:
         return None
@@ -82,10 +84,10 @@ def _plain_result(
 
 
 def unary(backend: Backend, name: str, a: View) -> View:
-    """name(a), elementwise; ``name`` is one of ``base.UNARY``."""
+    """Return name(a), elementwise; ``name`` is one of ``base.UNARY``."""
     if name in ROUNDING and a.dtype.kind != "f" and a.dtype != bool_:
         return cast(backend, a, a.dtype)
-    plain = _plain_result(name, a.shape, a.strides, a.dtype, 1)
+    plain = _same_dtype_result(name, a.shape, a.strides, a.dtype, 1)
     if plain is None:
         return unary(backend, name, cast(backend, a, elementwise_rule(name, a.dtype)[0]))
     _, size, dtype, strides = plain
@@ -95,7 +97,7 @@ def unary(backend: Backend, name: str, a: View) -> View:
 
 
 def binary(backend: Backend, name: str, a: Operand, b: Operand) -> View:
-    """name(a, b), elementwise and broadcast; ``name`` is one of ``base.BINARY``.
+    """Return name(a, b), elementwise and broadcast; ``name`` is one of ``base.BINARY``.
 
     At most one operand is a Python scalar.
     """
@@ -107,13 +109,13 @@ def binary(backend: Backend, name: str, a: Operand, b: Operand) -> View:
 
 
 def binary_of_views(backend: Backend, name: str, a: View, b: View) -> View:
-    """``binary`` of two arrays."""
+    """Return ``binary`` of two arrays."""
     shape, strides, dtype = a.shape, a.strides, a.dtype
     if b.strides != strides or b.shape != shape or b.dtype is not dtype:
-        return _binary_of_unlike_views(backend, name, a, b)
-    plain = _plain_result(name, shape, strides, dtype, 2)
+        return _binary_of_mixed_views(backend, name, a, b)
+    plain = _same_dtype_result(name, shape, strides, dtype, 2)
     if plain is None:
-        return _binary_of_unlike_views(backend, name, a, b)
+        return _binary_of_mixed_views(backend, name, a, b)
     kernel, size, dtype, strides = plain
     out = new_view(View, (backend.allocate(size, dtype), shape, strides, 0, dtype))
     backend.binary(kernel, a, b, out)
@@ -125,8 +127,8 @@ def _binary_with_scalar(
 ) -> View:
     dtype = view.dtype
     if dtype.kind != "f" or not -_EXACT <= number <= _EXACT:
-        return _binary_with_unlike_scalar(backend, name, view, number, reflected)
-    plain = _plain_result(name, view.shape, view.strides, dtype, 2)
+        return _binary_with_mixed_scalar(backend, name, view, number, reflected)
+    plain = _same_dtype_result(name, view.shape, view.strides, dtype, 2)
     assert plain is not None  # a floating array computes in its own dtype
     _, size, dtype, strides = plain
     out = new_view(View, (backend.allocate(size, dtype), view.shape, strides, 0, dtype))
@@ -137,7 +139,7 @@ def _binary_with_scalar(
     return out
 
 
-def _binary_with_unlike_scalar(
+def _binary_with_mixed_scalar(
     backend: Backend, name: str, view: View, number: Scalar, reflected: bool
 ) -> View:
     (compute, result), scalar = scalar_rule(name, view.dtype, number)
@@ -153,7 +155,7 @@ def _binary_with_unlike_scalar(
     return out
 
 
-def _binary_of_unlike_views(backend: Backend, name: str, a: View, b: View) -> View:
+def _binary_of_mixed_views(backend: Backend, name: str, a: View, b: View) -> View:
     compute, result = elementwise_rule(name, a.dtype, b.dtype)
     if a.dtype is not compute and a.dtype != compute:
         a = cast(backend, a, compute)
@@ -171,21 +173,21 @@ def _binary_of_unlike_views(backend: Backend, name: str, a: View, b: View) -> Vi
 
 
 def where(backend: Backend, condition: View, a: Operand, b: Operand) -> View:
-    """a where condition else b, broadcast; a and b are promoted to one dtype."""
+    """Return a where the condition holds, else b, broadcast and promoted to one dtype."""
     dtype = _common_dtype(a, b)
     views = [operand for operand in (condition, a, b) if isinstance(operand, View)]
     shape = broadcast_shapes("where", *(view.shape for view in views))
     if condition.dtype != bool_:
         condition = cast(backend, condition, bool_)
     condition = broadcast("where", condition, shape)
-    a, b = (_ready(backend, operand, dtype, shape) for operand in (a, b))
+    a, b = (_where_operand(backend, operand, dtype, shape) for operand in (a, b))
     layouts = [operand.strides for operand in (a, b) if isinstance(operand, View)]
     out = empty(backend, shape, dtype, dense_strides_like(shape, *layouts, condition.strides))
     backend.where(condition, a, b, out)
     return out
 
 
-def _ready(backend: Backend, operand: Operand, dtype: DType, shape: Shape) -> Operand:
+def _where_operand(backend: Backend, operand: Operand, dtype: DType, shape: Shape) -> Operand:
     if not isinstance(operand, View):
         return fitting("where", dtype, operand)
     view = operand if operand.dtype == dtype else cast(backend, operand, dtype)
@@ -199,7 +201,7 @@ def _common_dtype(a: Operand, b: Operand) -> DType:
 
 
 def reduce(backend: Backend, name: str, a: View, axes: tuple[int, ...], keepdims: bool) -> View:
-    """name over the (normalised) axes; ``name`` is one of ``base.REDUCE``.
+    """Return ``name`` over the (normalised) axes; ``name`` is one of ``base.REDUCE``.
 
     sum and prod of bool or integers give int64, any and all bool, max and min the array's dtype.
     """
@@ -217,7 +219,7 @@ def reduce(backend: Backend, name: str, a: View, axes: tuple[int, ...], keepdims
 def _reduced_layout(
     shape: Shape, strides: Strides, axes: tuple[int, ...], keepdims: bool
 ) -> tuple[Shape, Strides, Shape, Strides]:
-    """Shape and dense strides with every axis kept (what the kernel writes), then the result's."""
+    """Return shape and dense strides with every axis kept (for the kernel), then the result's."""
     whole = reduced_shape(shape, axes, True)
     dense = dense_strides_like(whole, strides)
     kept = [axis for axis in range(len(shape)) if keepdims or axis not in axes]
@@ -225,7 +227,7 @@ def _reduced_layout(
 
 
 def _reduction(name: str, a: View, shape: Shape) -> tuple[str, DType]:
-    """The kernel's name and dtype; ShapeError for the maximum of nothing."""
+    """Return the kernel's name and dtype; ShapeError for the maximum of no elements."""
     if name in ("sum", "prod"):
         return name, sum_dtype(a.dtype)
     if name in ("any", "all"):
@@ -240,10 +242,10 @@ def _reduction(name: str, a: View, shape: Shape) -> tuple[str, DType]:
 
 
 def matmul(backend: Backend, a: View, b: View) -> View:
-    """(..., m, k) @ (..., k, n), batch axes broadcast; a 1-D operand is a row or a column."""
+    """Return (..., m, k) @ (..., k, n), batch axes broadcast; 1-D: a row or a column."""
     rows, dtype = a.shape, a.dtype
     matrices = len(rows) == len(b.shape) == 2 and rows[1] == b.shape[0]
-    if matrices and b.dtype is dtype and dtype.kind == "f":  # as nearly always
+    if matrices and b.dtype is dtype and dtype.kind == "f":  # the usual case
         out = empty(backend, (rows[0], b.shape[1]), dtype)
         backend.matmul(a, b, out)
         return out
@@ -265,7 +267,7 @@ def matmul(backend: Backend, a: View, b: View) -> View:
 
 
 def _matrices(a: View, b: View) -> tuple[View, View]:
-    """Both operands with at least two axes; ShapeError when they cannot be multiplied."""
+    """Return both operands with at least two axes; ShapeError if they cannot be multiplied."""
     if not a.shape or not b.shape:
         raise ShapeError(
             f"matmul: operands need at least one axis, got {a.shape} @ {b.shape}; use * for scalars"
@@ -288,21 +290,27 @@ def _without_added_axes(out: View, a: View, b: View) -> View:
     if len(b.shape) == 1:
         del shape[-1], strides[-1]
     if len(a.shape) == 1:
-        place = -1 if len(b.shape) == 1 else -2
-        del shape[place], strides[place]
+        axis = -1 if len(b.shape) == 1 else -2
+        del shape[axis], strides[axis]
     return View(out.handle, tuple(shape), tuple(strides), out.offset, out.dtype)
 
 
 def fill(backend: Backend, out: View, value: Scalar) -> None:
-    """out[...] = value; DTypeError when an integer dtype cannot hold it."""
+    """Set every element of ``out``; DTypeError if its integer dtype cannot hold the value."""
     backend.fill(out, fitting("setitem", out.dtype, value))
 
 
 def is_identical(a: View, b: View) -> bool:
-    """Whether two views are the same window on the same buffer."""
+    """Return True if two views are the same window on the same buffer."""
     return a.handle is b.handle and a[1:] == b[1:]
 
 
+def has_repeats(view: View) -> bool:
+    """Return True if several elements share one place in memory because of a stride of 0."""
+    strides = view.strides
+    return 0 in strides and any(not s and n > 1 for n, s in zip(view.shape, strides, strict=True))
+
+
 def fill_where(backend: Backend, condition: View, value: Scalar, out: View) -> None:
-    """out[condition] = value, in place; ``condition`` is bool, of out's shape."""
+    """Set the elements of ``out`` where ``condition`` (bool, of its shape) holds, in place."""
     backend.where(condition, fitting("setitem", out.dtype, value), out, out)

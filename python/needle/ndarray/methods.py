@@ -1,61 +1,63 @@
-"""Functions of the namespace as methods of NDArray, as a mixin: reductions and the course's few."""
+"""Functions as methods of NDArray, as a mixin: reductions, positions, and the course's few.
+
+The namespace's functions of these names call the methods. Every one is made of kernels, operators
+and the operations of ``accelerated``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..errors import DTypeError
-from .interchange import ArrayInterchange
-from .operators import ArrayOperators
+from .. import accelerated
+from ..dtypes import bool_, default_float, is_floating, uint8
+from ..errors import DTypeError, ShapeError
+from ..shapes import normalize_axes, normalize_axis, product
+from .views import ArrayViews
 
 Array = TypeVar("Array", bound="ArrayMethods")
 
 
-class ArrayMethods(ArrayOperators, ArrayInterchange):
-    """Methods over the operators' and the namespace's; the array brings _reduce."""
+class ArrayMethods(ArrayViews):
+    """Methods that are written with views, operators and reductions; the array adds ``astype``."""
 
     __slots__ = ()
 
-    def _reduce(self: Array, name: str, axis: Any, keepdims: bool, out: Any = None) -> Array:
+    def astype(self: Array, dtype: Any, *, copy: bool = True) -> Array:
+        """Return the array in another dtype."""
         raise NotImplementedError
 
+    # ---- reductions --------------------------------------------------------------------------
+
     def sum(self: Array, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Array:
-        """The sum over None (all), one or several axes."""
-        return self._reduce("sum", axis, keepdims, out)
+        """Return the sum over ``axis`` (None: every axis, an int or a tuple)."""
+        _refuse_out("sum", out)
+        return self.reduce("sum", axis, keepdims)
 
     def prod(self: Array, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Array:
-        """The product over None (all), one or several axes."""
-        return self._reduce("prod", axis, keepdims, out)
+        """Return the product over ``axis`` (None: every axis, an int or a tuple)."""
+        _refuse_out("prod", out)
+        return self.reduce("prod", axis, keepdims)
 
     def max(self: Array, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Array:
-        """The maximum over None (all), one or several axes; NaN wins."""
-        return self._reduce("max", axis, keepdims, out)
+        """Return the maximum over ``axis`` (None: every axis); NaN if there is one."""
+        _refuse_out("max", out)
+        return self.reduce("max", axis, keepdims)
 
     def min(self: Array, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Array:
-        """The minimum over None (all), one or several axes; NaN wins."""
-        return self._reduce("min", axis, keepdims, out)
+        """Return the minimum over ``axis`` (None: every axis); NaN if there is one."""
+        _refuse_out("min", out)
+        return self.reduce("min", axis, keepdims)
 
     def any(self: Array, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Array:
-        """Whether any element is not 0."""
-        return self._reduce("any", axis, keepdims, out)
+        """Return True where any element over ``axis`` is not 0."""
+        _refuse_out("any", out)
+        return self.reduce("any", axis, keepdims)
 
     def all(self: Array, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Array:
-        """Whether no element is 0."""
-        return self._reduce("all", axis, keepdims, out)
-
-    def _plain(self: Array, name: str, dtype: Any, out: Any) -> Array:
-        """The array in ``dtype``; NumPy's functions pass dtype and out along as None."""
-        if out is not None:
-            raise DTypeError(f"{name}: out= is not offered for needle arrays; assign the result")
-        if dtype is None:
-            return self
-        result: Array = self._namespace.astype(self, dtype)
-        return result
-
-    def _call(self: Array, name: str, *args: Any, **options: Any) -> Array:
-        """A function of the namespace on this array."""
-        result: Array = getattr(self._namespace, name)(self, *args, **options)
-        return result
+        """Return True where no element over ``axis`` is 0."""
+        _refuse_out("all", out)
+        return self.reduce("all", axis, keepdims)
 
     def mean(
         self: Array,
@@ -65,9 +67,11 @@ class ArrayMethods(ArrayOperators, ArrayInterchange):
         dtype: Any = None,
         out: Any = None,
     ) -> Array:
-        """The mean over None (all), one or several axes."""
-        x = self._plain("mean", dtype, out)
-        return x._call("mean", axis=axis, keepdims=keepdims)
+        """Return the mean over ``axis``; float32 for integers, NaN for no elements."""
+        x = _floating(_converted("mean", self, dtype, out))
+        count = product(x.shape[i] for i in normalize_axes("mean", axis, x.ndim))
+        mean: Array = x.reduce("sum", axis, keepdims) / count
+        return mean
 
     def var(
         self: Array,
@@ -79,9 +83,16 @@ class ArrayMethods(ArrayOperators, ArrayInterchange):
         dtype: Any = None,
         out: Any = None,
     ) -> Array:
-        """The variance, divided by n - correction (``ddof`` is NumPy's name for it)."""
-        x = self._plain("var", dtype, out)
-        return x._call("var", axis=axis, keepdims=keepdims, correction=correction or ddof)
+        """Return the mean squared distance from the mean, divided by n - correction.
+
+        ``ddof`` is NumPy's name for ``correction``. The result is NaN where n - correction <= 0.
+        """
+        x = _floating(_converted("var", self, dtype, out))
+        correction = correction or ddof
+        count = product(x.shape[i] for i in normalize_axes("var", axis, x.ndim))
+        distance: Array = x - x.mean(axis, keepdims=True)
+        total = (distance * distance).reduce("sum", axis, keepdims)
+        return total / (count - correction) if count > correction else total * float("nan")
 
     def std(
         self: Array,
@@ -93,30 +104,65 @@ class ArrayMethods(ArrayOperators, ArrayInterchange):
         dtype: Any = None,
         out: Any = None,
     ) -> Array:
-        """The standard deviation, with n - correction (``ddof`` is NumPy's name for it)."""
-        x = self._plain("std", dtype, out)
-        return x._call("std", axis=axis, keepdims=keepdims, correction=correction or ddof)
+        """Return the square root of ``var``."""
+        x = _converted("std", self, dtype, out)
+        return x.var(axis, keepdims, correction=correction or ddof).unary("sqrt")
+
+    # ---- positions ---------------------------------------------------------------------------
 
     def argmax(self: Array, axis: int | None = None, keepdims: bool = False) -> Array:
-        """The position of the first maximum along an axis (None: of the flat array)."""
-        return self._call("argmax", axis=axis, keepdims=keepdims)
+        """Return the int64 position of the first maximum along ``axis`` (None: of ``flat``)."""
+        return _position("argmax", accelerated.argmax, self, axis, keepdims)
 
     def argmin(self: Array, axis: int | None = None, keepdims: bool = False) -> Array:
-        """The position of the first minimum along an axis (None: of the flat array)."""
-        return self._call("argmin", axis=axis, keepdims=keepdims)
+        """Return the int64 position of the first minimum along ``axis`` (None: of ``flat``)."""
+        return _position("argmin", accelerated.argmin, self, axis, keepdims)
+
+    # ---- elementwise, as the course has them -------------------------------------------------
 
     def maximum(self: Array, other: Any) -> Array:
-        """The larger of each pair of elements; NaN wins."""
-        return self._binary("maximum", other)
+        """Return the larger of each pair of elements; NaN if either is."""
+        return self.binary("maximum", other)
 
     def log(self: Array) -> Array:
-        """The natural logarithm."""
-        return self._unary("log")
+        """Return the natural logarithm."""
+        return self.unary("log")
 
     def exp(self: Array) -> Array:
-        """e to the power of each element."""
-        return self._unary("exp")
+        """Return e to the power of each element."""
+        return self.unary("exp")
 
     def tanh(self: Array) -> Array:
-        """The hyperbolic tangent."""
-        return self._unary("tanh")
+        """Return the hyperbolic tangent."""
+        return self.unary("tanh")
+
+
+def _refuse_out(name: str, out: Any) -> None:
+    """NumPy's functions call methods with ``out=None``; needle's arrays take no other value."""
+    if out is not None:
+        raise DTypeError(f"{name}: out= is not supported for needle arrays; assign the result")
+
+
+def _converted(name: str, x: Array, dtype: Any, out: Any) -> Array:
+    """Return the array in ``dtype``; None, which NumPy's functions pass, keeps its dtype."""
+    _refuse_out(name, out)
+    return x if dtype is None else x.astype(dtype)
+
+
+def _floating(x: Array) -> Array:
+    return x if is_floating(x.dtype) else x.astype(default_float)
+
+
+def _position(
+    name: str, function: Callable[..., Any], x: Array, axis: int | None, keepdims: bool
+) -> Array:
+    """Return the position of an extreme, or of a NaN; ShapeError if there is no element."""
+    if x.dtype == bool_:
+        x = x.astype(uint8)
+    ndim = x.ndim
+    flat = x.reshape((-1,)) if axis is None else x
+    along = 0 if axis is None else normalize_axis(name, axis, ndim)
+    if not flat.shape[along] and (axis is None or all(x.shape[:along] + x.shape[along + 1 :])):
+        raise ShapeError(f"{name}: at least one element is needed, got shape {x.shape}")
+    result: Array = function(flat, along, keepdims)
+    return result.reshape((1,) * ndim) if keepdims and axis is None else result

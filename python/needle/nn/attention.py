@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from .. import ops
+from ..array_namespace import Device
 from ..autograd import Tensor
-from ..backend_selection import Device
 from ..errors import ShapeError
 from ..host_steps import host_step
 from ..shapes import shape_of

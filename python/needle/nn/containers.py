@@ -9,6 +9,7 @@ from .. import ops
 from ..autograd import Tensor
 from ..errors import ShapeError
 from ..shapes import product, shape_of
+from .fusion import is_plain, steps, takes_residual
 from .module import Module
 
 
@@ -30,7 +31,10 @@ class Flatten(Module):
 
 
 class Sequential(Module):
-    """The modules one after another; ``modules`` is their tuple, ``model[i]`` one of them."""
+    """The modules one after another; ``modules`` is their tuple, ``model[i]`` one of them.
+
+    A convolution, linear layer or batch norm and the ReLU behind it run as one kernel (``fusion``).
+    """
 
     def __init__(self, *modules: Module) -> None:
         super().__init__()
@@ -46,8 +50,8 @@ class Sequential(Module):
 
     def forward(self, x: Any) -> Any:
         ### BEGIN YOUR SOLUTION [compose]
-        for module in self.modules:
-            x = module(x)
+        for step in steps(self.modules):
+            x = step(x)
         return x
         ### END YOUR SOLUTION
 
@@ -63,8 +67,15 @@ class Sequential(Module):
         return iter(self.modules)
 
 
+_SEQUENTIAL = Sequential.forward
+
+
 class Residual(Module):
-    """fn(x) + x."""
+    """fn(x) + x.
+
+    In a Sequential, with a ReLU behind it, a batch norm at the end of ``fn``, the addition and ReLU
+    run as one kernel (``fusion``).
+    """
 
     def __init__(self, fn: Module) -> None:
         super().__init__()
@@ -75,3 +86,19 @@ class Residual(Module):
         result: Tensor = self.fn(x) + x
         return result
         ### END YOUR SOLUTION
+
+    def forward_relu(self, x: Tensor) -> Tensor:
+        """relu(fn(x) + x), in as few passes over memory as ``fn`` allows."""
+        fn = self.fn
+        if not isinstance(fn, Sequential) or not fn.modules or not is_plain(fn, _SEQUENTIAL):
+            return ops.relu(self.forward(x))
+        *before, last = fn.modules
+        if not takes_residual(last):
+            return ops.relu(self.forward(x))
+        y = x
+        for step in steps(before):
+            y = step(y)
+        result: Tensor = last.forward_relu(y, x)
+        return result
+
+    fusible = forward

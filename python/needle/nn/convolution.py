@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import init, ops
+from .. import init
+from ..array_namespace import Device
 from ..autograd import Tensor
-from ..backend_selection import Device
 from ..errors import ShapeError
-from ..shapes import pair, shape_of
-from .activations import check_activation
+from ..ops import convolution
+from ..shapes import Geometry, pair, shape_of
 from .module import Module, Parameter
 
 Size = int | tuple[int, int]
@@ -21,8 +21,8 @@ class Conv2d(Module):
 
     weight (KH, KW, in_channels/groups, out_channels) is drawn Kaiming uniform, then bias (O,) =
     U(±1/sqrt(fan_in)), fan_in = KH*KW*in_channels/groups. PyTorch's arguments; the weight's layout
-    is the one the kernels read (``nn.torch_mapping`` translates). ``activation="relu"``: relu of
-    the result, in the same pass over memory (``ops.conv2d_relu``).
+    is the one the kernels read (``nn.torch_mapping`` translates). A ReLU behind it in a Sequential
+    runs in the same pass over memory.
     """
 
     def __init__(
@@ -37,26 +37,22 @@ class Conv2d(Module):
         bias: bool = True,
         device: Device | None = None,
         dtype: Any = "float32",
-        activation: str | None = None,
     ) -> None:
         super().__init__()
         name = type(self).__name__
-        self.activation = check_activation(self, activation)
         if groups < 1 or in_channels % groups or out_channels % groups:
             raise ShapeError(
                 f"{name}: groups must divide in_channels and out_channels, got "
                 f"groups={groups} for {in_channels} -> {out_channels}; change one of them"
             )
-        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.in_channels, self.out_channels = in_channels, out_channels
         self.kernel_size = pair(name, "kernel_size", kernel_size)
         if min(in_channels, out_channels, *self.kernel_size) < 1:
             raise ShapeError(
                 f"{name}: channels and kernel_size must be at least 1, got {in_channels} -> "
                 f"{out_channels}, kernel_size={kernel_size}; give positive sizes"
             )
-        self.stride = pair(name, "stride", stride)
-        self.padding = pair(name, "padding", padding)
-        self.dilation = pair(name, "dilation", dilation)
+        self.geometry = Geometry.of(name, stride, padding, dilation, groups)
         place: dict[str, Any] = {"device": device, "dtype": dtype}
         area = self.kernel_size[0] * self.kernel_size[1]
         fan_in, fan_out = area * (in_channels // groups), area * (out_channels // groups)
@@ -67,39 +63,63 @@ class Conv2d(Module):
             bound = 1.0 / math.sqrt(fan_in)
             self.bias = Parameter(init.rand(out_channels, low=-bound, high=bound, **place))
 
+    @property
+    def stride(self) -> tuple[int, int]:
+        """The steps down and across."""
+        return self.geometry.stride
+
+    @property
+    def padding(self) -> tuple[int, int]:
+        """The rows and columns of zeros on every side."""
+        return self.geometry.padding
+
+    @property
+    def dilation(self) -> tuple[int, int]:
+        """The distances of neighbouring weights, down and across."""
+        return self.geometry.dilation
+
+    @property
+    def groups(self) -> int:
+        """The number of parts, into which channels are divided, that are convolved separately."""
+        return self.geometry.groups
+
     def extra_repr(self) -> str:
+        stride, padding, dilation, groups = self.geometry
         parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"]
-        parts += [f"stride={self.stride}, padding={self.padding}"]
-        if self.dilation != (1, 1):
-            parts.append(f"dilation={self.dilation}")
-        if self.groups != 1:
-            parts.append(f"groups={self.groups}")
+        parts += [f"stride={stride}, padding={padding}"]
+        if dilation != (1, 1):
+            parts.append(f"dilation={dilation}")
+        if groups != 1:
+            parts.append(f"groups={groups}")
         parts.append(f"bias={self.bias is not None}")
-        if self.activation:
-            parts.append(f"activation={self.activation!r}")
         return ", ".join(parts)
 
     def forward(self, x: Tensor) -> Tensor:
+        return self._convolved(x, relu=False)
+
+    def forward_relu(self, x: Tensor) -> Tensor:
+        """relu(forward(x)), in the same pass over memory."""
+        return self._convolved(x, relu=True)
+
+    fusible = forward
+
+    def _convolved(self, x: Tensor, relu: bool) -> Tensor:
         shape = shape_of(type(self).__name__, x)
         if len(shape) != 4 or shape[1] != self.in_channels:
             raise ShapeError(
                 f"{type(self).__name__}: input must be (N, C, H, W) with C={self.in_channels}, got "
                 f"shape {shape}; reshape or permute the input"
             )
-        weight = ops.permute(self.weight, (3, 2, 0, 1))
-        geometry = (self.stride, self.padding, self.dilation, self.groups)
-        if self.activation and self.bias is not None:
-            return ops.conv2d_relu(x, weight, self.bias, *geometry)
-        y = ops.conv2d(x, weight, self.bias, *geometry)
-        return ops.relu(y) if self.activation else y
+        op = convolution.Conv2d(self.geometry, relu)
+        y: Tensor = op(x, self.weight) if self.bias is None else op(x, self.weight, self.bias)
+        return y
 
 
 class Conv(Conv2d):
     """The course's convolution: square kernel, padding kernel_size // 2, so "same" for odd kernels
     at stride 1; tuples for kernel_size and stride are taken by their first item.
 
-    ``padding``, ``dilation``, ``groups`` and ``activation`` go beyond it; rectangular kernels are
-    Conv2d's.
+    ``padding``, ``dilation`` and ``groups`` go beyond it; rectangular kernels are Conv2d's.
     """
 
     def __init__(
@@ -115,7 +135,6 @@ class Conv(Conv2d):
         padding: Size | None = None,
         dilation: int = 1,
         groups: int = 1,
-        activation: str | None = None,
     ) -> None:
         size = kernel_size if isinstance(kernel_size, int) else kernel_size[0]
         step = stride if isinstance(stride, int) else stride[0]
@@ -131,5 +150,4 @@ class Conv(Conv2d):
             bias=bias,
             device=device,
             dtype=dtype,
-            activation=activation,
         )

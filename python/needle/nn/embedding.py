@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import init, ops
+from ..array_namespace import Device
 from ..autograd import Tensor
-from ..backend_selection import Device
 from .module import Module, Parameter
 from .whole_numbers import whole_numbers
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from .. import init, ops
+from ..array_namespace import Device
 from ..autograd import Tensor, as_operand
-from ..backend_selection import Device
 from ..errors import ShapeError
 from ..shapes import product, shape_of
-from .activations import check_activation
 from .module import Module, Parameter
 
 
@@ -38,7 +37,7 @@ class Linear(Module):
     """x (..., in_features) -> x @ weight + bias (..., out_features).
 
     weight (in_features, out_features) and then bias (1, out_features) are drawn Kaiming uniform.
-    ``activation="relu"``: relu of the result, in the pass that adds the bias.
+    A ReLU behind it in a Sequential runs in the pass that adds the bias.
     """
 
     def __init__(
@@ -48,10 +47,8 @@ class Linear(Module):
         bias: bool = True,
         device: Device | None = None,
         dtype: Any = "float32",
-        activation: str | None = None,
     ) -> None:
         super().__init__()
-        self.activation = check_activation(self, activation)
         self.in_features, self.out_features = in_features, out_features
         place: dict[str, Any] = {"device": device, "dtype": dtype}
         self.weight = Parameter(init.kaiming_uniform(in_features, out_features, **place))
@@ -61,14 +58,17 @@ class Linear(Module):
             self.bias = Parameter(ops.reshape(drawn, (1, out_features)))
 
     def extra_repr(self) -> str:
-        extra = f", activation={self.activation!r}" if self.activation else ""
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
-            f"bias={self.bias is not None}{extra}"
+            f"bias={self.bias is not None}"
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.activation:
-            return affine("Linear", x, self.weight, self.bias)
+        return affine("Linear", x, self.weight, self.bias)
+
+    def forward_relu(self, x: Tensor) -> Tensor:
+        """relu(forward(x)), in the same pass over memory."""
         y = affine("Linear", x, self.weight, None)
-        return ops.relu(y) if self.bias is None else ops.bias_relu(y, self.bias)
+        return ops.relu(y) if self.bias is None else ops.elementwise.BiasReLU()(y, self.bias)
+
+    fusible = forward

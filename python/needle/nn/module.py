@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..array_namespace import Device
+from ..array_namespace import device as as_device
 from ..autograd import Tensor
-from ..backend_selection import Device
-from ..backend_selection import device as as_device
 from ..dtypes import as_dtype, is_floating
 from ..errors import CheckpointError
 from .summary import describe

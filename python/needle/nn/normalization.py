@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from .. import init, ops
+from ..array_namespace import Device
 from ..autograd import Tensor
-from ..backend_selection import Device
 from ..errors import ShapeError
+from ..ops import normalization
 from ..shapes import shape_of
 from .activations import check_activation
 from .module import Module, Parameter
@@ -22,7 +23,7 @@ class _BatchNorm(Module):
     running = (1 - momentum) * running + momentum * batch, with the *biased* batch variance both
     here and in the normalisation (Ioffe & Szegedy 2015; PyTorch keeps the unbiased one).
     ``activation="relu"``: relu of the result, or of the result plus a second input, in the same
-    passes over memory (``ops.batch_norm_relu``).
+    passes over memory; so is a ReLU behind the layer in a Sequential.
     """
 
     ndims: tuple[int, ...]
@@ -54,25 +55,40 @@ class _BatchNorm(Module):
 
     def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
         """The normalised x; with an activation, relu of it or of it plus ``added``."""
+        if added is not None and not self.activation:
+            raise ValueError(
+                f"{type(self).__name__}: a second input needs activation='relu', got None; write "
+                "layer(x) + added"
+            )
+        return self._normalised(x, added, relu=self.activation is not None)
+
+    def forward_relu(self, x: Tensor, added: Tensor | None = None) -> Tensor:
+        """relu(forward(x)), or relu(forward(x) + added), in the same pass over memory."""
+        return self._normalised(x, added, relu=True)
+
+    fusible = forward
+
+    @property
+    def takes_residual(self) -> bool:
+        """True if ``forward_relu`` adds ``added`` to what ``forward`` gives."""
+        return self.activation is None
+
+    def _normalised(self, x: Tensor, added: Tensor | None, relu: bool) -> Tensor:
         shape = shape_of(type(self).__name__, x)
         if len(shape) not in self.ndims or shape[1] != self.dim:
             raise ShapeError(
                 f"{type(self).__name__}: input must be {self.layout} with C={self.dim}, got shape "
                 f"{shape}; check the layer's dim or reshape the input"
             )
-        if added is not None and not self.activation:
-            raise ValueError(
-                f"{type(self).__name__}: a second input needs activation='relu', got None; write "
-                "layer(x) + added"
-            )
         if not self.training:
-            return self._evaluate(x, added)
-        if self.activation:
-            y, mean, var = ops.batch_norm_relu(x, self.weight, self.bias, added, eps=self.eps)
-        else:
-            y, mean, var = ops.batch_norm(x, self.weight, self.bias, eps=self.eps)
-        self.running_mean = self._mixed(self.running_mean, mean)
-        self.running_var = self._mixed(self.running_var, var)
+            y = self._evaluate(x)
+            y = y if added is None else y + added
+            return ops.relu(y) if relu else y
+        more = () if added is None else (added,)
+        result = normalization.BatchNorm(self.eps, relu)(x, self.weight, self.bias, *more)
+        self.running_mean = self._mixed(self.running_mean, result[1])
+        self.running_var = self._mixed(self.running_var, result[2])
+        y = result[0]
         return y
 
     def _mixed(self, running: Tensor, observed: Tensor) -> Tensor:
@@ -82,16 +98,13 @@ class _BatchNorm(Module):
         return Tensor.make_const(mixed if mixed.dtype == old.dtype else mixed.astype(old.dtype))
         ### END YOUR SOLUTION
 
-    def _evaluate(self, x: Tensor, added: Tensor | None) -> Tensor:
+    def _evaluate(self, x: Tensor) -> Tensor:
         """x * scale + shift: one multiplication and one addition per element."""
         ### BEGIN YOUR SOLUTION [running-statistics]
         scale = self.weight / ops.sqrt(self.running_var + self.eps)
         shift = self.bias - self.running_mean * scale
         shape = (1, self.dim) + (1,) * (len(x.shape) - 2)
-        y = x * ops.reshape(scale, shape) + ops.reshape(shift, shape)
-        if added is not None:
-            y = y + added
-        return ops.relu(y) if self.activation else y
+        return x * ops.reshape(scale, shape) + ops.reshape(shift, shape)
         ### END YOUR SOLUTION
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import init, ops
+from ..array_namespace import Device
 from ..autograd import Tensor
-from ..backend_selection import Device
 from ..errors import ShapeError, UnknownNameError
 from ..shapes import shape_of
 from .linear import affine

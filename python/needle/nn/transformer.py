@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import init, ops
+from ..array_namespace import Device
 from ..autograd import Tensor
-from ..backend_selection import Device
 from ..errors import ShapeError
 from ..shapes import shape_of
 from .activations import ReLU

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ..array_namespace import device as find_device
 from ..autograd import Tensor
-from ..backend_selection import device as find_device
 from ..errors import NeedleError
 from ..graph import no_grad
 from .importing import OnnxModel, convert

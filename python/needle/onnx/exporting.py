@@ -123,6 +123,12 @@ class Graph:
             self.names[value] = self.store(value.numpy(), self._origin(value))
         return self.names[value]
 
+    def transposed(self, value: Any, axes: tuple[int, ...]) -> str:
+        """The name of a value with its axes in another order: a stored value or a node's output."""
+        if self.is_stored(value):
+            return self.store(value.numpy().transpose(axes), self._origin(value))
+        return self.add("Transpose", [self.of(value)], perm=list(axes))
+
     def is_stored(self, value: Any) -> bool:
         """Return True if the value does not depend on the model's input."""
         return value not in self.names or self.names[value] in self.stored
@@ -218,20 +224,22 @@ def _scalar(kind: str, reverse: bool = False) -> Rule:
 
 
 def _conv(graph: Graph, node: Any) -> str:
+    """ONNX has the weight as (O, C/groups, KH, KW)."""
     stride, padding, dilation, groups = node.op.geometry
-    return graph.add(
+    x, weight, *bias = node.inputs
+    result = graph.add(
         "Conv",
-        [graph.of(source) for source in node.inputs],
+        [graph.of(x), graph.transposed(weight, (3, 2, 0, 1)), *map(graph.of, bias)],
         strides=list(stride),
         pads=[*padding, *padding],
         dilations=list(dilation),
         group=groups,
     )
+    return graph.add("Relu", [result]) if node.op.relu else result
 
 
-def _then_relu(rule: Rule) -> Rule:
-    """Return the rule of an op that ends in relu, given the rule of the op without it."""
-    return lambda graph, node: graph.add("Relu", [rule(graph, node)])
+def _bias_relu(graph: Graph, node: Any) -> str:
+    return graph.add("Relu", [graph.add("Add", [graph.of(source) for source in node.inputs])])
 
 
 def _pool(kind: str, **more: Any) -> Rule:
@@ -352,10 +360,9 @@ EXPORTS: dict[type[Op], Rule] = {
     arithmetic.PowerScalar: _scalar("Pow"),
     arithmetic.ScalarPower: _scalar("Pow", reverse=True),
     convolution.Conv2d: _conv,
-    convolution.Conv2dReLU: _then_relu(_conv),
     elementwise.Abs: _plain("Abs"),
     elementwise.AsType: _cast,
-    elementwise.BiasReLU: _then_relu(_plain("Add")),
+    elementwise.BiasReLU: _bias_relu,
     elementwise.Cos: _plain("Cos"),
     elementwise.Erf: _plain("Erf"),
     elementwise.Exp: _plain("Exp"),

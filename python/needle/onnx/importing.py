@@ -13,8 +13,8 @@ from typing import Any
 
 from numpy.typing import NDArray as NumpyArray
 
+from ..array_namespace import Device
 from ..autograd import Tensor
-from ..backend_selection import Device
 from ..errors import NeedleError
 from ..nn import Module, Parameter
 from . import operators, windows  # noqa: F401  importing registers their functions

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp, as_operand
-from ..backend_selection import array_api as xp
 from ..errors import DTypeError
 from .broadcasting import Number, as_number, check_broadcast, unbroadcast
 from .registry import attach, op

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..array_namespace import BACKEND
 from ..autograd import Tensor
-from ..backend_selection import BACKEND
 from ..errors import DTypeError, ShapeError
 from ..shapes import broadcast_shapes
 

@@ -9,10 +9,11 @@ import math
 from typing import Any
 
 from .. import accelerated
+from ..array_namespace import array_api as xp
+from ..array_namespace import device as as_device
+from ..array_namespace import device_of, from_numpy, to_numpy
 from ..autograd import Tensor, TensorOp, TensorTuple, TensorTupleOp
-from ..backend_selection import array_api as xp
-from ..backend_selection import device as as_device
-from ..backend_selection import device_of, from_numpy, to_numpy
+from ..backends.base import Epilogue
 from ..dtypes import numpy_dtype
 from ..errors import ShapeError, UnknownNameError
 from .registry import op
@@ -178,7 +179,7 @@ class ReLUGrad(TensorOp):
     """Gradient of relu: (grad, y) -> grad where y > 0, else 0; linear in grad."""
 
     def compute(self, grad: Array, y: Array) -> Array:
-        return accelerated.relu_grad(grad, y)
+        return accelerated.relu_grad(grad, y)[0]
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, None]:
         return ReLUGrad()(out_grad, node.inputs[1]), None
@@ -189,22 +190,17 @@ def relu_grad(grad: Tensor, y: Tensor) -> Tensor:
     return ReLUGrad()(grad, y)
 
 
-@op(ReLU, ReLUGrad, methods=["relu"])
-def relu(a: Tensor) -> Tensor:
-    """Return max(a, 0); the gradient at 0 is 0."""
-    return ReLU()(a)
-
-
 class BiasReLU(TensorOp):
-    """max(a + bias, 0), the bias along the last axis: ``bias_relu``."""
+    """max(a + bias, 0) in one pass, for a (..., C) and a bias of C values, (C,) or (1, C)."""
 
     def compute(self, a: Array, bias: Array) -> Array:
         if a.ndim == 0 or bias.size != a.shape[-1] or bias.shape[-1:] != a.shape[-1:]:
             raise ShapeError(
-                f"bias_relu: bias must have one value for each of a's last axis, got {a.shape} and "
+                f"relu: bias must have one value for each of a's last axis, got {a.shape} and "
                 f"{bias.shape}; reshape it to {tuple(a.shape[-1:])}"
             )
-        return accelerated.bias_relu(a, bias if bias.ndim == 1 else xp.reshape(bias, (-1,)))
+        row = bias if bias.ndim == 1 else xp.reshape(bias, (-1,))
+        return accelerated.apply_epilogue(a, Epilogue(row, relu=True))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, Tensor]:
         grads = BiasReLUGrad(node.inputs[1].shape)(out_grad, node)
@@ -219,27 +215,27 @@ class BiasReLUGrad(TensorTupleOp):
 
     def compute(self, grad: Array, y: Array) -> tuple[Array, Array]:
         if self.channel == -1:
-            kept, sums = accelerated.bias_relu_grad(grad, y)
+            kept, sums = accelerated.relu_grad(grad, y, True)
         else:
             to_last = (*(i for i in range(y.ndim) if i != self.channel), self.channel)
             back = tuple(sorted(range(y.ndim), key=to_last.__getitem__))
             grad, y = xp.permute_dims(grad, to_last), xp.permute_dims(y, to_last)
-            kept, sums = accelerated.bias_relu_grad(grad, y)
+            kept, sums = accelerated.relu_grad(grad, y, True)
             kept = xp.permute_dims(kept, back)
         return kept, sums if sums.shape == self.bias_shape else xp.reshape(sums, self.bias_shape)
 
     def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, None]:
-        """It is linear in grad; the gradient of the sums reaches every element of a channel."""
+        """Use linearity in grad; the gradient of a sum reaches all elements of its channel."""
         y = node.inputs[1]
         along = [1] * len(y.shape)
         along[self.channel] = -1
         return relu_grad(out_grad[0] + out_grad[1].reshape(tuple(along)), y), None
 
 
-@op(BiasReLU, BiasReLUGrad)
-def bias_relu(a: Tensor, bias: Tensor) -> Tensor:
-    """relu(a + bias) in one pass, for a (..., C) and bias of C values, (C,) or (1, C)."""
-    return BiasReLU()(a, bias)
+@op(ReLU, ReLUGrad, BiasReLU, BiasReLUGrad, methods=["relu"])
+def relu(a: Tensor) -> Tensor:
+    """Return max(a, 0); the gradient at 0 is 0."""
+    return ReLU()(a)
 
 
 class LeakyReLU(TensorOp):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp, as_operand
-from ..backend_selection import array_api as xp
 from ..errors import ShapeError
 from ..shapes import broadcast_shapes
 from .broadcasting import unbroadcast

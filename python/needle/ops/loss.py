@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from .. import accelerated
+from ..array_namespace import array_api as xp
+from ..array_namespace import device_of, from_numpy, is_array
 from ..autograd import Tensor, TensorOp, as_operand
-from ..backend_selection import array_api as xp
-from ..backend_selection import device_of, from_numpy, is_array
 from ..dtypes import is_floating
 from ..errors import DTypeError, ShapeError
 from ..host_steps import host_step

@@ -14,8 +14,9 @@ from __future__ import annotations
 from typing import Any
 
 from .. import accelerated
+from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorTuple, TensorTupleOp
-from ..backend_selection import array_api as xp
+from ..backends.base import Epilogue
 from ..errors import ShapeError
 from .elementwise import relu_grad, sqrt
 from .reduction import mean, summation
@@ -27,7 +28,7 @@ Shape = tuple[int, ...]
 
 
 class _Norm(TensorTupleOp):
-    """What the family shares: the check, and which axes the formulas run over."""
+    """The family's common part: the check and the axes of the formulas."""
 
     name: str
 
@@ -98,13 +99,17 @@ class _PerChannel(_Norm):
 
 
 class BatchNorm(_PerChannel):
-    """(x, weight, bias) -> (y, mean, biased variance) over all axes but 1: ``batch_norm``."""
+    """(x, weight, bias) -> (y, mean, biased variance) over all axes but 1; ``relu``: max(y, 0).
 
-    def compute(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
-        return self._computed(x, weight, bias)
+    A fourth input, which ``relu`` must follow, is added to y before: the residual, of x's shape.
+    """
 
-    def _computed(
-        self, x: Array, weight: Array, bias: Array, *added: Array
+    def __init__(self, eps: float = 1e-5, relu: bool = False) -> None:
+        super().__init__(eps)
+        self.relu = relu
+
+    def compute(
+        self, x: Array, weight: Array, bias: Array, residual: Array | None = None
     ) -> tuple[Array, Array, Array]:
         self._check(x.shape, weight.shape, bias.shape)
         if x.size == 0:
@@ -112,18 +117,28 @@ class BatchNorm(_PerChannel):
                 f"batch_norm: needs at least one element a channel, got input {x.shape}; skip "
                 "empty batches"
             )
-        y, mean, var = self._run(_channels_last(x), weight, bias, *added)
+        if residual is not None and x.shape != residual.shape:
+            raise ShapeError(
+                f"batch_norm: what is added must have the input's shape {x.shape}, got "
+                f"{residual.shape}; add another shape after batch_norm"
+            )
+        last = None if residual is None else _channels_last(residual)
+        epilogue = Epilogue(residual=last, relu=self.relu)
+        y, mean, var = accelerated.batch_norm(_channels_last(x), weight, bias, self.eps, epilogue)
         return _channels_second(y), mean, var
 
-    def _run(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
-        """The fused operation, channels last."""
-        return accelerated.batch_norm(x, weight, bias, self.eps)
-
     def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, ...]:
-        x, weight, _ = node.inputs
-        _, mean, var = node.realize_cached_data()
-        grads = BatchNormGrad(self.eps, mean, var)(out_grad[0], x, weight)
-        return grads[0], grads[1], grads[2]
+        x, weight, *rest = node.inputs
+        y, mean, var = node.realize_cached_data()
+        if len(rest) > 1:
+            return _all(BatchNormResidualGrad(self.eps, mean, var, y)(out_grad[0], x, weight))
+        if self.relu:
+            return _all(BatchNormReLUGrad(self.eps, mean, var)(out_grad[0], x, weight, *rest))
+        return _all(BatchNormGrad(self.eps, mean, var)(out_grad[0], x, weight))
+
+
+def _all(grads: TensorTuple) -> tuple[Tensor, ...]:
+    return tuple(grads[i] for i in range(len(grads)))
 
 
 class BatchNormGrad(_NormGrad, _PerChannel):
@@ -133,84 +148,46 @@ class BatchNormGrad(_NormGrad, _PerChannel):
         super().__init__(eps)
         self.mean, self.var = mean, var
 
-    def compute(self, grad: Array, x: Array, weight: Array) -> tuple[Array, Array, Array]:
-        x_grad, weight_grad, bias_grad = accelerated.batch_norm_grad(
-            _channels_last(grad), _channels_last(x), weight, self.mean, self.var, self.eps
+    def compute(self, grad: Array, x: Array, weight: Array) -> tuple[Array, ...]:
+        return self._gradients(grad, x, weight)
+
+    def _gradients(
+        self, grad: Array, x: Array, weight: Array, bias: Any = None, result: Any = None
+    ) -> tuple[Array, ...]:
+        """The gradients of x, weight and bias, and of the residual if there is a ``result``."""
+        grad, x = _channels_last(grad), _channels_last(x)
+        x_grad, weight_grad, bias_grad, residual_grad = accelerated.batch_norm_grad(
+            grad, x, weight, self.mean, self.var, self.eps, bias, result
         )
-        return _channels_second(x_grad), weight_grad, bias_grad
-
-
-class BatchNormReLU(BatchNorm):
-    """(x, weight, bias) -> (max(y, 0), mean, variance) for BatchNorm's y, in the same passes."""
-
-    def _run(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
-        return accelerated.batch_norm_relu(x, weight, bias, self.eps)
-
-    def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, ...]:
-        _, mean, var = node.realize_cached_data()
-        grads = BatchNormReLUGrad(self.eps, mean, var)(out_grad[0], *node.inputs)
-        return grads[0], grads[1], grads[2]
+        more = () if residual_grad is None else (_channels_second(residual_grad),)
+        return _channels_second(x_grad), weight_grad, bias_grad, *more
 
 
 class BatchNormReLUGrad(BatchNormGrad):
-    """The gradients of BatchNormReLU: (grad, x, weight, bias) -> those of x, weight and bias."""
+    """The gradients behind relu: (grad, x, weight, bias) -> those of x, weight and bias."""
 
     def compute(  # type: ignore[override]
         self, grad: Array, x: Array, weight: Array, bias: Array
-    ) -> tuple[Array, Array, Array]:
-        x_grad, weight_grad, bias_grad = accelerated.batch_norm_relu_grad(
-            _channels_last(grad), _channels_last(x), weight, bias, self.mean, self.var, self.eps
-        )
-        return _channels_second(x_grad), weight_grad, bias_grad
+    ) -> tuple[Array, ...]:
+        return self._gradients(grad, x, weight, bias=bias)
 
     def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Any, ...]:
-        """That of BatchNormGrad behind relu, which is linear where it is differentiable."""
+        """Differentiate BatchNormGrad after relu, which is linear where it is differentiable."""
         g, x, weight, bias = node.inputs
         y = BatchNorm(self.eps)(x.detach(), weight.detach(), bias.detach())[0]
         by_g, by_x, by_weight = self._second(out_grad, relu_grad(g, y), x, weight)
         return relu_grad(by_g, y), by_x, by_weight, None
 
 
-class BatchNormAddReLU(BatchNorm):
-    """(x, weight, bias, added) -> (max(y + added, 0), mean, variance), in the same passes."""
-
-    def compute(  # type: ignore[override]
-        self, x: Array, weight: Array, bias: Array, added: Array
-    ) -> tuple[Array, Array, Array]:
-        if x.shape != added.shape:
-            raise ShapeError(
-                f"batch_norm: what is added must have the input's shape {x.shape}, got "
-                f"{added.shape}; add another shape after batch_norm"
-            )
-        return self._computed(x, weight, bias, _channels_last(added))
-
-    def _run(
-        self, x: Array, weight: Array, bias: Array, *added: Array
-    ) -> tuple[Array, Array, Array]:
-        return accelerated.batch_norm_add_relu(x, weight, bias, added[0], self.eps)
-
-    def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, ...]:
-        x, weight, _, _ = node.inputs
-        y, mean, var = node.realize_cached_data()
-        grads = BatchNormAddReLUGrad(self.eps, mean, var, y)(out_grad[0], x, weight)
-        return grads[0], grads[1], grads[2], grads[3]
-
-
-class BatchNormAddReLUGrad(BatchNormGrad):
-    """The gradients of BatchNormAddReLU, whose result was y; the last is that of ``added``."""
+class BatchNormResidualGrad(BatchNormGrad):
+    """The gradients behind a residual and relu, whose result was y; the last is the residual's."""
 
     def __init__(self, eps: float, mean: Array, var: Array, y: Array) -> None:
         super().__init__(eps, mean, var)
         self.y = y
 
-    def compute(  # type: ignore[override]
-        self, grad: Array, x: Array, weight: Array
-    ) -> tuple[Array, Array, Array, Array]:
-        grad, y, x = (_channels_last(a) for a in (grad, self.y, x))
-        x_grad, weight_grad, bias_grad, added_grad = accelerated.batch_norm_add_relu_grad(
-            grad, y, x, weight, self.mean, self.var, self.eps
-        )
-        return _channels_second(x_grad), weight_grad, bias_grad, _channels_second(added_grad)
+    def compute(self, grad: Array, x: Array, weight: Array) -> tuple[Array, ...]:
+        return self._gradients(grad, x, weight, result=_channels_last(self.y))
 
     def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, ...]:
         g, x, weight = node.inputs
@@ -219,7 +196,7 @@ class BatchNormAddReLUGrad(BatchNormGrad):
         return relu_grad(by_g + out_grad[3], y), by_x, by_weight
 
 
-@op(BatchNorm, BatchNormGrad)
+@op(BatchNorm, BatchNormGrad, BatchNormReLUGrad, BatchNormResidualGrad)
 def batch_norm(
     x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -229,22 +206,6 @@ def batch_norm(
     through them, they themselves have none.
     """
     result = BatchNorm(eps)(x, weight, bias)
-    return result[0], result[1].detach(), result[2].detach()
-
-
-@op(BatchNormReLU, BatchNormReLUGrad, BatchNormAddReLU, BatchNormAddReLUGrad)
-def batch_norm_relu(
-    x: Tensor, weight: Tensor, bias: Tensor, added: Tensor | None = None, eps: float = 1e-5
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(relu(y + added), mean, var) for batch_norm's (y, mean, var), in as few passes over memory.
-
-    added: of x's shape, or None for relu(y). ``relu(batch_norm(x, ...)[0] + added)`` says the same;
-    here neither y nor the sum is ever stored.
-    """
-    if added is None:
-        result = BatchNormReLU(eps)(x, weight, bias)
-    else:
-        result = BatchNormAddReLU(eps)(x, weight, bias, added)
     return result[0], result[1].detach(), result[2].detach()
 
 

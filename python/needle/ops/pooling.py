@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from .. import accelerated
+from ..array_namespace import array_api as xp
+from ..array_namespace import device_of, from_numpy
 from ..autograd import Tensor, TensorOp
-from ..backend_selection import array_api as xp
-from ..backend_selection import device_of, from_numpy
 from ..errors import ShapeError
 from ..shapes import conv_output_size, pair, shape_of
 from .convolution import TO_FIRST, TO_LAST, Array, Shape, Size

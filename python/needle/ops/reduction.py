@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp
-from ..backend_selection import array_api as xp
 from ..errors import ShapeError
 from ..shapes import normalize_axes, product, reduced_shape, shape_of
 from .registry import op

@@ -10,8 +10,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp, as_operand
-from ..backend_selection import array_api as xp
 from .broadcasting import check_broadcast, unbroadcast
 from .registry import op
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp, TensorTuple, TensorTupleOp
-from ..backend_selection import array_api as xp
 from ..errors import ShapeError
 from ..shapes import (
     as_shape,

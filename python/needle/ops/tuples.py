@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp, TensorTuple, TensorTupleOp
-from ..backend_selection import array_api as xp
 from ..errors import ShapeError
 from .broadcasting import Number, as_number
 from .registry import op

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..array_namespace import from_numpy, to_numpy
 from ..autograd import Tensor
-from ..backend_selection import from_numpy, to_numpy
 from ..dtypes import is_floating
 from ..errors import CheckpointError
 

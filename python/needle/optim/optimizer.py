@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..array_namespace import BACKEND, device_of, from_numpy, is_array, to_numpy
+from ..array_namespace import array_api as xp
 from ..autograd import Tensor
-from ..backend_selection import BACKEND, device_of, from_numpy, is_array, to_numpy
-from ..backend_selection import array_api as xp
 from ..errors import CheckpointError, ShapeError
 from ..host_steps import host_step
 from ..ndarray.array import view_of

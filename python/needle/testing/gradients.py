@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
+from ..array_namespace import is_array, to_numpy
 from ..autograd import Tensor, TensorTuple, no_grad
-from ..backend_selection import is_array, to_numpy
 from ..derivative import grad
 
 Host = NumpyArray[Any]

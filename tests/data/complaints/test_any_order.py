@@ -58,6 +58,8 @@ class Epochs(RuleBasedStateMachine):
                 return
             place = self.expected().index(plain(batch))
             assert place not in self.seen
+            if self.loader.ordered and self.seen == set(range(len(self.seen))):
+                assert place == len(self.seen)
             self.seen.add(place)
 
     @rule(which=st.integers(0, 9), number=st.sampled_from([signal.SIGKILL, signal.SIGSEGV]))
@@ -116,18 +118,21 @@ class Epochs(RuleBasedStateMachine):
 
     def pids(self) -> list[int]:
         engine = self.loader._engine.engine
-        return engine.process_ids() if engine is not None and self.loader.num_workers else []
+        if engine is None or self.loader.engine != "processes":
+            return []
+        return engine.process_ids()
 
 
 @pytest.fixture(scope="module")
 def loaders() -> Iterator[None]:
-    """With processes, in order and not; one that prepares for itself."""
+    """Loaders with processes, in order and not, with threads, and without workers."""
     with ExitStack() as stack:
         Epochs.loaders = [
             stack.enter_context(loader)
             for loader in (
                 make(num_workers=3),
                 make(num_workers=2, ordered=False, start_method="spawn"),
+                make(num_workers=2, engine="threads"),
                 make(),
             )
         ]

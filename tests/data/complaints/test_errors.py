@@ -65,6 +65,14 @@ def test_17_an_exception_comes_back_as_it_was(make, options):
         assert sum(len(labels.numpy()) for _, labels in batches) == 12  # the others are there
 
 
+def test_17_exit_in_a_worker_is_raised_in_the_program():
+    """SystemExit keeps its code and its sample."""
+    with data.DataLoader(Raising(lambda: SystemExit(4)), 4, num_workers=2) as loader:
+        with pytest.raises(SystemExit) as caught:
+            list(loader)
+        assert caught.value.code == 4 and data.samples.pytree.tagged_sample(caught.value) == 5
+
+
 def test_17_what_cannot_be_pickled_is_told_of():
     """An exception that does not travel: a WorkerError with its repr, sample and traceback."""
     with data.DataLoader(Raising(lambda: Locked("odd")), 4, num_workers=2) as loader:

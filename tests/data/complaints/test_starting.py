@@ -111,17 +111,29 @@ import numpy as np
 from needle import data
 print("once")
 class Mine:
-    def __len__(self): return 10
-    def __getitem__(self, index): return index * 2
+    double = lambda self, index: index * 2
+    def __len__(self): return 15
+    def __getitem__(self, index):
+        if index == 14: raise MyError("fourteen", index)
+        return self.double(index)
+class MyError(Exception):
+    def __init__(self, word, number):
+        super().__init__(word)
+        self.number = number
 with data.DataLoader(Mine(), 5, num_workers=2, start_method=sys.argv[1]) as loader:
-    print(*[batch.numpy().sum() for batch in loader])
+    batches = iter(loader)
+    print(*[next(batches).numpy().sum() for _ in range(2)])
+    try:
+        next(batches)
+    except MyError as error:
+        print(error.args, error.number)
 """
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_a_forgotten_guard_does_no_harm(method, tmp_path: Path):
-    """Without ``if __name__ == "__main__"`` the program runs once, and its classes travel."""
-    assert run(tmp_path, GUARDLESS, method) == "once\n20 70\n"
+    """Without ``if __name__ == "__main__"`` the program runs once; its classes reach workers."""
+    assert run(tmp_path, GUARDLESS, method) == "once\n20 70\n('fourteen',) 14\n"
 
 
 INSIDE = """

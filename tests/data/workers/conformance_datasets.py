@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from complaints.sets import Shards as Shards
+from complaints.sets import TwoParts
 
 from needle import data
 from needle.data.samples.random_source import random_source
@@ -45,14 +47,6 @@ class Sized(Drawing):
         return np.full((4 + index % 3, 5 + index % 4, 3), index, np.uint8), index
 
 
-class TwoPartError(Exception):
-    """An exception whose constructor takes two things."""
-
-    def __init__(self, place: str, number: int) -> None:
-        super().__init__(place, number)
-        self.place, self.number = place, number
-
-
 class Failing(Drawing):
     """Sample ``bad`` cannot be read."""
 
@@ -62,7 +56,7 @@ class Failing(Drawing):
 
     def __getitem__(self, index: int) -> Any:
         if index == self.bad:
-            raise TwoPartError("here", index)
+            raise TwoParts("here", index)
         return index
 
 
@@ -80,18 +74,6 @@ def data_error(index: int) -> Exception:
     from needle.errors import DataError
 
     return DataError(f"file {index}: cut short")
-
-
-class Shards(data.IterableDataset):
-    """Shard s has ``sizes[s]`` samples (1000 s + i, a random number)."""
-
-    def __init__(self, sizes: tuple[int, ...]) -> None:
-        super().__init__(len(sizes))
-        self.sizes = sizes
-
-    def iter_shard(self, shard: int, epoch: int, start: int) -> Any:
-        for i in range(start, self.sizes[shard]):
-            yield 1000 * shard + i, random_source().rand()
 
 
 def padded(samples: list[Any]) -> Any:

@@ -11,19 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-
-class Numbers:
-    """Sample i is an array full of i, and i."""
-
-    def __init__(self, length: int = 1000, shape: tuple[int, ...] = (3, 4)) -> None:
-        self.length, self.shape = length, shape
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> Any:
-        return np.full(self.shape, index, np.float32), index
+from complaints.sets import Numbers
 
 
 class Fetched(Numbers):
@@ -98,34 +86,6 @@ class DeadlyFetch(Deadly):
         return np.stack([row[0] for row in rows]), np.array([row[1] for row in rows])
 
 
-class Raising(Numbers):
-    """Sample 5 raises what ``make`` makes."""
-
-    def __init__(self, make: Any) -> None:
-        super().__init__(100)
-        self.make = make
-
-    def __getitem__(self, index: int) -> Any:
-        if index == 5:
-            raise self.make()
-        return super().__getitem__(index)
-
-
-class TwoArguments(Exception):
-    """Its ``args`` are not what its constructor takes."""
-
-    def __init__(self, path: str, place: int) -> None:
-        super().__init__(f"{path} is bad at {place}")
-        self.path, self.place = path, place
-
-
-class Unpicklable(Exception):
-    """Says how it travels, and does not."""
-
-    def __reduce__(self) -> Any:
-        raise TypeError("cannot travel")
-
-
 class Held:
     """True for each sample if the worker's copy of a large array is a view of shared memory."""
 
@@ -142,16 +102,6 @@ class Held:
             for array in (self.plain, self.turned)
         ]
         return np.array([*shared, *self.turned.strides, self.plain[-1], int(self.turned.sum() > 0)])
-
-
-class Threads:
-    """The numbers of threads and descriptors of the worker, and the limits of its libraries."""
-
-    def __len__(self) -> int:
-        return 100
-
-    def __getitem__(self, index: int) -> Any:
-        return np.array([os.getpid(), len(os.listdir("/proc/self/task"))])
 
 
 class Countdown:

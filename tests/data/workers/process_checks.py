@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from proc import INTERRUPTIBLE, children
 
 from needle.data.batching.pipeline import Pipeline
 from needle.data.samples.ticket import Ticket
 from needle.data.workers.engine import Completed
 from needle.data.workers.processes import ProcessEngine
-
-HERE = Path(__file__).resolve()
-ROOT = HERE.parents[3]
 
 
 @contextmanager
@@ -72,34 +63,3 @@ def numbers_are(done: Completed, indices: Any) -> None:
     np.testing.assert_array_equal(labels, indices)
     np.testing.assert_array_equal(images.min((1, 2)), indices)
     np.testing.assert_array_equal(images.max((1, 2)), indices)
-
-
-def left_over() -> dict[str, Any]:
-    """Return what an engine could leave behind: processes, descriptors, threads, named memory."""
-    return {
-        "children": children(),
-        "fds": len(os.listdir("/proc/self/fd")),
-        "threads": threading.active_count(),
-        "shm": sorted(os.listdir("/dev/shm")),
-        "maps": Path("/proc/self/maps").read_text().count("memfd:needle"),
-    }
-
-
-def script(
-    folder: Path, text: str, *, one_thread: bool = False, **options: Any
-) -> subprocess.Popen[str]:
-    """Runs a program of its own that can import needle and the data sets of these tests."""
-    file = folder / "program.py"
-    file.write_text(INTERRUPTIBLE + text)
-    path = os.pathsep.join([str(ROOT / "python"), *map(str, HERE.parents[:2])])
-    environment = {**os.environ, "PYTHONPATH": path}
-    if one_thread:
-        environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    return subprocess.Popen(
-        [sys.executable, str(file)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        **options,
-    )

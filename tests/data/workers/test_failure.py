@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
-import urllib.error
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,48 +15,14 @@ import engine_datasets as datasets
 import numpy as np
 import pytest
 from proc import alive, becomes, children
-from process_checks import ask, numbers_are, one, running, script, stream
+from process_checks import ask, numbers_are, one, running, stream
 
 from needle.data.batching.pipeline import Pipeline
-from needle.data.samples.pytree import tagged_sample
 from needle.data.samples.ticket import Ticket
 from needle.data.workers.processes import ProcessEngine
 from needle.errors import WorkerError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-
-
-def killed_epoch(kills: int, method: str = "forkserver") -> None:
-    """An epoch whose workers are killed at random moments: each batch once, each right."""
-    rng = random.Random(7)
-    wanted = [np.arange(i, i + 24) % 1000 for i in range(kills * 12)]
-    left = [kills]
-    moments = {rng.randrange(len(wanted)) for _ in range(kills)}
-    count = [0]
-
-    with running(datasets.Sleepy(1000, -1, 0.0), 2, start_method=method) as engine:
-
-        def pause() -> None:
-            count[0] += 1
-            if count[0] in moments and engine.process_ids():
-                time.sleep(rng.random() * 0.004)
-                os.kill(rng.choice(engine.process_ids()), signal.SIGKILL)
-                left[0] -= 1
-
-        done = stream(engine, wanted, pause=pause)
-        assert sorted(done) == list(range(len(wanted)))
-        for serial, each in done.items():
-            numbers_are(each, wanted[serial])
-    assert left[0] <= kills // 2
-
-
-def test_workers_killed_at_random_moments() -> None:
-    killed_epoch(20)
-
-
-@pytest.mark.soak
-def test_workers_killed_two_hundred_times() -> None:
-    killed_epoch(200)
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
@@ -207,36 +169,6 @@ def test_a_data_set_that_cannot_be_unpickled_is_an_error() -> None:
             engine.collect(30)
 
 
-@pytest.mark.parametrize(
-    ("make", "same"),
-    [
-        (lambda: KeyError(3), True),
-        (lambda: datasets.TwoArguments("a.jpg", 17), True),
-        (lambda: FileNotFoundError(2, "No such file", "/a/b"), True),
-        (lambda: UnicodeDecodeError("utf8", b"abc", 1, 2, "why"), True),
-        (lambda: urllib.error.HTTPError("http://a", 404, "gone", {}, io.BytesIO(b"x")), True),  # type: ignore[arg-type]
-        (lambda: SystemExit(4), True),
-        (lambda: datasets.Unpicklable("odd"), False),
-    ],
-)
-def test_exceptions_come_back_as_they_are(make: Callable[[], BaseException], same: bool) -> None:
-    with running(datasets.Raising(make), 2) as engine:
-        error = one(engine, 0, range(20)).error
-        assert error is not None
-        if same:
-            assert type(error) is type(make()) and str(error) == str(make())
-            assert getattr(error, "code", None) == getattr(make(), "code", None)
-            assert getattr(error, "place", None) == getattr(make(), "place", None)
-        else:
-            assert isinstance(error, WorkerError) and "sample 5 with Unpicklable('odd')" in str(
-                error
-            )
-        assert tagged_sample(error) == 5
-        cause = str(error.__cause__)
-        assert "sample 5" in cause and "in __getitem__" in cause and "raise self.make()" in cause
-        numbers_are(one(engine, 1, [1, 2]), [1, 2])  # the worker lives on
-
-
 def test_of_several_errors_in_a_batch_the_first_row_counts() -> None:
     class Bad(datasets.Numbers):
         def __getitem__(self, index: int) -> Any:
@@ -256,57 +188,6 @@ def test_an_odd_result_is_an_error_of_its_batch() -> None:
     with running(datasets.Numbers(), 1, collate=collate) as engine:
         assert one(engine, 0, [2]).error is not None
         assert one(engine, 1, [1]).error is None
-
-
-PARENT = """
-import sys, time
-import numpy as np
-from needle.data.samples.ticket import Ticket
-from needle.data.workers.processes import ProcessEngine
-from needle.data.samples.ticket import Ticket
-from needle.data.batching.pipeline import Pipeline
-from proc import children
-from process_checks import one
-from engine_datasets import Sleepy
-engine = ProcessEngine(Pipeline(Sleepy(100, 3, 60.0)), workers=2, start_method=sys.argv[1]
-                       if len(sys.argv) > 1 else METHOD)
-one(engine, 0, [1, 2])
-engine.submit(Ticket(0, 0, 0, np.array([3, 4]), serial=1))
-time.sleep(0.1)
-print(*children(), flush=True)
-engine.collect()
-"""
-
-
-def busy_parent(tmp_path: Path, method: str) -> tuple[subprocess.Popen[str], list[int]]:
-    text = PARENT.replace("METHOD", repr(method))
-    program = script(tmp_path, text, one_thread=True, start_new_session=True)
-    assert program.stdout is not None
-    pids = [int(word) for word in program.stdout.readline().split()]
-    assert len(pids) == (2 if method == "fork" else 3)
-    return program, pids
-
-
-@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
-def test_a_parent_killed_leaves_no_orphan(method: str, tmp_path: Path) -> None:
-    before = sorted(os.listdir("/dev/shm"))
-    program, pids = busy_parent(tmp_path, method)
-    program.kill()
-    program.wait()
-    assert becomes(lambda: not any(alive(pid) for pid in pids), 3)
-    assert sorted(os.listdir("/dev/shm")) == before
-    assert program.stderr is not None and program.stderr.read() == ""
-
-
-@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
-def test_control_c_prints_one_traceback(method: str, tmp_path: Path) -> None:
-    program, pids = busy_parent(tmp_path, method)
-    start = time.monotonic()
-    os.killpg(program.pid, signal.SIGINT)  # as a terminal does: the parent and every worker
-    _, err = program.communicate(timeout=30)
-    assert time.monotonic() - start < 5
-    assert err.count("Traceback") == 1 and err.rstrip().endswith("KeyboardInterrupt")
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
 def test_close_ends_workers_that_are_busy() -> None:

@@ -8,14 +8,14 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import engine_datasets as datasets
 import numpy as np
 import pytest
+from complaints.programs import holdings
 from proc import becomes, children
-from process_checks import ask, left_over, numbers_are, one, running, script, stream
+from process_checks import ask, numbers_are, one, running, stream
 
 from needle.data.batching.pipeline import Pipeline
 from needle.data.samples.ticket import Ticket
@@ -40,27 +40,6 @@ def test_batches_are_those_asked_for(method: str, workers: int) -> None:
             numbers_are(done, wanted[serial])
             assert done.samples == 16
             assert done.seconds["read"] > 0
-
-
-def test_fork_where_nothing_else_runs(tmp_path: Path) -> None:
-    program = script(
-        tmp_path,
-        """
-import sys
-import numpy as np
-from process_checks import running, stream, numbers_are
-from engine_datasets import Numbers
-unpicklable = Numbers(); unpicklable.lock = sys.stdout
-with running(unpicklable, 2, start_method="fork") as engine:
-    wanted = [np.arange(i, i + 9) for i in range(30)]
-    for serial, done in stream(engine, wanted).items():
-        numbers_are(done, wanted[serial])
-print("done")
-""",
-        one_thread=True,
-    )
-    out, err = program.communicate(timeout=60)
-    assert out == "done\n", err
 
 
 def test_fork_is_refused_while_threads_run() -> None:
@@ -158,134 +137,16 @@ def test_a_slot_is_free_when_the_last_view_is_gone() -> None:
         assert len(ring.free) == free + 1
 
 
-def test_ten_thousand_batches_kept_with_64_descriptors(tmp_path: Path) -> None:
-    program = script(
-        tmp_path,
-        """
-import resource
-resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-import numpy as np
-from process_checks import running, stream
-from engine_datasets import Fetched
-with running(Fetched(), 2) as engine:
-    kept = stream(engine, [np.arange(i, i + 4) for i in range(10_000)])
-assert all((kept[i].batch[1] == np.arange(i, i + 4)).all() for i in range(10_000))
-print("done")
-""",
-    )
-    out, err = program.communicate(timeout=120)
-    assert out == "done\n", err
-
-
 def test_nothing_is_left_over() -> None:
     with running(datasets.Numbers(), 1) as engine:  # what the first engine of a process loads
         one(engine, 0, [1])
-    before = left_over()
+    before = holdings()
     for method in ("forkserver", "spawn"):
         with running(datasets.Numbers(), 3, start_method=method) as engine:
             stream(engine, batches(10))
             ask(engine, 99, range(5))
-        assert left_over() == before
+        assert holdings() == before
         engine.close()
-
-
-def test_an_engine_forgotten_closes_itself() -> None:
-    before = left_over()
-    engine = ProcessEngine(Pipeline(datasets.Numbers()), workers=2)
-    one(engine, 0, [1])
-    assert children() > before["children"]
-    del engine
-    assert left_over() == before
-
-
-def test_an_engine_left_open_ends_with_the_program(tmp_path: Path) -> None:
-    program = script(
-        tmp_path,
-        """
-from needle.data.workers.processes import ProcessEngine
-from needle.data.batching.pipeline import Pipeline
-from proc import children
-from process_checks import one
-from engine_datasets import Numbers
-engine = ProcessEngine(Pipeline(Numbers()), workers=2)
-one(engine, 0, [1])
-print(*children(), flush=True)
-""",
-    )
-    out, err = program.communicate(timeout=30)
-    assert program.returncode == 0 and err == ""
-    pids = [int(word) for word in out.split()]
-    assert len(pids) == 3
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
-
-
-def test_a_program_without_a_guard_and_with_lambdas(tmp_path: Path) -> None:
-    """Workers do not run the main program: nothing is to be guarded, its classes travel."""
-    program = script(
-        tmp_path,
-        """
-import numpy as np
-from process_checks import running, one
-print("once")
-class Mine:
-    scale = lambda self, i: np.float32(2 * i)
-    def __len__(self): return 10
-    def __getitem__(self, i):
-        if i == 9: raise MyError("nine", i)
-        return self.scale(i)
-class MyError(Exception):
-    def __init__(self, word, number):
-        super().__init__(word)
-        self.number = number
-for method in "forkserver", "spawn":
-    with running(Mine(), 2, start_method=method, collate=lambda rows: np.stack(rows)) as engine:
-        print(*one(engine, 0, [1, 2, 3]).batch)
-        error = one(engine, 1, [9]).error
-        print(type(error) is MyError, error.args, error.number)
-""",
-    )
-    out, err = program.communicate(timeout=60)
-    assert out.splitlines() == ["once", *["2.0 4.0 6.0", "True ('nine',) 9"] * 2], err
-
-
-def test_a_child_that_multiprocessing_is_starting_is_refused(tmp_path: Path) -> None:
-    program = script(
-        tmp_path,
-        """
-import multiprocessing
-from process_checks import running
-from engine_datasets import Numbers
-try:
-    with running(Numbers()) as engine:
-        pass
-except Exception as error:
-    print(error, flush=True)
-    raise SystemExit
-process = multiprocessing.get_context("spawn").Process(target=print)
-process.start()
-process.join()
-""",
-    )
-    out, _ = program.communicate(timeout=60)
-    assert "if __name__ == '__main__':" in out and out.count("\n") == 1
-
-
-def test_an_unpicklable_part_is_named_before_a_process_starts() -> None:
-    before = left_over()
-    dataset = datasets.Numbers()
-    dataset.readers = {"log": [threading.Lock()]}  # type: ignore[attr-defined]
-    with pytest.raises(
-        TypeError, match=r"pipeline\.dataset\.readers\['log'\]\[0\] -> <unlocked.*threads"
-    ):
-        ProcessEngine(Pipeline(dataset), workers=2)
-    lock = threading.Lock()
-
-    def collate(samples: list[Any]) -> Any:
-        return lock, samples
-
-    with pytest.raises(TypeError, match=r"pipeline\.collate \(its variable lock\) -> <unlocked"):
-        ProcessEngine(Pipeline(datasets.Numbers(), None, collate), workers=2)
-    assert left_over() == before
 
 
 def test_missing_memory_is_an_error_not_a_crash() -> None:
@@ -301,25 +162,6 @@ def test_arrays_of_the_data_set_are_shared_and_read_only() -> None:
         rows = one(engine, 0, range(8)).batch
     expected = [1, 1, *dataset.turned.strides, dataset.plain[-1], 1]
     np.testing.assert_array_equal(rows, [expected] * 8)
-
-
-def test_workers_have_one_thread_and_share_the_work() -> None:
-    with running(datasets.Threads(), 2) as engine:
-        rows = np.concatenate([one(engine, i, range(100)).batch.copy() for i in range(10)])
-        assert set(rows[:, 0]) == set(engine.process_ids())
-    assert (rows[:, 1] == 1).all()
-
-
-def test_a_slow_sample_holds_only_its_own_slice() -> None:
-    with running(datasets.Sleepy(1000, 3, 1.5), 2) as engine:
-        one(engine, 0, [500, 501])
-        ask(engine, 1, range(10))
-        ask(engine, 2, range(10, 20))
-        ask(engine, 3, range(20, 30))
-        start = time.monotonic()
-        order = [engine.collect(30).ticket.serial for _ in range(3)]
-        assert sorted(order[:2]) == [2, 3] and order[2] == 1
-        assert time.monotonic() - start > 1
 
 
 def test_timeout_names_the_sample() -> None:
@@ -357,44 +199,6 @@ def test_cancel_stops_a_slice_at_its_next_sample() -> None:
         start = time.monotonic()
         assert one(engine, 2, [7]).ticket.serial == 2
         assert time.monotonic() - start < 5  # not 20
-
-
-def early_breaks(count: int) -> None:
-    with running(datasets.Numbers(), 2) as engine:
-        seen = []
-        for turn in range(count):
-            for i in range(engine.capacity):
-                ask(engine, turn * 10 + i, range(turn % 9, turn % 9 + 8))
-            numbers_are(engine.collect(30), range(turn % 9, turn % 9 + 8))
-            engine.cancel()
-            if turn in (count // 3, count - 1):
-                pages = int(Path("/proc/self/statm").read_text().split()[1])
-                seen.append({**left_over(), "pages": pages})
-        pages = [each.pop("pages") for each in seen]
-        assert seen[0] == seen[1]
-        assert pages[1] - pages[0] < 500  # 2 MB
-
-
-def test_early_breaks_leave_nothing() -> None:
-    early_breaks(300)
-
-
-@pytest.mark.soak
-def test_ten_thousand_early_breaks_leave_nothing() -> None:
-    early_breaks(10_000)
-
-
-def test_the_second_epoch_begins_at_once() -> None:
-    with running(datasets.Numbers(), 2) as engine:
-        stream(engine, batches(5))
-        pids, times = set(engine.process_ids()), []
-        for epoch in range(5):
-            engine.cancel()
-            start = time.perf_counter()
-            one(engine, 100 + epoch, range(8))
-            times.append(time.perf_counter() - start)
-        assert set(engine.process_ids()) == pids
-    assert min(times) < 0.1
 
 
 def test_streams_stay_with_their_worker() -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ... import backend_selection, dtypes
-from ...backend_selection import adopt, default_device
+from ... import array_namespace, dtypes
+from ...array_namespace import adopt, default_device
 from ...errors import DTypeError, ShapeError
 from ..samples.pytree import Slice, Structure, columns, describe, one_shape
 from ..samples.pytree import rebuild as rebuild
@@ -24,8 +24,8 @@ TensorType = Callable[..., Any]
 _AS_THEY_ARE = frozenset(dtypes.KIND) - {dtypes.float64}
 """The dtypes that a Tensor keeps from an array by default."""
 
-_tensor_type: TensorType | None = backend_selection.tensor_type
-_constant: Callable[[Any], Any] | None = backend_selection.tensor_constant
+_tensor_type: TensorType | None = array_namespace.tensor_type
+_constant: Callable[[Any], Any] | None = array_namespace.tensor_constant
 
 _WIDER = {
     "int8": dtypes.int32,
@@ -140,7 +140,7 @@ def to_tensors(batch: Any, device: Any = None, owned: bool = False) -> Any:
 def _converted(tensor_type: TensorType, batch: Any, device: Any, owned: bool) -> Any:
     if isinstance(batch, np.ndarray):
         return _to_tensor(tensor_type, batch, device, owned)
-    if _constant is not None and backend_selection.is_array(batch):
+    if _constant is not None and array_namespace.is_array(batch):
         return _constant(batch)  # already on its device
     if isinstance(batch, Mapping):
         return {key: _converted(tensor_type, each, device, owned) for key, each in batch.items()}

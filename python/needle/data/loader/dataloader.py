@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...backend_selection import default_device
-from ...backend_selection import device as find_device
+from ...array_namespace import default_device
+from ...array_namespace import device as find_device
 from ..batching.collate import default_collate
 from ..batching.pipeline import Pipeline
 from ..datasets.dataset import Dataset, in_memory_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ... import backend_selection, backends
+from ... import array_namespace, backends
 from ...errors import UnknownNameError
 
 Executor = Callable[..., None]
@@ -27,15 +27,15 @@ class DeviceExecutor:
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return an uninitialised array on the device."""
-        return backend_selection.NDArray.make(shape, device=self.place, dtype=dtype)
+        return array_namespace.NDArray.make(shape, device=self.place, dtype=dtype)
 
     def __call__(
         self, steps: Any, parameters: Any, images: Any, indices: Any, out: Any, threads: int
     ) -> None:
         """Run the steps; see ``native_kernels.run_images``."""
-        stays = isinstance(out, backend_selection.NDArray)
+        stays = isinstance(out, array_namespace.NDArray)
         made = out if stays else self.empty(out.shape, out.dtype)
-        self.place.backend.run_images(steps, parameters, images, indices, made._view)
+        self.place.backend.run_images(steps, parameters, images, indices, made.view)
         if not stays:
             out[...] = made.numpy()
 
@@ -58,10 +58,10 @@ def pinning(device: str) -> Callable[[Any], Any] | None:
 
 
 def _place(device: str) -> Any | None:
-    if backend_selection.BACKEND != "nd":
+    if array_namespace.BACKEND != "nd":
         return None
     try:
-        place = backend_selection.device(device)
+        place = array_namespace.device(device)
     except UnknownNameError:
         return None
     return place if place.enabled() else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ... import backends
+from ...accelerated import ELEMENTWISE
 from ...backends.base import OPTIONAL, Backend, provides
 from ...errors import unknown_name
 from .case import Case, Mismatch
@@ -36,8 +37,8 @@ def run(
     for case in _cases(subject):
         if only is None or case.row.startswith(only):
             _check(subject, case, rows.setdefault(case.row, Row(case.row)))
-    for name in OPTIONAL:
-        if (only is None or name.startswith(only)) and not provides(subject, name):
+    for name in (*OPTIONAL, *(f"unary.{name}" for name in ELEMENTWISE)):
+        if (only is None or name.startswith(only)) and not _has(subject, name):
             rows.setdefault(name, Row(name))
     for name in SERVICE_ROWS:
         if only is None or name.startswith(only):
@@ -51,7 +52,13 @@ def run(
 
 def _cases(backend: Backend) -> Iterable[Case]:
     yield from required_cases()
-    yield from (case for case in optional_cases() if provides(backend, case.row))
+    yield from (case for case in optional_cases() if _has(backend, case.row))
+
+
+def _has(backend: Backend, row: str) -> bool:
+    """Return True if the backend has the kernel of an optional row."""
+    name = row.removeprefix("unary.")
+    return name in backend.optional_unary if name in ELEMENTWISE else provides(backend, name)
 
 
 def _check(backend: Backend, case: Case, row: Row) -> None:

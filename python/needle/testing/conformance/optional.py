@@ -12,22 +12,25 @@ from typing import Any
 import numpy as np
 
 from ... import accelerated
+from ...backends.base import NO_EPILOGUE, Epilogue, EpilogueGrad
 from ...dtypes import TABLE, DType
 from .case import PAIRS, Case
 from .optional_images import image_cases
 from .optional_steps import step_cases
 from .placement import HostArray
-from .values import in_float64, large_values, values
+from .values import SHAPES, in_float64, large_values, values
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 SLACK = 2e-5
+relu_grad = accelerated.relu_grad.definition
 
 
 def optional_cases() -> Iterator[Case]:
     """Every case of the optional kernels."""
     for dtype in FLOATS:
         yield from _relu_cases(dtype)
-        yield from _bias_relu_cases(dtype)
+        yield from _epilogue_cases(dtype)
+        yield from _elementwise_cases(dtype)
         yield from _softmax_cases(dtype)
         yield from _random_cases(dtype)
         yield from _loss_cases(dtype)
@@ -53,8 +56,23 @@ def _relu_cases(dtype: DType) -> Iterator[Case]:
     for shape in ((), (7,), (3, 5), (2, 3, 4), (0, 3), (5, 131)):
         y, grad = large_values(shape, dtype), large_values(shape, dtype)[::-1] if shape else None
         grad = np.ones((), dtype) if grad is None else grad.copy()
-        oracle, call = in_float64(accelerated.relu_grad.definition), _kernel("relu_grad")
+        oracle, call = in_float64(lambda *given: relu_grad(*given)[0]), _kernel("relu_grad", None)
         yield Case("relu_grad", f"{dtype} {shape}", (grad, y), oracle, call, pairs=PAIRS)
+
+
+def _elementwise_cases(dtype: DType) -> Iterator[Case]:
+    """unary with each name that ``accelerated.elementwise`` defines."""
+    for name, operation in accelerated.ELEMENTWISE.items():
+
+        def call(backend: Any, ins: Any, outs: Any, name: str = name) -> None:
+            backend.unary(name, ins[0], outs[0])
+
+        oracle = in_float64(operation.definition)
+        for shape in SHAPES:
+            label = f"{dtype} {shape}"
+            yield Case(f"unary.{name}", label, (values(shape, dtype),), oracle, call, SLACK)
+        host, label = large_values((3, 67), dtype), f"{dtype} large"
+        yield Case(f"unary.{name}", label, (host,), oracle, call, SLACK, pairs=PAIRS)
 
 
 def _random_cases(dtype: DType) -> Iterator[Case]:
@@ -75,13 +93,27 @@ def _random_cases(dtype: DType) -> Iterator[Case]:
             yield Case("random", label, (), oracle, call, pairs=pairs)
 
 
-def _bias_relu_cases(dtype: DType) -> Iterator[Case]:
+def _epilogue_cases(dtype: DType) -> Iterator[Case]:
+    """apply_epilogue with a bias and relu, and its gradients."""
     for shape in ((7,), (3, 5), (2, 3, 4, 6), (0, 3), (3, 0), (67, 33)):
         a, bias = large_values(shape, dtype), large_values(shape[-1:], dtype)[::-1].copy()
-        y, grad = accelerated.bias_relu.definition(a, bias), large_values(shape, dtype)[::-1].copy()
-        for name, inputs in (("bias_relu", (a, bias)), ("bias_relu_grad", (grad, y))):
-            oracle = in_float64(getattr(accelerated, name).definition)
-            yield Case(name, f"{dtype} {shape}", inputs, oracle, _kernel(name), SLACK, pairs=PAIRS)
+        y, grad = bias_relu(a, bias), large_values(shape, dtype)[::-1].copy()
+
+        def forward(backend: Any, ins: Any, outs: Any) -> None:
+            backend.apply_epilogue(ins[0], outs[0], Epilogue(ins[1], relu=True))
+
+        label = f"{dtype} {shape}"
+        oracle = in_float64(bias_relu)
+        yield Case("apply_epilogue", label, (a, bias), oracle, forward, SLACK, pairs=PAIRS)
+        oracle = in_float64(lambda grad, y: relu_grad(grad, y, True))
+        call = _kernel("relu_grad")
+        yield Case("relu_grad", f"{label} sums", (grad, y), oracle, call, SLACK, pairs=PAIRS)
+
+
+def bias_relu(a: HostArray, bias: HostArray) -> HostArray:
+    """relu(a + bias) by the definition."""
+    result: HostArray = accelerated.apply_epilogue.definition(a, Epilogue(bias, relu=True))
+    return result
 
 
 def _softmax_cases(dtype: DType) -> Iterator[Case]:
@@ -151,15 +183,18 @@ def _norm_cases(dtype: DType) -> Iterator[Case]:
                 return in_float64(lambda *wide: run(*wide, eps))(*arrays)
 
             def slope(*arrays: HostArray, run: Any = backward) -> Any:
-                return in_float64(lambda *wide: run(*wide, eps))(*arrays)
+                return in_float64(lambda *wide: run(*wide, eps)[:3])(*arrays)
 
+            plain = name == "batch_norm"
+            forward_call = _kernel(name, eps, *([NO_EPILOGUE] if plain else []))
+            backward_call = _kernel(f"{name}_grad", eps, *([EpilogueGrad()] if plain else []))
             # Not with broadcast inputs: there the statistics would belong to another x.
             yield Case(
                 name,
                 f"{dtype} {shape}",
                 (x, weight, bias),
                 normal,
-                _kernel(name, eps),
+                forward_call,
                 5 * SLACK,
                 pairs=PAIRS[:6],
             )
@@ -168,34 +203,56 @@ def _norm_cases(dtype: DType) -> Iterator[Case]:
                 f"{dtype} {shape}",
                 (grad, x, weight, mean, var),
                 slope,
-                _kernel(f"{name}_grad", eps),
+                backward_call,
                 20 * SLACK,
                 pairs=PAIRS[:6],
             )
 
 
 def _fused_norm_cases(dtype: DType) -> Iterator[Case]:
-    """batch_norm with relu; no normalised value is near relu's kink."""
+    """batch_norm with relu, and with a residual and relu; no normalised value is near the kink."""
     eps = 1e-3
     for shape in ((4, 3), (2, 3, 3, 5), (7, 1), (67, 33), (3, 5, 7, 6)):
         x, grad = large_values(shape, dtype) + 5, large_values(shape, dtype)[::-1].copy()
-        added = large_values(shape, dtype)[..., ::-1].copy()
+        residual = large_values(shape, dtype)[..., ::-1].copy()
         weight, bias = large_values(shape[-1:], dtype), large_values(shape[-1:], dtype) + 1
-        mean, var = (a.astype(dtype) for a in accelerated.batch_norm(x, weight, bias, eps)[1:])
-        y = accelerated.batch_norm_add_relu(x, weight, bias, added, eps)[0].astype(dtype)
-        for name, slack, inputs in (
-            ("batch_norm_relu", 5, (x, weight, bias)),
-            ("batch_norm_add_relu", 5, (x, weight, bias, added)),
-            ("batch_norm_relu_grad", 20, (grad, x, weight, bias, mean, var)),
-            ("batch_norm_add_relu_grad", 20, (grad, y, x, weight, mean, var)),
+        norm, slope = accelerated.batch_norm.definition, accelerated.batch_norm_grad.definition
+        y, mean, var = (
+            a.astype(dtype) for a in norm(x, weight, bias, eps, Epilogue(None, residual, True))
+        )
+
+        def forward(
+            x: HostArray, weight: HostArray, bias: HostArray, *residual: HostArray, run: Any = norm
+        ) -> Any:
+            epilogue = Epilogue(None, residual[0] if residual else None, True)
+            return run(x, weight, bias, eps, epilogue)
+
+        def behind_relu(*given: HostArray, run: Any = slope) -> Any:
+            return run(*given[:5], eps, given[5])[:3]
+
+        def behind_residual(*given: HostArray, run: Any = slope) -> Any:
+            return run(*given[:5], eps, None, given[5])
+
+        def call_relu(backend: Any, ins: Any, outs: Any) -> None:
+            backend.batch_norm_grad(*ins[:5], *outs, eps, EpilogueGrad(ins[5]))
+
+        def call_residual(backend: Any, ins: Any, outs: Any) -> None:
+            backend.batch_norm_grad(*ins[:5], *outs[:3], eps, EpilogueGrad(None, ins[5], outs[3]))
+
+        def call_forward(backend: Any, ins: Any, outs: Any) -> None:
+            residual = ins[3] if len(ins) > 3 else None
+            backend.batch_norm(*ins[:3], *outs, eps, Epilogue(None, residual, True))
+
+        inputs, slopes = (x, weight, bias), (grad, x, weight, mean, var)
+        for name, what, given, oracle, call, slack in (
+            ("batch_norm", "relu", inputs, forward, call_forward, 5),
+            ("batch_norm", "residual", (*inputs, residual), forward, call_forward, 5),
+            ("batch_norm_grad", "relu", (*slopes, bias), behind_relu, call_relu, 20),
+            ("batch_norm_grad", "residual", (*slopes, y), behind_residual, call_residual, 20),
         ):
-
-            def oracle(*arrays: HostArray, name: str = name) -> Any:
-                run = getattr(accelerated, name).definition
-                return in_float64(lambda *wide: run(*wide, eps))(*arrays)
-
-            call, label = _kernel(name, eps), f"{dtype} {shape}"
-            yield Case(name, label, inputs, oracle, call, slack * SLACK, pairs=PAIRS[:6])
+            label = f"{dtype} {shape} {what}"
+            expected = in_float64(oracle)
+            yield Case(name, label, given, expected, call, slack * SLACK, pairs=PAIRS[:6])
 
 
 def _row_cases(dtype: DType) -> Iterator[Case]:

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from ... import accelerated
+from ...backends.base import Epilogue
 from ...dtypes import DType
+from ...shapes import Geometry
 from .case import PAIRS, Case
 from .placement import HostArray
 from .values import in_float64, large_values
@@ -105,12 +107,30 @@ def _convolution_cases(
 ) -> Iterator[Case]:
     """``scale`` keeps long sums near 1, where the slack is meant."""
     x, weight = (large_values(s, dtype) * dtype.type(scale) for s in (shape, weight_shape))
-    out_shape = accelerated.conv2d.definition(x, weight, *settings).shape
+    geometry = Geometry(*settings)
+    out_shape = accelerated.conv2d.definition(x, weight, geometry).shape
     grad = large_values(out_shape, dtype) * dtype.type(scale)
     bias = large_values(weight_shape[3:], dtype)
     label = f"{dtype} {shape} * {weight_shape} stride, padding, dilation, groups {settings}"
-    yield _case("conv2d", label, (x, weight), (), settings, pairs)
-    yield _case("conv2d_bias", label, (x, weight, bias), (), settings, pairs)
-    yield _case("conv2d_relu", label, (x, weight, bias), (), settings, pairs)
-    yield _case("conv2d_input_grad", label, (grad, weight), (shape,), settings, pairs)
-    yield _case("conv2d_weight_grad", label, (grad, x), (weight_shape,), settings, pairs)
+    for has_bias, relu in ((False, False), (True, False), (False, True), (True, True)):
+        what = " then bias" * has_bias + " then relu" * relu
+        inputs = (x, weight, bias) if has_bias else (x, weight)
+        yield _epilogue_case(label + what, inputs, geometry, relu, pairs)
+    yield _case("conv2d_input_grad", label, (grad, weight), (shape,), (geometry,), pairs)
+    yield _case("conv2d_weight_grad", label, (grad, x), (weight_shape,), (geometry,), pairs)
+
+
+def _epilogue_case(
+    label: str, inputs: tuple[HostArray, ...], geometry: Geometry, relu: bool, pairs: Pairs
+) -> Case:
+    """conv2d of x, weight and maybe a bias."""
+
+    def oracle(x: HostArray, weight: HostArray, *bias: HostArray) -> Any:
+        epilogue = Epilogue(bias[0] if bias else None, relu=relu)
+        return accelerated.conv2d.definition(x, weight, geometry, epilogue)
+
+    def call(backend: Any, ins: Any, outs: Any) -> None:
+        epilogue = Epilogue(ins[2] if len(ins) > 2 else None, relu=relu)
+        backend.conv2d(*ins[:2], outs[0], geometry, epilogue)
+
+    return Case("conv2d", label, inputs, in_float64(oracle), call, SLACK, pairs=pairs)

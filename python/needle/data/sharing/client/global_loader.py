@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....backend_selection import device as find_device
+from ....array_namespace import device as find_device
 from ...batching.collate import default_collate
 from ...datasets.dataset import check_indices
 from ...loader import options

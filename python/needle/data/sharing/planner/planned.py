@@ -22,7 +22,7 @@ class Planned(Policy):
     leader's index whenever it misses it; else it fills the place with an index that the leader
     will not come to in what is left of both their epochs. Fills are coupled among themselves.
 
-    Why a follower's order is uniform given its own past (the proof is in docs/shared_loader.md):
+    Why a follower's order is uniform given its own past (proof: docs/shared_loader_proofs.md):
     within an epoch of the leader places are exchangeable, and so are indices; the orders that a
     follower has had until now therefore say nothing about the rest of the leader's. This needs
     leader and follower to go in step from the follower's first draw under this plan or of its

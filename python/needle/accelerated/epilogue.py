@@ -1,0 +1,69 @@
+"""The epilogue of an operation (bias, residual, relu) and the gradient of relu.
+
+Called by ``ops.elementwise`` and by ``convolution`` and ``normalization``. Here an ``Epilogue`` has
+arrays in its fields; a kernel gets one of views.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..backends.base import Backend, Epilogue
+from .registry import Array, accelerated, empty, empty_dense, view_of
+
+
+def views_of(epilogue: Epilogue) -> Epilogue:
+    """Return an epilogue of arrays as one of their views."""
+    if epilogue.bias is None and epilogue.residual is None:
+        return epilogue
+    return Epilogue(view_of(epilogue.bias), view_of(epilogue.residual), epilogue.relu)
+
+
+@accelerated
+def apply_epilogue(a: Array, epilogue: Epilogue) -> Array:
+    """Return relu(a + bias + residual), without what the epilogue lacks; a is (..., C)."""
+    if epilogue.bias is not None:
+        a = a + epilogue.bias
+    if epilogue.residual is not None:
+        a = a + epilogue.residual
+    return a.__array_namespace__().maximum(a, 0) if epilogue.relu else a
+
+
+@apply_epilogue.kernel
+def _(backend: Backend, a: Array, epilogue: Epilogue) -> Array:
+    if epilogue.bias is None or epilogue.residual is not None or not epilogue.relu:
+        return apply_epilogue.definition(a, epilogue)
+    out = empty_dense(a)
+    backend.apply_epilogue(a._view, out._view, views_of(epilogue))
+    return out
+
+
+def _passed(grad: Array, y: Array) -> Array:
+    """Return grad where y > 0, else 0; y is relu's result (or its input: the sign is the same)."""
+    ### BEGIN YOUR SOLUTION [relu-grad]
+    xp = grad.__array_namespace__()
+    return xp.where(y > 0, grad, xp.zeros_like(grad))
+    ### END YOUR SOLUTION
+
+
+@accelerated(floating=False)
+def relu_grad(grad: Array, y: Array, sums: bool = False) -> tuple[Array, Any]:
+    """Return the gradient of relu, whose result was y: grad where y > 0, else 0.
+
+    The second result is None or, with ``sums``, its sums (C,) over all axes but the last, which are
+    the gradient of a bias that was added before relu.
+    """
+    kept = _passed(grad, y)
+    if not sums:
+        return kept, None
+    return kept, kept.__array_namespace__().sum(kept, axis=tuple(range(kept.ndim - 1)))
+
+
+@relu_grad.kernel
+def _(backend: Backend, grad: Array, y: Array, sums: bool = False) -> tuple[Array, Any]:
+    if grad.dtype.kind != "f" or y.dtype != grad.dtype or y.shape != grad.shape:
+        return relu_grad.definition(grad, y, sums)
+    kept = empty_dense(grad, y)
+    total = empty(grad, grad.shape[-1:]) if sums else None
+    backend.relu_grad(grad._view, y._view, kept._view, view_of(total))
+    return kept, total

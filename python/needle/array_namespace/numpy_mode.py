@@ -1,0 +1,146 @@
+"""The device of NumPy mode (``NEEDLE_BACKEND=np``), in which every array is a ``numpy.ndarray``.
+
+Dtypes are NumPy's own unless one is given. Called through ``array_namespace`` only.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray as NumpyArray
+
+from ..dtypes import numpy_dtype
+from ..errors import DTypeError, unknown_name
+
+Array = NumpyArray[Any]
+
+
+class Device:
+    """Base class of the devices of this mode, which compare, hash and pickle by name."""
+
+    name = "device"
+
+    def __repr__(self) -> str:
+        return f"{self.name}()"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def enabled(self) -> bool:
+        """Return True if arrays can be made on this device."""
+        return False
+
+
+def _shape_of(shape: tuple[Any, ...]) -> Any:
+    """Return ``(2, 3)`` for both f(2, 3) and f((2, 3))."""
+    return shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+
+
+class CPUDevice(Device):
+    """The host's memory, the one device of this mode."""
+
+    name = "cpu"
+
+    def enabled(self) -> bool:
+        """Return True: NumPy is always usable."""
+        return True
+
+    def zeros(self, *shape: Any, dtype: Any = "float32") -> Array:
+        """Return an array of zeros."""
+        return np.zeros(_shape_of(shape), dtype=numpy_dtype(dtype, "zeros"))
+
+    def ones(self, *shape: Any, dtype: Any = "float32") -> Array:
+        """Return an array of ones."""
+        return np.ones(_shape_of(shape), dtype=numpy_dtype(dtype, "ones"))
+
+    def randn(self, *shape: int, dtype: Any = None) -> Array:
+        """Return standard normal numbers of the global ``np.random`` stream (float64)."""
+        return from_numpy(np.random.randn(*shape), dtype=dtype)
+
+    def rand(self, *shape: int, dtype: Any = None) -> Array:
+        """Return uniform numbers in [0, 1) of the global ``np.random`` stream (float64)."""
+        return from_numpy(np.random.rand(*shape), dtype=dtype)
+
+    def one_hot(self, n: int, i: Any, dtype: Any = "float32") -> Array:
+        """Return an array of shape ``i.shape + (n,)``: 1 in column ``i``, 0 elsewhere."""
+        return np.eye(n, dtype=numpy_dtype(dtype, "one_hot"))[np.asarray(i).astype(np.int64)]
+
+    def empty(self, shape: Any, dtype: Any = "float32") -> Array:
+        """Return an array with undefined contents."""
+        return np.empty(shape, dtype=numpy_dtype(dtype, "empty"))
+
+    def full(self, shape: Any, fill_value: Any, dtype: Any = "float32") -> Array:
+        """Return an array of one value."""
+        return np.full(shape, fill_value, dtype=numpy_dtype(dtype, "full"))
+
+
+def cpu() -> CPUDevice:
+    """Return the one device of this mode."""
+    return CPUDevice()
+
+
+def default_device() -> CPUDevice:
+    """Return the device of arrays that are made without ``device=``: ``cpu()``."""
+    return cpu()
+
+
+def set_default_device(where: str | Device | None) -> AbstractContextManager[Device]:
+    """Check that ``where`` is the one device of this mode; UnknownNameError for any other.
+
+    The result is a context manager, as it is for needle's own arrays.
+    """
+    return nullcontext(device(where))
+
+
+def all_devices() -> list[Device]:
+    """Return every device of this mode."""
+    return [cpu()]
+
+
+def device(name: str | Device | None = None) -> Device:
+    """Return the device of a name; a device is returned as it is, None means the default device."""
+    if isinstance(name, Device):
+        return name
+    if name is None or name in ("cpu", "cpu()"):
+        return cpu()
+    raise unknown_name("device", name, ["cpu"])
+
+
+def to_numpy(array: Any) -> Array:
+    """Return ``array`` itself, as an ndarray (also for a NumPy scalar)."""
+    return np.asarray(array)
+
+
+def from_numpy(array: Any, device: Any = None, dtype: Any = None) -> Array:
+    """Return a copy as ndarray; NumPy's dtype is kept if ``dtype`` is None.
+
+    Raises DTypeError for text, objects and complex numbers.
+    """
+    dtype = None if dtype is None else numpy_dtype(dtype, "array")
+    made: Array = np.array(array, dtype=dtype)
+    if made.dtype.kind not in "biuf":
+        raise DTypeError(
+            f"array: elements must be bool, integers or floats, got {made.dtype} from "
+            f"{type(array).__name__}; convert them first"
+        )
+    return made
+
+
+def adopt(host: Array, device: Device) -> Array | None:
+    """Return the host array itself, which is an array of this mode, or None if it is read-only."""
+    return host if host.flags.writeable else None
+
+
+def device_of(array: Any) -> Device:
+    """Return the device that holds ``array``: always ``cpu()``."""
+    return cpu()
+
+
+def is_array(x: Any) -> bool:
+    """Return True if ``x`` is an array of this mode."""
+    return isinstance(x, np.ndarray)

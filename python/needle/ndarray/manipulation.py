@@ -1,0 +1,210 @@
+"""Functions that rearrange elements: shapes, axes, joining, splitting, repeating.
+
+Results are views wherever strides allow it. Only ``broadcast_to`` shows one element in several
+places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..errors import DTypeError, ShapeError
+from ..shapes import (
+    as_int_tuple,
+    broadcast_shapes,
+    distinct_axes,
+    normalize_axes,
+    normalize_axis,
+)
+from .array import NDArray, same_device
+from .data_types import result_type
+from .elementwise import as_array
+
+
+def reshape(x: NDArray, /, shape: Any, *, copy: bool | None = None) -> NDArray:
+    """Return the elements in row-major order under a new shape (one size may be -1)."""
+    return as_array("reshape", x).reshape(shape, copy=copy)
+
+
+def permute_dims(x: NDArray, /, axes: Any) -> NDArray:
+    """Return a view whose axis i is ``x``'s axis ``axes[i]``."""
+    return as_array("permute_dims", x).permute(axes)
+
+
+def matrix_transpose(x: NDArray, /) -> NDArray:
+    """Return a view with the last two axes swapped."""
+    return as_array("matrix_transpose", x).mT
+
+
+def moveaxis(x: NDArray, source: Any, destination: Any, /) -> NDArray:
+    """Return a view with the axes ``source`` moved to ``destination``; the others keep order."""
+    ndim = as_array("moveaxis", x).ndim
+    old = distinct_axes("moveaxis", source, ndim)
+    new = distinct_axes("moveaxis", destination, ndim)
+    if len(old) != len(new):
+        raise ShapeError(
+            f"moveaxis: source and destination must have one length, got {source}, {destination}"
+        )
+    order = [axis for axis in range(ndim) if axis not in old]
+    for position, axis in sorted(zip(new, old, strict=True)):
+        order.insert(position, axis)
+    return x.permute(order)
+
+
+def broadcast_to(x: NDArray, /, shape: Any) -> NDArray:
+    """Return a view in which axes of size 1, and new leading axes, repeat."""
+    return as_array("broadcast_to", x).broadcast_to(shape)
+
+
+def broadcast_arrays(*arrays: NDArray) -> tuple[NDArray, ...]:
+    """Return views of the arrays, broadcast to one common shape."""
+    shape = broadcast_shapes("broadcast_arrays", *(x.shape for x in arrays))
+    return tuple(x.broadcast_to(shape) for x in arrays)
+
+
+def expand_dims(x: NDArray, /, *, axis: Any = 0) -> NDArray:
+    """Return a view with new axes of size 1, at ``axis`` (an int or a tuple) of the result."""
+    positions = axis if isinstance(axis, tuple | list) else (axis,)
+    ndim = as_array("expand_dims", x).ndim + len(positions)
+    new = distinct_axes("expand_dims", positions, ndim)
+    sizes = iter(x.shape)
+    return x.reshape(tuple(1 if position in new else next(sizes) for position in range(ndim)))
+
+
+def squeeze(x: NDArray, /, axis: Any) -> NDArray:
+    """Return a view without the axes ``axis``, each of size 1."""
+    axes = normalize_axes("squeeze", axis, as_array("squeeze", x).ndim)
+    if any(x.shape[i] != 1 for i in axes):
+        raise ShapeError(f"squeeze: axes {axes} must have size 1, got shape {x.shape}")
+    return x[tuple(0 if i in axes else slice(None) for i in range(x.ndim))]
+
+
+def flip(x: NDArray, /, axis: Any = None, *, axes: Any = None) -> NDArray:
+    """Return a view with the elements along ``axis`` (None: all) in reverse order.
+
+    ``axes`` is the course's name for ``axis``.
+    """
+    if axis is not None and axes is not None:
+        raise DTypeError("flip: axis and axes mean the same, got both; give one")
+    chosen = axes if axis is None else axis
+    return as_array("flip", x).reversed_view(normalize_axes("flip", chosen, x.ndim))
+
+
+def roll(x: NDArray, /, shift: Any, *, axis: Any = None) -> NDArray:
+    """Return the elements moved by ``shift`` along ``axis`` (None: the flat array), cyclically."""
+    if axis is None:
+        return roll(as_array("roll", x).reshape((-1,)), shift, axis=0).reshape(x.shape)
+    axes = axis if isinstance(axis, tuple | list) else (axis,)
+    shifts = as_int_tuple("roll", "shift", shift)
+    if len(shifts) != len(axes):
+        if len(shifts) != 1 or isinstance(shift, tuple | list):
+            raise ShapeError(f"roll: one shift per axis is needed, got {shift} for axes {axis}")
+        shifts *= len(axes)
+    for one, step in zip(axes, shifts, strict=True):
+        x = _roll_axis(x, step, normalize_axis("roll", one, x.ndim))
+    return x
+
+
+def _roll_axis(x: NDArray, shift: int, axis: int) -> NDArray:
+    cut = -shift % x.shape[axis] if x.shape[axis] else 0
+    before = (slice(None),) * axis
+    return concat([x[before + (slice(cut, None),)], x[before + (slice(None, cut),)]], axis=axis)
+
+
+def concat(arrays: Sequence[NDArray], /, *, axis: int | None = 0) -> NDArray:
+    """Return the arrays joined along ``axis`` (None: all flattened), in their common dtype."""
+    items = [as_array("concat", x) for x in arrays]
+    if not items:
+        raise ShapeError("concat: at least one array is needed, got none; pass a list of arrays")
+    if axis is None:
+        items, axis = [x.reshape((-1,)) for x in items], 0
+    axis = normalize_axis("concat", axis, items[0].ndim)
+    shape = _joined_shape(items, axis)
+    out = NDArray.make(shape, device=items[0].device, dtype=result_type(*items))
+    start = 0
+    for x in items:
+        same_device("concat", items[0], x)
+        part = (slice(None),) * axis + (slice(start, start + x.shape[axis]),)
+        out.device.backend.copy(x.view, out[part].view)
+        start += x.shape[axis]
+    return out
+
+
+concatenate = concat
+
+
+def _joined_shape(items: Sequence[NDArray], axis: int) -> tuple[int, ...]:
+    rest = {x.shape[:axis] + x.shape[axis + 1 :] if x.ndim else None for x in items}
+    if len(rest) != 1 or len({x.ndim for x in items}) != 1:
+        got = ", ".join(str(x.shape) for x in items)
+        raise ShapeError(f"concat: shapes must agree except on axis {axis}, got {got}")
+    first = items[0].shape
+    return (*first[:axis], sum(x.shape[axis] for x in items), *first[axis + 1 :])
+
+
+def stack(arrays: Sequence[NDArray], /, *, axis: int = 0) -> NDArray:
+    """Return arrays of one shape joined along a new axis, at ``axis`` of the result."""
+    items = [as_array("stack", x) for x in arrays]
+    if len({x.shape for x in items}) != 1:
+        got = ", ".join(str(x.shape) for x in items) or "none"
+        raise ShapeError(f"stack: all arrays must have the same shape, got {got}")
+    axis = normalize_axis("stack", axis, items[0].ndim + 1)
+    return concat([expand_dims(x, axis=axis) for x in items], axis=axis)
+
+
+def unstack(x: NDArray, /, *, axis: int = 0) -> tuple[NDArray, ...]:
+    """Return views of the slices along ``axis``, without that axis."""
+    axis = normalize_axis("unstack", axis, as_array("unstack", x).ndim)
+    before = (slice(None),) * axis
+    return tuple(x[(*before, row)] for row in range(x.shape[axis]))
+
+
+def split(x: NDArray, sections: int | Sequence[int], /, *, axis: int = 0) -> list[NDArray]:
+    """Return views of equal parts (an int), or of the parts between positions, as in NumPy."""
+    axis = normalize_axis("split", axis, as_array("split", x).ndim)
+    size = x.shape[axis]
+    if isinstance(sections, int):
+        if sections < 1 or size % sections:
+            raise ShapeError(f"split: the size must divide evenly, got {size} by {sections}")
+        bounds = list(range(0, size + 1, size // sections)) if size else [0] * (sections + 1)
+    else:
+        bounds = [0, *as_int_tuple("split", "sections", sections), size]
+    before = (slice(None),) * axis
+    parts = pairwise(bounds)
+    return [x[(*before, slice(start, stop))] for start, stop in parts]
+
+
+def tile(x: NDArray, repetitions: Any, /) -> NDArray:
+    """Return ``x`` repeated ``repetitions[i]`` times along axis i."""
+    times = as_int_tuple("tile", "repetitions", repetitions)
+    if any(n < 0 for n in times):
+        raise ShapeError(f"tile: repetitions must not be negative, got {times}; use 0 or more")
+    ndim = max(len(times), as_array("tile", x).ndim)
+    x = x.reshape((1,) * (ndim - x.ndim) + x.shape, copy=True)
+    for axis, n in enumerate((1,) * (ndim - len(times)) + times):
+        if n != 1:
+            x = concat([x] * n, axis=axis) if n else x[(slice(None),) * axis + (slice(0),)]
+    return x
+
+
+def repeat(x: NDArray, repeats: Any, /, *, axis: int | None = None) -> NDArray:
+    """Return each element along ``axis`` (None: of the flat array) ``repeats`` times.
+
+    ``repeats`` is an int, or one int per element.
+    """
+    if axis is None:
+        return repeat(as_array("repeat", x).reshape((-1,)), repeats, axis=0)
+    axis = normalize_axis("repeat", axis, x.ndim)
+    counts = np.asarray(repeats)
+    if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts < 0).any():
+        raise DTypeError(f"repeat: repeats must be ints >= 0, got {repeats!r}")
+    if counts.ndim and counts.size not in (1, x.shape[axis]):
+        raise ShapeError(
+            f"repeat: one count per element is needed, got {counts.size} for size {x.shape[axis]}"
+        )
+    index = np.repeat(np.arange(x.shape[axis]), counts)
+    return x[(slice(None),) * axis + (index,)]

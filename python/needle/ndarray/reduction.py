@@ -1,0 +1,119 @@
+"""Reductions: over None (every axis), one axis or a tuple of axes, with ``keepdims``.
+
+sum, prod, max, min, any and all are kernels; mean, var, std and cumulative sums are written with
+them. Sums of bool and integers are int64; a mean of integers is float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..dtypes import as_dtype
+from ..errors import ShapeError
+from ..shapes import normalize_axis
+from .array import NDArray
+from .elementwise import as_array
+
+
+def sum(x: NDArray, /, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> NDArray:
+    """Return the sum, computed in ``dtype`` if one is given."""
+    return _summed("sum", x, axis, dtype, keepdims)
+
+
+def prod(x: NDArray, /, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> NDArray:
+    """Return the product, computed in ``dtype`` if one is given."""
+    return _summed("prod", x, axis, dtype, keepdims)
+
+
+def _summed(name: str, x: NDArray, axis: Any, dtype: Any, keepdims: bool) -> NDArray:
+    as_array(name, x)
+    if dtype is None:
+        return x.reduce(name, axis, keepdims)
+    wanted = as_dtype(dtype, name)
+    return x.astype(wanted, copy=False).reduce(name, axis, keepdims).astype(wanted, copy=False)
+
+
+def summation(a: NDArray, axis: Any = None, keepdims: bool = False) -> NDArray:
+    """Return ``sum(a, axis)``: the course's name for it."""
+    return sum(a, axis, keepdims=keepdims)
+
+
+def max(x: NDArray, /, axis: Any = None, *, keepdims: bool = False) -> NDArray:
+    """Return the maximum; NaN if there is one."""
+    return as_array("max", x).reduce("max", axis, keepdims)
+
+
+def min(x: NDArray, /, axis: Any = None, *, keepdims: bool = False) -> NDArray:
+    """Return the minimum; NaN if there is one."""
+    return as_array("min", x).reduce("min", axis, keepdims)
+
+
+def any(x: NDArray, /, axis: Any = None, *, keepdims: bool = False) -> NDArray:
+    """Return True where any element is not 0."""
+    return as_array("any", x).reduce("any", axis, keepdims)
+
+
+def all(x: NDArray, /, axis: Any = None, *, keepdims: bool = False) -> NDArray:
+    """Return True where no element is 0."""
+    return as_array("all", x).reduce("all", axis, keepdims)
+
+
+def count_nonzero(x: NDArray, /, axis: Any = None, *, keepdims: bool = False) -> NDArray:
+    """Return the number of elements that are not 0 (int64)."""
+    return sum(as_array("count_nonzero", x) != 0, axis, keepdims=keepdims)
+
+
+def mean(x: NDArray, /, axis: Any = None, *, keepdims: bool = False) -> NDArray:
+    """Return the mean; NaN for no elements."""
+    return as_array("mean", x).mean(axis, keepdims)
+
+
+def var(
+    x: NDArray, /, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False
+) -> NDArray:
+    """Return the mean squared distance from the mean, over n - correction; NaN if that is <= 0."""
+    return as_array("var", x).var(axis, keepdims, correction=correction)
+
+
+def std(
+    x: NDArray, /, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False
+) -> NDArray:
+    """Return the square root of ``var``."""
+    return as_array("std", x).std(axis, keepdims, correction=correction)
+
+
+def cumulative_sum(
+    x: NDArray,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: Any = None,
+    include_initial: bool = False,
+) -> NDArray:
+    """Return running sums along ``axis``, which may be omitted for a 1-D array only.
+
+    Sums of 2, 4, 8, ... neighbours are combined, so that the rounding error in float32 grows only
+    with log(n).
+    """
+    along = _running_axis(as_array("cumulative_sum", x), axis)
+    start = sum(x, (), dtype=dtype)
+    if include_initial:
+        pairs = [(int(i == along), 0) for i in range(x.ndim)]
+        start = start.pad(pairs)
+    result, reach = start.copy(), 1
+    while reach < result.shape[along]:
+        later = (slice(None),) * along + (slice(reach, None),)
+        earlier = (slice(None),) * along + (slice(None, -reach),)
+        result[later] = result[later] + result[earlier]
+        reach *= 2
+    return result
+
+
+def _running_axis(x: NDArray, axis: int | None) -> int:
+    if axis is None:
+        if x.ndim != 1:
+            raise ShapeError(
+                f"cumulative_sum: axis may be omitted for 1-D arrays only, got shape {x.shape}"
+            )
+        return 0
+    return normalize_axis("cumulative_sum", axis, x.ndim)

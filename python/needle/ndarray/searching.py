@@ -1,0 +1,56 @@
+"""Positions of elements (argmax, argmin, nonzero), and elements taken by position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import ShapeError
+from ..shapes import normalize_axis
+from .array import NDArray
+from .elementwise import as_array
+
+
+def argmax(x: NDArray, /, *, axis: int | None = None, keepdims: bool = False) -> NDArray:
+    """Return the int64 position of the first maximum along ``axis`` (None: of the flat array).
+
+    NaN counts as the maximum.
+    """
+    return as_array("argmax", x).argmax(axis, keepdims)
+
+
+def argmin(x: NDArray, /, *, axis: int | None = None, keepdims: bool = False) -> NDArray:
+    """Return the int64 position of the first minimum along ``axis`` (None: of the flat array).
+
+    NaN counts as the minimum.
+    """
+    return as_array("argmin", x).argmin(axis, keepdims)
+
+
+def nonzero(x: NDArray, /) -> tuple[NDArray, ...]:
+    """Return one int64 array per axis: the positions of the elements that are not 0, row-major."""
+    if as_array("nonzero", x).ndim == 0:
+        raise ShapeError("nonzero: the array must have at least 1 axis, got (); reshape it")
+    return tuple(NDArray(i, device=x.device, dtype="int64") for i in np.nonzero(np.asarray(x)))
+
+
+def take(x: NDArray, indices: Any, /, *, axis: int | None = None) -> NDArray:
+    """Return ``x[..., indices, ...]`` on ``axis``, which may be omitted for a 1-D array only."""
+    if axis is None and as_array("take", x).ndim != 1:
+        raise ShapeError(f"take: axis may be omitted for 1-D arrays only, got shape {x.shape}")
+    along = 0 if axis is None else normalize_axis("take", axis, x.ndim)
+    return x[(slice(None),) * along + (np.asarray(indices),)]
+
+
+def take_along_axis(x: NDArray, indices: Any, /, *, axis: int = -1) -> NDArray:
+    """Return ``out[i, j, ...] = x[i, indices[i, j, ...], ...]``, with the index on ``axis``."""
+    along = normalize_axis("take_along_axis", axis, as_array("take_along_axis", x).ndim)
+    index = np.asarray(indices)
+    if index.ndim != x.ndim:
+        raise ShapeError(
+            f"take_along_axis: the indices must have {x.ndim} axes, got shape {index.shape}"
+        )
+    grid: list[Any] = list(np.ogrid[tuple(slice(size) for size in x.shape)])
+    grid[along] = index
+    return x[tuple(grid)]

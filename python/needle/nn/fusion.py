@@ -1,0 +1,70 @@
+"""Neighbouring layers that ``nn.Sequential`` runs as one kernel: a layer and the ReLU behind it.
+
+A layer class takes part by a method ``forward_relu``, relu of ``forward``'s result in fewer passes
+over memory, and by ``fusible = forward``. A subclass with a ``forward`` of its own does not take
+part, nor does a module whose ``forward`` is replaced on the instance or whose class has another
+``__call__``, unless the replacement is ``transparent``: it only watches, and shadows
+``forward_relu`` too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeGuard, TypeVar
+
+from .activations import ReLU
+from .module import Module
+
+Step = Callable[[Any], Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+_RELU = ReLU.forward
+
+
+def transparent(function: F) -> F:
+    """Mark a replacement of ``forward`` as one that may be left out where layers run as one."""
+    function.transparent = True  # type: ignore[attr-defined]
+    return function
+
+
+def steps(modules: Sequence[Module]) -> Iterator[Step]:
+    """Yield the functions whose composition is that of the modules."""
+    last = len(modules) - 1
+    i = 0
+    while i <= last:
+        module = modules[i]
+        if i < last and is_plain(modules[i + 1], _RELU) and takes_part(module):
+            yield module.forward_relu
+            i += 2
+        else:
+            yield module
+            i += 1
+
+
+class _Fusible(Protocol):
+    def forward_relu(self, x: Any) -> Any: ...
+
+
+class _FusibleSum(Protocol):
+    def forward_relu(self, x: Any, added: Any) -> Any: ...
+
+
+def takes_part(module: Any) -> TypeGuard[_Fusible]:
+    """Return True if the module can run as one with a ReLU behind it."""
+    forward = getattr(type(module), "fusible", None)
+    return forward is not None and is_plain(module, forward)
+
+
+def takes_residual(module: Any) -> TypeGuard[_FusibleSum]:
+    """Return True if the module can run as one with an addition and a ReLU behind it."""
+    return takes_part(module) and getattr(module, "takes_residual", False)
+
+
+def is_plain(module: Module, forward: Callable[..., Any]) -> bool:
+    """Return True if calling the module runs ``forward`` and nothing that must not be left out."""
+    kind, own = type(module), vars(module).get("forward")
+    return (
+        kind.forward is forward
+        and kind.__call__ is Module.__call__
+        and (own is None or getattr(own, "transparent", False))
+    )

@@ -1,0 +1,13 @@
+// The setting of conv2d's algorithm: NEEDLE_CONV2D (python/needle/config.py). Shared by the kernels
+// of every instruction set.
+#pragma once
+
+namespace needle {
+
+// kWinograd: wherever its formulas apply, even if it is slower.
+enum class Conv2dAlgorithm { kAuto, kDirect, kWinograd };
+
+Conv2dAlgorithm conv2d_algorithm();
+void select_conv2d_algorithm(Conv2dAlgorithm algorithm);
+
+}  // namespace needle

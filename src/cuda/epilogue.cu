@@ -1,0 +1,106 @@
+// The rows apply_epilogue and relu_grad: relu(a + bias) with the bias along the last axis; the
+// gradient where the result is positive and, in the same pass, its sums over all other axes, which
+// are the bias's gradient. Passes over pixels and channels are those of batch norm (batch_norm.h):
+// a thread keeps to its channel, so the bias stays in a register. Sums are in double from the first
+// element on: memory limits the speed, not the additions.
+#include "batch_norm.h"
+#include "kernels.h"
+#include "map.h"
+
+namespace needle::cuda {
+namespace {
+
+template <class T>
+struct ReluGrad {
+  static constexpr bool kLong = false;
+  static __device__ T apply(T grad, T y) { return y > T(0) ? grad : T(0); }
+};
+
+// Operands: out, a.
+template <class T>
+__global__ void __launch_bounds__(kChannelThreads)
+    bias_relu_kernel(const __grid_constant__ Layout layout, const __grid_constant__ ChannelTiles t,
+                     const Vector<const T> bias) {
+  const ChannelThread my(t);
+  if (my.first >= my.end) return;
+  const T added = bias[my.channel];
+#pragma unroll(kInFlight<T>)
+  for (std::uint32_t i = my.first; i < my.end; i += my.step) {
+    const auto at = locate<2>(layout.pixels, i);
+    const T value = *layout.at<const T>(1, at.of[1], my.channel) + added;
+    *layout.at<T>(0, at.of[0], my.channel) = value < T(0) ? T(0) : value;  // NaN stays
+  }
+}
+
+// Operands: out, grad, y. parts[chunk][channel]: sums of what passed.
+template <class T>
+__global__ void __launch_bounds__(kChannelThreads)
+    passing_kernel(const __grid_constant__ Layout layout, const __grid_constant__ ChannelTiles t,
+                   double* parts) {
+  NEEDLE_SHARED(shared, double[kChannelThreads]);
+  const ChannelThread my(t);
+  double sum = 0;
+#pragma unroll(kInFlight<T>)
+  for (std::uint32_t i = my.first; i < my.end; i += my.step) {
+    const auto at = locate<3>(layout.pixels, i);
+    const T grad = *layout.at<const T>(1, at.of[1], my.channel);
+    const T passed = *layout.at<const T>(2, at.of[2], my.channel) > T(0) ? grad : T(0);
+    *layout.at<T>(0, at.of[0], my.channel) = passed;
+    sum += double(passed);
+  }
+  sum = add_up(sum, shared, t.across);
+  if (threadIdx.x < t.across && my.channel < t.channels) {
+    parts[std::size_t(my.chunk) * t.channels + my.channel] = sum;
+  }
+}
+
+// A block combines the partial sums of a channel.
+template <class T>
+__global__ void __launch_bounds__(kChannelThreads)
+    bias_grad_kernel(const __grid_constant__ ChannelTiles t, const double* parts,
+                     const Vector<T> bias_grad) {
+  NEEDLE_SHARED(shared, double[kChannelThreads]);
+  const double sum = add_parts(parts, t, blockIdx.x, shared);
+  if (threadIdx.x == 0) bias_grad[blockIdx.x] = T(sum);
+}
+
+template <class T>
+void gradient_and_sums(In grad, In y, Out out, Out bias_grad) {
+  const std::int64_t channels = y.shape[y.ndim - 1];
+  if (channels == 0) return;
+  if (size_of(y) == 0) return fill(bias_grad, 0.0, 0);
+  const View* views[] = {&out, &grad, &y};
+  const Pass pass("relu_grad", views, 3, true);
+  const Temporary parts(pass.tiles.chunks * std::size_t(channels) * sizeof(double), y.device);
+  launch("relu_grad", y.device, {pass.tiles.blocks()}, {kChannelThreads}, passing_kernel<T>,
+         pass.layout, pass.tiles, parts.as<double>());
+  launch("relu_grad", y.device, {static_cast<unsigned>(channels)}, {kChannelThreads},
+         bias_grad_kernel<T>, pass.tiles, parts.as<double>(), Vector<T>(bias_grad));
+}
+
+template <class T>
+void bias_relu(In a, In bias, Out out) {
+  const View* views[] = {&out, &a};
+  const Pass pass("apply_epilogue", views, 2, false);
+  launch("apply_epilogue", out.device, {pass.tiles.blocks()}, {kChannelThreads},
+         bias_relu_kernel<T>, pass.layout, pass.tiles, Vector<const T>(bias));
+}
+
+}  // namespace
+
+void apply_epilogue(In a, Out out, const Epilogue& epilogue) {
+  if (size_of(out) == 0) return;
+  with_float(out.dtype,
+             [&](auto tag) { bias_relu<typename decltype(tag)::type>(a, *epilogue.bias, out); });
+}
+
+void relu_grad(In grad, In y, Out out, MaybeOut bias_grad) {
+  with_float(out.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if (bias_grad != nullptr) return gradient_and_sums<T>(grad, y, out, *bias_grad);
+    const View* views[] = {&out, &grad, &y};
+    map<ReluGrad<T>, T, T, T>("relu_grad", make_plan(out, grad, y), views);
+  });
+}
+
+}  // namespace needle::cuda

@@ -1,0 +1,103 @@
+"""The default device: one for arrays, tensors, initialisers, layers and loaders."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle
+from needle import init, nn
+from needle.backends import native
+from needle.errors import DeviceError, UnknownNameError
+from needle.ndarray.device import automatic_device
+
+pytestmark = pytest.mark.skipif(needle.BACKEND != "nd", reason="NumPy mode has one device")
+
+MADE = (
+    lambda: needle.Tensor([1.0]),
+    lambda: needle.backend_ndarray.array([1.0]),
+    lambda: needle.backend_ndarray.ones((2,)),
+    lambda: needle.backend_ndarray.arange(3),
+    lambda: needle.backend_ndarray.from_dlpack(np.ones(2)),
+    lambda: init.rand(2),
+    lambda: init.randb(2),
+    lambda: init.one_hot(3, needle.Tensor([1])),
+    lambda: init.kaiming_uniform(2, 3),
+    lambda: init.randn(2, generator=init.Generator(0)),
+    lambda: needle.zeros(2),
+    lambda: nn.Linear(2, 3).weight,
+    lambda: nn.BatchNorm2d(3).running_var,
+    lambda: next(iter(needle.data.DataLoader(needle.data.NDArrayDataset(np.ones((4, 2))))))[0],
+)
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    with needle.set_default_device(None):
+        yield
+
+
+def test_the_compiled_backend_is_the_default_where_it_is_usable() -> None:
+    wanted = needle.cpu() if needle.cpu().enabled() else needle.cpu_numpy()
+    assert needle.default_device() == wanted == needle.device()
+    assert init.default_device is needle.default_device
+
+
+@pytest.mark.parametrize("make", MADE)
+def test_everything_asks_for_the_default_device(make: Callable[[], Any]) -> None:
+    before = needle.default_device()
+    assert make().device == before
+    with needle.set_default_device("cpu_numpy"):
+        assert make().device == needle.cpu_numpy()
+    assert make().device == before
+
+
+def test_a_call_without_with_stays() -> None:
+    needle.set_default_device("cpu_numpy")
+    assert needle.default_device() == needle.cpu_numpy()
+    needle.set_default_device(needle.default_device())
+    assert needle.default_device() == needle.cpu_numpy()
+
+
+def test_the_former_device_is_restored_in_order_and_after_an_exception() -> None:
+    before = needle.default_device()
+    with needle.set_default_device("cpu_numpy") as outer:
+        assert outer == needle.cpu_numpy()
+        with pytest.raises(ZeroDivisionError), needle.set_default_device(None):
+            assert needle.default_device() == before
+            raise ZeroDivisionError
+        assert needle.default_device() == needle.cpu_numpy()
+    assert needle.default_device() == before
+
+
+def test_a_device_that_cannot_be_used_is_refused_and_changes_nothing() -> None:
+    before = needle.default_device()
+    with pytest.raises(UnknownNameError, match="unknown device 'cpo'"):
+        needle.set_default_device("cpo")
+    if not needle.cuda().enabled():
+        with pytest.raises(DeviceError, match="cuda"):
+            needle.set_default_device(needle.cuda())
+    assert needle.default_device() == before
+
+
+def test_it_holds_in_every_thread() -> None:
+    found = []
+    with needle.set_default_device("cpu_numpy"):
+        thread = threading.Thread(target=lambda: found.append(needle.Tensor([1.0]).device))
+        thread.start()
+        thread.join()
+    assert found == [needle.cpu_numpy()]
+
+
+def test_without_the_compiled_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "MODULE", "needle.backend_ndarray.not_built")
+    monkeypatch.setattr(needle.backends, "_loaded", {})
+    automatic_device.cache_clear()
+    try:
+        assert needle.default_device() == needle.cpu_numpy() == init.ones(1).device
+    finally:
+        automatic_device.cache_clear()

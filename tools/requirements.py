@@ -1,0 +1,29 @@
+"""Print what pip must install for some extras of pyproject.toml, without needle itself.
+
+Called by the Makefile: the package is imported from python/ there, so that an edit counts at once.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # the venv module's own pip carries a reader for Python 3.10
+    from pip._vendor import tomli as tomllib
+
+
+def requirements(project: dict, extras: list[str]) -> list[str]:
+    """Return the requirements of needle and of ``extras``, with ``needle[a,b]`` expanded."""
+    found: list[str] = list(project["dependencies"])
+    for extra in extras:
+        for line in project["optional-dependencies"][extra]:
+            own = re.fullmatch(r"needle\[(.*)\]", line)
+            found += requirements(project, own[1].split(",")) if own else [line]
+    return list(dict.fromkeys(found))
+
+
+if __name__ == "__main__":
+    source = Path(__file__).resolve().parents[1] / "pyproject.toml"
+    table = tomllib.loads(source.read_text(encoding="utf-8"))
+    print("\n".join(requirements(table["project"], sys.argv[1:])))
