@@ -35,7 +35,6 @@ NOT_YET = (
     "python/needle/data/formats/",
     "python/needle/data/sharing/",
     "python/needle/data/storage/",
-    "python/needle/data/transforms/decode_size.py",
     "python/needle/dtypes.py",
     "python/needle/init/",
     "python/needle/ndarray/",

@@ -10,7 +10,7 @@ from ... import philox
 from ...errors import ShapeError
 from ..samples.random_source import draws, random_source
 from .arguments import check_common, height_width
-from .base import Image, ImageSpec, ImageTransform, Rows, Sizes
+from .base import Image, ImageSpec, ImageTransform, Rows, Sizes, any_size
 
 
 class _Flip(ImageTransform):
@@ -44,6 +44,7 @@ class RandomFlipHorizontal(_Flip):
 
     p: float = 0.5
     column = 0
+    input_size = any_size
 
     def draw(self, x: Image) -> Rows:
         """Draw as the course does where the sample has no random stream of its own."""
@@ -58,6 +59,7 @@ class RandomFlipVertical(_Flip):
 
     p: float = 0.5
     column = 1
+    input_size = any_size
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ... import philox
+from ..samples.pytree import Field
 from ..samples.random_source import draws
 
 Image = npt.NDArray[Any]
 Rows = npt.NDArray[np.float64]
 Sizes = npt.NDArray[np.int64]
+Size = tuple[int, int]
 
 OPAQUE_STREAMS = 64
 """The number of streams reserved for a callable that does not declare how many it uses."""
@@ -102,6 +104,14 @@ class Transform:
 
     def step(self, spec: ImageSpec) -> Step | None:
         """Return the native form for such images; None if there is only the Python body."""
+        return None
+
+    def input_size(self, size: Size | None) -> Size | None:
+        """Return the (height, width) of input images that suffices; None: every pixel counts.
+
+        size: what suffices of this transform's output. The answer holds for the class that
+        defines the method, not for its subclasses, which may compute something else.
+        """
         return None
 
     def draw(self, x: Any) -> Rows:
@@ -277,6 +287,45 @@ def streams_of(transform: Any) -> int:
 def output_of(transform: Any, spec: ImageSpec) -> ImageSpec | None:
     """Return the spec of a transform's result; None for a callable that does not declare it."""
     return transform.output(spec) if isinstance(transform, Transform) else None
+
+
+def any_size(self: Transform, size: Size | None) -> Size | None:
+    """Return ``size``: the ``input_size`` of a transform that means the same at any size."""
+    return size
+
+
+def decode_size(transforms: Iterable[Any], size: Size | None = None) -> Size | None:
+    """Return the (height, width) of images that suffices for the transforms; None: all pixels.
+
+    It does where the first transform that depends on the size is a smooth resize: it shrinks an
+    image that is at least twice as large, and so may the decoder in its stead. size: what suffices
+    of the last one's output.
+    """
+    for transform in reversed(tuple(transforms)):
+        if isinstance(transform, Compose):
+            size = decode_size(transform.transforms, size)
+        else:
+            own = "input_size" in vars(type(transform))
+            size = transform.input_size(size) if own else None
+    return size
+
+
+def row_fields(arrays: Sequence[npt.NDArray[Any]], transforms: Sequence[Any]) -> list[Field] | None:
+    """Return shape and dtype of samples that are rows of ``arrays``, the first one transformed.
+
+    None where the transforms do not say.
+    """
+    first, *others = (Field(array.shape[1:], array.dtype) for array in arrays)
+    if not transforms:
+        return [first, *others]
+    if arrays[0].ndim != 4:
+        return None
+    height, width, channels = arrays[0].shape[1:]
+    made = Compose(transforms).output(ImageSpec(height, width, channels, arrays[0].dtype))
+    if made is None or made.height is None or made.width is None:
+        return None
+    shape = tuple(size for size in made.shape if size is not None)
+    return [Field(shape, made.dtype), *others]
 
 
 def spec_of(x: Any) -> ImageSpec | None:

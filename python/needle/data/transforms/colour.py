@@ -16,7 +16,7 @@ from ... import philox
 from ...errors import DTypeError, ShapeError
 from .affine import between, each
 from .arguments import check_common, colour_range, finite, height_width, interval
-from .base import Image, ImageSpec, ImageTransform, Rows, Sizes, Step
+from .base import Image, ImageSpec, ImageTransform, Rows, Sizes, Step, any_size
 
 Floats = npt.NDArray[np.float64]
 Range = tuple[float, float]
@@ -87,6 +87,7 @@ class RandomBrightnessContrast(_Colour):
     contrast: float | Range = 0.2
     p: float = 0.5
     words = 3
+    input_size = any_size
 
     def __post_init__(self) -> None:
         op = check_common(self)
@@ -121,6 +122,7 @@ class ColorJitter(_Colour):
     hue: float | Range = 0.0
     p: float = 1.0
     words = 5
+    input_size = any_size
 
     def __post_init__(self) -> None:
         op = check_common(self)

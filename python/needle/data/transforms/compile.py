@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..samples import native_kernels as native
-from ..samples.pytree import Field
 from ..samples.ticket import Ticket
 from .base import Compose, ImageSpec, OneOf, Step, Transform, output_of, streams_of
 from .execute import (
@@ -59,6 +58,11 @@ class Chain:
     def __init__(self, parts: Sequence[PlacedTransform]) -> None:
         self.parts = tuple(parts)
         self._plans: dict[ImageSpec | None, Plan] = {}
+
+    @property
+    def transforms(self) -> list[Any]:
+        """The transforms without their places."""
+        return [part.transform for part in self.parts]
 
     @property
     def draws(self) -> bool:
@@ -187,17 +191,6 @@ class Plan:
             names = ", ".join(part.name for part in self.rest.parts)
             lines.append(f"{names}: decided when the resulting images are known")
         return "\n".join(lines)
-
-
-def row_fields(arrays: Sequence[Array], chain: Chain) -> list[Field] | None:
-    """Return the fields of rows of the arrays after the chain, or None if they are unknown."""
-    if not chain.parts:
-        return [Field(array.shape[1:], array.dtype) for array in arrays]
-    made = chain.plan(spec_of(arrays[0])).output
-    if made is None or varies(made):
-        return None
-    shape = tuple(size for size in made.shape if size is not None)
-    return [Field(shape, made.dtype), *(Field(a.shape[1:], a.dtype) for a in arrays[1:])]
 
 
 def spec_of(images: Array | list[Any]) -> ImageSpec | None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ... import philox
 from .affine import between, each
 from .arguments import check_common, height_width, interval, method_number, size_pair
-from .base import Image, ImageSpec, ImageTransform, Rows, Sizes
+from .base import Image, ImageSpec, ImageTransform, Rows, Size, Sizes
 from .resampling import scaled
 
 Range = tuple[float, float]
@@ -30,6 +30,11 @@ class _Resizing(ImageTransform):
     kernel, sized = "resize", True
     antialias: bool
     method: str
+
+    @property
+    def is_smooth(self) -> bool:
+        """True if areas are averaged; otherwise single pixels are picked."""
+        return self.method == "bilinear" and self.antialias
 
     def identity(self, sizes: Sizes) -> Rows | None:
         """Return boxes of the whole images if the size stays, else None."""
@@ -76,6 +81,12 @@ class Resize(_Resizing):
             return self.size, int(self.size * width / height)
         return int(self.size * height / width), self.size
 
+    def input_size(self, size: Size | None) -> Size | None:
+        """Return the output's size if areas are averaged: those of a smaller image are as good."""
+        if not self.is_smooth:
+            return None
+        return self.size if isinstance(self.size, tuple) else (self.size, self.size)
+
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
         """Return boxes of the whole images."""
         return _whole_boxes(sizes)
@@ -106,6 +117,22 @@ class RandomResizedCrop(_Resizing):
     def new_size(self, height: int | None, width: int | None) -> tuple[int | None, int | None]:
         """Return ``size``."""
         return self.size  # type: ignore[return-value]
+
+    def input_size(self, size: Size | None) -> Size | None:
+        """Return the size at which the smallest box has the pixels of the output."""
+        if not self.is_smooth:
+            return None
+        height, width = size_pair("RandomResizedCrop", "size", self.size)
+        least, (narrow, wide) = self.scale[0], self.ratio
+        sides = (
+            height * math.sqrt(wide / least),
+            width / math.sqrt(narrow * least),
+            height * narrow,  # the boxes in the middle, where no box that was drawn fits
+            width / wide,
+        )
+        # Half a pixel more: boxes have whole sides.
+        side = math.ceil(max(sides) * (1 + 0.5 / min(height, width)))
+        return side, side
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
         """Return the boxes. Words: ten times area and shape, then top and left."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DTypeError, ShapeError
-from .base import Image, ImageSpec, ImageTransform, Rows
+from .base import Image, ImageSpec, ImageTransform, Rows, any_size
 
 FLOAT32 = np.dtype(np.float32)
 
@@ -18,6 +18,7 @@ class ToFloat(ImageTransform):
     """Bytes 0..255 -> float32 0..1: ``float32(x) / 255``; floating images become float32."""
 
     kernel, needs_hwc = "to_float", False
+    input_size = any_size
 
     def apply(self, image: Image, row: Rows) -> Image:
         """Return a new float32 array, or a float32 image itself."""
@@ -46,6 +47,7 @@ class Normalize(ImageTransform):
 
     mean: float | tuple[float, ...]
     std: float | tuple[float, ...]
+    input_size = any_size
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mean", _number_or_tuple(self.mean))

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ....array_namespace import device as find_device
 from ...batching.collate import default_collate
-from ...datasets.dataset import check_indices
+from ...datasets.indexing import check_indices
 from ...loader import options
 from ...loader.statistics import Stats
 from ...samples.random_source import check_seed

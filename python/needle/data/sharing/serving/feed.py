@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ...batching.pipeline import Pipeline
+from ...datasets.decode_size import decoded_at
 from ...samples.pytree import Structure, columns, count_leaves, describe
 from ...samples.ticket import Ticket
-from ...transforms.decode_size import decoded_at
 from ...workers.engine import Completed, Engine
 from ..planner import Planner
 from ..wire.records import KINDS, Record, record_of

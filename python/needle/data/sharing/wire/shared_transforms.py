@@ -14,8 +14,8 @@ from ....errors import DataError
 from ... import transforms as known
 from ...samples.random_source import LOADER_STREAM
 from ...transforms import Compose, Normalize, OneOf, Permute, ToCHW, ToFloat, Transform
+from ...transforms.base import Size, decode_size
 from ...transforms.compile import Chain, placed
-from ...transforms.decode_size import Size, decode_size
 from ...transforms.execute import PlacedTransform as Part
 
 TRANSFORMS: dict[str, type[Transform]] = {
