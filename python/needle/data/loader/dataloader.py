@@ -21,7 +21,14 @@ from ..datasets.dataset import Dataset, in_memory_of
 from ..datasets.stream import shards_of
 from ..samples.random_source import check_seed
 from ..sampling import RandomSampler, Sampler, SequentialSampler, check_batch_size, set_epoch
-from ..sampling.epoch_order import DrawnOrder, EpochOrder, PositionOrder, StreamOrder, find_order
+from ..sampling.epoch_order import (
+    DrawnOrder,
+    EpochOrder,
+    EpochTickets,
+    PositionOrder,
+    StreamOrder,
+    find_order,
+)
 from ..transforms.executors import pinning
 from ..workers import make_engine
 from ..workers.engine import Engine
@@ -156,19 +163,28 @@ class DataLoader:
 
     def __iter__(self) -> LoaderIterator:
         """Start the next epoch, or continue where ``load_state_dict`` left off."""
-        progress, self._next = self._next, Progress(self._next.epoch + 1)
+        progress, self._next = self._next, self._new_progress(self._next.epoch + 1)
         self._current = progress
         return LoaderIterator(
             RunningEpoch(
-                self.order.epoch(self.seed, progress.epoch, progress.low),
+                self._tickets(progress),
                 progress,
-                self._engine,
+                self._engine_for(progress),
                 self._delivery(),
                 self._stats,
                 self.ordered,
                 self.timeout,
             )
         )
+
+    def _new_progress(self, epoch: int) -> Progress:
+        return Progress(epoch)
+
+    def _tickets(self, progress: Progress) -> EpochTickets:
+        return self.order.epoch(self.seed, progress.epoch, progress.low)
+
+    def _engine_for(self, progress: Progress) -> EngineHolder:
+        return self._engine
 
     def _delivery(self) -> Delivery:
         return Delivery(
@@ -210,8 +226,9 @@ class DataLoader:
     def set_epoch(self, epoch: int) -> None:
         """Have the next ``iter()`` start this epoch. Optional: epochs advance by themselves."""
         if epoch < 0:
-            raise ValueError(f"DataLoader.set_epoch: epoch must not be negative, got {epoch}")
-        self._next, self._current = Progress(int(epoch)), None
+            name = type(self).__name__
+            raise ValueError(f"{name}.set_epoch: epoch must not be negative, got {epoch}")
+        self._next, self._current = self._new_progress(int(epoch)), None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the loader as JSON values: seed, epoch, batches delivered.
