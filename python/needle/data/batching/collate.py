@@ -23,7 +23,7 @@ from ..samples.tensor_hook import as_tensor as as_tensor
 from ..samples.tensor_hook import set_tensor_type as set_tensor_type
 
 _AS_THEY_ARE = frozenset(dtypes.KIND) - {dtypes.float64}
-"""The dtypes that a Tensor takes over from an array by default."""
+"""The dtypes that a Tensor keeps from an array by default."""
 
 _WIDER = {
     "int8": dtypes.int32,
@@ -127,7 +127,7 @@ def _converted(tensor_type: TensorType, batch: Any, device: Any, owned: bool) ->
     if isinstance(batch, np.ndarray):
         return _to_tensor(tensor_type, batch, device, owned)
     if hook.constant is not None and array_namespace.is_array(batch):
-        return hook.constant(batch)  # on its device already
+        return hook.constant(batch)  # already on its device
     if isinstance(batch, Mapping):
         return {key: _converted(tensor_type, each, device, owned) for key, each in batch.items()}
     if isinstance(batch, (tuple, list)):

@@ -248,7 +248,7 @@ class Pipeline:
                 batch = fetch(ticket.indices)
         except DataError:
             if self.skip:
-                return None  # one by one, to find which
+                return None  # one by one, to find the unreadable one
             raise
         images = first_field(batch)
         uneven = _are_uneven(images)
@@ -274,7 +274,7 @@ class Pipeline:
         progress: Progress | None,
         first: int,
     ) -> Slice:
-        mixed = ticket.seed is None and self.chain.draws  # the order of draws is the course's
+        mixed = ticket.seed is None and self.chain.draws  # draws come in the course's order
         between = self._transformed if mixed else None
         found = Samples()
         rows = _row(out, 0) if self.collate is default_collate else None

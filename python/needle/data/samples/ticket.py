@@ -9,6 +9,7 @@ it. Shared memory holds an encoding of it (workers/work_queue.py).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
@@ -24,6 +25,8 @@ NO_INDICES: Indices = np.empty(0, np.int64)
 
 NO_SAMPLE = -(1 << 63)
 """Reported in place of an index while several samples are read at once."""
+SERIALS = itertools.count()
+"""The serials of tickets; each submission to an engine takes the next one."""
 SHARD_SAMPLES = 2**40
 """Sample i of shard s of a stream has the random numbers of the index ``s * 2**40 + i``."""
 
