@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..samples.pytree import Field
+from ..samples.ticket import check_indices
 from .dataset import Dataset, RowTransforms, fetch_of, in_memory_of, sample_spec_of
 from .decode_size import decoded_at
-from .indexing import Indices, check_index, check_indices, several
+from .indexing import Indices, check_index, several
 
 
 class Subset(Dataset):

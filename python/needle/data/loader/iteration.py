@@ -131,7 +131,8 @@ class LoaderIterator:
             for place in range(self._next_place, ticket.place):  # shards of a stream that ended
                 self._progress.mark_place(place)
             self._next_place = ticket.place + 1
-            if not self._progress.done(ticket.place):
+            ahead = self._progress.runs  # delivered before their turn, of a resumed epoch
+            if not ahead or not self._progress.done(ticket.place):
                 self._submit(engine, ticket)
 
     def _submit(self, engine: Engine, ticket: Ticket) -> None:

@@ -13,9 +13,10 @@ from ...errors import DataError
 from ..datasets.arrays import to_chw
 from ..datasets.dataset import ItemTransform
 from ..datasets.image_folder import EXTENSIONS, ImageFolder
-from ..datasets.indexing import Indices, check_index, check_indices
+from ..datasets.indexing import Indices, check_index
 from ..formats.decoding import MAX_PIXELS
 from ..samples.pytree import tag_sample
+from ..samples.ticket import check_indices
 from .catalogue import Catalogue, read_catalogue
 from .object_cache import ObjectCache
 from .retry import Retry

@@ -19,9 +19,10 @@ import numpy as np
 from ...errors import DataError
 from ..datasets.dataset import Dataset, ItemTransform
 from ..datasets.decode_size import ScaledDecoding
-from ..datasets.indexing import Indices, check_index, check_indices, several
+from ..datasets.indexing import Indices, check_index, several
 from ..datasets.packed_reading import PackedDataset
 from ..samples.pytree import flatten
+from ..samples.ticket import check_indices
 from .catalogue import Catalogue, read_catalogue
 from .object_cache import ObjectCache
 from .remote_images import RemoteImageFolder

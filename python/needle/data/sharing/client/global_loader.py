@@ -17,12 +17,12 @@ import numpy.typing as npt
 
 from ....errors import DataError
 from ...batching.collate import default_collate
-from ...datasets.indexing import check_indices
 from ...loader import options
 from ...loader.dataloader import DataLoader
 from ...loader.engine_holder import EngineHolder
 from ...loader.state import Progress
 from ...samples.random_source import check_seed
+from ...samples.ticket import check_indices
 from ...sampling import check_batch_size
 from ...sampling.epoch_order import EpochTickets
 from ..serving.feed import ServerOptions

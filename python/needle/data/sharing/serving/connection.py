@@ -13,15 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ....errors import DataError
-from ..wire.protocol import (
-    VERSION,
-    Frame,
-    FrameKind,
-    FrameSocket,
-    count_of,
-    text_of,
-    unpack_marks,
-)
+from ..wire.protocol import VERSION, Frame, FrameKind, FrameSocket, count_of, text_of, unpack_marks
 from .feed import Feed
 from .task import Sample, Task
 
