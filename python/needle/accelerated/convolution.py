@@ -76,7 +76,7 @@ def _(
         return apply_epilogue.definition(conv2d(x, weight, geometry), epilogue)
     size = geometry.output_size("conv2d", x.shape[1:3], weight.shape[:2])
     out = empty(x, (x.shape[0], *size, weight.shape[3]))
-    backend.conv2d(x._view, weight._view, out._view, geometry, views_of(epilogue))
+    backend.conv2d(x.view, weight.view, out.view, geometry, views_of(epilogue))
     return out
 
 
@@ -102,7 +102,7 @@ def conv2d_input_grad(grad: Array, weight: Array, x_shape: Image, geometry: Geom
 @conv2d_input_grad.kernel
 def _(backend: Backend, grad: Array, weight: Array, x_shape: Image, geometry: Geometry) -> Array:
     out = empty(grad, x_shape)
-    backend.conv2d_input_grad(grad._view, weight._view, out._view, geometry)
+    backend.conv2d_input_grad(grad.view, weight.view, out.view, geometry)
     return out
 
 
@@ -122,5 +122,5 @@ def conv2d_weight_grad(grad: Array, x: Array, weight_shape: Image, geometry: Geo
 @conv2d_weight_grad.kernel
 def _(backend: Backend, grad: Array, x: Array, weight_shape: Image, geometry: Geometry) -> Array:
     out = empty(grad, weight_shape)
-    backend.conv2d_weight_grad(grad._view, x._view, out._view, geometry)
+    backend.conv2d_weight_grad(grad.view, x.view, out.view, geometry)
     return out

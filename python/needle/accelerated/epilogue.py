@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from ..backends.base import Backend, Epilogue
-from .registry import Array, accelerated, empty, empty_dense, view_of
+from .registry import Array, accelerated, empty, empty_dense, view_or_none
 
 
 def views_of(epilogue: Epilogue) -> Epilogue:
     """Return an epilogue of arrays as one of their views."""
     if epilogue.bias is None and epilogue.residual is None:
         return epilogue
-    return Epilogue(view_of(epilogue.bias), view_of(epilogue.residual), epilogue.relu)
+    return Epilogue(view_or_none(epilogue.bias), view_or_none(epilogue.residual), epilogue.relu)
 
 
 @accelerated
@@ -34,7 +34,7 @@ def _(backend: Backend, a: Array, epilogue: Epilogue) -> Array:
     if epilogue.bias is None or epilogue.residual is not None or not epilogue.relu:
         return apply_epilogue.definition(a, epilogue)
     out = empty_dense(a)
-    backend.apply_epilogue(a._view, out._view, views_of(epilogue))
+    backend.apply_epilogue(a.view, out.view, views_of(epilogue))
     return out
 
 
@@ -65,5 +65,5 @@ def _(backend: Backend, grad: Array, y: Array, sums: bool = False) -> tuple[Arra
         return relu_grad.definition(grad, y, sums)
     kept = empty_dense(grad, y)
     total = empty(grad, grad.shape[-1:]) if sums else None
-    backend.relu_grad(grad._view, y._view, kept._view, view_of(total))
+    backend.relu_grad(grad.view, y.view, kept.view, view_or_none(total))
     return kept, total

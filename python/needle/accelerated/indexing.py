@@ -33,7 +33,7 @@ def gather(a: Array, index: Array) -> Array:
 @gather.kernel
 def _(backend: Backend, a: Array, index: Array) -> Array:
     out = empty(a, (index.shape[0], *a.shape[1:]))
-    backend.gather(a._view, as_int64(index)._view, out._view)
+    backend.gather(a.view, as_int64(index).view, out.view)
     return out
 
 
@@ -46,7 +46,7 @@ def scatter(out: Array, index: Array, src: Array) -> None:
 
 @scatter.kernel
 def _(backend: Backend, out: Array, index: Array, src: Array) -> None:
-    backend.scatter(_like(src, out)._view, as_int64(index)._view, out._view)
+    backend.scatter(_like(src, out).view, as_int64(index).view, out.view)
 
 
 @accelerated(floating=False)
@@ -58,7 +58,7 @@ def scatter_add(out: Array, index: Array, src: Array) -> None:
 
 @scatter_add.kernel
 def _(backend: Backend, out: Array, index: Array, src: Array) -> None:
-    backend.scatter_add(_like(src, out)._view, as_int64(index)._view, out._view)
+    backend.scatter_add(_like(src, out).view, as_int64(index).view, out.view)
 
 
 def _like(src: Array, out: Array) -> Array:
@@ -76,7 +76,7 @@ def one_hot(index: Array, num_classes: int, dtype: Any) -> Array:
 @one_hot.kernel
 def _(backend: Backend, index: Array, num_classes: int, dtype: Any) -> Array:
     out = empty(index, (index.shape[0], num_classes), dtype)
-    backend.one_hot(as_int64(index)._view, out._view)
+    backend.one_hot(as_int64(index).view, out.view)
     return out
 
 
@@ -121,5 +121,5 @@ def _(backend: Backend, a: Array, axis: int, keepdims: bool) -> Array:
 def _positions(kernel: Callable[..., None], a: Array, axis: int, keepdims: bool) -> Array:
     """Return the result of ``kernel`` along an axis, which the kernel keeps as size 1."""
     out = empty(a, reduced_shape(a.shape, (axis,), True), "int64")
-    kernel(a._view, out._view, axis)
+    kernel(a.view, out.view, axis)
     return out if keepdims else out.reshape(reduced_shape(a.shape, (axis,), False))

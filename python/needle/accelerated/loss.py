@@ -50,7 +50,7 @@ def cross_entropy(logits: Array, labels: Array, smoothing: float) -> Array:
 @cross_entropy.kernel
 def _(backend: Backend, logits: Array, labels: Array, smoothing: float) -> Array:
     out = empty(logits, logits.shape[:1])
-    backend.cross_entropy(logits._view, as_int64(labels)._view, out._view, float(smoothing))
+    backend.cross_entropy(logits.view, as_int64(labels).view, out.view, float(smoothing))
     return out
 
 
@@ -68,5 +68,5 @@ def cross_entropy_grad(grad: Array, logits: Array, labels: Array, smoothing: flo
 @cross_entropy_grad.kernel
 def _(backend: Backend, grad: Array, logits: Array, labels: Array, smoothing: float) -> Array:
     out, ids = empty(logits, logits.shape), as_int64(labels)
-    backend.cross_entropy_grad(grad._view, logits._view, ids._view, out._view, float(smoothing))
+    backend.cross_entropy_grad(grad.view, logits.view, ids.view, out.view, float(smoothing))
     return out

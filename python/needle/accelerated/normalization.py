@@ -11,7 +11,7 @@ from typing import Any
 
 from ..backends.base import NO_EPILOGUE, Backend, Epilogue, EpilogueGrad
 from .epilogue import apply_epilogue, relu_grad, views_of
-from .registry import Array, accelerated, empty, empty_dense, view_of
+from .registry import Array, accelerated, empty, empty_dense, view_or_none
 
 Triple = tuple[Array, Array, Array]
 
@@ -60,7 +60,7 @@ def _run(
     kernel: Callable[..., None], inputs: Sequence[Array], outs: Triple, eps: float, *more: Any
 ) -> Triple:
     """Call ``kernel`` on the views of inputs and outs and return the outs."""
-    kernel(*(a._view for a in (*inputs, *outs)), float(eps), *more)
+    kernel(*(a.view for a in (*inputs, *outs)), float(eps), *more)
     return outs
 
 
@@ -133,7 +133,7 @@ def _(
     result: Array | None = None,
 ) -> tuple[Array, Array, Array, Array | None]:
     residual_grad = None if result is None else empty_dense(x)
-    epilogue = EpilogueGrad(view_of(bias), view_of(result), view_of(residual_grad))
+    epilogue = EpilogueGrad(view_or_none(bias), view_or_none(result), view_or_none(residual_grad))
     inputs = (grad, x, weight, mean, var)
     return *_run(backend.batch_norm_grad, inputs, _outputs(x), eps, epilogue), residual_grad
 

@@ -135,17 +135,17 @@ def _run(
 
     None where a state is not row-major: it changes in place, so that a copy would not do.
     """
-    views = [[a._view for a in arrays] for arrays in (params, grads, *states)]
+    views = [[a.view for a in arrays] for arrays in (params, grads, *states)]
     layouts = [[view[1:3] for view in each] for each in views]
     rows = [(shape, compact_strides(shape)) for shape, _ in layouts[0]]
     if not all(layout == rows for layout in layouts[2:] if layout):
         return None
     for i, arrays in enumerate((params, grads)):
         if layouts[i] != rows:
-            views[i] = [array.compact()._view for array in arrays]
+            views[i] = [array.compact().view for array in arrays]
     if reuse and layouts[0] == rows:
         outs = [p if same else empty(p, p.shape) for p, same in zip(params, reuse, strict=True)]
     else:
         outs = [empty(p, p.shape) for p in params]
-    kernel(*views, [out._view for out in outs], *settings)
+    kernel(*views, [out.view for out in outs], *settings)
     return outs

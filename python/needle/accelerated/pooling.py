@@ -38,7 +38,7 @@ def max_pool2d(x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
 @max_pool2d.kernel
 def _(backend: Backend, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
     out = empty(x, _out_shape("max_pool2d", x.shape, kernel, stride, padding))
-    backend.max_pool2d(x._view, out._view, kernel, stride, padding)
+    backend.max_pool2d(x.view, out.view, kernel, stride, padding)
     return out
 
 
@@ -70,7 +70,7 @@ def max_pool2d_grad(grad: Array, x: Array, kernel: Pair, stride: Pair, padding: 
 @max_pool2d_grad.kernel
 def _(backend: Backend, grad: Array, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
     out = empty(x, x.shape)
-    backend.max_pool2d_grad(grad._view, x._view, out._view, kernel, stride, padding)
+    backend.max_pool2d_grad(grad.view, x.view, out.view, kernel, stride, padding)
     return out
 
 
@@ -85,7 +85,7 @@ def avg_pool2d(x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
 @avg_pool2d.kernel
 def _(backend: Backend, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
     out = empty(x, _out_shape("avg_pool2d", x.shape, kernel, stride, padding))
-    backend.avg_pool2d(x._view, out._view, kernel, stride, padding)
+    backend.avg_pool2d(x.view, out.view, kernel, stride, padding)
     return out
 
 
@@ -108,5 +108,5 @@ def _(
     backend: Backend, grad: Array, x_shape: Image, kernel: Pair, stride: Pair, padding: Pair
 ) -> Array:
     out = empty(grad, x_shape)
-    backend.avg_pool2d_grad(grad._view, out._view, kernel, stride, padding)
+    backend.avg_pool2d_grad(grad.view, out.view, kernel, stride, padding)
     return out

@@ -65,7 +65,7 @@ def random(out: Array, name: str, seed: int, draw: int, a: float, b: float) -> N
 
 @random.kernel
 def _(backend: Backend, out: Array, name: str, seed: int, draw: int, a: float, b: float) -> None:
-    backend.random(name, out._view, seed, draw, a, b)
+    backend.random(name, out.view, seed, draw, a, b)
 
 
 def _uniform(drawn: Words, dtype: Any, a: Any, b: Any, _: float) -> Any:

@@ -98,7 +98,7 @@ class Elementwise(Accelerated[[Array], Array]):
 
     def _run(self, backend: Backend, a: Array) -> Array:
         out = empty_dense(a)
-        backend.unary(self.name, a._view, out._view)
+        backend.unary(self.name, a.view, out.view)
         return out
 
 
@@ -109,9 +109,9 @@ def elementwise(definition: Callable[[Array], Array]) -> Elementwise:
     return made
 
 
-def view_of(array: Array | None) -> Any:
+def view_or_none(array: Array | None) -> Any:
     """Return the view that a kernel takes of an array; None for None."""
-    return None if array is None else array._view
+    return None if array is None else array.view
 
 
 def _arrays(args: Sequence[Any]) -> list[Array]:
@@ -154,13 +154,13 @@ def empty(like: Array, shape: tuple[int, ...], dtype: Any = None) -> Array:
     dtype = like.dtype if dtype is None else np.dtype(dtype)
     if isinstance(like, np.ndarray):
         return np.empty(shape, dtype)
-    return like._new(shape, dtype)
+    return like.new_empty(shape, dtype)
 
 
 def empty_dense(like: Array, *others: Array) -> Array:
     """Return ``empty`` of ``like``'s shape in the memory order of ``like`` (and ``others``)."""
     strides = dense_strides_like(like.shape, like.strides, *(a.strides for a in others))
-    return like._new(like.shape, like.dtype, strides)
+    return like.new_empty(like.shape, like.dtype, strides)
 
 
 def full(like: Array, shape: tuple[int, ...], value: float, dtype: Any = None) -> Array:
