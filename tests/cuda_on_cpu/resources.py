@@ -94,7 +94,7 @@ def kept() -> dict[tuple[str, str, str], Row]:
 
 
 def digest() -> str:
-    """Of all that the kernels are compiled from."""
+    """Return the SHA-256 digest of all files that the kernels are compiled from."""
     files = [*ROOT.glob("src/cuda/*"), *ROOT.glob("src/core/*.h"), *ROOT.glob("src/data/*.h")]
     whole = hashlib.sha256()
     for path in sorted(files):

@@ -1,7 +1,7 @@
 """The epilogue of an operation (bias, residual, relu) and the gradient of relu.
 
-Called by ``ops.elementwise`` and by ``convolution`` and ``normalization``. Here an ``Epilogue`` has
-arrays in its fields; a kernel gets one of views.
+Called by ``ops.elementwise``, ``convolution`` and ``normalization``. Here the fields of an
+``Epilogue`` are arrays; a kernel gets an ``Epilogue`` of views.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .registry import Array, accelerated, empty, empty_dense, view_or_none
 
 
 def views_of(epilogue: Epilogue) -> Epilogue:
-    """Return an epilogue of arrays as one of their views."""
+    """Return the epilogue of the views of these arrays."""
     if epilogue.bias is None and epilogue.residual is None:
         return epilogue
     return Epilogue(view_or_none(epilogue.bias), view_or_none(epilogue.residual), epilogue.relu)
@@ -21,7 +21,7 @@ def views_of(epilogue: Epilogue) -> Epilogue:
 
 @accelerated
 def apply_epilogue(a: Array, epilogue: Epilogue) -> Array:
-    """Return relu(a + bias + residual), without what the epilogue lacks; a is (..., C)."""
+    """Return relu(a + bias + residual), leaving out the steps that are not set; a is (..., C)."""
     if epilogue.bias is not None:
         a = a + epilogue.bias
     if epilogue.residual is not None:
@@ -50,8 +50,8 @@ def _passed(grad: Array, y: Array) -> Array:
 def relu_grad(grad: Array, y: Array, sums: bool = False) -> tuple[Array, Any]:
     """Return the gradient of relu, whose result was y: grad where y > 0, else 0.
 
-    The second result is None or, with ``sums``, its sums (C,) over all axes but the last, which are
-    the gradient of a bias that was added before relu.
+    The second result is None without ``sums``. Otherwise it is the sums (C,) of the first over all
+    axes but the last: the gradient of a bias that was added before relu.
     """
     kept = _passed(grad, y)
     if not sums:

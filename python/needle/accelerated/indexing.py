@@ -1,7 +1,7 @@
 """Rows by index (gather, scatter, scatter_add), one_hot, argmax and argmin.
 
-Indices are integers already in range: the callers (``backend_ndarray``'s indexing, ``ops``) check
-and wrap negative ones. The definitions of the row operations are loops over rows, as they read.
+Indices are integers in range: the callers (``ndarray``'s indexing and ``ops``) check them and wrap
+negative ones. The definitions of the row operations are plain loops over rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _rows(index: Array) -> list[int]:
 
 @accelerated(floating=False)
 def gather(a: Array, index: Array) -> Array:
-    """out[i, ...] = a[index[i], ...]: (n, ...) for index (n,) with values in [0, len(a))."""
+    """Return out[i, ...] = a[index[i], ...], (n, ...), for index (n,) in [0, len(a))."""
     out = empty(a, (index.shape[0], *a.shape[1:]))
     for i, row in enumerate(_rows(index)):
         out[i : i + 1] = a[row : row + 1]
@@ -39,7 +39,7 @@ def _(backend: Backend, a: Array, index: Array) -> Array:
 
 @accelerated(floating=False)
 def scatter(out: Array, index: Array, src: Array) -> None:
-    """out[index[i], ...] = src[i, ...] in place, in order of i: the last of equal indices stays."""
+    """Set out[index[i], ...] = src[i, ...] in order of i: the last of equal indices stays."""
     for i, row in enumerate(_rows(index)):
         out[row : row + 1] = src[i : i + 1]
 
@@ -51,7 +51,7 @@ def _(backend: Backend, out: Array, index: Array, src: Array) -> None:
 
 @accelerated(floating=False)
 def scatter_add(out: Array, index: Array, src: Array) -> None:
-    """out[index[i], ...] += src[i, ...] in place, in order of i."""
+    """Add src[i, ...] to out[index[i], ...] in place, in order of i."""
     for i, row in enumerate(_rows(index)):
         out[row : row + 1] = out[row : row + 1] + src[i : i + 1]
 

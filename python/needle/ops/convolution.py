@@ -1,6 +1,6 @@
 """2-D convolution and its two gradients, each an op whose gradients are the other two.
 
-The ops take images as NCHW and the weight as the kernels and layers have it, (KH, KW, C/groups, O).
+The ops take images as NCHW and the weight as the kernels and layers do, (KH, KW, C/groups, O).
 The functions ``conv2d``, ``conv2d_input_grad`` and ``conv2d_weight_grad`` take PyTorch's weight,
 (O, C/groups, KH, KW), and permute it; ``conv`` is the course's (x NHWC, weight as the kernels). The
 kernels take images channels last, as permuted views, so nothing is copied. Layers are in
@@ -47,7 +47,7 @@ def _check(name: str, x: Shape, weight: Shape, groups: int) -> None:
 
 
 class _Convolution(TensorOp):
-    """The family's common part: the geometry."""
+    """Base class of the convolutions: it has the geometry."""
 
     def __init__(self, geometry: Geometry) -> None:
         self.geometry = geometry
@@ -64,21 +64,23 @@ class _Convolution(TensorOp):
             )
 
     def _for_x(self, grad: Tensor, x: Tensor, weight: Tensor) -> Tensor | None:
-        """conv2d's gradient for x; None where it is not required (a net's input images)."""
+        """Return conv2d's gradient in x, or None if x (the input images, say) requires none."""
         if not x.requires_grad:
             return None
         return Conv2dInputGrad(x.shape, self.geometry)(grad, weight)
 
     def _for_weight(self, grad: Tensor, x: Tensor, weight: Tensor) -> Tensor | None:
-        """conv2d's gradient for weight; None where it is not required."""
+        """Return conv2d's gradient in weight, or None if weight requires none."""
         if not weight.requires_grad:
             return None
         return Conv2dWeightGrad(weight.shape, self.geometry)(grad, x)
 
 
 class Conv2d(_Convolution):
-    """weight ⋆ x + bias, then relu if ``relu``: x (N, C, H, W), weight (KH, KW, C/groups, O),
-    bias (O,) or none -> (N, O, OH, OW)."""
+    """x ⋆ weight + bias, then relu if ``relu``; the bias is optional.
+
+    x (N, C, H, W), weight (KH, KW, C/groups, O), bias (O,) -> (N, O, OH, OW).
+    """
 
     def __init__(self, geometry: Geometry, relu: bool = False) -> None:
         super().__init__(geometry)
@@ -108,7 +110,7 @@ class Conv2d(_Convolution):
         ### END YOUR SOLUTION
 
     def _relu_gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
-        """The gradient where the result is positive; the bias's in the same pass."""
+        """Return the gradient where the result is positive, and the bias's from the same pass."""
         x, weight, *bias = node.inputs
         if not bias:
             grad = relu_grad(out_grad, node)
@@ -127,11 +129,11 @@ def conv2d(
     dilation: Size = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Cross-correlation of x (N, C, H, W) with weight (O, C/groups, KH, KW), plus bias (O,).
+    """Return x (N, C, H, W) cross-correlated with weight (O, C/groups, KH, KW), plus bias (O,).
 
-    Gives (N, O, OH, OW), OH = (H + 2*padding - dilation*(KH-1) - 1) // stride + 1, zero padded.
-    Sizes are an int or a pair; group g maps its C/groups input channels to its O/groups outputs.
-    ShapeError where shapes or geometry do not fit.
+    The result is (N, O, OH, OW), OH = (H + 2*padding - dilation*(KH-1) - 1) // stride + 1; zero
+    padding. A size is an int or a pair. Group g maps its C/groups input channels to its O/groups
+    output channels. Raise ShapeError if shapes or geometry do not fit.
     """
     convolution = Conv2d(Geometry.of("conv2d", stride, padding, dilation, groups))
     weight = _to_hwio("conv2d", x.shape, weight)
@@ -139,7 +141,7 @@ def conv2d(
 
 
 def _to_hwio(name: str, x: Shape, weight: Tensor) -> Tensor:
-    """The weight (O, C/groups, KH, KW) as (KH, KW, C/groups, O)."""
+    """Return the weight (O, C/groups, KH, KW) as (KH, KW, C/groups, O)."""
     if len(weight.shape) != 4:
         _check(name, x, weight.shape, 1)
     return permute(weight, TO_HWIO)
@@ -175,7 +177,7 @@ def conv2d_input_grad(
     dilation: Size = 1,
     groups: int = 1,
 ) -> Tensor:
-    """conv2d's gradient for x: grad (N, O, OH, OW), weight (O, C/groups, KH, KW) -> ``x_shape``."""
+    """Return conv2d's gradient in x, ``x_shape``, from grad and weight; shapes as in ``conv2d``."""
     name = "conv2d_input_grad"
     geometry = Geometry.of(name, stride, padding, dilation, groups)
     return Conv2dInputGrad(x_shape, geometry)(grad, _to_hwio(name, x_shape, weight))
@@ -211,8 +213,10 @@ def conv2d_weight_grad(
     dilation: Size = 1,
     groups: int = 1,
 ) -> Tensor:
-    """conv2d's gradient for weight: grad (N, O, OH, OW), x (N, C, H, W) -> ``weight_shape``,
-    (O, C/groups, KH, KW)."""
+    """Return conv2d's gradient in weight; grad (N, O, OH, OW), x (N, C, H, W).
+
+    ``weight_shape``, the shape of the result, is (O, C/groups, KH, KW).
+    """
     name = "conv2d_weight_grad"
     geometry = Geometry.of(name, stride, padding, dilation, groups)
     if len(weight_shape) != 4:
@@ -244,5 +248,5 @@ class Conv(_Convolution):
 
 @op(Conv)
 def conv(a: Tensor, b: Tensor, stride: int = 1, padding: int = 1) -> Tensor:
-    """The course's convolution: a (N, H, W, C) with b (KH, KW, C, O) gives (N, OH, OW, O)."""
+    """Return the course's convolution of a (N, H, W, C) with b (KH, KW, C, O): (N, OH, OW, O)."""
     return Conv(stride, padding)(a, b)
