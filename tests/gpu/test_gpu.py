@@ -113,7 +113,7 @@ class Block(nn.Module):
 
 
 def resnet_losses(device: Any, whole: bool) -> list[float]:
-    """Return the losses of a few steps of ResNet-20 on CIFAR's sizes, or of a small network."""
+    """Return the losses of a few steps; ``whole``: ResNet-20 at CIFAR's size, else a small net."""
     np.random.seed(0)
     size, batch = (32, 64) if whole else (6, 4)
     model = (

@@ -293,13 +293,13 @@ class Backend(ABC):
         raise NotImplementedError
 
     def conv2d_input_grad(self, grad: View, weight: View, x_grad: View, geometry: Geometry) -> None:
-        """Compute out, x's gradient (N, H, W, C), from grad (N, OH, OW, O); 0 where no tap read."""
+        """Compute x_grad (N, H, W, C) from grad (N, OH, OW, O); 0 where no window reads."""
         raise NotImplementedError
 
     def conv2d_weight_grad(
         self, grad: View, x: View, weight_grad: View, geometry: Geometry
     ) -> None:
-        """Compute out, the weight's gradient; shapes as in ``conv2d``."""
+        """Compute weight_grad (KH, KW, C/groups, O); the other shapes are those of ``conv2d``."""
         raise NotImplementedError
 
     def gather(self, a: View, index: View, out: View) -> None:
