@@ -14,7 +14,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 OPENINGS = frozenset("How Of So That Those What Where Whether Which Who Whom Whose".split())
-NOT_YET = ("python/needle/data/", "tests/data/")
+NOT_YET = (
+    "python/needle/data/datasets/",
+    "python/needle/data/formats/",
+    "python/needle/data/sharing/",
+    "python/needle/data/storage/",
+    "tests/data/remote/",
+    "tests/data/server/",
+    "tests/data/test_decode_size.py",
+    "tests/data/test_image_folder.py",
+)
 """Files whose words have not been rewritten yet; entries are only ever removed."""
 
 

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Site:
-    """What the server has and how it fails. ``faults`` of a path are used up one a request."""
+    """The contents of the server and its faults. ``faults`` of a path are used up one a request."""
 
     content: dict[str, bytes] = field(default_factory=dict)
     faults: dict[str, list] = field(default_factory=dict)

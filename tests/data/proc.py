@@ -1,4 +1,4 @@
-"""What Linux's /proc says about processes: for tests that kill, count and wait."""
+"""Facts about processes from Linux's /proc, for tests that kill, count and wait."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def children(pid: int | None = None) -> set[int]:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs (a zombie does not)."""
+    """Return True if the process runs (a zombie does not)."""
     state = stat(pid, 0)
     return state is not None and state not in "ZX"
 
 
 def becomes(condition: Callable[[], bool], seconds: float = 15.0) -> bool:
-    """Whether the condition came true in time."""
+    """Return True if the condition becomes true in time."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:

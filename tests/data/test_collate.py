@@ -98,7 +98,7 @@ def test_integers_keep_a_dtype_that_holds_them(given, want):
     assert collate.to_tensors(np.ones(2, given)).dtype == want
 
 
-def test_what_tensors_cannot_hold():
+def test_dtypes_that_tensors_lack_are_refused():
     with pytest.raises(DTypeError, match="dtype uint64, which tensors do not have"):
         collate.to_tensors(np.ones(2, "uint64"))
     text = np.array(["a"])
@@ -122,7 +122,7 @@ def test_a_leaf_may_stay_a_list_where_its_shapes_differ():
         collate.collate_slice(samples, ragged=1)
 
 
-def test_a_leaf_that_is_ready_is_not_stacked_again():
+def test_a_ready_leaf_is_not_stacked_again():
     ready = np.arange(6).reshape(2, 3)
     part = collate.collate_slice([(row, i) for i, row in enumerate(ready)], ready=ready)
     assert part.leaves[0] is ready and part.placed == (False, False)
@@ -132,7 +132,7 @@ def test_a_leaf_that_is_ready_is_not_stacked_again():
 
 @pytest.mark.parametrize("device", ["cpu", "cpu_numpy"])
 @pytest.mark.parametrize("dtype", ["float32", "int64", "uint8", "bool"])
-def test_a_tensor_takes_the_memory_of_an_array_that_nobody_else_has(device, dtype):
+def test_a_tensor_takes_over_the_memory_of_an_unshared_array(device, dtype):
     if BACKEND == "np" or not needle.device(device).enabled():
         pytest.skip(f"no device {device} here")
     array = np.arange(12).reshape(3, 4).astype(dtype)

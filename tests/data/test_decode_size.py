@@ -8,7 +8,7 @@ import pytest
 from needle import data
 from needle.data.batching.pipeline import Pipeline
 from needle.data.samples.ticket import Ticket
-from needle.data.transforms.decode_size import decode_size
+from needle.data.transforms.base import decode_size
 
 Image = pytest.importorskip("PIL.Image")
 LATE = [data.ToFloat(), data.RandomFlipHorizontal(), data.ColorJitter(0.2), data.Resize((9, 7))]
@@ -56,6 +56,34 @@ def first(pipeline):
 )
 def test_what_suffices(transforms, size):
     assert decode_size(transforms) == size
+
+
+class OwnResize(data.Resize):
+    """A user's class, whose pixels may come from anywhere."""
+
+    def apply(self, image, row):
+        return image[:20, :30]
+
+
+class OwnInvert(data.Transform):
+    """A user's class that says how many pixels it needs."""
+
+    def apply(self, image, row):
+        return 255 - image
+
+    def input_size(self, size):
+        return size
+
+
+class OwnSubclass(OwnInvert):
+    """Inherits no answer: it may mean something else."""
+
+
+def test_a_users_transform_counts_where_its_own_class_says_so():
+    resize = data.Resize((20, 30))
+    assert decode_size([OwnResize((20, 30))]) is None
+    assert decode_size([OwnInvert(), resize]) == (20, 30)
+    assert decode_size([OwnSubclass(), resize]) is None
 
 
 @pytest.mark.parametrize("ratio", [(3 / 4, 4 / 3), (1.5, 3.0), (0.2, 0.3)])

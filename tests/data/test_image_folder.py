@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from needle import data
-from needle.data.formats.string_table import TextTable
+from needle.data.formats.string_table import StringTable
 from needle.data.samples.timing import Clock
 from needle.errors import DataError, ShapeError
 
@@ -44,6 +44,19 @@ def test_classes_and_files_in_sorted_order(root):
     assert [item[1] for item in dataset[1:4]] == [1, 1, 2]
     with pytest.raises(IndexError, match="ImageFolder: index must be in"):
         dataset[5]
+
+
+def test_slices_and_index_arrays_give_a_list_of_items(root):
+    dataset = data.ImageFolder(root)
+    assert [item[1] for item in dataset[np.array([4, -5])]] == [2, 0]
+    subset = data.Subset(dataset, [3, 1, 0])
+    assert [item[1] for item in subset[0:5]] == [2, 1, 0]
+    assert [item[1] for item in subset[[0]]] == [2]
+    np.testing.assert_array_equal(subset[1:2][0][0], dataset[1][0])
+    joined = data.ConcatDataset(subset, dataset)
+    assert [item[1] for item in data.Subset(joined, range(2, 5))[:]] == [0, 0, 1]
+    with pytest.raises(IndexError, match="out of bounds"):
+        dataset[[5]]
 
 
 def test_grey_and_transparent_images_become_rgb(root):
@@ -148,7 +161,7 @@ def test_a_million_paths_travel_as_a_few_buffers(root):
     """What a worker gets is arrays out of band: a small pickle, and no list of strings in it."""
     dataset = data.ImageFolder(root)
     names = [f"dog/{i:08d}.jpg" for i in range(1_200_000)]
-    dataset.paths = TextTable(names)
+    dataset.paths = StringTable(names)
     dataset.labels = np.zeros(len(names), np.int64)
     buffers = []
     message = pickle.dumps(dataset, protocol=5, buffer_callback=buffers.append)

@@ -320,7 +320,7 @@ class Fetching(data.Dataset):
 
 
 @pytest.mark.parametrize("engine", ["inline", "threads"])
-def test_tensors_never_share_the_memory_of_what_the_user_still_has(engine):
+def test_tensors_never_share_memory_with_arrays_of_the_user(engine):
     dataset, kept = Fetching(), []
 
     def collate(samples):

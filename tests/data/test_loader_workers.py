@@ -46,7 +46,7 @@ def ids(batch):
 
 
 def stays_one(count):
-    """Whether only the threads of before are left, after a while."""
+    """Return True once only the earlier threads are left."""
     end = time.monotonic() + 10
     while threading.active_count() > count and time.monotonic() < end:
         time.sleep(0.01)
@@ -98,7 +98,7 @@ def test_without_a_seed_one_is_drawn_once_from_the_global_stream():
     assert batches == [ids(b) for b in data.DataLoader(Slow(), 4, True, seed=want)]
 
 
-def test_a_state_without_a_seed_goes_on_with_workers():
+def test_a_state_without_a_seed_resumes_with_workers():
     loader = data.DataLoader(Slow(6), 2)
     next(iter(loader))
     with threaded(Slow(6), 2) as resumed:
@@ -109,7 +109,7 @@ def test_a_state_without_a_seed_goes_on_with_workers():
         seeded.load_state_dict(loader.state_dict())
 
 
-def test_breaking_off_cancels_what_was_asked_for_and_the_next_epoch_is_whole():
+def test_break_cancels_submitted_tickets_and_the_next_epoch_is_complete():
     dataset = Slow(1000)
     with threaded(dataset, 2) as loader:
         for _ in range(200):
@@ -166,7 +166,7 @@ def test_no_thread_is_left(end):
     assert stays_one(before)
 
 
-def test_a_closed_loader_starts_anew_and_an_iterator_goes_on():
+def test_a_closed_loader_restarts_and_its_iterator_continues():
     with threaded(Slow(12), 2) as loader:
         iterator = iter(loader)
         assert ids(next(iterator)) == [0, 1]
@@ -235,7 +235,7 @@ def test_resuming_far_into_a_large_set_is_quick_and_reads_nothing_before():
     loader.close()
 
 
-def test_the_mask_marks_what_only_fills_up():
+def test_the_mask_marks_padding():
     seen = []
     for rank in range(3):
         sampler = data.DistributedSampler(10, rank, 3)
@@ -339,5 +339,5 @@ assert len(list(iterator)) == 4
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_copy_of_the_program_has_threads_of_its_own():
+def test_a_forked_copy_of_the_program_starts_new_threads():
     subprocess.run([sys.executable, "-c", FORKING], check=True, timeout=60)

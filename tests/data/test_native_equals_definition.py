@@ -186,7 +186,7 @@ def test_bytes_of_cifars_layout_become_normalised_floats():
 
 @settings(max_examples=60, deadline=None)
 @given(st.data(), st.sampled_from(["uint8", "float32"]), st.sampled_from([1, 3, 5]))
-def test_of_a_resized_image_only_what_the_crop_takes_is_made(data, dtype, channels):
+def test_only_the_cropped_part_of_a_resized_image_is_computed(data, dtype, channels):
     seed, size = data.draw(st.integers(0, 2**64 - 1)), st.tuples(SIZES, SIZES)
     images = pixels((3, *data.draw(size), channels), dtype, seed)
     if data.draw(st.booleans(), "mirrored"):

@@ -61,7 +61,7 @@ KINDS = {".arrow": "packed", ".npy": "npy", ".tar": "tar"}
 
 
 def garble(tmp_path, name, first, count):
-    """How many of these mutations were refused and how many read."""
+    """Return the numbers of these mutations that were refused and that were read."""
     source = tmp_path / name
     FILES[name](source)
     (tmp_path / "folder").mkdir()

@@ -74,7 +74,7 @@ def request(*indices, seed=7, epoch=2):
 
 
 def definition(dataset, transforms, asked):
-    """What the documentation says, in as few words as it can be said."""
+    """Return the batch by the definition in the documentation."""
     samples = []
     for index in asked.indices.tolist():
         with keyed(asked.seed, asked.epoch, index) as source:
@@ -241,7 +241,7 @@ def test_arrays_in_memory_are_gathered_once_a_batch(monkeypatch):
     assert_same(got, (x[50:90], y[50:90]))
 
 
-def test_items_made_anew_by_a_subclass_are_what_is_delivered():
+def test_getitem_of_a_subclass_decides_the_delivered_items():
     class Darker(data.ImageArrays):
         def __getitem__(self, index):
             image, label = super().__getitem__(index)
@@ -317,7 +317,7 @@ def test_indices_out_of_range_are_refused():
         next(batches)
 
 
-def test_progress_is_told_before_each_sample_is_read():
+def test_progress_is_called_before_each_sample_is_read():
     seen = []
 
     class Watched(OneByOne):
@@ -385,7 +385,7 @@ def test_the_main_process_transforms_images_of_many_sizes_and_without_those_left
     assert pipeline.finish(None, asked) is None
 
 
-def test_explain_says_what_runs_where():
+def test_explain_lists_where_each_transform_runs():
     chain = [data.RandomCrop(2), noise]
     text = Pipeline(DATASETS["bytes"](), chain).explain()
     assert text.startswith("in the workers:") and "RandomCrop" in text
@@ -394,7 +394,7 @@ def test_explain_says_what_runs_where():
     assert "reading only:\nno transforms\nin the main process, for cpu:\nRandomCrop" in text
 
 
-def test_the_clock_counts_what_each_stage_took():
+def test_the_clock_counts_the_seconds_of_each_stage():
     class Slow(data.Dataset):
         def __getitem__(self, index):
             with measured("decode"):

@@ -248,7 +248,7 @@ def test_rows_of_another_shape_or_in_pieces_are_not_written():
         np.testing.assert_array_equal(got, images[:, ::2, ::2])
 
 
-def test_what_is_known_of_the_output():
+def test_the_spec_of_the_output():
     spec = ImageSpec(5, 4, 3, "u1")
     assert compile_plan([Add(), Halve(), Add()], spec).output == ImageSpec(3, 2, 3, "u1")
     assert compile_plan([], spec).output == spec
@@ -272,12 +272,12 @@ def test_a_choice_of_colours_leaves_other_floats_as_they_are():
     np.testing.assert_array_equal(got, one_by_one(chain, images, None, 1, 0, np.arange(16)))
 
 
-def test_explain_names_what_runs_in_python_and_why():
+def test_explain_names_the_transforms_in_python_and_the_reason():
     chain = [Add(), Halve(), jitter, OneOf([Halve(), Add()]), Add(native=False)]
     text = compile_plan(chain, ImageSpec(8, 8, 3, "u1")).explain("steps")
     assert "Add, Halve: native (steps), one call" in text
     assert "jitter: in Python, image by image: it is a callable without a native form" in text
-    assert "OneOf, Add: as the images that come out of that allow" in text
+    assert "OneOf, Add: decided when the resulting images are known" in text
     text = compile_plan(chain[3:], ImageSpec(8, 8, 3, "u1")).explain("steps")
     assert "OneOf: in Python, image by image: it chooses among transforms that cannot leave" in text
     text = compile_plan([Add()], ImageSpec(8, 8, 3, "f8")).explain("steps")
@@ -302,7 +302,7 @@ def test_an_error_of_one_image_names_its_sample():
         assert tagged_sample(caught.value) == 72
 
 
-def test_an_error_of_a_kernel_is_told_of_the_image_that_it_is_about():
+def test_an_error_of_a_kernel_carries_the_index_of_its_image():
     @dataclass(frozen=True)
     class Small(Transform):
         def apply(self, image, row):
@@ -334,7 +334,7 @@ def test_without_a_seed_random_transforms_draw_from_the_global_stream_in_order()
     np.testing.assert_array_equal(got, want)
 
 
-def test_a_callable_may_change_what_it_is_given():
+def test_a_callable_may_change_its_argument():
     def clear(image):
         image[...] = 0
         return image

@@ -61,7 +61,7 @@ def test_one_of_takes_a_stream_for_the_choice_and_those_of_all():
     assert len(a.seen) > 8 and len(b.seen) > 8
 
 
-def test_what_a_callable_draws_moves_nothing_after_it():
+def test_draws_of_a_callable_do_not_change_later_draws():
     def greedy(x):
         random_source().rand(100)
         draws().take(3, 5)
@@ -74,7 +74,7 @@ def test_what_a_callable_draws_moves_nothing_after_it():
     assert late.seen[0] == late.seen[1]
 
 
-def test_each_place_has_a_random_source_of_its_own():
+def test_each_place_has_its_own_random_source():
     def draw(x):
         return [*x, random_source().rand()]
 

@@ -111,5 +111,5 @@ def test_a_group_is_transformed_before_the_next_is_read(monkeypatch):
         ([1, 2, 3], True),
     ],
 )
-def test_only_what_may_draw_has_the_global_generators_seeded(dataset, expected):
+def test_global_generators_are_seeded_only_for_code_that_may_draw(dataset, expected):
     assert reading.may_draw(dataset) is expected

@@ -170,7 +170,11 @@ def test_buckets_keep_padding_small_and_change_with_the_epoch():
     [
         (lambda: data.DistributedSampler(5, 3, 3), ValueError, r"rank must be in \[0, world\), go"),
         (lambda: data.DistributedSampler(5, 0.5, 3), TypeError, "must be ints, got 0.5 and 3"),
-        (lambda: data.WeightedRandomSampler([[1]]), ShapeError, r"one number a sample, got shape"),
+        (
+            lambda: data.WeightedRandomSampler([[1]]),
+            ShapeError,
+            r"one number per sample, got shape",
+        ),
         (lambda: data.WeightedRandomSampler([1, -2]), ValueError, "not negative, got -2"),
         (lambda: data.WeightedRandomSampler([1, np.inf]), ValueError, "finite .* got inf"),
         (lambda: data.WeightedRandomSampler([0, 0]), ValueError, "must be positive, got none"),

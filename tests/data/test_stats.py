@@ -21,7 +21,7 @@ class Slow(data.Dataset):
 
 
 class SlowTransform(data.Transform):
-    """So does this."""
+    """A transform that takes 2 ms per image."""
 
     def __call__(self, x):
         time.sleep(0.002)
@@ -60,7 +60,7 @@ class Torn(data.Dataset):
 
 
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2, "engine": "threads"}])
-def test_what_was_left_out_is_counted(options):
+def test_skipped_samples_are_counted(options):
     with data.DataLoader(Torn(), 3, on_error="skip", **options) as loader:
         assert [batch.numpy().tolist() for batch in loader] == [[0], [6, 7, 8]]
         assert loader.stats().skipped == 5 and "5 left out" in str(loader.stats())

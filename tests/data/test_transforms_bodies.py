@@ -118,7 +118,7 @@ def test_resize_of_bytes_is_fixed_point(size, antialias):
     assert np.abs(got - exact).max() < 0.55
 
 
-def test_a_flat_image_stays_flat_whatever_the_size():
+def test_a_flat_image_stays_flat_at_any_size():
     for value in (0, 1, 127, 255):
         flat = np.full((9, 31, 3), value, np.uint8)
         for size in ((1, 1), (4, 7), (200, 33)):

@@ -1,4 +1,4 @@
-"""What transforms draw: fair parameters, independent along every part of the key, rows by
+"""The draws of transforms: fair parameters, independent along every part of the key, rows by
 themselves, identities that change nothing; transforms as values; bad arguments; whole batches."""
 
 import pickle
@@ -54,7 +54,7 @@ def fair(counts, degrees_limit):
     return ((counts - expected) ** 2 / expected).sum() < degrees_limit
 
 
-def test_crops_lie_anywhere_alike():
+def test_crop_places_are_uniform():
     whole = rows_of(data.RandomCrop(2))
     assert fair(np.histogram2d(*whole.T, 5, ((-2.5, 2.5),) * 2)[0], 51.2)  # 24 degrees, 0.1 %
     sized = rows_of(data.RandomCrop(padding=1, size=(5, 4)))
@@ -177,7 +177,7 @@ def test_identities_change_nothing(dtype, size):
     assert data.RandomCrop(size=5).identity(np.array([[5, 5], [6, 6]])) is None
 
 
-def test_what_cannot_be_known_is_not_declared():
+def test_unknown_specs_are_not_declared():
     varying = ImageSpec(None, None, 3, "uint8")
     for transform in (data.RandomCrop(3), data.Pad(1), data.Resize(4), data.RandomRotation(9)):
         assert transform.step(varying) is None
@@ -276,7 +276,11 @@ GREY16 = np.zeros((3, 3, 1), np.uint16)
             ValueError,
             r"MixUp: labels must be in \[0, 2\), got 0",
         ),
-        (lambda: data.MixUp(1, 4)((np.zeros(3), [1])), ShapeError, "images and labels must be as"),
+        (
+            lambda: data.MixUp(1, 4)((np.zeros(3), [1])),
+            ShapeError,
+            "images and labels must have one",
+        ),
         (lambda: data.ToFloat()(GREY16), DTypeError, "ToFloat: images must be uint8 or floating"),
         (lambda: data.ColorJitter()(GREY16), DTypeError, r"must be uint8 \(0..255\) or floating"),
         (

@@ -20,7 +20,7 @@ from needle.data.formats.idx import _read_header
 from needle.data.samples.pytree import Field
 from needle.data.sampling import BatchSampler, DistributedSampler
 from needle.data.sharing.planner.coupled import Coupled
-from needle.data.sharing.planner.members import Members
+from needle.data.sharing.planner.policy import Members
 from needle.data.sharing.serving.sample_cache import SampleCache
 from needle.data.transforms.windows import window
 from needle.data.workers.shared_ring import Layout, Ring
@@ -329,14 +329,11 @@ def test_what_the_fewest_need_leaves_first() -> None:
     for key in "cdef":
         cache.hold(key)
     cache.release("f")
-    given = {"held": "c, d, e, 30 of 40 bytes", "not held": "f, which 9 need"}
-    expect("20 bytes do not fit", cache.put("a", "A", 20), False, given=given)
+    given = {"held": "c, d, e, which the limit does not count", "not held": "f, which 9 need"}
+    expect("50 bytes do not fit", cache.put("a", "A", 50), False, given=given)
     expect("nothing was evicted for them", there(), ["c", "d", "e", "f"], given=given)
-    expect("10 bytes fit", (cache.put("a", "A", 10), there()), (True, ["a", "c", "d", "e"]))
-    apart = SampleCache(20, need=lambda key: 1, held_apart=True)
-    kept = [apart.put("a", "A", 20, holders=1), apart.put("b", "B", 20)]
-    given = {"limit": "20 bytes beside what is held", "held": "a, 20 bytes"}
-    expect("20 bytes more fit", kept, [True, True], given=given)
+    expect("30 bytes fit beside f", (cache.put("a", "A", 30), len(cache)), (True, 5), given=given)
+    expect("10 more do not: a leaves", (cache.put("b", "B", 10), "a" in cache), (True, False))
 
 
 def tasks(*sizes: int) -> Members:

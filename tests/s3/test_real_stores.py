@@ -18,7 +18,7 @@ from needle.data.storage.retry import ObjectMissing
 from needle.data.storage.store import Store, Wanted
 from needle.errors import DataError, StoreError
 
-PATIENCE = data.Patience(tries=4, timeout=20.0, wait=0.05, longest_wait=0.2)
+RETRY = data.Retry(tries=4, timeout=20.0, wait=0.05, longest_wait=0.2)
 NOTHING_KEPT = data.ObjectCache(limit=0)
 
 
@@ -38,17 +38,17 @@ def batches(dataset: Any, **options: Any) -> list[bytes]:
 
 
 def opened(url: str, **options: Any) -> Any:
-    made = {"layout": "HWC", "dtype": "uint8", "patience": PATIENCE, "cache": NOTHING_KEPT}
+    made = {"layout": "HWC", "dtype": "uint8", "retry": RETRY, "cache": NOTHING_KEPT}
     return data.open_remote(url, **{**made, **options})
 
 
 def test_images_through_faults(proxy: LoopbackStore) -> None:
     local, url = images(), "s3://needle/images"
     proxy.faults = {"/7.png": [503], f"/{INDEX}": ["reset"]}
-    data.upload(local, url, patience=PATIENCE, progress=False)
+    data.upload(local, url, retry=RETRY, progress=False)
     assert not any(proxy.faults.values())
     proxy.puts.clear()
-    data.upload(local, url, patience=PATIENCE, progress=False)
+    data.upload(local, url, retry=RETRY, progress=False)
     assert len(proxy.puts) == 1  # ETags told that all is there but the index
     proxy.gets.clear()
     dataset, want = opened(url), batches(local)
@@ -60,7 +60,7 @@ def test_images_through_faults(proxy: LoopbackStore) -> None:
 @pytest.mark.s3
 def test_workers_have_clients_of_their_own(proxy: LoopbackStore) -> None:
     local, url = images(), "s3://needle/workers"
-    data.upload(local, url, patience=PATIENCE, progress=False)
+    data.upload(local, url, retry=RETRY, progress=False)
     dataset = opened(url)
     want = batches(dataset)
     assert batches(dataset, num_workers=2) == want == batches(local)
@@ -69,7 +69,7 @@ def test_workers_have_clients_of_their_own(proxy: LoopbackStore) -> None:
 @pytest.mark.s3
 def test_a_listing_is_enough(proxy: LoopbackStore, tmp_path: Path) -> None:
     data.upload(images(), tmp_path / "set", progress=False)
-    store = Store("s3://needle/listed", PATIENCE)
+    store = Store("s3://needle/listed", RETRY)
     files = list((tmp_path / "set").rglob("*.png"))
     there = [(str(path.relative_to(tmp_path / "set")), path.read_bytes()) for path in files]
     store.put(there)
@@ -81,7 +81,7 @@ def test_shards_by_ranges(
     proxy: LoopbackStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local, url = images(60), "s3://needle/packed"
-    data.upload(local, url, packed=True, samples_per_shard=30, patience=PATIENCE, progress=False)
+    data.upload(local, url, packed=True, samples_per_shard=30, retry=RETRY, progress=False)
     proxy.gets.clear()
     proxy.faults = {"/shard-00001.arrow": ["truncated", "wrong"]}
     dataset = opened(url, cache=data.ObjectCache(tmp_path / "whole"))
@@ -93,7 +93,7 @@ def test_shards_by_ranges(
 
 
 def test_what_the_store_refuses(proxy: LoopbackStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store("s3://needle/some", PATIENCE)
+    store = Store("s3://needle/some", RETRY)
     store.put([("a b#.txt", b"content")])
     (row,) = store.listing()
     assert (row.name, row.size) == ("a b#.txt", 7)
@@ -106,4 +106,4 @@ def test_what_the_store_refuses(proxy: LoopbackStore, monkeypatch: pytest.Monkey
         store.get([Wanted(row.name, 7, etag=row.etag)])
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(StoreError, match=r"status 403.*attempt 1 of 4; check the credentials"):
-        Store("s3://needle/some", PATIENCE).get([Wanted(row.name)])
+        Store("s3://needle/some", RETRY).get([Wanted(row.name)])

@@ -14,6 +14,8 @@ import numpy as np
 
 from needle.data.sharing import Planner, SampleCache
 
+from . import tree_policy as tree_policy  # registers the policy
+
 POLICIES = "independent", "tree", "coupled", "planned"
 
 
@@ -96,8 +98,11 @@ def reads_per_delivery(
                     planner.next_epoch(name)
                 active.append(name)
         for index, tasks in planner.round(active):
-            hit = cache is not None and kept.get(index) is not None
-            if not hit:
+            hit = cache is not None and index in kept
+            if hit:
+                kept.hold(index)
+                kept.release(index)
+            else:
                 kept.put(index, True, 1)
             if time >= 2 * n:
                 reads, delivered = reads + (not hit), delivered + len(tasks)

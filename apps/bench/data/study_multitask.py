@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from needle.data.sharing.client.status import ask_status
+from needle.data.sharing.client.joining import ask_status
 from needle.data.sharing.wire.address import socket_path
 
 from . import pictures
@@ -176,7 +176,8 @@ class Tasks(Subject):
         return int(sum(b - a for a, b in job.parts) * self.length / self.batch + 1e-9)
 
     def _serve(self, dataset: str, policy: str, photos: int) -> None:
-        command = ["-m", "needle.data.sharing", "--dataset", dataset, "--name", self.address]
+        command = ["-m", "apps.bench.data.tree_policy", "--name", self.address]
+        command += ["--dataset", dataset]
         # Room for a fifth of the photographs at 256 x 256; CIFAR always fits.
         cache = str(max(1, photos // 5 * 256 * 256 * 3 >> 20))
         command += ["--policy", policy, "--cache", cache, "--workers", str(os.cpu_count() or 1)]

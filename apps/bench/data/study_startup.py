@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import needle.data as data
-from needle.data.formats.string_table import TextTable
+from needle.data.formats.string_table import StringTable
 
 from . import ours, peers
 from .case import Case, Numbers, Once, Subject
@@ -45,7 +45,7 @@ def open_ours(settings: Settings, method: str, kind: str) -> Subject:
     """Open a case of needle's loader. kind: that of the data set's paths."""
     names: Any = paths(settings)
     if kind == "table":
-        names = TextTable(names)
+        names = StringTable(names)
 
     def build(dataset: Any) -> Any:
         return data.DataLoader(dataset, 16, num_workers=WORKERS, start_method=method)

@@ -416,7 +416,7 @@ class Backend(ABC):
     ) -> None:
         """Augment a batch on the device; ``needle.data`` calls this where a backend overrides it.
 
-        steps, parameters, indices: as in ``data.transforms.executors.Work``. images: host arrays as
+        steps, parameters, indices: as in ``native_kernels.run_images``. images: host arrays as
         there, or a View ``(N, H, W, C)``; the caller may change them after the call. out: a compact
         View.
         """

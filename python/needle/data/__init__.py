@@ -26,14 +26,9 @@ from .datasets import (
     batchify,
     get_batch,
 )
-from .datasets.dataset import (
-    ArrayDataset,
-    ConcatDataset,
-    Dataset,
-    ImageArrays,
-    NDArrayDataset,
-    Subset,
-)
+from .datasets.arrays import ArrayDataset, ImageArrays, NDArrayDataset
+from .datasets.combinations import ConcatDataset, Subset
+from .datasets.dataset import Dataset
 from .datasets.npy_files import NpyDataset
 from .datasets.packed_reading import PackedDataset
 from .datasets.packed_writing import pack
@@ -55,7 +50,15 @@ from .sampling import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
-from .storage import ObjectCache, Patience, RemoteImageFolder, RemotePacked, open_remote, upload
+from .storage import (
+    ObjectCache,
+    Patience,
+    RemoteImageFolder,
+    RemotePacked,
+    Retry,
+    open_remote,
+    upload,
+)
 from .transforms import (
     CenterCrop,
     ColorJitter,
@@ -131,6 +134,7 @@ __all__ = [
     "RemoteImageFolder",
     "RemotePacked",
     "Resize",
+    "Retry",
     "Sampler",
     "SequentialSampler",
     "Subset",

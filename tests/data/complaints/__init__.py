@@ -1,1 +1,1 @@
-"""What users complain of in data loaders, as tests; README.md says which is where."""
+"""Frequent complaints about data loaders, as tests; README.md lists them."""

@@ -41,7 +41,7 @@ def start(folder: Path, text: str, *arguments: str, **options: Any) -> subproces
 def run(
     folder: Path, text: str, *arguments: str, patience: float = PATIENCE, **options: Any
 ) -> str:
-    """What such a program prints; AssertionError with its errors if it fails or takes too long."""
+    """Return the output of such a program; AssertionError if it fails or takes too long."""
     program = start(folder, text, *arguments, **options)
     try:
         out, err = program.communicate(timeout=patience)
@@ -73,7 +73,7 @@ def own_shared_memory(megabytes: int) -> list[str]:
 
 
 def threads(pid: int) -> int:
-    """How many threads a process has."""
+    """Return the number of threads of a process."""
     return len(os.listdir(f"/proc/{pid}/task"))
 
 
@@ -88,12 +88,12 @@ def proportional_bytes(pids: set[int]) -> int:
 
 
 def resident_bytes() -> int:
-    """What this process has in memory now."""
+    """Return the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def holdings() -> dict[str, Any]:
-    """What loaders could leave behind here: processes, descriptors, threads, shared mappings."""
+    """Return what loaders could leave behind: processes, descriptors, threads, shared mappings."""
     return {
         "children": children(),
         "descriptors": len(os.listdir("/proc/self/fd")),

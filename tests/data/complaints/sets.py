@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from needle import data
-from needle.data.formats.string_table import TextTable
+from needle.data.formats.string_table import StringTable
 from needle.data.samples.pytree import Field
 from needle.data.samples.random_source import random_source
 from needle.errors import DataError
@@ -89,7 +89,7 @@ class Paths(data.Dataset):
 
     def __init__(self, count: int) -> None:
         super().__init__()
-        self.table = TextTable(
+        self.table = StringTable(
             f"/data/train/n{i % 1000:08d}/image_{i:09d}.JPEG" for i in range(count)
         )
 

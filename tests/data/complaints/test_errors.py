@@ -28,7 +28,7 @@ def not_found() -> Exception:
 
 
 def same_as(error: BaseException, other: BaseException) -> bool:
-    """Whether type, text and what the exceptions carry agree."""
+    """Return True if type, text and attributes of the exceptions agree."""
     names = ("code", "place", "path", "errno", "filename", "start")
     return (
         type(error) is type(other)

@@ -1,4 +1,4 @@
-"""What a loader says about itself: stats, doctor, explain, progress bars."""
+"""Reports of a loader about itself: stats, doctor, explain, progress bars."""
 
 from __future__ import annotations
 

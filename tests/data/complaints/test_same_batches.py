@@ -103,7 +103,7 @@ def test_6_batches_are_the_same_with_and_without_compiled_kernels(tmp_path: Path
 
 @pytest.mark.parametrize("options", [{}, *ENGINES], ids=named)
 def test_5_no_random_number_comes_twice(options):
-    """What 40 samples draw in 2 epochs, from needle's and both global generators, is distinct."""
+    """Draws of 40 samples in 2 epochs, from needle's and both global generators, are distinct."""
     loader = data.DataLoader(Drawn(40), 4, seed=1, **options)
     with loader:
         rows = [np.stack([x.numpy() for x in batch], 1) for _ in range(2) for batch in loader]

@@ -1,4 +1,4 @@
-"""Who waits for whom, and what a batch costs: complaints 11 and 12, prefetch, spinning."""
+"""Waiting and the cost of a batch: complaints 11 and 12, prefetch, spinning."""
 
 from __future__ import annotations
 

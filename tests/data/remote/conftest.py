@@ -15,7 +15,7 @@ from needle import data
 pytest.importorskip("s3fs")
 Image = pytest.importorskip("PIL.Image")
 
-QUICK = data.Patience(tries=4, timeout=5.0, wait=0.01, longest_wait=0.05)
+QUICK = data.Retry(tries=4, timeout=5.0, wait=0.01, longest_wait=0.05)
 SECRET = "not-to-be-seen"
 
 

@@ -32,7 +32,7 @@ def batches(dataset: Any, **options: Any) -> list[bytes]:
 
 def opened(url: str, **options: Any) -> data.RemoteImageFolder:
     return data.RemoteImageFolder(
-        url, **{"layout": "HWC", "cache": NOTHING_KEPT, "patience": QUICK, **options}
+        url, **{"layout": "HWC", "cache": NOTHING_KEPT, "retry": QUICK, **options}
     )
 
 
@@ -98,7 +98,7 @@ def test_worker_processes_and_forks_make_clients_of_their_own(
 
 
 def test_faults_that_pass_are_tried_again(store: LoopbackStore, web: str) -> None:
-    dataset = opened(web, patience=replace(QUICK, timeout=0.5))
+    dataset = opened(web, retry=replace(QUICK, timeout=0.5))
     want = [dataset.encoded(i) for i in range(30)]
     store.gets.clear()
     faults = ("reset", 503, 429, "truncated", "wrong", "stall")
@@ -142,7 +142,7 @@ def test_an_object_that_changed_is_no_longer_the_data_set(store: LoopbackStore, 
 
 
 def test_a_run_continues_through_a_lost_store(store: LoopbackStore, web: str) -> None:
-    dataset = opened(web, patience=replace(QUICK, tries=200))
+    dataset = opened(web, retry=replace(QUICK, tries=200))
     want, seen = batches(dataset), []
     with data.DataLoader(
         dataset, 8, shuffle=True, seed=3, transforms=[data.Resize((8, 8)), data.ToCHW()]
@@ -157,6 +157,19 @@ def test_a_run_continues_through_a_lost_store(store: LoopbackStore, web: str) ->
     store.down = True
     with pytest.raises(StoreError, match="attempt 4 of 4"):
         next(iter(data.DataLoader(refused, 8, on_error="skip")))  # a lost store is no bad sample
+
+
+def test_the_former_name_of_retry_still_works(store: LoopbackStore, web: str) -> None:
+    assert data.Patience is data.Retry
+    once = data.Patience(tries=1, wait=0.0)
+    for dataset in (
+        data.RemoteImageFolder(web, patience=once),
+        data.open_remote(web, patience=once),
+        data.open_remote(web, retry=once, patience=QUICK),
+    ):
+        assert dataset.store.retry == once
+    with pytest.raises(ValueError, match="Retry: tries and in_flight must be at least 1"):
+        data.Retry(tries=0)
 
 
 def test_addresses_hold_no_secrets(store: LoopbackStore) -> None:

@@ -40,7 +40,7 @@ def test_ten_times_fewer_requests_for_the_same_batches(
     local = images()
     data.upload(local, "s3://bucket/packed", packed=True, samples_per_shard=15, progress=False)
     store.gets.clear()
-    shards = data.open_remote("s3://bucket/packed", patience=QUICK)
+    shards = data.open_remote("s3://bucket/packed", retry=QUICK)
     assert isinstance(shards, data.RemotePacked) and shards.classes == local.classes
     assert shards.layout == "HWC" and len(shards) == 60
     want = batches(local)
@@ -114,22 +114,22 @@ def test_a_shard_is_fetched_once_by_all_who_want_it(store: LoopbackStore) -> Non
 def test_damage_and_lack_of_room(store: LoopbackStore, tmp_path: Path) -> None:
     data.upload(images(), "s3://bucket/set", packed=True, samples_per_shard=15, progress=False)
     url = f"{store.endpoint}/bucket/set"
-    dataset = data.RemotePacked(url, patience=QUICK)
+    dataset = data.RemotePacked(url, retry=QUICK)
     want = dataset.fetch(np.arange(60))
     for entry in dataset.cache.root.glob("??/*"):  # as a crash of the machine may leave them
         entry.write_bytes(bytes(entry.stat().st_size))
     store.gets.clear()
-    again = data.RemotePacked(url, patience=QUICK)
+    again = data.RemotePacked(url, retry=QUICK)
     np.testing.assert_array_equal(again.fetch(np.arange(60))[0], want[0])
     assert len(store.gets) == 1 + 4
     one = max(len(content) for content in store.objects.values())
     tight = data.ObjectCache(tmp_path / "tight", limit=one)
-    narrow = data.RemotePacked(url, patience=QUICK, cache=tight)
+    narrow = data.RemotePacked(url, retry=QUICK, cache=tight)
     np.testing.assert_array_equal(narrow.fetch(np.arange(0, 60, 13))[0], want[0][::13])
     assert sum(path.stat().st_size for path in tight.root.glob("??/*")) <= one
     with pytest.raises(DataError, match="must have room for an object of"):
-        data.RemotePacked(url, patience=QUICK, cache=data.ObjectCache(tmp_path, limit=9))[0]
+        data.RemotePacked(url, retry=QUICK, cache=data.ObjectCache(tmp_path, limit=9))[0]
     store.objects["bucket/set/shard-00002.arrow"] = store.objects["bucket/set/shard-00001.arrow"]
-    wrong = data.RemotePacked(url, patience=QUICK, cache=data.ObjectCache(tmp_path / "new"))
+    wrong = data.RemotePacked(url, retry=QUICK, cache=data.ObjectCache(tmp_path / "new"))
     with pytest.raises(DataError, match=r"shard-00002\.arrow: .*MD5.*upload it again"):
         wrong[35]

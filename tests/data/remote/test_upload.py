@@ -22,16 +22,16 @@ def test_it_goes_on_where_it_was_interrupted(store: LoopbackStore, folder: Path)
     local = data.ImageFolder(folder)
     store.faults = {local.paths[20]: [403]}
     with pytest.raises(StoreError, match=r"put s3://bucket/set/.*attempt 1 of 4; check the creden"):
-        data.upload(local, "s3://bucket/set", patience=QUICK, progress=False)
+        data.upload(local, "s3://bucket/set", retry=QUICK, progress=False)
     assert f"bucket/set/{INDEX}" not in store.objects  # it is not whole
     there = {f"/{name}" for name in store.objects}
     store.puts.clear()
     store.faults = {local.paths[20]: [503, "reset"]}
-    data.upload(local, "s3://bucket/set", patience=QUICK, progress=True)
+    data.upload(local, "s3://bucket/set", retry=QUICK, progress=True)
     assert there and store.puts.count(f"/bucket/set/{local.paths[20]}") >= 3
     assert not there & set(store.puts)
     store.puts.clear()
-    data.upload(local, "s3://bucket/set", patience=QUICK, progress=False)
+    data.upload(local, "s3://bucket/set", retry=QUICK, progress=False)
     assert store.puts == [f"/bucket/set/{INDEX}"]
     for i in range(30):
         assert store.objects[f"bucket/set/{local.paths[i]}"] == local.encoded(i)[0]
@@ -43,8 +43,8 @@ def test_arrays_become_png_in_the_order_they_have(store: LoopbackStore, tmp_path
     with pytest.raises(TypeError, match="without classes; set dataset.classes"):
         data.upload(few, tmp_path / "set", progress=False)
     few.classes = digits.classes
-    data.upload(few, tmp_path / "set", patience=QUICK, progress=False)
-    remote = data.open_remote(tmp_path / "set", patience=QUICK, layout="HWC", mode="L")
+    data.upload(few, tmp_path / "set", retry=QUICK, progress=False)
+    remote = data.open_remote(tmp_path / "set", retry=QUICK, layout="HWC", mode="L")
     for i in range(20):
         (got, label), (image, true) = remote[i], few[i]
         np.testing.assert_allclose(got, image, atol=0.5 / 255 + 1e-6)
@@ -61,7 +61,7 @@ def test_a_folder_that_any_web_server_hands_out(folder: Path, tmp_path: Path) ->
         thread.start()
         remote = data.open_remote(
             f"http://127.0.0.1:{server.server_port}/set",
-            patience=QUICK,
+            retry=QUICK,
             cache=data.ObjectCache(limit=0),
         )
         local = data.ImageFolder(folder)

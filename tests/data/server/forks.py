@@ -20,8 +20,8 @@ from typing import Any
 from proc import alive, becomes
 
 from needle.data.sharing import GlobalDataLoader, Options, Server
-from needle.data.sharing.serving.server import serve
-from needle.data.sharing.wire.named_sets import open_named
+from needle.data.sharing.serving.event_loop import serve
+from needle.data.sharing.wire.descriptions import open_named
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]

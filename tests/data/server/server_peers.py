@@ -14,10 +14,9 @@ import numpy as np
 from forks import Forked
 from proc import becomes
 
-from needle.data.sharing.client.status import ask_status
+from needle.data.sharing.client.joining import ask_status
 from needle.data.sharing.wire.address import connect
-from needle.data.sharing.wire.index_sets import write_indices
-from needle.data.sharing.wire.protocol import Frame, Inbox, Kind, pack
+from needle.data.sharing.wire.protocol import Frame, FrameKind, FrameSocket, pack_frame, pack_marks
 
 
 @contextmanager
@@ -37,6 +36,11 @@ def client_process(path: Path, task: str, pause: float = 0.002) -> Iterator[Fork
         process.kill()
 
 
+def every(size: int) -> bytes:
+    """The index set of all samples of a data set."""
+    return pack_marks(np.ones(size, bool))
+
+
 class Peer:
     """A connection of which the test decides every byte."""
 
@@ -45,16 +49,16 @@ class Peer:
         assert channel is not None
         self.channel = channel
         channel.settimeout(10)
-        self.inbox = Inbox(channel, fds=1)
+        self.inbox = FrameSocket(channel, fds=1)
 
-    def say(self, kind: Kind, values: dict[str, Any] | None = None, raw: bytes = b"") -> None:
-        self.send(pack(kind, values, raw))
+    def say(self, kind: FrameKind, values: dict[str, Any] | None = None, raw: bytes = b"") -> None:
+        self.send(pack_frame(kind, values, raw))
 
     def send(self, data: bytes) -> None:
         with suppress(OSError):  # the server may have hung up
             self.channel.sendall(data)
 
-    def hear(self, kind: Kind) -> Frame | None:
+    def hear(self, kind: FrameKind) -> Frame | None:
         """The next frame of this kind; None at the server's end of it."""
         while not self.inbox.ended:
             for frame in self.inbox.receive():
@@ -66,12 +70,11 @@ class Peer:
 
     def register(self, task: str, size: int, batch_size: int = 8, credits: int = 4) -> None:
         """Becomes a task that has begun its first epoch."""
-        self.say(Kind.HELLO)
-        where, raw = write_indices(np.arange(size))
+        self.say(FrameKind.HELLO)
         values = {"task": task, "batch_size": batch_size, "credits": credits, "share": "decoded"}
-        self.say(Kind.REGISTER, {**where, **values, "shared": [], "decode_at": None}, raw)
-        assert self.hear(Kind.REGISTER) is not None
-        self.say(Kind.RESUME, {"epoch": 0, "generation": 0})
+        self.say(FrameKind.REGISTER, {**values, "shared": [], "decode_at": None}, every(size))
+        assert self.hear(FrameKind.REGISTER) is not None
+        self.say(FrameKind.RESUME, {"epoch": 0, "generation": 0}, pack_marks(np.zeros(size, bool)))
 
     def is_cut_off(self, seconds: float = 10.0) -> bool:
         """Whether the server ends the connection."""
@@ -86,5 +89,4 @@ class Peer:
         return False
 
     def close(self) -> None:
-        self.channel.close()
         self.inbox.close()

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from planning import ALPHA, Task, permutations_equal, play, successive_independent, uniform
 
+from apps.bench.data.tree_policy import Tree
 from needle.data.sharing import Planner
 from needle.data.sharing.planner import policy as registry
-from needle.data.sharing.planner.members import Indices
 from needle.data.sharing.planner.planned import Planned
-from needle.data.sharing.planner.policy import Policy
-from needle.data.sharing.planner.tree import Tree
+from needle.data.sharing.planner.policy import DrawPolicy, Indices
 
 
 class Printed(Tree):
@@ -38,7 +37,7 @@ class Printed(Tree):
         return drawn
 
 
-class UnionShuffled(Policy):
+class UnionShuffled(DrawPolicy):
     """One order of all indices, drawn once: each task takes its own in that order, every epoch."""
 
     order: Indices | None = None
@@ -54,7 +53,7 @@ class UnionShuffled(Policy):
         return drawn
 
 
-class Blockwise(Policy):
+class Blockwise(DrawPolicy):
     """A block of 64 indices first, then one of the block: the last, short block comes too often."""
 
     def draw(self, slots: list[int]) -> dict[int, int]:

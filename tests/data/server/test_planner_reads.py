@@ -13,10 +13,9 @@ from random import Random
 import numpy as np
 import pytest
 
+from apps.bench.data.tree_policy import Tree
 from needle.data.sharing.planner.coupled import Coupled
-from needle.data.sharing.planner.members import Members
-from needle.data.sharing.planner.policy import Policy
-from needle.data.sharing.planner.tree import Tree
+from needle.data.sharing.planner.policy import DrawPolicy, Members
 
 optimize = pytest.importorskip("scipy.optimize")
 
@@ -70,7 +69,7 @@ def optimum(members: Members, tasks: int) -> float:
     return float(solved.fun)
 
 
-def reads(kind: type[Policy], members: Members, tasks: int, rounds: int) -> tuple[float, float]:
+def reads(kind: type[DrawPolicy], members: Members, tasks: int, rounds: int) -> tuple[float, float]:
     """The mean number of distinct indices of a round, and its standard error."""
     policy = kind(members, Random(7))
     counts = [len(policy.draw(list(range(tasks)))) for _ in range(rounds)]

@@ -17,7 +17,7 @@ from needle import data
 from needle.data.sharing import Server
 from needle.data.sharing.__main__ import main
 from needle.data.sharing.wire import address
-from needle.data.sharing.wire.named_sets import fingerprint, open_named
+from needle.data.sharing.wire.descriptions import fingerprint, open_named
 from needle.errors import DataError, WorkerError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks the system who peers are")

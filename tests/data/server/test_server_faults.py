@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from proc import alive, becomes, children
 from server_checks import (
@@ -26,14 +27,20 @@ from server_checks import (
     served,
     server_process,
 )
-from server_peers import Peer, client_process
+from server_peers import Peer, client_process, every
 from server_sets import Deadly, Images
 
 from needle import data
 from needle.data.sharing import Options, Server
-from needle.data.sharing.serving import readers
-from needle.data.sharing.serving import server as server_loop
-from needle.data.sharing.wire.protocol import LIMITS, MAGIC, VERSION, Kind, pack
+from needle.data.sharing.serving import event_loop, readers
+from needle.data.sharing.wire.protocol import (
+    LIMITS,
+    MAGIC,
+    VERSION,
+    FrameKind,
+    pack_frame,
+    pack_marks,
+)
 from needle.data.workers import make_engine
 from needle.errors import LoaderServerError
 
@@ -117,7 +124,7 @@ def test_a_task_that_never_releases_delays_nobody() -> None:
         greedy = Peer(path)
         greedy.register("greedy", 400)
         for _ in range(30):
-            greedy.say(Kind.NEXT, {"generation": 0, "batches": 4})
+            greedy.say(FrameKind.NEXT, {"generation": 0, "batches": 4})
         for _ in range(2):
             assert len(by_index(mine)) == 400
         state = next(t for t in mine.server_status()["feeds"][0]["tasks"] if t["task"] == "greedy")
@@ -147,12 +154,15 @@ GARBAGE: dict[str, bytes] = {
     "an unknown kind": MAGIC + bytes([VERSION, 99]) + bytes(8),
     "no JSON": MAGIC + bytes([VERSION, 1]) + (2).to_bytes(4, "little") + bytes(4) + b"{]",
     "a list": MAGIC + bytes([VERSION, 1]) + (2).to_bytes(4, "little") + bytes(4) + b"[]",
-    "too long": MAGIC + bytes([VERSION, 1]) + (LIMITS[Kind.HELLO][0] + 1).to_bytes(4, "little") * 2,
+    "too long": MAGIC
+    + bytes([VERSION, 1])
+    + (LIMITS[FrameKind.HELLO][0] + 1).to_bytes(4, "little") * 2,
     "enormous": MAGIC + bytes([VERSION, 2]) + b"\xff" * 8,
-    "no hello": pack(Kind.STATUS),
-    "no task": pack(Kind.HELLO) + pack(Kind.NEXT, {"generation": 0, "batches": 1}),
-    "a server's": pack(Kind.HELLO) + pack(Kind.ERROR),
-    "deep": pack(Kind.HELLO)[:4] + (4000).to_bytes(4, "little") + bytes(4) + b"[" * 4000,
+    "no hello": pack_frame(FrameKind.STATUS),
+    "no task": pack_frame(FrameKind.HELLO)
+    + pack_frame(FrameKind.NEXT, {"generation": 0, "batches": 1}),
+    "a server's": pack_frame(FrameKind.HELLO) + pack_frame(FrameKind.ERROR),
+    "deep": pack_frame(FrameKind.HELLO)[:4] + (4000).to_bytes(4, "little") + bytes(4) + b"[" * 4000,
 }
 
 REGISTRATIONS: dict[str, Any] = {
@@ -163,7 +173,7 @@ REGISTRATIONS: dict[str, Any] = {
     "shared": [[{"name": "eval", "values": {}}], [{"name": "Resize", "values": {"size": -1}}],
                [{"name": "Resize", "values": {"size": {"a": 1}}}], "Resize", [7] * 100],
     "decode_at": [[0, 1], [1], "big", [1.5, 2.5]],
-    "runs": [[], [[0, 0]], [[5, 3]], [[0, 9], [4, 12]], [[0, 10**12]], [[0]], "all", [["a", 2]]],
+    "indices": [b"", b"?", bytes(5), every(39 + 8), every(8), pack_marks(np.zeros(40, bool))],
 }  # fmt: skip
 
 
@@ -187,10 +197,10 @@ def test_a_registration_that_breaks_a_rule_is_refused(field: str) -> None:
     with served(Images(40)) as path, loader(path, task="mine") as mine:
         for value in REGISTRATIONS[field]:
             peer = Peer(path)
-            peer.say(Kind.HELLO)
-            values = {**good, "runs": [[0, 40]], "decode_at": None, field: value}
-            peer.say(Kind.REGISTER, values)
-            assert peer.hear(Kind.ERROR) is not None, value
+            peer.say(FrameKind.HELLO)
+            values = {**good, "decode_at": None, "indices": every(40), field: value}
+            peer.say(FrameKind.REGISTER, values, values.pop("indices"))
+            assert peer.hear(FrameKind.ERROR) is not None, value
             assert peer.is_cut_off()
             peer.close()
         assert len(by_index(mine)) == 40
@@ -202,7 +212,9 @@ def test_random_bytes_behind_a_registration() -> None:
         for _ in range(60):
             peer = Peer(path)
             peer.register("peer", 64)
-            kind = rng.choice([Kind.RESUME, Kind.NEXT, Kind.RELEASE, Kind.STATE, Kind.BATCH])
+            kind = rng.choice(
+                [FrameKind.RESUME, FrameKind.NEXT, FrameKind.RELEASE, FrameKind.BATCH]
+            )
             values = {
                 name: rng.choice([0, 1, -1, 2**70, None, "x", [], 10**6])
                 for name in ("generation", "batch", "batches", "epoch")
@@ -218,7 +230,7 @@ def test_random_bytes_behind_a_registration() -> None:
 def test_half_a_frame_is_waited_for_no_longer_than_a_lease() -> None:
     with served(Images(40), Options(workers=0, beat=0.1)) as path:
         peer = Peer(path)
-        peer.send(pack(Kind.HELLO)[:5])
+        peer.send(pack_frame(FrameKind.HELLO)[:5])
         assert peer.is_cut_off(20)
         peer.close()
 
@@ -226,7 +238,7 @@ def test_half_a_frame_is_waited_for_no_longer_than_a_lease() -> None:
 def test_a_peer_that_does_not_read_costs_nobody_else() -> None:
     with served(Images(40)) as path, loader(path) as mine:
         deaf = Peer(path)
-        deaf.send(pack(Kind.HELLO) + pack(Kind.STATUS) * 2000)
+        deaf.send(pack_frame(FrameKind.HELLO) + pack_frame(FrameKind.STATUS) * 2000)
         assert len(by_index(mine)) == 40
         deaf.close()
 
@@ -330,7 +342,7 @@ def test_a_server_ends_with_its_last_task_however_that_ends() -> None:
 
 
 def test_a_server_that_nobody_comes_to_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_loop, "FIRST_PATIENCE", 0.1)
+    monkeypatch.setattr(event_loop, "FIRST_TASK", 0.1)
     with folder() as place:
         Server(Images(4), place / "s.sock", Options(workers=0, until_last=True)).run()
 

@@ -22,7 +22,8 @@ from server_sets import Bad, Captioned, Images, Nested, Uneven, readings
 
 from needle import data
 from needle.data.sharing import Options
-from needle.errors import DataError, LoaderServerError
+from needle.data.sharing.client.server_engine import SampleProgress, ServerEngine
+from needle.errors import DataError, LoaderServerError, LoaderTimeout
 
 FLOATS = [data.ToFloat(), data.ToCHW()]
 LISTS: dict[str, list[Any]] = {
@@ -180,6 +181,60 @@ def test_orders_differ_between_epochs_and_tasks() -> None:
         assert len(set(orders)) == 3
 
 
+def test_a_loader_of_a_server_is_a_data_loader_whose_engine_names_the_samples() -> None:
+    with served(Images(30)) as path, loader(path, indices=range(5, 25), drop_last=True) as task:
+        assert isinstance(task, data.DataLoader) and len(task) == 2
+        progress, found = SampleProgress(3, task.indices), []
+        tickets = task.order.rest(task.seed, progress)
+        assert [tickets.next().size, tickets.next().size, tickets.next()] == [8, 8, None]
+        engine = ServerEngine(task._connection, task.order, progress, False, None)
+        rest = task.order.rest(task.seed, progress)
+        for _ in range(2):
+            engine.submit(rest.next())
+            answer = engine.collect(30)
+            assert answer.ticket.epoch == 3 and answer.samples == 8
+            np.testing.assert_array_equal(answer.batch[1], answer.ticket.indices)
+            progress.mark(answer.ticket)
+            found += answer.ticket.indices.tolist()
+        assert len(set(found)) == 16 and set(found) <= set(range(5, 25))
+        assert progress.position == 2
+        np.testing.assert_array_equal(np.flatnonzero(progress.delivered) + 5, sorted(found))
+
+
+def test_the_doctor_reads_the_samples_of_a_task_without_the_server() -> None:
+    with served(Images(30)) as path, loader(path, fallback=Images(30), batch_size=5) as task:
+        assert data.doctor(task).samples == 30
+    with (
+        served(Images(30)) as path,
+        loader(path) as task,
+        pytest.raises(IndexError, match="read by the server"),
+    ):
+        data.doctor(task)
+
+
+def test_the_latest_iterator_has_the_task() -> None:
+    with served(Images(40)) as path, loader(path) as task:
+        older = iter(task)
+        next(older)
+        assert len(by_index(task)) == 40
+        with pytest.raises(RuntimeError, match="another iterator of this loader has begun"):
+            while True:
+                next(older)
+
+
+def test_a_batch_that_is_late_is_an_error_and_comes_later() -> None:
+    with served(Images(20, 0.05)) as path, loader(path, timeout=0.001) as task:
+        epoch, found, late = iter(task), [], 0
+        while not epoch.finished:
+            try:
+                found += arrays(next(epoch))[1].tolist()
+            except LoaderTimeout:
+                late += 1
+            except StopIteration:
+                break
+        assert late and sorted(found) == list(range(20))
+
+
 def test_a_state_goes_on_at_another_server() -> None:
     dataset, transforms = Images(70), LISTS["own"]
     with served(dataset) as path, loader(path, transforms=transforms) as task:
@@ -246,7 +301,7 @@ def test_a_loader_starts_the_server_and_the_last_one_ends_it(
 
 def test_what_is_refused() -> None:
     with served(Images(20)) as path, loader(path, task="mine"):
-        with pytest.raises(DataError, match="is here already"):
+        with pytest.raises(DataError, match="is registered already"):
             loader(path, task="mine")
         with pytest.raises(IndexError, match=r"\[-20, 20\)"):
             loader(path, indices=[3, 25])

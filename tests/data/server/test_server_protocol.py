@@ -14,17 +14,18 @@ from hypothesis import strategies as st
 
 from needle import data
 from needle.data.samples.pytree import describe as structure_of
-from needle.data.sharing.serving.arena import Arena
-from needle.data.sharing.wire.index_sets import (
+from needle.data.sharing.serving.sample_cache import Arena
+from needle.data.sharing.wire.descriptions import TRANSFORMS, build, describe, divide
+from needle.data.sharing.wire.protocol import (
+    FrameKind,
+    FrameSocket,
     marks_of_text,
-    read_indices,
-    read_marks,
-    text_of_marks,
-    write_indices,
+    marks_to_text,
+    pack_frame,
+    pack_marks,
+    unpack_marks,
 )
-from needle.data.sharing.wire.protocol import Inbox, Kind, pack
-from needle.data.sharing.wire.records import read_record, record_of, rounded
-from needle.data.sharing.wire.shared_transforms import TRANSFORMS, build, describe, divide
+from needle.data.sharing.wire.sample_layout import layout_of, read_layout, rounded
 from needle.errors import DataError, NeedleError
 
 DESCRIBED = [
@@ -50,12 +51,12 @@ DESCRIBED = [
 ]
 
 
-def received(sent: bytes, pieces: list[int]) -> tuple[list[Any], Inbox]:
+def received(sent: bytes, pieces: list[int]) -> tuple[list[Any], FrameSocket]:
     """The frames of what was sent in pieces of these sizes."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
-        inbox, frames, at = Inbox(ours), [], 0
+        inbox, frames, at = FrameSocket(ours), [], 0
         for size in [*pieces, len(sent)]:
             theirs.sendall(sent[at : at + size])
             at += size
@@ -66,44 +67,37 @@ def received(sent: bytes, pieces: list[int]) -> tuple[list[Any], Inbox]:
 @given(st.lists(st.tuples(st.integers(0, 2**60), st.text(max_size=50)), max_size=6), st.data())
 @settings(max_examples=50, deadline=None)
 def test_frames_arrive_whole_however_they_are_cut(values: list[Any], more: st.DataObject) -> None:
-    sent = [(Kind.REGISTER, {"n": n, "t": t}, t.encode()) for n, t in values]
-    whole = b"".join(pack(*each) for each in sent)
+    sent = [(FrameKind.REGISTER, {"n": n, "t": t}, t.encode()) for n, t in values]
+    whole = b"".join(pack_frame(*each) for each in sent)
     cuts = more.draw(st.lists(st.integers(0, 40), max_size=8))
     frames, inbox = received(whole, cuts)
     assert [(f.kind, f.values, f.raw) for f in frames] == sent
-    assert not inbox.partial and not inbox.ended
+    assert not inbox.ended
 
 
 @given(st.binary(max_size=300))
 @settings(max_examples=200, deadline=None)
 def test_any_bytes_are_frames_or_data_error(noise: bytes) -> None:
-    for sent in (noise, pack(Kind.HELLO)[:4] + noise, pack(Kind.REGISTER, {"a": 1}) + noise):
+    for sent in (
+        noise,
+        pack_frame(FrameKind.HELLO)[:4] + noise,
+        pack_frame(FrameKind.REGISTER, {"a": 1}) + noise,
+    ):
         with suppress(DataError):
             frames, inbox = received(sent, [])
-            assert frames or inbox.partial or not sent
-
-
-@given(st.sets(st.integers(0, 400), min_size=1), st.booleans())
-@settings(max_examples=100, deadline=None)
-def test_index_sets_come_back(chosen: set[int], scattered: bool) -> None:
-    indices = np.array(sorted(chosen), np.int64)
-    if scattered:
-        indices = np.concatenate((indices, 500 + 2 * np.arange(5000)))
-    values, raw = write_indices(indices)
-    assert ("bits" in values) == scattered
-    found = read_indices(json.loads(json.dumps(values)), raw, int(indices[-1]) + 1)
-    np.testing.assert_array_equal(found, indices)
-    with pytest.raises(DataError, match="within|at most"):
-        read_indices(values, raw, int(indices[-1]))
+            assert frames or not inbox.ended
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=200))
 @settings(max_examples=50, deadline=None)
 def test_marks_come_back(marks: list[bool]) -> None:
     wanted = np.array(marks)
-    np.testing.assert_array_equal(marks_of_text(text_of_marks(wanted), len(marks)), wanted)
-    np.testing.assert_array_equal(read_marks(np.packbits(wanted).tobytes(), len(marks)), wanted)
-    for text in ("", "?", text_of_marks(np.zeros(len(marks) + 8, bool)), 7, None):
+    np.testing.assert_array_equal(marks_of_text(marks_to_text(wanted), len(marks)), wanted)
+    np.testing.assert_array_equal(unpack_marks(pack_marks(wanted), len(marks)), wanted)
+    for raw in (b"", b"?", pack_marks(np.zeros(len(marks) + 8, bool))):
+        with pytest.raises(DataError, match="bits of"):
+            unpack_marks(raw, len(marks))
+    for text in ("", "?", marks_to_text(np.zeros(len(marks) + 8, bool)), 7, None):
         with pytest.raises(DataError, match="bits of"):
             marks_of_text(text, len(marks))
 
@@ -117,7 +111,7 @@ def test_marks_come_back(marks: list[bool]) -> None:
         [np.zeros((0, 4)), np.bool_(False)],
     ],
 )
-def test_a_record_comes_back_and_its_views_hold_the_sample(sample: Any) -> None:
+def test_a_layout_comes_back_and_its_views_hold_the_sample(sample: Any) -> None:
     structure = structure_of(sample)
     leaves: list[Any] = []
 
@@ -130,44 +124,44 @@ def test_a_record_comes_back_and_its_views_hold_the_sample(sample: Any) -> None:
             leaves.append(np.asarray(part))
 
     walk(sample)
-    record = record_of(structure.tree, leaves)
-    assert read_record(json.loads(json.dumps(record.as_values()))) == record
-    buffer = bytearray(3 * record.nbytes)
+    layout = layout_of(structure.tree, leaves)
+    assert read_layout(json.loads(json.dumps(layout.as_values()))) == layout
+    buffer = bytearray(3 * layout.nbytes)
     for place in range(3):
-        for view, leaf in zip(record.views(buffer, place * record.nbytes), leaves):
+        for view, leaf in zip(layout.views(buffer, place * layout.nbytes), leaves):
             view[...] = leaf
-    for column, leaf in zip(record.columns(buffer, 0, 3), leaves):
+    for column, leaf in zip(layout.columns(buffer, 0, 3), leaves):
         np.testing.assert_array_equal(column, np.stack([leaf] * 3))
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner)))
 @settings(max_examples=100, deadline=None)
-def test_any_values_are_a_record_or_data_error(values: Any) -> None:
+def test_any_values_are_a_layout_or_data_error(values: Any) -> None:
     for given_values in (values, {"tree": values, "leaves": []}, {"tree": 0, "leaves": values}):
         with suppress(DataError):
-            read_record(given_values)
+            read_layout(given_values)
 
 
 def test_what_cannot_lie_in_shared_memory_is_refused() -> None:
     for sample in (np.asarray("text"), np.asarray(object()), None):
         with pytest.raises(DataError, match="must be numbers, arrays of them or texts"):
-            record_of("leaf", [sample])
+            layout_of("leaf", [sample])
 
 
 @given(st.lists(st.text(max_size=90) | st.binary(max_size=90), min_size=1, max_size=4))
 @settings(max_examples=60, deadline=None)
 def test_texts_come_back(texts: list[str | bytes]) -> None:
     tree = ("tuple", None, ("leaf",) * (1 + len(texts)))
-    record = record_of(tree, [np.int16(7), *texts])
-    assert read_record(json.loads(json.dumps(record.as_values()))) == record
-    buffer = bytearray(record.nbytes)
-    record.write(buffer, np.zeros(1, np.int64), [np.array([7], np.int16), *([t] for t in texts)])
-    assert record.leaves(buffer, 0) == [7, *texts]
-    for at, kind in zip(record.offsets, record.kinds):  # lengths that reach beyond a field
+    layout = layout_of(tree, [np.int16(7), *texts])
+    assert read_layout(json.loads(json.dumps(layout.as_values()))) == layout
+    buffer = bytearray(layout.nbytes)
+    layout.write(buffer, np.zeros(1, np.int64), [np.array([7], np.int16), *([t] for t in texts)])
+    assert layout.leaves(buffer, 0) == [7, *texts]
+    for at, kind in zip(layout.offsets, layout.kinds):  # lengths that reach beyond a field
         if kind != "array":
             buffer[at : at + 8] = b"\xff" * 8
     with pytest.raises(DataError, match="cannot lie"):
-        record.leaves(buffer, 0)
+        layout.leaves(buffer, 0)
 
 
 @pytest.mark.parametrize("transform", DESCRIBED, ids=lambda t: type(t).__name__)

@@ -11,7 +11,7 @@ import pytest
 from forks import ROOT
 from server_checks import folder, server_process
 
-from needle.data.sharing.client.status import ask_status
+from needle.data.sharing.client.joining import ask_status
 
 PROGRAM = Path(__file__).parent / "training_program.py"
 DATA = Path(os.environ.get("NEEDLE_TEST_DATA", "data"))

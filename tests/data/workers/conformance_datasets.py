@@ -70,7 +70,7 @@ class Skippable(Failing):
 
 
 def data_error(index: int) -> Exception:
-    """What a reader of files raises."""
+    """The error of a file reader."""
     from needle.errors import DataError
 
     return DataError(f"file {index}: cut short")

@@ -87,7 +87,7 @@ class DeadlyFetch(Deadly):
 
 
 class Held:
-    """Whether the worker's copy of a large array is a view of shared memory, for each sample."""
+    """True for each sample if the worker's copy of a large array is a view of shared memory."""
 
     def __init__(self) -> None:
         self.plain = np.arange(1 << 16, dtype=np.int64)

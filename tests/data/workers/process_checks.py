@@ -1,4 +1,4 @@
-"""What tests of the process engine share: an engine for a data set, a run, what is left over."""
+"""Helpers of the tests of the process engine: an engine for a data set, a run, leftovers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def stream(
 
 
 def numbers_are(done: Completed, indices: Any) -> None:
-    """That a batch of ``Numbers`` holds these samples."""
+    """Assert that a batch of ``Numbers`` holds these samples."""
     assert done.error is None, done.error
     images, labels = done.batch
     np.testing.assert_array_equal(labels, indices)

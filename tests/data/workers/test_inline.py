@@ -106,7 +106,7 @@ def test_a_batch_is_its_owners_alone():
 
 
 def prepared(loader, batches):
-    """How many samples each of the first batches had the pipeline prepare."""
+    """Return the numbers of samples that the pipeline prepared for each of the first batches."""
     counts, prepare = [], Pipeline.prepare
 
     def noted(self, asked, **options):
@@ -120,7 +120,7 @@ def prepared(loader, batches):
     return counts
 
 
-def test_only_what_kernels_alone_make_is_made_before_its_turn():
+def test_only_batches_made_by_kernels_alone_are_prepared_early():
     row = 8 * 8 * 3 * 4 + 8
     with mock.patch.object(inline, "BYTES_TOGETHER", 3 * 4 * row):
         assert prepared(pictures(50, batch_size=4), 4) == [12, 12]
@@ -135,7 +135,7 @@ def test_only_what_kernels_alone_make_is_made_before_its_turn():
     assert prepared(data.DataLoader(data.ArrayDataset(np.arange(8.0)), 2), 2) == [2, 2]
 
 
-def test_a_bad_index_is_an_error_of_its_own_batch():
+def test_a_bad_index_is_an_error_of_its_batch():
     dataset = data.ArrayDataset(np.arange(8.0))
     batches = iter(data.DataLoader(dataset, 2, seed=0, sampler=[0, 1, 2, 99, 4, 5]))
     assert next(batches)[0].numpy().tolist() == [0, 1]

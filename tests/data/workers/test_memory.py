@@ -27,7 +27,7 @@ def attached(memory: Memory, writable: bool) -> Memory:
 
 
 @pytest.mark.parametrize("in_a_file", [False, True])
-def test_what_one_side_writes_the_other_reads(in_a_file: bool, tmp_path: Path) -> None:
+def test_attached_memory_reads_what_the_owner_writes(in_a_file: bool, tmp_path: Path) -> None:
     memory = Memory(10_000, "a test", str(tmp_path) if in_a_file else None)
     assert memory.size == -(-10_000 // mmap.PAGESIZE) * mmap.PAGESIZE
     assert memory.buffer[:] == bytes(memory.size)
@@ -75,7 +75,7 @@ def test_more_than_there_is_names_need_and_have() -> None:
 
 
 @linux
-def test_what_the_system_refuses_is_an_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_of_the_system_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """No room is learned when the pages are asked for, never when they are written."""
     descriptors = len(os.listdir("/proc/self/fd"))
     limits = resource.getrlimit(resource.RLIMIT_AS)
@@ -117,7 +117,7 @@ def test_a_full_file_system_is_an_error_not_a_crash(tmp_path: Path) -> None:
 
 
 @linux
-def test_available_is_what_the_machine_says() -> None:
+def test_available_equals_the_report_of_the_machine() -> None:
     have = available()
     total = os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE
     assert have is not None and 0 < have < total

@@ -149,7 +149,7 @@ def test_nothing_is_left_over() -> None:
         engine.close()
 
 
-def test_memory_that_is_not_there_is_an_error_not_a_crash() -> None:
+def test_missing_memory_is_an_error_not_a_crash() -> None:
     with running(datasets.Numbers(), 1, held_slots=1 << 38) as engine:
         one(engine, 0, [1])
         with pytest.raises(WorkerError, match=r"needs .*TiB, have .*iB; take a smaller batch_size"):

@@ -109,6 +109,6 @@ def test_slots_given_back_unread_and_views_after_close() -> None:
     assert (array == 5).all()
 
 
-def test_fields_are_learned_from_what_fits_a_slot() -> None:
+def test_fields_are_learned_from_leaves_that_fit_a_slot() -> None:
     leaves = [np.zeros((3, 2)), ["a", "b", "c"], np.zeros(4), np.array([{}] * 3), np.float32(1), 5]
     assert learn_fields(leaves, 3) == (Field((2,), np.dtype(float)), None, None, None, None, None)

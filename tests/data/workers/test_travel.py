@@ -1,4 +1,4 @@
-"""How arrays reach the workers: those of a mapped file as their place in it, not as a copy."""
+"""Arrays on their way to the workers: a mapped file is sent as a place in the file, not copied."""
 
 from __future__ import annotations
 

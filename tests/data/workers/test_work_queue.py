@@ -27,7 +27,7 @@ def entry(number: int, worker: int = ANY_WORKER) -> Entry:
     return Entry(*[0] * len(Entry._fields))._replace(number=number, worker=worker, last=number * 2)
 
 
-def test_the_oldest_first_and_only_to_whom_it_is_open() -> None:
+def test_the_oldest_open_entry_is_claimed_first() -> None:
     queue = WorkQueue.create(8, 3)
     for record, (ticket, worker) in enumerate([(5, -1), (3, 1), (4, -1), (9, 2)]):
         queue.put(record, entry(ticket, worker))

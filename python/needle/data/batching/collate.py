@@ -18,14 +18,12 @@ from ...array_namespace import adopt, default_device
 from ...errors import DTypeError, ShapeError
 from ..samples.pytree import Slice, Structure, columns, describe, one_shape
 from ..samples.pytree import rebuild as rebuild
-
-TensorType = Callable[..., Any]
+from ..samples.tensor_hook import TensorType, hook
+from ..samples.tensor_hook import as_tensor as as_tensor
+from ..samples.tensor_hook import set_tensor_type as set_tensor_type
 
 _AS_THEY_ARE = frozenset(dtypes.KIND) - {dtypes.float64}
-"""The dtypes that a Tensor takes over from an array by default."""
-
-_tensor_type: TensorType | None = array_namespace.tensor_type
-_constant: Callable[[Any], Any] | None = array_namespace.tensor_constant
+"""The dtypes that a Tensor keeps from an array by default."""
 
 _WIDER = {
     "int8": dtypes.int32,
@@ -34,18 +32,6 @@ _WIDER = {
     "uint32": dtypes.int64,
     "float16": dtypes.float32,
 }
-
-
-def set_tensor_type(
-    tensor_type: TensorType | None, constant: Callable[[Any], Any] | None = None
-) -> None:
-    """Make batches of ``tensor_type(array, device=, dtype=, requires_grad=False)`` from now on.
-
-    constant: makes a Tensor that shares the memory of an array on a device. With None for both,
-    batches are NumPy arrays.
-    """
-    global _tensor_type, _constant
-    _tensor_type, _constant = tensor_type, constant
 
 
 def default_collate(samples: Sequence[Any]) -> Any:
@@ -131,17 +117,17 @@ def to_tensors(batch: Any, device: Any = None, owned: bool = False) -> Any:
     default. Arrays of text or objects and all other values stay as they are. owned: nothing else
     refers to the arrays, so a Tensor may take over the memory of one instead of copying it.
     """
-    if _tensor_type is None:
+    if hook.make is None:
         return batch
     place = default_device() if device is None else device
-    return _converted(_tensor_type, batch, place, owned)
+    return _converted(hook.make, batch, place, owned)
 
 
 def _converted(tensor_type: TensorType, batch: Any, device: Any, owned: bool) -> Any:
     if isinstance(batch, np.ndarray):
         return _to_tensor(tensor_type, batch, device, owned)
-    if _constant is not None and array_namespace.is_array(batch):
-        return _constant(batch)  # on its device already
+    if hook.constant is not None and array_namespace.is_array(batch):
+        return hook.constant(batch)  # already on its device
     if isinstance(batch, Mapping):
         return {key: _converted(tensor_type, each, device, owned) for key, each in batch.items()}
     if isinstance(batch, (tuple, list)):
@@ -149,23 +135,13 @@ def _converted(tensor_type: TensorType, batch: Any, device: Any, owned: bool) ->
     return batch
 
 
-def as_tensor(array: npt.NDArray[Any], device: Any = None, dtype: Any = None) -> Any:
-    """Return ``array`` as a constant Tensor on ``device``, cast to ``dtype`` if that is given.
-
-    Without a Tensor type it stays a NumPy array.
-    """
-    if _tensor_type is None:
-        return np.asarray(array, dtype=dtype)
-    return _tensor_type(array, device=device, dtype=dtype, requires_grad=False)
-
-
 def _to_tensor(tensor_type: TensorType, array: npt.NDArray[Any], device: Any, owned: bool) -> Any:
     if array.dtype.kind not in "biuf":
         return array
-    if owned and _constant is not None and array.dtype in _AS_THEY_ARE:
+    if owned and hook.constant is not None and array.dtype in _AS_THEY_ARE:
         shared = adopt(array, device)
         if shared is not None:
-            return _constant(shared)
+            return hook.constant(shared)
     dtype = None if array.dtype.kind == "f" else _tensor_dtype(array.dtype)
     return tensor_type(array, device=device, dtype=dtype, requires_grad=False)
 

@@ -25,8 +25,7 @@ from ..samples.timing import Clock
 Progress = Callable[[int], None]
 
 GROUP_BYTES = 1 << 23
-"""Samples are passed on once their first fields have so many bytes: they are still in the cache
-then, and their memory is soon free for the next ones."""
+"""The size of the first fields of a group of samples; a group is passed on while it is cached."""
 
 
 @dataclass
@@ -142,7 +141,6 @@ class _OpenShard:
             self._samples: Iterator[Any] = islice(iter(dataset), start, None)
         else:
             self._samples = iter(read(shard, epoch, start))
-
         self._ended = False
 
     def continues_at(self, epoch: int, start: int) -> bool:

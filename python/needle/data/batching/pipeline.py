@@ -16,16 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError
-from ..datasets.dataset import check_indices, fetch_of, highest, in_memory_of, sample_spec_of
+from ..datasets.dataset import Dataset, fetch_of, in_memory_of, sample_spec_of
+from ..datasets.decode_size import decode_sizes, decoded_at
 from ..samples.native_kernels import gather_rows
 from ..samples.pytree import LEAF, Structure, first_field, flatten, with_first
 from ..samples.pytree import Field as Field
 from ..samples.pytree import Slice as Slice
 from ..samples.random_source import LOADER_STREAM
-from ..samples.ticket import NO_SAMPLE, Ticket
+from ..samples.ticket import NO_SAMPLE, Ticket, check_indices, highest
 from ..samples.timing import Clock
-from ..transforms.compile import Chain, placed, row_fields, spec_of
-from ..transforms.decode_size import decode_size, decode_sizes, decoded_at
+from ..transforms.base import decode_size, row_fields
+from ..transforms.compile import Chain, placed, spec_of
+from ..transforms.execute import PlacedTransform
 from .collate import collate_slice, default_collate, place, stack
 from .fetch import Progress, Reader, Samples
 from .gathering import Gathering
@@ -67,8 +69,7 @@ class Pipeline:
         self.device = device if augment == "device" else "cpu"
         here = after if augment == "worker" else ()
         self.chain, self.later = Chain(here), Chain(() if here else after)
-        row_chain = getattr(dataset, "row_chain", tuple)
-        self.memory_chain = Chain((*row_chain(), *here))
+        self.memory_chain = Chain((*_row_parts(dataset), *here))
         self.reader = Reader(dataset, self.skip)
 
     @property
@@ -87,7 +88,7 @@ class Pipeline:
             return None
         arrays = in_memory_of(self.dataset)
         if arrays is not None:
-            fields = row_fields(arrays, self.memory_chain)
+            fields = row_fields(arrays, self.memory_chain.transforms)
         else:
             declared = sample_spec_of(self.dataset)
             fields = None if declared is None else self._after_transforms(declared)
@@ -185,7 +186,7 @@ class Pipeline:
     def _after_transforms(self, declared: list[Field]) -> list[Field] | None:
         if not self.chain.parts or not declared:
             return declared
-        first = row_fields([declared[0].of(0)], self.chain)
+        first = row_fields([declared[0].of(0)], self.chain.transforms)
         return None if first is None else [*first, *declared[1:]]
 
     def _from_memory(
@@ -244,7 +245,7 @@ class Pipeline:
                 batch = fetch(ticket.indices)
         except DataError:
             if self.skip:
-                return None  # one by one, to find which
+                return None  # one by one, to find the unreadable one
             raise
         images = first_field(batch)
         uneven = _are_uneven(images)
@@ -270,7 +271,7 @@ class Pipeline:
         progress: Progress | None,
         first: int,
     ) -> Slice:
-        mixed = ticket.seed is None and self.chain.draws  # the order of draws is the course's
+        mixed = ticket.seed is None and self.chain.draws  # draws come in the course's order
         between = self._transformed if mixed else None
         found = Samples()
         rows = _row(out, 0) if self.collate is default_collate else None
@@ -326,6 +327,18 @@ class Pipeline:
         structure = Structure(("tuple", None, (inner.tree, LEAF)), (*inner.kinds, "array"))
         in_place = (*part.placed, column is rows)
         return Slice(structure, [*part.leaves, column], part.samples, in_place, part.skipped)
+
+
+def _row_parts(dataset: Any) -> tuple[PlacedTransform, ...]:
+    """Return the transforms of a row in memory; conversions around the own ones draw nothing."""
+    if not isinstance(dataset, Dataset):
+        return ()
+    before, own, after = dataset.row_transforms()
+    return (
+        *(PlacedTransform(each, 0) for each in before),
+        *placed(own),
+        *(PlacedTransform(each, 0) for each in after),
+    )
 
 
 def _are_uneven(images: Any) -> bool:

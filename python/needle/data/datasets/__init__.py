@@ -1,4 +1,8 @@
-"""The published data sets: one file a family, each a Dataset over files or packaged arrays."""
+"""Datasets: the base class, arrays, combinations, and readers of files; published data sets.
+
+Called by users, by the pipeline in ``batching/`` and by ``storage/``. dataset.py has the base class
+to subclass; each published data set has a file of its own.
+"""
 
 from .cifar10 import CIFAR10, CIFAR10Dataset
 from .digits import Digits

@@ -1,6 +1,6 @@
 """CIFAR-10 (Krizhevsky 2009) in its python and binary layouts, and the course's CIFAR10Dataset.
 
-Pickles are read by pickle_reading.py, archives fetched by archives.py.
+formats/pickle_reading.py reads the pickles, formats/archives.py downloads the archives.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from ...errors import DataError
 from ..formats.archives import download_archive
 from ..formats.download import Digest, RemoteFile
 from ..formats.pickle_reading import read_pickle
-from .dataset import ImageArrays, Transform
+from .arrays import ImageArrays
+from .dataset import ItemTransform
 from .mnist import check_is_there, check_labels
 
 PathLike = str | os.PathLike[str]
@@ -40,10 +41,10 @@ class CIFAR10(ImageArrays):
     """50 000 training and 10 000 test photographs of ten classes, 32x32 RGB.
 
     root: the folder of the batch files, or the one that holds it under its official name; by
-    default ``NEEDLE_DATA_DIR``. file_format: "python", "binary" or "auto" (whichever is there).
-    download: fetch and unpack into root if missing. layout, dtype, transforms and
-    items: see ``ImageArrays``; an image is ``(3, 32, 32)``.
-    Raises DataError for files missing, cut short, damaged or of another format.
+    default ``NEEDLE_DATA_DIR``. file_format: "python", "binary" or "auto" (the one that exists).
+    download: download and unpack into root if missing. layout, dtype, transforms and items: see
+    ``ImageArrays``; an image is ``(3, 32, 32)``. mirrors: addresses instead of the known ones.
+    Raises DataError for files missing, truncated, damaged or of another format.
     """
 
     classes = CLASSES
@@ -57,7 +58,7 @@ class CIFAR10(ImageArrays):
         root: PathLike | None = None,
         train: bool = True,
         download: bool = False,
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
         *,
         file_format: str = "auto",
         layout: str = "CHW",
@@ -85,10 +86,10 @@ class CIFAR10(ImageArrays):
 
 
 class CIFAR10Dataset(ImageArrays):
-    """The course's: the python batches in ``base_folder``.
+    """The course's CIFAR-10 dataset, over the python batches in ``base_folder``.
 
     Items are ``(float32 (3, 32, 32) in 0..1, int64 label)``; transforms see ``(32, 32, 3)``.
-    ``p`` is in the course's signature and changes nothing.
+    ``p`` is part of the course's signature and has no effect.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class CIFAR10Dataset(ImageArrays):
         base_folder: PathLike,
         train: bool,
         p: float = 0.5,
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
     ) -> None:
         paths = [Path(base_folder) / name for name in BATCHES[bool(train)]]
         for path in paths:
@@ -106,7 +107,7 @@ class CIFAR10Dataset(ImageArrays):
 
 
 def find_batches(root: Path, train: bool, file_format: str) -> tuple[list[Path], str] | None:
-    """The batch files and their format, or None; python is preferred."""
+    """Return the batch files and their format, or None; python is preferred."""
     for candidate, folder in FOLDERS.items():
         if file_format not in ("auto", candidate):
             continue
@@ -118,7 +119,7 @@ def find_batches(root: Path, train: bool, file_format: str) -> tuple[list[Path],
 
 
 def read_batches(paths: Sequence[Path], file_format: str) -> tuple[Pixels, Pixels]:
-    """uint8 images ``(N, 32, 32, 3)``, as a view of channel-major pixels, and labels ``(N,)``."""
+    """Return images, uint8 ``(N, 32, 32, 3)`` (a view of CHW pixels), and labels ``(N,)``."""
     read = read_python_batch if file_format == "python" else read_binary_batch
     parts = [read(path) for path in paths]
     pixels = np.concatenate([part[0] for part in parts])
@@ -127,7 +128,7 @@ def read_batches(paths: Sequence[Path], file_format: str) -> tuple[Pixels, Pixel
 
 
 def read_python_batch(path: Path) -> tuple[Pixels, Pixels]:
-    """Pixels ``(n, 3072)`` and labels ``(n,)`` of one pickled batch."""
+    """Return pixels ``(n, 3072)`` and labels ``(n,)`` of one pickled batch."""
     record = read_pickle(path)
     if not isinstance(record, dict):
         raise DataError(
@@ -149,7 +150,7 @@ def read_python_batch(path: Path) -> tuple[Pixels, Pixels]:
 
 
 def read_binary_batch(path: Path) -> tuple[Pixels, Pixels]:
-    """Pixels ``(n, 3072)`` and labels ``(n,)`` of one file of records: a label, then pixels."""
+    """Return pixels ``(n, 3072)`` and labels ``(n,)`` of a file of records (label, pixels)."""
     size, record = os.path.getsize(path), 1 + PIXELS
     if size == 0 or size % record:
         raise DataError(

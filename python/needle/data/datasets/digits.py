@@ -1,6 +1,6 @@
-"""Digits: 1 797 real handwritten digits, 8x8, inside the package; nothing to download.
+"""Digits: 1 797 real handwritten digits of 8x8 pixels, part of the package.
 
-Where they come from and their licence: digits-LICENSE.md beside this file.
+Origin and licence: digits-LICENSE.md beside this file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from .dataset import ImageArrays, Transform
+from .arrays import ImageArrays
+from .dataset import ItemTransform
 from .mnist import read_pair
 
 FOLDER = Path(__file__).parent
@@ -24,8 +25,8 @@ class Digits(ImageArrays):
     """Digits of 13 writers (E. Alpaydin, C. Kaynak 1998): 1 497 for training, 300 for testing.
 
     An image is float32 ``(1, 8, 8)`` in 0..1, or uint8 in 0..16; layout, dtype and transforms: see
-    ``ImageArrays``. The split is fixed: of each class, 30 evenly spaced ones in the published
-    order are for testing.
+    ``ImageArrays``. The split is fixed: 30 samples of each class, evenly spaced in the published
+    order, are for testing.
     """
 
     classes = tuple("0123456789")
@@ -33,7 +34,7 @@ class Digits(ImageArrays):
     def __init__(
         self,
         train: bool = True,
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
         *,
         layout: str = "CHW",
         dtype: str = "float32",
@@ -51,7 +52,7 @@ class Digits(ImageArrays):
 
 
 def is_test(labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-    """True for the test samples: in a class of n, those at floor((j + 1/2) n / 30), j = 0..29."""
+    """Return True for test samples: in a class of n, numbers floor((j + 1/2) n / 30), j = 0..29."""
     mask = np.zeros(len(labels), dtype=np.bool_)
     for label in range(10):
         places = np.flatnonzero(labels == label)

@@ -1,4 +1,4 @@
-"""ImageFolder: one folder a class, image files below it. Decoding itself is in decoding.py."""
+"""ImageFolder: image files in one folder per class, decoded by formats/decoding.py."""
 
 from __future__ import annotations
 
@@ -12,35 +12,38 @@ import numpy.typing as npt
 
 from ...errors import DataError
 from ..formats.decoding import CHANNELS, MAX_PIXELS, decode, decode_float, pillow, read_file
-from ..formats.string_table import TextTable
-from ..transforms.decode_size import decode_size
-from .dataset import Dataset, Transform, check_index, check_layout, check_pixels, to_chw
+from ..formats.string_table import StringTable
+from .arrays import check_layout, check_pixels, to_chw
+from .dataset import ItemTransform
+from .decode_size import ScaledDecoding
+from .indexing import check_index, several
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 
 
-class ImageFolder(Dataset):
-    """``root/CLASS/**/NAME.jpg``: classes and files in sorted order, whatever the file system's.
+class ImageFolder(ScaledDecoding):
+    """Images ``root/CLASS/**/NAME.jpg``; classes and files are sorted by name.
 
-    An item is ``(image, label)``: RGB float32 in 0..1 or, with ``dtype="uint8"``, the pixels as
-    they are; ``transforms`` see ``(H, W, 3)``, then ``layout`` "CHW" or "HWC"; label an int, the
-    place of the class in ``classes``. extensions: endings, of any case, that count as images.
-    mode: "L" makes them grey, of one channel.
-    scaled_decode: a JPEG may be decoded at half its size or less where ``decode_at_least`` allows
-    it, which is set where the transforms, or a loader's, begin by resizing; faster, and the pixels
-    differ a little (as may the longer side of ``Resize(int)``, by one). max_pixels: larger images
-    are refused. Slices give a list of items.
+    Each folder directly below root is a class, so give the folder of one split
+    (``ImageFolder("data/train")``), not the folder of its splits. An item is ``(image, label)``:
+    the image as RGB float32 in 0..1 or, with ``dtype="uint8"``, as bytes; the label is the index
+    in ``classes``. ``transforms`` see ``(H, W, 3)``; then the image gets ``layout`` "CHW" or
+    "HWC". extensions: file extensions of images, in any case. mode: "L" gives grey images of one
+    channel. scaled_decode: decode a JPEG at half its size or less if the transforms of the dataset
+    or the loader begin by resizing; faster, and pixels differ a little (as may the longer side of
+    ``Resize(int)``, by one). max_pixels: larger images are refused. Slices and index arrays give
+    a list of items.
 
     Pickles as a few arrays (paths, labels), which protocol 5 moves without copying.
-    Raises DataError for no class, no image or (naming it) a file that does not decode, and
-    ImportError without Pillow.
+    Raises DataError for no class, no image or a file that cannot be decoded, and ImportError
+    without Pillow.
     """
 
     def __init__(
         self,
         root: str | os.PathLike[str],
         extensions: Sequence[str] = EXTENSIONS,
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
         *,
         layout: str = "CHW",
         dtype: str = "float32",
@@ -61,67 +64,60 @@ class ImageFolder(Dataset):
 
     def _set_options(
         self,
-        transforms: Sequence[Transform] | None,
+        transforms: Sequence[ItemTransform] | None,
         layout: str,
         dtype: str,
         mode: str,
         scaled_decode: bool,
         max_pixels: int,
     ) -> None:
-        """All but where the files are."""
+        """Set everything except the files."""
         owner = type(self).__name__
-        pillow(owner)  # says now that it is missing, not at the first image
-        super().__init__(transforms)
+        pillow(owner)  # raises now if it is missing, not at the first image
+        super().__init__(transforms, scaled_decode)
         self.layout = check_layout(owner, layout, transforms)
         self.dtype, self.max_pixels = check_pixels(owner, dtype), max_pixels
         if mode not in CHANNELS:
             raise ValueError(f"{owner}: mode must be 'RGB' or 'L', got {mode!r}")
-        self.mode, self.scaled_decode = mode, scaled_decode
-        self.decode_at_least = decode_size(transforms or ()) if scaled_decode else None
+        self.mode = mode
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        place = check_index("ImageFolder", index, len(self))
-        image = self.apply_transforms(self._decoded(place))
+        if (places := several(index, len(self))) is not None:
+            return [self[i] for i in places.tolist()]
+        place = check_index(type(self).__name__, index, len(self))
+        image = self.apply_transforms(self._pixels(place, self._contents([place])[0]))
         return (to_chw(image) if self.layout == "CHW" else image), int(self.labels[place])
 
     def path(self, index: int) -> Path:
-        """The file of the sample."""
+        """Return the path of the sample's file."""
         return self.root / self.paths[index]
 
     def encoded(self, index: int) -> tuple[bytes, int]:
-        """The file's bytes as they are, and the label; for packing without decoding."""
-        place = check_index("ImageFolder", index, len(self))
-        return read_file(self._file(place)), int(self.labels[place])
-
-    def set_decode_size(self, height: int, width: int) -> bool:
-        """Says that ``height`` x ``width`` pixels of each image suffice; whether that is used."""
-        if self.scaled_decode:
-            self.decode_at_least = (int(height), int(width))
-        return self.scaled_decode
+        """Return the bytes of the file, not decoded, and the label; for packing."""
+        place = check_index(type(self).__name__, index, len(self))
+        return self._contents([place])[0], int(self.labels[place])
 
     def _file(self, place: int) -> str:
         return os.path.join(self.root, self.paths[place])
 
-    def _decoded(self, place: int) -> npt.NDArray[Any]:
-        """uint8 or float32 ``(H, W, C)``, before any transform."""
-        return self._pixels(self._file(place))
+    def _contents(self, places: Sequence[int]) -> list[bytes]:
+        """Return the bytes of these files."""
+        return [read_file(self._file(place)) for place in places]
 
-    def _pixels(self, source: bytes | str, name: str | None = None) -> npt.NDArray[Any]:
-        """The image of a file, or of its content, which errors then call ``name``."""
+    def _pixels(self, place: int, content: bytes) -> npt.NDArray[Any]:
+        """Return the image, uint8 or float32 ``(H, W, C)``, before any transform."""
         function = decode if self.dtype == "uint8" else decode_float
-        size, limit = self.decode_at_least, self.max_pixels
-        return function(source, self.mode, size, name=name, max_pixels=limit)
+        size, name = self.decode_at_least, self._file(place)
+        return function(content, self.mode, size, name=name, max_pixels=self.max_pixels)
 
 
 def _scan(
     root: Path, classes: Sequence[str], endings: tuple[str, ...]
-) -> tuple[TextTable, npt.NDArray[np.int64]]:
-    """The files' paths relative to ``root``, class by class, and each file's class."""
+) -> tuple[StringTable, npt.NDArray[np.int64]]:
+    """Return the paths relative to ``root``, class by class, and the class of each file."""
     counts = []
 
     def paths() -> Iterable[str]:
@@ -130,7 +126,7 @@ def _scan(
             counts.append(len(found))
             yield from found
 
-    table = TextTable(paths())
+    table = StringTable(paths())
     return table, np.repeat(np.arange(len(counts), dtype=np.int64), counts)
 
 
@@ -147,9 +143,9 @@ def _class_names(root: Path) -> tuple[str, ...]:
 
 
 def _image_files(root: Path, name: str, endings: tuple[str, ...]) -> list[str]:
-    """Paths below ``root/name``, relative to root; hidden files are other programs' notes.
+    """Return paths below ``root/name``, relative to root, without hidden files.
 
-    Links to files count, links to folders (below the class) are not followed: they may be rings.
+    Links to files count; links to folders below the class are ignored, since they may be cyclic.
     """
     found, folders = [], [name]
     while folders:

@@ -1,6 +1,6 @@
 """MNIST and Fashion-MNIST from IDX files, and the course's MNISTDataset.
 
-Fetching is download.py's, the format idx.py's.
+formats/download.py downloads the files, formats/idx.py reads them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from ... import config
 from ...errors import DataError
-from ..formats.download import Digest, RemoteFile, download_files
+from ..formats.download import Digest, RemoteFile, download
 from ..formats.idx import read_idx
-from .dataset import ImageArrays, Transform
+from .arrays import ImageArrays
+from .dataset import ItemTransform
 
 PathLike = str | os.PathLike[str]
 
@@ -26,17 +27,17 @@ IMAGES, LABELS = "{}-images-idx3-ubyte", "{}-labels-idx1-ubyte"
 
 
 class MNISTDataset(ImageArrays):
-    """The course's: one pair of IDX files, gzipped or not.
+    """The course's dataset over a pair of IDX files, gzipped or not.
 
     Items are ``(float32 (28, 28, 1) in 0..1, int64 label)``; transforms see the same shape.
-    Raises DataError for files missing or damaged, or a different number of images and labels.
+    Raises DataError for missing or damaged files, or different numbers of images and labels.
     """
 
     def __init__(
         self,
         image_filename: PathLike,
         label_filename: PathLike,
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
     ) -> None:
         for path in (image_filename, label_filename):
             check_is_there("MNISTDataset", path, "MNIST(root, download=True)")
@@ -47,10 +48,10 @@ class MNISTDataset(ImageArrays):
 class MNIST(ImageArrays):
     """Handwritten digits (LeCun, Cortes, Burges): 60 000 for training, 10 000 for testing.
 
-    root: a folder with the four files, or one that holds them in ``mnist/`` or ``MNIST/raw/``;
-    by default ``NEEDLE_DATA_DIR``. download: fetch what is missing into ``root/mnist``. layout,
+    root: a folder with the four files, directly or in ``mnist/`` or ``MNIST/raw/``; by default
+    ``NEEDLE_DATA_DIR``. download: download missing files into ``root/mnist``. layout,
     dtype, transforms and items: see ``ImageArrays``; an image is ``(1, 28, 28)``. mirrors:
-    addresses to fetch from, instead of the known ones.
+    addresses instead of the known ones.
     Raises DataError for files missing, damaged or of another data set.
     """
 
@@ -61,7 +62,7 @@ class MNIST(ImageArrays):
         "https://storage.googleapis.com/cvdf-datasets/mnist/",
         "http://yann.lecun.com/exdb/mnist/",
     )
-    # Of the unpacked content, so that it holds however a mirror compresses.
+    # Digests of the unpacked content, independent of a mirror's compression.
     digests: ClassVar[Mapping[str, Digest]] = {
         "train-images-idx3-ubyte.gz": Digest(
             "sha256", "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db", True
@@ -82,7 +83,7 @@ class MNIST(ImageArrays):
         root: PathLike | None = None,
         train: bool = True,
         download: bool = False,
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
         *,
         layout: str = "CHW",
         dtype: str = "float32",
@@ -121,21 +122,18 @@ class MNIST(ImageArrays):
 
     @classmethod
     def _download(cls, folder: Path, mirrors: Sequence[str]) -> None:
-        files = [
-            RemoteFile(name, tuple(mirror + name for mirror in mirrors), digest)
-            for name, digest in cls.digests.items()
-        ]
-        download_files(files, folder)
+        for name, digest in cls.digests.items():
+            download(RemoteFile(name, tuple(mirror + name for mirror in mirrors), digest), folder)
 
     @classmethod
     def _check_identity(cls, path: Path, labels: npt.NDArray[np.uint8]) -> None:
-        """A place for subclasses whose files have another data set's names."""
+        """Check the content; for subclasses whose files have the names of another data set."""
 
 
 class FashionMNIST(MNIST):
     """Zalando's articles of clothing in MNIST's format; options and items as for ``MNIST``.
 
-    Its files bear MNIST's names, so labels that are MNIST's are refused.
+    Its files have the names of MNIST's, so the labels of MNIST are refused.
     """
 
     folders = ("fashion-mnist", "FashionMNIST/raw", "FashionMNIST")
@@ -175,7 +173,7 @@ class FashionMNIST(MNIST):
 
 
 def check_is_there(owner: str, path: PathLike, source: str) -> None:
-    """DataError that names ``source``, from where the file can be had, if there is none."""
+    """Raise DataError, which names ``source`` as the way to get the file, if it is missing."""
     if not os.path.isfile(path):
         raise DataError(
             f"{owner}: needs the file {path}, got none; give the path where it is, or fetch it "
@@ -186,7 +184,7 @@ def check_is_there(owner: str, path: PathLike, source: str) -> None:
 def read_pair(
     images: PathLike, labels: PathLike
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """uint8 ``(N, H, W, 1)`` images and ``(N,)`` labels from two IDX files of equal length."""
+    """Return uint8 images ``(N, H, W, 1)`` and labels ``(N,)`` from two IDX files."""
     pixels, ids = read_idx(images, ndim=3), read_idx(labels, ndim=1)
     for path, array in ((images, pixels), (labels, ids)):
         if array.dtype != np.uint8:
@@ -200,7 +198,7 @@ def read_pair(
 
 
 def check_labels(path: PathLike, labels: npt.NDArray[np.uint8], classes: int) -> None:
-    """DataError for a label that is no class, with its place."""
+    """Raise DataError, with the sample, for a label that is no class."""
     wrong = np.flatnonzero(labels >= classes)
     if wrong.size:
         raise DataError(

@@ -1,4 +1,4 @@
-"""NpyDataset: arrays in ``.npy`` files, mapped; what numpy.save writes, pickled objects refused."""
+"""NpyDataset: mapped arrays in ``.npy`` files of numpy.save; pickled objects are refused."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError
-from .dataset import ArrayDataset, Transform
+from .arrays import ArrayDataset
+from .dataset import ItemTransform
 
 
 class NpyDataset(ArrayDataset):
-    """``NpyDataset("images.npy", "labels.npy")``: an item is a tuple of one row of each file.
+    """Rows of ``.npy`` files, as in ``NpyDataset("images.npy", "labels.npy")``.
 
-    The files are mapped, not loaded; rows are read-only views. ``transforms`` see the first
-    file's. Pickles as the paths; another process maps them for itself. Raises DataError, which
-    names the file, for one that is no ``.npy`` file, cut short or holds objects, and ShapeError
-    where the lengths differ.
+    An item is a tuple of one row of each file. The files are mapped, not loaded; rows are
+    read-only views. ``transforms`` see the row of the first file. Pickles as the paths; another
+    process maps the files again. Raises DataError, which names the file, for one that is no
+    ``.npy`` file, is truncated or holds objects, and ShapeError if the lengths differ.
     """
 
     def __init__(
         self,
         *paths: str | os.PathLike[str],
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
     ) -> None:
         self.paths = tuple(os.path.abspath(path) for path in paths)
         super().__init__(*map(read_npy, self.paths), transforms=transforms)
@@ -47,7 +48,7 @@ class NpyDataset(ArrayDataset):
 
 
 def read_npy(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
-    """The array in the file, mapped read-only; DataError names a file that is none."""
+    """Return the array in the file, mapped read-only; DataError for an invalid file."""
     try:
         found = np.lib.format.open_memmap(os.fspath(path), mode="r")
     except OSError:

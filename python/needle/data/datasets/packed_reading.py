@@ -1,7 +1,7 @@
-"""PackedDataset: reads what ``pack`` wrote, straight from a map of the file.
+"""PackedDataset: reads files written by ``pack`` through a memory map.
 
-pyarrow parses the schema and says where the columns lie; every place is then checked against the
-file, and samples are read through NumPy views of the map, so that garbled bytes are an error.
+pyarrow parses the schema and locates the columns. Every position is checked against the file, and
+samples are read through NumPy views of the map, so that damaged bytes raise an error.
 """
 
 from __future__ import annotations
@@ -19,36 +19,37 @@ import numpy.typing as npt
 from ...errors import DataError
 from ..formats.arrow_columns import Column, Description, arrow_fields, pyarrow
 from ..formats.decoding import decode
-from ..transforms.decode_size import decode_size
-from .dataset import Dataset, Indices, Transform, check_index
+from .dataset import ItemTransform
+from .decode_size import ScaledDecoding
+from .indexing import Indices, check_index, several
 
 Array = npt.NDArray[Any]
 MARK = b"ARROW1"
 
 
-class PackedDataset(Dataset):
-    """The samples of a file that ``pack`` wrote, as they were packed; images decoded to uint8 HWC.
+class PackedDataset(ScaledDecoding):
+    """The samples of a file written by ``pack``; encoded images are decoded to uint8 HWC.
 
-    path: opened in the same time whatever its size, and mapped: processes share what is in
-    memory of it. ``transforms`` see the first field. Arrays are read-only views of the file.
-    checked: compares every sample with its checksum, which encoded images always are. Raises
-    DataError, which names the file and the place, for a file that is cut short, garbled or
-    another's; do not shorten a file that is open, which no program survives.
+    path: a file, which is mapped: opening takes the same time for any size, and processes share
+    its pages. ``transforms`` see the first field. Arrays are read-only views of the file. checked:
+    compare every sample with its checksum, as is always done for encoded images. scaled_decode:
+    see ``ImageFolder``. Slices and index arrays give a list of items. Raises DataError, which
+    names the file and the position, for a file that is truncated, damaged or of another format.
+    Do not truncate an open file: access to its lost pages ends the process.
 
-    Pickles as its path; another process maps the file for itself.
+    Pickles as its path; another process maps the file again.
     """
 
     def __init__(
         self,
         path: str | os.PathLike[str],
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
         *,
         checked: bool = False,
         scaled_decode: bool = False,
     ) -> None:
-        super().__init__(transforms)
-        self.path, self.checked, self.scaled_decode = Path(path).absolute(), checked, scaled_decode
-        self.decode_at_least = decode_size(transforms or ()) if scaled_decode else None
+        super().__init__(transforms, scaled_decode)
+        self.path, self.checked = Path(path).absolute(), checked
         self._open: _Map | None = _Map(self.path)
         self._identity = self._open.identity
         self.layout = self._open.description.layout
@@ -58,8 +59,8 @@ class PackedDataset(Dataset):
         return self._map.description.length
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+        if (places := several(index, len(self))) is not None:
+            return [self[i] for i in places.tolist()]
         place = check_index("PackedDataset", index, len(self))
         file = self._map
         if self.checked or file.encoded:
@@ -72,27 +73,21 @@ class PackedDataset(Dataset):
         return file.description.rebuild(values)
 
     def fetch(self, indices: Indices) -> Any | None:
-        """One gather a column, where all are numbers and arrays of one shape."""
+        """Return one gather per column if all are numbers and arrays of one shape."""
         whole = self._map.whole
         if self.transforms or self.checked or whole is None:
             return None
         return self._map.description.rebuild([column[indices] for column in whole])
 
     def in_memory(self) -> tuple[Array, ...] | None:
-        """The columns as arrays in the map, if the samples are tuples of numbers and arrays."""
+        """Return the mapped columns if the samples are tuples of numbers and arrays."""
         file = self._map
         if self.checked or file.whole is None or file.description.structure != "tuple":
             return None
         return file.whole
 
-    def set_decode_size(self, height: int, width: int) -> bool:
-        """Says that ``height`` x ``width`` pixels of each image suffice; whether that is used."""
-        if self.scaled_decode:
-            self.decode_at_least = (int(height), int(width))
-        return self.scaled_decode
-
     def verify(self) -> None:
-        """Reads the whole file; DataError names the first sample that is not as it was written."""
+        """Read the whole file; DataError for the first sample with a wrong checksum."""
         file = self._map
         for place in range(len(self)):
             file.check(place)
@@ -110,7 +105,7 @@ class PackedDataset(Dataset):
 
 
 class _Map:
-    """The open file: NumPy views of the columns."""
+    """An open file: NumPy views of its columns."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -174,7 +169,7 @@ class _Map:
             self.views.append(self._views(column, mine, length))
 
     def _places(self, array: Any, base: int) -> list[tuple[int, int]]:
-        """(first byte, bytes) in the file of an Arrow array's buffers, without the validity."""
+        """Return (start, size) in the file of each buffer of an Arrow array but the validity."""
         if array.offset or array.null_count:
             raise ValueError("a column has an offset or missing values")
         _, *buffers = array.buffers()
@@ -189,7 +184,7 @@ class _Map:
     def _views(
         self, column: Column, places: list[list[tuple[int, int]]], length: int
     ) -> tuple[Array, ...]:
-        """The values, or for those of several sizes (bytes, offsets[, shapes])."""
+        """Return (values,), or (bytes, offsets[, shapes]) for values of several sizes."""
         if column.kind in ("number", "array"):
             dtype = np.dtype(column.dtype)
             return (self._view(places[0][0], dtype, (length, *column.shape)),)
@@ -216,7 +211,7 @@ class _Map:
         return flat.reshape(shape)
 
     def bytes_of(self, number: int, place: int) -> tuple[Array, int]:
-        """The stored bytes of one value of several sizes, uint8, and where in the file they are."""
+        """Return the bytes of a value of a column of several sizes, and their file position."""
         data, offsets = self.views[number][:2]
         start, end = int(offsets[place]), int(offsets[place + 1])
         if not 0 <= start <= end <= len(data):
@@ -224,7 +219,7 @@ class _Map:
         return data[start:end], self.starts[number] + start
 
     def value(self, number: int, place: int, at_least: tuple[int, int] | None) -> Any:
-        """One field of one sample."""
+        """Return one field of one sample."""
         column = self.description.columns[number]
         if column.kind in ("number", "array"):
             found = self.views[number][0][place]
@@ -242,7 +237,7 @@ class _Map:
             raise self._garbled(number, place, str(error)) from None
 
     def check(self, place: int) -> None:
-        """DataError if the sample's bytes do not have their checksum."""
+        """Raise DataError if the checksum of the sample is wrong."""
         checksum = 0
         for number, column in enumerate(self.description.columns):
             views = self.views[number]

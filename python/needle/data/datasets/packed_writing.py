@@ -1,16 +1,19 @@
-"""pack: writes a data set into one Arrow file. What the file holds is said in columns.py.
+"""pack: writes a data set into one Arrow file, whose columns formats/arrow_columns.py describes.
 
-Each column is spooled into a scratch file first, since only the last sample tells whether all
-have one shape; then the columns are written one after another, from maps, without being loaded.
+Each column first goes to a scratch file, because only after the last sample it is known whether
+all have one shape. Then the mapped scratch files are written one after another.
 """
 
 from __future__ import annotations
 
+import glob
 import os
+import shutil
+import socket
 import zlib
 from array import array
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -19,9 +22,18 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
-from ..formats.arrow_columns import MAX_WIDTH, Column, Description, arrow_fields, pyarrow
-from .packed_samples import columns_and_bytes, words
-from .packed_scratch import scratch_beside, sync
+from ..formats.arrow_columns import (
+    MAX_WIDTH,
+    Column,
+    Description,
+    Value,
+    arrow_fields,
+    as_jpeg,
+    columns_of,
+    in_words,
+    pyarrow,
+)
+from ..formats.progress import progress_bar
 
 ENCODINGS = ("raw", "jpeg", "keep")
 
@@ -34,28 +46,28 @@ def pack(
     quality: int = 95,
     progress: bool = True,
 ) -> Path:
-    """Writes all samples of a map dataset to ``path``, for ``PackedDataset``; returns the path.
+    """Write all samples of a map dataset to ``path``, for ``PackedDataset``; return the path.
 
-    A sample is a tuple, list or dict (or a single one) of arrays, numbers, text and bytes, taken
-    as the dataset gives it, transforms included; so pack uint8 pixels, and augment on reading.
-    encode: "raw" keeps arrays as they are; "jpeg" makes JPEGs of ``quality`` 1..100 of uint8
-    ``(H, W, 1 | 3)``; "keep" copies the files of an ``ImageFolder`` undecoded, without its
-    transforms. progress: a bar on a terminal, where tqdm is installed. Named tuples come back as
+    A sample is an array, a number, text or bytes, or a tuple, list or dict of them. Samples are
+    written as the dataset returns them, after its transforms: pack uint8 pixels, and augment when
+    reading. encode: "raw" keeps arrays; "jpeg" compresses uint8 ``(H, W, 1 | 3)`` to JPEGs of
+    ``quality`` 1..100; "keep" copies the files of an ``ImageFolder`` undecoded, without its
+    transforms. progress: a bar on a terminal if tqdm is installed. Named tuples are read back as
     tuples.
 
-    The file appears whole or not at all, and replaces an older one at once. It needs its own
-    size a second time, for a while, in a hidden folder beside it; what a killed run left there
-    is removed by the next. Raises TypeError or DataError for samples that do not fit each other.
+    The file appears whole or not at all, and atomically replaces an older one. Meanwhile it needs
+    its size a second time, in a hidden folder beside it; the next call removes what a killed run
+    left there. Raises TypeError or DataError for samples that do not fit each other.
     """
     pa = pyarrow("pack")
     target = Path(path)
-    samples = columns_and_bytes(dataset, encode, quality)
+    samples = _taken_apart(dataset, encode, quality)
     if encode not in ENCODINGS:
         raise ValueError(f"pack: encode must be one of {', '.join(ENCODINGS)}, got {encode!r}")
     if len(dataset) == 0:
         raise DataError("pack: the dataset must have a sample, got none; nothing was written")
-    with scratch_beside(target) as scratch:
-        with _bar(target.name, len(dataset), progress) as bar:
+    with _scratch_beside(target) as scratch:
+        with progress_bar(progress, len(dataset), f"packing {target.name}", " samples") as bar:
             spools, checksums, structure = _spool(samples, scratch, bar)
         columns = tuple(spool.finish() for spool in spools)
         description = Description(
@@ -63,12 +75,12 @@ def pack(
         )
         _write(pa, scratch / "packed", description, spools, checksums)
         os.replace(scratch / "packed", target)
-        sync(target.parent)
+        _sync(target.parent)
     return target
 
 
 class _Spool:
-    """One column on its way: the bytes in a file, where each value ends, their shapes."""
+    """One column while it is written: a file of its bytes, the ends and shapes of its values."""
 
     def __init__(self, path: Path, column: Column) -> None:
         self.path, self.column = path, column
@@ -77,14 +89,14 @@ class _Spool:
         self.fixed = column.kind == "array"
 
     def add(self, column: Column, content: Any, checksum: int) -> int:
-        """Appends a value; the sample's checksum so far with it. TypeError if it is another."""
+        """Append a value; return the updated checksum of the sample. TypeError for another kind."""
         mine = self.column
         if replace(column, shape=()) != replace(mine, shape=()) or (
             len(column.shape) != len(mine.shape)
         ):
             raise TypeError(
-                f"expected {words(mine)} in field {mine.name!r} as in sample 0, got "
-                f"{words(column)}; give all samples the same fields"
+                f"expected {in_words(mine)} in field {mine.name!r} as in sample 0, got "
+                f"{in_words(column)}; give all samples the same fields"
             )
         if column.kind == "array":
             self.fixed &= column.shape == mine.shape
@@ -95,14 +107,14 @@ class _Spool:
         return zlib.crc32(content, checksum)
 
     def finish(self) -> Column:
-        """The column as it turned out: arrays of several shapes are "varied"."""
+        """Return the final column: arrays of several shapes are "varied"."""
         self.file.close()
         if self.column.kind == "array" and not (self.fixed and 0 < self.column.width <= MAX_WIDTH):
             self.column = replace(self.column, kind="varied")
         return self.column
 
     def buffers(self, pa: ModuleType) -> list[list[Any]]:
-        """For each Arrow array of this column its buffers."""
+        """Return the buffers of each Arrow array of this column."""
         size = self.path.stat().st_size
         data = pa.memory_map(str(self.path)).read_buffer(size) if size else pa.py_buffer(b"")
         if self.column.kind in ("number", "array"):
@@ -111,8 +123,24 @@ class _Spool:
         return made + [[None, pa.py_buffer(self.shapes)]] * (self.column.kind == "varied")
 
 
+def _taken_apart(dataset: Any, encode: str, quality: int) -> Iterator[tuple[str, list[Value]]]:
+    """Yield the structure of each sample, and column and bytes of each field."""
+    if encode == "keep" and not hasattr(dataset, "encoded"):
+        raise TypeError(
+            f"pack: encode='keep' needs a dataset of image files with encoded(index), got "
+            f"{type(dataset).__name__}; use 'raw' or 'jpeg'"
+        )
+    for i in range(len(dataset)):
+        structure, values = columns_of(dataset.encoded(i) if encode == "keep" else dataset[i], i)
+        if encode == "jpeg":
+            values = as_jpeg(values, quality, i)
+        elif encode == "keep":
+            values[0] = (Column(values[0][0].name, "image"), values[0][1])
+        yield structure, values
+
+
 def _spool(
-    samples: Iterator[tuple[str, list[tuple[Column, Any]]]], scratch: Path, bar: Any
+    samples: Iterator[tuple[str, list[Value]]], scratch: Path, bar: Any
 ) -> tuple[list[_Spool], array[int], str]:
     spools: list[_Spool] = []
     checksums, first = array("I"), ""
@@ -168,13 +196,41 @@ def _classes(dataset: Any) -> tuple[str, ...] | None:
     return None if classes is None else tuple(str(name) for name in classes)
 
 
-def _bar(name: str, total: int, progress: bool) -> Any:
-    """tqdm's bar, on a terminal; or None where it is not wanted or not installed."""
-    if not progress:
-        return nullcontext()
+@contextmanager
+def _scratch_beside(target: Path) -> Iterator[Path]:
+    """Give a hidden folder next to ``target``, removed afterwards; also those of killed runs."""
+    start = f".{target.name}.packing~{socket.gethostname()}~"
+    for left in target.parent.glob(f"{glob.escape(start)}*"):
+        if not _lives(left.name[len(start) :].split("~")[0]):
+            shutil.rmtree(left, ignore_errors=True)
+    folder = target.parent / f"{start}{os.getpid()}~{os.urandom(4).hex()}"
+    folder.mkdir()
     try:
-        from tqdm import tqdm
-    except ImportError:
-        return nullcontext()
-    about = {"desc": f"packing {name}", "total": total, "unit": " samples"}
-    return tqdm(**about, leave=False, disable=None)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lives(process: str) -> bool:
+    """Return True if the process runs (or belongs to another user)."""
+    if os.name == "nt":  # os.kill would end it there
+        return True
+    try:
+        os.kill(int(process), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _sync(folder: Path) -> None:
+    """Flush a rename in ``folder`` to disk, on systems that can open folders."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

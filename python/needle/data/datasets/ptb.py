@@ -1,7 +1,7 @@
-"""Text for language models, word by word: the course's Corpus (Penn Treebank) and its batches.
+"""Text for language models: the course's Corpus (Penn Treebank) and its batches.
 
-A corpus is one long list of ids, not a Dataset of samples: ``batchify`` lays it out in columns,
-``get_batch`` cuts pieces of a few steps.
+A corpus is one list of word ids, not a Dataset: ``batchify`` arranges it in columns, ``get_batch``
+returns pieces of a few steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError, ShapeError
-from ..batching.collate import as_tensor
+from ..samples.tensor_hook import as_tensor
 from .mnist import check_is_there
 
 PathLike = str | os.PathLike[str]
@@ -25,14 +25,14 @@ END_OF_LINE = "<eos>"
 
 
 class Dictionary:
-    """Words and their ids, numbered as they come: ``word2idx`` (dict) and ``idx2word`` (list)."""
+    """Words and their ids in order of appearance: ``word2idx`` (dict) and ``idx2word`` (list)."""
 
     def __init__(self) -> None:
         self.word2idx: dict[str, int] = {}
         self.idx2word: list[str] = []
 
     def add_word(self, word: str) -> int:
-        """The id of ``word``, a new one if it was not known."""
+        """Return the id of ``word``, a new one for a new word."""
         found = self.word2idx.setdefault(word, len(self.idx2word))
         if found == len(self.idx2word):
             self.idx2word.append(word)
@@ -43,11 +43,11 @@ class Dictionary:
 
 
 class Corpus:
-    """``train.txt`` and ``test.txt`` of a folder as lists of ids, ``.train`` and ``.test``.
+    """The texts ``train.txt`` and ``test.txt`` of a folder as lists of ids, ``train`` and ``test``.
 
-    Words are what white space separates; ``<eos>`` follows every line. Both texts share
-    ``.dictionary``, which numbers the training text's words first (10 000 with ``<eos>`` for the
-    Penn Treebank of Mikolov et al. 2010). max_lines: only the first lines of each file.
+    White space separates words; ``<eos>`` follows every line. Both texts share ``dictionary``,
+    which numbers the words of the training text first (10 000 with ``<eos>`` for the Penn Treebank
+    of Mikolov et al. 2010). max_lines: read only the first lines of each file.
     Raises DataError for files missing or not in UTF-8.
     """
 
@@ -57,13 +57,13 @@ class Corpus:
         self.test = self.tokenize(Path(base_dir) / "test.txt", max_lines)
 
     def tokenize(self, path: PathLike, max_lines: int | None = None) -> list[int]:
-        """The ids of a text's words, new ones added to the dictionary."""
+        """Return the ids of the words of a text; new words are added to the dictionary."""
         add = self.dictionary.add_word
         return [add(word) for line in _lines(path, max_lines) for word in (*line, END_OF_LINE)]
 
 
 def _lines(path: PathLike, max_lines: int | None) -> Iterator[list[str]]:
-    """The words of each line."""
+    """Yield the words of each line."""
     check_is_there("Corpus", path, "any text with one sentence a line, such as the Penn Treebank")
     try:
         with open(path, encoding="utf-8") as text:
@@ -78,11 +78,11 @@ def _lines(path: PathLike, max_lines: int | None) -> Iterator[list[str]]:
 def batchify(
     data: Sequence[int], batch_size: int, device: Any = None, dtype: Any = "float32"
 ) -> npt.NDArray[Any]:
-    """Ids laid out in ``batch_size`` columns that are read downwards, (len // batch_size,
-    batch_size); the remainder is cut off.
+    """Return the ids as ``batch_size`` columns, ``(len // batch_size, batch_size)``.
 
-    A NumPy array, on the host whatever ``device`` says; ``get_batch`` puts pieces of it there.
-    ShapeError where there is not a row.
+    Each column is a contiguous piece of the text; the remainder is dropped. The result is a NumPy
+    array on the host for any ``device``; ``get_batch`` moves pieces to the device. Raises
+    ShapeError if there are fewer ids than columns.
     """
     ### BEGIN YOUR SOLUTION [text-columns]
     if not 1 <= batch_size <= len(data):
@@ -99,10 +99,11 @@ def batchify(
 def get_batch(
     batches: npt.NDArray[Any], i: int, bptt: int, device: Any = None, dtype: Any = None
 ) -> tuple[Any, Any]:
-    """Inputs (n, batch_size), rows i to i + n of ``batches``, and targets, the rows after each,
-    flat (n * batch_size,); n = min(bptt, rows - 1 - i).
+    """Return inputs ``(n, batch_size)`` and targets ``(n * batch_size,)``.
 
-    Tensors on ``device``, in ``dtype`` if given. ShapeError where no row has one after it.
+    Inputs are the rows i to i + n of ``batches``, targets the rows i + 1 to i + 1 + n, flat;
+    n = min(bptt, rows - 1 - i). Both are Tensors on ``device``, in ``dtype`` if given. Raises
+    ShapeError if row i is the last one.
     """
     ### BEGIN YOUR SOLUTION [text-columns]
     steps = min(bptt, len(batches) - 1 - i)

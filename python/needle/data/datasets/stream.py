@@ -1,7 +1,7 @@
-"""Streams: datasets that are read from the front instead of by index, in one or more shards.
+"""Streams: datasets that are read in sequence instead of by index, in one or more shards.
 
 A loader takes batches from the shards in turn, so that any number of workers gives the same ones;
-each shard is read by one worker at a time. How a shard is kept open is pipeline.py's.
+one worker at a time reads a shard. batching/fetch.py keeps shards open between batches.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ..sampling.distributed import check_rank
 class IterableDataset:
     """Base of streams: subclasses define ``__iter__``, or ``iter_shard`` and ``num_shards``.
 
-    A stream has no ``__getitem__``. ``__len__``, where it is defined, is the number of samples of
-    all shards, for whoever wants to know; loaders do not rely on it.
+    A stream has no ``__getitem__``. ``__len__``, if defined, is the number of samples of all
+    shards; loaders do not rely on it.
     """
 
     num_shards: int = 1
@@ -33,10 +33,10 @@ class IterableDataset:
         raise NotImplementedError(f"{type(self).__name__} must define __iter__() or iter_shard()")
 
     def iter_shard(self, shard: int, epoch: int, start: int) -> Iterator[Any]:
-        """The samples of ``shard`` from number ``start`` on, in an order fixed by (shard, epoch).
+        """Yield the samples of ``shard`` from number ``start`` on; (shard, epoch) fix their order.
 
-        By default ``__iter__`` is the one shard, and what comes before ``start`` is read past; a
-        stream that can jump there should define this.
+        By default ``__iter__`` is the only shard, and samples before ``start`` are read and
+        dropped; define this method in a stream that can seek.
         """
         if self.num_shards != 1:
             raise NotImplementedError(
@@ -46,19 +46,19 @@ class IterableDataset:
         return islice(iter(self), start, None)
 
     def shard_number(self, shard: int) -> int:
-        """The shard's number in the whole stream, which its random numbers go by."""
+        """Return the number of the shard in the whole stream, which keys its random numbers."""
         return shard
 
     def for_rank(self, rank: int, world: int) -> IterableDataset:
-        """The shards rank, rank + world, ... as a stream of their own.
+        """Return the shards rank, rank + world, ... as a stream of their own.
 
-        ValueError for more ranks than shards, one of which would have none.
+        Raises ValueError for more ranks than shards.
         """
         return ShardsOfRank(self, rank, world)
 
 
 class ShardsOfRank(IterableDataset):
-    """What ``IterableDataset.for_rank`` gives."""
+    """The shards of one rank; see ``IterableDataset.for_rank``."""
 
     def __init__(self, stream: Any, rank: int, world: int) -> None:
         rank, world = check_rank("IterableDataset.for_rank", rank, world)
@@ -71,16 +71,16 @@ class ShardsOfRank(IterableDataset):
         self.stream, self.rank, self.world = stream, rank, world
 
     def iter_shard(self, shard: int, epoch: int, start: int) -> Iterator[Any]:
-        """The shard ``rank + shard * world`` of the whole stream."""
+        """Yield the samples of shard ``rank + shard * world`` of the whole stream."""
         place = self.rank + shard * self.world
         found: Iterator[Any] = self.stream.iter_shard(place, epoch, start)
         return found
 
     def shard_number(self, shard: int) -> int:
-        """That of the whole stream, so that ranks draw different numbers."""
+        """Return the number in the whole stream, so that ranks draw different numbers."""
         return int(self.stream.shard_number(self.rank + shard * self.world))
 
 
 def shards_of(dataset: Any) -> int:
-    """How many shards a stream has; a plain iterable is one."""
+    """Return the number of shards of a stream; 1 for a plain iterable."""
     return int(getattr(dataset, "num_shards", 1))

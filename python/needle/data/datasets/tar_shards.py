@@ -1,7 +1,7 @@
-"""TarShards: a stream of samples out of tar files laid out as WebDataset's.
+"""TarShards: a stream of samples from tar files in the layout of WebDataset.
 
-Members that follow each other and share a name up to its first dot are one sample:
-``n01/0007.jpg``, ``n01/0007.cls``. Members are found by seeking from header to header.
+Consecutive members with the same name up to the first dot are one sample: ``n01/0007.jpg``,
+``n01/0007.cls``. Members are found by seeking from header to header.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from ...errors import DataError
 from ..formats.decoding import decode
 from ..transforms import Compose
-from .dataset import Transform
+from .dataset import ItemTransform
 from .stream import IterableDataset
 
 IMAGES = ("jpg", "jpeg", "png", "webp", "bmp", "ppm", "pgm", "gif", "tif", "tiff")
@@ -28,7 +28,7 @@ BLOCK = 512
 
 @dataclass(frozen=True)
 class Member:
-    """One file in a tar: where its bytes are."""
+    """A file in a tar: its name, and the position of its bytes."""
 
     name: str
     start: int
@@ -36,31 +36,31 @@ class Member:
 
     @property
     def parts(self) -> tuple[str, str]:
-        """The sample's key, and the rest of the name in lower case ("jpg", "seg.png")."""
+        """Key of the sample, and the rest of the name in lower case ("jpg", "seg.png")."""
         folder, _, base = self.name.rpartition("/")
         key, _, extension = base.partition(".")
         return (f"{folder}/{key}" if folder else key), extension.lower()
 
 
 class TarShards(IterableDataset):
-    """Samples of tar files, one shard a file, in the files' order.
+    """Samples of tar files, one shard per file, in the order of the files.
 
-    paths: of tar files that are not compressed. fields: which members make a sample, a tuple, as
-    ``("jpg;png", "cls")``, where ";" parts alternatives; None gives each sample as a dict of all
-    its members by extension, and its name as "__key__". ``transforms`` see the first field.
-    By extension: images become uint8 ``(H, W, 3)``, "cls" an int, "txt" text, "json" what it
-    says, "npy" an array (no pickled objects), everything else bytes.
+    paths: of uncompressed tar files. fields: the members of a sample, which becomes a tuple, such
+    as ``("jpg;png", "cls")`` with ";" between alternatives; None gives each sample as a dict of
+    all its members by extension, with its name as "__key__". ``transforms`` see the first field.
+    By extension: images become uint8 ``(H, W, 3)``, "cls" an int, "txt" text, "json" its value,
+    "npy" an array (no pickled objects), everything else bytes.
 
-    Samples before a place to go on at are skipped without being read. Raises DataError, which
-    names file, member and byte, for a tar that is cut short or damaged, and for a sample that
-    lacks a field.
+    On resuming, earlier samples are skipped without being read. Raises DataError, which names
+    file, member and byte, for a tar that is truncated or damaged, and for a sample that lacks a
+    field.
     """
 
     def __init__(
         self,
         paths: Iterable[str | os.PathLike[str]],
         fields: Sequence[str] | None = None,
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
     ) -> None:
         if isinstance(paths, (str, os.PathLike)):
             raise TypeError(f"TarShards: paths must be a list, got {paths!r}; put it in brackets")
@@ -77,7 +77,7 @@ class TarShards(IterableDataset):
             yield from self.iter_shard(shard, 0, 0)
 
     def iter_shard(self, shard: int, epoch: int, start: int) -> Iterator[Any]:
-        """The samples of one file from number ``start`` on; every epoch has the same order."""
+        """Yield the samples of one file from number ``start`` on, in every epoch the same."""
         path = self.paths[shard]
         with open(path, "rb") as file:
             for number, (key, members) in enumerate(_groups(_members(path, file))):
@@ -105,7 +105,7 @@ class TarShards(IterableDataset):
 
 
 def _groups(members: Iterator[Member]) -> Iterator[tuple[str, dict[str, Member]]]:
-    """Members by sample, in the order of the file."""
+    """Yield key and members of each sample, in the order of the file."""
     key, group = "", dict[str, Member]()
     for member in members:
         name, extension = member.parts
@@ -119,7 +119,7 @@ def _groups(members: Iterator[Member]) -> Iterator[tuple[str, dict[str, Member]]
 
 
 def _members(path: str, file: Any) -> Iterator[Member]:
-    """The regular files of a tar, checked against its size; a damaged header is no end."""
+    """Yield the regular files of a tar, checked against its size; ValueError if damaged."""
     size = os.fstat(file.fileno()).st_size
     place = 0
     try:
@@ -148,7 +148,7 @@ def _members(path: str, file: Any) -> Iterator[Member]:
 
 
 def _check_end(file: Any, place: int) -> None:
-    """A tar ends with a block of zeros; Python's reader stops as well at whatever is none."""
+    """Raise ValueError if no block of zeros ends the tar: tarfile stops at damaged headers, too."""
     file.seek(place)
     if file.read(BLOCK) != bytes(BLOCK):
         raise ValueError("no header and no end mark there")
@@ -184,4 +184,4 @@ READERS: dict[str, Callable[[bytes], Any]] = {
     "json": json.loads,
     "npy": _array,
 }
-"""How a member's bytes become a value, by extension."""
+"""Functions from the bytes of a member to a value, by extension."""

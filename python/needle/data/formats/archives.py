@@ -1,6 +1,7 @@
-"""Fetches a tar archive and unpacks the named files of it, and no others, all or none.
+"""Download of a tar archive, of which the named files are unpacked, all or none.
 
-The transfer is download.py's.
+Called by datasets/cifar10.py. pooch's Untar would write members one by one under their final
+names, and needs the archive to stay.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ def download_archive(
     members: Sequence[str],
     policy: Policy | None = None,
 ) -> Path:
-    """``root/folder`` with the named files of its tar archive, which is fetched and then removed.
+    """Return ``root/folder`` with the named files of its tar archive, downloaded if missing.
 
-    Nothing else is unpacked, wherever its path points. The folder appears once it is complete.
+    Other members are ignored, whatever their path. The folder appears once it is complete; the
+    archive is removed.
     """
     target = Path(root) / folder
     if all((target / name).is_file() for name in members):

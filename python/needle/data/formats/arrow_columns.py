@@ -1,13 +1,14 @@
-"""What a packed file says about itself: its columns and how they make samples, as metadata.
+"""The columns of a packed file: from a sample to columns and bytes, and back; their metadata.
 
-One record batch, so that a column lies in one piece: images of one size can then be gathered
-straight from the map. Column kinds, and the Arrow type that holds them:
+A file has one record batch, so that each column is contiguous and images of one size can be
+gathered from the mapped file. Column kinds, and their Arrow types:
 
 * "number": a primitive column;  "array": fixed-size binary, C order, all samples of one shape;
-* "varied": large binary, and ``NAME.shape``, fixed-size binary of int64, for each sample's shape;
-* "image": large binary, a JPEG or other image file each;  "text": large string;  "bytes".
+* "varied": large binary, and ``NAME.shape``, fixed-size binary of int64, the shape of each sample;
+* "image": large binary, each an image file such as a JPEG;  "text": large string;  "bytes".
 
-The last column, ``needle.crc32``, has the checksum of each sample's bytes in the columns' order.
+The last column, ``needle.crc32``, has the checksum of each sample's bytes in the order of the
+columns. Called by datasets/packed_writing.py and datasets/packed_reading.py.
 """
 
 from __future__ import annotations
@@ -20,22 +21,24 @@ from typing import Any
 
 import numpy as np
 
+from .decoding import simplejpeg
+
 VERSION = 1
 METADATA, METADATA_CHECK = b"needle", b"needle.crc32"
 CHECKSUMS = "needle.crc32"
 KINDS = ("number", "array", "varied", "image", "text", "bytes")
 STRUCTURES = ("single", "tuple", "list", "dict")
 MAX_WIDTH = 2**31 - 1
-"""The bytes that one value of a fixed-size binary column can have."""
+"""Maximum bytes of a value in a fixed-size binary column."""
 
 
 @dataclass(frozen=True)
 class Column:
     """One field of the samples.
 
-    dtype: of numbers and arrays, NumPy's name. shape: of an "array"; of a "varied" one only the
-    number of axes counts. python: "int", "float" or "bool" for numbers that are to come back as
-    Python's. mode: "RGB" or "L", to which images are decoded.
+    dtype: NumPy's name, for numbers and arrays. shape: of an "array"; of a "varied" column only
+    its length counts. python: "int", "float" or "bool" for numbers that are returned as Python
+    numbers. mode: "RGB" or "L", the mode in which images are decoded.
     """
 
     name: str
@@ -51,9 +54,13 @@ class Column:
         return int(np.dtype(self.dtype).itemsize * np.prod(self.shape, dtype=object))
 
 
+Value = tuple[Column, Any]
+"""A field of a sample: its column, and the bytes to write."""
+
+
 @dataclass(frozen=True)
 class Description:
-    """The whole of the metadata: what ``pack`` writes and ``PackedDataset`` checks."""
+    """The metadata of a packed file, which ``pack`` writes and ``PackedDataset`` checks."""
 
     length: int
     structure: str
@@ -62,13 +69,13 @@ class Description:
     classes: tuple[str, ...] | None = None
 
     def to_metadata(self) -> dict[bytes, bytes]:
-        """As the schema's metadata, with a checksum of its own."""
+        """Return the metadata of the Arrow schema, with its own checksum."""
         text = json.dumps({"version": VERSION, **asdict(self)}).encode()
         return {METADATA: text, METADATA_CHECK: str(zlib.crc32(text)).encode()}
 
     @classmethod
     def from_metadata(cls, metadata: dict[bytes, bytes] | None) -> Description:
-        """The metadata checked; ValueError, KeyError or TypeError say what is wrong with it."""
+        """Return the checked metadata; ValueError, KeyError or TypeError if they are wrong."""
         if not metadata or METADATA not in metadata:
             raise ValueError("it has no metadata 'needle'; only files written by pack() are read")
         text = metadata[METADATA]
@@ -89,7 +96,7 @@ class Description:
         return found
 
     def rebuild(self, values: list[Any]) -> Any:
-        """A sample (or batch) from one value for each column."""
+        """Return a sample (or batch) made of one value per column."""
         if self.structure == "single":
             return values[0]
         if self.structure == "dict":
@@ -97,8 +104,50 @@ class Description:
         return tuple(values) if self.structure == "tuple" else values
 
 
+def columns_of(sample: Any, index: int) -> tuple[str, list[Value]]:
+    """Return the structure of a sample, and column and bytes of each field."""
+    structure, names, fields = _fields_of(sample)
+    try:
+        return structure, [_value(name, field) for name, field in zip(names, fields)]
+    except (TypeError, OverflowError) as error:
+        raise TypeError(f"pack: sample {index}: {error}") from None
+
+
+def as_jpeg(values: list[Value], quality: int, index: int) -> list[Value]:
+    """Return ``values`` with every uint8 ``(H, W, 1 | 3)`` compressed; TypeError if none is."""
+    library = simplejpeg()
+    if library is None:
+        raise ImportError(
+            "pack: writing JPEG needs simplejpeg, which is not installed; "
+            "pip install 'needle[images]' or pip install simplejpeg"
+        )
+    found, images = [], 0
+    for column, content in values:
+        pixels = column.kind == "array" and column.dtype == "uint8" and len(column.shape) == 3
+        if pixels and column.shape[2] in (1, 3) and 0 not in column.shape:
+            mode, space = ("RGB", "RGB") if column.shape[2] == 3 else ("L", "GRAY")
+            image = np.frombuffer(content, np.uint8).reshape(column.shape)
+            content = library.encode_jpeg(image, quality=quality, colorspace=space)
+            column, images = Column(column.name, "image", mode=mode), images + 1
+        found.append((column, content))
+    if not images:
+        raise TypeError(
+            f"pack: sample {index}: encode='jpeg' needs an image as uint8 (H, W, 3) or (H, W, 1), "
+            f"got {', '.join(in_words(column) for column, _ in values)}; open the dataset with "
+            f"dtype='uint8', layout='HWC'"
+        )
+    return found
+
+
+def in_words(column: Column) -> str:
+    """Return the content of a column in words, for messages."""
+    if column.kind in ("number", "array"):
+        return f"{column.dtype} {column.shape}"
+    return f"{column.kind} ({column.mode})" if column.kind == "image" else column.kind
+
+
 def arrow_fields(pa: ModuleType, columns: tuple[Column, ...]) -> list[Any]:
-    """The Arrow fields of these columns, in order, with shapes and checksums."""
+    """Return the Arrow fields of these columns, in order, with shapes and checksums."""
     fields = []
     for column in columns:
         fields.append(pa.field(column.name, _arrow_type(pa, column), nullable=False))
@@ -111,7 +160,7 @@ def arrow_fields(pa: ModuleType, columns: tuple[Column, ...]) -> list[Any]:
 def _arrow_type(pa: ModuleType, column: Column) -> Any:
     if column.kind == "number":
         dtype = np.dtype(column.dtype)
-        # Arrow packs booleans into bits, and has no complex or long numbers: those stay bytes.
+        # Arrow packs booleans into bits and has no complex or long numbers: those stay bytes.
         as_bytes = dtype.kind in "bc" or dtype.itemsize > 8
         return pa.binary(dtype.itemsize) if as_bytes else pa.from_numpy_dtype(dtype)
     if column.kind == "array":
@@ -120,7 +169,7 @@ def _arrow_type(pa: ModuleType, column: Column) -> Any:
 
 
 def pyarrow(owner: str) -> ModuleType:
-    """The library; ImportError in the name of ``owner`` where it is not installed."""
+    """Return the library; ImportError, which names ``owner``, if it is not installed."""
     try:
         import pyarrow as module
         import pyarrow.ipc
@@ -130,3 +179,36 @@ def pyarrow(owner: str) -> ModuleType:
             f"pip install 'needle[packed]' or pip install pyarrow"
         ) from error
     return module  # type: ignore[no-any-return]
+
+
+def _fields_of(sample: Any) -> tuple[str, list[str], list[Any]]:
+    """Return the structure of a sample, and names and values of its fields."""
+    if isinstance(sample, dict):
+        if not all(isinstance(key, str) for key in sample):
+            raise TypeError(f"pack: the keys of a dict must be text, got {list(sample)}")
+        return "dict", list(sample), list(sample.values())
+    if isinstance(sample, (tuple, list)):
+        kind = "tuple" if isinstance(sample, tuple) else "list"
+        return kind, [str(i) for i in range(len(sample))], list(sample)
+    return "single", ["0"], [sample]
+
+
+def _value(name: str, field: Any) -> Value:
+    """Return the column for a value, and its bytes."""
+    if isinstance(field, str):
+        return Column(name, "text"), field.encode()
+    if isinstance(field, bytes):
+        return Column(name, "bytes"), field
+    if isinstance(field, (bool, int, float)) and not isinstance(field, np.generic):
+        kind = type(field).__name__
+        dtype = {"bool": "bool", "float": "float64"}.get(kind, "int64")
+        return Column(name, "number", dtype, python=kind), np.array(field, dtype).tobytes()
+    found = np.asarray(field)
+    if found.dtype.kind not in "biufc":
+        raise TypeError(
+            f"field {name!r} must be an array of numbers, a number, text or bytes, got "
+            f"{type(field).__name__}; turn it into one of them"
+        )
+    found = found.astype(found.dtype.newbyteorder("<"), order="C", copy=False)
+    kind = "array" if found.ndim else "number"
+    return Column(name, kind, found.dtype.name, found.shape), found.tobytes()

@@ -1,11 +1,11 @@
 """Image files to arrays: JPEG by simplejpeg, everything else by Pillow (both in an extra).
 
-Both release the interpreter's lock. ImageFolder, packed files and tar shards decode through here;
-finding and reading files, and what happens to a damaged one in a loader, is theirs.
+Both release the interpreter's lock. Called by ImageFolder, packed files and tar shards, which find
+and read the files.
 
-What is not done: EXIF orientation is not applied (the pixels come as they are stored) and colour
-profiles are ignored. CMYK becomes RGB by Pillow's plain formula. Of an animation the first frame
-is taken. RGB of 16 bits a channel comes as its upper 8 bits, greys of 16 bits are rounded to 8.
+EXIF orientation is not applied (pixels are returned as stored) and colour profiles are ignored.
+CMYK becomes RGB by Pillow's plain formula. Of an animation the first frame is decoded. RGB of 16
+bits per channel is cut to its upper 8 bits, greys of 16 bits are rounded to 8.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Pixels: TypeAlias = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 Source: TypeAlias = "bytes | memoryview | str | os.PathLike[str]"
 
 MAX_PIXELS = 1 << 27
-"""More pixels than this (134 million, 400 MB as RGB) are taken for an attack or a mistake."""
+"""Default limit of pixels (134 million, 400 MB as RGB), against attacks and mistakes."""
 
 CHANNELS = {"RGB": 3, "L": 1}
 JPEG_START = b"\xff\xd8\xff"
 JPEG_SCALES = (8, 4, 2)
 LOST_PIXELS = ("remature end", "bad Huffman code", "instead of RST", "nvalid JPEG file structure")
-"""What libjpeg says where a part of the picture is missing; its other warnings are harmless."""
+"""Warnings of libjpeg if part of the picture is missing; its other warnings are harmless."""
 
 
 def decode(
@@ -44,13 +44,13 @@ def decode(
     name: str | None = None,
     max_pixels: int = MAX_PIXELS,
 ) -> npt.NDArray[np.uint8]:
-    """The image as uint8 ``(H, W, C)``: three channels for mode "RGB", one for "L" (grey).
+    """Return the image as uint8 ``(H, W, C)``: three channels for mode "RGB", one for "L" (grey).
 
-    source: the file's content, or its path. at_least: ``(height, width)`` that suffice; a JPEG
-    that is at least twice as large is decoded at a half, quarter or eighth of its size, not below
-    that. name: what errors call it, for content out of a container. max_pixels: refuses more.
-    Raises DataError for a damaged, cut or unknown file, or one too large, FileNotFoundError, and
-    ImportError without Pillow.
+    source: the content of the file, or its path. at_least: a sufficient ``(height, width)``; a
+    JPEG at least twice as large is decoded at a half, quarter or eighth of its size, not below
+    at_least. name: the name in errors, for content from a container. max_pixels: the limit of
+    pixels. Raises DataError for a damaged, truncated, unknown or too large file,
+    FileNotFoundError, and ImportError without Pillow.
     """
     pixels = _decode(source, mode, at_least, name, max_pixels)
     if pixels.dtype == np.uint16:
@@ -66,7 +66,7 @@ def decode_float(
     name: str | None = None,
     max_pixels: int = MAX_PIXELS,
 ) -> npt.NDArray[np.float32]:
-    """As ``decode``, as float32 in 0..1; greys of 16 bits keep all of them."""
+    """Return the image as ``decode`` does, as float32 in 0..1; 16-bit greys keep their bits."""
     pixels = _decode(source, mode, at_least, name, max_pixels)
     full = np.float32(np.iinfo(pixels.dtype).max)
     image: npt.NDArray[np.float32] = np.divide(
@@ -76,7 +76,7 @@ def decode_float(
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
-    """The file's bytes; DataError for a folder, pipe or device, which is not waited for."""
+    """Return the bytes of the file; DataError for a folder, pipe or device, without waiting."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise DataError(f"{path}: an image must be a file, got a folder, pipe or device; remove it")
     with open(path, "rb", buffering=0) as file:
@@ -84,7 +84,7 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
 
 
 def pillow(owner: str) -> ModuleType:
-    """Pillow's Image module; ImportError in the name of ``owner`` where it is not installed."""
+    """Return Pillow's Image module; ImportError, which names ``owner``, if not installed."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -97,7 +97,7 @@ def pillow(owner: str) -> ModuleType:
 
 @functools.lru_cache(maxsize=1)
 def simplejpeg() -> ModuleType | None:
-    """The JPEG library; None where it is not installed, then Pillow decodes JPEG too."""
+    """Return the JPEG library; None if not installed: then Pillow decodes JPEG, too."""
     try:
         import simplejpeg as module
     except ImportError:
@@ -112,7 +112,7 @@ def _decode(
     name: str | None,
     max_pixels: int,
 ) -> Pixels:
-    """uint8 or uint16; ``(H, W)`` or ``(H, W, C)``."""
+    """Return pixels of uint8 or uint16, ``(H, W)`` or ``(H, W, C)``."""
     if mode not in CHANNELS:
         raise ValueError(f"decode: mode must be 'RGB' or 'L', got {mode!r}")
     if isinstance(source, (bytes, memoryview)):
@@ -148,7 +148,7 @@ def _pixels(
 
 
 class _TooLarge(Exception):
-    """The size of an image with more pixels than allowed."""
+    """Raised for an image with more pixels than allowed; the message is its size."""
 
 
 def _check_size(height: int, width: int, max_pixels: int) -> None:
@@ -157,7 +157,7 @@ def _check_size(height: int, width: int, max_pixels: int) -> None:
 
 
 def _scale(height: int, width: int, at_least: tuple[int, int] | None) -> int:
-    """By how much a JPEG may be decoded smaller; 1 where that would be below ``at_least``."""
+    """Return the factor by which a JPEG may be decoded smaller; 1 for full size."""
     if at_least is None:
         return 1
     room = min(height // max(1, at_least[0]), width // max(1, at_least[1]))
@@ -167,7 +167,7 @@ def _scale(height: int, width: int, at_least: tuple[int, int] | None) -> int:
 def _by_simplejpeg(
     content: bytes | memoryview, mode: str, at_least: tuple[int, int] | None, max_pixels: int
 ) -> Pixels | None:
-    """None where Pillow is to decide: no simplejpeg, CMYK, or a file with an oddity."""
+    """Return the pixels; None if Pillow must decode: no simplejpeg, CMYK, or an odd file."""
     library = simplejpeg()
     if library is None:
         return None
@@ -213,7 +213,7 @@ def _by_pillow(
 
 
 def _pixels_of(image: Any, mode: str) -> Pixels:
-    """Pillow's own conversion would cut 16-bit greys off at 255."""
+    """Return the pixels; Pillow's own conversion would clip 16-bit greys at 255."""
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
         return np.asarray(image).astype(np.uint16)
     if image.mode in ("I", "F"):
@@ -222,7 +222,7 @@ def _pixels_of(image: Any, mode: str) -> Pixels:
 
 
 def _channels(pixels: npt.NDArray[Any], channels: int) -> npt.NDArray[Any]:
-    """``(H, W)`` or ``(H, W, 1)`` as ``(H, W, channels)``, contiguous; others as they are."""
+    """Return ``(H, W)`` or ``(H, W, 1)`` as ``(H, W, channels)``; others unchanged."""
     if pixels.ndim == 2:
         pixels = pixels[..., None]
     if pixels.shape[2] != channels:

@@ -1,7 +1,8 @@
-"""Fetches published files: mirrors, resume of partial files, checksums, atomic rename, progress.
+"""Downloads of published files: mirrors, resuming, digests, atomic rename, progress.
 
-Which files, where they lie and what they must hash to is said beside each data set; archives are
-unpacked by archives.py.
+Called by archives.py and by the data sets, which list files, addresses and digests. pooch (1.9) was
+considered: it has no mirrors, starts partial files again, has no limit of size, repeats final
+errors such as 404, and knows no digest of unpacked content; these parts are most of this file.
 """
 
 from __future__ import annotations
@@ -12,13 +13,12 @@ import json
 import os
 import time
 import zlib
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ...errors import DataError
+from .progress import progress_bar
 
 if TYPE_CHECKING:
     from urllib.error import HTTPError
@@ -28,20 +28,20 @@ PathLike = str | os.PathLike[str]
 
 CHUNK = 1 << 16
 MAX_BYTES = 1 << 30
-"""A server that sends more than this for one file is not trusted."""
+"""Maximum bytes of a file; a server that sends more is not trusted."""
 TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 @dataclass(frozen=True)
 class Digest:
-    """What a file must hash to: ``kind`` sha256 or md5, of the file or of what gzip unpacks."""
+    """An expected digest, ``kind`` "sha256" or "md5"; of_content: of the unpacked gzip."""
 
     kind: str
     value: str
     of_content: bool = False
 
     def of(self, path: Path) -> str:
-        """The digest that the file has; "unreadable: ..." if it must unpack and does not."""
+        """Return the digest of the file; "unreadable: ..." if it cannot be unpacked."""
         state = hashlib.new(self.kind, usedforsecurity=False)
         try:
             with gzip.open(path) if self.of_content else open(path, "rb") as file:
@@ -56,7 +56,7 @@ class Digest:
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file: its name on disk, the addresses that have it, and its digest."""
+    """A published file: its name on disk, its addresses, and its digest."""
 
     name: str
     urls: tuple[str, ...]
@@ -65,7 +65,11 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Policy:
-    """How patient to be: seconds a connection or read may take, tries an address, first wait."""
+    """Limits of a download.
+
+    timeout: seconds that connecting or one read may take. tries: attempts per address. wait:
+    seconds before the second attempt, doubled after each. progress: show a bar.
+    """
 
     timeout: float = 30.0
     tries: int = 4
@@ -74,19 +78,19 @@ class Policy:
 
 
 class _Refused(Exception):
-    """This address cannot give the file; the message says why."""
+    """Raised if an address cannot give the file; the message is the reason."""
 
 
 class _Interrupted(Exception):
-    """The transfer broke; trying again may help."""
+    """Raised if a transfer broke and another attempt may succeed."""
 
 
 def download(file: RemoteFile, folder: PathLike, policy: Policy | None = None) -> Path:
-    """The file in ``folder``, fetched if it is not there or does not have its digest.
+    """Return the file in ``folder``, downloaded if it is missing or has another digest.
 
-    What arrives goes to ``NAME.part``, which a later call continues, and gets its name only once
-    the digest agrees. Raises DataError listing each address and its reason if none gives it, and
-    where the disk does not take it.
+    The bytes go to ``NAME.part``, which a later call continues; the file gets its name once the
+    digest is right. Raises DataError with the reason of each address if none gives the file, and
+    if the disk cannot hold it.
     """
     policy = policy or Policy()
     target = Path(folder) / file.name
@@ -109,15 +113,8 @@ def download(file: RemoteFile, folder: PathLike, policy: Policy | None = None) -
     )
 
 
-def download_files(
-    files: Iterable[RemoteFile], folder: PathLike, policy: Policy | None = None
-) -> list[Path]:
-    """Every file in ``folder``; errors as of ``download``."""
-    return [download(file, folder, policy) for file in files]
-
-
 def _from_address(url: str, file: RemoteFile, target: Path, policy: Policy) -> None:
-    """Leaves the checked file at ``target``, or raises _Refused."""
+    """Download the file to ``target`` and check it; _Refused if this address fails."""
     part = target.with_name(target.name + ".part")
     reason = ""
     for attempt in range(policy.tries):
@@ -137,13 +134,13 @@ def _from_address(url: str, file: RemoteFile, target: Path, policy: Policy) -> N
         reason = f"wrong {file.digest.kind}: expected {file.digest.value}, got {got}"
         if not resumed:
             raise _Refused(reason)
-        reason = ""  # what was there before may be at fault: at once once more, from the start
+        reason = ""  # the older part may be wrong: start again at once
     raise _Refused(f"gave up after {policy.tries} tries; {reason or 'wrong content each time'}")
 
 
 def _transfer(url: str, name: str, part: Path, policy: Policy) -> bool:
-    """Brings ``part`` to the length that the server gives; True if it went on from older bytes."""
-    # Imported here: they take longer than the rest of needle.data, and few programs download.
+    """Fill ``part`` to the length that the server states; return True if it was continued."""
+    # Imported here: slower than the rest of needle.data, and few programs download.
     import http.client
     import urllib.error
     import urllib.request
@@ -158,7 +155,7 @@ def _transfer(url: str, name: str, part: Path, policy: Policy) -> bool:
             return start > 0
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416 and have:  # longer than the file, or whole already
+        if error.code == 416 and have:  # longer than the file, or complete
             return _whole_already(error, part, have)
         message = f"HTTP status {error.code} {error.reason}"
         raise (_Interrupted if error.code in TEMPORARY else _Refused)(message) from error
@@ -184,7 +181,7 @@ def _request(url: str, part: Path, have: int) -> Request:
 
 
 def _whole_already(error: HTTPError, part: Path, have: int) -> bool:
-    """A 416 answer: the digest decides if the length is right, else it starts again."""
+    """Return True if ``part`` has the full length (the digest decides), else start again."""
     if error.headers.get("Content-Range") == f"bytes */{have}":
         return True
     _discard(part)
@@ -192,7 +189,7 @@ def _whole_already(error: HTTPError, part: Path, have: int) -> bool:
 
 
 def _start_of(answer: Any, have: int) -> int:
-    """Where the body begins in the file: 0 where the server ignored the range."""
+    """Return the position of the body in the file: 0 if the server ignored the range."""
     if answer.status != 206:
         return 0
     content_range = answer.headers.get("Content-Range", "")
@@ -202,7 +199,7 @@ def _start_of(answer: Any, have: int) -> int:
 
 
 def _total_of(answer: Any, start: int) -> int | None:
-    """The length of the whole file, if the server tells."""
+    """Return the length of the whole file, None if the server does not state it."""
     length = answer.headers.get("Content-Length", "")
     if not length.isdigit():
         return None
@@ -217,7 +214,9 @@ def _receive(
 ) -> None:
     position = start
     with (
-        _progress_bar(name, start, total, policy) as bar,
+        progress_bar(
+            policy.progress, total, name, "B", initial=start, unit_scale=True, disable=False
+        ) as bar,
         open_for_writing(part, "r+b" if start else "wb") as out,
     ):
         out.seek(start)
@@ -231,22 +230,6 @@ def _receive(
         out.truncate(position)
     if total is not None and position != total:
         raise _Interrupted(f"expected {total} bytes, the connection ended after {position}")
-
-
-def _progress_bar(
-    name: str, start: int, total: int | None, policy: Policy
-) -> AbstractContextManager[Any]:
-    """tqdm's bar, or None where it is not wanted or not installed."""
-    if not policy.progress:
-        return nullcontext()
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        return nullcontext()
-    bar: AbstractContextManager[Any] = tqdm(
-        desc=name, total=total, initial=start, unit="B", unit_scale=True, leave=False
-    )
-    return bar
 
 
 def _read_piece(answer: Any, position: int, total: int | None) -> bytes:
@@ -268,7 +251,7 @@ def _write(out: IO[bytes], path: Path, piece: bytes) -> None:
 
 
 def open_for_writing(path: Path, mode: str) -> IO[bytes]:
-    """The open file; DataError where the disk or its rights forbid it."""
+    """Return the open file; DataError if the disk or its permissions forbid it."""
     try:
         return open(path, mode)
     except OSError as error:
@@ -276,7 +259,7 @@ def open_for_writing(path: Path, mode: str) -> IO[bytes]:
 
 
 def cannot_write(path: Path, error: OSError) -> DataError:
-    """The error for a disk that does not take the file."""
+    """Return the error for a disk that cannot hold the file."""
     return DataError(
         f"download: cannot write {path} ({error.strerror or error}); make room or give another "
         f"folder"
@@ -284,7 +267,7 @@ def cannot_write(path: Path, error: OSError) -> DataError:
 
 
 def _note_path(part: Path) -> Path:
-    """The file beside ``part`` that remembers address and ETag."""
+    """Return the path of the file that keeps address and ETag of ``part``."""
     return part.with_name(part.name + ".json")
 
 

@@ -1,7 +1,7 @@
-"""The IDX format of MNIST and its kin: a big-endian header, then numbers; plain or gzipped.
+"""The IDX format of MNIST: a big-endian header, then numbers; plain or gzipped.
 
 Header: two zero bytes, a type code, the number of axes, then each axis as a 4-byte unsigned int.
-Sizes are checked against the file before memory is taken for them.
+Sizes are checked against the file before memory is allocated. Called by datasets/mnist.py.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ TYPES: dict[int, np.dtype[Any]] = {
 }
 GZIP_MAGIC = b"\x1f\x8b"
 DEFLATE_MAX_RATIO = 1032
-"""No deflate stream unpacks to more than this many times its own size."""
+"""Maximum factor by which a deflate stream grows when unpacked."""
 MAX_AXES = 8
 
 
 def read_idx(path: PathLike, ndim: int | None = None) -> npt.NDArray[Any]:
-    """The array in an IDX file, in native byte order; gzip is recognised by its first bytes.
+    """Return the array in an IDX file, in native byte order; gzip is detected by its first bytes.
 
-    ndim: the number of axes that it must have. Raises DataError, which names the file, the
-    place, what was expected and what came, for a file of another format, cut short, too long or
-    damaged; OSError where it cannot be opened.
+    ndim: the required number of axes. Raises DataError, which names file, place, expected and
+    actual content, for a file of another format, truncated, too long or damaged; OSError if it
+    cannot be opened.
     """
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -60,9 +60,9 @@ def read_idx(path: PathLike, ndim: int | None = None) -> npt.NDArray[Any]:
 
 
 def write_idx(path: PathLike, array: npt.NDArray[Any]) -> None:
-    """Writes ``array`` as IDX, gzipped if the name ends in .gz; equal arrays give equal files.
+    """Write ``array`` as IDX, gzipped if the name ends in .gz; equal arrays give equal files.
 
-    Raises DTypeError for a dtype that IDX does not have.
+    Raises DTypeError for a dtype unknown to IDX.
     """
     codes = {dtype.newbyteorder("="): code for code, dtype in TYPES.items()}
     if array.dtype not in codes:
@@ -79,7 +79,7 @@ def write_idx(path: PathLike, array: npt.NDArray[Any]) -> None:
 def _read(
     path: PathLike, file: Readable, limit: int, ndim: int | None, exact: bool = True
 ) -> npt.NDArray[Any]:
-    """``limit``: the bytes that there are (exact), or that there can be at most."""
+    """Return the array; ``limit``: the bytes in the file (exact), or an upper bound."""
     dtype, shape, header = _read_header(path, file, ndim)
     need = dtype.itemsize
     for axis in shape:
@@ -133,7 +133,7 @@ def _read_header(
 
 
 def _read_up_to(file: Readable, count: int, step: int = 1 << 22) -> bytearray:
-    """At most ``count`` bytes, growing as they come."""
+    """Return at most ``count`` bytes, allocated as they arrive."""
     data = io.BytesIO()
     while data.tell() < count:
         piece = file.read(min(step, count - data.tell()))

@@ -1,8 +1,8 @@
-"""Reads the pickles that data sets are published as, and nothing else.
+"""Restricted reading of the pickles that data sets are published as.
 
-A pickle can call any function. Here the only globals are stand-ins for the three that an array
-of bytes needs (under NumPy's old and new module names); they run no NumPy code and take memory
-only for bytes that are in the file. Every other global is refused.
+A pickle can call any function. Here the only globals are stand-ins for those that an array of
+bytes needs (under NumPy's old and new module names). They run no NumPy code and allocate memory
+only for bytes in the file. Every other global is refused. Called by datasets/cifar10.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...errors import DataError
 
 
 class _DType:
-    """Stands for ``numpy.dtype``; only unsigned bytes pass."""
+    """Stand-in for ``numpy.dtype``; only unsigned bytes pass."""
 
     def __init__(self, kind: Any, *_: Any) -> None:
         text = kind.decode("latin1") if isinstance(kind, bytes) else kind
@@ -29,11 +29,11 @@ class _DType:
             raise ValueError(f"an array must have dtype uint8, got {kind!r}")
 
     def __setstate__(self, state: Any) -> None:
-        """Byte order and alignment say nothing about single bytes."""
+        """Ignore byte order and alignment, which single bytes do not have."""
 
 
 class _Array:
-    """Stands for ``numpy.ndarray``; filled by ``__setstate__`` as NumPy's is."""
+    """Stand-in for ``numpy.ndarray``, filled by ``__setstate__`` like NumPy's."""
 
     value: npt.NDArray[np.uint8] | None = None
 
@@ -47,21 +47,21 @@ class _Array:
 
 
 def _reconstruct(kind: Any, shape: Any, typecode: Any) -> _Array:
-    """Stands for NumPy's function of the same name, which makes the empty array to be filled."""
+    """Return an empty array to fill; stand-in for NumPy's function of this name."""
     if kind is not _Array:
         raise ValueError("only a plain ndarray can be reconstructed")
     return _Array()
 
 
 def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any, *_: Any) -> _Array:
-    """Stands for the function by which pickle protocol 5 makes arrays."""
+    """Return an array; stand-in for the function used by pickle protocol 5."""
     array = _Array()
     array.__setstate__((1, shape, dtype, order == "F", bytes(data)))
     return array
 
 
 def _encode(text: Any, encoding: Any) -> bytes:
-    """Stands for ``_codecs.encode``, by which Python 3 writes bytes into protocol 2."""
+    """Return bytes; stand-in for ``_codecs.encode``, by which protocol 2 stores bytes."""
     if not isinstance(text, str) or encoding != "latin1":
         raise ValueError(f"bytes must be written as latin1 text, got {encoding!r}")
     return text.encode("latin1")
@@ -83,8 +83,10 @@ ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {
 
 
 class _Unpickler(pickle._Unpickler):
-    """The pure Python one: its memo is a dict and its reads end with the data, so a lying length
-    cannot make it take memory."""
+    """The unpickler in Python: a false length cannot make it allocate memory.
+
+    Its memo is a dict, and its reads end with the data.
+    """
 
     def find_class(self, module: str, name: str) -> Any:
         try:
@@ -95,7 +97,7 @@ class _Unpickler(pickle._Unpickler):
             ) from None
 
     def _load_bytearray(self: Any) -> None:
-        """The parent's would take the promised length before it reads."""
+        """Read a bytearray; the parent class would allocate the stated length first."""
         (size,) = struct.unpack("<Q", self.read(8))
         self.append(bytearray(self.read(size)))
 
@@ -103,11 +105,11 @@ class _Unpickler(pickle._Unpickler):
 
 
 def read_pickle(path: str | os.PathLike[str], limit: int = 1 << 28) -> Any:
-    """What a pickle file holds: a dict of lists, numbers, bytes and uint8 arrays, or one of them.
+    """Return the content of a pickle: a dict of lists, numbers, bytes and uint8 arrays, or one.
 
-    Byte strings of Python 2 come as bytes; arrays may be read-only. limit: the most bytes that the
-    file may have. Raises DataError that names the file for a refused global, a cut or damaged
-    file, or one too large; OSError where it cannot be opened.
+    Byte strings of Python 2 are returned as bytes; arrays may be read-only. limit: the maximum
+    size of the file in bytes. Raises DataError, which names the file, for a refused global, a
+    truncated, damaged or too large file; OSError if it cannot be opened.
     """
     size = os.stat(path).st_size
     if size > limit:
@@ -126,7 +128,7 @@ def read_pickle(path: str | os.PathLike[str], limit: int = 1 << 28) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """``value``, and if it is a dict its values, with stand-ins replaced by their arrays."""
+    """Return ``value``, or a dict's values, with stand-ins replaced by their arrays."""
     if isinstance(value, dict):
         return {key: _unwrapped(item) for key, item in value.items()}
     return _unwrapped(value)

@@ -1,7 +1,7 @@
-"""TextTable: very many strings in two arrays (bytes, offsets), for the paths of a data set.
+"""StringTable: millions of strings in two arrays (bytes, offsets), for the paths of a data set.
 
-A Python list of strings costs each worker process a copy, for counting references writes to every
-string; arrays are shared, travel out of band and cost nothing to unpickle.
+Counting references writes to every string of a Python list, so each worker process ends up with
+a copy. Arrays are shared, and pickle protocol 5 moves them out of band.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import SupportsIndex
 import numpy as np
 
 
-class TextTable:
-    """An immutable sequence of strings; ``table[i]`` makes the one string that is asked for.
+class StringTable:
+    """An immutable sequence of strings; ``table[i]`` decodes one of them.
 
-    data: uint8, all strings as UTF-8 one after another. offsets: int64 ``(n + 1,)``, where each
-    begins. Names that are no UTF-8 (Python's escaped bytes) come back as they went in.
+    data: uint8, all strings as UTF-8 one after another. offsets: int64 ``(n + 1,)``, the start of
+    each. File names that are not UTF-8 (Python's surrogate escapes) are kept unchanged.
     """
 
     def __init__(self, strings: Iterable[str] = ()) -> None:
@@ -35,7 +35,7 @@ class TextTable:
         place = int(index)
         if not -len(self) <= place < len(self):
             raise IndexError(
-                f"TextTable: index must be in [-{len(self)}, {len(self)}), got {place}"
+                f"StringTable: index must be in [-{len(self)}, {len(self)}), got {place}"
             )
         place %= len(self)
         start, end = self.offsets[place], self.offsets[place + 1]
@@ -46,5 +46,5 @@ class TextTable:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the two arrays take."""
+        """Bytes of the two arrays."""
         return int(self.data.nbytes + self.offsets.nbytes)

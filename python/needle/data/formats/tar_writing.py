@@ -1,4 +1,4 @@
-"""write_tar_shards: a data set as tar files laid out as WebDataset's, for ``TarShards`` to read."""
+"""write_tar_shards: writes a data set as tar files in the layout of WebDataset, for TarShards."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def write_tar_shards(
     *,
     fields: Sequence[str] = ("png", "cls"),
 ) -> list[Path]:
-    """Writes the samples, tuples with one value for each of ``fields``; returns the tars' paths.
+    """Write the samples, tuples with one value per field; return the paths of the tar files.
 
-    pattern: of their names, as "train-%06d.tar". fields: extensions: "png" and "jpg" (quality 95)
-    take uint8 ``(H, W, 3)`` or ``(H, W, 1)``, "cls" an int, "txt" text, "json" what JSON has,
-    "npy" an array, others bytes. Each tar appears whole or not at all. DataError for a sample
-    that does not fit.
+    pattern: of their names, such as "train-%06d.tar". fields: the extensions. "png" and "jpg"
+    (quality 95) need uint8 ``(H, W, 3)`` or ``(H, W, 1)``, "cls" an int, "txt" text, "json" a
+    JSON value, "npy" an array, others bytes. Each tar appears whole or not at all. Raises
+    DataError for a sample that does not fit.
     """
     if samples_per_shard < 1:
         raise ValueError(
@@ -119,4 +119,4 @@ WRITERS: dict[str, Callable[[Any], bytes]] = {
     "json": lambda value: json.dumps(value).encode(),
     "npy": _array,
 }
-"""How a value becomes a member's bytes, by extension."""
+"""Functions from a value to the bytes of a member, by extension."""

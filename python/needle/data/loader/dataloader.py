@@ -21,7 +21,14 @@ from ..datasets.dataset import Dataset, in_memory_of
 from ..datasets.stream import shards_of
 from ..samples.random_source import check_seed
 from ..sampling import RandomSampler, Sampler, SequentialSampler, check_batch_size, set_epoch
-from ..sampling.epoch_order import DrawnOrder, EpochOrder, PositionOrder, StreamOrder, find_order
+from ..sampling.epoch_order import (
+    DrawnOrder,
+    EpochOrder,
+    EpochTickets,
+    PositionOrder,
+    StreamOrder,
+    find_order,
+)
 from ..transforms.executors import pinning
 from ..workers import make_engine
 from ..workers.engine import Engine
@@ -36,31 +43,33 @@ from .statistics import Stats
 class DataLoader:
     """Iterates over ``dataset`` in batches; each ``iter()`` is one epoch.
 
-    By default as the course's: everything in this process, shuffling draws one
-    ``np.random.permutation(len)`` an epoch, the short last batch is kept, a batch is a tuple of
+    The defaults are those of the course: everything runs in this process, shuffling draws one
+    ``np.random.permutation(len)`` per epoch, the short last batch is kept, a batch is a tuple of
     Tensors on the default device.
 
-    dataset: anything with ``__getitem__`` and ``__len__``, or a stream (``IterableDataset``).
-    sampler: indices instead of shuffle. batch_sampler: lists of indices, instead of batch_size,
-    shuffle, sampler and drop_last. collate: from a list of samples to a batch (arrays in its
-    result become Tensors). transforms: run on each sample's first field, or on a sample that is
-    not a tuple or list; augment: by the "worker", in this ("main") process for whole batches, or
-    on the "device". batch_transforms: then called with a whole batch, as NumPy arrays.
-    seed: order and the transforms' random numbers become functions of (seed, epoch, index), and
-    the loader's state can be saved. device: a device or its name, for the batches.
+    dataset: an object with ``__getitem__`` and ``__len__``, or a stream (``IterableDataset``).
+    sampler: an iterable of indices; replaces shuffle. batch_sampler: an iterable of lists of
+    indices; replaces batch_size, shuffle, sampler and drop_last. collate: a function from a list of
+    samples to a batch (arrays in its result become Tensors). transforms: run on each sample's first
+    field, or on a sample that is not a tuple or list. augment: where they run: in the "worker", in
+    the "main" process on whole batches, or on the "device". batch_transforms: called afterwards
+    with a whole batch of NumPy arrays. seed: makes the order and the random numbers of the
+    transforms functions of (seed, epoch, index), and the state of the loader can be saved. device:
+    the device of the batches, or its name.
 
-    num_workers: 0 prepares in this thread. With workers batches are the same, byte for byte, for
-    any number and engine; where no seed is given one is drawn from ``np.random`` now.
-    engine: "processes" (the default with workers), which get the dataset as it is now, or
-    "threads". start_method: of processes, "forkserver", "spawn" or "fork". prefetch: batches
-    asked for ahead, 2 by default; for each worker where a batch cannot be made in slices.
-    persistent_workers: workers stay for the next epoch. ordered: False hands out what is ready.
-    timeout: seconds to wait for a batch, then LoaderTimeout. restart_workers: replace one that
-    died, else WorkerError. valid_mask: appends bool ``(n,)``, False for samples that only fill up
+    num_workers: the number of workers; 0 prepares in this thread. With workers the batches are the
+    same, byte for byte, for any number of workers and either engine; without a seed one is drawn
+    from ``np.random`` now. engine: "processes" (the default with workers), which get a copy of the
+    dataset as it is now, or "threads". start_method: how processes start, "forkserver", "spawn" or
+    "fork". prefetch: the number of batches prepared ahead, 2 by default; per worker if a batch
+    cannot be made in slices. persistent_workers: keep the workers for the next epoch. ordered:
+    False delivers batches as they become ready. timeout: seconds to wait for a batch before
+    LoaderTimeout is raised. restart_workers: replace a worker that died instead of raising
+    WorkerError. valid_mask: append bool ``(n,)``, False for samples that only fill up
     (``DistributedSampler``). on_error: "skip" leaves out samples that raise DataError.
 
     ``close()``, ``with loader:``, or dropping the loader ends its workers; iterating after
-    ``close`` starts new ones. Raises ValueError where options contradict each other.
+    ``close`` starts new ones. Raises ValueError for options that contradict each other.
     """
 
     def __init__(
@@ -146,27 +155,36 @@ class DataLoader:
             self.persistent_workers,
         )
         if self.engine != "inline":
-            self._engine.running()  # what cannot reach the workers is an error here, not in a loop
+            self._engine.running()  # pickling errors are raised here, not in the loop
 
     def __len__(self) -> int:
-        """The number of batches in an epoch; TypeError for a stream, which does not know."""
+        """Return the number of batches in an epoch; TypeError for a stream."""
         return len(self.order)
 
     def __iter__(self) -> LoaderIterator:
         """Start the next epoch, or continue where ``load_state_dict`` left off."""
-        progress, self._next = self._next, Progress(self._next.epoch + 1)
+        progress, self._next = self._next, self._new_progress(self._next.epoch + 1)
         self._current = progress
         return LoaderIterator(
             RunningEpoch(
-                self.order.epoch(self.seed, progress.epoch, progress.low),
+                self._tickets(progress),
                 progress,
-                self._engine,
+                self._engine_for(progress),
                 self._delivery(),
                 self._stats,
                 self.ordered,
                 self.timeout,
             )
         )
+
+    def _new_progress(self, epoch: int) -> Progress:
+        return Progress(epoch)
+
+    def _tickets(self, progress: Progress) -> EpochTickets:
+        return self.order.epoch(self.seed, progress.epoch, progress.low)
+
+    def _engine_for(self, progress: Progress) -> EngineHolder:
+        return self._engine
 
     def _delivery(self) -> Delivery:
         return Delivery(
@@ -184,18 +202,18 @@ class DataLoader:
             return True
         return getattr(type(self.dataset), "fetch", None) in (None, Dataset.fetch)
 
-    # ---- where it is -------------------------------------------------------------------------
+    # ---- position ---------------------------------------------------------------------------
 
     @property
     def epoch(self) -> int:
-        """The epoch under way, else the one that the next ``iter()`` starts."""
+        """The number of the running epoch, else of the epoch that the next ``iter()`` starts."""
         return self._place().epoch
 
     @property
     def ordering(self) -> list[npt.NDArray[np.int64]] | None:
         """The indices of the latest epoch's batches, in order.
 
-        None before a shuffled epoch has begun, and where a user's sampler decides.
+        None before a shuffled epoch has begun, and with a user's sampler.
         """
         order = self.order
         if isinstance(order, DrawnOrder):
@@ -206,30 +224,31 @@ class DataLoader:
         return order.split(order.sampler.positions(0, len(order.sampler)))
 
     def set_epoch(self, epoch: int) -> None:
-        """The next ``iter()`` starts this epoch. Optional: epochs advance by themselves."""
+        """Have the next ``iter()`` start this epoch. Optional: epochs advance by themselves."""
         if epoch < 0:
-            raise ValueError(f"DataLoader.set_epoch: epoch must not be negative, got {epoch}")
-        self._next, self._current = Progress(int(epoch)), None
+            name = type(self).__name__
+            raise ValueError(f"{name}.set_epoch: epoch must not be negative, got {epoch}")
+        self._next, self._current = self._new_progress(int(epoch)), None
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader is, as JSON values: seed, epoch, position (batches delivered).
+        """Return the position of the loader as JSON values: seed, epoch, batches delivered.
 
         After the last batch but before the end of the ``for`` the position is ``len(loader)``:
-        a resumed loader then gives no more batch in that epoch. With ordered=False, "ahead" has
-        the [start, stop) runs of batches delivered before their turn, which the position counts
-        too. Of a stream the position counts every shard's turn, also of those at their end. A
-        batch that raised is not delivered until the next one was asked for. Raises ValueError
-        for a loader that shuffles without a seed, whose order nothing can repeat.
+        a resumed loader then yields no further batch in that epoch. With ordered=False, "ahead"
+        lists the [start, stop) runs of batches delivered early, which the position includes. For a
+        stream the position counts the turns of all shards, also of those that have ended. A batch
+        that raised counts as delivered once the next one is requested. Raises ValueError for a
+        loader that shuffles without a seed, whose order cannot be repeated.
         """
         self._check_resumable("state_dict")
         return write_state(self._place(), self.seed, self._fixed())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next ``iter()`` gives the batches that were left, reading no skipped sample.
+        """Have the next ``iter()`` continue at the saved position.
 
-        Also with other workers or another engine than the state was saved with. The seed comes
-        from the state. Raises ValueError if the state is of another kind, or of a loader with
-        another batch size or a dataset of another length.
+        Earlier samples are not read. The workers and the engine may differ from those of the saved
+        loader. The seed comes from the state. Raises ValueError if the state is of another kind, or
+        of a loader with another batch size or a dataset of another length.
         """
         self._check_resumable("load_state_dict")
         self.seed, self._next = read_state(state, self.seed, self.seed_drawn, self._fixed())
@@ -243,7 +262,7 @@ class DataLoader:
         check_resumable(method, decides, self.shuffle)
 
     def _fixed(self) -> dict[str, int]:
-        """Return what the state of another loader must have in common with this one."""
+        """Return the entries of a state that must equal those of this loader."""
         if isinstance(self.order, StreamOrder):
             return {"batch_size": self.batch_size, "shards": self.order.shards}
         return {"batch_size": self.batch_size, "length": len(self.dataset)}
@@ -252,14 +271,14 @@ class DataLoader:
         current = self._current
         return self._next if current is None or current.finished else current
 
-    # ---- what it does ------------------------------------------------------------------------
+    # ---- description ------------------------------------------------------------------------
 
     def stats(self, reset: bool = False) -> Stats:
-        """Seconds and samples by stage since the loader was made, or the last ``reset``."""
+        """Return seconds and samples by stage since the start or the last ``reset``."""
         return self._stats.copy(reset)
 
     def explain(self) -> str:
-        """In words: the engine, and where which transforms run and why."""
+        """Return a text: the engine, and where each transform runs and why."""
         where = {"inline": "in this thread", "threads": f"in {self.num_workers} threads"}.get(
             self.engine, f"by {self.num_workers} workers ({self.engine})"
         )

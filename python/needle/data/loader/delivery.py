@@ -1,4 +1,4 @@
-"""The last steps of a batch, in the calling thread: from arrays of an engine to Tensors."""
+"""The last steps of a batch, in the calling thread: from the arrays of an engine to Tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..samples.timing import Clock
 class Delivery:
     """Finishes a batch: the transforms left to this process, batch transforms, mask, Tensors.
 
-    owned: nobody else refers to the arrays of a batch, so Tensors may take their memory.
+    owned: nothing else refers to the arrays of a batch, so Tensors may take over their memory.
     """
 
     pipeline: Pipeline
@@ -29,7 +29,7 @@ class Delivery:
     owned: bool
 
     def __call__(self, batch: Any, ticket: Ticket, clock: Clock) -> Any:
-        """Return the batch as the program gets it."""
+        """Return the finished batch."""
         stays = not self.batch_transforms
         batch = self.pipeline.finish(batch, ticket, clock, stays=stays)
         if self.batch_transforms:
@@ -46,7 +46,7 @@ def transformed(batch: Any, transforms: Sequence[Callable[..., Any]], ticket: Ti
     if ticket.seed is None:
         return _in_order(batch, transforms)
     with keyed(ticket.seed, ticket.epoch, ticket.first) as draws:
-        draws.seek(BATCH_STREAM // 2)  # not the numbers of the first sample itself
+        draws.seek(BATCH_STREAM // 2)  # the first sample has drawn from earlier streams
         return _in_order(batch, transforms)
 
 
@@ -57,7 +57,7 @@ def _in_order(batch: Any, transforms: Sequence[Callable[..., Any]]) -> Any:
 
 
 def _with_mask(batch: Any, ticket: Ticket) -> Any:
-    """Return the batch with bool ``(n,)`` after its fields; of a dict as its field "valid"."""
+    """Return the batch with bool ``(n,)`` as its last field, or as field "valid" of a dict."""
     valid = np.ones(len(ticket.indices), bool) if ticket.valid is None else ticket.valid
     if isinstance(batch, Mapping):
         return {**batch, "valid": valid}

@@ -1,7 +1,7 @@
-"""``doctor(loader)``: which stage of a loader limits it, in words and a small picture.
+"""``doctor(loader)``: the stage that limits a loader, with advice and a bar chart.
 
-It reads a few batches three times by loaders of its own: the samples alone, all the work in one
-thread, and all of it by the loader's engine. The loader itself does not move.
+It prepares a few batches three times with engines of its own: reading the samples only, all the
+work in one thread, and all of it by the loader's engine. The position of the loader stays.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from ..batching.pipeline import Pipeline
-from ..samples.ticket import Ticket
+from ..samples.ticket import SERIALS, Ticket
 from ..workers import make_engine
 from ..workers.engine import Engine
 from .dataloader import DataLoader
@@ -26,16 +26,14 @@ from .statistics import Stats
 BATCHES = 12
 BAR = 30
 
-_serials = count()
-
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What ``doctor`` found; ``print`` it.
+    """The result of ``doctor``; ``print`` shows it as text.
 
-    rates: samples a second of "fetch only" and "prepare only" (in one thread) and of the "full"
+    rates: samples per second of "fetch only" and "prepare only" (in one thread) and of the "full"
     loader. stages: seconds by stage of the work in one thread. limit: the stage that takes most
-    of it. advice: what to change, the most promising first.
+    of them. advice: possible changes, the most promising first.
     """
 
     rates: dict[str, float]
@@ -55,9 +53,9 @@ class Diagnosis:
 
 
 def doctor(loader: DataLoader, batches: int = BATCHES) -> Diagnosis:
-    """Measures ``loader`` on its first ``batches`` batches; takes three passes over them.
+    """Measure ``loader`` on its first ``batches`` batches, in three passes over them.
 
-    The global NumPy stream is put back afterwards. ValueError for a loader without batches.
+    The global NumPy stream is restored afterwards. ValueError for a loader without batches.
     """
     with _random_state_kept():
         tickets = _first_tickets(loader, batches)
@@ -78,7 +76,7 @@ def doctor(loader: DataLoader, batches: int = BATCHES) -> Diagnosis:
 
 
 def _nothing(samples: list[Any]) -> None:
-    """A collate for samples that are only to be read."""
+    """Collate nothing, for samples that are only read."""
 
 
 def _first_tickets(loader: DataLoader, batches: int) -> list[Ticket]:
@@ -91,7 +89,7 @@ def _first_tickets(loader: DataLoader, batches: int) -> list[Ticket]:
 
 def _alone(tickets: list[Ticket], pipeline: Pipeline) -> Stats:
     engine = make_engine("inline", pipeline, workers=0, prefetch=1)
-    _pass(tickets[:1], engine)  # caches are warm for all three
+    _pass(tickets[:1], engine)  # warms the caches for all three passes
     return _pass(tickets, engine)
 
 
@@ -112,13 +110,13 @@ def _full(loader: DataLoader, tickets: list[Ticket], pipeline: Pipeline) -> Stat
 
 
 def _pass(tickets: list[Ticket], engine: Engine) -> Stats:
-    """Pass the tickets through an engine; ``seconds["all"]`` is by the clock on the wall."""
+    """Pass the tickets through an engine; ``seconds["all"]`` is wall-clock time."""
     stats, waiting = Stats(), 0
     started = time.perf_counter()
     for ticket in tickets:
         if waiting == engine.capacity:
             waiting -= _collect(engine, stats)
-        engine.submit(ticket._replace(serial=next(_serials)))
+        engine.submit(ticket._replace(serial=next(SERIALS)))
         waiting += 1
     while waiting:
         waiting -= _collect(engine, stats)
@@ -150,13 +148,14 @@ def _judge(
         if rates["prepare only"] < 50_000:
             advice.append(f"num_workers={cores} would prepare batches while the program computes")
         else:
-            advice.append("one thread prepares this quickly; workers would bring little")
+            advice.append("one thread prepares this quickly; workers would gain little")
     elif gain < 1:
-        advice.insert(0, "workers cost more than they bring here: try num_workers=0")
+        advice.insert(0, "workers cost more than they gain here: try num_workers=0")
     elif gain < 0.6 * min(loader.num_workers, cores):
         other = "processes" if loader.engine == "threads" else "threads"
         advice.append(
-            f"{loader.num_workers} workers bring {gain:.1f} times one thread: try engine={other!r}"
+            f"{loader.num_workers} workers are {gain:.1f} times as fast as one thread: try "
+            f"engine={other!r}"
         )
     if loader.num_workers > cores:
         advice.append(f"{loader.num_workers} workers share {cores} cores: try num_workers={cores}")

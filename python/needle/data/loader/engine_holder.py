@@ -1,8 +1,7 @@
-"""The engine of a loader: made when first needed, used by one epoch at a time, closed once."""
+"""The holder of a loader's engine: makes it on first use, gives it to one epoch at a time."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 import weakref
@@ -15,9 +14,9 @@ from ..workers.engine import Engine
 class EngineHolder:
     """Holds the engine that ``make`` returns, and knows which epoch it works for.
 
-    persistent: the workers stay when an epoch ends. Whoever uses the engine holds ``lock``, since
-    an engine has one consumer at a time. In a forked copy of the program the holder makes a new
-    engine. The engine is closed by ``close``, with its holder, or at the end of the program.
+    persistent: the workers stay when an epoch ends. lock: held while an iterator uses the engine,
+    which has one consumer at a time. In a forked copy of the program the holder makes a new engine.
+    The engine is closed by ``close``, when the holder is collected, or at the end of the program.
     """
 
     def __init__(self, make: Callable[[], Engine], persistent: bool) -> None:
@@ -30,7 +29,6 @@ class EngineHolder:
         self._user: object = None
         self._finalizer: Any = None
         self._process = os.getpid()
-        self._serials = itertools.count()
 
     def running(self) -> Engine:
         """Return the engine; make it if there is none in this process."""
@@ -58,15 +56,11 @@ class EngineHolder:
             return
         self._user = None
         if self._process != os.getpid() or not self._finalizer.alive:
-            return  # the program is at its end, or this is a forked copy of it
+            return  # the program ends, or this is a forked copy of it
         if self.persistent:
             self.engine.cancel()
         else:
             self.close()
-
-    def new_serial(self) -> int:
-        """Return a serial for a ticket that no other submission has."""
-        return next(self._serials)
 
     def close(self) -> None:
         """End the workers and free what they shared; a second call does nothing."""

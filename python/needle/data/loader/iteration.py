@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import LoaderTimeout, WorkerError
 from ..samples.pytree import tagged_sample
-from ..samples.ticket import Ticket
+from ..samples.ticket import SERIALS, Ticket
 from ..samples.timing import Clock
 from ..sampling.epoch_order import EpochTickets
 from ..workers.engine import Completed, Engine
@@ -25,7 +25,7 @@ from .statistics import Stats
 
 @dataclass(frozen=True)
 class RunningEpoch:
-    """What a ``LoaderIterator`` works with.
+    """The parts that a ``LoaderIterator`` works with.
 
     ordered: batches leave in the order of their tickets. timeout: seconds to wait for one batch.
     """
@@ -43,8 +43,8 @@ class LoaderIterator:
     """The batches of one epoch, by ``next()``; threads that share it get different ones.
 
     A loader has one engine. A second iterator takes the engine over, and the first one takes it
-    back at its next ``next()``: both give their batches, but what had been prepared ahead is
-    prepared again. Dropping an iterator cancels what it has submitted.
+    back at its next ``next()``: both yield all their batches, but batches prepared ahead are
+    prepared again. Dropping an iterator cancels its submitted tickets.
     """
 
     def __init__(self, epoch: RunningEpoch) -> None:
@@ -82,7 +82,7 @@ class LoaderIterator:
         if self._progress.finished:
             raise StopIteration
         engine = self._take_engine()
-        if self._failed is not None:  # after an error the epoch goes on with the next batch
+        if self._failed is not None:  # an epoch continues after an error with the next batch
             self._progress.mark(self._failed)
             self._failed = None
         while True:
@@ -105,7 +105,7 @@ class LoaderIterator:
                 self._progress.mark(ticket)
                 continue
             if engine.capacity > 1:
-                self._submit_ahead(engine)  # the workers go on while the program uses the batch
+                self._submit_ahead(engine)  # the workers continue while the program uses the batch
             clock = Clock()
             batch = self._epoch.delivery(answer.batch, ticket, clock)
             stats.samples, stats.batches = stats.samples + answer.samples, stats.batches + 1
@@ -115,7 +115,7 @@ class LoaderIterator:
             return batch
 
     def _take_engine(self) -> Engine:
-        """Return the engine, to which everything that this iterator waits for is submitted."""
+        """Return the engine, after submitting again what another iterator has cancelled."""
         engine, taken = self._holder.taken_by(self._key)
         if taken:
             for ticket in self._waiting.values():
@@ -131,11 +131,12 @@ class LoaderIterator:
             for place in range(self._next_place, ticket.place):  # shards of a stream that ended
                 self._progress.mark_place(place)
             self._next_place = ticket.place + 1
-            if not self._progress.done(ticket.place):
+            ahead = self._progress.runs  # delivered before their turn, of a resumed epoch
+            if not ahead or not self._progress.done(ticket.place):
                 self._submit(engine, ticket)
 
     def _submit(self, engine: Engine, ticket: Ticket) -> None:
-        ticket = ticket._replace(serial=self._holder.new_serial())
+        ticket = ticket._replace(serial=next(SERIALS))
         self._waiting[ticket.place] = ticket
         engine.submit(ticket)
 

@@ -1,4 +1,4 @@
-"""Checks of a loader's options: the values that each may have, and contradictions among them.
+"""Checks of a loader's options: their values, and contradictions among them.
 
 Every error names the remedy. dataloader.py calls these functions; so does sharing/.
 """
@@ -33,7 +33,7 @@ def is_stream(dataset: Any) -> bool:
     if hasattr(dataset, "__next__"):
         raise TypeError(
             f"DataLoader: a {type(dataset).__name__} gives its samples only once; write an "
-            "IterableDataset whose __iter__ starts anew, or make a list of it"
+            "IterableDataset whose __iter__ starts again, or make a list of it"
         )
     return True
 

@@ -18,7 +18,7 @@ STATE_VERSION = 1
 class Progress:
     """The places of an epoch that are done: all below ``low``, and ``runs`` [start, stop) above.
 
-    A place without a batch (of a stream's shard that has ended) is done once it was passed.
+    A place without a batch, of a stream's shard that has ended, is done once it has been passed.
     """
 
     def __init__(self, epoch: int, low: int = 0, runs: list[list[int]] | None = None) -> None:
@@ -59,7 +59,7 @@ class Progress:
 
 
 def write_state(progress: Progress, seed: int | None, fixed: dict[str, int]) -> dict[str, Any]:
-    """Return the state of a loader. fixed: what a loader that resumes must have in common."""
+    """Return the state of a loader. fixed: entries that must match when it is loaded."""
     state: dict[str, Any] = {
         "version": STATE_VERSION,
         "seed": seed,

@@ -1,6 +1,7 @@
-"""What every room above knows of a sample: its nested structure, its random numbers, its memory.
+"""The ground floor of needle.data: tickets, pytrees, random numbers, memory, compiled kernels.
 
-pytree.py takes samples and batches apart, random_source.py keys random numbers by (seed, epoch,
-index), buffer_pool.py reuses the memory of large arrays, timing.py measures stages,
-native_kernels.py calls the C++ kernels. Called by every other room of ``needle.data``.
+ticket.py names the samples of a batch, pytree.py takes samples and batches apart,
+random_source.py keys random numbers by (seed, epoch, index), buffer_pool.py reuses the memory of
+large arrays, timing.py measures stages, native_kernels.py calls the C++ kernels. Called by every
+other room of ``needle.data``.
 """

@@ -72,7 +72,7 @@ def gather_rows(source: Array, indices: Integers, out: Array | None = None) -> A
     if row >= NUMPYS_ROW and source.dtype.kind in "biuf" and has("gather_rows"):
         kernels().gather_rows(source, indices, out)  # type: ignore[union-attr]
     elif len(indices):
-        out[...] = source[indices]  # np.take would first copy a source that is not contiguous
+        out[...] = source[indices]  # np.take would copy a source that is not contiguous
     return out
 
 

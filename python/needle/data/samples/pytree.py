@@ -82,7 +82,7 @@ def tag_sample(error: BaseException, index: int) -> None:
     try:
         if getattr(error, "__needle_index__", None) is None:
             error.__needle_index__ = int(index)  # type: ignore[attr-defined]
-    except (AttributeError, TypeError):  # an exception class with slots keeps nothing more
+    except (AttributeError, TypeError):  # an exception class with slots takes no attribute
         return
 
 
@@ -195,7 +195,7 @@ def _join(kind: str, leaf: int, parts: Sequence[Slice]) -> Any:
     if not all(isinstance(piece, np.ndarray) for piece in pieces):
         return [value for piece in pieces for value in piece]
     first = pieces[0]
-    if kind in ("float", "bool"):  # the first sample decides, as it does in one slice
+    if kind in ("float", "bool"):  # the first sample decides, as within one slice
         pieces = [piece.astype(first.dtype, copy=False) for piece in pieces]
     elif kind == "int" and any(piece.dtype.kind not in "iub" for piece in pieces):
         raise TypeError(
@@ -203,7 +203,7 @@ def _join(kind: str, leaf: int, parts: Sequence[Slice]) -> Any:
             f"{', '.join(sorted({piece.dtype.name for piece in pieces}))}; use one kind of number"
         )
     shapes = [piece.shape[1:] for piece in pieces]
-    if kind == "uneven" and len(set(shapes)) > 1:  # each slice is even by chance
+    if kind == "uneven" and len(set(shapes)) > 1:  # each slice happens to be even
         return [row for piece in pieces for row in piece]
     one_shape(shapes)
     return np.concatenate(pieces)

@@ -1,4 +1,4 @@
-"""The random numbers of data: the global NumPy stream, or a stream of each sample's own.
+"""The random numbers of data: the global NumPy stream, or one stream per sample.
 
 A loader with a seed keys the random numbers of each sample by (seed, epoch, index) (``keyed``);
 without a seed, programs of the course see the global stream. The transforms of this package take
@@ -121,10 +121,10 @@ def random_source() -> np.random.RandomState:
 @contextmanager
 def keyed(seed: int, epoch: int, index: int) -> Iterator[Draws]:
     """Make all random numbers within the block functions of (seed, epoch, index) alone."""
-    own = Draws(seed, epoch, index)
-    token = _active.set(own)
+    source = Draws(seed, epoch, index)
+    token = _active.set(source)
     try:
-        yield own
+        yield source
     finally:
         _active.reset(token)
 
@@ -136,7 +136,7 @@ def reseed_every_sample(on: bool = True) -> None:
 
 
 def reseed_globals(seed: int, epoch: int, index: int, stream: int = 0) -> None:
-    """Seed ``random`` and ``np.random`` for one sample, where ``reseed_every_sample`` asked for it.
+    """Seed ``random`` and ``np.random`` for one sample, after ``reseed_every_sample``.
 
     stream: 0 for reading the sample, 1 + the stream of a transform for calling that transform.
     """
@@ -166,6 +166,6 @@ def check_seed(op: str, seed: Any) -> int:
 
 def _philox(seed: int, epoch: int, index: int, stream: int) -> np.random.Philox:
     key = np.array([seed, epoch], dtype=np.uint64)
-    place = index % 2**64  # a sampler may count from the end
+    place = index % 2**64  # a sampler may yield negative indices
     counter = np.array([0, 0, place, stream], dtype=np.uint64)  # a draw advances the first words
     return np.random.Philox(key=cast(Any, key), counter=cast(Any, counter))

@@ -7,6 +7,7 @@ it. Shared memory holds an encoding of it (workers/work_queue.py).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ... import philox
+from ...errors import ShapeError
 from . import native_kernels
 
 Indices = npt.NDArray[np.int64]
@@ -22,6 +24,8 @@ NO_INDICES: Indices = np.empty(0, np.int64)
 
 NO_SAMPLE = -(1 << 63)
 """Reported in place of an index while several samples are read at once."""
+SERIALS = itertools.count()
+"""The serials of tickets; each submission to an engine takes the next one."""
 SHARD_SAMPLES = 2**40
 """Sample i of shard s of a stream has the random numbers of the index ``s * 2**40 + i``."""
 
@@ -108,3 +112,25 @@ class Ticket(NamedTuple):
             return np.empty((len(self.indices), 0), np.uint32)
         assert self.seed is not None, "whole batches draw random words only with a seed"
         return native_kernels.words(self.seed, self.epoch, self.indices, stream, count)
+
+
+def check_indices(owner: str, indices: npt.NDArray[Any], length: int) -> Indices:
+    """Return ``indices`` as int64 ``(n,)`` counted from the front, each in range."""
+    if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
+        raise ShapeError(
+            f"{owner}: indices must be a flat list of ints, got shape {indices.shape} of "
+            f"{indices.dtype}; for a mask give np.flatnonzero(mask)"
+        )
+    if indices.dtype == np.int64 and indices.size and highest(indices) < length:
+        return indices
+    outside = (indices < -length) | (indices >= length)
+    if outside.any():
+        raise IndexError(
+            f"{owner}: each index must be in [-{length}, {length}), got {indices[outside][0]}"
+        )
+    return np.where(indices < 0, indices + length, indices).astype(np.int64)
+
+
+def highest(indices: Indices) -> int:
+    """Return the highest index, 0 if there is none; very large if one is negative."""
+    return int(indices.view(np.uint64).max(initial=0))

@@ -20,7 +20,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self.inner = 0.0  # what stages within the present one took
+        self.inner = 0.0  # seconds of the stages inside the current one
 
     def add(self, stage: str, seconds: float) -> None:
         """Add ``seconds`` to ``stage``."""

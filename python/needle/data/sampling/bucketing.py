@@ -1,4 +1,4 @@
-"""Batches of samples of like length, so that little of a padded batch is padding."""
+"""Batches of samples of similar length, which need little padding."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ BATCH_STREAM = ORDER_STREAM - 2
 class LengthBucketBatchSampler(Sampler):
     """Lists of ``batch_size`` indices whose ``lengths`` fall into one bucket; for batch_sampler=.
 
-    lengths: one number a sample. boundaries: rising lengths that part the buckets, a boundary
-    itself in the upper one; by default ``buckets`` of about equally many samples. Each index comes
-    once a pass; a bucket's last batch is short, or left out by ``drop_last``. shuffle: samples
-    within buckets and the order of batches; seed as in ``RandomSampler``. A pass is made whole:
-    some tenths of a second for a million samples.
+    lengths: one number per sample. boundaries: rising lengths that separate the buckets, where a
+    boundary belongs to the upper bucket; by default ``buckets`` with about equally many samples.
+    Each index comes once per epoch; the last batch of a bucket is short, or left out by
+    ``drop_last``. shuffle: shuffles samples within buckets and the order of batches; seed as in
+    ``RandomSampler``. An epoch is computed at once: some tenths of a second for a million samples.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ def _check_numbers(name: str, values: Any) -> npt.NDArray[np.float64]:
     if array.ndim != 1 or not np.isfinite(array).all():
         raise ShapeError(
             f"LengthBucketBatchSampler: {name} must be a flat list of finite numbers, got shape "
-            f"{array.shape}; give one number each"
+            f"{array.shape}; give one number per sample or boundary"
         )
     return array
 

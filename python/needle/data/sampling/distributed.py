@@ -1,4 +1,4 @@
-"""One rank's share of a dataset: every rank the same number of samples, each sample valid once."""
+"""The samples of one rank: every rank has the same number, and each sample is valid once."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from .sampler import Indices, Sampler, length_of
 
 
 class DistributedSampler(Sampler):
-    """The places rank, rank + world, rank + 2 world ... of a pass over ``source``.
+    """The places rank, rank + world, rank + 2 world ... of an epoch over ``source``.
 
-    So that ranks that meet after every batch do not wait for ever, all have ceil(length / world)
-    samples: the last ranks repeat a sample of the beginning, whose ``validity`` is False
-    (``DataLoader(valid_mask=True)`` hands that out; sums over the valid ones are exact).
-    drop_last: floor(length / world) each instead, and all valid. Order and padding are functions
-    of (seed, epoch), the same on all ranks. A world larger than a dataset is fine; none of an
-    empty one is.
+    All ranks have ceil(length / world) samples, so that ranks that synchronise after every batch do
+    not wait for ever: the last ranks repeat a sample from the beginning, whose ``validity`` is
+    False (``DataLoader(valid_mask=True)`` delivers it; sums over the valid samples are exact).
+    drop_last: floor(length / world) samples per rank instead, all valid. Order and padding are
+    functions of (seed, epoch), the same on all ranks. The world may be larger than the dataset.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class DistributedSampler(Sampler):
         ### END YOUR SOLUTION
 
     def validity(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Return bool ``(n,)``, False for places that only fill up."""
+        """Return bool ``(n,)``, False for repeated samples."""
         return self._places(start, stop) < self.length
 
     def __iter__(self) -> Iterator[int]:

@@ -50,7 +50,7 @@ class EpochOrder(ABC):
 
 
 class PositionOrder(EpochOrder):
-    """Batches of a sampler that has ``positions``, so that any part of an epoch is at hand."""
+    """Batches of a sampler that has ``positions``, so that an epoch can be entered at any place."""
 
     def __init__(self, sampler: Any, batch_size: int, drop_last: bool) -> None:
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
@@ -65,7 +65,7 @@ class PositionOrder(EpochOrder):
         batches = max(1, AHEAD // size)
         for place in range(start, len(self), batches):
             first, end = place * size, min((place + batches) * size, total)
-            set_epoch(self.sampler, epoch)  # another pass over the sampler may have moved it
+            set_epoch(self.sampler, epoch)  # another iterator may have set another epoch
             indices = np.asarray(self.sampler.positions(first, end), dtype=np.int64)
             validity = getattr(self.sampler, "validity", None)
             valid = None if validity is None else validity(first, end)
@@ -104,7 +104,7 @@ class DrawnOrder(PositionOrder):
 
 
 class ListOrder(EpochOrder):
-    """Batches of any iterable of lists of indices; a later start reads past those before it."""
+    """Batches of any iterable of lists of indices; a later start skips the lists before it."""
 
     def __init__(self, batch_sampler: Iterable[Sequence[int]]) -> None:
         self.batch_sampler = batch_sampler

@@ -1,7 +1,7 @@
-"""Passes over a whole dataset, or over chosen indices of it: in order, and shuffled.
+"""Samplers of a whole dataset, or of chosen indices: in order, and shuffled.
 
-With a seed a shuffled place is computed, not stored, so nothing of the set's size is made for
-large ones and a loader goes on anywhere at once.
+With a seed each place of a long shuffled order is computed, not stored, so a large dataset needs no
+memory and a loader resumes anywhere at once.
 """
 
 from __future__ import annotations

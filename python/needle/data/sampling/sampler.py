@@ -1,7 +1,7 @@
-"""What a sampler is: indices for one pass; a loader tells it the epoch before each.
+"""The base class of samplers, which yield the indices of one epoch.
 
-The samplers themselves are in the other files of this package; any iterable of indices that has a
-length will do in their place.
+The other files of this room hold the samplers. A loader sets the epoch before each pass and also
+accepts any iterable of indices with a length.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Sampler:
 
     epoch = 0
     repeatable = True
-    """Whether the same epoch always has the same order; a loader's position needs that."""
+    """True if the same epoch always has the same order; a loader's position needs that."""
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} must define __iter__()")

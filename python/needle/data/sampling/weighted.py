@@ -1,4 +1,4 @@
-"""Samples drawn by weight: rare classes as often as common ones, hard samples more often."""
+"""Sampling by weight: rare classes as often as common ones, hard samples more often."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class WeightedRandomSampler(Sampler):
         if not len(drawn):
             return np.empty(0, dtype=np.int64)
         found = np.searchsorted(self._edges, drawn * self._edges[-1], side="right")
-        last = np.flatnonzero(self.weights)[-1]  # rounding may carry a draw past the last edge
+        last = np.flatnonzero(self.weights)[-1]  # rounding may move a draw past the last edge
         chosen: Indices = np.minimum(found, last).astype(np.int64)
         return chosen
 
@@ -89,7 +89,7 @@ def _check_weights(weights: Any) -> npt.NDArray[np.float64]:
     array = np.asarray(weights, dtype=np.float64)
     if array.ndim != 1:
         raise ShapeError(
-            f"WeightedRandomSampler: weights must be one number a sample, got shape {array.shape}"
+            f"WeightedRandomSampler: weights must be one number per sample, got shape {array.shape}"
         )
     if not (np.isfinite(array).all() and (array >= 0).all()):
         wrong = array[~(np.isfinite(array) & (array >= 0))][0]

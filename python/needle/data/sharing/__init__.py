@@ -1,15 +1,24 @@
-"""One loader for many training tasks: each sample is prepared once for all tasks that can take it.
+"""One loader for many training tasks: a server prepares each sample once for all of them.
 
-client/ is what a training program has of it: ``GlobalDataLoader`` (dataloader.py), its connection,
-batches put together. serving/ is the server's process: its loop, what tasks of equal samples have
-in common (feed.py), which prepared samples stay (cache.py). wire/ is what both sides know: where
-servers are, frames, how data sets, index sets, transforms and samples are described in them.
-planner/ says which task gets which index next, without input or output.
+client/ is the part in a training program (``GlobalDataLoader``), serving/ the server process,
+planner/ the decision which task gets which index next. wire/ is shared by client and server:
+addresses, frames, descriptions. ``__main__.py`` is the command line.
 """
 
 from .client.global_loader import GlobalDataLoader
 from .planner import Draw, Planner, policies
+from .serving.event_loop import Server
+from .serving.feed import ServerOptions
+from .serving.feed import ServerOptions as Options
 from .serving.sample_cache import SampleCache
-from .serving.server import Options, Server
 
-__all__ = ["Draw", "GlobalDataLoader", "Options", "Planner", "SampleCache", "Server", "policies"]
+__all__ = [
+    "Draw",
+    "GlobalDataLoader",
+    "Options",
+    "Planner",
+    "SampleCache",
+    "Server",
+    "ServerOptions",
+    "policies",
+]

@@ -1,14 +1,13 @@
-"""Data sets in an object store or on a web server, read by several requests at once.
+"""Data sets in an object store or on a web server, read by concurrent requests.
 
-fsspec, s3fs and aiohttp (an extra) speak the protocols; here is what is checked, tried again,
-kept on this machine's disk, and made into samples. Nothing is imported before it is used.
+fsspec, s3fs and aiohttp (an extra, imported at the first request) speak the protocols. The files
+here check and repeat requests, cache objects on disk, make samples of them, and upload data sets.
 """
 
 from .object_cache import ObjectCache
-from .opening import open_remote
 from .remote_images import RemoteImageFolder
-from .remote_packed import RemotePacked
-from .retry import Patience
+from .remote_packed import RemotePacked, open_remote
+from .retry import Patience, Retry
 from .uploading import upload
 
 __all__ = [
@@ -16,6 +15,7 @@ __all__ = [
     "Patience",
     "RemoteImageFolder",
     "RemotePacked",
+    "Retry",
     "open_remote",
     "upload",
 ]

@@ -1,7 +1,8 @@
-"""What a data set in a store consists of: needle-index.json, or a listing of the store.
+"""Catalogue: the objects of a data set in a store, from needle-index.json or a listing.
 
-The index, which ``upload`` writes last, has the order of the samples, their classes and each
-object's MD5. It is data from outside and checked. Reading objects is images.py's and packed.py's.
+``upload`` writes the index last: the order of the samples, their classes and the MD5 of each
+object. The index is untrusted input and checked. remote_images.py and remote_packed.py read the
+objects.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from ...errors import DataError
 from ..datasets.image_folder import EXTENSIONS
-from ..formats.string_table import TextTable
+from ..formats.string_table import StringTable
 from .protocols import MD5
 from .retry import ObjectMissing
 from .store import Store, Wanted
@@ -29,37 +30,37 @@ PACKED = ".arrow"
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The objects in order, as arrays, which travel to other processes without being copied.
+    """The objects of a data set in order, as arrays, which pickle without a copy.
 
-    kind: "images", one object a sample in folders named after their class, or "packed", files
-    that ``pack`` wrote. numbers: int64 ``(n,)``, an image's class or a file's samples. tags: for
-    each object its MD5 ("md5:...", from the index) or ETag ("etag:...").
+    kind: "images", one object per sample in folders named after their class, or "packed", files
+    written by ``pack``. numbers: int64 ``(n,)``, the class of an image or the samples of a file.
+    tags: the MD5 ("md5:...", from the index) or ETag ("etag:...") of each object.
     """
 
     kind: str
     classes: tuple[str, ...] | None
     layout: str | None
-    names: TextTable
+    names: StringTable
     sizes: npt.NDArray[np.int64]
     numbers: npt.NDArray[np.int64]
-    tags: TextTable
+    tags: StringTable
 
     def __len__(self) -> int:
         return len(self.names)
 
     def wanted(self, place: int, sample: int | None = None) -> Wanted:
-        """How to ask for an object."""
+        """Return the request for an object."""
         kind, _, value = self.tags[place].partition(":")
         tag = {kind: value} if value else {}
         return Wanted(self.names[place], int(self.sizes[place]), sample=sample, **tag)  # type: ignore[arg-type]
 
     def key(self, url: str, place: int) -> str:
-        """What the cache calls the object: another content is another one."""
+        """Return the object's key in the cache, which changes with its content."""
         return f"{url}{self.names[place]}\n{self.sizes[place]}\n{self.tags[place]}"
 
 
 def read_catalogue(store: Store, extensions: Sequence[str] = EXTENSIONS) -> Catalogue:
-    """The index if there is one, else what a listing shows. DataError if that is no data set."""
+    """Return the catalogue from the index or a listing. DataError if there is no data set."""
     try:
         (content,) = store.get([Wanted(INDEX)])
     except ObjectMissing:
@@ -79,7 +80,7 @@ def to_index(
     layout: str | None,
     rows: Iterable[tuple[str, int, str, int]],
 ) -> bytes:
-    """The index of objects as (name, size, MD5, number), one a line."""
+    """Return the index of objects as (name, size, MD5, number), one per line."""
     head = {"needle": VERSION, "kind": kind, "classes": classes, "layout": layout}
     lines = ",\n".join(json.dumps(row) for row in rows)
     return f'{json.dumps(head)[:-1]}, "objects": [\n{lines}\n]}}\n'.encode()
@@ -102,15 +103,15 @@ def _from_index(found: dict[str, Any]) -> Catalogue:
         kind,
         None if classes is None else tuple(map(str, classes)),
         found["layout"],
-        TextTable(names),
+        StringTable(names),
         np.array(sizes, np.int64),
         np.array(numbers, np.int64),
-        TextTable(f"md5:{digest}" for digest in digests),
+        StringTable(f"md5:{digest}" for digest in digests),
     )
 
 
 def _from_listing(store: Store, endings: tuple[str, ...]) -> Catalogue:
-    """``CLASS/**/NAME.jpg`` in the order of ImageFolder."""
+    """Return the images ``CLASS/**/NAME.jpg`` in the order of ImageFolder."""
     rows, packed = [], False
     for row in store.listing():
         packed |= row.name.endswith(PACKED)
@@ -132,8 +133,8 @@ def _from_listing(store: Store, endings: tuple[str, ...]) -> Catalogue:
         "images",
         tuple(classes),
         None,
-        TextTable(row.name for _, row in rows),
+        StringTable(row.name for _, row in rows),
         np.array([row.size for _, row in rows], np.int64),
         np.array([number[name] for name, _ in rows], np.int64),
-        TextTable(f"etag:{row.etag}" for _, row in rows),
+        StringTable(f"etag:{row.etag}" for _, row in rows),
     )

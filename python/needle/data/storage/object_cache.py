@@ -1,8 +1,10 @@
-"""ObjectCache: objects of stores in a folder of this machine, up to a number of bytes.
+"""ObjectCache: objects of stores in a folder of this machine, up to a limit of bytes.
 
-Any number of processes share one. Entries appear whole, by renaming; how many bytes they are is
-written before, so that a crash leaves the number too high at most, and it is counted anew when
-room is needed. There is no other index: the folder is it. Oldest use goes first.
+Any number of processes share a cache. Entries appear whole, by renaming. The file ``bytes`` has
+their total size; it is raised before an entry appears, so after a crash it is too high at most, and
+it is counted again when room is needed. The least recently used entries are removed first. Called
+by remote_images.py and remote_packed.py. The caches of fsspec (2026.9: simplecache, filecache)
+have neither a limit nor digests, so a full disk or a damaged entry would end in an error.
 """
 
 from __future__ import annotations
@@ -22,17 +24,17 @@ from ... import config
 from ...errors import DataError
 
 ROOM_LEFT = 0.9
-"""What is kept of the limit when room is made, so that it is not made for every entry."""
+"""Part of the limit that is kept when room is made, so that it is not made for every entry."""
 STALE_SECONDS = 3600.0
-"""What nobody has written to for so long, and never finished, was left by a crash."""
+"""Age at which an unfinished file is considered left by a crash."""
 DIGEST = 16
 
 
 @dataclass(frozen=True)
 class ObjectCache:
-    """``folder`` (None: NEEDLE_CACHE_DIR) with ``limit`` bytes (None: NEEDLE_CACHE_BYTES).
+    """A cache in ``folder`` (None: NEEDLE_CACHE_DIR) of ``limit`` bytes (None: NEEDLE_CACHE_BYTES).
 
-    limit 0 keeps nothing. A folder that cannot be written to costs a warning, not the run.
+    limit 0 keeps nothing. A folder that cannot be written to causes a warning, not an error.
     """
 
     folder: Path | None = None
@@ -40,12 +42,12 @@ class ObjectCache:
 
     @property
     def root(self) -> Path:
-        """Where the entries are."""
+        """Folder of the entries."""
         return Path(self.folder or config.CACHE_DIR.read()).expanduser()
 
     @property
     def capacity(self) -> int:
-        """The limit; DataError if the environment's is no number."""
+        """Limit in bytes; DataError if the environment variable is no number."""
         if self.limit is not None:
             return self.limit
         text = config.CACHE_BYTES.read()
@@ -59,7 +61,7 @@ class ObjectCache:
     # ---- small objects, read whole -----------------------------------------------------------
 
     def read(self, key: str) -> bytes | None:
-        """The entry; None where there is none, or it is not as it was written."""
+        """Return the entry; None if there is none or its digest is wrong."""
         if not self.capacity:
             return None
         path = self._path(key)
@@ -75,7 +77,7 @@ class ObjectCache:
         return found[DIGEST:]
 
     def write(self, key: str, content: bytes) -> None:
-        """Makes an entry, if there can be one."""
+        """Write an entry if it fits into the limit."""
         size = DIGEST + len(content)
         if size > self.capacity:
             return
@@ -91,8 +93,8 @@ class ObjectCache:
                 partial.unlink(missing_ok=True)
         except OSError as error:
             warnings.warn(
-                f"needle's cache {self.root} cannot be written to ({error}); what comes from "
-                f"stores is fetched again in every epoch",
+                f"needle's cache {self.root} cannot be written to ({error}); objects are fetched "
+                f"from the store again in every epoch",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -100,7 +102,7 @@ class ObjectCache:
     # ---- large objects, mapped ---------------------------------------------------------------
 
     def file(self, key: str, size: int) -> Path | None:
-        """The entry's file; None where there is none of this size."""
+        """Return the file of the entry; None if there is none of this size."""
         path = self._path(key)
         try:
             if path.stat().st_size != size:
@@ -112,9 +114,9 @@ class ObjectCache:
 
     @contextlib.contextmanager
     def claim(self, key: str, wait: bool) -> Iterator[IO[bytes] | None]:
-        """An empty file to fill and ``commit``; None if another process (or thread) is at it.
+        """Give an empty file to fill and ``commit``; None if another process or thread has it.
 
-        wait: until it is done, or dead, which the system tells.
+        wait: wait for the other one, until it commits or dies.
         """
         path = self._path(key)
         partial = path.with_name(path.name + ".part")
@@ -132,7 +134,7 @@ class ObjectCache:
                     partial.unlink(missing_ok=True)
 
     def commit(self, key: str, file: IO[bytes]) -> Path:
-        """The claimed file is whole: it becomes the entry."""
+        """Make the complete file of ``claim`` the entry; return its path."""
         file.flush()
         os.fsync(file.fileno())
         path, size = self._path(key), os.fstat(file.fileno()).st_size
@@ -145,13 +147,13 @@ class ObjectCache:
         return path
 
     def remove(self, key: str) -> None:
-        """Forgets an entry that turned out to be damaged."""
+        """Remove a damaged entry."""
         self._path(key).unlink(missing_ok=True)
 
-    # ---- how much there is -------------------------------------------------------------------
+    # ---- the limit ----------------------------------------------------------------------------
 
     def _rename(self, partial: Path, path: Path, size: int) -> None:
-        """The entry appears; before it, others disappear where there is no room for it."""
+        """Rename to the entry, after removing others if there is no room for it."""
         with open(self.root / "bytes", "a+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
@@ -164,7 +166,7 @@ class ObjectCache:
             os.replace(partial, path)
 
     def _make_room(self, keep: int) -> int:
-        """Removes what was used longest ago, until no more than ``keep`` bytes are left."""
+        """Remove the least recently used entries until at most ``keep`` bytes are left."""
         entries, used, now = [], 0, time.time()
         for folder in self.root.glob("??"):
             for entry in os.scandir(folder):
@@ -193,7 +195,7 @@ def _digest(content: bytes | memoryview) -> bytes:
 
 
 def _locked(path: Path, wait: bool) -> IO[bytes] | None:
-    """The file, locked by this call; a lock on what is no longer the file of that name is none."""
+    """Return the file locked, None if another has it; retry if it was renamed meanwhile."""
     while True:
         file = open(path, "a+b")  # noqa: SIM115 - handed on, or closed here
         try:
@@ -212,7 +214,7 @@ def _locked(path: Path, wait: bool) -> IO[bytes] | None:
 
 
 def _is_at(file: IO[bytes], path: Path) -> bool:
-    """Whether the open file is the one of that name."""
+    """Return True if the open file is the one of that name."""
     try:
         return os.fstat(file.fileno()).st_ino == path.stat().st_ino
     except FileNotFoundError:

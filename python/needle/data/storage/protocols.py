@@ -1,7 +1,7 @@
-"""What a store can be asked, for each protocol: get bytes, put an object, list a page.
+"""One client per protocol (S3, HTTP, others): get bytes, put an object, list a page.
 
-One client of fsspec each, with its own attempts turned off: retry.py has them. Addresses end
-with "/", names of objects are relative to them. store.py makes a client where it is first used.
+Each uses a file system of fsspec with its retries turned off; retry.py repeats requests. Addresses
+end with "/", names of objects are relative to them. Called by store.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from .retry import Patience, Refused
+from .retry import Refused, Retry
 
 MD5 = re.compile(r"[0-9a-f]{32}")
 PAGE = 1000
@@ -22,9 +22,9 @@ PAGE = 1000
 
 @dataclass(frozen=True)
 class Answer:
-    """The bytes, the object's ETag ("" where there is none) and its whole size, if it is said.
+    """The bytes, the ETag of the object ("" if there is none) and its whole size, if known.
 
-    digests: whether the ETag is the MD5 of the object's content.
+    digests: True if the ETag is the MD5 of the content.
     """
 
     content: bytes
@@ -43,34 +43,34 @@ class Listed:
 
 
 class Client(Protocol):
-    """What each protocol does; ``loop`` is where its coroutines run."""
+    """The requests of a protocol; ``loop`` runs its coroutines."""
 
     loop: Any
 
     async def get(self, name: str, start: int, end: int | None, etag: str) -> Answer:
-        """Bytes ``start`` to ``end`` (None: all of it), only if the object has that ETag."""
+        """Return bytes ``start`` to ``end`` (None: all) of the object, if it has that ETag."""
 
     async def put(self, name: str, content: bytes) -> str:
-        """Writes the object whole; its ETag."""
+        """Write the whole object; return its ETag."""
 
     async def page(self, after: str | None) -> tuple[list[Listed], str | None]:
-        """Objects, and what to ask for the next page with; None where there is none."""
+        """Return a page of objects, and the mark of the next page or None."""
 
 
 class S3:
-    """``s3://bucket/prefix/``; endpoint, region and credentials by botocore's usual rules."""
+    """``s3://bucket/prefix/``; endpoint, region and credentials as in botocore."""
 
-    def __init__(self, url: str, patience: Patience) -> None:
+    def __init__(self, url: str, retry: Retry) -> None:
         self.bucket, _, self.prefix = url.removeprefix("s3://").partition("/")
         self.fs = package("s3fs").S3FileSystem(
             skip_instance_cache=True,
             use_listings_cache=False,
             config_kwargs={
-                "connect_timeout": patience.timeout,
-                "read_timeout": patience.timeout,
-                "max_pool_connections": max(10, patience.in_flight),
+                "connect_timeout": retry.timeout,
+                "read_timeout": retry.timeout,
+                "max_pool_connections": max(10, retry.in_flight),
                 "retries": {"total_max_attempts": 1, "mode": "standard"},
-                # Older servers know no other checksums than MD5, which is checked by the caller.
+                # Older servers know MD5 only, which the caller checks.
                 "request_checksum_calculation": "when_required",
                 "response_checksum_validation": "when_required",
             },
@@ -114,12 +114,14 @@ class S3:
 
 
 class Web:
-    """``http://`` and ``https://``: reading only; proxies and credentials from the environment
-    and ~/.netrc."""
+    """``http://`` and ``https://``, read-only.
 
-    def __init__(self, url: str, patience: Patience) -> None:
+    Proxies and credentials come from the environment and ~/.netrc.
+    """
+
+    def __init__(self, url: str, retry: Retry) -> None:
         self.url = url
-        package("aiohttp")  # says now that it is missing
+        package("aiohttp")  # raises now if it is missing
         self.fs = package("fsspec").filesystem(
             "http", skip_instance_cache=True, encoded=True, client_kwargs={"trust_env": True}
         )
@@ -152,14 +154,14 @@ class Web:
         """See Client."""
         raise Refused(
             "a web server lists nothing, and needle-index.json is not there; data.upload() to a "
-            "folder writes it, which can then be served"
+            "folder writes it, and the folder can then be served"
         )
 
 
 class Other:
-    """Whatever else fsspec knows, a folder of this machine among it; each request in a thread."""
+    """Every other protocol of fsspec, and local folders; each request runs in a thread."""
 
-    def __init__(self, url: str, patience: Patience) -> None:
+    def __init__(self, url: str, retry: Retry) -> None:
         fsspec = package("fsspec")
         self.fs, self.root = fsspec.url_to_fs(url)
         self.root = self.root.rstrip("/") + "/"
@@ -187,14 +189,14 @@ class Other:
         self.fs.pipe_file(place, content)
 
 
-def client_for(url: str, patience: Patience) -> Client:
-    """A client for the address's protocol."""
+def client_for(url: str, retry: Retry) -> Client:
+    """Return a client for the protocol of the address."""
     kinds: dict[str, type[S3] | type[Web]] = {"s3": S3, "http": Web, "https": Web}
-    return kinds.get(url.partition("://")[0], Other)(url, patience)
+    return kinds.get(url.partition("://")[0], Other)(url, retry)
 
 
 def package(name: str) -> ModuleType:
-    """A library of the extra; ImportError names the extra where it is not installed."""
+    """Return a library of the extra ``remote``; ImportError if it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -205,7 +207,7 @@ def package(name: str) -> ModuleType:
 
 
 def _total(content_range: str | None, length: Any) -> int | None:
-    """The whole object's size, from "bytes 0-9/100" or else the length of what came."""
+    """Return the size of the whole object from "bytes 0-9/100", else the length received."""
     if content_range:
         whole = content_range.rpartition("/")[2]
         return int(whole) if whole.isdigit() else None

@@ -1,4 +1,4 @@
-"""RemoteImageFolder: one object an image, fetched a batch at a time, several requests at once."""
+"""RemoteImageFolder: one object per image, fetched a batch at a time by concurrent requests."""
 
 from __future__ import annotations
 
@@ -10,36 +10,39 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError
-from ..datasets.dataset import Indices, Transform, check_index, check_indices, to_chw
+from ..datasets.arrays import to_chw
+from ..datasets.dataset import ItemTransform
 from ..datasets.image_folder import EXTENSIONS, ImageFolder
+from ..datasets.indexing import Indices, check_index
 from ..formats.decoding import MAX_PIXELS
 from ..samples.pytree import tag_sample
+from ..samples.ticket import check_indices
 from .catalogue import Catalogue, read_catalogue
 from .object_cache import ObjectCache
-from .retry import Patience
+from .retry import Retry
 from .store import Store, store_at
 
 
 class RemoteImageFolder(ImageFolder):
-    """``s3://bucket/prefix`` or ``http(s)://host/path`` laid out as ``ImageFolder``'s root.
+    """Images at ``s3://bucket/prefix`` or ``http(s)://host/path``, laid out as for ``ImageFolder``.
 
-    Items, options and order are ImageFolder's; where ``upload`` has left an index, the order and
-    the classes are those of the uploaded data set. The web needs that index. A loader asks for
-    the images of a slice together (``fetch``), unless the data set has transforms of its own:
-    give them to the loader. cache: where objects are kept on this machine; patience: attempts,
-    timeouts and requests at once. Credentials come from the usual environment and files alone.
-    catalogue: what ``read_catalogue`` found there, if it has been read.
+    Items, options and order are those of ImageFolder. If ``upload`` wrote an index, order and
+    classes are those of the uploaded data set; a web server needs the index. A loader fetches the
+    images of a slice together, unless the data set has transforms of its own: give them to the
+    loader. cache: the folder of this machine that keeps objects. retry: attempts, timeouts and
+    concurrent requests (patience: the former name). Credentials come from the usual environment
+    variables and files only. catalogue: the result of ``read_catalogue``, if it was read before.
 
-    Pickles without its client; each process makes one when it first needs it. Raises DataError
-    for an address without images and for an object that is missing, damaged or has changed,
-    StoreError where the store cannot be reached or refuses, ImportError without the extra.
+    Pickles without its client; each process makes one at its first request. Raises DataError for
+    an address without images and for an object that is missing, damaged or has changed,
+    StoreError if the store cannot be reached or refuses, ImportError without the extra.
     """
 
     def __init__(
         self,
         url: str | os.PathLike[str] | Store,
         extensions: Sequence[str] = EXTENSIONS,
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
         *,
         layout: str = "CHW",
         dtype: str = "float32",
@@ -47,53 +50,46 @@ class RemoteImageFolder(ImageFolder):
         scaled_decode: bool = False,
         max_pixels: int = MAX_PIXELS,
         cache: ObjectCache | None = None,
-        patience: Patience | None = None,
+        retry: Retry | None = None,
+        patience: Retry | None = None,
         catalogue: Catalogue | None = None,
     ) -> None:
         self._set_options(transforms, layout, dtype, mode, scaled_decode, max_pixels)
-        self.store, self.cache = store_at(url, patience), cache or ObjectCache()
+        self.store, self.cache = store_at(url, retry or patience), cache or ObjectCache()
         self.catalogue = catalogue or read_catalogue(self.store, extensions)
         if self.catalogue.kind != "images" or self.catalogue.classes is None:
             raise DataError(
-                f"RemoteImageFolder: {self.store.url} must have an object an image, it has packed "
+                f"RemoteImageFolder: {self.store.url} must have an object an image, got packed "
                 f"files; open it with RemotePacked or open_remote"
             )
         self.classes = self.catalogue.classes
         self.paths, self.labels = self.catalogue.names, self.catalogue.numbers
 
     def fetch(self, indices: Indices) -> tuple[Any, npt.NDArray[np.int64]] | None:
-        """The images and labels of these samples; a list of images where their sizes differ."""
+        """Return images and labels of these samples; a list of images if their sizes differ."""
         if self.transforms:
             return None
         places = check_indices(type(self).__name__, indices, len(self))
         images = []
         for place, content in zip(places.tolist(), self._contents(places.tolist())):
             try:
-                image = self._pixels(content, self._file(place))
+                image = self._pixels(place, content)
             except Exception as error:
                 tag_sample(error, place)
                 raise
             images.append(to_chw(image) if self.layout == "CHW" else image)
-        alike = len({image.shape for image in images}) == 1
-        return (np.stack(images) if alike else images), self.labels[places]
-
-    def encoded(self, index: int) -> tuple[bytes, int]:
-        """The object's bytes as they are, and the label."""
-        place = check_index(type(self).__name__, index, len(self))
-        return self._contents([place])[0], int(self.labels[place])
+        same = len({image.shape for image in images}) == 1
+        return (np.stack(images) if same else images), self.labels[places]
 
     def path(self, index: int) -> Any:
-        """The object's address."""
+        """Return the address of the object."""
         return self._file(check_index(type(self).__name__, index, len(self)))
 
     def _file(self, place: int) -> str:
         return self.store.url + self.paths[place]
 
-    def _decoded(self, place: int) -> npt.NDArray[Any]:
-        return self._pixels(self._contents([place])[0], self._file(place))
-
     def _contents(self, places: Sequence[int]) -> list[bytes]:
-        """The objects' bytes, from the cache or, all others at once, from the store."""
+        """Return the bytes of the objects, from the cache or by one request to the store."""
         keys = [self.catalogue.key(self.store.url, place) for place in places]
         kept = [self.cache.read(key) for key in keys]
         missing = [i for i, content in enumerate(kept) if content is None]

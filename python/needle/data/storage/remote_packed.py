@@ -1,7 +1,7 @@
-"""RemotePacked: shards that ``upload(packed=True)`` made, fetched by ranges and mapped.
+"""RemotePacked: shards written by ``upload(packed=True)``; and open_remote for any address.
 
-A shard comes into the cache whole, in pieces that are got at once, when a batch first needs it;
-from then on its samples are PackedDataset's, which reads and checks them.
+The first batch that needs a shard fetches it into the cache, in pieces by concurrent requests.
+Then it is mapped, and PackedDataset reads and checks its samples.
 """
 
 from __future__ import annotations
@@ -17,51 +17,54 @@ from typing import IO, Any
 import numpy as np
 
 from ...errors import DataError
-from ..datasets.dataset import Dataset, Indices, Transform, check_index, check_indices
+from ..datasets.dataset import Dataset, ItemTransform
+from ..datasets.decode_size import ScaledDecoding
+from ..datasets.indexing import Indices, check_index, several
 from ..datasets.packed_reading import PackedDataset
 from ..samples.pytree import flatten
-from ..transforms.decode_size import decode_size
+from ..samples.ticket import check_indices
 from .catalogue import Catalogue, read_catalogue
 from .object_cache import ObjectCache
-from .retry import Patience
+from .remote_images import RemoteImageFolder
+from .retry import Retry
 from .store import Store, Wanted, store_at
 
 PIECE = 8 << 20
-"""Bytes of a range that is asked for at once: at 20 ms a request the link is what takes time."""
+"""Bytes of one range request; with 20 ms per request the bandwidth is then the limit."""
 WINDOW = 16
-"""Pieces that may be in memory before they are written."""
+"""Pieces in memory at once, before they are written."""
 OPEN_SHARDS = 64
 
 
-class RemotePacked(Dataset):
+class RemotePacked(ScaledDecoding):
     """The samples of all shards at ``s3://bucket/prefix`` or ``http(s)://host/path``, in order.
 
-    As ``PackedDataset`` in everything else; a loader's ``fetch`` brings the shards of a slice
-    together. The cache must have room for a shard, and for all of them if they are to be fetched
-    only once. Other options and errors are those of ``RemoteImageFolder``.
+    Everything else is as in ``PackedDataset``; a loader fetches the shards of a slice together.
+    The cache must have room for a shard, and for all of them if each is to be fetched only once.
+    Other options and errors are those of ``RemoteImageFolder``.
     """
 
     def __init__(
         self,
         url: str | os.PathLike[str] | Store,
-        transforms: Sequence[Transform] | None = None,
+        transforms: Sequence[ItemTransform] | None = None,
         *,
         checked: bool = False,
         scaled_decode: bool = False,
         cache: ObjectCache | None = None,
-        patience: Patience | None = None,
+        retry: Retry | None = None,
+        patience: Retry | None = None,
         catalogue: Catalogue | None = None,
     ) -> None:
-        super().__init__(transforms)
-        self.store, self.cache = store_at(url, patience), cache or ObjectCache()
+        super().__init__(transforms, scaled_decode)
+        self.store, self.cache = store_at(url, retry or patience), cache or ObjectCache()
         self.catalogue = catalogue or read_catalogue(self.store)
         if self.catalogue.kind != "packed":
             raise DataError(
-                f"RemotePacked: {self.store.url} must have packed files, it has an object an "
+                f"RemotePacked: {self.store.url} must have packed files, got an object per "
                 f"image; open it with RemoteImageFolder or open_remote"
             )
-        self.checked, self.scaled_decode = checked, scaled_decode
-        self.decode_at_least = decode_size(transforms or ()) if scaled_decode else None
+        self.checked = checked
         self.layout, self.classes = self.catalogue.layout, self.catalogue.classes
         self.ends = np.cumsum(self.catalogue.numbers)
         self._open: dict[int, PackedDataset] = {}
@@ -70,15 +73,17 @@ class RemotePacked(Dataset):
         return int(self.ends[-1])
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+        if (places := several(index, len(self))) is not None:
+            return [self[i] for i in places.tolist()]
         place = np.array([check_index("RemotePacked", index, len(self))])
         (shard,), (row,) = self._places(place)
         return self._shards([int(shard)])[0][int(row)]
 
     def fetch(self, indices: Indices) -> Any | None:
-        """The batch, where all fields are numbers and arrays of one shape; None elsewhere, but
-        then the samples are on this machine."""
+        """Return the batch if all fields are numbers and arrays of one shape, else None.
+
+        In both cases the shards of the samples are in the cache afterwards.
+        """
         numbers, rows = self._places(check_indices("RemotePacked", indices, len(self)))
         wanted = np.unique(numbers)
         shards = self._shards(wanted.tolist())
@@ -93,23 +98,22 @@ class RemotePacked(Dataset):
         return structure.rebuild([np.concatenate(leaf)[order] for leaf in leaves])
 
     def set_decode_size(self, height: int, width: int) -> bool:
-        """Says that ``height`` x ``width`` pixels of each image suffice; whether that is used."""
-        if self.scaled_decode:
-            self.decode_at_least, self._open = (int(height), int(width)), {}
-        return self.scaled_decode
+        """See ``ScaledDecoding``; open shards are opened anew."""
+        self._open = {}
+        return super().set_decode_size(height, width)
 
     def _places(self, indices: Indices) -> tuple[Indices, Indices]:
-        """Each sample's shard, and its place in there."""
+        """Return the shard of each sample, and the row in the shard."""
         numbers = np.searchsorted(self.ends, indices, side="right")
         return numbers, indices - (self.ends - self.catalogue.numbers)[numbers]
 
     # ---- shards ------------------------------------------------------------------------------
 
     def _shards(self, numbers: Sequence[int]) -> list[PackedDataset]:
-        """Open ones, brought here where need be."""
+        """Return these shards open, fetched first if they are not in the cache."""
         closed = [number for number in numbers if number not in self._open]
         if closed:
-            paths = self._bring(closed)
+            paths = self._fetch_shards(closed)
             opened = {number: self._opened(number, paths[number]) for number in closed}
             kept = [*self._open.items(), *opened.items()][-max(OPEN_SHARDS, len(numbers)) :]
             found = {**self._open, **opened}
@@ -120,9 +124,9 @@ class RemotePacked(Dataset):
     def _opened(self, number: int, path: Path) -> PackedDataset:
         try:
             shard = self._mapped(path)
-        except (DataError, FileNotFoundError):  # a crash of the machine, or no room was left for it
+        except (DataError, FileNotFoundError):  # after a crash of the machine, or evicted meanwhile
             self.cache.remove(self._key(number))
-            shard = self._mapped(self._bring([number])[number])
+            shard = self._mapped(self._fetch_shards([number])[number])
         if len(shard) != self.catalogue.numbers[number]:
             raise DataError(
                 f"{self._url(number)}: must have {self.catalogue.numbers[number]} samples, got "
@@ -137,16 +141,19 @@ class RemotePacked(Dataset):
             shard.set_decode_size(*self.decode_at_least)
         return shard
 
-    def _bring(self, numbers: Sequence[int]) -> dict[int, Path]:
-        """Files of the shards. Those that nobody else is at come together, the rest after them."""
+    def _fetch_shards(self, numbers: Sequence[int]) -> dict[int, Path]:
+        """Return the files of the shards.
+
+        Shards that no other process fetches come first, concurrently; then the others.
+        """
         paths: dict[int, Path] = {}
-        self._bring_unclaimed(numbers, False, paths)
+        self._fetch_unclaimed(numbers, False, paths)
         for number in [number for number in numbers if number not in paths]:
-            self._bring_unclaimed([number], True, paths)
+            self._fetch_unclaimed([number], True, paths)
         return paths
 
-    def _bring_unclaimed(self, numbers: Sequence[int], wait: bool, paths: dict[int, Path]) -> None:
-        """Adds to ``paths`` what is here, and what this call alone now brings."""
+    def _fetch_unclaimed(self, numbers: Sequence[int], wait: bool, paths: dict[int, Path]) -> None:
+        """Add to ``paths`` the shards in the cache, and those that this call fetches."""
         with ExitStack() as stack:
             claimed = {}
             for number in numbers:
@@ -154,7 +161,7 @@ class RemotePacked(Dataset):
                 found, file = self.cache.file(key, size), None
                 if found is None:
                     file = stack.enter_context(self.cache.claim(key, wait))
-                    found = self.cache.file(key, size)  # another one may just have finished it
+                    found = self.cache.file(key, size)  # another process may just have finished it
                 if found is not None:
                     paths[number] = found
                 elif file is not None:
@@ -171,7 +178,7 @@ class RemotePacked(Dataset):
                 paths[number] = self.cache.commit(self._key(number), file)
 
     def _download(self, claimed: dict[int, IO[bytes]]) -> list[int]:
-        """Fills the files; those that do not have their shard's MD5 then, for pieces have none."""
+        """Fill the files; return the shards whose MD5 is wrong (pieces have no digest)."""
         for file in claimed.values():
             file.truncate(0)
         pieces = [(number, each) for number in claimed for each in self._pieces(number)]
@@ -216,3 +223,25 @@ def _write(file: IO[bytes], content: bytes) -> None:
             f"by ObjectCache(folder=) or NEEDLE_CACHE_DIR",
             file.name,
         ) from error
+
+
+def open_remote(
+    url: str | os.PathLike[str],
+    transforms: Sequence[ItemTransform] | None = None,
+    *,
+    cache: ObjectCache | None = None,
+    retry: Retry | None = None,
+    patience: Retry | None = None,
+    **images: Any,
+) -> Dataset:
+    """Return RemotePacked if packed files are at ``url``, else RemoteImageFolder.
+
+    images: further options of RemoteImageFolder. Everything else: see there.
+    """
+    store = Store(url, retry or patience)
+    catalogue = read_catalogue(store)
+    if catalogue.kind == "packed":
+        return RemotePacked(store, transforms, cache=cache, catalogue=catalogue)
+    return RemoteImageFolder(
+        store, transforms=transforms, cache=cache, catalogue=catalogue, **images
+    )

@@ -1,7 +1,9 @@
-"""How long a store is waited for: attempts, pauses between them, and what is not tried again.
+"""Retry: how often requests to a store are repeated, the pauses between them, and final errors.
 
-Every failure that leaves here names the address, how many attempts were made, and the remedy.
-What an attempt is, is the caller's.
+Every error raised here names the address, the number of attempts and the remedy. Called by
+store.py. tenacity (9.2) would replace the one loop of ``retried`` and its pause, not the table of
+errors that decides what is final and what users read; the clients' own retries (botocore's,
+aiohttp-retry's) know neither answers with wrong checksums nor each other's errors.
 """
 
 from __future__ import annotations
@@ -22,17 +24,18 @@ BROKEN_CONNECTIONS = frozenset(
     | {"ClientConnectionError", "ClientPayloadError"}
 )
 """Classes of botocore and aiohttp, by name, since neither is imported before a store is used."""
-_DRAWS = random.SystemRandom()  # the global generator belongs to the data set's transforms
+_JITTER = random.SystemRandom()  # the global generator belongs to the transforms of the data set
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How often, how long and how many at once.
+class Retry:
+    """Attempts, pauses and limits of the requests to a store.
 
-    tries: attempts for a request. timeout: seconds one may take. wait: the first pause, doubled
-    up to ``longest_wait``; of each a random share between a half and all is waited, so that
-    workers do not come back together. As it is, a store may be away for a minute. in_flight:
-    requests under way at once, for each worker. ValueError for values that make no sense.
+    tries: attempts per request. timeout: seconds that one attempt may take. wait: the first pause
+    in seconds, doubled after each attempt up to ``longest_wait``; a random share between a half
+    and all of it is waited, so that workers do not return together. The defaults outlast an outage
+    of a minute. in_flight: concurrent requests of each worker. Raises ValueError for values out of
+    range.
     """
 
     tries: int = 14
@@ -44,57 +47,62 @@ class Patience:
     def __post_init__(self) -> None:
         if self.tries < 1 or self.in_flight < 1 or not self.timeout > 0 or self.wait < 0:
             raise ValueError(
-                f"Patience: tries and in_flight must be at least 1, timeout positive and wait not "
+                f"Retry: tries and in_flight must be at least 1, timeout positive and wait not "
                 f"negative, got {self}"
             )
 
     def pause(self, attempts: int) -> float:
-        """Seconds to wait after so many attempts."""
+        """Return the seconds to wait after this number of attempts."""
         full = min(self.longest_wait, self.wait * 2.0 ** (attempts - 1))
-        return full * _DRAWS.uniform(0.5, 1.0)
+        return full * _JITTER.uniform(0.5, 1.0)
 
 
-class Unfit(Exception):
-    """An answer that is not what was asked for: shorter, or of other bytes."""
+Patience = Retry
+"""The former name of ``Retry``."""
+
+
+class Damaged(Exception):
+    """An answer of the wrong length or with the wrong checksum."""
 
 
 class Changed(Exception):
-    """The object is no longer the one that the data set was opened with."""
+    """An object that was replaced since the data set was opened."""
 
 
 class Refused(Exception):
-    """This kind of store cannot do that; the message says what can."""
+    """A request that this kind of store cannot serve; the message names an alternative."""
 
 
 class ObjectMissing(DataError):
-    """The store has no such object."""
+    """Raised for an object that the store does not have."""
 
 
-async def persistently(
-    what: str, url: str, patience: Patience, attempt: Callable[[], Awaitable[T]]
-) -> T:
-    """What ``attempt()`` returns, tried again where that may help.
+async def retried(what: str, url: str, retry: Retry, attempt: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of ``attempt()``, repeated after errors that may be temporary.
 
-    ObjectMissing, or DataError for an object that has changed or is damaged; StoreError where
+    Raises ObjectMissing; DataError for an object that has changed or is damaged; StoreError if
     the store cannot be reached, refuses, or fails in every attempt.
     """
-    for number in range(1, patience.tries + 1):
+    for number in range(1, retry.tries + 1):
         try:
-            return await asyncio.wait_for(attempt(), patience.timeout)
+            return await asyncio.wait_for(attempt(), retry.timeout)
         except Exception as error:
             verdict = judge(error)
-            if not verdict.again or number == patience.tries:
+            if not verdict.again or number == retry.tries:
                 raise verdict.kind(
-                    f"{what} {url}: {said(error)}, attempt {number} of {patience.tries}; "
+                    f"{what} {url}: {one_line(error)}, attempt {number} of {retry.tries}; "
                     f"{verdict.remedy}"
                 ) from error
-        await asyncio.sleep(patience.pause(number))
+        await asyncio.sleep(retry.pause(number))
     raise AssertionError("the last attempt returns or raises")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether trying again may help; else which error it becomes, and what to do."""
+    """The meaning of an error: temporary or final, the error to raise, and the remedy.
+
+    again: another attempt may succeed.
+    """
 
     again: bool
     kind: type[NeedleError]
@@ -115,16 +123,16 @@ _FORBIDDEN = Verdict(
 _AWAY = Verdict(
     True,
     StoreError,
-    "check the network and the address (AWS_ENDPOINT_URL for a store of your own), then go on, "
-    "with a larger Patience(tries=) if it is often away",
+    "check the network and the address (AWS_ENDPOINT_URL for a store of your own), then run again, "
+    "with a larger Retry(tries=) if outages are frequent",
 )
 _REFUSED = Verdict(False, StoreError, "the request cannot succeed as it is")
 
 
 def judge(error: BaseException) -> Verdict:
-    """What an attempt's error means."""
+    """Return the meaning of the error of an attempt."""
     status = status_of(error)
-    if isinstance(error, Unfit):
+    if isinstance(error, Damaged):
         return _DAMAGED
     if isinstance(error, Changed) or status == 412:
         return _CHANGED
@@ -152,7 +160,7 @@ def _named(error: BaseException, names: frozenset[str]) -> bool:
 
 
 def status_of(error: BaseException | None) -> int | None:
-    """The HTTP status in an error of botocore or aiohttp, or in what it was raised from."""
+    """Return the HTTP status in an error of botocore or aiohttp, or in its causes."""
     while error is not None:
         response = getattr(error, "response", None)
         if isinstance(response, dict):
@@ -165,9 +173,9 @@ def status_of(error: BaseException | None) -> int | None:
     return None
 
 
-def said(error: BaseException) -> str:
-    """The error in a line."""
-    if isinstance(error, (Unfit, Changed, Refused)):
+def one_line(error: BaseException) -> str:
+    """Return the error as one line of text."""
+    if isinstance(error, (Damaged, Changed, Refused)):
         return str(error)
     status = status_of(error)
     words = " ".join(str(error).split()) or "no answer in time"

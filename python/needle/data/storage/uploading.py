@@ -1,7 +1,7 @@
-"""upload: puts a data set into a store, for RemoteImageFolder or RemotePacked to read.
+"""upload: writes a data set to a store, for RemoteImageFolder or RemotePacked to read.
 
-What is there already, with the same content, is not sent again; the index comes last and makes
-the data set whole.
+Objects that are there with the same content are not sent again. The index is written last and
+makes the data set complete.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import io
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,18 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError, StoreError
-from ..datasets.dataset import Subset
+from ..datasets.combinations import Subset
 from ..datasets.packed_writing import pack
 from ..formats.decoding import pillow
+from ..formats.progress import progress_bar
 from .catalogue import INDEX, PACKED, to_index
-from .retry import ObjectMissing, Patience
+from .retry import ObjectMissing, Retry
 from .store import Store, md5_of
 
 SHARD_BYTES = 8 << 20
-"""About what a shard is meant to have; one range is asked for a shard then."""
+"""Approximate size of a shard, so that one range request fetches it."""
 IMAGES_AT_ONCE, SHARDS_AT_ONCE = 64, 8
-"""Objects made, compared and sent together."""
+"""Objects encoded, compared and sent together."""
 
 Made = tuple[str, bytes, int]
 """Name, content, and the class of an image or the samples of a shard."""
@@ -42,23 +42,25 @@ def upload(
     packed: bool = False,
     samples_per_shard: int | None = None,
     encode: str | None = None,
-    patience: Patience | None = None,
+    retry: Retry | None = None,
+    patience: Retry | None = None,
     progress: bool = True,
 ) -> str:
-    """Puts all samples of a map dataset at ``s3://bucket/prefix`` or a folder; returns the address.
+    """Write all samples of a map dataset to ``s3://bucket/prefix`` or a folder; return the address.
 
-    An object an image, in a folder a class: the files of an ``ImageFolder`` as they are, or PNGs
-    of the images, uint8 or floats in 0..1, of any other dataset of (image, label) with
-    ``classes``. packed: files of ``samples_per_shard`` samples (None: some megabytes each) as
-    ``pack`` writes them; encode is pack's, "keep" for image files, else "raw".
+    By default one object per image, in one folder per class: the unchanged files of an
+    ``ImageFolder``, or PNGs of the images (uint8 or floats in 0..1) of any other dataset of
+    (image, label) with ``classes``. packed: files of ``samples_per_shard`` samples (None: some
+    megabytes each) as written by ``pack``; encode: as in ``pack``, by default "keep" for image
+    files, else "raw".
 
-    Run again after an interruption it sends what is missing: objects whose MD5 the store gives
-    as their ETag are compared by it. progress: a bar on a terminal, where tqdm is installed. A
-    folder on this machine gets the same layout, which a web server can then hand out. Raises
-    TypeError or DataError for samples that are no images, StoreError where the store does not
-    take them.
+    After an interruption a second call sends the missing objects, if the store gives the MD5 of
+    an object as its ETag. retry: attempts and timeouts (patience: the former name). progress: a
+    bar on a terminal if tqdm is installed. A local folder gets the same layout; a web server can
+    serve it. Raises TypeError or DataError for samples that are no images, StoreError if the store
+    refuses them.
     """
-    store, total = Store(url, patience), len(dataset)
+    store, total = Store(url, retry or patience), len(dataset)
     if not total:
         raise DataError(f"upload: the dataset must have a sample, got none for {store.url}")
     if store.url.startswith(("http://", "https://")):
@@ -68,7 +70,7 @@ def upload(
         )
     encode = encode or ("keep" if hasattr(dataset, "encoded") else "raw")
     made = _packed(dataset, samples_per_shard, encode) if packed else _images(dataset)
-    with _bar(store.url, total, progress) as bar:
+    with progress_bar(progress, total, f"uploading to {store.url}", " samples") as bar:
 
         def done(number: int) -> None:
             if bar is not None:
@@ -86,7 +88,7 @@ def upload(
 def _send(
     store: Store, made: Iterator[Made], at_once: int, done: Callable[[int], None]
 ) -> list[Row]:
-    """Puts what is not there yet; the index's row of each object. ``done`` gets its number."""
+    """Put the missing objects; return the rows of the index. ``done`` gets each number."""
     there = _etags(store)
     rows: list[Row] = []
     while group := list(islice(made, at_once)):
@@ -102,18 +104,18 @@ def _send(
 
 
 def _etags(store: Store) -> dict[str, str]:
-    """What the store says that each object's content is; nothing where nothing is there yet."""
+    """Return the ETag of each object in the store; empty for a new data set."""
     try:
         return {row.name: row.etag for row in store.listing()}
     except ObjectMissing:
         return {}
 
 
-# ---- an object an image --------------------------------------------------------------------------
+# ---- one object per image ------------------------------------------------------------------------
 
 
 def _images(dataset: Any) -> Iterator[Made]:
-    """(name, content, class) of each sample."""
+    """Yield (name, content, class) of each sample."""
     classes = getattr(dataset, "classes", None)
     if classes is None:
         raise TypeError(
@@ -135,7 +137,7 @@ def _images(dataset: Any) -> Iterator[Made]:
 
 
 def _pixels(dataset: Any, index: int) -> tuple[Any, int]:
-    """uint8 ``(H, W)`` or ``(H, W, 3)``, and the label."""
+    """Return uint8 ``(H, W)`` or ``(H, W, 3)``, and the label."""
     try:
         image, label = dataset[index]
         image = np.asarray(image)
@@ -166,19 +168,19 @@ def _png(pixels: Any) -> bytes:
 
 
 class _Part(Subset):
-    """Some samples of a dataset, with what ``pack`` asks for beside them."""
+    """Some samples of a dataset, with the classes and files that ``pack`` reads."""
 
     def __init__(self, dataset: Any, start: int, stop: int) -> None:
         super().__init__(dataset, np.arange(start, stop))
         self.classes = getattr(dataset, "classes", None)
 
     def encoded(self, index: int) -> Any:
-        """The inner dataset's."""
+        """Return the encoded sample of the inner dataset."""
         return self.dataset.encoded(int(self.indices[index]))
 
 
 def _packed(dataset: Any, samples_per_shard: int | None, encode: str) -> Iterator[Made]:
-    """(name, content, samples) of each shard."""
+    """Yield (name, content, samples) of each shard."""
     total = len(dataset)
     with tempfile.TemporaryDirectory(prefix="needle-upload-") as folder:
 
@@ -194,17 +196,5 @@ def _packed(dataset: Any, samples_per_shard: int | None, encode: str) -> Iterato
 
 
 def _samples_of(content: bytes, samples: int) -> int:
-    """How many samples make a shard of ``SHARD_BYTES``, by how much a few of them take."""
+    """Return the samples of a shard of ``SHARD_BYTES``, estimated from a few of them."""
     return max(1, SHARD_BYTES * samples // len(content))
-
-
-def _bar(url: str, total: int, progress: bool) -> Any:
-    """tqdm's bar, on a terminal; or None where it is not wanted or not installed."""
-    if not progress:
-        return nullcontext()
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        return nullcontext()
-    about = {"desc": f"uploading to {url}", "total": total, "unit": " samples"}
-    return tqdm(**about, leave=False, disable=None)

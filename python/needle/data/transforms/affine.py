@@ -1,8 +1,8 @@
-"""Rotation, translation, scaling and shear about the middle of an image, as one resampling.
+"""Rotation, translation, scaling and shear about the centre of an image, as one resampling.
 
-A row of parameters is (a, b, c, d, e, f): the output pixel in column X and row Y takes what lies
-at column ``x = aX + bY + c`` and row ``y = dX + eY + f`` of the input. Pixels are counted from 0
-at their centres.
+A row of parameters is (a, b, c, d, e, f): the output pixel in column X and row Y is the value of
+the input at column ``x = aX + bY + c`` and row ``y = dX + eY + f``. Coordinates are 0 at the
+centre of the first pixel.
 """
 
 from __future__ import annotations
@@ -15,51 +15,42 @@ import numpy as np
 import numpy.typing as npt
 
 from ... import philox
-from .arguments import fill_value, finite, height_width, interval, method_number, probability
-from .base import Image, ImageSpec, Rows, Step, Transform
+from .arguments import check_common, fill_value, finite, height_width, interval, method_number
+from .base import Image, ImageSpec, ImageTransform, Rows, Sizes
 
 Range = tuple[float, float]
 Floats = npt.NDArray[np.float64]
 
 FRACTION_BITS = 11
-_FAR = 2.0**40  # places beyond are outside of any image
+_FAR = 2.0**40  # coordinates beyond it are outside any image
 
 
-class _Affine(Transform):
-    """What the two have in common: everything but the drawing."""
+class _Affine(ImageTransform):
+    """Base class of the affine transforms, which only draw their parameters."""
 
+    kernel, sized = "affine", True
+    unchanged = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
     fill: float
     method: str
 
-    def identity(self, sizes: npt.NDArray[np.int64]) -> Rows:
-        """Each pixel takes itself."""
-        return np.tile(np.array([1.0, 0, 0, 0, 1, 0]), (len(sizes), 1))
-
     def apply(self, image: Image, row: Rows) -> Image:
-        """``image`` resampled; the size stays."""
+        """Return ``image`` resampled, of the same size."""
         height_width(type(self).__name__, image)
         nearest = method_number(type(self).__name__, self.method) == 0
         return resample(image, row, fill_value(image.dtype, self.fill), nearest)
 
-    def output(self, spec: ImageSpec) -> ImageSpec | None:
-        """The same."""
-        return spec if spec.layout == "HWC" else None
-
-    def step(self, spec: ImageSpec) -> Step | None:
-        """``affine``, for images of one size."""
-        if not spec.native or spec.height is None or spec.width is None:
-            return None
+    def constants(self, spec: ImageSpec) -> tuple[float, ...]:
+        """Return the number of the method, and the fill value."""
         method = method_number(type(self).__name__, self.method)
-        fill = fill_value(spec.dtype, self.fill)
-        return Step("affine", (float(spec.height), float(spec.width), float(method), fill))
+        return method, fill_value(spec.dtype, self.fill)
 
 
 @dataclass(frozen=True)
 class RandomRotation(_Affine):
-    """Turned by an angle from ``degrees``, counter-clockwise, with probability ``p``.
+    """Rotation by an angle from ``degrees``, counter-clockwise, with probability ``p``.
 
-    degrees: (least, most), or one number for (-degrees, degrees). fill: what comes in at the
-    corners, in the image's own units.
+    degrees: (least, most), or one number for (-degrees, degrees). fill: the value outside the
+    image, in the units of its pixels.
     """
 
     degrees: float | Range
@@ -69,28 +60,24 @@ class RandomRotation(_Affine):
     words = 2
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "degrees", _symmetric("RandomRotation", "degrees", self.degrees))
-        probability("RandomRotation", self.p)
-        finite("RandomRotation", "fill", self.fill)
-        method_number("RandomRotation", self.method)
+        op = check_common(self)
+        object.__setattr__(self, "degrees", _symmetric(op, "degrees", self.degrees))
 
-    def parameters(
-        self, words: philox.Words, sizes: npt.NDArray[np.int64], spec: ImageSpec | None = None
-    ) -> Rows:
-        """Words: the angle, and whether."""
+    def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
+        """Return the matrices. Words: the angle, the decision by ``p``."""
         angles = between(words[:, 0], self.degrees)
         none, one = np.zeros(len(sizes)), np.ones(len(sizes))
         rows = inverse_matrices(sizes, angles, (none, none), one, (none, none))
-        return np.where(philox.happens(words[:, 1:], self.p), rows, self.identity(sizes))
+        return np.where(philox.happens(words[:, 1:], self.p), rows, self.unchanged)
 
 
 @dataclass(frozen=True)
 class RandomAffine(_Affine):
-    """Sheared, scaled, turned (counter-clockwise) about the middle, then moved.
+    """Shear, scaling and rotation (counter-clockwise) about the centre, then translation.
 
-    degrees, shear: (least, most), or one number for both signs; shear in degrees below 45, drawn
-    for each axis. translate: the most, as fractions of height and width, or one for both. scale:
-    (least, most), above 0.
+    degrees, shear: (least, most), or one number for both signs; the shear is below 45 degrees and
+    drawn for each axis. translate: the largest translation as fractions of height and width, or one
+    fraction for both. scale: (least, most), above 0.
     """
 
     degrees: float | Range = 0.0
@@ -103,45 +90,47 @@ class RandomAffine(_Affine):
     words = 7
 
     def __post_init__(self) -> None:
-        op = "RandomAffine"
+        op = check_common(self)
         object.__setattr__(self, "degrees", _symmetric(op, "degrees", self.degrees))
         object.__setattr__(self, "shear", _symmetric(op, "shear", self.shear))
         object.__setattr__(self, "scale", interval(op, "scale", self.scale, 1e-3, 1e3))
         moved = (
-            self.translate if isinstance(self.translate, (tuple, list)) else (self.translate,) * 2
+            self.translate if isinstance(self.translate, (tuple, list)) else [self.translate] * 2
         )
         if len(moved) != 2 or not all(0 <= finite(op, "translate", v) <= 1 for v in moved):
             raise ValueError(
-                f"{op}: translate must be fractions in [0, 1], got {self.translate!r}; give (of "
-                "the height, of the width)"
+                f"{op}: translate must be fractions in [0, 1], got {self.translate!r}; give "
+                "(fraction of the height, fraction of the width)"
             )
         object.__setattr__(self, "translate", (float(moved[0]), float(moved[1])))
         interval(op, "shear", self.shear, -44.9, 44.9)
-        probability(op, self.p)
-        finite(op, "fill", self.fill)
-        method_number(op, self.method)
 
-    def parameters(
-        self, words: philox.Words, sizes: npt.NDArray[np.int64], spec: ImageSpec | None = None
-    ) -> Rows:
-        """Words: angle, right, down, scale, shear along x, along y, and whether."""
+    def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
+        """Return the matrices.
+
+        Words: angle, translation to the right, translation down, scale, shear along x, shear along
+        y, the decision by ``p``.
+        """
         tall, wide = self.translate  # type: ignore[misc]
         right = between(words[:, 1], (-wide, wide)) * sizes[:, 1]
         down = between(words[:, 2], (-tall, tall)) * sizes[:, 0]
         angles, scales = between(words[:, 0], self.degrees), between(words[:, 3], self.scale)
         shears = between(words[:, 4], self.shear), between(words[:, 5], self.shear)
         rows = inverse_matrices(sizes, angles, (right, down), scales, shears)
-        return np.where(philox.happens(words[:, 6:], self.p), rows, self.identity(sizes))
+        return np.where(philox.happens(words[:, 6:], self.p), rows, self.unchanged)
 
 
 def inverse_matrices(
-    sizes: npt.NDArray[np.int64],
+    sizes: Sizes,
     angles: Floats,
     moved: tuple[Floats, Floats],
     scales: Floats,
     shears: tuple[Floats, Floats],
 ) -> Rows:
-    """From output to input places, ``(n, 6)``; angles and shears in degrees, moved in pixels."""
+    """Return the matrices from output to input coordinates, float64 ``(n, 6)``.
+
+    angles, shears: in degrees. moved: the translation to the right and down, in pixels.
+    """
     cos, sin = each(math.cos, np.radians(angles)), each(math.sin, np.radians(angles))
     along, across = (each(math.tan, np.radians(s)) for s in shears)
     size = scales * (1.0 - along * across)
@@ -154,10 +143,11 @@ def inverse_matrices(
 
 
 def resample(image: Image, row: Rows, fill: float, nearest: bool) -> Image:
-    """The definition: ``image`` (H, W, C) at the places that ``row`` (6,) says, same size.
+    """Return ``image`` (H, W, C) resampled by the matrix ``row`` (6,): the definition.
 
-    Bytes are bilinear in fixed point: places to the nearest 2**-11 of a pixel (halves up), the sum
-    of 22 bits rounded, halves up. Floats: float32 (float64 for such images), along x before y.
+    Bilinear interpolation of bytes is in fixed point: coordinates are rounded to the nearest
+    2**-11 of a pixel (halves up), and so is the sum of 22 fractional bits. Floats are computed in
+    float32 (float64 images in float64), along x before y.
     """
     height, width = image.shape[:2]
     a, b, c, d, e, f = (float(v) for v in row)
@@ -198,7 +188,7 @@ def _bilinear_bytes(image: Image, y: Floats, x: Floats, fill: float) -> Image:
 
 
 def _pixels(image: Image, rows: Floats, columns: Floats, fill: float) -> Image:
-    """Those at whole places; ``fill`` where there is no pixel."""
+    """Return the pixels at whole coordinates; ``fill`` outside the image."""
     height, width = image.shape[:2]
     inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
     out: Image = np.full((*inside.shape, image.shape[2]), fill, dtype=image.dtype)
@@ -207,16 +197,16 @@ def _pixels(image: Image, rows: Floats, columns: Floats, fill: float) -> Image:
 
 
 def between(drawn: philox.Words, limits: float | Range) -> Floats:
-    """Each word as a float64 in [least, most)."""
+    """Return each word as a float64 in [least, most)."""
     least, most = limits  # type: ignore[misc]
     return least + philox.uniform(drawn) * (most - least)
 
 
 def each(function: Callable[[float], float], values: Floats) -> Floats:
-    """``function`` of every number by itself.
+    """Return ``function`` of every number, each computed by itself.
 
-    NumPy's vectorised ones may round an element differently in arrays of other lengths, and
-    slices of a batch must agree with the whole.
+    NumPy's vectorised functions may round an element differently in arrays of another length, and
+    the slices of a batch must agree with the whole batch.
     """
     found = [function(v) for v in values.ravel().tolist()]
     return np.array(found, dtype=np.float64).reshape(values.shape)

@@ -1,6 +1,6 @@
-"""Checks of what transforms are made with, and of the images they are called on.
+"""Checks of the arguments of transforms and of the images that they are called on.
 
-Every message names the transform, the rule, the value and what to give instead.
+Every message names the transform, the rule, the value and a remedy.
 """
 
 from __future__ import annotations
@@ -13,20 +13,32 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DTypeError, ShapeError
-from .base import Image
+from .base import Image, Transform
 
 METHODS = {"nearest": 0, "bilinear": 1}
 
 
+def check_common(transform: Transform) -> str:
+    """Check ``p``, ``fill`` and ``method``, where the transform has them; return its name."""
+    op = type(transform).__name__
+    if hasattr(transform, "p"):
+        probability(op, transform.p)
+    if hasattr(transform, "fill"):
+        finite(op, "fill", transform.fill)
+    if hasattr(transform, "method"):
+        method_number(op, transform.method)
+    return op
+
+
 def probability(op: str, value: Any) -> float:
-    """``value`` in [0, 1]; ValueError otherwise."""
+    """Return ``value`` as a float; ValueError unless it is in [0, 1]."""
     if not _is_number(value) or not 0 <= value <= 1:
         raise ValueError(f"{op}: p must be in [0, 1], got {value}; it is a probability")
     return float(value)
 
 
 def size_pair(op: str, name: str, value: Any, least: int = 1) -> tuple[int, int]:
-    """``value`` (an int, or two) as two ints of at least ``least``."""
+    """Return ``value`` (an int, or two) as two ints of at least ``least``."""
     pair = (value, value) if isinstance(value, numbers.Integral) else value
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise ValueError(f"{op}: {name} must be an int or two of them, got {value!r}; give (3, 4)")
@@ -41,7 +53,7 @@ def size_pair(op: str, name: str, value: Any, least: int = 1) -> tuple[int, int]
 def interval(
     op: str, name: str, value: Any, low: float = -math.inf, high: float = math.inf
 ) -> tuple[float, float]:
-    """``value`` as (least, most) within [low, high], both finite and in order."""
+    """Return ``value`` as (least, most) within [low, high], both finite and in order."""
     good = isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_number, value))
     if not good or not low <= value[0] <= value[1] <= high:
         within = "" if math.isinf(low) and math.isinf(high) else f" within [{low:g}, {high:g}]"
@@ -53,14 +65,14 @@ def interval(
 
 
 def finite(op: str, name: str, value: Any) -> float:
-    """``value`` as a finite float."""
+    """Return ``value`` as a finite float."""
     if not _is_number(value):
         raise ValueError(f"{op}: {name} must be a finite number, got {value!r}; give one number")
     return float(value)
 
 
 def method_number(op: str, method: str) -> int:
-    """0 for "nearest", 1 for "bilinear"; ValueError for others."""
+    """Return 0 for "nearest", 1 for "bilinear"; ValueError for others."""
     if method not in METHODS:
         known = " or ".join(map(repr, METHODS))
         raise ValueError(f"{op}: method must be {known}, got {method!r}; choose one of them")
@@ -68,21 +80,24 @@ def method_number(op: str, method: str) -> int:
 
 
 def height_width(op: str, image: Image, *, pixels: bool = False) -> tuple[int, int]:
-    """Of an image (H, W, C); ShapeError for other arrays, and with ``pixels`` for empty ones."""
+    """Return height and width of an image (H, W, C); ShapeError for arrays of another rank.
+
+    pixels: ShapeError also for images without pixels.
+    """
     if image.ndim != 3:
         raise ShapeError(
             f"{op}: needs an image (height, width, channels), got shape {image.shape}; "
-            f"add a channel axis to a grey one"
+            f"add a channel axis to a grey image"
         )
     if pixels and min(image.shape[:2]) == 0:
         raise ShapeError(
-            f"{op}: the image must have pixels, got shape {image.shape}; leave empty ones out"
+            f"{op}: the image must have pixels, got shape {image.shape}; leave empty images out"
         )
     return int(image.shape[0]), int(image.shape[1])
 
 
 def fill_value(dtype: npt.DTypeLike, fill: float) -> float:
-    """``fill`` as pixels of this dtype hold it: whole and within range for integers."""
+    """Return ``fill`` as a pixel of this dtype, rounded and clipped to its range for integers."""
     kind = np.dtype(dtype)
     if kind.kind not in "iu":
         return float(np.asarray(fill).astype(kind))
@@ -91,7 +106,7 @@ def fill_value(dtype: npt.DTypeLike, fill: float) -> float:
 
 
 def colour_range(op: str, dtype: npt.DTypeLike) -> float:
-    """White in images of this dtype: 255 for bytes, 1 for floats; DTypeError for others."""
+    """Return white in images of this dtype: 255 for bytes, 1 for floats; DTypeError for others."""
     kind = np.dtype(dtype)
     if kind == np.uint8:
         return 255.0

@@ -7,17 +7,20 @@ other files of this room hold the transforms; compile.py and execute.py run them
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ... import philox
+from ..samples.pytree import Field
 from ..samples.random_source import draws
 
 Image = npt.NDArray[Any]
 Rows = npt.NDArray[np.float64]
+Sizes = npt.NDArray[np.int64]
+Size = tuple[int, int]
 
 OPAQUE_STREAMS = 64
 """The number of streams reserved for a callable that does not declare how many it uses."""
@@ -69,20 +72,15 @@ class Transform:
 
     needs_hwc = True
     """True if axes 0, 1 and 2 must be height, width and channels."""
-
-    @property
-    def words(self) -> int:
-        """The number of random 32-bit words that one image needs."""
-        return 0
+    words = 0
+    """The number of random 32-bit words that one image needs."""
 
     @property
     def streams(self) -> int:
         """The number of random streams that the transform occupies in a list."""
         return 1 if type(self).__call__ is Transform.__call__ else OPAQUE_STREAMS
 
-    def parameters(
-        self, words: philox.Words, sizes: npt.NDArray[np.int64], spec: ImageSpec | None = None
-    ) -> Rows:
+    def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
         """Return one row of parameters per image, float64 ``(n, k)``, each computed by itself.
 
         words: uint32 ``(n, self.words)``. sizes: int64 ``(n, 2)``, heights and widths. spec: the
@@ -90,7 +88,7 @@ class Transform:
         """
         return np.empty((len(sizes), 0))
 
-    def identity(self, sizes: npt.NDArray[np.int64]) -> Rows | None:
+    def identity(self, sizes: Sizes) -> Rows | None:
         """Return rows that leave images of these sizes unchanged, or None if no rows do."""
         return None
 
@@ -108,6 +106,14 @@ class Transform:
         """Return the native form for such images; None if there is only the Python body."""
         return None
 
+    def input_size(self, size: Size | None) -> Size | None:
+        """Return the (height, width) of input images that suffices; None: every pixel counts.
+
+        size: what suffices of this transform's output. The answer holds for the class that
+        defines the method, not for its subclasses, which may compute something else.
+        """
+        return None
+
     def draw(self, x: Any) -> Rows:
         """Draw the words of one image and return its parameters, float64 ``(k,)``."""
         drawn = draws().take(self.streams, self.words)
@@ -119,6 +125,47 @@ class Transform:
     def __call__(self, x: Any) -> Any:
         """Draw parameters, then apply them."""
         return self.apply(x, self.draw(x))
+
+
+class ImageTransform(Transform):
+    """Base class of the transforms of this room: one native step on images (H, W, C).
+
+    kernel: the name of the step. unchanged: the row of parameters that leaves an image as it is,
+    None if no row does. sized: the constants of the step begin with the new height and width.
+    """
+
+    kernel: str
+    unchanged: tuple[float, ...] | None = None
+    sized = False
+
+    def new_size(self, height: int | None, width: int | None) -> tuple[int | None, int | None]:
+        """Return height and width of the result; None for sizes that are unknown."""
+        return height, width
+
+    def constants(self, spec: ImageSpec) -> tuple[float, ...]:
+        """Return the constants of the step, without the new size."""
+        return ()
+
+    def keeps_sizes(self, sizes: Sizes) -> bool:
+        """Return True if the result has the size of the image, for all of these sizes."""
+        return all(self.new_size(h, w) == (h, w) for h, w in np.unique(sizes, axis=0).tolist())
+
+    def identity(self, sizes: Sizes) -> Rows | None:
+        """Return ``unchanged`` for every image."""
+        return None if self.unchanged is None else np.tile(self.unchanged, (len(sizes), 1))
+
+    def output(self, spec: ImageSpec) -> ImageSpec | None:
+        """Return the spec with the new size."""
+        height, width = self.new_size(spec.height, spec.width)
+        return replace(spec, height=height, width=width) if spec.layout == "HWC" else None
+
+    def step(self, spec: ImageSpec) -> Step | None:
+        """Return the native step, if the constants are known."""
+        size = self.new_size(spec.height, spec.width) if self.sized else ()
+        known = [each for each in size if each is not None]
+        if not spec.native or len(known) < len(size):
+            return None
+        return Step(self.kernel, tuple(float(each) for each in (*known, *self.constants(spec))))
 
 
 @dataclass(frozen=True, repr=False)
@@ -172,7 +219,7 @@ class OneOf(Transform):
     transforms: Sequence[Callable[[Any], Any]]
     p: float = 1.0
     weights: Sequence[float] | None = None
-    words = 2  # if, and which
+    words = 2  # the decision by p, and the choice
 
     def __post_init__(self) -> None:
         children = _as_tuple("OneOf", self.transforms)
@@ -201,12 +248,7 @@ class OneOf(Transform):
         """One stream for the choice, and the streams of all transforms."""
         return 1 + sum(streams_of(t) for t in self.transforms)
 
-    def parameters(
-        self,
-        words: philox.Words,
-        sizes: npt.NDArray[np.int64],
-        spec: ImageSpec | None = None,
-    ) -> Rows:
+    def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
         """Return the index of the transform of each image, ``(n, 1)``, or -1 for none."""
         if self.weights is None:
             which = philox.below(words[:, 1], len(self.transforms))
@@ -245,6 +287,45 @@ def streams_of(transform: Any) -> int:
 def output_of(transform: Any, spec: ImageSpec) -> ImageSpec | None:
     """Return the spec of a transform's result; None for a callable that does not declare it."""
     return transform.output(spec) if isinstance(transform, Transform) else None
+
+
+def any_size(self: Transform, size: Size | None) -> Size | None:
+    """Return ``size``: the ``input_size`` of a transform that means the same at any size."""
+    return size
+
+
+def decode_size(transforms: Iterable[Any], size: Size | None = None) -> Size | None:
+    """Return the (height, width) of images that suffices for the transforms; None: all pixels.
+
+    It does where the first transform that depends on the size is a smooth resize: it shrinks an
+    image that is at least twice as large, and so may the decoder in its stead. size: what suffices
+    of the last one's output.
+    """
+    for transform in reversed(tuple(transforms)):
+        if isinstance(transform, Compose):
+            size = decode_size(transform.transforms, size)
+        else:
+            own = "input_size" in vars(type(transform))
+            size = transform.input_size(size) if own else None
+    return size
+
+
+def row_fields(arrays: Sequence[npt.NDArray[Any]], transforms: Sequence[Any]) -> list[Field] | None:
+    """Return shape and dtype of samples that are rows of ``arrays``, the first one transformed.
+
+    None where the transforms do not say.
+    """
+    first, *others = (Field(array.shape[1:], array.dtype) for array in arrays)
+    if not transforms:
+        return [first, *others]
+    if arrays[0].ndim != 4:
+        return None
+    height, width, channels = arrays[0].shape[1:]
+    made = Compose(transforms).output(ImageSpec(height, width, channels, arrays[0].dtype))
+    if made is None or made.height is None or made.width is None:
+        return None
+    shape = tuple(size for size in made.shape if size is not None)
+    return [Field(shape, made.dtype), *others]
 
 
 def spec_of(x: Any) -> ImageSpec | None:

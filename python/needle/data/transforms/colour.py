@@ -1,6 +1,6 @@
-"""Brightness, contrast, saturation and hue: one 3x4 matrix an image.
+"""Brightness, contrast, saturation and hue: one 3x4 matrix per image.
 
-A row of parameters is the matrix m, row by row, for the dtype's own units:
+A row of parameters is the matrix m, row by row, in the units of the images' dtype:
 ``out[c] = clip(((m[c,0] r + m[c,1] g) + m[c,2] b) + m[c,3])``.
 """
 
@@ -15,15 +15,15 @@ import numpy.typing as npt
 from ... import philox
 from ...errors import DTypeError, ShapeError
 from .affine import between, each
-from .arguments import colour_range, finite, height_width, interval, probability
-from .base import Image, ImageSpec, Rows, Step, Transform
+from .arguments import check_common, colour_range, finite, height_width, interval
+from .base import Image, ImageSpec, ImageTransform, Rows, Sizes, Step, any_size
 
-Sizes = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Range = tuple[float, float]
 
 LUMA = (0.299, 0.587, 0.114)
-# A quarter turn of (I, Q) in the YIQ colours of 1953, as a matrix of (R, G, B):
-# inverse(T) @ [[0, 0, 0], [0, 0, -1], [0, 1, 0]] @ T. Greys go to zero.
+# A quarter turn of (I, Q) in the YIQ colour space of 1953 (NTSC), as a matrix of (R, G, B):
+# inverse(T) @ [[0, 0, 0], [0, 0, -1], [0, 1, 0]] @ T. Greys become zero.
 QUARTER_TURN = (
     (0.167703246654, 0.329268146449, -0.496971393103),
     (-0.328130813958, 0.035520928869, 0.292609885089),
@@ -32,42 +32,39 @@ QUARTER_TURN = (
 IDENTITY = np.eye(3, 4, dtype=np.float32)
 
 
-class _Colour(Transform):
-    """What the two have in common: everything but the matrix."""
+class _Colour(ImageTransform):
+    """Base class of the colour transforms, which only compute their matrices."""
 
-    def identity(self, sizes: Sizes) -> Rows:
-        """Each channel is itself."""
-        return np.tile(np.eye(3, 4).ravel(), (len(sizes), 1))
+    kernel, unchanged = "colour", tuple(np.eye(3, 4).ravel().tolist())
 
     def apply(self, image: Image, row: Rows) -> Image:
-        """``image`` through the matrix, in float32; bytes rounded half to even.
+        """Return ``image`` multiplied by the matrix in float32; bytes are rounded half to even.
 
-        The identity leaves floats beyond 0..1 as they are.
+        The identity leaves floats outside 0..1 as they are.
         """
         height_width(type(self).__name__, image)
         most = np.float32(colour_range(type(self).__name__, image.dtype))
         m = np.asarray(row, dtype=np.float32).reshape(3, 4)
-        grey = image.shape[2] == 1
-        channels = 1 if grey else _three(type(self).__name__, image)
+        if image.shape[2] not in (1, 3):
+            raise ShapeError(
+                f"{type(self).__name__}: images must have 1 or 3 channels, got shape "
+                f"{image.shape}; drop the others"
+            )
         if np.array_equal(m, IDENTITY):
             return image.copy()
         x = image.astype(np.float32)
-        if grey:
+        if image.shape[2] == 1:
             out = m[0, 0] * x + m[0, 3]
         else:
-            r, g, b = (x[..., c] for c in range(channels))
+            r, g, b = (x[..., c] for c in range(3))
             out = np.stack([((k[0] * r + k[1] * g) + k[2] * b) + k[3] for k in m], axis=-1)
-        whole = np.rint(out) if image.dtype == np.uint8 else out
-        clipped: Image = np.clip(whole, np.float32(0), most).astype(image.dtype)
+        rounded = np.rint(out) if image.dtype == np.uint8 else out
+        clipped: Image = np.clip(rounded, np.float32(0), most).astype(image.dtype)
         return clipped
 
-    def output(self, spec: ImageSpec) -> ImageSpec | None:
-        """The same."""
-        return spec if spec.layout == "HWC" else None
-
     def step(self, spec: ImageSpec) -> Step | None:
-        """``colour``, for grey and RGB."""
-        return Step("colour") if spec.native and spec.channels in (1, 3) else None
+        """Return the step for grey and RGB images."""
+        return super().step(spec) if spec.channels in (1, 3) else None
 
     def _white(self, spec: ImageSpec | None) -> float:
         name = type(self).__name__
@@ -80,42 +77,43 @@ class _Colour(Transform):
 
 @dataclass(frozen=True)
 class RandomBrightnessContrast(_Colour):
-    """``contrast`` about mid-grey and then ``brightness`` added, with probability ``p``.
+    """Scales by ``contrast`` about mid-grey, then adds ``brightness``, with probability ``p``.
 
-    brightness: (least, most) as a share of white, or one number for both signs. contrast: the
-    same, of what is added to a factor of 1.
+    brightness: (least, most) as a fraction of white, or one number for both signs. contrast: the
+    same for the number that is added to a factor of 1.
     """
 
     brightness: float | Range = 0.2
     contrast: float | Range = 0.2
     p: float = 0.5
     words = 3
+    input_size = any_size
 
     def __post_init__(self) -> None:
-        op = "RandomBrightnessContrast"
+        op = check_common(self)
         for name in ("brightness", "contrast"):
             value = getattr(self, name)
             pair = value if isinstance(value, (tuple, list)) else (-finite(op, name, value), value)
             least, most = (-1.0, math.inf) if name == "contrast" else (-1.0, 1.0)
             object.__setattr__(self, name, interval(op, name, pair, least, most))
-        probability(op, self.p)
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
-        """Words: brightness, contrast, and whether."""
+        """Return the matrices. Words: brightness, contrast, the decision by ``p``."""
         white = self._white(spec)
         factor = 1.0 + between(words[:, 1], self.contrast)
         offset = (1.0 - factor) * (white / 2) + between(words[:, 0], self.brightness) * white
         rows = _matrices(factor[:, None, None] * np.eye(3), offset)
-        return np.where(philox.happens(words[:, 2:], self.p), rows, self.identity(sizes))
+        return np.where(philox.happens(words[:, 2:], self.p), rows, self.unchanged)
 
 
 @dataclass(frozen=True)
 class ColorJitter(_Colour):
-    """Brightness, contrast, saturation and hue, in this order and clipped once, with ``p``.
+    """Changes brightness, contrast, saturation and hue, in this order, with probability ``p``.
 
-    brightness, contrast (about mid-grey), saturation: a number b for factors in
-    [max(0, 1 - b), 1 + b], or (least, most). hue: a turn of the colours in YIQ by at most that
-    part of a circle, 0 to 0.5, or (least, most). Grey images take brightness and contrast.
+    The result is clipped once. brightness, contrast (about mid-grey), saturation: a number b for
+    factors in [max(0, 1 - b), 1 + b], or (least, most). hue: the largest rotation of the colours in
+    YIQ as a fraction of a circle, 0 to 0.5, or (least, most). Saturation and hue leave grey images
+    unchanged.
     """
 
     brightness: float | Range = 0.0
@@ -124,25 +122,29 @@ class ColorJitter(_Colour):
     hue: float | Range = 0.0
     p: float = 1.0
     words = 5
+    input_size = any_size
 
     def __post_init__(self) -> None:
+        op = check_common(self)
         for name in ("brightness", "contrast", "saturation"):
             value = getattr(self, name)
             if not isinstance(value, (tuple, list)):
-                if finite("ColorJitter", name, value) < 0:
+                if finite(op, name, value) < 0:
                     raise ValueError(
-                        f"ColorJitter: {name} must not be negative, got {value}; 0 leaves it"
+                        f"{op}: {name} must not be negative, got {value}; 0 changes nothing"
                     )
                 value = (max(0.0, 1.0 - value), 1.0 + value)
-            object.__setattr__(self, name, interval("ColorJitter", name, value, 0.0))
+            object.__setattr__(self, name, interval(op, name, value, 0.0))
         hue = self.hue
         if not isinstance(hue, (tuple, list)):
-            hue = (-finite("ColorJitter", "hue", hue), hue)
-        object.__setattr__(self, "hue", interval("ColorJitter", "hue", hue, -0.5, 0.5))
-        probability("ColorJitter", self.p)
+            hue = (-finite(op, "hue", hue), hue)
+        object.__setattr__(self, "hue", interval(op, "hue", hue, -0.5, 0.5))
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
-        """Words: brightness, contrast, saturation, hue, and whether."""
+        """Return the matrices.
+
+        Words: brightness, contrast, saturation, hue, the decision by ``p``.
+        """
         white = self._white(spec)
         contrast = between(words[:, 1], self.contrast)
         factor = between(words[:, 0], self.brightness) * contrast
@@ -151,34 +153,24 @@ class ColorJitter(_Colour):
             saturation = between(words[:, 2], self.saturation)
             angle = 2 * math.pi * between(words[:, 3], self.hue)
             turned = saturation * each(math.cos, angle), saturation * each(math.sin, angle)
-            linear = factor[:, None, None] * _of_colours(*turned)
+            linear = factor[:, None, None] * _chroma_matrices(*turned)
         rows = _matrices(linear, (1.0 - contrast) * (white / 2))
-        return np.where(philox.happens(words[:, 4:], self.p), rows, self.identity(sizes))
+        return np.where(philox.happens(words[:, 4:], self.p), rows, self.unchanged)
 
 
-def _of_colours(
-    straight: npt.NDArray[np.float64], aside: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
-    """``(n, 3, 3)``: luma stays, chroma times (straight + i aside) in the plane of I and Q.
+def _chroma_matrices(real: Floats, imaginary: Floats) -> Floats:
+    """Return the matrices that multiply chroma, I + iQ, by a complex number: ``(n, 3, 3)``.
 
-    Written so that (1, 0) is the identity to the bit.
+    Luma stays. (1, 0) gives the identity to the bit.
     """
     grey = np.tile(np.array(LUMA), (3, 1))
     chroma = np.eye(3) - grey
-    turned: npt.NDArray[np.float64] = aside[:, None, None] * np.array(QUARTER_TURN)
-    turned += grey + straight[:, None, None] * chroma
+    turned: Floats = imaginary[:, None, None] * np.array(QUARTER_TURN)
+    turned += grey + real[:, None, None] * chroma
     return turned
 
 
-def _matrices(linear: npt.NDArray[np.float64], offset: npt.NDArray[np.float64]) -> Rows:
+def _matrices(linear: Floats, offset: Floats) -> Rows:
     offsets = np.broadcast_to(offset[:, None, None], (len(offset), 3, 1))
     rows: Rows = np.concatenate((linear, offsets), axis=2).reshape(len(offset), 12)
     return rows
-
-
-def _three(op: str, image: Image) -> int:
-    if image.shape[2] != 3:
-        raise ShapeError(
-            f"{op}: images must have 1 or 3 channels, got shape {image.shape}; drop the others"
-        )
-    return 3

@@ -18,20 +18,20 @@ import numpy as np
 import numpy.typing as npt
 
 from ..samples import native_kernels as native
-from ..samples.pytree import Field
 from ..samples.ticket import Ticket
-from . import Compose, ImageSpec, OneOf, Transform, output_of, streams_of
+from .base import Compose, ImageSpec, OneOf, Step, Transform, output_of, streams_of
 from .execute import (
     Choice,
     Images,
     PlacedTransform,
     Segment,
+    executor_for,
     fits,
     run_on_device,
     run_segment,
     varies,
 )
-from .executors import device_executor, executor_for
+from .executors import device_executor
 
 Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
@@ -58,6 +58,11 @@ class Chain:
     def __init__(self, parts: Sequence[PlacedTransform]) -> None:
         self.parts = tuple(parts)
         self._plans: dict[ImageSpec | None, Plan] = {}
+
+    @property
+    def transforms(self) -> list[Any]:
+        """The transforms without their places."""
+        return [part.transform for part in self.parts]
 
     @property
     def draws(self) -> bool:
@@ -89,16 +94,15 @@ class Chain:
         An error of one image carries the index of its sample.
         """
         if ticket.seed is None and self.draws:
-            alone = Segment("python", self.parts, None)
-            made = run_segment(alone, Images(images, indices), ticket, None, 1, device)
+            unseeded = Segment("python", self.parts, None)
+            made = run_segment(unseeded, Images(images, indices), ticket, None, 1, device)
             return gathered(made, out)
         if isinstance(images, np.ndarray):
             return self.plan(spec_of(images)).run(images, indices, ticket, out, threads, device)
         kind = spec_of(images)
-        if varies(kind) and len({_key(image) for image in images}) > 1:
-            whole = None if kind is None else self.plan(kind)
-            if whole is None or not whole.is_one_call(device):
-                return self._run_by_kind(images, ticket, out, threads, device)
+        several = varies(kind) and len({_key(image) for image in images}) > 1
+        if several and (kind is None or not self.plan(kind).is_one_call(device)):
+            return self._run_by_kind(images, ticket, out, threads, device)
         return self.plan(kind).run(images, None, ticket, out, threads, device)
 
     def on_device(self, images: Array | list[Any], ticket: Ticket, device: str) -> Any | None:
@@ -118,11 +122,11 @@ class Chain:
         made: list[Any] = []
         in_place = out is not None
         for _, group in groupby(images, key=_key):
-            few = list(group)
-            rows = slice(len(made), len(made) + len(few))
-            here = None if out is None else out[rows]
-            part = self.run(few, None, ticket.of(ticket.indices[rows]), here, threads, device)
-            in_place = in_place and part is here
+            alike = list(group)
+            rows = slice(len(made), len(made) + len(alike))
+            room = None if out is None else out[rows]
+            part = self.run(alike, None, ticket.of(ticket.indices[rows]), room, threads, device)
+            in_place = in_place and part is room
             made.extend(part)
         return out if in_place and out is not None else gathered(Images(made), out)
 
@@ -153,13 +157,13 @@ class Plan:
         device: str = "cpu",
     ) -> Array | list[Any]:
         """Transform images of this kind; see ``Chain.run``."""
-        now = Images(images, indices)
+        made = Images(images, indices)
         for i, segment in enumerate(self.segments):
             last = i == len(self.segments) - 1 and self.rest is None
-            now = run_segment(segment, now, ticket, out if last else None, threads, device)
+            made = run_segment(segment, made, ticket, out if last else None, threads, device)
         if self.rest is not None:
-            return self.rest.run(now.pixels, None, ticket, out, threads, device)
-        return gathered(now, out)
+            return self.rest.run(made.pixels, None, ticket, out, threads, device)
+        return gathered(made, out)
 
     def is_one_call(self, device: str = "cpu") -> bool:
         """Return True if one call of the device's executor does everything."""
@@ -174,28 +178,19 @@ class Plan:
         lines = []
         for segment in self.segments:
             names = ", ".join(part.name for part in segment.parts)
-            if segment.kind == "native" and executor_for(device) is not None:
+            if segment.kind != "native":
+                lines += [f"{p.name}: in Python, image by image: {p.why}" for p in segment.parts]
+            elif executor_for(device) is not None:
                 lines.append(f"{names}: native ({device}), one call for all images of a slice")
-                continue
-            lines += [f"{p.name}: in Python, image by image: {p.why}" for p in segment.parts]
-            if segment.kind == "native":
-                del lines[-len(segment.parts) :]
-                lines.append(f"{names}: in Python, by definition: {_missing(device)}")
+            else:
+                missing = f"{device} has no executor"
+                if device == "cpu":
+                    missing = "the compiled kernels are missing"
+                lines.append(f"{names}: in Python, by definition: {missing}")
         if self.rest is not None:
             names = ", ".join(part.name for part in self.rest.parts)
-            lines.append(f"{names}: as the images that come out of that allow")
+            lines.append(f"{names}: decided when the resulting images are known")
         return "\n".join(lines)
-
-
-def row_fields(arrays: Sequence[Array], chain: Chain) -> list[Field] | None:
-    """Return the fields of rows of the arrays after the chain, or None if they are unknown."""
-    if not chain.parts:
-        return [Field(array.shape[1:], array.dtype) for array in arrays]
-    made = chain.plan(spec_of(arrays[0])).output
-    if made is None or varies(made):
-        return None
-    shape = tuple(size for size in made.shape if size is not None)
-    return [Field(shape, made.dtype), *(Field(a.shape[1:], a.dtype) for a in arrays[1:])]
 
 
 def spec_of(images: Array | list[Any]) -> ImageSpec | None:
@@ -205,11 +200,9 @@ def spec_of(images: Array | list[Any]) -> ImageSpec | None:
     keys = {_key(image) for image in images}
     if None in keys or len({(key[0][2], key[1]) for key in keys if key}) != 1:
         return None
-    heights, widths = ({key[0][axis] for key in keys if key} for axis in (0, 1))
-    one = len(heights) == len(widths) == 1
     first = images[0]
-    size = first.shape[:2] if one else (None, None)
-    return ImageSpec(size[0], size[1], first.shape[2], first.dtype)
+    height, width = first.shape[:2] if len(keys) == 1 else (None, None)
+    return ImageSpec(height, width, first.shape[2], first.dtype)
 
 
 @lru_cache(maxsize=64)
@@ -221,9 +214,7 @@ def gathered(images: Images, out: Array | None = None) -> Array | list[Any]:
     """Return the images as one array, ``out`` if it fits; a list if their shapes differ."""
     pixels = images.pixels
     if isinstance(pixels, np.ndarray):
-        if pixels is out and images.indices is None:
-            return pixels
-        if out is None and images.indices is None:
+        if images.indices is None and (out is None or pixels is out):
             return pixels
         rows = len(images)
         into = out if fits(out, (rows, *pixels.shape[1:]), pixels.dtype) else None
@@ -240,18 +231,15 @@ def gathered(images: Images, out: Array | None = None) -> Array | list[Any]:
 
 def _compile(chain: Chain, spec: ImageSpec | None) -> Plan:
     parts: list[PlacedTransform] = []
-    left = list(chain.parts)
-    now = spec
-    while left:
-        part = left[0]
-        if now is None and parts and _may_be_native(part.transform):
-            break  # the images are looked at first
-        del left[0]
-        parts += _expanded(part, now)
-        now = None if now is None else output_of(part.transform, now)
-    segments = tuple(_segments(parts))
-    rest = Chain(left) if left else None
-    return Plan(spec, segments, rest, None if rest else now)
+    made, rest = spec, None
+    for i, part in enumerate(chain.parts):
+        transform = part.transform
+        if made is None and parts and (_is_described(transform) or isinstance(transform, OneOf)):
+            rest = Chain(chain.parts[i:])  # compiled when the images are known
+            break
+        parts += _expanded(part, made)
+        made = None if made is None else output_of(transform, made)
+    return Plan(spec, tuple(_segments(parts)), rest, None if rest else made)
 
 
 def _segments(parts: Sequence[PlacedTransform]) -> Iterator[Segment]:
@@ -291,37 +279,27 @@ def _expanded(part: PlacedTransform, spec: ImageSpec | None) -> list[PlacedTrans
 
 
 def _settled(part: PlacedTransform) -> PlacedTransform:
-    """Return the part with its native step, or with the reason why there is none."""
-    return _with_step(replace(part, after=_size_after(part)))
-
-
-def _size_after(part: PlacedTransform) -> tuple[int, int] | None:
-    """Return the first two sizes of the images after the part, if all are equal."""
+    """Return the part with its native step or the reason for its absence, and its new size."""
     made = None if part.spec is None else output_of(part.transform, part.spec)
-    if made is None or varies(made):
-        return None
-    height, width = made.shape[:2]
-    assert height is not None and width is not None
-    return height, width
+    after: Any = None if made is None or varies(made) else made.shape[:2]
+    step, why = _native_form(part.transform, part.spec)
+    return replace(part, step=step, why=why, after=after)
 
 
-def _with_step(part: PlacedTransform) -> PlacedTransform:
-    transform, spec = part.transform, part.spec
+def _native_form(transform: Any, spec: ImageSpec | None) -> tuple[Step | None, str]:
+    """Return the native step, or None and the reason why there is none."""
     if isinstance(transform, OneOf):
-        return replace(
-            part,
-            why="it chooses among transforms that cannot leave other images unchanged",
-        )
+        return None, "it chooses among transforms that cannot leave other images unchanged"
     if not _is_described(transform):
-        return replace(part, why="it is a callable without a native form")
+        return None, "it is a callable without a native form"
     if spec is None:
-        return replace(part, why="the kind of its images is unknown")
+        return None, "the kind of its images is unknown"
     step = transform.step(spec)
     if step is not None:
-        return replace(part, step=step)
+        return step, ""
     if not spec.native:
-        return replace(part, why=f"kernels take uint8 and float32 (H, W, C), not {_words(spec)}")
-    return replace(part, why=f"it has no native form for {_words(spec)}")
+        return None, f"kernels take uint8 and float32 (H, W, C), not {_words(spec)}"
+    return None, f"it has no native form for {_words(spec)}"
 
 
 def _is_masked(part: PlacedTransform, spec: ImageSpec) -> bool:
@@ -363,10 +341,6 @@ def _is_described(transform: Any) -> bool:
     )
 
 
-def _may_be_native(transform: Any) -> bool:
-    return _is_described(transform) or isinstance(transform, OneOf)
-
-
 def _key(image: Any) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
     if not isinstance(image, np.ndarray) or image.ndim != 3:
         return None
@@ -376,7 +350,3 @@ def _key(image: Any) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
 def _words(spec: ImageSpec) -> str:
     sizes = " x ".join("?" if size is None else str(size) for size in spec.shape)
     return f"{spec.layout} images {sizes} of {spec.dtype}"
-
-
-def _missing(device: str) -> str:
-    return "the compiled kernels are missing" if device == "cpu" else f"{device} has no executor"

@@ -7,7 +7,7 @@ calls callables image by image. compile.py chooses the kind.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..samples import native_kernels
 from ..samples.buffer_pool import empty
 from ..samples.pytree import tag_sample
 from ..samples.random_source import keyed, reseed_globals
 from ..samples.ticket import Ticket
 from .base import ImageSpec, OneOf, Step, output_of
-from .executors import DeviceExecutor, Executor, executor_for
+from .executors import DeviceExecutor, Executor, device_executor
 
 Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
@@ -55,8 +56,8 @@ class PlacedTransform:
     @property
     def name(self) -> str:
         """The name of the transform, for messages."""
-        own = getattr(self.transform, "__name__", None)
-        return own if isinstance(own, str) else type(self.transform).__name__
+        name = getattr(self.transform, "__name__", None)
+        return name if isinstance(name, str) else type(self.transform).__name__
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +72,13 @@ class Segment:
     def kept(self) -> dict[int, tuple[Integers, Rows]]:
         """Cached parameters by the part's place, with the image sizes that they are for."""
         return {}
+
+    @cached_property
+    def row_shape(self) -> tuple[int, ...] | None:
+        """The shape of one image of the result; None if it varies or is unknown."""
+        if self.output is None or varies(self.output):
+            return None
+        return tuple(size for size in self.output.shape if size is not None)
 
     @cached_property
     def steps(self) -> list[tuple[str, tuple[float, ...]]]:
@@ -120,12 +128,11 @@ def run_segment(
     drawn = _drawn(segment, images, ticket)
     executor = executor_for(device) if segment.kind == "native" else None
     if executor is None:
-        return Images(_define(segment, images, ticket, drawn))
-    assert segment.output is not None and not varies(segment.output)
-    shape = (len(images), *segment.output.shape)
-    if not fits(out, shape, segment.output.dtype):
-        out = empty(shape, segment.output.dtype)  # type: ignore[arg-type]
-    assert out is not None
+        return Images(_define(images, ticket, drawn))
+    assert segment.output is not None and segment.row_shape is not None
+    shape = (len(images), *segment.row_shape)
+    if out is None or not fits(out, shape, segment.output.dtype):
+        out = empty(shape, segment.output.dtype)
     _execute(executor, segment, images, ticket, drawn, out, threads)
     return Images(out)
 
@@ -134,9 +141,8 @@ def run_on_device(
     segment: Segment, images: Images, ticket: Ticket, executor: DeviceExecutor
 ) -> Any:
     """Run a native segment and return the images as an array on the executor's device."""
-    assert segment.output is not None and not varies(segment.output)
-    shape = (len(images), *(size for size in segment.output.shape if size is not None))
-    out = executor.empty(shape, segment.output.dtype)
+    assert segment.output is not None and segment.row_shape is not None
+    out = executor.empty((len(images), *segment.row_shape), segment.output.dtype)
     _execute(executor, segment, images, ticket, _drawn(segment, images, ticket), out, 0)
     return out
 
@@ -152,6 +158,13 @@ def same_sizes(height: int, width: int, count: int) -> Integers:
 def varies(spec: ImageSpec | None) -> bool:
     """Return True if the size of such images varies or is unknown."""
     return spec is None or spec.height is None or spec.width is None
+
+
+def executor_for(device: str) -> Executor | None:
+    """Return the executor of a device; None where the steps run by their definitions in NumPy."""
+    if device != "cpu":
+        return device_executor(device)
+    return native_kernels.run_images if native_kernels.has("run_images") else None
 
 
 def fits(out: Array | None, shape: tuple[int | None, ...], dtype: np.dtype[Any]) -> bool:
@@ -177,7 +190,7 @@ def _execute(
     try:
         executor(segment.steps, rows, images.pixels, images.indices, out, threads)
     except (ValueError, IndexError):
-        _define(segment, images, ticket, drawn)  # raises the transform's own error
+        _define(images, ticket, drawn)  # raises the transform's own error
         raise
 
 
@@ -259,12 +272,12 @@ def _mask(
 
 def _sizes_after(part: PlacedTransform, sizes: Integers) -> Integers:
     """Return the first two sizes of each image after a transform."""
-    if part.choices or part.spec is None or not len(sizes):  # one of several keeps the size
+    if part.choices or part.spec is None or not len(sizes):  # a masked child keeps the size
         return sizes
     if part.after is not None:
         return same_sizes(*part.after, len(sizes))
     if not varies(part.spec):
-        return sizes  # nothing is known of what it makes
+        return sizes  # the size of the result is unknown
     found, places = np.unique(sizes, axis=0, return_inverse=True)
     after = []
     for row in found:
@@ -274,42 +287,48 @@ def _sizes_after(part: PlacedTransform, sizes: Integers) -> Integers:
     return np.array(after, np.int64)[places.reshape(-1)]
 
 
-def _define(segment: Segment, images: Images, ticket: Ticket, drawn: _Draws) -> list[Any]:
-    made = []
-    for i, image in enumerate(images.each()):
-        row = drawn.first + i
-        try:
-            for entry in drawn.entries:
-                if entry.chosen is None or entry.chosen[row]:
-                    image = entry.part.transform.apply(image, entry.rows[row])
-        except Exception as error:
-            tag_sample(error, int(ticket.indices[i]))
-            raise
-        made.append(image)
-    return made
+def _define(images: Images, ticket: Ticket, drawn: _Draws) -> list[Any]:
+    """Return the images after ``apply`` of every part, with the drawn parameters."""
+
+    def defined(image: Any, place: int) -> Any:
+        row = drawn.first + place
+        for entry in drawn.entries:
+            if entry.chosen is None or entry.chosen[row]:
+                image = entry.part.transform.apply(image, entry.rows[row])
+        return image
+
+    return _each(images, ticket, defined)
 
 
 def _call(segment: Segment, images: Images, ticket: Ticket) -> list[Any]:
+    """Return the images after a call of every part, which draws its own random numbers."""
+    seed, epoch = ticket.seed, ticket.epoch
+    copy = isinstance(images.pixels, np.ndarray)  # a callable may change its argument
+
+    def called(image: Any, place: int) -> Any:
+        image = image.copy() if copy else image
+        if seed is None:
+            for part in segment.parts:
+                image = part.transform(image)
+            return image
+        sample = int(ticket.indices[place])
+        with keyed(seed, epoch, sample) as source:
+            for part in segment.parts:
+                source.seek(part.stream)
+                reseed_globals(seed, epoch, sample, 1 + part.stream)
+                image = part.transform(image)
+        return image
+
+    return _each(images, ticket, called)
+
+
+def _each(images: Images, ticket: Ticket, transformed: Callable[[Any, int], Any]) -> list[Any]:
+    """Return ``transformed(image, place)`` of every image; an error carries its sample's index."""
     made = []
-    for image, sample in zip(images.each(), ticket.indices.tolist()):
-        if isinstance(images.pixels, np.ndarray):
-            image = image.copy()  # a callable may change what it is given
+    for place, image in enumerate(images.each()):
         try:
-            made.append(_call_one(segment.parts, image, ticket, sample))
+            made.append(transformed(image, place))
         except Exception as error:
-            tag_sample(error, sample)
+            tag_sample(error, int(ticket.indices[place]))
             raise
     return made
-
-
-def _call_one(parts: Sequence[PlacedTransform], image: Any, ticket: Ticket, sample: int) -> Any:
-    if ticket.seed is None:
-        for part in parts:
-            image = part.transform(image)
-        return image
-    with keyed(ticket.seed, ticket.epoch, sample) as source:
-        for part in parts:
-            source.seek(part.stream)
-            reseed_globals(ticket.seed, ticket.epoch, sample, 1 + part.stream)
-            image = part.transform(image)
-    return image

@@ -1,49 +1,22 @@
-"""Executors: the functions that run native steps on a device.
+"""Executors of devices: the functions that run native steps on a device.
 
-An executor takes parameters that are already drawn (execute.py), so all devices give the same
-images. There is one for the CPU and one for every device whose backend has ``run_images``.
+An executor takes parameters that execute.py has drawn, so all devices give the same images. Every
+device whose backend has ``run_images`` has one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Callable
+from typing import Any
 
 from ... import array_namespace, backends
 from ...errors import UnknownNameError
-from ..samples import native_kernels
 
-Array = npt.NDArray[Any]
+Executor = Callable[..., None]
+"""A function with the arguments of ``native_kernels.run_images``, which is the CPU's executor.
 
-
-class Executor(Protocol):
-    """Runs native steps over a batch of images; the CPU's is ``native_kernels.run_images``.
-
-    steps: names and constants. parameters: for each step float64 ``(n, k)``. images:
-    ``(N, H, W, C)`` with rows ``indices`` (int64 ``(n,)``, or None for all), or a list of
-    ``(H, W, C)``. out: ``(n, *row)``, to be filled; for a device also an array of that device.
-    threads: 0 for all, 1 for the calling one.
-    """
-
-    def __call__(
-        self,
-        steps: Sequence[tuple[str, tuple[float, ...]]],
-        parameters: Sequence[npt.NDArray[np.float64]],
-        images: Array | list[Array],
-        indices: npt.NDArray[np.int64] | None,
-        out: Any,
-        threads: int,
-    ) -> None: ...
-
-
-def executor_for(device: str) -> Executor | None:
-    """Return the executor of a device; None where the steps run by their definitions in NumPy."""
-    if device != "cpu":
-        return device_executor(device)
-    return native_kernels.run_images if native_kernels.has("run_images") else None
+``out`` of a device's executor may also be an array of that device.
+"""
 
 
 class DeviceExecutor:
@@ -57,14 +30,9 @@ class DeviceExecutor:
         return array_namespace.NDArray.make(shape, device=self.place, dtype=dtype)
 
     def __call__(
-        self,
-        steps: Sequence[tuple[str, tuple[float, ...]]],
-        parameters: Sequence[npt.NDArray[np.float64]],
-        images: Array | list[Array],
-        indices: npt.NDArray[np.int64] | None,
-        out: Any,
-        threads: int,
+        self, steps: Any, parameters: Any, images: Any, indices: Any, out: Any, threads: int
     ) -> None:
+        """Run the steps; see ``native_kernels.run_images``."""
         stays = isinstance(out, array_namespace.NDArray)
         made = out if stays else self.empty(out.shape, out.dtype)
         self.place.backend.run_images(steps, parameters, images, indices, made.view)

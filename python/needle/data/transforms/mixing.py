@@ -1,6 +1,6 @@
 """Transforms of whole batches: MixUp and CutMix, which mix samples and their labels.
 
-A loader calls them on a collated batch, keyed by the index of its first sample.
+A loader calls them on a collated batch. Their random numbers are keyed by its first index.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Floats = npt.NDArray[np.float32]
 
 
 class BatchTransform:
-    """Base: called on (images, labels, ...), arrays whose first axis is the samples.
+    """Base class of transforms of a batch (images, labels, ...), whose first axis is the samples.
 
-    labels: integers (n,), with ``classes``, or soft ones, float (n, classes). The answer has soft
+    labels: integers (n,), with ``classes``, or soft labels, float (n, classes). The result has soft
     labels, float32; further fields stay as they are.
     """
 
@@ -37,21 +37,23 @@ class BatchTransform:
         if finite(name, "alpha", self.alpha) <= 0:
             raise ValueError(f"{name}: alpha must be above 0, got {self.alpha}; try 0.2 or 1")
         if self.classes is not None and (int(self.classes) != self.classes or self.classes < 1):
-            raise ValueError(f"{name}: classes must be at least 1, got {self.classes}; count them")
+            raise ValueError(
+                f"{name}: classes must be at least 1, got {self.classes}; give their number"
+            )
         probability(name, self.p)
 
     def mix(self, images: Array, other: Array, share: float) -> tuple[Array, float]:
-        """``images`` with ``1 - share`` of ``other``, and the share that it came to."""
+        """Return ``images`` with ``1 - share`` of ``other``, and the exact share after rounding."""
         raise NotImplementedError
 
     def __call__(self, batch: Any) -> Any:
-        """The batch mixed with itself in another order, by one share drawn from Beta."""
+        """Return the batch mixed with itself in another order, by one share drawn from Beta."""
         images, labels, *rest = batch
         images = np.asarray(images)
         soft = self._soft(np.asarray(labels), len(images))
         source = draws()
         stream = source.stream
-        source.seek(BATCH_STREAM + stream)  # not the streams of the first sample's transforms
+        source.seek(BATCH_STREAM + stream)  # the first sample's transforms use earlier streams
         random = random_source()
         applied, share = random.rand() < self.p, float(random.beta(self.alpha, self.alpha))
         order = random.permutation(len(images))
@@ -65,30 +67,30 @@ class BatchTransform:
         name = type(self).__name__
         if len(labels) != count:
             raise ShapeError(
-                f"{name}: images and labels must be as many, got {count} and {len(labels)}; give "
-                "one label a sample"
+                f"{name}: images and labels must have one length, got {count} and {len(labels)}; "
+                "give one label per sample"
             )
         if labels.ndim == 2:
             return labels.astype(np.float32, copy=False)
         if self.classes is None or labels.ndim != 1:
             raise ValueError(
                 f"{name}: labels must be (n, classes) unless classes is given, got shape "
-                f"{labels.shape}; make it {name}(..., classes=10)"
+                f"{labels.shape}; use {name}(..., classes=10)"
             )
         found: list[int] = labels.astype(np.int64).tolist()
         if found and not (min(found) >= 0 and max(found) < self.classes):
             raise ValueError(
                 f"{name}: labels must be in [0, {self.classes}), got {min(found)} to "
-                f"{max(found)}; classes counts them all"
+                f"{max(found)}; raise classes"
             )
         return np.eye(self.classes, dtype=np.float32)[found]
 
 
 @dataclass(frozen=True)
 class MixUp(BatchTransform):
-    """``share * x + (1 - share) * x[order]``, share from Beta(alpha, alpha), one a batch.
+    """``share * x + (1 - share) * x[order]``, with one share per batch from Beta(alpha, alpha).
 
-    Zhang et al. (2018). Floating images; integer ones become float32.
+    Zhang et al. (2018). Integer images become float32.
     """
 
     alpha: float = 0.2
@@ -96,7 +98,7 @@ class MixUp(BatchTransform):
     p: float = 1.0
 
     def mix(self, images: Array, other: Array, share: float) -> tuple[Array, float]:
-        """The weighted sum."""
+        """Return the weighted sum."""
         if images.dtype.kind != "f":
             images, other = images.astype(np.float32), other.astype(np.float32)
         weight = images.dtype.type(share)
@@ -105,10 +107,10 @@ class MixUp(BatchTransform):
 
 @dataclass(frozen=True)
 class CutMix(BatchTransform):
-    """A rectangle of every image comes from another: ``1 - share`` of the area, one a batch.
+    """Replaces a rectangle of every image, ``1 - share`` of its area, by that of another image.
 
-    Yun et al. (2019). Its middle is any pixel; labels follow the area that lies in the image.
-    layout: of the images, "CHW" or "HWC", after the samples' axis.
+    Yun et al. (2019). The rectangle is the same for the whole batch and has a random centre; labels
+    are mixed by the area inside the image. layout: the axes of one image, "CHW" or "HWC".
     """
 
     alpha: float = 1.0
@@ -120,12 +122,12 @@ class CutMix(BatchTransform):
         super().__post_init__()
         if self.layout not in ("CHW", "HWC"):
             raise ValueError(
-                f"CutMix: layout must be 'CHW' or 'HWC', got {self.layout!r}; say how the images "
-                "of a batch lie"
+                f"CutMix: layout must be 'CHW' or 'HWC', got {self.layout!r}; give the order "
+                "of the axes of one image"
             )
 
     def mix(self, images: Array, other: Array, share: float) -> tuple[Array, float]:
-        """A copy with the rectangle."""
+        """Return a copy with the rectangle, and the share of the images outside it."""
         if images.ndim != 4:
             raise ShapeError(
                 f"CutMix: images must have four axes, got shape {images.shape}; stack images with "
@@ -141,7 +143,7 @@ class CutMix(BatchTransform):
 
 
 def _cut(size: int, share: float) -> slice:
-    """That share of an axis about any of its places, as far as it is there."""
+    """Return that share of an axis around a random place, cut at its ends."""
     length = int(size * share)
     start = int(random_source().randint(max(size, 1))) - length // 2
     return slice(max(0, start), max(0, min(size, start + length)))

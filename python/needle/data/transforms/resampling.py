@@ -1,7 +1,8 @@
-"""The definition of scaling: triangle filter with half-pixel centres, or the nearest pixel.
+"""The definition of scaling: a triangle filter with half-pixel centres, or the nearest pixel.
 
-Vertical before horizontal. Bytes are fixed point, so that all backends agree to the bit
-(src/data/resize.cc); floats are summed in float32 in the order of the taps.
+The vertical pass comes before the horizontal one. Bytes are scaled in fixed point, so that all
+backends agree to the bit (src/data/resize.cc); floats are summed in float32 in the order of the
+taps.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ OUT_SHIFT = 2 * WEIGHT_BITS - LINE_SHIFT
 
 
 def scaled(image: Image, size: tuple[int, int], antialias: bool, nearest: bool) -> Image:
-    """``image`` (H, W, C), at least one pixel, as ``(*size, C)`` of the same dtype."""
+    """Return ``image`` (H, W, C), of at least one pixel, as ``(*size, C)`` of the same dtype."""
     if nearest:
         rows, columns = (nearest_places(*pair) for pair in zip(image.shape, size))
         return image[rows[:, None], columns]
@@ -48,7 +49,7 @@ def _scaled_bytes(
 
 
 def _summed(x: Image, places: Integers, weights: Image, axis: int, start: int = 0) -> Image:
-    """``start`` + sum over taps of weights * x at the places along ``axis``, tap after tap."""
+    """Return ``start`` + the sum over taps, in order, of weights * x at the places of ``axis``."""
     shape = (-1, 1, 1) if axis == 0 else (1, -1, 1)
     total: Image = np.full((1, 1, 1), start, dtype=x.dtype)
     for tap in range(weights.shape[1]):
@@ -59,9 +60,9 @@ def _summed(x: Image, places: Integers, weights: Image, axis: int, start: int = 
 
 @lru_cache(maxsize=256)
 def axis_taps(size: int, new_size: int, antialias: bool) -> tuple[Integers, Floats]:
-    """For each new place the old places that it reads and their weights: both ``(new_size, t)``.
+    """Return the input places that each new place reads, and their weights: ``(new_size, t)``.
 
-    Weights are float64 with sum 1; unused taps have weight 0 and some place of the image.
+    Weights are float64 with sum 1; an unused tap has weight 0 and any place of the image.
     """
     ratio = size / new_size
     reach = ratio if antialias and ratio > 1 else 1.0
@@ -72,7 +73,7 @@ def axis_taps(size: int, new_size: int, antialias: bool) -> tuple[Integers, Floa
     weights = 1.0 - np.abs((places + 0.5 - centre[:, None]) / reach)
     weights[(weights < 0) | (places >= end[:, None])] = 0.0
     total = np.zeros(new_size)
-    for tap in weights.T:  # in order: a sum by NumPy groups them
+    for tap in weights.T:  # in order, since a sum by NumPy groups the terms
         total = total + tap
     weights = weights / total[:, None]
     places = np.minimum(places, size - 1)
@@ -82,7 +83,10 @@ def axis_taps(size: int, new_size: int, antialias: bool) -> tuple[Integers, Floa
 
 
 def fixed_point(weights: Floats) -> Integers:
-    """Weights of 2**14, halves to even; the largest, first of several, makes the sum exact."""
+    """Return the weights as int64 with sum 2**14, rounded halves to even.
+
+    The largest weight, or the first of several, takes the rounding error of the sum.
+    """
     whole = np.rint(weights * (1 << WEIGHT_BITS)).astype(np.int64)
     largest = whole.argmax(axis=1)
     whole[np.arange(len(whole)), largest] += (1 << WEIGHT_BITS) - whole.sum(axis=1)
@@ -90,5 +94,5 @@ def fixed_point(weights: Floats) -> Integers:
 
 
 def nearest_places(size: int, new_size: int) -> Integers:
-    """floor((i + 1/2) * size / new_size) for each new place i, in integers."""
+    """Return floor((i + 1/2) * size / new_size) for each new place i, in integers."""
     return (2 * np.arange(new_size, dtype=np.int64) + 1) * size // (2 * new_size)

@@ -1,83 +1,65 @@
-"""Images of another size: the whole, or a box drawn at random, scaled.
+"""Resizing of a whole image, or of a box drawn at random.
 
-A row of parameters is (top, left, height, width), a box of the input in pixels. How a box is
-scaled is in resampling.py.
+A row of parameters is (top, left, height, width), a box of the input in pixels. resampling.py
+defines how a box is scaled.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ... import philox
 from .affine import between, each
-from .arguments import height_width, interval, method_number, size_pair
-from .base import Image, ImageSpec, Rows, Step, Transform
+from .arguments import check_common, height_width, interval, method_number, size_pair
+from .base import Image, ImageSpec, ImageTransform, Rows, Size, Sizes
 from .resampling import scaled
 
-Sizes = npt.NDArray[np.int64]
 Range = tuple[float, float]
 
 BOX_TRIES = 10
 
 
-class _Resizing(Transform):
-    """What the two have in common: everything but the box."""
+class _Resizing(ImageTransform):
+    """Base class of the resizing transforms, which only choose their boxes."""
 
+    kernel, sized = "resize", True
     antialias: bool
     method: str
 
-    def target(self, height: int, width: int) -> tuple[int, int]:
-        """The new size of an image of this one."""
-        raise NotImplementedError
+    @property
+    def is_smooth(self) -> bool:
+        """True if areas are averaged; otherwise single pixels are picked."""
+        return self.method == "bilinear" and self.antialias
 
     def identity(self, sizes: Sizes) -> Rows | None:
-        """All of the image, where its size stays."""
-        if any(self.target(int(h), int(w)) != (h, w) for h, w in np.unique(sizes, axis=0)):
-            return None
-        return _whole(sizes)
+        """Return boxes of the whole images if the size stays, else None."""
+        return _whole_boxes(sizes) if self.keeps_sizes(sizes) else None
 
     def apply(self, image: Image, row: Rows) -> Image:
-        """The box, scaled: a new array of the same dtype."""
+        """Return the box scaled to the new size: a new array of the same dtype."""
         name = type(self).__name__
-        size = self.target(*height_width(name, image, pixels=True))
+        size: Any = self.new_size(*height_width(name, image, pixels=True))
         top, left, height, width = (int(v) for v in row)
         box = image[top : top + height, left : left + width]
         return scaled(box, size, self.antialias, method_number(name, self.method) == 0)
 
-    def output(self, spec: ImageSpec) -> ImageSpec | None:
-        """Of the new size."""
-        height, width = self._known(spec)
-        return replace(spec, height=height, width=width) if spec.layout == "HWC" else None
-
-    def step(self, spec: ImageSpec) -> Step | None:
-        """``resize``, where the new size is known."""
-        height, width = self._known(spec)
-        if not spec.native or height is None or width is None:
-            return None
-        method = method_number(type(self).__name__, self.method)
-        numbers = height, width, method, self.antialias
-        return Step("resize", tuple(float(v) for v in numbers))
-
-    def _known(self, spec: ImageSpec) -> tuple[int | None, int | None]:
-        size = getattr(self, "size", None)
-        if isinstance(size, tuple):
-            return size
-        if not spec.height or not spec.width:
-            return None, None
-        return self.target(spec.height, spec.width)
+    def constants(self, spec: ImageSpec) -> tuple[float, ...]:
+        """Return the number of the method, and 1 for antialiasing."""
+        return method_number(type(self).__name__, self.method), self.antialias
 
 
 @dataclass(frozen=True)
 class Resize(_Resizing):
-    """Resizing to (height, width), or of the shorter side to one int, ratio kept.
+    """Resizes to (height, width), or the shorter side to one int, keeping the aspect ratio.
 
     method "bilinear": pixel centres lie at half-integers (PyTorch's ``align_corners=False``);
     ``antialias`` widens the triangle filter when the image shrinks. "nearest": the pixel whose
-    area holds the new centre. Floating images keep their dtype; integer ones are rounded.
+    area contains the new centre. Floating images keep their dtype; integer images are rounded.
     """
 
     size: int | tuple[int, int]
@@ -85,31 +67,38 @@ class Resize(_Resizing):
     method: str = "bilinear"
 
     def __post_init__(self) -> None:
-        pair = size_pair("Resize", "size", self.size)
+        pair = size_pair(check_common(self), "size", self.size)
         if not isinstance(self.size, int):
             object.__setattr__(self, "size", pair)
-        method_number("Resize", self.method)
 
-    def target(self, height: int, width: int) -> tuple[int, int]:
-        """``size``, or the one with it as the shorter side."""
+    def new_size(self, height: int | None, width: int | None) -> tuple[int | None, int | None]:
+        """Return ``size``, or the size whose shorter side it is."""
         if isinstance(self.size, tuple):
             return self.size
+        if not height or not width:
+            return None, None
         if height <= width:
             return self.size, int(self.size * width / height)
         return int(self.size * height / width), self.size
 
+    def input_size(self, size: Size | None) -> Size | None:
+        """Return the output's size if areas are averaged: those of a smaller image are as good."""
+        if not self.is_smooth:
+            return None
+        return self.size if isinstance(self.size, tuple) else (self.size, self.size)
+
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
-        """The whole image."""
-        return _whole(sizes)
+        """Return boxes of the whole images."""
+        return _whole_boxes(sizes)
 
 
 @dataclass(frozen=True)
 class RandomResizedCrop(_Resizing):
-    """A box of random area and shape anywhere in the image, resized to ``size``.
+    """Resizes a box of random area, shape and place to ``size``.
 
-    scale: (least, most) share of the image's area. ratio: (least, most) width over height, drawn
-    on a logarithmic scale. Of ten boxes drawn the first that fits is taken; where none does, the
-    largest in the middle with a ratio within the limits.
+    scale: (least, most) fraction of the image's area. ratio: (least, most) width over height, drawn
+    on a logarithmic scale. The first of ten drawn boxes that fits is used; if none fits, the
+    largest box in the middle whose ratio is within the limits.
     """
 
     size: int | tuple[int, int]
@@ -120,18 +109,33 @@ class RandomResizedCrop(_Resizing):
     words = 2 * BOX_TRIES + 2
 
     def __post_init__(self) -> None:
-        op = "RandomResizedCrop"
+        op = check_common(self)
         object.__setattr__(self, "size", size_pair(op, "size", self.size))
         object.__setattr__(self, "scale", interval(op, "scale", self.scale, 1e-6, 1.0))
         object.__setattr__(self, "ratio", interval(op, "ratio", self.ratio, 1e-3, 1e3))
-        method_number(op, self.method)
 
-    def target(self, height: int, width: int) -> tuple[int, int]:
-        """``size``."""
+    def new_size(self, height: int | None, width: int | None) -> tuple[int | None, int | None]:
+        """Return ``size``."""
         return self.size  # type: ignore[return-value]
 
+    def input_size(self, size: Size | None) -> Size | None:
+        """Return the size at which the smallest box has the pixels of the output."""
+        if not self.is_smooth:
+            return None
+        height, width = size_pair("RandomResizedCrop", "size", self.size)
+        least, (narrow, wide) = self.scale[0], self.ratio
+        sides = (
+            height * math.sqrt(wide / least),
+            width / math.sqrt(narrow * least),
+            height * narrow,  # the boxes in the middle, where no box that was drawn fits
+            width / wide,
+        )
+        # Half a pixel more: boxes have whole sides.
+        side = math.ceil(max(sides) * (1 + 0.5 / min(height, width)))
+        return side, side
+
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
-        """Words: ten times area and shape, then top and left."""
+        """Return the boxes. Words: ten times area and shape, then top and left."""
         boxes, fits = random_boxes(words, sizes, self.scale, self.ratio)
         tall, wide = sizes[:, 0].astype(np.float64), sizes[:, 1].astype(np.float64)
         widest = np.maximum(1.0, np.minimum(wide, np.rint(tall * self.ratio[1])))
@@ -144,7 +148,7 @@ class RandomResizedCrop(_Resizing):
 def random_boxes(
     words: philox.Words, sizes: Sizes, scale: Range, ratio: Range
 ) -> tuple[Rows, npt.NDArray[np.bool_]]:
-    """(top, left, height, width) of a random box in each image, and whether one fitted.
+    """Return (top, left, height, width) of a random box in each image, and True where one fits.
 
     words: ``(n, 22)``, area and shape of each try, then top and left.
     """
@@ -162,5 +166,5 @@ def random_boxes(
     return np.column_stack((place.astype(np.float64), height, width)), fits
 
 
-def _whole(sizes: Sizes) -> Rows:
+def _whole_boxes(sizes: Sizes) -> Rows:
     return np.hstack((np.zeros_like(sizes), sizes)).astype(np.float64)

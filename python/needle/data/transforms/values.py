@@ -1,4 +1,4 @@
-"""From pixels to the numbers that a network takes: floats of 0..1, and normalised ones."""
+"""Conversion of pixels to the numbers that a network takes: floats in 0..1, and normalised."""
 
 from __future__ import annotations
 
@@ -8,79 +8,79 @@ from typing import Any
 import numpy as np
 
 from ...errors import DTypeError, ShapeError
-from .base import Image, ImageSpec, Rows, Step, Transform
+from .base import Image, ImageSpec, ImageTransform, Rows, any_size
 
 FLOAT32 = np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
-class ToFloat(Transform):
+class ToFloat(ImageTransform):
     """Bytes 0..255 -> float32 0..1: ``float32(x) / 255``; floating images become float32."""
 
-    needs_hwc = False
+    kernel, needs_hwc = "to_float", False
+    input_size = any_size
 
     def apply(self, image: Image, row: Rows) -> Image:
-        """A new float32 array; a float32 image itself."""
+        """Return a new float32 array, or a float32 image itself."""
         if image.dtype == np.uint8:
             return image.astype(np.float32) / np.float32(255)
         if image.dtype.kind != "f":
             raise DTypeError(
-                f"ToFloat: images must be uint8 or floating, got {image.dtype}; divide by the "
-                "largest value yourself"
+                f"ToFloat: images must be uint8 or floating, got {image.dtype}; divide "
+                "them by their largest value"
             )
         return image.astype(np.float32, copy=False)
 
     def output(self, spec: ImageSpec) -> ImageSpec | None:
-        """float32."""
+        """Return the spec with dtype float32."""
         return replace(spec, dtype=FLOAT32)
-
-    def step(self, spec: ImageSpec) -> Step | None:
-        """``to_float``, which leaves float32 as it is."""
-        return Step("to_float") if spec.native else None
 
 
 @dataclass(frozen=True)
-class Normalize(Transform):
+class Normalize(ImageTransform):
     """``(x - mean) / std`` for each channel (the last axis), in float32; bytes are not scaled.
 
-    mean, std: one number, or one a channel. ShapeError if their count is not the image's.
+    mean, std: one number, or one per channel. Raises ShapeError for another number of channels.
     """
+
+    kernel = "normalize"
 
     mean: float | tuple[float, ...]
     std: float | tuple[float, ...]
+    input_size = any_size
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mean", _number_or_tuple(self.mean))
         object.__setattr__(self, "std", _number_or_tuple(self.std))
         if not np.all(np.asarray(self.std) > 0):
-            raise ValueError(f"Normalize: std must be positive, got {self.std}; leave it 1")
+            raise ValueError(
+                f"Normalize: std must be positive, got {self.std}; use 1 to leave the scale"
+            )
 
     def apply(self, image: Image, row: Rows) -> Image:
-        """A new float32 array."""
+        """Return a new float32 array."""
         self._check_channels(image.shape[-1] if image.ndim else 1, image.shape)
         mean, std = np.asarray(self.mean, np.float32), np.asarray(self.std, np.float32)
         out: Image = (np.asarray(image, np.float32) - mean) / std
         return out
 
     def output(self, spec: ImageSpec) -> ImageSpec | None:
-        """float32."""
+        """Return the spec with dtype float32."""
         return replace(spec, dtype=FLOAT32)
 
-    def step(self, spec: ImageSpec) -> Step | None:
-        """``normalize``, with a mean and a std for every channel."""
-        if not spec.native:
-            return None
+    def constants(self, spec: ImageSpec) -> tuple[float, ...]:
+        """Return the number of channels, then a mean and a std for each."""
         count = spec.channels
         self._check_channels(count, (spec.height, spec.width, count))
         both = (np.broadcast_to(np.asarray(v, np.float64), count) for v in (self.mean, self.std))
-        return Step("normalize", (float(count), *(float(v) for each in both for v in each)))
+        return count, *(v for each in both for v in each)
 
     def _check_channels(self, channels: int, shape: tuple[int | None, ...]) -> None:
         for name, value in (("mean", self.mean), ("std", self.std)):
             if isinstance(value, tuple) and len(value) != channels:
                 raise ShapeError(
                     f"Normalize: {name} has {len(value)} values, got an image {shape} with "
-                    f"{channels} channels in its last axis; give one a channel"
+                    f"{channels} channels in its last axis; give one per channel"
                 )
 
 

@@ -33,6 +33,6 @@ def make_engine(
     if name not in _CLASSES:
         raise unknown_name("engine", name, engine_names())
     engine = getattr(importlib.import_module(f".{name}", __name__), _CLASSES[name])
-    own = {key: options[key] for key in _OPTIONS.get(name, ()) if key in options}
-    made: Engine = engine(pipeline, workers=workers, prefetch=prefetch, **own)
+    chosen = {key: options[key] for key in _OPTIONS.get(name, ()) if key in options}
+    made: Engine = engine(pipeline, workers=workers, prefetch=prefetch, **chosen)
     return made

@@ -11,13 +11,14 @@ from contextlib import suppress
 from ...errors import WorkerError
 from ..samples.pytree import Slice
 from ..samples.ticket import NO_SAMPLE
-from .messages import DONE, FAILED, Answer, unpack_error, unpack_value
+from .messages import DONE, FAILED, WorkerAnswer, unpack_error
 from .pending import Part
+from .pickling import unpack_value
 from .process_pool import WorkerHandle
 
 
 def read_answer(
-    member: WorkerHandle, answer: Answer, part: Part | None
+    member: WorkerHandle, answer: WorkerAnswer, part: Part | None
 ) -> Slice | BaseException | None:
     """Return a slice, an error, or None for a part that was withdrawn.
 
@@ -36,7 +37,7 @@ def read_answer(
         member.heard.update(structure=structure, placed=placed)
         return Slice(structure, leaves, samples, placed, skipped)
     except Exception as error:
-        failed = WorkerError(f"DataLoader: what {member} sent cannot be unpickled ({error!r})")
+        failed = WorkerError(f"DataLoader: the answer of {member} cannot be unpickled ({error!r})")
         failed.__cause__ = error
         return failed
 

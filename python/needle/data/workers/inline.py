@@ -20,8 +20,11 @@ BYTES_TOGETHER = 1 << 25
 
 
 class InlineEngine(Engine):
-    """Prepares nothing of the program's own ahead, so that draws from the global random streams
-    come in the order that the course expects."""
+    """Prepares batches in the calling thread.
+
+    Nothing that draws from the global random streams is prepared ahead, so that the draws come in
+    the order that the course expects.
+    """
 
     name = "inline"
     capacity = 1
@@ -61,7 +64,7 @@ class InlineEngine(Engine):
         wide = ticket._replace(indices=run.indices[first : first + count * size])
         try:
             whole = self.pipeline.prepare(wide, clock=clock)
-        except Exception:  # prepare one batch, to know which of them the error belongs to
+        except Exception:  # prepare one batch, to find the batch of the error
             return {first: self.pipeline.prepare(ticket, clock=clock)}
         return {
             first + row: whole.rows(slice(row, row + size)) for row in range(0, whole.samples, size)

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing import process as multiprocessing_process
 from multiprocessing import spawn as multiprocessing_spawn
 from pathlib import Path
@@ -25,7 +26,7 @@ from ...errors import WorkerError
 from . import supervisor
 
 METHODS = ("forkserver", "spawn", "fork")
-_START_SECONDS = 120.0  # seconds; a first import from a slow disk is in it
+_START_SECONDS = 120.0  # includes a first import from a slow disk
 _ANSWER_SECONDS = 10.0
 
 
@@ -93,7 +94,7 @@ class Launcher:
             "parent": os.getpid(),
             "command": command[:-2],
         }
-        with suppress(OSError):  # it died at once, which the first start reports
+        with suppress(OSError):  # the first start reports that it died at once
             supervisor.send(ours, settings)
 
     def start(self, channel: socket.socket) -> Child:
@@ -140,7 +141,7 @@ class Launcher:
             return self._call({"do": "start"}, (fd,), _START_SECONDS)
         except WorkerError:
             if process is None or (process.returncode or 0) >= 0:
-                raise  # it ended by itself, and would again
+                raise  # it ended by itself and would do so again
         self.prepare()
         return self._call({"do": "start"}, (fd,), _START_SECONDS)
 
@@ -166,7 +167,7 @@ class Launcher:
         except OSError:
             pass
         finally:
-            if answer is None:  # also where Ctrl-C came between question and answer
+            if answer is None:  # also after Ctrl-C between question and answer
                 self.close()
         if answer is None:
             raise WorkerError(
@@ -181,12 +182,7 @@ class Launcher:
             if pid == 0:
                 _become_worker(self._run_forked, channel, parent)
         sentinel = supervisor.pidfd(pid)
-        return Child(pid, sentinel, lambda wait: _wait_for(pid, wait))
-
-
-def default_method() -> str:
-    """Return "forkserver" where forking a clean process is safe, else "spawn"."""
-    return "spawn" if sys.platform == "darwin" else "forkserver"
+        return Child(pid, sentinel, partial(supervisor.exit_code, pid))
 
 
 def check_method(op: str, method: str | None) -> str:
@@ -201,8 +197,8 @@ def check_method(op: str, method: str | None) -> str:
             f"{op}: this process is being started by multiprocessing, which runs the main program "
             f"again; put what makes the loader under: if __name__ == '__main__':"
         )
-    if method is None:
-        return default_method()
+    if method is None:  # forking is not safe in any process of macOS
+        return "spawn" if sys.platform == "darwin" else "forkserver"
     if method not in METHODS:
         raise ValueError(f"{op}: start_method must be one of {', '.join(METHODS)}, got {method!r}")
     if method == "fork":
@@ -266,11 +262,6 @@ def _become_worker(
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
-
-
-def _wait_for(pid: int, wait: bool) -> int | None:
-    found, status = os.waitpid(pid, 0 if wait else os.WNOHANG)
-    return None if found == 0 else os.waitstatus_to_exitcode(status)
 
 
 def _readable(fd: int) -> bool:

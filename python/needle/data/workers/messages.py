@@ -18,20 +18,20 @@ from typing import Any
 from ...errors import WorkerError
 from ..samples.pytree import tagged_sample
 from ..samples.timing import STAGES
-from .pickling import dumps
+from .pickling import dumps, pack_value, unpack_value
 from .shared_memory import readable_bytes
+from .supervisor import receive_bytes
 
 READY, DONE, FAILED, DROPPED, BROKEN = range(5)  # from a worker
 SHARE, FORGET, WAKE = range(3)  # to a worker
 
 _UP = struct.Struct(f"<qqqQ{len(STAGES)}d")  # kind, record, number, payload's bytes, seconds
 _DOWN = struct.Struct("<qQ")  # kind, payload's bytes
-_SPAN = struct.Struct("<Q")
 _PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Answer:
+class WorkerAnswer:
     """A worker's answer to entry ``number`` in ``record``, with seconds by stage."""
 
     kind: int
@@ -75,29 +75,18 @@ def send_down(
 def receive_down(channel: socket.socket) -> tuple[int, Any, list[int]] | None:
     """Wait for the next message from the parent; return None if it closed the socket."""
     fds: list[int] = []
-    head = _receive(channel, _DOWN.size, fds)
+    head = receive_bytes(channel, _DOWN.size, fds)
     if head is None:
         return None
     kind, length = _DOWN.unpack(head)
-    body = _receive(channel, length, fds)
+    body = receive_bytes(channel, length, fds)
     if body is None:
         return None
     return kind, pickle.loads(body) if length else None, fds
 
 
-def _receive(channel: socket.socket, size: int, fds: list[int]) -> bytes | None:
-    data = b""
-    while len(data) < size:
-        piece, more, _, _ = socket.recv_fds(channel, size - len(data), 4)
-        fds += more
-        if not piece:
-            return None
-        data += piece
-    return data
-
-
 class AnswerReader:
-    """The messages of a worker as they arrive; never waits, keeps incomplete ones."""
+    """Reads the messages of a worker without waiting; keeps incomplete ones."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -106,7 +95,7 @@ class AnswerReader:
         self._filled = 0
         self.ended = False
 
-    def receive(self) -> Iterator[Answer]:
+    def receive(self) -> Iterator[WorkerAnswer]:
         """Yield every complete message; set ``ended`` when the worker closed the socket."""
         while not self.ended:
             target = self._head if self._body is None else self._body
@@ -123,13 +112,13 @@ class AnswerReader:
             else:
                 body, self._body = self._body, None
                 kind, record, number, _, *seconds = _UP.unpack(self._head)
-                yield Answer(kind, record, number, dict(zip(STAGES, seconds)), body)
+                yield WorkerAnswer(kind, record, number, dict(zip(STAGES, seconds)), body)
 
     def _room(self, size: int) -> bytearray:
         try:
             return bytearray(size)
         except (MemoryError, OverflowError):
-            self.ended = True  # the next bytes cannot be told from a header
+            self.ended = True  # the following bytes would be read as a header
             raise MemoryError(
                 f"DataLoader: there is no memory for a worker's message of {readable_bytes(size)}; "
                 f"take a smaller batch_size or prefetch"
@@ -143,31 +132,6 @@ class AnswerReader:
             return -1
         except OSError:
             return 0
-
-
-def pack_value(value: Any) -> list[Any]:
-    """Return ``value`` as buffers for ``send_up``, without copying its arrays."""
-    buffers: list[pickle.PickleBuffer] = []
-    body = dumps(value, buffers)
-    raw = [buffer.raw() for buffer in buffers]
-    lengths = [len(body)] + [view.nbytes for view in raw]
-    head = b"".join(_SPAN.pack(number) for number in (len(lengths), *lengths))
-    parts: list[Any] = [head + bytes(-len(head) % 16)]
-    for part, length in zip((body, *raw), lengths):
-        parts += [part, bytes(-length % 16)]
-    return parts
-
-
-def unpack_value(payload: bytearray) -> Any:
-    """Undo ``pack_value``; arrays are writable views of ``payload``."""
-    count = _SPAN.unpack_from(payload)[0]
-    lengths = [_SPAN.unpack_from(payload, 8 + 8 * i)[0] for i in range(count)]
-    at, whole, parts = 8 + 8 * count, memoryview(payload), []
-    for length in lengths:
-        at += -at % 16
-        parts.append(whole[at : at + length])
-        at += length
-    return pickle.loads(parts[0], buffers=parts[1:])
 
 
 def pack_error(error: BaseException) -> list[Any]:
@@ -212,7 +176,7 @@ def _in_parts(error: BaseException) -> bytes:
     """Pickle a class whose ``__init__`` does not take ``args`` or that has unpicklable parts."""
     args = tuple(value if _is_picklable(value) else repr(value) for value in error.args)
     state = {name: value for name, value in vars(error).items() if _is_picklable(value)}
-    if isinstance(error, OSError) and error.filename is not None:  # in none of the two
+    if isinstance(error, OSError) and error.filename is not None:  # in neither of them
         state["filename"] = error.filename
     kinds = type(error).__mro__
     at = next(i for i, kind in enumerate(kinds) if kind.__module__ == "builtins")
@@ -235,9 +199,9 @@ def _rebuilt(body: bytes) -> BaseException:
         return error
     built_in, args, state = rest
     error = first.__new__(first, *args)
-    built_in.__init__(error, *args)  # not the class's own, whose arguments nobody knows
+    built_in.__init__(error, *args)  # the arguments of the class's own __init__ are unknown
     for name, value in state.items():
-        object.__setattr__(error, name, value)  # not the class's own, which may refuse
+        object.__setattr__(error, name, value)  # the class's own __setattr__ may refuse
     return error
 
 

@@ -39,7 +39,7 @@ def part_count(rows: int, workers: int, in_flight: int, seconds: float | None) -
     count = min(workers, MOST_PARTS, max(1, rows))
     if seconds is None:
         return count
-    one_for_each = -(-(workers + 1) // in_flight)  # and one that is waiting
+    one_for_each = -(-(workers + 1) // in_flight)  # and one in reserve
     fair = max(one_for_each, int(seconds / _FAIR))
     more = min(int(seconds / _LONG), _PARTS_PER_WORKER * workers, MOST_PARTS, rows)
     return max(1, min(count, int(seconds / _SHORT), fair), more)
@@ -169,14 +169,14 @@ class BatchMemory:
             rows = ring.lend(batch.slot, batch.rows)
             batch.ring = None
             for part in batch.parts:
-                _point(part, rows)
+                _set_written_leaves(part, rows)
         try:
-            whole = concatenate(slices, rows)
+            joined = concatenate(slices, rows)
         finally:
             batch.parts.clear()  # their views would hold the slot
         if ring is not None and ring.lent > self._held_slots:
-            whole.leaves = [_copied(leaf) for leaf in whole.leaves]
-        return whole
+            joined.leaves = [x.copy() if isinstance(x, np.ndarray) else x for x in joined.leaves]
+        return joined
 
     def release(self, batch: Batch) -> None:
         """Free the slot and the place of a batch that no worker works on any more."""
@@ -202,16 +202,11 @@ class BatchMemory:
         self._areas, self._rings, self.ring = [], [], None
 
 
-def _point(part: Part, rows: list[Array | None]) -> None:
+def _set_written_leaves(part: Part, rows: list[Array | None]) -> None:
     """Set the leaves that a worker wrote to the slot."""
     done = part.done
     if done is None:
         return
-    for i, placed in enumerate(done.placed):
-        whole = rows[i] if placed else None
-        if whole is not None:
-            done.leaves[i] = whole[part.first : part.first + done.samples]
-
-
-def _copied(leaf: Any) -> Any:
-    return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+    for i, (placed, leaf) in enumerate(zip(done.placed, rows)):
+        if placed and leaf is not None:
+            done.leaves[i] = leaf[part.first : part.first + done.samples]

@@ -26,8 +26,6 @@ try:
 except ImportError:  # objects that can be imported by name are pickled without it
     cloudpickle = None
 
-_HEAD = struct.Struct("<QQ")  # pickle's length, number of buffers
-_SPAN = struct.Struct("<QQ")  # a buffer's offset, its length
 _ALIGN = 64
 _Base: Any = pickle.Pickler if cloudpickle is None else cloudpickle.Pickler
 
@@ -55,30 +53,48 @@ def dumps(value: Any, buffers: list[pickle.PickleBuffer] | None = None) -> bytes
 
 def pack(value: Any, purpose: str) -> Memory:
     """Return new shared memory with ``value``, whose arrays are copied once; see ``unpack``."""
-    buffers: list[pickle.PickleBuffer] = []
-    body = dumps(value, buffers)
-    raw = [buffer.raw() for buffer in buffers]
-    at = _aligned(_HEAD.size + _SPAN.size * len(raw) + len(body))
-    spans = []
-    for view in raw:
-        spans.append((at, view.nbytes))
-        at = _aligned(at + view.nbytes)
-    memory = Memory(at, purpose)
-    head = _HEAD.pack(len(body), len(raw)) + b"".join(_SPAN.pack(*span) for span in spans) + body
-    memory.buffer[: len(head)] = head
-    for view, (start, length) in zip(raw, spans):
-        memory.buffer[start : start + length] = view
+    parts = pack_value(value)
+    memory = Memory(sum(memoryview(part).nbytes for part in parts), purpose)
+    at = 0
+    for part in parts:
+        end = at + memoryview(part).nbytes
+        memory.buffer[at:end] = part
+        at = end
     return memory
 
 
 def unpack(memory: Memory) -> Any:
     """Return the value that ``pack`` wrote; its arrays are views of the memory."""
-    whole = memoryview(memory.buffer)
-    length, count = _HEAD.unpack_from(whole)
-    at = _HEAD.size + _SPAN.size * count
-    spans = [_SPAN.unpack_from(whole, _HEAD.size + _SPAN.size * i) for i in range(count)]
-    buffers = [whole[start : start + size] for start, size in spans]
-    return pickle.loads(whole[at : at + length], buffers=buffers)
+    return unpack_value(memory.buffer)
+
+
+def pack_value(value: Any) -> list[Any]:
+    """Return ``value`` as buffers to be written one after another, without copying its arrays.
+
+    The lengths come first, then the pickle, then the arrays, each at a multiple of ``_ALIGN``.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    body = dumps(value, buffers)
+    raw: list[Any] = [body, *(buffer.raw() for buffer in buffers)]
+    lengths = [memoryview(part).nbytes for part in raw]
+    head = struct.pack(f"<{1 + len(raw)}Q", len(raw), *lengths)
+    parts: list[Any] = []
+    for part, length in zip((head, *raw), (len(head), *lengths)):
+        parts += [part, bytes(-length % _ALIGN)]
+    return parts
+
+
+def unpack_value(payload: bytearray | mmap.mmap) -> Any:
+    """Undo ``pack_value``; arrays are views of ``payload``."""
+    view = memoryview(payload)
+    (count,) = struct.unpack_from("<Q", view)
+    lengths = struct.unpack_from(f"<{count}Q", view, 8)
+    at, parts = 8 + 8 * count, []
+    for length in lengths:
+        at += -at % _ALIGN
+        parts.append(view[at : at + length])
+        at += length
+    return pickle.loads(parts[0], buffers=parts[1:])
 
 
 def explain_failure(value: Any, name: str, error: BaseException) -> TypeError:
@@ -172,7 +188,7 @@ def _place_in_file(array: npt.NDArray[Any]) -> tuple[Any, ...] | None:
     while isinstance(root, np.ndarray) and not isinstance(root.base, mmap.mmap):
         root = root.base
     if not isinstance(root, np.memmap) or root.mode == "c" or root.filename is None:
-        return None  # "c": changes of this process are not in the file
+        return None  # "c": the file lacks the changes of this process
     start = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
     path = os.path.abspath(root.filename)
     return path, root.offset + start, array.shape, array.strides, array.dtype
@@ -181,9 +197,4 @@ def _place_in_file(array: npt.NDArray[Any]) -> tuple[Any, ...] | None:
 def _mapped(
     path: str, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
 ) -> npt.NDArray[Any]:
-    whole = np.memmap(path, np.uint8, "r")
-    return np.ndarray(shape, dtype, whole, offset, strides)
-
-
-def _aligned(offset: int) -> int:
-    return -(-offset // _ALIGN) * _ALIGN
+    return np.ndarray(shape, dtype, np.memmap(path, np.uint8, "r"), offset, strides)

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..batching.pipeline import Pipeline
 from .launch import Child, Launcher
-from .messages import FORGET, SHARE, WAKE, Answer, AnswerReader, send_down
+from .messages import FORGET, SHARE, WAKE, AnswerReader, WorkerAnswer, send_down
 from .shared_memory import Memory
 from .worker import live
 
@@ -89,7 +89,7 @@ class ProcessPool:
     def wake(self, count: int) -> None:
         """Wake about ``count`` sleeping workers; those that find no work sleep again."""
         if count:
-            with suppress(BlockingIOError):  # the pipe is full: everybody is awake
+            with suppress(BlockingIOError):  # the pipe is full, so all workers are awake
                 os.write(self._ring_bell, b"!" * count)
 
     def wake_one(self, number: int) -> None:
@@ -120,7 +120,9 @@ class ProcessPool:
         """Return sockets and sentinels; one is readable when a worker sent a message or died."""
         return list(self._owners)
 
-    def read(self, members: list[WorkerHandle]) -> Iterator[tuple[WorkerHandle, Answer | None]]:
+    def read(
+        self, members: list[WorkerHandle]
+    ) -> Iterator[tuple[WorkerHandle, WorkerAnswer | None]]:
         """Yield the messages of these workers; None for one that died and was removed."""
         for member in members:
             for answer in member.inbox.receive():
@@ -139,29 +141,31 @@ class ProcessPool:
         for member in self.members.values():
             with suppress(OSError):
                 member.channel.shutdown(socket.SHUT_RDWR)
-        os.close(self._ring_bell)
-        os.close(self._wake)
+        self._close_pipe()
         for seconds, number in zip(_GRACE, (0, signal.SIGTERM, signal.SIGKILL)):
             self._end_within(seconds, number)
-        for member in self.members.values():
-            member.channel.close()
-            member.child.close()
-        self.members.clear()
+        self._close_members()
         self._owners.clear()
         self._launcher.close()
 
     def disown(self) -> None:
         """Close the descriptors in a forked copy of the parent, without ending the workers."""
         self.closed = True
-        for fd in (self._ring_bell, self._wake):
-            os.close(fd)
         if self._half_started is not None:
             self._half_started.close()
+        self._close_pipe()
+        self._close_members()
+        self._launcher.disown()
+
+    def _close_pipe(self) -> None:
+        os.close(self._ring_bell)
+        os.close(self._wake)
+
+    def _close_members(self) -> None:
         for member in self.members.values():
             member.channel.close()
             member.child.close()
         self.members.clear()
-        self._launcher.disown()
 
     def _start(self, number: int) -> None:
         ours, theirs = socket.socketpair()
@@ -184,7 +188,9 @@ class ProcessPool:
         fd, size, detail = self._posts[role, number]
         send_down(member.channel, SHARE, (role, number, size, detail), (fd,))
 
-    def _remove_dead(self, member: WorkerHandle) -> Iterator[tuple[WorkerHandle, Answer | None]]:
+    def _remove_dead(
+        self, member: WorkerHandle
+    ) -> Iterator[tuple[WorkerHandle, WorkerAnswer | None]]:
         """Yield the last messages of a worker that died, or that lost its socket and is killed."""
         member.child.kill(signal.SIGKILL)
         _wait([member.child], _GRACE[-1])

@@ -12,6 +12,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from ...errors import LoaderTimeout, NeedleError, WorkerError
@@ -19,9 +20,9 @@ from ..batching.pipeline import Pipeline
 from ..samples.pytree import Field, Slice
 from ..samples.ticket import NO_SAMPLE, Ticket
 from .answers import died, died_too_often, ending, named, read_answer
-from .engine import Completed, Engine
+from .engine import Completed, Engine, smoothed
 from .launch import check_method
-from .messages import BROKEN, READY, Answer, unpack_error
+from .messages import BROKEN, READY, WorkerAnswer, unpack_error
 from .pending import MOST_PARTS, Batch, BatchMemory, Part, part_count
 from .pickling import explain_failure, pack
 from .process_pool import ProcessPool, WorkerHandle
@@ -29,9 +30,9 @@ from .shared_memory import Memory
 from .work_queue import ANY_WORKER, Entry, WorkQueue, key_of
 
 _HELD = 2  # batches that the consumer may hold in slots; further ones are copied
-_DEATHS = 3  # workers that may die at one sample before it is an error
-_ATTEMPTS = 20  # issues of one part, for whatever reason its workers died
-_START_DEATHS, _START_KILLS = 2, 6  # in succession, before it is an error: by itself, by a signal
+_DEATHS = 3  # deaths of workers at one sample before an error
+_ATTEMPTS = 20  # issues of one part, whatever the reason of the deaths
+_START_DEATHS, _START_KILLS = 2, 6  # deaths in succession before an error: by itself, by a signal
 
 
 class ProcessEngine(Engine):
@@ -77,15 +78,18 @@ class ProcessEngine(Engine):
 
     def _open(self) -> None:
         """Create the shared state, and the process that will start the workers."""
-        self._shared = shared = _Shared()
+        shared = ExitStack()  # holds no reference to the engine; closes the processes first
         self._finalizer = weakref.finalize(self, shared.close)
         self._records: deque[int] = deque(range(self.capacity * MOST_PARTS + self.workers))
-        self._queue = shared.queue = WorkQueue.create(len(self._records), self.workers)
-        self._pool = shared.pool = ProcessPool(self.workers, self.start_method, self._pipeline)
-        self._pool.prepare()
-        self._memory = shared.memory = BatchMemory(
+        self._queue = WorkQueue.create(len(self._records), self.workers)
+        shared.callback(self._queue.close)
+        self._pool = ProcessPool(self.workers, self.start_method, self._pipeline)
+        self._memory = BatchMemory(
             self._pool, self.capacity, self.held_slots, self._pipeline_layout, self._pin
         )
+        shared.callback(self._memory.close)
+        shared.callback(self._pool.close)
+        self._pool.prepare()
         self._pool.share("queue", 0, self._queue.memory, (self._queue.records, self._queue.workers))
         if self._packed is not None:
             self._pool.share("pipeline", 0, self._packed)
@@ -110,7 +114,8 @@ class ProcessEngine(Engine):
         if self._torn:
             self._start_over()
         self._torn = True
-        self._pool.fill()
+        if len(self._pool.members) < self.workers:
+            self._pool.fill()
         while len(self._records) < MOST_PARTS:
             self._hear(0.01)
         batch = Batch(ticket, ticket.samples)
@@ -180,8 +185,8 @@ class ProcessEngine(Engine):
     def _cut(self, batch: Batch) -> list[Part]:
         count = 1
         if self.splits:
-            each = self._sample_seconds
-            seconds = None if each is None else batch.rows * each
+            sample = self._sample_seconds
+            seconds = None if sample is None else batch.rows * sample
             count = part_count(batch.rows, self.workers, self.capacity, seconds)
         for i in range(count):
             self._orders += 1
@@ -246,7 +251,7 @@ class ProcessEngine(Engine):
                 self._answered(member, answer)
         self._torn = False
 
-    def _answered(self, member: WorkerHandle, answer: Answer) -> None:
+    def _answered(self, member: WorkerHandle, answer: WorkerAnswer) -> None:
         part = self._parts.get(answer.record)
         result = read_answer(member, answer, part)
         if part is None or part.number != answer.number:
@@ -257,17 +262,15 @@ class ProcessEngine(Engine):
             batch.seconds[stage] = batch.seconds.get(stage, 0.0) + seconds
         if isinstance(result, Slice):
             part.done = result
-            self._learn(batch, part, result, answer.seconds)
+            self._learn(result, answer.seconds)
         elif result is not None:
             self._failed(part, result)
         self._check_complete(batch)
 
-    def _learn(self, batch: Batch, part: Part, done: Slice, seconds: dict[str, float]) -> None:
-        """Estimate the time of a sample, and learn the leaves of batches."""
+    def _learn(self, done: Slice, seconds: dict[str, float]) -> None:
+        """Update the estimated time of a sample, and learn the leaves of batches."""
         if done.samples:
-            now = sum(seconds.values()) / done.samples
-            before = self._sample_seconds
-            self._sample_seconds = now if before is None else 0.8 * before + 0.2 * now
+            self._sample_seconds = smoothed(self._sample_seconds, seconds, done.samples)
             self._memory.learn(done)
 
     def _failed(self, part: Part, error: BaseException) -> None:
@@ -284,7 +287,7 @@ class ProcessEngine(Engine):
             return
         end = batch.rows + 1 if batch.error is None else batch.error[0]
         if all(part.done is not None for part in batch.parts if part.first < end):
-            batch.cancelled = batch.error is not None  # parts that still run are not used
+            batch.cancelled = batch.error is not None  # running parts are not used
             self._complete.append(batch)
 
     def _deliver(self, batch: Batch) -> Completed:
@@ -295,8 +298,8 @@ class ProcessEngine(Engine):
             done.error = batch.error[1]
         else:
             try:
-                whole = self._memory.assemble(batch)
-                done.batch, done.samples = whole.batch(), whole.samples
+                joined = self._memory.assemble(batch)
+                done.batch, done.samples = joined.batch(), joined.samples
             except Exception as error:
                 done.error = error
         self._memory.release(batch)
@@ -348,23 +351,22 @@ class ProcessEngine(Engine):
         if batch.cancelled:
             self._memory.release(batch)
         elif part.deaths[sample] >= _DEATHS or part.attempt >= _ATTEMPTS:
-            error = died_too_often(member, part, sample)
-            self._failed(part, error)
+            self._failed(part, died_too_often(member, part, sample))
             self._check_complete(batch)
         else:
             self._issue(part)
 
     def _died_starting(self, member: WorkerHandle) -> None:
         self._start_deaths += 1
-        code = member.child.code  # None: it died with its supervisor
+        code = member.child.code  # None if it died with its supervisor
         limit = _START_KILLS if code is None or code < 0 else _START_DEATHS
-        if self._start_deaths >= limit and self._fatal is None:  # a message of a worker says more
+        if self._start_deaths >= limit and self._fatal is None:  # a worker's own message is clearer
             self._fatal = WorkerError(
                 f"DataLoader: worker processes die while they start ({ending(member)}); look for "
                 f"their message above, or use engine='threads'"
             )
 
-    def _broken(self, member: WorkerHandle, answer: Answer) -> None:
+    def _broken(self, member: WorkerHandle, answer: WorkerAnswer) -> None:
         """Record that a worker cannot unpickle the pipeline; no other worker could."""
         cause = unpack_error(answer.payload, str(member))
         self._fatal = WorkerError(
@@ -400,26 +402,6 @@ class ProcessEngine(Engine):
         """Recreate everything but the data set, after an interruption at an inconsistent moment."""
         self._finalizer()
         self._open()
-
-
-class _Shared:
-    """What must be freed however the engine ends; holds no reference to the engine."""
-
-    def __init__(self) -> None:
-        self.pool: ProcessPool | None = None
-        self.queue: WorkQueue | None = None
-        self.memory: BatchMemory | None = None
-
-    def close(self) -> None:
-        """End the processes, then free the memory."""
-        pool, self.pool = self.pool, None
-        if pool is not None:
-            pool.close()
-        queue, self.queue = self.queue, None
-        if queue is not None:
-            queue.close()
-        if self.memory is not None:
-            self.memory.close()
 
 
 def _packed(pipeline: Pipeline) -> Memory:

@@ -28,19 +28,24 @@ class Memory:
     ``close``; the mapping is removed with the last of them.
     """
 
-    def __init__(self, size: int, purpose: str, folder: str | None = None) -> None:
+    def __init__(
+        self, size: int, purpose: str, folder: str | None = None, *, sparse: bool = False
+    ) -> None:
         """Allocate memory; error messages name its ``purpose``.
 
-        folder: the place of an unlinked file, on systems without memory files. Raises WorkerError
-        with the need, the available bytes and a remedy if there is not enough.
+        folder: the place of an unlinked file, on systems without memory files. sparse: allocate
+        nothing; see ``Memory.sparse``. Raises WorkerError with the need, the available bytes and a
+        remedy if there is not enough.
         """
         self.size = max(PAGE, -(-size // PAGE) * PAGE)
         self.purpose = purpose
-        _check_room(self.size, purpose)
+        if not sparse:
+            _check_room(self.size, purpose)
         self.fd = _anonymous_file(folder)
         try:
             os.ftruncate(self.fd, self.size)
-            _allocate(self.fd, 0, self.size)
+            if not sparse:
+                _allocate(self.fd, 0, self.size)
             self.buffer = _map(self.fd, self.size, mmap.ACCESS_WRITE)
         except (OSError, OverflowError, ValueError) as error:
             os.close(self.fd)
@@ -64,16 +69,7 @@ class Memory:
 
         A process that attaches maps all of it and sees ranges that are committed later.
         """
-        memory = cls.__new__(cls)
-        memory.size, memory.purpose = max(PAGE, -(-size // PAGE) * PAGE), purpose
-        memory.fd = _anonymous_file(None)
-        try:
-            os.ftruncate(memory.fd, memory.size)
-            memory.buffer = _map(memory.fd, memory.size, mmap.ACCESS_WRITE)
-        except (OSError, OverflowError, ValueError) as error:
-            os.close(memory.fd)
-            raise _no_room(size, purpose, None, error) from error
-        return memory
+        return cls(size, purpose, sparse=True)
 
     def commit(self, start: int, size: int) -> None:
         """Allocate ``size`` bytes from ``start`` on; WorkerError if there is not enough memory."""
@@ -135,7 +131,7 @@ def _anonymous_file(folder: str | None) -> int:
         return os.memfd_create("needle", os.MFD_CLOEXEC)
     if folder is None and os.path.isdir("/dev/shm"):
         folder = "/dev/shm"
-    with tempfile.TemporaryFile(dir=folder) as file:  # has no name, or loses it at once
+    with tempfile.TemporaryFile(dir=folder) as file:  # has no name after this block
         return os.dup(file.fileno())
 
 

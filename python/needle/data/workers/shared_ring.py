@@ -111,7 +111,7 @@ class Ring:
         ### BEGIN YOUR SOLUTION [ring-lend]
         size, start = self.layout.slot_bytes, slot * self.layout.slot_bytes
         block = (ctypes.c_char * size).from_buffer(self.memory.buffer, start)
-        # Called anywhere, by any thread: no Python code, in which a Ctrl-C would be lost.
+        # May be called in any thread at any time; Python code in it could swallow a Ctrl-C.
         self._lent[slot] = weakref.ref(block, partial(self._lent.pop, slot))
         self._taken.discard(slot)
         return self.layout.views(block, rows)

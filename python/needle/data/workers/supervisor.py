@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # this folder, whose files must not be found as top-level modules
+    sys.path.pop(0)  # the files of this folder must not be top-level modules
 
 import gc
 import importlib
@@ -45,17 +45,27 @@ def send(channel: socket.socket, message: dict[str, Any], fds: tuple[int, ...] =
 def receive(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     """Return the next message and its descriptors; None if the other side has ended."""
     fds: list[int] = []
-    data, wanted = b"", LENGTH.size
-    while len(data) < wanted:
-        piece, more, _, _ = socket.recv_fds(channel, wanted - len(data), 4)
+    head = receive_bytes(channel, LENGTH.size, fds)
+    body = None if head is None else receive_bytes(channel, LENGTH.unpack(head)[0], fds)
+    return None if body is None else (json.loads(body), fds)
+
+
+def receive_bytes(channel: socket.socket, size: int, fds: list[int]) -> bytes | None:
+    """Return the next ``size`` bytes, None at the end; append received descriptors to ``fds``."""
+    data = b""
+    while len(data) < size:
+        piece, more, _, _ = socket.recv_fds(channel, size - len(data), 4)
         fds += more
         if not piece:
             return None
         data += piece
-        if len(data) == LENGTH.size == wanted:
-            wanted += LENGTH.unpack(data)[0]
-    message: dict[str, Any] = json.loads(data[LENGTH.size :])
-    return message, fds
+    return data
+
+
+def exit_code(pid: int, wait: bool) -> int | None:
+    """Return the exit code of a child process, -signal if a signal ended it, None if it runs."""
+    found, status = os.waitpid(pid, 0 if wait else os.WNOHANG)
+    return None if found == 0 else os.waitstatus_to_exitcode(status)
 
 
 class Supervisor:
@@ -72,7 +82,7 @@ class Supervisor:
             except BaseException:
                 self.failure = traceback.format_exc()
             gc.collect()
-            gc.freeze()  # what is here stays shared with the workers
+            gc.freeze()  # the memory in use stays shared with the workers
 
     def serve(self) -> None:
         """Answer messages until the parent has ended."""
@@ -92,7 +102,7 @@ class Supervisor:
         for pid in self.running:
             os.kill(pid, signal.SIGKILL)
         for pid in self.running:
-            os.waitpid(pid, 0)  # in a container no other process may do so
+            os.waitpid(pid, 0)  # in a container no other process may reap them
         os._exit(0)
 
     def _await(self) -> None:
@@ -145,16 +155,15 @@ class Supervisor:
         settings = {"path": self.settings["path"], "fd": fd, "parent": os.getpid()}
         command = [*self.settings["command"], "-c", STARTER, json.dumps(settings)]
         process = subprocess.Popen(command, pass_fds=[fd], stdin=subprocess.DEVNULL)
-        process.returncode = 0  # waited for by ``_status``, not by the object
+        process.returncode = 0  # reaped by ``_status``, not by the object
         return process.pid
 
     def _status(self, pid: int, wait: bool) -> None:
         try:
-            found, status = os.waitpid(pid, 0 if wait else os.WNOHANG)
+            code = exit_code(pid, wait)
         except ChildProcessError as error:
             send(self.channel, {"unknown": str(error)})
             return
-        code = None if found == 0 else os.waitstatus_to_exitcode(status)
         if code is not None:
             self.running.discard(pid)
         send(self.channel, {"status": code})
@@ -187,7 +196,7 @@ def main() -> None:
     try:
         supervisor.serve()
     except OSError:
-        pass  # the parent went in the middle of a message
+        pass  # the parent ended in the middle of a message
     finally:
         supervisor.end()
 

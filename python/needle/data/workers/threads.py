@@ -22,7 +22,7 @@ from ..batching.pipeline import Pipeline
 from ..samples.pytree import Field, Slice, concatenate
 from ..samples.ticket import Ticket
 from ..samples.timing import Clock
-from .engine import Completed, Engine
+from .engine import Completed, Engine, smoothed
 
 Array = npt.NDArray[Any]
 JOIN_SECONDS = 0.5
@@ -44,7 +44,7 @@ class _Job:
     cancelled: bool = False
     error: BaseException | None = None
     failed: int = 0
-    """The first slice that failed, whichever thread was faster."""
+    """The number of the first slice that failed."""
     left: int = 0
     clock: Clock = field(default_factory=Clock)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -113,7 +113,7 @@ class ThreadsEngine(Engine):
             queues[i % len(queues)].put(None)
         end = time.monotonic() + JOIN_SECONDS
         for thread in threads:
-            if thread is not threading.current_thread():  # a collector may run in any of them
+            if thread is not threading.current_thread():  # garbage is collected in any thread
                 thread.join(max(0.0, end - time.monotonic()))
 
     def _start(self) -> None:
@@ -152,18 +152,17 @@ class ThreadsEngine(Engine):
         if job.error is None:
             try:
                 with clock.measure("collate"):
-                    whole = concatenate([part for part in job.parts if part is not None], job.out)
-                self._learn(whole, clock.seconds)
-                return Completed(job.ticket, whole.batch(), None, whole.samples, clock.seconds)
+                    joined = concatenate([part for part in job.parts if part is not None], job.out)
+                self._learn(joined, clock.seconds)
+                return Completed(job.ticket, joined.batch(), None, joined.samples, clock.seconds)
             except Exception as error:
                 job.error = error
         return Completed(job.ticket, error=job.error, seconds=clock.seconds)
 
     def _learn(self, whole: Slice, seconds: Mapping[str, float]) -> None:
-        """Estimate the time of a sample, and learn the leaves that can be written in place."""
+        """Update the estimated time of a sample, and learn the leaves to be written in place."""
         if whole.samples:
-            now, before = sum(seconds.values()) / whole.samples, self._sample_seconds
-            self._sample_seconds = now if before is None else 0.8 * before + 0.2 * now
+            self._sample_seconds = smoothed(self._sample_seconds, seconds, whole.samples)
         if self._fields is None and self.pipeline.splits and whole.samples:
             self._fields = _fields_of(whole.leaves)
 

@@ -122,8 +122,8 @@ class WorkQueue:
 
     def owned(self, worker: int) -> list[int]:
         """Return the records that this worker has claimed and that are not yet freed."""
-        mine = (self._table[:, _OWNER] == worker) & (self._table[:, _STATE] >= CLAIMED)
-        return [int(record) for record in np.flatnonzero(mine)]
+        claimed = self._table[:, _STATE] >= CLAIMED
+        return np.flatnonzero(claimed & (self._table[:, _OWNER] == worker)).tolist()
 
     def owner(self, record: int) -> int:
         """Return the worker that has claimed this record, or ``ANY_WORKER``."""

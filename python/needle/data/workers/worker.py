@@ -34,11 +34,10 @@ from .messages import (
     READY,
     SHARE,
     pack_error,
-    pack_value,
     receive_down,
     send_up,
 )
-from .pickling import unpack
+from .pickling import pack_value, unpack
 from .shared_memory import Memory
 from .shared_ring import Layout, slot_views
 from .work_queue import Entry, WorkQueue
@@ -179,11 +178,11 @@ class Worker:
         key = entry.ring, entry.slot
         if key not in self._slots:
             self._slots[key] = slot_views(*self.rings[entry.ring], entry.slot)
-        whole = self._slots[key]
-        return [None if each is None else each[entry.first : entry.last] for each in whole]
+        slot = self._slots[key]
+        return [None if each is None else each[entry.first : entry.last] for each in slot]
 
     def _packed(self, part: Slice, rows: int) -> list[Any]:
-        """Return the slice without the leaves in the slot; nothing if all else is as last time."""
+        """Return the slice without the leaves in the slot; nothing if the rest is as last time."""
         placed = part.placed or (False,) * len(part.leaves)
         same = part.structure, placed
         if part.samples == rows and not part.skipped and all(placed) and same == self._sent:
@@ -246,6 +245,6 @@ def _keep_memory() -> None:
     """
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-        if mallopt is not None:  # other C libraries decide otherwise
+        if mallopt is not None:  # absent in other C libraries
             mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES // 2)
             mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)

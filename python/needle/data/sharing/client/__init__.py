@@ -1,8 +1,8 @@
-"""A training program's side of a shared loader: batches from a server, or without one.
+"""A training program's side of the shared loader: batches from a server, or without one.
 
-dataloader.py is the face; joining.py and starting.py find or start the server, session.py is the
-connection, assembly.py makes batches, iteration.py and epochs.py know how far an epoch is;
-status.py shows servers to people.
+global_loader.py checks options and hands ``DataLoader`` the order and engine of server_engine.py.
+joining.py finds or starts a server, session.py is the connection of a task, and assembly.py makes
+batches from shared memory.
 """
 
 from .global_loader import GlobalDataLoader

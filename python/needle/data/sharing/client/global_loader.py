@@ -1,70 +1,69 @@
-"""GlobalDataLoader: DataLoader's interface, with samples that a server prepares for many tasks.
+"""GlobalDataLoader: a ``DataLoader`` whose samples are prepared by a server for many tasks.
 
-Batches come from session.py while there is a server, from a DataLoader of its own where there is
-none any more (iteration.py). What may be shared is shared_transforms.py's to say.
+It checks its options and gives DataLoader the order and the engine of server_engine.py; the
+division of transforms between server and loader is made in wire/descriptions.py.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import threading
-import weakref
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ....array_namespace import device as find_device
+from ....errors import DataError
 from ...batching.collate import default_collate
-from ...datasets.dataset import check_indices
 from ...loader import options
-from ...loader.statistics import Stats
+from ...loader.dataloader import DataLoader
+from ...loader.engine_holder import EngineHolder
+from ...loader.state import Progress
 from ...samples.random_source import check_seed
-from ...sampling import batch_count, check_batch_size
-from ..serving.server import Options
-from ..wire.index_sets import write_indices
-from ..wire.named_sets import check_shareable
-from ..wire.protocol import Kind
-from ..wire.shared_transforms import divide
+from ...samples.ticket import check_indices
+from ...sampling import check_batch_size
+from ...sampling.epoch_order import EpochTickets
+from ..serving.feed import ServerOptions
+from ..wire.descriptions import check_shareable, divide, shared_names
+from ..wire.protocol import marks_of_text, marks_to_text, pack_marks
 from .assembly import Assembler
-from .epochs import Epoch, read_state, write_state
-from .global_iteration import GlobalIterator
-from .joining import Rendezvous
-from .session import Session
-from .starting import await_end
+from .joining import ServerAddress, await_end
+from .server_engine import SampleProgress, ServerEngine, TaskConnection, TaskOrder
 
 SHARE = ("decoded", "prepared")
+STATE_VERSION = 1
 _numbers = itertools.count(1)
 
 
-class GlobalDataLoader:
-    """As ``DataLoader(dataset, batch_size, shuffle=True)``, beside other tasks on this machine.
+class GlobalDataLoader(DataLoader):
+    """``DataLoader(dataset, batch_size, shuffle=True)`` beside other tasks on this machine.
 
-    Each task sees a uniformly random order of its own indices every epoch, each index once, and
-    the server lets tasks meet at one index as often as that allows, which is then read once.
+    Each task sees a uniformly random order of its own indices every epoch, each index once. The
+    server lets tasks get the same index at the same time as often as that allows; the sample is
+    then read once.
 
     source: a data set, whose server is found, or started and ended with its last task; or the
-    address of a server: a name or the path of its socket. indices: the samples of this task, all
-    by default. task: its name, which no other task of the server has. share: "decoded" shares
-    what the transforms before the first random one make of a sample, and each task augments for
-    itself, with DataLoader's random numbers of (seed, epoch, index); "prepared" shares the whole
-    list, so that tasks which meet at an index see the same augmentation of it: cheaper, and
-    correlated. What a data set draws by itself is shared in either case. fallback: True reads the
-    rest of an epoch in this process when the server dies (with an address: the data set to read
-    from); False raises LoaderServerError, after which ``next()`` goes on with another server.
+    address of a server, a name or the path of its socket. indices: the samples of this task, by
+    default all. task: its name, which no other task of the server may have. share: "decoded"
+    shares each sample after the transforms before the first random one, and each task augments for
+    itself with DataLoader's random numbers of (seed, epoch, index); "prepared" shares the whole
+    list, so that tasks that meet at an index see the same augmentation: cheaper, but correlated.
+    What a data set draws by itself is shared in either case. fallback: True reads the rest of an
+    epoch in this process if the server dies (with an address: the data set to read from); False
+    raises LoaderServerError, after which ``next()`` continues with another server.
 
-    num_workers, cache_bytes, spill_bytes: processes that read, bytes of samples kept in memory
-    beyond those in use and in a file beyond these, of a server that this loader starts; all
-    cores, a GiB and none by default. name: another name for it, for a server of one's own.
-    credits: batches drawn ahead, 4 by default; more let tasks of uneven pace share more, and hold
-    more memory. prefetch: those of them that are put together ahead. batch_size, drop_last,
+    num_workers, cache_bytes, spill_bytes: of a server that this loader starts: processes that
+    read, bytes of samples kept in memory beyond those in use, and in a file beyond these; by
+    default all cores, 1 GiB and none. name: another name for it, for a server of one's own.
+    credits: batches drawn ahead, by default 4; with more, tasks of uneven speed share more and
+    take more memory. prefetch: how many of them are assembled ahead. batch_size, drop_last,
     transforms, batch_transforms, collate, seed, device, timeout and on_error are DataLoader's;
     without a seed one is drawn from ``np.random``.
 
     ``close()``, ``with loader:``, or dropping the loader ends the task. Raises ValueError for
-    options that contradict each other, DataError where the server refuses the task.
+    options that contradict each other, DataError if the server refuses the task.
     """
 
     def __init__(
@@ -92,185 +91,194 @@ class GlobalDataLoader:
         timeout: float | None = None,
         on_error: str = "raise",
     ) -> None:
-        _check_shuffle(shuffle)
+        if shuffle is not True:
+            raise ValueError(
+                f"GlobalDataLoader: shuffle must be True, got {shuffle!r}; tasks share samples by "
+                "a random order only, take DataLoader for samples in order"
+            )
         address = source if isinstance(source, (str, os.PathLike)) else None
-        self.dataset = _dataset(source, address, fallback)
-        self.fallback, self.share = (
-            fallback is not False,
-            options.check_choice("share", share, SHARE),
+        dataset = _data_set(source, address, fallback)
+        check_batch_size("GlobalDataLoader", batch_size)
+        self.share = options.check_choice("share", share, SHARE)
+        self.credits = _check_credits(credits, options.check_waiting("server", prefetch, timeout))
+        settings = _server_options(
+            address,
+            num_workers=num_workers,
+            cache_bytes=cache_bytes,
+            spill_bytes=spill_bytes,
+            name=name,
         )
-        self.batch_size = check_batch_size("GlobalDataLoader", batch_size)
-        self.drop_last, self.timeout = bool(drop_last), timeout
-        self.device = None if device is None else find_device(device)
-        self.transforms = options.check_transforms(self.dataset, transforms)
-        self.batch_transforms = options.check_batch_transforms(batch_transforms)
-        self.collate = default_collate if collate is None else collate
-        self.on_error = options.check_choice("on_error", on_error, options.ON_ERROR)
-        self.prefetch = options.check_waiting("server", prefetch, timeout)
-        self.credits = _check_credits(credits, self.prefetch)
-        if address is not None:
-            _check_no_server_options(num_workers, cache_bytes, spill_bytes, name)
-        self.seed = (
-            int(np.random.randint(0, 2**32, dtype=np.uint32))
-            if seed is None
-            else check_seed("GlobalDataLoader", seed)
+        compose = options.check_transforms(dataset, transforms)
+        self._division = divide(compose, share)
+        self._address = ServerAddress(address, None if address else dataset, settings, name)
+        length = self._address.length() if dataset is None else len(dataset)
+        if seed is None:
+            seed = int(np.random.randint(0, 2**32, dtype=np.uint32))
+        super().__init__(
+            _Absent(length) if dataset is None else dataset,
+            batch_size,
+            collate=collate,
+            transforms=transforms,
+            batch_transforms=batch_transforms,
+            drop_last=drop_last,
+            seed=check_seed("GlobalDataLoader", seed),
+            device=device,
+            on_error=on_error,
         )
+        self.engine, self.shuffle, self.prefetch, self.timeout = "server", True, prefetch, timeout
+        self.fallback = fallback is not False
         self.task = task or f"task-{os.getpid()}-{next(_numbers)}"
-        self._division = divide(self.transforms, share)
-        settings = Options(
-            _workers(num_workers),
-            _bytes("cache_bytes", cache_bytes, 1 << 30),
-            spill=_bytes("spill_bytes", spill_bytes, 0),
-            until_last=True,
-        )
-        self._rendezvous = Rendezvous(address, None if address else self.dataset, settings, name)
-        length = self._rendezvous.length() if self.dataset is None else len(self.dataset)
         self.indices = _index_set(indices, length)
-        self._stats = Stats()
-        self._next = Epoch(0, len(self.indices))
-        self._current: Epoch | None = None
-        self._session: Session | None = None
-        self._closing: Any = None  # the finalizer that ends the session
-        self._user: object = None  # the iterator that the session works for
-        self._lock = threading.RLock()
-        self._running_session()  # what the server refuses is told here, not in a loop
+        self.order: TaskOrder = TaskOrder(self.indices, self.batch_size, drop_last)
+        self._next = self._new_progress(0)
+        self._connection = TaskConnection(
+            self._address,
+            partial(Assembler, self._division.own, collate, threads=1),
+            prefetch,
+            self._registration(),
+            pack_marks(np.isin(np.arange(length), self.indices)),
+        )
+        self._connection.session()  # a refusal by the server is an error here, not in a loop
 
-    def __len__(self) -> int:
-        """The number of batches in an epoch."""
-        return batch_count(len(self.indices), self.batch_size, self.drop_last)
+    def _registration(self) -> dict[str, Any]:
+        return {
+            "task": self.task,
+            "batch_size": self.batch_size,
+            "drop_last": bool(self.drop_last),
+            "credits": self.credits,
+            "share": self.share,
+            "shared": self._division.shared,
+            "decode_at": self._division.decode_at,
+        }
 
-    def __iter__(self) -> GlobalIterator:
-        """Starts the next epoch, or goes on where ``load_state_dict`` put it."""
-        epoch, self._next = self._next, Epoch(self._next.number + 1, len(self.indices))
-        self._current = epoch
-        return GlobalIterator(self, epoch)
+    def _new_progress(self, epoch: int) -> SampleProgress:
+        return SampleProgress(epoch, self.indices)
 
-    @property
-    def owns_batches(self) -> bool:
-        """Whether nobody else refers to a batch's arrays."""
-        return not self.batch_transforms and self.collate is default_collate
+    def _tickets(self, progress: Progress) -> EpochTickets:
+        assert isinstance(progress, SampleProgress)
+        return self.order.rest(self.seed, progress)
 
-    # ---- where it is
+    def _engine_for(self, progress: Progress) -> EngineHolder:
+        """Return a holder of its own for each epoch; the latest epoch has the session."""
+        assert isinstance(progress, SampleProgress)
+        skip, fallback = self.on_error == "skip", self.pipeline if self.fallback else None
+        make = partial(ServerEngine, self._connection, self.order, progress, skip, fallback)
+        holder = EngineHolder(make, persistent=True)
+        holder.lock = self._engine.lock  # iterators share the session
+        holder.running()
+        return holder
 
-    @property
-    def epoch(self) -> int:
-        """The epoch under way, else the one that the next ``iter()`` starts."""
-        return self._place().number
+    def _owns_batches(self) -> bool:
+        if self.fallback and not super()._owns_batches():
+            return False
+        return not self.batch_transforms and self.pipeline.collate is default_collate
 
-    def set_epoch(self, epoch: int) -> None:
-        """The next ``iter()`` starts this epoch. Optional: epochs advance by themselves."""
-        if epoch < 0:
-            raise ValueError(f"GlobalDataLoader.set_epoch: must not be negative, got {epoch}")
-        self._next, self._current = Epoch(int(epoch), len(self.indices)), None
+    # ---- progress and state
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the task is, as JSON values: seed, epoch, and which samples it has been given.
+        """Return seed, epoch, and the samples that were delivered, as JSON values.
 
-        A bit a sample, compressed; the order of the rest is drawn anew when it goes on.
+        The samples are one bit each, compressed. The order of the rest is drawn again on resuming.
         """
-        return write_state(self, self._place())
+        progress = self._place()
+        assert isinstance(progress, SampleProgress)
+        return {
+            **self._fixed(),
+            "seed": self.seed,
+            "epoch": progress.epoch,
+            "position": progress.position,
+            "done": marks_to_text(progress.delivered),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next ``iter()`` gives the samples that the epoch had left, with this seed.
+        """Let the next ``iter()`` give the samples that the epoch had left, with this seed.
 
-        Also at another server, or a new one. ValueError for a state of another kind or size.
+        This works at another server too. Raises ValueError for a state of another kind or size.
         """
-        self.seed, self._next = read_state(self, state)
-        self._current = None
-        if self._session is not None:
-            self._session.assembler.seed = self.seed
+        for name, value in self._fixed().items():
+            found = state.get(name) if isinstance(state, dict) else None
+            if found != value:
+                raise ValueError(
+                    f"GlobalDataLoader.load_state_dict: {name} must be {value!r}, got {found!r}; "
+                    "make the loader with the options that it was saved with"
+                )
+        epoch, position = state.get("epoch"), state.get("position")
+        if not (isinstance(epoch, int) and isinstance(position, int) and min(epoch, position) >= 0):
+            raise ValueError(
+                f"GlobalDataLoader.load_state_dict: epoch and position must be counts, got "
+                f"{epoch!r} and {position!r}; pass what state_dict() returned"
+            )
+        try:
+            done = marks_of_text(state.get("done"), len(self.indices))
+        except DataError as error:
+            raise ValueError(str(error)) from None
+        self.seed = check_seed("GlobalDataLoader.load_state_dict", state.get("seed"))
+        self._next, self._current = SampleProgress(epoch, self.indices, done, position), None
 
-    def _place(self) -> Epoch:
-        current = self._current
-        return self._next if current is None or current.finished else current
+    def _fixed(self) -> dict[str, Any]:
+        return {
+            "version": STATE_VERSION,
+            "kind": "global",
+            "batch_size": self.batch_size,
+            "size": len(self.indices),
+        }
 
-    # ---- what it does
-
-    def stats(self, reset: bool = False) -> Stats:
-        """Seconds and samples by stage since the loader was made, or the last ``reset``."""
-        found = self._stats.copy()
-        if reset:
-            self._stats = Stats()
-        return found
+    # ---- the server
 
     def server_status(self) -> dict[str, Any]:
-        """All tasks of the server, its readings and memory. LoaderServerError if it is gone."""
-        with self._lock:
-            return self._running_session().ask(Kind.STATUS)
+        """Return the tasks, reads and memory of the server; LoaderServerError if it is gone."""
+        with self._engine.lock:
+            return self._connection.session().status()
 
     def explain(self) -> str:
-        """In words: which transforms the server runs for all, and which run here."""
-        shared = ", ".join(each["name"] for each in self._division.shared) or "none"
+        """Return in words which transforms the server runs for all tasks and which run here."""
+        shared = shared_names(self._division.shared) or "none"
         own = ", ".join(part.name for part in self._division.own.parts) or "none"
         return (
-            f"task {self.task!r} at {self._rendezvous.path}, share={self.share!r}\n"
+            f"task {self.task!r} at {self._address.path}, share={self.share!r}\n"
             f"run by the server, once for all tasks: {shared}\nrun here: {own}"
         )
 
-    # ---- the session
-
     def close(self) -> None:
-        """Ends the task, and with the last task a server that a loader has started."""
-        session = self._session
-        self._drop_session()
-        if session is not None and session.last:
+        """End the task, and with the last task a server that a loader has started."""
+        if self._connection.close():
             await_end(2.0)
 
-    def __enter__(self) -> GlobalDataLoader:
-        return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+class _Absent:
+    """Stands for a data set of which only the server has the samples."""
 
-    def _running_session(self) -> Session:
-        """The session; a new one, if need be at a new server, where there is none."""
-        if self._session is None:
-            assembler = Assembler(self._division.own, self.collate, self.seed, threads=1)
-            where, raw = write_indices(self.indices)
-            decode_at = self._division.decode_at
-            values = {
-                **where,
-                "task": self.task,
-                "batch_size": self.batch_size,
-                "drop_last": self.drop_last,
-                "credits": self.credits,
-                "share": self.share,
-                "shared": self._division.shared,
-                "decode_at": None if decode_at is None else list(decode_at),
-            }
-            self._session = self._rendezvous.meet(assembler, self.prefetch, values, raw)
-            self._closing = weakref.finalize(self, self._session.close)
-        return self._session
+    def __init__(self, length: int) -> None:
+        self._length = length
 
-    def _drop_session(self) -> None:
-        if self._closing is not None:
-            self._closing()
-        self._session = self._closing = self._user = None
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        raise IndexError("GlobalDataLoader: the samples are read by the server")
 
 
-def _dataset(source: Any, address: Any, fallback: Any) -> Any:
-    """The data set, where this process has it."""
-    if address is None:
-        check_shareable(source)
-        if fallback not in (True, False):
-            raise ValueError(
-                "GlobalDataLoader: fallback is True or False where source is the data set, got "
-                f"{type(fallback).__name__}"
-            )
-        return source
-    if fallback is True:
+def _data_set(source: Any, address: Any, fallback: Any) -> Any:
+    """Return the data set if this process has it, else None."""
+    if address is None and fallback not in (True, False):
         raise ValueError(
-            "GlobalDataLoader: fallback=True needs the data set, got an address; give the data set "
+            "GlobalDataLoader: fallback must be True or False if source is the data set, got "
+            f"{type(fallback).__name__}"
+        )
+    if address is not None and fallback is True:
+        raise ValueError(
+            "GlobalDataLoader: fallback=True needs the data set, got an address; pass the data set "
             "itself: fallback=dataset"
         )
-    if fallback is False:
+    dataset = source if address is None else fallback
+    if dataset is False:
         return None
-    check_shareable(fallback)
-    return fallback
+    check_shareable(dataset)
+    return dataset
 
 
 def _index_set(indices: Any, length: int) -> npt.NDArray[np.int64]:
-    """The distinct indices in rising order; all of them by default."""
+    """Return the distinct indices in rising order; by default all."""
     if indices is None:
         return np.arange(length)
     given = indices if isinstance(indices, np.ndarray) else np.array(list(indices))
@@ -285,43 +293,34 @@ def _index_set(indices: Any, length: int) -> npt.NDArray[np.int64]:
     return found
 
 
-def _check_shuffle(shuffle: Any) -> None:
-    if shuffle is not True:
-        raise ValueError(
-            f"GlobalDataLoader: tasks meet at random places only, got shuffle={shuffle!r}; take "
-            "DataLoader for samples in order"
-        )
-
-
 def _check_credits(credits: Any, prefetch: int) -> int:
     if not isinstance(credits, int) or not 2 <= credits <= 1024:
         raise ValueError(f"GlobalDataLoader: credits must be in [2, 1024], got {credits!r}")
     if prefetch > credits:
         raise ValueError(
-            f"GlobalDataLoader: of {credits} credits at most as many batches can be put together "
-            f"ahead, got prefetch={prefetch}; give credits={prefetch}"
+            f"GlobalDataLoader: prefetch must not exceed the {credits} credits of this task, got "
+            f"{prefetch}; lower prefetch or pass credits={prefetch}"
         )
     return credits
 
 
-def _check_no_server_options(*given: Any) -> None:
-    for name, value in zip(("num_workers", "cache_bytes", "spill_bytes", "name"), given):
-        if value is not None:
+def _server_options(address: Any, **given: Any) -> ServerOptions:
+    """Return the options of a server that this loader starts; ValueError beside an address."""
+    for name, value in given.items():
+        if address is not None and value is not None:
             raise ValueError(
                 f"GlobalDataLoader: {name} is for a server that it starts, got {name}={value!r} "
-                "and an address; leave it out, or give the data set itself"
+                "and an address; leave it out, or pass the data set itself"
             )
-
-
-def _bytes(name: str, given: Any, default: int) -> int:
-    if given is None:
-        return default
-    if not isinstance(given, int) or given < 0:
-        raise ValueError(f"GlobalDataLoader: {name} must be a count of bytes, got {given!r}")
-    return given
-
-
-def _workers(num_workers: int | None) -> int:
-    if num_workers is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
-    return options.check_workers(num_workers)
+        count = value is None or (isinstance(value, int) and value >= 0)
+        if name.endswith("_bytes") and not count:
+            raise ValueError(f"GlobalDataLoader: {name} must be a count of bytes, got {value!r}")
+    workers, cache, spill = given["num_workers"], given["cache_bytes"], given["spill_bytes"]
+    if workers is None:
+        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
+    return ServerOptions(
+        options.check_workers(workers),
+        1 << 30 if cache is None else cache,
+        spill=spill or 0,
+        until_last=True,
+    )

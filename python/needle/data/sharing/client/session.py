@@ -1,8 +1,8 @@
-"""A loader's connection to its server: a thread hears frames, puts batches together and beats.
+"""The connection of a task: a thread that receives frames, assembles batches and sends heartbeats.
 
-The thread is the only one that reads and writes the socket; the program takes finished batches
-from it. It never waits for the program, so a training step that takes minutes costs no lease.
-Which epochs there are is dataloader.py's.
+The thread alone reads and writes the socket; the program takes finished batches from it. It never
+waits for the program, so a training step of minutes does not cost the lease. server_engine.py
+decides which epoch the session delivers.
 """
 
 from __future__ import annotations
@@ -21,22 +21,26 @@ import numpy.typing as npt
 
 from ....errors import LoaderServerError, LoaderTimeout, NeedleError
 from ...samples.timing import Clock
-from ..wire.call import Call, lost, named_error, told
-from ..wire.protocol import Frame, Kind, count_of, pack
+from ..wire.protocol import (
+    MISSED_HEARTBEATS,
+    Connector,
+    Frame,
+    FrameKind,
+    count_of,
+    lost,
+    named_error,
+    pack_marks,
+    refusal,
+)
 from .assembly import Assembler, Blocks
 
-LEASE = 3
-"""Heartbeats of the server that may be missed."""
 GOODBYE = 1.0
+"""Seconds to wait for the server's BYE."""
 
 
 @dataclass
-class Delivery:
-    """A batch, prepared but for what the program's thread does with it.
-
-    indices: int64 ``(n,)`` of all that were asked for. failed: places and errors of those that
-    could not be read, which the batch lacks.
-    """
+class ServedBatch:
+    """A batch of the server. failed: places and errors of samples that the batch lacks."""
 
     number: int
     generation: int
@@ -46,135 +50,123 @@ class Delivery:
     error: BaseException | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def samples(self) -> int:
-        """How many the batch has."""
-        return len(self.blocks.indices) - len(self.failed)
-
 
 class Session:
-    """One task at one server. ``prefetch``: batches that are put together ahead.
+    """One task at one server. prefetch: the batches that are assembled ahead.
 
-    Errors of the server, and its end, come out of ``next``.
+    ``next`` raises the errors of the server and of the connection.
     """
 
-    def __init__(self, call: Call, assembler: Assembler, prefetch: int) -> None:
-        self._call, self.assembler, self.prefetch = call, assembler, prefetch
-        self.channel, self._inbox = call.channel, call.inbox
-        self.parted = False  # the server has said goodbye
-        self.last = False  # and that it ends, since this was its last task
-        self._news = threading.Condition()
+    def __init__(self, connector: Connector, assembler: Assembler, prefetch: int) -> None:
+        self._connector, self._assembler, self._prefetch = connector, assembler, prefetch
+        self.ended_server = False  # by its BYE the server ends, since this was its last task
+        self._changed = threading.Condition()
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._waker, False)
-        self._out = bytearray()
-        self._arrived: deque[Delivery] = deque()
-        self._ready: deque[Delivery] = deque()
-        self._answers: dict[Kind, dict[str, Any]] = {}
-        self._generation = self._ended = -1
-        self._epoch = self._assembling = 0
+        self._arrived: deque[ServedBatch] = deque()
+        self._ready: deque[ServedBatch] = deque()
+        self._status: dict[str, Any] | None = None
+        self._generation, self._seed, self._epoch = -1, 0, 0
         self._error: BaseException | None = None
-        self._closing = self._gone = False
+        self._parted = self._closing = self._gone = False
         self._thread: threading.Thread | None = None
-        self._pid = os.getpid()
+        self._process = os.getpid()
 
     def register(self, values: dict[str, Any], raw: bytes) -> None:
-        """Makes the connection a task's and starts the thread; raises what the server refuses."""
-        frame = self._call.ask(Kind.REGISTER, values, raw)
+        """Register the task and start the thread; raise the error of a refusal."""
+        frame = self._connector.ask(FrameKind.REGISTER, values, raw)
         if len(frame.fds) != 1:
-            raise lost("it handed over no memory")
-        self.assembler.attach(frame.fds[0], count_of(frame.values, "bytes", 1))
-        self.channel.setblocking(False)
-        self._thread = threading.Thread(target=self._live, name="needle-session", daemon=True)
+            raise lost("it sent no memory")
+        self._assembler.attach(frame.fds[0], count_of(frame.values, "bytes", 1))
+        self._connector.channel.setblocking(False)
+        self._thread = threading.Thread(target=self._run, name="needle-session", daemon=True)
         self._thread.start()
 
-    # ---- what the program asks
+    # ---- called by the program
 
-    def begin(self, epoch: int, done: npt.NDArray[np.bool_]) -> None:
-        """Starts an epoch without the samples at ``done``; what was under way is forgotten."""
-        with self._news:
+    def begin(self, seed: int, epoch: int, done: npt.NDArray[np.bool_]) -> None:
+        """Start an epoch without the samples at ``done``; forget what was under way."""
+        with self._changed:
             self._generation += 1
-            self._epoch = epoch
+            self._seed, self._epoch = seed, epoch
             self._arrived.clear()
             self._ready.clear()
-            raw = np.packbits(done).tobytes() if done.any() else b""
             values = {"epoch": epoch, "generation": self._generation}
-            self._out += pack(Kind.RESUME, values, raw)
-        self._rouse()
+            self._connector.send(FrameKind.RESUME, values, pack_marks(done))
+        self._wake_thread()
 
-    def next(self, timeout: float | None = None) -> Delivery | None:
-        """The next batch, when it is there; None at the epoch's end.
+    def next(self, timeout: float | None = None) -> ServedBatch:
+        """Wait for the next batch of the epoch and return it.
 
-        Raises LoaderServerError at the server's end, LoaderTimeout after ``timeout`` seconds.
+        Raises LoaderServerError at the end of the server, LoaderTimeout after ``timeout`` seconds.
         """
-        if os.getpid() != self._pid:
+        if os.getpid() != self._process:
             raise LoaderServerError(
-                "GlobalDataLoader: its connection belongs to the process that this one was forked "
+                "GlobalDataLoader: the connection belongs to the process that this one was forked "
                 "from; make a new loader here"
             )
-        end = None if timeout is None else time.monotonic() + timeout
-        with self._news:
-            while True:
-                if self._error is not None:
-                    raise self._error.with_traceback(None)
-                if self._ready:
-                    found = self._ready.popleft()
-                    values = {"generation": self._generation, "batches": 1}
-                    self._out += pack(Kind.NEXT, values)
-                    break
-                if self._ended == self._generation and not self._arrived and not self._assembling:
-                    return None
-                left = None if end is None else end - time.monotonic()
-                if left is not None and left <= 0:
-                    raise LoaderTimeout(
-                        f"GlobalDataLoader: no batch was ready within timeout={timeout} s; raise "
-                        "it, or look at python -m needle.data.sharing --status"
-                    )
-                self._news.wait(left)
-        self._rouse()
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._error or self._ready, timeout):
+                raise LoaderTimeout(
+                    f"GlobalDataLoader: no batch was ready within timeout={timeout} s; raise it, "
+                    "or look at python -m needle.data.sharing --status"
+                )
+            if self._error is not None:
+                raise self._error.with_traceback(None)
+            found = self._ready.popleft()
+            values = {"generation": self._generation, "batches": 1}
+            self._connector.send(FrameKind.NEXT, values)
+        self._wake_thread()
         return found
 
-    def ask(self, kind: Kind, timeout: float = 5.0) -> dict[str, Any]:
-        """What the server answers to STATE or STATUS."""
-        with self._news:
-            self._answers.pop(kind, None)
-            self._out += pack(kind)
-        self._rouse()
-        with self._news:
-            there = self._news.wait_for(lambda: kind in self._answers or self._gone, timeout)
-            if kind in self._answers:
-                return self._answers.pop(kind)
-        raise self._error or lost("it does not answer" if not there else "it has gone")
+    def status(self, timeout: float = 5.0) -> dict[str, Any]:
+        """Return the status of the server; LoaderServerError if it is gone."""
+        with self._changed:
+            self._status = None
+            self._connector.send(FrameKind.STATUS)
+        self._wake_thread()
+        with self._changed:
+            self._changed.wait_for(lambda: self._status is not None or self._gone, timeout)
+            if self._status is not None:
+                return self._status
+        raise self._error or lost("it does not answer")
 
     def close(self) -> None:
-        """Says goodbye and ends the thread; twice is once."""
+        """Send BYE and end the thread; a second call does nothing."""
         thread, self._thread = self._thread, None
-        if thread is not None and os.getpid() == self._pid and not self._closing:
-            with self._news:
+        if thread is not None and os.getpid() == self._process and not self._closing:
+            with self._changed:
                 self._closing = True
-                self._out += pack(Kind.BYE)
-            self._rouse()
-            if thread is not threading.current_thread():  # a collector may run in any of them
+                self._connector.send(FrameKind.BYE)
+            self._wake_thread()
+            if thread is not threading.current_thread():  # a finalizer may run in any thread
                 thread.join(2 * GOODBYE)
         elif thread is None:
             self._free()
 
+    def _wake_thread(self) -> None:
+        with self._changed, suppress(OSError):  # full: it is awake; closed: it has ended
+            os.write(self._waker, b"!")
+
     # ---- the thread
 
-    def _live(self) -> None:
+    def _run(self) -> None:
         try:
-            self._listen()
-        except NeedleError as error:
-            self._fail(error)
+            self._serve()
         except Exception as error:
-            failed = lost(f"it said what cannot be understood ({error!r})")
-            failed.__cause__ = error
-            self._fail(failed)
+            failure = error
+            if not isinstance(error, NeedleError):
+                failure = lost(f"its messages are invalid ({error!r})")
+                failure.__cause__ = error
+            with self._changed:
+                self._error = failure
         finally:
             self._free()
 
-    def _listen(self) -> None:
-        beat = float(self._call.server.get("beat", 5.0))
+    def _serve(self) -> None:
+        beat = float(self._connector.server.get("beat", 5.0))
+        connector = self._connector
         heard = beaten = time.monotonic()
         goodbye: float | None = None
         while True:
@@ -183,28 +175,29 @@ class Session:
                 goodbye = goodbye or now + GOODBYE
             if now - beaten >= beat:
                 beaten = now
-                self._post(Kind.HEARTBEAT)
+                with self._changed:
+                    self._connector.send(FrameKind.HEARTBEAT)
             ready = self._wait(max(0.0, min(beaten + beat, goodbye or now + beat) - now))
-            if self.channel.fileno() in ready:
+            if connector.channel.fileno() in ready:
                 heard = time.monotonic()
-                for frame in self._inbox.receive():
+                for frame in connector.receive():
                     self._take(frame)
-            elif now - heard > LEASE * beat:
+            elif now - heard > MISSED_HEARTBEATS * beat:
                 raise lost(f"it has not answered for {now - heard:.1f} s")
-            if self._inbox.ended and not self._closing:
+            if connector.ended and not self._closing:
                 raise lost("its process has ended")
-            if self._inbox.ended or self.parted or (goodbye and time.monotonic() > goodbye):
+            if connector.ended or self._parted or (goodbye and time.monotonic() > goodbye):
                 return
             self._assemble()
 
     def _wait(self, seconds: float) -> set[int]:
-        """Sends what there is; the descriptors of which something can be read."""
-        with self._news:
-            self._flush()
-            waiting = bool(self._out)
-            work = bool(self._arrived) and len(self._ready) < self.prefetch
+        """Send what is queued and return the descriptors that are readable."""
+        with self._changed:
+            self._connector.flush()
+            waiting = self._connector.waiting
+            work = bool(self._arrived) and len(self._ready) < self._prefetch
         poll = select.poll()
-        poll.register(self.channel, select.POLLIN | (select.POLLOUT if waiting else 0))
+        poll.register(self._connector.channel, select.POLLIN | select.POLLOUT * waiting)
         poll.register(self._wake, select.POLLIN)
         found = dict(poll.poll(0 if work else int(seconds * 1000) + 1))
         if self._wake in found:
@@ -213,35 +206,22 @@ class Session:
         mask = select.POLLIN | select.POLLHUP | select.POLLERR
         return {fd for fd, events in found.items() if events & mask}
 
-    def _flush(self) -> None:
-        try:
-            while self._out:
-                del self._out[: self.channel.send(self._out)]
-        except (BlockingIOError, InterruptedError):
-            pass
-        except OSError:
-            self._out.clear()  # its end will be heard
-
     def _take(self, frame: Frame) -> None:
-        if frame.kind is Kind.BATCH:
+        if frame.kind is FrameKind.BATCH:
             self._batch_arrived(frame)
-        elif frame.kind is Kind.EPOCH_END:
-            with self._news:
-                self._ended = count_of(frame.values, "generation")
-                self._news.notify_all()
-        elif frame.kind in (Kind.STATE, Kind.STATUS):
-            with self._news:
-                self._answers[frame.kind] = frame.values
-                self._news.notify_all()
-        elif frame.kind is Kind.ERROR:
-            raise told(frame.values)
-        elif frame.kind is Kind.BYE:
-            self.parted = True
-            self.last = frame.values.get("ending") is True
+        elif frame.kind is FrameKind.STATUS:
+            with self._changed:
+                self._status = frame.values
+                self._changed.notify_all()
+        elif frame.kind is FrameKind.ERROR:
+            raise refusal(frame.values)
+        elif frame.kind is FrameKind.BYE:
+            self._parted = True
+            self.ended_server = frame.values.get("ending") is True
 
     def _batch_arrived(self, frame: Frame) -> None:
         values = frame.values
-        self.assembler.learn(values.get("records", {}))
+        self._assembler.learn(values.get("layouts", {}))
         table = np.frombuffer(frame.raw, "<i8").reshape(-1, 3).astype(np.int64)
         blocks = Blocks(table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy())
         failed = [
@@ -249,54 +229,40 @@ class Session:
             for place, described in values.get("errors", {}).items()
         ]
         number, generation = count_of(values, "batch"), count_of(values, "generation")
-        with self._news:
+        with self._changed:
             if generation == self._generation:
-                self._arrived.append(Delivery(number, generation, blocks, failed))
+                self._arrived.append(ServedBatch(number, generation, blocks, failed))
 
     def _assemble(self) -> None:
-        """Puts one batch together, if one is wanted, and lets the server have its blocks back."""
-        with self._news:
-            if not self._arrived or len(self._ready) >= self.prefetch:
+        """Assemble one batch if one is wanted, and release its blocks to the server."""
+        with self._changed:
+            if not self._arrived or len(self._ready) >= self._prefetch:
                 return
-            delivery, epoch = self._arrived.popleft(), self._epoch
-            self._assembling = 1
-        clock = Clock()
+            served, seed, epoch = self._arrived.popleft(), self._seed, self._epoch
+        clock, blocks = Clock(), served.blocks
         try:
-            readable = np.ones(len(delivery.blocks.indices), bool)
-            readable[[place for place, _ in delivery.failed]] = False
-            delivery.batch = self.assembler.batch(delivery.blocks.some(readable), epoch, clock)
+            readable = np.ones(len(blocks.indices), bool)
+            readable[[place for place, _ in served.failed]] = False
+            served.batch = self._assembler.batch(blocks.only(readable), seed, epoch, clock)
         except Exception as error:
-            delivery.error = error
-        delivery.seconds = clock.seconds
-        with self._news:
-            self._assembling = 0
-            if delivery.generation == self._generation:
-                self._ready.append(delivery)
-            values = {"generation": delivery.generation, "batch": delivery.number}
-            self._out += pack(Kind.RELEASE, values)
-            self._news.notify_all()
-
-    def _post(self, kind: Kind) -> None:
-        with self._news:
-            self._out += pack(kind)
-
-    def _rouse(self) -> None:
-        with self._news, suppress(OSError):  # full: it is awake; closed: it has ended
-            os.write(self._waker, b"!")
-
-    def _fail(self, error: BaseException) -> None:
-        with self._news:
-            self._error = error
+            served.error = error
+        served.seconds = clock.seconds
+        with self._changed:
+            if served.generation == self._generation:
+                self._ready.append(served)
+            values = {"generation": served.generation, "batch": served.number}
+            self._connector.send(FrameKind.RELEASE, values)
+            self._changed.notify_all()
 
     def _free(self) -> None:
-        with self._news:
+        with self._changed:
             if self._gone:
                 return
             self._gone = True
-            self._call.close()
-            self.assembler.detach()
+            self._connector.close()
+            self._assembler.detach()
             os.close(self._wake)
             os.close(self._waker)
             self._wake = self._waker = -1
             self._error = self._error or lost("the connection is closed")
-            self._news.notify_all()
+            self._changed.notify_all()

@@ -1,11 +1,11 @@
-"""Which index each task gets next: tasks join, leave and pause, policies decide by name.
+"""The planner: which index each task gets next. No input, no output, no clock, no threads.
 
-tasks.py is the face (``Planner``), members.py knows which tasks still miss an index, policy.py is
-what a policy is; the other files are one policy each and register themselves.
+planner.py holds ``Planner``, which the server calls. policy.py defines policies and the table
+that they draw from; coupled.py and planned.py are one policy each, registered by name.
 """
 
-from . import coupled, independent, planned, tree
+from . import coupled, planned
+from .planner import Planner
 from .policy import Draw, policies
-from .tasks import Planner
 
-__all__ = ["Draw", "Planner", "coupled", "independent", "planned", "policies", "tree"]
+__all__ = ["Draw", "Planner", "coupled", "planned", "policies"]

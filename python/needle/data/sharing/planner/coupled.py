@@ -1,7 +1,7 @@
-"""The policy ``coupled``: sequential residual coupling, as few reads a round as a greedy can have.
+"""The policy ``coupled``: sequential residual coupling, a greedy minimum of reads per round.
 
-A pivot draws from its law; another task joins it as often as its own law allows; those that refuse
-go on with what their law has left over, residual to the pivot's, whatever the pivot drew.
+A pivot task draws from its law. Every other task joins the pivot as often as its own law allows.
+Tasks that refuse continue with the residual of their law, which does not depend on the draw.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from random import Random
 
 import numpy as np
 
-from .members import Laws, Members
-from .policy import Policy, policy
+from .policy import DrawPolicy, Laws, Members, policy
 
 REVISIONS = 64
-"""How often in an epoch the first pivot is chosen anew."""
+"""Number of times per epoch that the first pivot is chosen again."""
 FEW = 16
-"""Of so many atoms one is found faster by looking at each than by NumPy's calls."""
+"""Number of atoms up to which a loop over them is faster than NumPy calls."""
 
 
 @policy("coupled")
-class Coupled(Policy):
-    """Each task's next index is uniform on what it misses, given everything drawn before.
+class Coupled(DrawPolicy):
+    """Policy under which each next index is uniform on what its task misses, given all the past.
 
-    Proof: j takes y by joining pivot p with q_p(y) min(1, q_j(y) / q_p(y)) = min(q_p, q_j)(y); it
-    refuses with 1 - sum min, and then draws from (q_j - min) / (1 - sum min). The sum is q_j(y).
-    The pivot is the task whose law has most in common with the others', of those still without;
-    it may depend on anything but what is yet to be drawn.
+    Proof: task j gets y by joining pivot p with probability q_p(y) min(1, q_j(y) / q_p(y)) =
+    min(q_p, q_j)(y). It refuses with probability 1 - sum min, and then draws from
+    (q_j - min) / (1 - sum min). The sum is q_j(y). Among the tasks without an index, the pivot is
+    the one whose law has most in common with the others. Its choice may depend on anything except
+    draws to come.
     """
 
     def __init__(self, members: Members, random: Random) -> None:
@@ -38,7 +38,7 @@ class Coupled(Policy):
         self._countdown = 0
 
     def draw(self, slots: list[int]) -> dict[int, int]:
-        self._look(slots)
+        self._refresh(slots)
         members, left, random = self.members, self.members.left, self.random.random
         p = slots[self._pivot]
         if len(members.rows) <= FEW:
@@ -66,7 +66,7 @@ class Coupled(Policy):
         return drawn
 
     def _couple_refused(self, drawn: dict[int, int], slots: list[int], refused: list[int]) -> None:
-        """Goes on with the residual laws of those at these places, until all have drawn."""
+        """Draw for the slots at these places from their residual laws, until all have an index."""
         left, random = self.members.left, self.random.random
         bits = np.array([1 << slots[i] for i in refused], np.uint64)
         density = self._membership[refused] / np.array([[left[slots[i]]] for i in refused])
@@ -85,11 +85,11 @@ class Coupled(Policy):
             refuses = ~joins
             bits, others = bits[refuses], laws[refuses]
             rest = np.maximum(others - laws[p], 0.0)
-            # Where rounding leaves nothing over, which has a chance below 1e-9, the law stays.
+            # If rounding leaves a residual of zero (probability below 1e-9), keep the law.
             laws = np.where(rest.any(1, keepdims=True), rest, others)
 
     def _row(self, slot: int, u: float) -> int:
-        """The row that u falls on by the law of this slot, as ``_choose``."""
+        """Return the row that u selects by the law of this slot, as ``_choose`` does."""
         wanted, end, found = u * self.members.left[slot], 0, -1
         for mask, row in self.members.rows.items():
             if mask >> slot & 1 and self.members.items[row]:
@@ -99,7 +99,7 @@ class Coupled(Policy):
         return found
 
     def _residual_row(self, slot: int, pivot: int, u: float) -> int:
-        """The row that u falls on by what the pivot's law leaves of this slot's."""
+        """Return the row that u selects by the residual of this slot's law after the pivot's."""
         members = self.members
         own, common = 1.0 / members.left[slot], 1.0 / members.left[pivot]
         rows, ends, end = [], [], 0.0
@@ -115,8 +115,8 @@ class Coupled(Policy):
         items = self.members.items[row]
         return items[int(self.random.random() * len(items))]
 
-    def _look(self, slots: list[int]) -> None:
-        """Follows changes of tasks and atoms; from time to time chooses the first pivot anew."""
+    def _refresh(self, slots: list[int]) -> None:
+        """Follow changes of tasks and atoms, and from time to time choose the first pivot again."""
         members = self.members
         rows, known, active = self._seen
         if rows is not members.rows or known != len(members.rows) or active != slots:
@@ -124,23 +124,23 @@ class Coupled(Policy):
             self._seen = members.rows, len(members.rows), slots
             self._countdown *= rows is members.rows and active == slots
         if self._countdown == 0:
-            # Two laws have equally much in common with each other.
+            # With two laws either may be the pivot.
             self._pivot = int(overlaps(members, slots).argmax()) if len(slots) > 2 else 0
             self._countdown = min(members.left[j] for j in slots) // REVISIONS + 1
         self._countdown -= 1
 
 
 def overlaps(members: Members, slots: list[int]) -> Laws:
-    """What the law of each slot's next index has in common with the others': float64 (slots,)."""
+    """Return the overlap of each slot's law with the laws of all slots: float64 ``(slots,)``."""
     laws = members.membership(slots) * members.counts()
     return _overlaps(laws / laws.sum(1, keepdims=True))
 
 
 def _overlaps(laws: Laws) -> Laws:
-    """For each law the sum over all laws of the sum of minima."""
+    """Return for each law the sum over all laws of the sum of minima."""
     return np.asarray(np.minimum(laws[:, None], laws).sum((1, 2)))
 
 
 def _choose(ends: Laws, u: float) -> int:
-    """The place that a uniform u in [0, 1) falls on between these cumulated masses."""
+    """Return the place that a uniform u in [0, 1) selects among these cumulative sums."""
     return int(ends.searchsorted(u * ends[-1], "right"))

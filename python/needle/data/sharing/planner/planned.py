@@ -1,7 +1,7 @@
 """The policy ``planned``: followers copy the order that a leader has drawn for its whole epoch.
 
-For tasks on one set that started at different times it reads less than ``coupled``. What it
-promises is weaker: each task's order is uniform given the task's own past, not given everybody's.
+For tasks on one set that started at different times it needs fewer reads than ``coupled``. Its
+guarantee is weaker: the order of a task is uniform given the past of that task, not of all tasks.
 """
 
 from __future__ import annotations
@@ -10,31 +10,32 @@ from random import Random
 
 import numpy as np
 
+from ...samples.ticket import Indices
 from .coupled import Coupled, overlaps
-from .independent import shuffled
-from .members import Indices, Members
-from .policy import Policy, policy
+from .policy import DrawPolicy, Members, policy, shuffled
 
 
 @policy("planned")
-class Planned(Policy):
-    """A leader plays an order of its set, drawn when its epoch begins. A follower takes the
-    leader's index whenever it misses it; else it fills the place with an index that the leader
-    will not come to in what is left of both their epochs. Fills are coupled among themselves.
+class Planned(DrawPolicy):
+    """Policy with a leader, which follows an order of its set drawn at the start of its epoch.
 
-    Why a follower's order is uniform given its own past (proof: docs/shared_loader_proofs.md):
-    within an epoch of the leader places are exchangeable, and so are indices; the orders that a
-    follower has had until now therefore say nothing about the rest of the leader's. This needs
-    leader and follower to go in step from the follower's first draw under this plan or of its
-    epoch to the end of either epoch. As soon as they do not (one is paused, drops an epoch or
-    leaves) the plan is given up; all are coupled round by round until a task begins an epoch, and
-    that one leads.
+    A follower takes the index of the leader whenever it misses it. Otherwise it fills the place
+    with an index that the leader will not reach in what is left of both epochs. The fills of
+    several followers are coupled among themselves.
+
+    The order of a follower is uniform given its own past (proof: docs/shared_loader_proofs.md).
+    Within an epoch of the leader places are exchangeable, and so are indices, so the orders that a
+    follower has had so far say nothing about the rest of the leader's order. This requires leader
+    and follower to stay in step, from the first draw of the follower under this plan or in its
+    epoch to the end of either epoch. When they do not (one is paused, drops an epoch or leaves),
+    the plan is given up. All tasks are then coupled round by round until one begins an epoch and
+    becomes the leader.
     """
 
     def __init__(self, members: Members, random: Random) -> None:
         super().__init__(members, random)
         self._coupled = Coupled(members, random)
-        self._fresh: set[int] = set()  # slots at the beginning of a whole epoch
+        self._fresh: set[int] = set()  # slots at the start of a whole epoch
         self._leader = -1
         self._plan: Indices = np.empty(0, np.int64)
         self._give_up()
@@ -42,7 +43,7 @@ class Planned(Policy):
     def begin(self, slot: int, indices: Indices, whole: bool) -> None:
         if whole:
             self._fresh.add(slot)
-        else:  # what it drew before, perhaps under this plan, is not known
+        else:  # its earlier draws, perhaps under this plan, are not known
             self._give_up()
 
     def end(self, slot: int) -> None:
@@ -67,9 +68,7 @@ class Planned(Policy):
         return drawn
 
     def _ready(self, slots: list[int]) -> bool:
-        """Whether there is a plan and all of these are bound to it, those that may lead or follow
-        from now on too.
-        """
+        """Bind the slots to a plan, a new one if needed; return False if no slot can lead."""
         left = self.members.left
         if self._leader >= 0 and any(left[slot] for slot in self._bound.difference(slots)):
             self._give_up()
@@ -86,7 +85,7 @@ class Planned(Policy):
         return True
 
     def _bind(self, slot: int) -> None:
-        """Settles which indices of the plan it takes, and what fills its other places."""
+        """Decide which indices of the plan this slot takes and what fills its other places."""
         self._bound.add(slot)
         self._fresh.discard(slot)
         if slot == self._leader:
@@ -105,10 +104,10 @@ class Planned(Policy):
     def _part(
         self, missed: Indices, others: Indices, hits: Indices, places: int
     ) -> tuple[Indices, Indices]:
-        """Where the leader's epoch ends first: the fills until then, and the hits refused.
+        """Return the fills and the refused hits if the leader's epoch ends before the slot's.
 
-        So many places of a uniform order have a random number of indices that are the leader's
-        too. As many are taken here, hits before others; the rest of the fills is the task's own.
+        In ``places`` places of a uniform order, the number of indices that the leader has too is
+        random. The slot takes that many here, hits first; the other fills are its own indices.
         """
         sample = shuffled(self.random, missed)[:places]
         common = np.isin(sample, self._plan)
@@ -119,7 +118,7 @@ class Planned(Policy):
 
     def _give_up(self) -> None:
         self._leader, self._next = -1, 0
-        self._bound: set[int] = set()  # slots that drew under this plan in their present epoch
-        self._refused: dict[int, int] = {}  # for an index of the plan the slots that let it pass
+        self._bound: set[int] = set()  # slots that drew under this plan in this epoch
+        self._refused: dict[int, int] = {}  # by index of the plan, the slots that pass on it
         self._fills = Members()
         self._coupled_fills = Coupled(self._fills, self.random)

@@ -1,5 +1,6 @@
-"""The server's process: it prepares each sample once for all tasks that can take it.
+"""The server process, which prepares each sample once for all tasks that can take it.
 
-server.py is the loop, connection.py one peer of it, task.py what a task may still get and holds.
-feed.py brings draws, readings (readers.py) and memory (cache.py, arena.py, spill.py) together.
+event_loop.py holds ``Server`` and connection.py one peer. task.py counts the credits of a task,
+feed.py connects draws, workers (readers.py) and memory (sample_cache.py). client/joining.py and
+__main__.py start a server.
 """

@@ -1,103 +1,117 @@
-"""What tasks that share prepared samples have in common: draws, readings, samples in memory.
+"""A feed: what tasks share that get the same prepared samples. Draws, reads, samples in memory.
 
-A feed is one data set after one list of shared transforms. It never waits: the server calls
-``step`` whenever something may have happened. Tasks are task.py's, the socket is server.py's.
+A feed is one data set with one list of shared transforms. It never waits: the server calls
+``step`` whenever something may have happened. Which task gets which index is the planner's
+decision; task.py counts credits, readers.py starts the workers, sample_cache.py keeps samples.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from itertools import compress, count
 from typing import Any
 
 import numpy as np
 
 from ...batching.pipeline import Pipeline
+from ...datasets.decode_size import decoded_at
 from ...samples.pytree import Structure, columns, count_leaves, describe
 from ...samples.ticket import Ticket
-from ...transforms.decode_size import decoded_at
+from ...transforms.base import Size
 from ...workers.engine import Completed, Engine
 from ..planner import Planner
-from ..wire.records import KINDS, Record, record_of
-from ..wire.shared_transforms import build
-from .arena import Arena
+from ..wire.descriptions import build
+from ..wire.sample_layout import NUMBER_KINDS, SampleLayout, layout_of
 from .readers import Readers
-from .sample import Sample
-from .sample_cache import SampleCache
-from .spill import SpillFile
-from .task import Task
+from .sample_cache import Arena, SampleCache, SpillFile
+from .task import Sample, Task
 
 SLICE_SECONDS = 40e-3
-"""How long a worker should take for its part of a chunk: long beside the asking, short enough that
+"""Target duration of a worker's part of a chunk: long compared with a submission, short enough that
 the first samples of a batch need not wait for the last ones of the next."""
 MOST_SLICE, FIRST_SLICE = 64, 4
-PARTS = 4
-"""So many chunks at least are what a task may be ahead, lest it waits for a whole one."""
+CHUNKS_AHEAD = 4
+"""Minimum read-ahead of a task in chunks; less would make it wait for a whole chunk."""
 ROUNDS = 64
-"""Draws are made so many at a time, at most."""
+"""Most rounds that are drawn at a time."""
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Options of a server.
+
+    workers: processes that read, for each kind of prepared samples; 0 reads in the server itself,
+    which is enough for samples in memory. budget: bytes of prepared samples kept beyond those in
+    use. beat: seconds between heartbeats. until_last: the server ends with its last task, or if no
+    task comes. policy, seed: of the planner. spill: bytes of samples that an epoch still needs,
+    kept in a nameless file beyond the budget.
+    """
+
+    workers: int = 2
+    budget: int = 1 << 30
+    beat: float = 5.0
+    until_last: bool = False
+    policy: str = "coupled"
+    seed: int | None = None
+    spill: int = 0
 
 
 class Feed:
-    """``dataset`` after ``shared`` transforms (a description), for any number of tasks.
+    """``dataset`` after the described ``shared`` transforms, for any number of tasks.
 
-    prepared: the transforms draw, so a sample is given to one task only once. budget: bytes of
-    prepared samples kept beyond those in use; spill: of those kept in a file beyond that. policy,
-    seed: the planner's.
+    prepared: the transforms draw random numbers, so a task gets one preparation only once. seed:
+    of the planner and of these transforms.
     """
 
     def __init__(
         self,
         dataset: Any,
         shared: Any,
-        decode_at: Any,
-        *,
+        decode_at: Size | None,
         prepared: bool,
-        workers: int,
-        budget: int,
-        spill: int = 0,
-        policy: str = "coupled",
-        seed: int = 0,
+        options: ServerOptions,
+        seed: int,
     ) -> None:
         dataset = decoded_at(dataset, decode_at)
-        self.dataset, self.prepared, self.seed = dataset, prepared, seed
         pipeline = Pipeline(dataset, build(shared), uneven=True)
-        self.planner = Planner(policy, seed=seed)
-        self._spill = SpillFile(spill) if spill and not prepared else None
-        self._spilled: dict[int, Sample] = {}  # of each index what the file may have
+        budget = options.budget
+        self.dataset, self.prepared, self.seed = dataset, prepared, seed
+        self.planner = Planner(options.policy, seed=seed)
         self.arena = Arena(budget)
         self.tasks: dict[str, Task] = {}
-        self.records: list[Record] = []
+        self.layouts: list[SampleLayout] = []
         self.reads = self.delivered = 0
-        self._numbers: dict[Record, int] = {}
+        self._spill = SpillFile(options.spill) if options.spill and not prepared else None
+        self._spilled: dict[int, Sample] = {}  # by index: what the spill file may have
+        self._numbers: dict[SampleLayout, int] = {}
         self._cache: SampleCache[int, Sample] = SampleCache(
             budget,
             need=self._need,
             pool_bytes=0 if prepared else budget,
-            held_apart=True,
             on_evict=self._evicted,
             spill=self._spill,
             to_bytes=self._block,
         )
-        self._serials = count()
-        self._samples = count()
-        self._current: dict[int, Sample] = {}  # of each index the one to give out
-        self._indices: dict[int, int] = {}  # of the samples in the cache, by number
+        self._serials, self._samples = count(), count()
+        self._current: dict[int, Sample] = {}  # by index: the preparation to hand out
+        self._indices: dict[int, int] = {}  # by number: the index of a sample in the cache
         self._queue: deque[Sample] = deque()
-        self._asked: dict[int, list[Sample]] = {}
+        self._submitted: dict[int, list[Sample]] = {}  # chunks by serial
         self._tree: Any = None
         self._sample_seconds = 0.0
-        self.readers = Readers(pipeline, workers)
+        self.readers = Readers(pipeline, options.workers)
 
-    # ---- tasks come, begin epochs and go
+    # ---- tasks
 
     def join(self, task: Task) -> None:
-        """A task begins its epoch: ``task.left`` of its indices are to come."""
+        """Start the epoch of a task, of which ``task.left`` is to be delivered."""
         self.tasks[task.name] = task
-        self.planner.join(task.name, task.indices, epoch=task.epoch, remaining=task.left)
+        self.planner.join(task.name, task.indices, remaining=task.left)
         self._cache.refresh()
 
     def leave(self, task: Task) -> None:
-        """A task is gone, or begins anew: what it held is free."""
+        """Release what a task holds that ends or starts another epoch."""
         if self.tasks.pop(task.name, None) is None:
             return
         self.planner.leave(task.name)
@@ -105,50 +119,45 @@ class Feed:
             self.release(sample)
         self._cache.refresh()
 
-    def trim(self) -> None:
-        """Gives memory that is not used back to the system."""
-        self.arena.trim()
-
     def release(self, sample: Sample) -> None:
-        """A task looks at it no more."""
+        """Remove a holder of a sample."""
         if sample.cached:
             self._cache.release(sample.number)
         else:
             sample.holders -= 1
 
     def statistics(self) -> dict[str, int]:
-        """The cache's counts, readings and memory."""
+        """Return the counts of the cache, the reads, and the memory."""
         counts = self._cache.statistics()
         return {**counts, "reads": self.reads, "committed": self.arena.committed}
 
     def close(self) -> None:
-        """Ends the workers and gives memory and disk back."""
+        """End the workers and free memory and disk space."""
         self.readers.close()
         self.arena.close()
         if self._spill is not None:
             self._spill.close()
 
-    # ---- what happens between two waits
+    # ---- draws
 
     def step(self) -> bool:
-        """Takes in what was read, draws and asks for more; whether there is work to go on with.
+        """Collect what was read, draw and submit more; return True if there is more to do.
 
-        Raises what the workers cannot work for.
+        Raises the error for which the workers cannot work.
         """
         engine = self.readers.engine
-        if engine is None:  # tasks that come meanwhile begin together
+        if engine is None:  # tasks that come in the meantime begin together
             return False
         self._collect(engine)
-        self._ask(engine)
+        self._submit(engine)
         while self._draw():
-            self._ask(engine)
-        return self.readers.inline and bool(self._asked)
+            self._submit(engine)
+        return self.readers.inline and bool(self._submitted)
 
     def _draw(self) -> bool:
-        """A few rounds for all tasks that have room, if one of them would run short.
+        """Draw rounds for all tasks with room if one is urgent; return False if none were drawn.
 
-        As late as the readers allow: the longer a draw can wait, the more tasks have room and
-        share it. False where nothing was drawn.
+        Draws are made as late as the readers allow: then more tasks have room and share a draw.
         """
         wanted = self._chunk_size() - len(self._queue)
         if wanted <= 0 or not any(task.urgent for task in self.tasks.values()):
@@ -176,26 +185,26 @@ class Feed:
             self.tasks[name].take(sample, hit=not fresh)
             fresh = False
 
-    # ---- readings
+    # ---- reads
 
-    def _ask(self, engine: Engine) -> None:
-        while self._queue and len(self._asked) < engine.capacity:
+    def _submit(self, engine: Engine) -> None:
+        while self._queue and len(self._submitted) < engine.capacity:
             chunk = self._chunk()
             if not chunk:
                 return
             serial = next(self._serials)
             indices = np.array([sample.index for sample in chunk], np.int64)
             epoch = serial if self.prepared else 0
-            self._asked[serial] = chunk
+            self._submitted[serial] = chunk
             engine.submit(Ticket(serial, self.seed, epoch, indices, serial))
 
     def _chunk_size(self) -> int:
-        """A power of two a reader, so that slots for chunks seldom grow."""
+        """Return a power of two for each reader, so that slots for chunks seldom grow."""
         size = FIRST_SLICE
         if self._sample_seconds:
             size = min(MOST_SLICE, int(SLICE_SECONDS / self._sample_seconds))
-        ahead = max((task.ahead for task in self.tasks.values()), default=0)
-        size = max(1, min(size, ahead // (PARTS * self.readers.count)))
+        ahead = max((task.most_ahead for task in self.tasks.values()), default=0)
+        size = max(1, min(size, ahead // (CHUNKS_AHEAD * self.readers.count)))
         return (1 << size.bit_length() - 1) * self.readers.count
 
     def _chunk(self) -> list[Sample]:
@@ -205,36 +214,33 @@ class Feed:
             if self._queue[0].alone and chunk:
                 break
             sample = self._queue.popleft()
-            if not sample.holders:  # who wanted it has gone
+            if not sample.holders:  # its tasks have left
                 self._forget(sample)
-                continue
-            if self._recalled(sample):
-                continue
-            chunk.append(sample)
-            if sample.alone:
-                break
+            elif not self._recalled(sample):
+                chunk.append(sample)
+                if sample.alone:
+                    break
         return chunk
 
     def _recalled(self, sample: Sample) -> bool:
-        """Whether an earlier preparation of it was in the spill file, and is its block now."""
+        """Return True if an earlier preparation was in the spill file and is now in memory."""
         old = self._spilled.pop(sample.index, None)
         data = None if old is None else self._cache.recall(old.number)
         if old is None or data is None:
             return False
-        if self._keep(sample, old.record, old.nbytes):
-            end = sample.offset + sample.nbytes
-            self.arena.memory.buffer[sample.offset : end] = data
+        if self._keep(sample, old.layout, old.nbytes):
+            self._block(sample)[:] = data
         return True
 
     def _collect(self, engine: Engine) -> None:
-        while self._asked and (answer := engine.take()) is not None:
-            chunk = self._asked.pop(answer.ticket.serial)
+        while self._submitted and (answer := engine.take()) is not None:
+            chunk = self._submitted.pop(answer.ticket.serial)
             self.reads += len(chunk)
             if answer.error is None:
                 self._arrived(chunk, answer)
             elif len(chunk) == 1:
                 self._failed(chunk[0], answer.error)
-            else:  # which of them it was, and the others: one by one
+            else:  # read them one by one to find the one that failed
                 for sample in reversed(chunk):
                     sample.alone = True
                     self._queue.appendleft(sample)
@@ -243,45 +249,49 @@ class Feed:
 
     def _arrived(self, chunk: list[Sample], answer: Completed) -> None:
         now, before = sum(answer.seconds.values()) / len(chunk), self._sample_seconds
-        self._sample_seconds = min(now, 1.05 * before) if before else now  # others run here too
+        # Other programs may run too, so the estimate rises slowly.
+        self._sample_seconds = min(now, 1.05 * before) if before else now
         try:
             leaves = self._leaves(chunk, answer.batch)
-            if all(isinstance(leaf, np.ndarray) and leaf.dtype.kind in KINDS for leaf in leaves):
+            if all(isinstance(x, np.ndarray) and x.dtype.kind in NUMBER_KINDS for x in leaves):
                 self._store(chunk, leaves)
                 return
         except Exception as error:
             for sample in chunk:
                 self._failed(sample, error)
             return
-        for i, sample in enumerate(chunk):  # images of many sizes, texts
+        for i, sample in enumerate(chunk):  # images of several sizes, texts
             try:
-                self._store([sample], [_row(leaf[i]) for leaf in leaves])
+                rows = [leaf[i] for leaf in leaves]
+                self._store(
+                    [sample],
+                    [[x] if isinstance(x, (str, bytes)) else np.asarray(x)[None] for x in rows],
+                )
             except Exception as error:
                 self._failed(sample, error)
 
     def _leaves(self, chunk: list[Sample], batch: Any) -> list[Any]:
-        """The columns of a chunk; a first field of images of many sizes is a list."""
+        """Return the columns of a chunk; images of several sizes are a list."""
         if self._tree is None:
             self._tree = describe(self.dataset[chunk[0].index]).tree
         known = Structure(self._tree, ("array",) * count_leaves(self._tree))
         return [column[0] for column in columns([batch], known)]
 
     def _store(self, chunk: list[Sample], leaves: list[Any]) -> None:
-        """Puts samples of one kind into blocks; ``leaves`` have them as rows."""
-        record = record_of(self._tree, [leaf[0] for leaf in leaves])
-        number = self._numbers.get(record)
-        if number is None:
-            number = self._numbers[record] = len(self.records)
-            self.records.append(record)
-        kept = [self._keep(sample, number, record.nbytes) for sample in chunk]
+        """Write samples of one layout into blocks; row i of each leaf belongs to sample i."""
+        layout = layout_of(self._tree, [leaf[0] for leaf in leaves])
+        number = self._numbers.setdefault(layout, len(self.layouts))
+        if number == len(self.layouts):
+            self.layouts.append(layout)
+        kept = [self._keep(sample, number, layout.nbytes) for sample in chunk]
         if not all(kept):
             leaves = [list(compress(leaf, kept)) for leaf in leaves]
-        offsets = np.array([sample.offset for sample, stays in zip(chunk, kept) if stays], np.int64)
-        record.write(self.arena.memory.buffer, offsets, leaves)
+        offsets = np.array([sample.offset for sample in compress(chunk, kept)], np.int64)
+        layout.write(self.arena.memory.buffer, offsets, leaves)
 
-    def _keep(self, sample: Sample, record: int, nbytes: int) -> bool:
-        """Gives the sample a block; False where nobody wants it any more and there is no room."""
-        sample.record, sample.nbytes = record, nbytes
+    def _keep(self, sample: Sample, layout: int, nbytes: int) -> bool:
+        """Allocate a block; return False if no task wants the sample and there is no room."""
+        sample.layout, sample.nbytes = layout, nbytes
         self._indices[sample.number] = sample.index
         if not self._cache.put(sample.number, sample, nbytes, holders=sample.holders):
             self._evicted(sample.number, sample)
@@ -298,7 +308,7 @@ class Feed:
         if self._current.get(sample.index) is sample:
             del self._current[sample.index]
 
-    # ---- what the cache asks and tells
+    # ---- callbacks of the cache
 
     def _need(self, number: int) -> int:
         return self.planner.need(self._indices[number])
@@ -315,8 +325,3 @@ class Feed:
 
     def _block(self, sample: Sample) -> memoryview:
         return memoryview(self.arena.memory.buffer)[sample.offset : sample.offset + sample.nbytes]
-
-
-def _row(leaf: Any) -> Any:
-    """One row of a column with one sample."""
-    return [leaf] if isinstance(leaf, (str, bytes)) else np.asarray(leaf)[None]

@@ -1,29 +1,169 @@
-"""Prepared samples in bounded memory: who holds one now, how many epochs still need it.
+"""Memory for prepared samples: blocks of shared memory, the cache, and the spill file.
 
-What nobody holds may be evicted: first what no epoch needs (a pool of its own, least recently used
-first), then what the fewest need, the oldest of these first. Payloads are opaque. The server asks;
-no threads, no clock, and no input or output but that of an optional spill file (spill.py).
+feed.py allocates a block of the ``Arena`` for each sample and asks the ``SampleCache`` which
+samples leave. A sample that leaves although an epoch still needs it goes to the ``SpillFile``.
+Nothing here uses threads or a clock.
 """
 
 from __future__ import annotations
 
+import bisect
+import os
+import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
-from .spill import SpillFile
+from ...workers.shared_memory import PAGE, Memory
+from ..wire.sample_layout import rounded
+
+STEP = 4 << 20
+"""Minimum number of bytes by which an arena grows."""
+SPAN = 64
+"""Address space of an arena as a multiple of its budget; only ``committed`` bytes are memory."""
 
 Key = TypeVar("Key", bound=Hashable)
 Payload = TypeVar("Payload")
 
 
+class Arena:
+    """Blocks of any size in one shared memory, allocated first fit.
+
+    budget: expected bytes in use; the arena takes more if it must. memory: mapped once, at full
+    length, by every reader. committed: the bytes of it that the system has provided.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self.memory = Memory.sparse(max(budget, STEP) * SPAN, "prepared samples")
+        self.committed = 0
+        self._starts: list[int] = []  # of free stretches, rising; none touches the next
+        self._ends: list[int] = []
+
+    def allocate(self, size: int) -> int:
+        """Return the aligned offset of ``size`` bytes; WorkerError if the memory is exhausted."""
+        size = rounded(size)
+        for i, (start, end) in enumerate(zip(self._starts, self._ends)):
+            if end - start >= size:
+                self._starts[i] = start + size
+                if start + size == end:
+                    del self._starts[i], self._ends[i]
+                return start
+        self._grow(size)
+        return self.allocate(size)
+
+    def free(self, offset: int, size: int) -> None:
+        """Take a block back."""
+        start, end = offset, offset + rounded(size)
+        i = bisect.bisect_left(self._starts, start)
+        if i < len(self._starts) and self._starts[i] == end:
+            end = self._ends[i]
+            del self._starts[i], self._ends[i]
+        if i and self._ends[i - 1] == start:
+            self._ends[i - 1] = end
+            return
+        self._starts.insert(i, start)
+        self._ends.insert(i, end)
+
+    def trim(self) -> None:
+        """Return free memory at the end to the system, in whole steps."""
+        if not self._ends or self._ends[-1] != self.committed:
+            return
+        keep = -(-self._starts[-1] // STEP) * STEP
+        if self.committed - keep < STEP:
+            return
+        self.memory.discard(keep, self.committed - keep)
+        self.committed = self._ends[-1] = keep
+        if self._starts[-1] == keep:
+            del self._starts[-1], self._ends[-1]
+
+    def read_only(self) -> int:
+        """Return a new descriptor of the memory, read-only where the system can make one.
+
+        A bug in a loader must not change what other loaders read.
+        """
+        try:
+            return os.open(f"/proc/self/fd/{self.memory.fd}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return os.dup(self.memory.fd)
+
+    def close(self) -> None:
+        """Release the memory; readers keep what they have mapped."""
+        self.memory.close()
+
+    def _grow(self, size: int) -> None:
+        more = -(-max(size, STEP) // PAGE) * PAGE
+        self.memory.commit(self.committed, more)
+        start, self.committed = self.committed, self.committed + more
+        self.free(start, more)
+
+
+class SpillFile:
+    """Bytes by key in a nameless temporary file, written as a ring of ``limit_bytes``.
+
+    The newest bytes overwrite the oldest. folder: of the file, by default the system's folder for
+    temporary files. Raises OSError if the file cannot be made.
+    """
+
+    def __init__(self, limit_bytes: int, folder: str | os.PathLike[str] | None = None) -> None:
+        if limit_bytes <= 0:
+            raise ValueError(f"SpillFile: limit_bytes must be above 0, got {limit_bytes}")
+        self.limit_bytes = limit_bytes
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115  # mode 0600
+        self._places: OrderedDict[Hashable, tuple[int, int]] = OrderedDict()  # oldest first
+        self._head = 0
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._places
+
+    def write(self, key: Hashable, data: Any) -> bool:
+        """Keep these bytes; return False if there are none or too many, or the disk is full."""
+        view = memoryview(data).cast("B")
+        length = len(view)
+        if not 0 < length <= self.limit_bytes:
+            return False
+        if self._head + length > self.limit_bytes:
+            self._free(self._head, self.limit_bytes)
+            self._head = 0
+        start, end = self._head, self._head + length
+        self._free(start, end)
+        self._places.pop(key, None)
+        try:
+            written = os.pwrite(self._file.fileno(), view, start)
+        except OSError:
+            return False
+        if written < length:
+            return False
+        self._places[key] = (start, length)
+        self._head = end
+        return True
+
+    def read(self, key: Hashable) -> bytes | None:
+        """Return the bytes kept under this key; None if there are none any more."""
+        if key not in self._places:
+            return None
+        start, length = self._places[key]
+        data = os.pread(self._file.fileno(), length, start)
+        return data if len(data) == length else None
+
+    def close(self) -> None:
+        """Release the disk space."""
+        self._places.clear()
+        self._file.close()
+
+    def _free(self, start: int, end: int) -> None:
+        """Forget what lies there: the oldest entries, which the ring reaches in their order."""
+        while self._places:
+            place, length = next(iter(self._places.values()))
+            if not (place < end and place + length > start):
+                break
+            self._places.popitem(last=False)
+
+
 @dataclass
 class CacheStatistics:
-    """Counts since the start, and what is there now; bytes of memory, not of the spill file."""
+    """Counts since the start, and the present contents; bytes are of memory, not of the file."""
 
-    hits: int = 0
-    misses: int = 0
     evictions: int = 0
     refused: int = 0
     spilled: int = 0
@@ -43,14 +183,14 @@ class _Entry(Generic[Payload]):
 
 
 class SampleCache(Generic[Key, Payload]):
-    """Samples by key, together never more than ``limit_bytes``; held ones stay.
+    """Samples by key. Held samples stay; the others together take at most ``limit_bytes``.
 
-    need: how many epochs still miss a key; asked when the key is used and before it is evicted.
-    pool_bytes: as much of the limit may keep what no epoch needs now; 0 drops it at once. policy:
-    ``"need"``, or ``"lru"`` for least recently used regardless of need. held_apart: the limit is
-    for what nobody holds, and what is held comes on top. on_evict: is told the key and payload of
-    all that leaves. spill: where evicted samples that are still needed are written, as
-    ``to_bytes`` gives them; ``recall`` reads them back.
+    Samples that no epoch needs form a pool of at most ``pool_bytes`` of the limit and leave first,
+    least recently used first. Then leave the samples that the fewest epochs need, oldest first.
+
+    need: returns how many epochs still miss a key; called when a key is used and before it is
+    evicted. on_evict: called with the key and payload of every sample that leaves. spill: file for
+    evicted samples that are still needed, written as ``to_bytes(payload)``.
     """
 
     def __init__(
@@ -59,8 +199,6 @@ class SampleCache(Generic[Key, Payload]):
         *,
         need: Callable[[Key], int],
         pool_bytes: int = 0,
-        policy: str = "need",
-        held_apart: bool = False,
         on_evict: Callable[[Key, Payload], None] | None = None,
         spill: SpillFile | None = None,
         to_bytes: Callable[[Payload], Any] = lambda payload: payload,
@@ -70,11 +208,7 @@ class SampleCache(Generic[Key, Payload]):
                 "SampleCache: 0 <= pool_bytes <= limit_bytes must hold, got "
                 f"{pool_bytes} and {limit_bytes}; the pool is a part of the limit"
             )
-        if policy not in ("need", "lru"):
-            raise ValueError(f"SampleCache: policy must be 'need' or 'lru', got {policy!r}")
-        self.limit_bytes, self._held_apart = limit_bytes, held_apart
-        self._pool_limit = pool_bytes if policy == "need" else limit_bytes
-        self._need = need if policy == "need" else lambda key: 0  # all in the pool, which is LRU
+        self.limit_bytes, self._pool_limit, self._need = limit_bytes, pool_bytes, need
         self._on_evict, self._spill, self._to_bytes = on_evict, spill, to_bytes
         self._entries: dict[Key, _Entry[Payload]] = {}
         self._queues: dict[int, OrderedDict[Key, None]] = {}
@@ -86,26 +220,13 @@ class SampleCache(Generic[Key, Payload]):
     def __contains__(self, key: Key) -> bool:
         return key in self._entries
 
-    def get(self, key: Key) -> Payload | None:
-        """The payload if it is in memory; counts as a use."""
-        entry = self._entries.get(key)
-        if entry is None:
-            self._counts.misses += 1
-            return None
-        self._counts.hits += 1
-        if not entry.holders:
-            self._enqueue(key, entry)
-            self._trim_pool()
-        return entry.payload
-
     def put(self, key: Key, payload: Payload, nbytes: int, *, holders: int = 0) -> bool:
-        """Keeps a sample, already held ``holders`` times, evicting others for it.
+        """Add a sample that is held ``holders`` times, evicting others if needed.
 
-        False, and nothing is changed, where the key is there already or all that could go is too
-        little. A sample that nobody holds or needs stays only where the pool has room.
+        Return False, with nothing changed, if the key is there already or a sample that nobody
+        holds exceeds the limit. What nobody holds or needs stays only if the pool has room.
         """
-        apart = self._held_apart and holders > 0
-        if key in self._entries or not self._make_room(0 if apart else nbytes):
+        if key in self._entries or not self._make_room(0 if holders else nbytes):
             self._counts.refused += 1
             return False
         entry = self._entries[key] = _Entry(payload, nbytes, holders)
@@ -118,7 +239,7 @@ class SampleCache(Generic[Key, Payload]):
         return True
 
     def hold(self, key: Key) -> Payload:
-        """One holder more: the sample cannot leave; KeyError where it is not there."""
+        """Add a holder, so that the sample cannot leave; KeyError if it is not there."""
         entry = self._entries[key]
         if not entry.holders:
             self._dequeue(key, entry)
@@ -127,7 +248,7 @@ class SampleCache(Generic[Key, Payload]):
         return entry.payload
 
     def release(self, key: Key) -> None:
-        """One holder less; what nobody holds or needs leaves now, unless the pool keeps it."""
+        """Remove a holder; what nobody holds or needs leaves now, unless the pool keeps it."""
         entry = self._entries[key]
         assert entry.holders, f"release of {key!r}, which nobody holds"
         entry.holders -= 1
@@ -137,52 +258,36 @@ class SampleCache(Generic[Key, Payload]):
             self._trim_pool()
             self._make_room(0)
 
-    def holders(self, key: Key) -> int:
-        """How often the key is held; 0 where it is not there."""
-        entry = self._entries.get(key)
-        return entry.holders if entry else 0
-
     def recall(self, key: Key) -> bytes | None:
-        """The bytes of an evicted sample, from the spill file; None where it has none."""
+        """Return the bytes of an evicted sample from the spill file; None if it has none."""
         data = None if self._spill is None else self._spill.read(key)
         self._counts.recalled += data is not None
         return data
 
     def refresh(self) -> None:
-        """Asks the need of every sample again; for when a task joined, left or began an epoch."""
+        """Query the need of every sample again: a task joined, left or began an epoch."""
         for key, entry in self._entries.items():
             if not entry.holders and self._need(key) != entry.queue:
                 self._enqueue(key, entry)
         self._trim_pool()
 
-    def clear(self) -> None:
-        """Evicts all that nobody holds."""
-        for key in [key for key, entry in self._entries.items() if not entry.holders]:
-            self._evict(key)
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of what is held now."""
-        return self._counts.held_bytes
-
     def statistics(self) -> dict[str, int]:
-        """The fields of ``CacheStatistics``."""
+        """Return the fields of ``CacheStatistics``."""
         self._counts.entries = len(self._entries)
         return asdict(self._counts)
 
     def _make_room(self, nbytes: int) -> bool:
         ### BEGIN YOUR SOLUTION [cache-evict]
         counts = self._counts
-        limit = self.limit_bytes + (counts.held_bytes if self._held_apart else 0)
-        if nbytes > limit - counts.held_bytes:
+        if nbytes > self.limit_bytes:
             return False
-        while counts.bytes + nbytes > limit:
+        while counts.bytes - counts.held_bytes + nbytes > self.limit_bytes:
             self._evict(self._victim())
         return True
         ### END YOUR SOLUTION
 
     def _victim(self) -> Key:
-        """The oldest of those whose need is least, after their needs were asked again."""
+        """Return the oldest key of the least need, after querying needs that may be outdated."""
         ### BEGIN YOUR SOLUTION [cache-evict]
         while True:
             lowest = min(need for need, keys in self._queues.items() if keys)
@@ -208,7 +313,7 @@ class SampleCache(Generic[Key, Payload]):
             self._evict(next(iter(self._queues[0])))
 
     def _enqueue(self, key: Key, entry: _Entry[Payload]) -> None:
-        """Puts it behind the others of the same need."""
+        """Move a key behind the others of the same need."""
         self._dequeue(key, entry)
         entry.queue = self._need(key)
         self._queues.setdefault(entry.queue, OrderedDict())[key] = None

@@ -1,7 +1,7 @@
-"""A task as the server sees it: what it may still be given, what is on the way, what it holds.
+"""The tasks of a server and the samples that they wait for or hold.
 
-Credits are batches; the server draws ahead for a task as far as they reach. Which index comes next
-is the planner's, how a sample gets ready feed.py's.
+A task has a number of credits, in batches: the server draws ahead for it until they are used up.
+The planner chooses the indices, feed.py prepares the samples, connection.py sends the batches.
 """
 
 from __future__ import annotations
@@ -9,19 +9,45 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .sample import Sample
+from ...samples.ticket import Indices
 
-Indices = npt.NDArray[np.int64]
+
+@dataclass(eq=False, slots=True)
+class Sample:
+    """One preparation of the sample ``index``; ``number`` identifies the preparation.
+
+    holders: tasks that wait for it or hold it; once it is ``cached`` the cache counts them. alone:
+    it is read by itself, because a sample of its chunk failed. layout, offset, nbytes: how and
+    where it lies in memory. error: the reason why it could not be read. takers: names of the tasks
+    that got it.
+    """
+
+    number: int
+    index: int
+    holders: int = 0
+    cached: bool = False
+    alone: bool = False
+    layout: int = -1
+    offset: int = -1
+    nbytes: int = 0
+    error: BaseException | None = None
+    takers: set[str] = field(default_factory=set)
+
+    @property
+    def ready(self) -> bool:
+        """True if the sample is in memory or has failed."""
+        return self.offset >= 0 or self.error is not None
 
 
 class Task:
-    """One loader's epoch after epoch, in batches of ``batch_size`` of ``indices`` (rising)."""
+    """The epochs of one loader: batches of ``batch_size`` out of ``indices`` (rising)."""
 
     def __init__(
         self, name: str, indices: Indices, *, batch_size: int, drop_last: bool, credits: int
@@ -30,115 +56,97 @@ class Task:
         self.batch_size, self.drop_last, self.credits = batch_size, drop_last, credits
         self.epoch, self.generation = 0, -1
         self.left: Indices = indices[:0]
-        self.delivered = self.hits = self.batches = 0
-        self._granted = 0  # batches that may be sent in this generation
-        self._sent = 0
-        self._drawn = self._to_draw = 0
-        self._line: deque[Sample] = deque()  # drawn, not sent, in the order of the draws
-        self._held: dict[int, list[Sample]] = {}  # of batches sent, by number
-        self._ended = True
+        self.delivered = self.hits = 0
+        self._granted = self._sent = 0  # batches of this generation
+        self._drawn = self._to_draw = 0  # samples of this generation
+        self._queue: deque[Sample] = deque()  # drawn and not sent, in the order of the draws
+        self._held: dict[int, list[Sample]] = {}  # of batches that were sent, by number
         self._first = self._latest = time.monotonic()
 
-    # ---- epochs
-
     def begin(self, epoch: int, generation: int, done: npt.NDArray[np.bool_]) -> None:
-        """Starts ``epoch``, of which the indices at ``done`` have been delivered before."""
+        """Start ``epoch`` without the indices at ``done``, which were delivered before."""
         self.epoch, self.generation = epoch, generation
         self.left = self.indices[~done]
-        to_draw = len(self.left)
+        self._to_draw = len(self.left)
         if self.drop_last:
-            to_draw = max(0, to_draw - len(self.indices) % self.batch_size)
-        self._granted, self._sent, self._drawn, self._to_draw = self.credits, 0, 0, to_draw
-        self._ended = False
+            self._to_draw = max(0, self._to_draw - len(self.indices) % self.batch_size)
+        self._granted, self._sent, self._drawn = self.credits, 0, 0
 
     def drop(self) -> list[Sample]:
-        """Forgets the epoch; what was held, which is to be released."""
-        held = [*self._line, *(sample for batch in self._held.values() for sample in batch)]
-        self._line.clear()
+        """Forget the epoch and return the samples that were held, for the caller to release."""
+        held = [*self._queue, *(sample for batch in self._held.values() for sample in batch)]
+        self._queue.clear()
         self._held.clear()
-        self._ended = True
+        self._to_draw = self._drawn
         return held
 
-    # ---- how far ahead it may be
+    # ---- credits
 
     @property
-    def ahead(self) -> int:
-        """How many samples it may be ahead at most."""
+    def most_ahead(self) -> int:
+        """The most samples that may be drawn and not used."""
         return self.credits * self.batch_size
 
     @property
     def room(self) -> int:
-        """How many samples may be drawn for it now."""
-        if self._ended or len(self._held) >= 2 * self.credits:  # it takes and never releases
+        """The number of samples that may be drawn for the task now."""
+        if len(self._held) >= 2 * self.credits:  # it takes batches and never releases them
             return 0
         return min(self._unused, self._to_draw - self._drawn)
 
     @property
     def urgent(self) -> bool:
-        """Whether half of what it may be ahead is used up, so that it should not wait for others.
+        """True if half of the credits are used up, so that the task should get samples soon.
 
-        As long as it is not, it waits for a round with them, which is one reading for all.
+        Until then it waits for other tasks to have room too, since a common round shares reads.
         """
-        return self.room > 0 and 2 * self._unused > self.ahead
+        return self.room > 0 and 2 * self._unused > self.most_ahead
 
     def grant(self, batches: int) -> None:
-        """The loader has used so many batches: as many more may come."""
+        """Return the credits of batches that the loader has used."""
         self._granted = min(self._granted + batches, self._sent + self.credits)
 
     def take(self, sample: Sample, *, hit: bool) -> None:
-        """A sample has been drawn for it; hit: no reading was needed for that."""
-        self._line.append(sample)
+        """Add a drawn sample. hit: it needed no read of its own."""
+        self._queue.append(sample)
         self._drawn += 1
         self.hits += hit
-
-    # ---- what can be sent
-
-    def ready(self) -> Iterator[tuple[int, list[Sample]]]:
-        """Batches that can be sent now, numbered; they are held until released."""
-        while self._line:
-            size = min(self.batch_size, self._to_draw - self._sent_samples)
-            part = list(islice(self._line, size))
-            if len(part) < size or not all(sample.ready for sample in part):
-                return
-            for _ in part:
-                self._line.popleft()
-            number, self._sent = self._sent, self._sent + 1
-            self._held[number] = part
-            self.batches += 1
-            self.delivered += size
-            self._latest = time.monotonic()
-            yield number, part
-
-    def end_to_tell(self) -> bool:
-        """Whether the last batch has been sent and nobody was told yet; once."""
-        if self._ended or self._drawn < self._to_draw or self._line:
-            return False
-        self._ended = True
-        return True
-
-    def release(self, number: int) -> list[Sample]:
-        """What a batch held; nothing for one that is not there."""
-        return self._held.pop(number, [])
 
     @property
     def _unused(self) -> int:
         return self._granted * self.batch_size - self._drawn
 
-    @property
-    def _sent_samples(self) -> int:
-        return self._drawn - len(self._line)
+    # ---- batches
 
-    # ---- what is to be told
+    def ready_batches(self) -> Iterator[tuple[int, list[Sample]]]:
+        """Yield the batches that can be sent, with their numbers; they are held until released."""
+        while self._queue:
+            sent = self._drawn - len(self._queue)
+            size = min(self.batch_size, self._to_draw - sent)
+            batch = list(islice(self._queue, size))
+            if len(batch) < size or not all(sample.ready for sample in batch):
+                return
+            for _ in batch:
+                self._queue.popleft()
+            number, self._sent = self._sent, self._sent + 1
+            self._held[number] = batch
+            self.delivered += size
+            self._latest = time.monotonic()
+            yield number, batch
 
-    def state(self) -> dict[str, Any]:
-        """For people and programs that ask."""
+    def release(self, number: int) -> list[Sample]:
+        """Return the samples of a batch that the loader has released; none if it is unknown."""
+        return self._held.pop(number, [])
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the task as JSON values."""
         seconds = max(self._latest - self._first, 1e-9)
         return {
             "task": self.name,
             "epoch": self.epoch,
             "size": len(self.indices),
             "drawn": len(self.indices) - len(self.left) + self._drawn,
-            "waiting": len(self._line),
+            "waiting": len(self._queue),
             "held": sum(map(len, self._held.values())),
             "credits": max(0, self._granted - self._sent),
             "delivered": self.delivered,

@@ -1,6 +1,6 @@
-"""What a loader and its server both know: addresses, frames, and how things are described in them.
+"""Parts that a loader and its server share: addresses, frames, and descriptions of what is sent.
 
-address.py says where servers are, protocol.py what frames there are, call.py how a connection
-begins; index_sets.py, shared_transforms.py, named_sets.py and records.py describe what is asked for
-and what comes.
+address.py finds servers, protocol.py defines the frames of a connection, descriptions.py turns
+data sets and transforms into text and JSON, sample_layout.py does so for samples in shared memory.
+serving/ and client/ call all four.
 """

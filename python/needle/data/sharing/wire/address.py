@@ -1,7 +1,7 @@
-"""Where servers are found: a socket in a private folder, with a lock that says whether one lives.
+"""Addresses of servers: sockets in a private folder, each with a lock that a live server holds.
 
-The folder is the user's own, 0700; a peer is asked who it is besides. What is said over the socket
-is protocol.py's.
+The folder belongs to the user and has mode 0700. Both sides also check that their peer is a
+process of the same user. serving/event_loop.py listens, client/joining.py and __main__.py connect.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ LONGEST = 100  # bytes of a socket's path, of which systems allow 104 to 108
 
 
 def folder() -> Path:
-    """The user's folder for sockets, made if it is not there.
+    """Return the user's folder for sockets, made if it is missing.
 
-    Below XDG_RUNTIME_DIR, else the folder for temporary files. Raises WorkerError where somebody
-    else could look into it.
+    It is below XDG_RUNTIME_DIR, else below the folder for temporary files. Raises WorkerError if
+    another user could access it.
     """
     runtime = RUNTIME_DIR.read()
     name = "needle" if runtime else f"needle-{os.getuid()}"
@@ -39,7 +39,7 @@ def folder() -> Path:
 
 
 def check_private(path: Path) -> None:
-    """Raises WorkerError unless ``path`` is this user's folder, open to nobody else."""
+    """Raise WorkerError unless ``path`` is a folder of this user that no other user can access."""
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise WorkerError(
@@ -50,7 +50,7 @@ def check_private(path: Path) -> None:
 
 
 def socket_path(address: str | os.PathLike[str]) -> Path:
-    """The socket of a server: a name is in ``folder()``, a path is itself.
+    """Return the socket path of a server: a name is a socket in ``folder()``, a path is itself.
 
     Raises DataError for a path that is too long for a socket.
     """
@@ -58,24 +58,24 @@ def socket_path(address: str | os.PathLike[str]) -> Path:
     path = Path(text) if os.sep in text else folder() / f"{text}{_SOCKET}"
     if len(os.fsencode(path)) > LONGEST:
         raise DataError(
-            f"server: the path of a socket has at most {LONGEST} bytes, got {path}; give a shorter "
+            f"server: the path of a socket has at most {LONGEST} bytes, got {path}; use a shorter "
             f"name, or set {RUNTIME_DIR.name}"
         )
     return path
 
 
 def servers() -> list[Path]:
-    """The sockets in ``folder()``, also those whose server is gone."""
+    """Return the sockets in ``folder()``, including those of servers that are gone."""
     return sorted(folder().glob(f"*{_SOCKET}"))
 
 
-class Place:
-    """A socket path that this process holds: no second server can have it meanwhile."""
+class ListeningSocket:
+    """A socket path that this process holds and listens on, protected by a lock file."""
 
     def __init__(self, path: Path) -> None:
-        """Takes the lock, removes what a dead server left, and listens.
+        """Take the lock, remove the socket of a dead server, and listen.
 
-        Raises WorkerError where another server has it.
+        Raises WorkerError if another server listens there.
         """
         check_private(path.parent)
         self.path, self._lock_path = path, path.with_suffix(_LOCK)
@@ -86,7 +86,7 @@ class Place:
                     f"server: another server listens at {path}; use that one, or another name"
                 )
             with suppress(FileNotFoundError):
-                path.unlink()  # whoever held the lock before has died
+                path.unlink()  # the previous holder of the lock has died
             self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self.listener.setblocking(False)
             self.listener.bind(str(path))
@@ -98,22 +98,22 @@ class Place:
             raise
 
     def close(self) -> None:
-        """Nothing is left of it on disk."""
+        """Stop listening and remove the socket and the lock file."""
         if self._lock < 0:
             return
         with suppress(FileNotFoundError):
             self.path.unlink()
         with suppress(FileNotFoundError):
-            self._lock_path.unlink()  # still locked: who waits for it finds that it has gone
+            self._lock_path.unlink()  # still locked: a waiting server sees that it is gone
         self.listener.close()
         os.close(self._lock)
         self._lock = -1
 
 
 def connect(path: Path) -> socket.socket | None:
-    """A connection to the server at ``path``; None where none lives there.
+    """Return a connection to the server at ``path``; None if none listens there.
 
-    Raises WorkerError where it is another user's.
+    Raises WorkerError if it belongs to another user.
     """
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -126,21 +126,23 @@ def connect(path: Path) -> socket.socket | None:
         raise WorkerError(f"GlobalDataLoader: cannot connect to {path} ({error})") from error
     if not same_user(channel):
         channel.close()
-        raise WorkerError(f"GlobalDataLoader: the server at {path} is another user's; use your own")
+        raise WorkerError(
+            f"GlobalDataLoader: the server at {path} belongs to another user; use your own"
+        )
     return channel
 
 
 def same_user(channel: socket.socket) -> bool:
-    """Whether the other side is a process of this user, as far as the system tells."""
+    """Return True if the peer is a process of this user, as far as the system can tell."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
-        return True  # the folder has been checked
+        return True  # the folder was checked
     data = channel.getsockopt(socket.SOL_SOCKET, option, _PEER.size)
     return bool(_PEER.unpack(data)[1] == os.getuid())
 
 
 def _locked(path: Path) -> int:
-    """A descriptor of the locked file; -1 where another process has it."""
+    """Return a descriptor of the locked file; -1 if another process holds the lock."""
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -152,4 +154,4 @@ def _locked(path: Path) -> int:
             there, here = os.stat(path), os.fstat(fd)
             if (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino):
                 return fd
-        os.close(fd)  # its last holder has removed it just now
+        os.close(fd)  # its last holder has just removed it

@@ -1,99 +1,135 @@
-"""Frames between a loader and its server: what they are called, how they lie on the socket, limits.
+"""The frames between a loader and its server, and the handshake that opens a connection.
 
-A frame is a head, a JSON object and raw bytes. Nothing is unpickled and nothing is allocated for
-a length that a peer merely claims. What frames mean is connection.py's and session.py's.
+A frame is a header, a JSON object and raw bytes. Nothing is unpickled, and no memory is allocated
+for a length that a peer merely claims. The server's use of frames is in serving/connection.py, a
+loader's in client/session.py.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import builtins
 import json
+import os
 import socket
 import struct
+import time
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from enum import IntEnum
-from os import close
-from typing import Any
+from typing import Any, NamedTuple
 
-from ....errors import DataError
+import numpy as np
+import numpy.typing as npt
 
-VERSION = 1
+from .... import errors
+from ....errors import DataError, LoaderServerError, NeedleError, WorkerError
+
+Marks = npt.NDArray[np.bool_]
+
+VERSION = 2
 MAGIC = b"nL"
+MISSED_HEARTBEATS = 3
+"""Heartbeat intervals without a frame after which the other side is considered dead."""
+HANDSHAKE = 60.0  # seconds; the server may have to start workers
 _HEAD = struct.Struct("<2sBBII")  # magic, version, kind, bytes of JSON, raw bytes
+MOST_QUEUED = 128 << 20
+"""Bytes that may wait for a peer that does not read; with more the connection ends."""
 _PIECE = 1 << 18
 _KIB, _MIB = 1 << 10, 1 << 20
 
 
-class Kind(IntEnum):
-    """What a frame says. A connection is one task's, or that of somebody who asks for STATUS."""
+class FrameKind(IntEnum):
+    """Kinds of frames. A connection serves one task, or a program that asks for STATUS."""
 
-    HELLO = 1  # client: {}; server: the data set, its length, seconds between heartbeats
+    HELLO = 1  # client: {}; server: its data set and the seconds between heartbeats
     REGISTER = 2  # client: a task, its index set and options; server: the memory, by descriptor
-    RESUME = 3  # client: begin this epoch, of which these indices are done
-    NEXT = 4  # client: so many more batches may come
+    RESUME = 3  # client: start this epoch without the indices that are done
+    NEXT = 4  # client: this many more batches may be sent
     BATCH = 5  # server: where the samples of one batch lie
-    RELEASE = 6  # client: this batch's samples are not looked at any more
-    EPOCH_END = 7  # server: that was the last batch of the epoch
-    STATE = 8  # client: where is my task?; server: there
-    STATUS = 9  # client: how are all tasks?; server: so
-    HEARTBEAT = 10  # either: I live
-    BYE = 11  # client: I am done; server: so am I with you
+    RELEASE = 6  # client: the samples of this batch are not in use any more
+    EPOCH_END = 7  # server: the last batch of the epoch has been sent
+    STATUS = 9  # client: request; server: the state of all tasks
+    HEARTBEAT = 10  # either side
+    BYE = 11  # client: the task ends; server: so does the connection
     ERROR = 12  # server: the connection ends, and why
 
 
-LIMITS: dict[Kind, tuple[int, int]] = {
-    Kind.HELLO: (4 * _KIB, 0),
-    Kind.REGISTER: (_MIB, 256 * _MIB),
-    Kind.RESUME: (4 * _KIB, 256 * _MIB),
-    Kind.BATCH: (64 * _MIB, 64 * _MIB),
-    Kind.STATUS: (4 * _MIB, 0),
-    Kind.ERROR: (64 * _KIB, 0),
+LIMITS: dict[FrameKind, tuple[int, int]] = {
+    FrameKind.HELLO: (4 * _KIB, 0),
+    FrameKind.REGISTER: (_MIB, 256 * _MIB),
+    FrameKind.RESUME: (4 * _KIB, 256 * _MIB),
+    FrameKind.BATCH: (64 * _MIB, 64 * _MIB),
+    FrameKind.STATUS: (4 * _MIB, 0),
+    FrameKind.ERROR: (64 * _KIB, 0),
 }
-"""The most bytes of JSON and of raw bytes a kind may have; others have a KiB and none."""
+"""The most bytes of JSON and of raw bytes of a kind; the others have 1 KiB and none."""
 
 
-@dataclass(frozen=True)
-class Frame:
-    """One message, as received: ``fds`` are the descriptors that came with it."""
+class Frame(NamedTuple):
+    """One received message; ``fds`` are the descriptors that came with it."""
 
-    kind: Kind
+    kind: FrameKind
     values: dict[str, Any]
     raw: bytes = b""
-    fds: tuple[int, ...] = field(default=())
+    fds: tuple[int, ...] = ()
 
 
-def pack(kind: Kind, values: dict[str, Any] | None = None, raw: bytes = b"") -> bytes:
-    """The frame's bytes."""
+def pack_frame(kind: FrameKind, values: dict[str, Any] | None = None, raw: bytes = b"") -> bytes:
+    """Return the bytes of a frame."""
     body = json.dumps(values or {}, separators=(",", ":")).encode()
     return _HEAD.pack(MAGIC, VERSION, kind, len(body), len(raw)) + body + raw
 
 
-class Inbox:
-    """Frames as they arrive on a socket; keeps what is half there, and never waits by itself.
+class FrameSocket:
+    """A connected socket that carries frames; only ``Connector.ask`` waits.
 
-    A peer that breaks the rules is told by DataError; ``ended`` at its end.
+    fds: the most descriptors that may come with one read. ended: the connection is over. Raises
+    DataError for a peer that breaks the format.
     """
 
     def __init__(self, channel: socket.socket, fds: int = 0) -> None:
-        self._channel, self._max_fds = channel, fds
-        self._data = bytearray()
-        self._fds: list[int] = []
+        self.channel, self._max_fds = channel, fds
         self.ended = False
+        self._data, self._out = bytearray(), bytearray()
+        self._fds: list[int] = []
+        self._fd_to_send = -1
 
     @property
-    def partial(self) -> bool:
-        """Whether part of a frame has arrived."""
-        return bool(self._data)
+    def waiting(self) -> bool:
+        """True if a queued frame has not been sent yet."""
+        return bool(self._out)
+
+    def send(
+        self, kind: FrameKind, values: dict[str, Any] | None = None, raw: bytes = b"", fd: int = -1
+    ) -> None:
+        """Queue a frame for ``flush``, and a descriptor that is closed once it was sent."""
+        self._out += pack_frame(kind, values, raw)
+        if fd >= 0:
+            self._fd_to_send = fd
+
+    def flush(self) -> None:
+        """Send what the socket takes now."""
+        try:
+            while self._out:
+                with memoryview(self._out) as view:
+                    sent = self._send(view[:_PIECE])
+                del self._out[:sent]
+        except (BlockingIOError, InterruptedError):
+            self.ended = self.ended or len(self._out) > MOST_QUEUED
+        except OSError:
+            self._out = bytearray()  # ``receive`` will find the end of the connection
 
     def receive(self) -> Iterator[Frame]:
-        """One read from the socket, and every frame that is complete then."""
+        """Read from the socket once and yield every frame that is complete then."""
         try:
             if self._max_fds:
-                data, fds, _, _ = socket.recv_fds(self._channel, _PIECE, self._max_fds)
+                data, fds, _, _ = socket.recv_fds(self.channel, _PIECE, self._max_fds)
                 self._fds += fds
             else:
-                data = self._channel.recv(_PIECE)
+                data = self.channel.recv(_PIECE)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -106,11 +142,20 @@ class Inbox:
             yield frame
 
     def close(self) -> None:
-        """Closes descriptors that nobody has taken."""
-        for fd in self._fds:
+        """Close the socket, and descriptors that were neither taken nor sent."""
+        self.channel.close()
+        for fd in (*self._fds, self._fd_to_send):
             with suppress(OSError):
-                close(fd)
-        self._fds.clear()
+                os.close(fd)
+        self._fds, self._fd_to_send = [], -1
+
+    def _send(self, view: memoryview) -> int:
+        if self._fd_to_send < 0:
+            return self.channel.send(view)
+        sent = socket.send_fds(self.channel, [view], [self._fd_to_send])
+        os.close(self._fd_to_send)
+        self._fd_to_send = -1
+        return sent
 
     def _take(self) -> Frame | None:
         if len(self._data) < _HEAD.size:
@@ -127,34 +172,16 @@ class Inbox:
         return Frame(kind, _object(kind, body), raw, fds)
 
 
-def count_of(values: dict[str, Any], name: str, least: int = 0, most: int = 2**53) -> int:
-    """An integer of a frame; DataError where it is none, or outside [least, most]."""
-    value = values.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise DataError(f"server: {name} must be an int in [{least}, {most}], got {value!r:.60}")
-    return value
-
-
-def text_of(values: dict[str, Any], name: str, most: int = 200) -> str:
-    """A text of a frame; DataError where it is none, empty or too long."""
-    value = values.get(name)
-    if not isinstance(value, str) or not 0 < len(value) <= most or not value.isprintable():
-        raise DataError(
-            f"server: {name} must be a text of 1 to {most} printable letters, got {value!r:.60}"
-        )
-    return value
-
-
-def _check_head(magic: bytes, version: int, number: int, length: int, more: int) -> Kind:
+def _check_head(magic: bytes, version: int, number: int, length: int, more: int) -> FrameKind:
     if magic != MAGIC:
-        raise DataError(f"server: a frame begins with {MAGIC!r}, got {magic!r}; not a loader")
+        raise DataError(f"server: a frame starts with {MAGIC!r}, got {magic!r}; not a loader")
     if version != VERSION:
         raise DataError(
-            f"server: frames of version {VERSION} are spoken here, got {version}; use one release "
+            f"server: this server uses frames of version {VERSION}, got {version}; use one release "
             "of needle for the server and its loaders"
         )
     try:
-        kind = Kind(number)
+        kind = FrameKind(number)
     except ValueError:
         raise DataError(f"server: no frame has the number {number}") from None
     limits = LIMITS.get(kind, (_KIB, 0))
@@ -166,11 +193,121 @@ def _check_head(magic: bytes, version: int, number: int, length: int, more: int)
     return kind
 
 
-def _object(kind: Kind, body: bytes) -> dict[str, Any]:
+def _object(kind: FrameKind, body: bytes) -> dict[str, Any]:
     try:
         values = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"server: a {kind.name} frame is no JSON ({error})") from None
+        raise DataError(f"server: the JSON of a {kind.name} frame is invalid ({error})") from None
     if not isinstance(values, dict):
         raise DataError(f"server: a {kind.name} frame holds a JSON object, got {body[:40]!r}")
     return values
+
+
+# ---- values in frames ----------------------------------------------------------------------------
+
+
+def count_of(values: dict[str, Any], name: str, least: int = 0, most: int = 2**53) -> int:
+    """Return an integer of a frame; DataError for anything else or outside [least, most]."""
+    value = values.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise DataError(f"server: {name} must be an int in [{least}, {most}], got {value!r:.60}")
+    return value
+
+
+def text_of(values: dict[str, Any], name: str, most: int = 200) -> str:
+    """Return a text of a frame; DataError if it is missing, empty, too long or not printable."""
+    value = values.get(name)
+    if not isinstance(value, str) or not 0 < len(value) <= most or not value.isprintable():
+        raise DataError(
+            f"server: {name} must be a text of 1 to {most} printable letters, got {value!r:.60}"
+        )
+    return value
+
+
+def pack_marks(marks: Marks) -> bytes:
+    """Return one bit per mark, compressed."""
+    return zlib.compress(np.packbits(marks).tobytes(), 6)
+
+
+def unpack_marks(data: bytes, count: int) -> Marks:
+    """Return the ``count`` marks of ``pack_marks``; DataError for anything else."""
+    size = -(-count // 8)
+    try:
+        raw = zlib.decompressobj().decompress(data, size + 1)
+    except zlib.error:
+        raw = b""
+    if len(raw) != size:
+        raise DataError(f"server: expected the compressed bits of {count} samples")
+    return np.unpackbits(np.frombuffer(raw, np.uint8), count=count).astype(bool)
+
+
+def marks_to_text(marks: Marks) -> str:
+    """Return marks as a text for a state dict."""
+    return base64.b64encode(pack_marks(marks)).decode()
+
+
+def marks_of_text(text: Any, count: int) -> Marks:
+    """Return the ``count`` marks of ``marks_to_text``; DataError for anything else."""
+    try:
+        return unpack_marks(base64.b64decode(text, validate=True), count)
+    except (TypeError, ValueError, binascii.Error):
+        raise DataError(
+            f"GlobalDataLoader.load_state_dict: done must be the bits of {count} samples, got "
+            f"{text!r:.40}; pass what state_dict() returned"
+        ) from None
+
+
+# ---- a loader's side of a connection -------------------------------------------------------------
+
+
+class Connector(FrameSocket):
+    """A loader's socket, with requests that wait for one answer each.
+
+    server: what the server said about itself in its HELLO.
+    """
+
+    def __init__(self, channel: socket.socket) -> None:
+        super().__init__(channel, fds=1)
+        self.server: dict[str, Any] = {}
+
+    def greet(self) -> dict[str, Any]:
+        """Send HELLO and return the server's; LoaderServerError if the server is gone."""
+        self.server = self.ask(FrameKind.HELLO).values
+        return self.server
+
+    def ask(self, kind: FrameKind, values: dict[str, Any] | None = None, raw: bytes = b"") -> Frame:
+        """Return the answer, a frame of the same kind; raise the error of a refusal."""
+        end = time.monotonic() + HANDSHAKE
+        self.channel.settimeout(HANDSHAKE)
+        self.send(kind, values, raw)
+        self.flush()
+        while time.monotonic() < end and not self.ended:
+            for frame in self.receive():
+                if frame.kind is FrameKind.ERROR:
+                    raise refusal(frame.values)
+                if frame.kind is kind:
+                    return frame
+        raise lost("it closed the connection" if self.ended else "it does not answer")
+
+
+def lost(reason: str) -> LoaderServerError:
+    """Return the error for a server that is gone."""
+    return LoaderServerError(
+        f"GlobalDataLoader: the server is lost: {reason}; ask for the next batch to continue with "
+        "another one, or pass fallback=True to read without a server"
+    )
+
+
+def refusal(values: dict[str, Any]) -> NeedleError:
+    """Return the error of an ERROR frame."""
+    found = named_error(values.get("error"), values.get("text"))
+    return found if isinstance(found, NeedleError) else LoaderServerError(str(found))
+
+
+def named_error(name: Any, text: Any) -> Exception:
+    """Return an error of the server as one of this process, if needle or Python has its class."""
+    kind = getattr(errors, str(name), getattr(builtins, str(name), None))
+    if isinstance(kind, type) and issubclass(kind, Exception):
+        with suppress(TypeError):  # its constructor needs more than a text
+            return kind(str(text))
+    return WorkerError(f"GlobalDataLoader: the server failed with {name}: {text}")

@@ -1,22 +1,27 @@
-"""The policy ``tree``: dependent sampling along a chain of intersections, the earlier work's rule.
+"""The policy ``tree`` of Joader (Xu et al., NeurIPS 2022): the baseline of ``coupled``.
 
-Joader (Xu et al., NeurIPS 2022) in its exact form: kept as the baseline that ``coupled`` is
-measured against, for it shares by the common part of all remaining tasks only.
+Importing this module registers the policy. ``python -m apps.bench.data.tree_policy`` is
+``python -m needle.data.sharing`` with this policy added. It shares only through the common part of
+all remaining tasks.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
-from .policy import Policy, policy
+from needle.data.sharing.__main__ import main
+from needle.data.sharing.planner.policy import DrawPolicy, policy
 
 
 @policy("tree")
-class Tree(Policy):
-    """Tasks in order of what they have left; a node offers what all tasks from it on have in
-    common and no node before it has offered. Task j accepts with |offered| / |what j has left|,
-    decided in turn by one chain of draws that ends at the first refusal; those that accept share
-    one index. Where the first refuses, it takes an index outside the offer; the others go on.
+class Tree(DrawPolicy):
+    """Chain of intersections over the tasks, in the order of what they have left.
+
+    A node offers the indices that all tasks from it on have in common and that no earlier node
+    has offered. Task j accepts with probability |offered| / |what j has left|, decided in turn by
+    one chain of draws that ends at the first refusal. The tasks that accept share one index. If
+    the first task refuses, it takes an index outside the offer, and the others continue.
     """
 
     def draw(self, slots: list[int]) -> dict[int, int]:
@@ -48,10 +53,14 @@ class Tree(Policy):
         return drawn
 
     def _any(self, rows: Sequence[Sequence[int]]) -> int:
-        """A uniform one of all the indices in these rows."""
+        """Return a uniformly random index of these rows."""
         place = int(self.random.random() * sum(map(len, rows)))
         for items in rows:
             if place < len(items):
                 return items[place]
             place -= len(items)
         raise AssertionError("the rows are empty")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

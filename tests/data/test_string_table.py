@@ -1,4 +1,4 @@
-"""TextTable: what goes in comes out; two arrays are all there is."""
+"""StringTable: what goes in comes out; two arrays are all there is."""
 
 import pickle
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from needle.data.formats.string_table import TextTable
+from needle.data.formats.string_table import StringTable
 
 # Any text, and bytes that are no UTF-8 as Python escapes them in file names.
 names = st.text() | st.binary().map(lambda raw: raw.decode("utf-8", "surrogateescape"))
@@ -15,23 +15,23 @@ names = st.text() | st.binary().map(lambda raw: raw.decode("utf-8", "surrogatees
 @settings(max_examples=50, deadline=None)
 @given(st.lists(names))
 def test_strings_come_back(strings):
-    table = TextTable(iter(strings))
+    table = StringTable(iter(strings))
     assert len(table) == len(strings) and list(table) == strings
     assert [table[i - len(strings)] for i in range(len(strings))] == strings
     assert list(pickle.loads(pickle.dumps(table, protocol=5))) == strings
 
 
 def test_out_of_range():
-    table = TextTable(["a", "bc"])
+    table = StringTable(["a", "bc"])
     for index in (2, -3):
-        with pytest.raises(IndexError, match=r"TextTable: index must be in \[-2, 2\), got"):
+        with pytest.raises(IndexError, match=r"StringTable: index must be in \[-2, 2\), got"):
             table[index]
     with pytest.raises(IndexError):
-        TextTable()[0]
+        StringTable()[0]
 
 
 def test_the_arrays_are_all_it_holds():
-    table = TextTable(f"{i:06d}" for i in range(1000))
+    table = StringTable(f"{i:06d}" for i in range(1000))
     assert table.nbytes == 6 * 1000 + 8 * 1001
     assert set(vars(table)) == {"data", "offsets"}
     assert not table.data.flags.writeable

@@ -1,0 +1,156 @@
+"""Datasets of arrays in memory: ArrayDataset, and ImageArrays for images with labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import ShapeError
+from ..transforms.axes import ToCHW
+from ..transforms.base import contains
+from ..transforms.values import Normalize, ToFloat
+from .dataset import Dataset, ItemTransform, RowTransforms
+from .indexing import Indices
+
+
+class ArrayDataset(Dataset):
+    """Rows of one or more arrays of equal length; an item is a tuple of rows, also for one array.
+
+    arrays: anything NumPy can see as an array with at least one axis; held without a copy where
+    possible. ``transforms`` see the row of the first array. Items by int, slice or index array.
+    Raises ShapeError for no array, a scalar, or lengths that differ.
+    """
+
+    def __init__(self, *arrays: Any, transforms: Sequence[ItemTransform] | None = None) -> None:
+        super().__init__(transforms)
+        self.arrays = tuple(np.asarray(array) for array in arrays)
+        lengths = [array.shape[0] if array.ndim else None for array in self.arrays]
+        if not lengths or None in lengths or len(set(lengths)) != 1:
+            shapes = ", ".join(str(array.shape) for array in self.arrays) or "none"
+            raise ShapeError(
+                f"ArrayDataset: needs arrays with the same first axis, got shapes {shapes}; "
+                f"give one row a sample in each"
+            )
+
+    def __len__(self) -> int:
+        return int(self.arrays[0].shape[0])
+
+    def __getitem__(self, index: Any) -> tuple[Any, ...]:
+        first, *others = (array[index] for array in self.arrays)
+        return (_map_rows(self.apply_transforms, first, index, self.transforms), *others)
+
+    def fetch(self, indices: Indices) -> tuple[npt.NDArray[Any], ...] | None:
+        """Return one gather per array, or None with transforms."""
+        if self.transforms:
+            return None
+        return tuple(array[indices] for array in self.arrays)
+
+    def in_memory(self) -> tuple[npt.NDArray[Any], ...]:
+        """Return the arrays."""
+        return self.arrays
+
+
+NDArrayDataset = ArrayDataset
+"""The course's name for ``ArrayDataset``."""
+
+
+class ImageArrays(Dataset):
+    """Images and labels in memory, with items as float32 in 0..1 or as uint8.
+
+    images: uint8 ``(N, H, W, C)``. labels: ``(N,)``, returned as int64. ``scale`` is the pixel
+    value that becomes 1. ``transforms`` see one ``(H, W, C)`` image; afterwards the item is
+    ``(image, label)`` with the image in ``layout``: "CHW" for networks, or "HWC" as it is (then
+    end the transforms, here or in the loader, with ``ToCHW()``). dtype: "float32", or "uint8" for
+    the bytes themselves. Augmentation is fastest with "uint8" and layout "HWC", followed by
+    ``ToFloat()`` or ``Normalize()``.
+    """
+
+    def __init__(
+        self,
+        images: npt.NDArray[np.uint8],
+        labels: npt.NDArray[Any],
+        transforms: Sequence[ItemTransform] | None = None,
+        *,
+        layout: str = "CHW",
+        scale: float = 255.0,
+        dtype: str = "float32",
+    ) -> None:
+        super().__init__(transforms)
+        self.images, self.labels = images, labels.astype(np.int64)
+        self.layout = check_layout(type(self).__name__, layout, transforms)
+        self.scale, self.dtype = np.float32(scale), check_pixels(type(self).__name__, dtype)
+
+    def __len__(self) -> int:
+        return int(self.images.shape[0])
+
+    def __getitem__(self, index: Any) -> tuple[Any, Any]:
+        image = self._pixels(self.images[index])
+        return _map_rows(self._finish, image, index, True), self.labels[index]
+
+    def fetch(self, indices: Indices) -> tuple[npt.NDArray[Any], ...] | None:
+        """Return one gather and one conversion for the batch, or None with transforms."""
+        if self.transforms:
+            return None
+        images = self.images[indices]
+        if self.layout == "CHW":
+            images = images.transpose(0, 3, 1, 2)
+        if self.dtype == "uint8":
+            return np.ascontiguousarray(images), self.labels[indices]
+        return np.divide(images, self.scale, dtype=np.float32, order="C"), self.labels[indices]
+
+    def in_memory(self) -> tuple[npt.NDArray[Any], ...]:
+        """Return the images as they are stored, and the labels."""
+        return self.images, self.labels
+
+    def row_transforms(self) -> RowTransforms:
+        """Return the conversion to floats, the transforms, and the change of the layout."""
+        to_float = ToFloat() if self.scale == 255 else Normalize(0.0, float(self.scale))
+        before = () if self.dtype == "uint8" else (to_float,)
+        after = (ToCHW(),) if self.layout == "CHW" else ()
+        return RowTransforms(before, self.transforms or (), after)
+
+    def _pixels(self, image: Any) -> Any:
+        if self.dtype == "uint8":
+            return image.copy()  # a transform may change what it is given
+        return image.astype(np.float32) / self.scale
+
+    def _finish(self, image: Any) -> Any:
+        image = self.apply_transforms(image)
+        return to_chw(image) if self.layout == "CHW" else image
+
+
+def to_chw(image: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return ``(H, W, C)`` as a contiguous ``(C, H, W)``."""
+    moved: npt.NDArray[Any] = ToCHW()(image)
+    return moved
+
+
+def check_layout(owner: str, layout: str, transforms: Sequence[ItemTransform] | None) -> str:
+    """Return ``layout``; ValueError if it is unknown or the transforms move the axes already."""
+    if layout not in ("CHW", "HWC"):
+        raise ValueError(f"{owner}: layout must be 'CHW' or 'HWC', got {layout!r}")
+    if layout == "CHW" and contains(transforms, ToCHW):
+        raise ValueError(
+            f"{owner}: layout='CHW' moves the axes after the transforms, and ToCHW() is among "
+            f"them; leave it out, or give layout='HWC'"
+        )
+    return layout
+
+
+def check_pixels(owner: str, dtype: str) -> str:
+    """Return ``dtype``; ValueError if images cannot have it."""
+    if dtype not in ("float32", "uint8"):
+        raise ValueError(f"{owner}: dtype must be 'float32' or 'uint8', got {dtype!r}")
+    return dtype
+
+
+def _map_rows(function: ItemTransform, rows: Any, index: Any, wanted: Any) -> Any:
+    """Apply ``function`` to one row (int index), or to each row and stack (slice or indices)."""
+    if not wanted:
+        return rows
+    if isinstance(index, (slice, np.ndarray, list)):
+        return np.stack([function(row) for row in rows]) if len(rows) else rows
+    return function(rows)

@@ -1,0 +1,26 @@
+"""Checks of a single index, and items by slice. Called by the datasets and storage/."""
+
+from __future__ import annotations
+
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from ..samples.ticket import Indices as Indices
+
+
+def check_index(owner: str, index: SupportsIndex, length: int) -> int:
+    """Return ``index`` counted from the front; IndexError if it is out of range."""
+    place = int(index)
+    if not -length <= place < length:
+        raise IndexError(f"{owner}: index must be in [-{length}, {length}), got {place}")
+    return place % length
+
+
+def several(index: Any, length: int) -> Indices | None:
+    """Return the indices that a slice, a list or an array names; None for a single index."""
+    if isinstance(index, slice):
+        return np.arange(*index.indices(length))
+    if isinstance(index, list) or (isinstance(index, np.ndarray) and index.ndim):
+        return np.arange(length)[index]
+    return None
