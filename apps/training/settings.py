@@ -41,7 +41,7 @@ class Settings:
     weights: str = ""
     """File of initial weights; empty: none."""
     source: str = "builtin"
-    """Where the data is read from: one of sources.PLACES, or a URL."""
+    """The place that the data is read from: one of sources.PLACES, or a URL."""
     precision: str = "float32"
     """Precision of matrix products, as config.matmul_precision."""
     limit: int = 0

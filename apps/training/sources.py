@@ -93,8 +93,8 @@ def find_source(name: str) -> Source:
 
 
 PLACES = ("builtin", "folder", "packed")
-"""Where a data set may be read from: its published files, or the copies that apps/upload.py wrote
-into the data folder. A URL below which apps/upload.py wrote them is possible too."""
+"""The places of a data set: its published files, or the copies that apps/upload.py wrote into the
+data folder. A URL to which apps/upload.py wrote the copies is possible too."""
 
 
 def open_source(name: str, place: str, data_dir: Path, train: bool, download: bool) -> Any:

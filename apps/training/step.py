@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import needle
 from needle import nn
-from needle.backend_selection import BACKEND
+from needle.array_namespace import BACKEND
 
 
 class Gradients:

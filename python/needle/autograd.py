@@ -112,7 +112,7 @@ class Value:
         if self.cached_data is None:
             assert self.op is not None
             arrays = [source.realize_cached_data() for source in self.inputs]
-            self.cached_data = _settled(self.op.compute(*arrays))
+            self.cached_data = _as_array(self.op.compute(*arrays))
         return self.cached_data
 
     def is_leaf(self) -> bool:
@@ -148,7 +148,7 @@ class Value:
                 return value
         if LAZY_MODE:
             arrays = [source.realize_cached_data() for source in inputs]
-        value.cached_data = _settled(op.compute(*arrays))
+        value.cached_data = _as_array(op.compute(*arrays))
         return value
         ### END YOUR SOLUTION
 
@@ -169,7 +169,7 @@ class Value:
         return HookHandle(self.hooks, key)
 
 
-def _settled(data: Any) -> Any:
+def _as_array(data: Any) -> Any:
     """Return ``data`` as an array. NumPy returns scalars for 0-d results, which are immutable."""
     if type(data) is NDArray:
         return data

@@ -129,9 +129,9 @@ def test_cross_entropy_ignores_impossible_classes_and_checks_labels() -> None:
     loss = accelerated.cross_entropy(logits, np.array([0]), 0.0)
     assert loss.tolist() == pytest.approx([math.log(2)])
     for bad in (-1, 3):
-        with pytest.raises(ShapeError, match=r"class ids must be in \[0, 3\)"):
+        with pytest.raises(ShapeError, match=r"labels must be in \[0, 3\)"):
             accelerated.cross_entropy(logits, np.array([bad]), 0.0)
-        with pytest.raises(ShapeError, match="cross_entropy_grad: class ids"):
+        with pytest.raises(ShapeError, match="cross_entropy_grad: labels"):
             accelerated.cross_entropy_grad(np.ones(1), logits, np.array([bad]), 0.0)
 
 

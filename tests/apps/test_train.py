@@ -414,22 +414,22 @@ def test_a_store_lost_for_a_minute_costs_nothing_one_that_stays_away_leaves_a_ch
     given = [*SMALL, "--source", f"{site.endpoint}/site"]
     assert program.main([*given, "--out", str(tmp_path / "whole")]) == 0
     waited: defaultdict[Any, float] = defaultdict(float)
-    plain = data.Patience.pause
+    plain = data.Retry.pause
 
-    def pause(patience: data.Patience, attempts: int) -> float:
+    def pause(retry: data.Retry, attempts: int) -> float:
         request = asyncio.current_task()
-        waited[request] += plain(patience, attempts)
+        waited[request] += plain(retry, attempts)
         site.down &= waited[request] < 60
         return 0.0
 
-    monkeypatch.setattr(data.Patience, "pause", pause)
+    monkeypatch.setattr(data.Retry, "pause", pause)
     with monkeypatch.context() as patch:
         lose(site, patch)
         assert program.main([*given, "--out", str(tmp_path / "minute")]) == 0
     assert 60 <= max(waited.values()) < 90
     with monkeypatch.context() as patch:
         lose(site, patch)
-        patch.setattr(data.Patience, "pause", lambda *_: 0.0)
+        patch.setattr(data.Retry, "pause", lambda *_: 0.0)
         capsys.readouterr()
         assert program.main([*given, "--out", str(tmp_path / "lost")]) == 1
         said = capsys.readouterr().err

@@ -253,11 +253,11 @@ def test_an_optimiser_updates_in_place_during_replays() -> None:
     x, y = batch(8, 1, seed=0)
     for _ in range(2):
         run.step(x, y)
-    buffers = [id(p.cached_data._view.handle) for p in run.model.parameters()]
+    buffers = [id(p.cached_data.view.handle) for p in run.model.parameters()]
     kept = next(iter(run.model.parameters())).data
     before = kept.numpy()
     run.step(x, y)
-    now = [id(p.cached_data._view.handle) for p in run.model.parameters()]
+    now = [id(p.cached_data.view.handle) for p in run.model.parameters()]
     assert now[0] != buffers[0] and now[1:] == buffers[1:]
     np.testing.assert_array_equal(kept.numpy(), before)
 

@@ -269,7 +269,7 @@ def test_two_devices_keep_their_memory_apart() -> None:
     assert second.device.memory_stats()["in_use"] > 0
     np.testing.assert_array_equal((second + second).numpy(), 2 * np.arange(4.0))
     with pytest.raises(ValueError, match="on one device, got device 0 and device 1; move one"):
-        backends.get(emulated.NAME).binary("add", first._view, second._view, first._view)
+        backends.get(emulated.NAME).binary("add", first.view, second.view, first.view)
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:

@@ -80,7 +80,7 @@ def test_images_that_are_on_the_device_stay_there() -> None:
     out = place.empty((2, 7, 9, 3), "uint8")
     flips = np.array([[1.0, 0.0], [0.0, 1.0]])
     turned = images.permute((0, 2, 1, 3))
-    place.run_images([("flip", ())], [flips], turned._view, None, out._view)
+    place.run_images([("flip", ())], [flips], turned.view, None, out.view)
     want = host.transpose(0, 2, 1, 3)
     np.testing.assert_array_equal(out.numpy(), [want[0][:, ::-1], want[1][::-1]])
 
@@ -99,11 +99,11 @@ def test_what_does_not_fit_is_refused(steps: Any, rows: Any, message: str | None
     place = needle.device(emulated.NAME)
     images, out = np.zeros((2, 5, 6, 3), np.uint8), place.empty((2, 5, 6, 3), "uint8")
     if message is None:
-        return place.run_images(steps, rows, images, None, out._view)
+        return place.run_images(steps, rows, images, None, out.view)
     with pytest.raises(ValueError, match=message):
-        place.run_images(steps, rows, images, None, out._view)
+        place.run_images(steps, rows, images, None, out.view)
     with pytest.raises(ValueError, match="out must have 4 axes, a row an image, and be compact"):
-        place.run_images([], [], images, None, place.empty((1, 5, 6, 3), "uint8")._view)
+        place.run_images([], [], images, None, place.empty((1, 5, 6, 3), "uint8").view)
 
 
 def test_uploads_from_pinned_memory_may_change_at_once() -> None:

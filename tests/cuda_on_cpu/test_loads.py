@@ -22,7 +22,7 @@ VALUES = [float(i) for i in range(64)]
 
 
 def ended(kernel: str) -> subprocess.CompletedProcess[str]:
-    """What came of a kernel in a process of its own."""
+    """Run a kernel in its own process and return the completed process."""
     code = f"import {faults.__name__} as faults; faults.{kernel}({VALUES})"
     return subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120

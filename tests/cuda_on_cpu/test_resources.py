@@ -1,4 +1,4 @@
-"""Where nvcc is: src/cuda compiles for every target, into a module that says why it has no GPU."""
+"""With nvcc, src/cuda compiles for every target, into a module that says why it has no GPU."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ONE_TARGET = len({row.target for row in FOUND}) == 1
 
 
 def test_a_family_is_named_whatever_the_path_of_its_file() -> None:
-    """Of the hash a3f1b236 the last digits are the length of what follows."""
+    """The hash a3f1b236 ends in digits, which must not be read as the length of the next part."""
     mangled = "_ZN55_GLOBAL__N__a3f1b236_9_conv2d_cu_17de761513conv2d_kernelIfEEvv"
     assert resources._family(mangled) == "conv2d_kernel"
 

@@ -1,4 +1,4 @@
-"""How far transforms let a decoder shrink, and who is told."""
+"""The size to which transforms let a decoder shrink an image, and who is told."""
 
 import pickle
 

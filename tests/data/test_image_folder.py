@@ -158,7 +158,7 @@ def test_a_large_image_is_refused(root):
 
 
 def test_a_million_paths_travel_as_a_few_buffers(root):
-    """What a worker gets is arrays out of band: a small pickle, and no list of strings in it."""
+    """A worker gets arrays out of band: a small pickle without a list of strings."""
     dataset = data.ImageFolder(root)
     names = [f"dog/{i:08d}.jpg" for i in range(1_200_000)]
     dataset.paths = StringTable(names)

@@ -114,13 +114,13 @@ def test_a_page_is_no_longer_than_it_may_be(name: str) -> None:
 
 
 def spoken_of(page: Path) -> Iterator[str]:
-    """What stands between single backticks in a page's text, outside of blocks."""
+    """Yield the text between single backticks of a page, outside of code blocks."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.M)
     yield from re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)
 
 
 def resolved(dotted: str) -> bool:
-    """Whether a dotted name of needle exists, as an attribute or as a module."""
+    """Return True if a dotted name of needle exists, as an attribute or as a module."""
     first, *names = dotted.split(".")
     found = importlib.import_module(ALIASES[first])
     for i, name in enumerate(names):

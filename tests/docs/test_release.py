@@ -1,4 +1,4 @@
-"""What a release needs: one version everywhere, and workflows whose commands exist."""
+"""Requirements of a release: one version everywhere, and workflows whose commands exist."""
 
 from __future__ import annotations
 

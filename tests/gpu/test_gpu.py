@@ -1,7 +1,7 @@
-"""What a GPU must do as a whole: gradients, augmentation, loading, training, memory.
+"""Whole programs on a GPU: gradients, augmentation, loading, training, memory.
 
-``make test-cuda`` runs this on a GPU after the conformance suite; where there is none, ``make
-test`` runs it on the emulated one, with fewer steps.
+``make test-cuda`` runs this on a GPU after the conformance suite. Without a GPU, ``make
+test-all`` runs it on the emulated one, with fewer steps.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Block(nn.Module):
 
 
 def resnet_losses(device: Any, whole: bool) -> list[float]:
-    """Of a few steps; ``whole``: of ResNet-20 on images of CIFAR's size, else of a small one."""
+    """Return the losses of a few steps; ``whole``: ResNet-20 at CIFAR's size, else a small net."""
     np.random.seed(0)
     size, batch = (32, 64) if whole else (6, 4)
     model = (

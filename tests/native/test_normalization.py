@@ -30,7 +30,7 @@ def normalized(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, ...]:
 def gradients(
     grad: np.ndarray, x: np.ndarray, weight: np.ndarray, axes: tuple[int, ...]
 ) -> tuple[np.ndarray, ...]:
-    """Of sum(grad * (normalized(x) * weight + bias)) in x, weight and bias."""
+    """Return the gradients of sum(grad * (normalized(x) * weight + bias)) in x, weight and bias."""
     normal, _, var = normalized(x, axes)
     inner = grad * weight
     centered = inner - inner.mean(axis=axes, keepdims=True)

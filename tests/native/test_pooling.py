@@ -99,7 +99,7 @@ def inside(base: np.ndarray, shape: tuple[int, ...]) -> View:
 
 
 def around(view: View, base_shape: tuple[int, ...]) -> np.ndarray:
-    """What the buffer of ``inside`` holds, zeros where the view is."""
+    """Return the contents of the buffer of ``inside``, with zeros in place of the view."""
     strides = view.strides
     base = numpy_of(View(view.handle, base_shape, strides, 0, view.dtype)).copy()
     base[:, 1 : 1 + view.shape[1], 2 : 2 + view.shape[2]] = 0

@@ -143,7 +143,7 @@ def with_gradient(device):
 
 
 def buffer_of(w):
-    return w.cached_data._view.handle
+    return w.cached_data.view.handle
 
 
 @pytest.mark.skipif(NUMPY_MODE, reason="NumPy has no kernel that steps in place")
@@ -163,7 +163,7 @@ KEEPERS = {
     "a slice": lambda w: w.cached_data[0],
     "another tensor's view": lambda w: w.reshape((3, 2)),
     "NumPy, sharing memory": lambda w: np.from_dlpack(w.cached_data),
-    "a kernel's view": lambda w: w.cached_data._view,
+    "a kernel's view": lambda w: w.cached_data.view,
     "the buffer": buffer_of,
 }
 

@@ -19,7 +19,7 @@ STORING = ("account", "container", "object")
 
 
 def write_ring(folder: str, kind: str, port: int) -> None:
-    """Where objects of a kind are: all on this machine."""
+    """Write the ring file that places all objects of a kind on this machine."""
     builder = RingBuilder(4, 1, 1)  # 2**4 parts of one copy, an hour at least between moves
     place = {"ip": "127.0.0.1", "port": port, "device": "d1"}
     builder.add_dev({"region": 1, "zone": 1, "weight": 1.0, **place})

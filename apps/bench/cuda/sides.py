@@ -65,7 +65,7 @@ class NeedleOn(Needle):
         ]
         none = np.zeros((len(images), 0))
         rows = [corners, flips.astype(float), none, none]
-        return lambda: self.device.run_images(steps, rows, held._view, None, out._view)
+        return lambda: self.device.run_images(steps, rows, held.view, None, out.view)
 
     def fed_step(self, model: Any, images: Any, labels: Any, batch: int) -> Step:
         chain = [T.RandomCrop(PAD), T.RandomFlipHorizontal(), T.Normalize(MEAN, STD), T.ToCHW()]

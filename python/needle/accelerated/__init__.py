@@ -1,7 +1,8 @@
-"""Operations that a backend may accelerate, each with a body in plain array operations.
+"""Operations that a backend may accelerate, each with a definition in plain array operations.
 
 Functions over arrays (NDArray or ``numpy.ndarray``), images channels last. They know no Tensor and
-no gradient graph; ``ops`` and ``optim`` call them. ``softmax.definition`` is the plain body.
+no gradient graph; ``ops`` and ``optim`` call them. ``softmax.definition`` is the
+plain definition of ``softmax``.
 """
 
 from .convolution import conv2d, conv2d_input_grad, conv2d_weight_grad

@@ -3,8 +3,8 @@
 """Two-dimensional convolution (cross-correlation) and its two gradients.
 
 Images are (N, H, W, C), weights (KH, KW, C/groups, O); output channel o reads the input channels
-of its group. Shapes are checked, and NCHW is translated, by ``ops.convolution``, which calls this.
-The definitions turn the windows into rows of a matrix ("im2col") and multiply.
+of its group. Called by ``ops.convolution``, which checks the shapes and translates from NCHW. The
+definitions turn the windows into rows of a matrix ("im2col") and multiply.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _convolved(x: Array, weight: Array, geometry: Geometry) -> Array:
 
 @accelerated
 def conv2d(x: Array, weight: Array, geometry: Geometry, epilogue: Epilogue = NO_EPILOGUE) -> Array:
-    """Return (N, OH, OW, O) from x (N, H, W, C) and weight (KH, KW, C/groups, O); then epilogue.
+    """Return epilogue(x ⋆ weight) (N, OH, OW, O), x (N, H, W, C), weight (KH, KW, C/groups, O).
 
     out[n, p, q, o] = sum over i, j, c of weight[i, j, c, o] times the padded
     x[n, p*stride + i*dilation, q*stride + j*dilation, c].
@@ -78,13 +78,13 @@ def _(
         return apply_epilogue.definition(conv2d(x, weight, geometry), epilogue)
     size = geometry.output_size("conv2d", x.shape[1:3], weight.shape[:2])
     out = empty(x, (x.shape[0], *size, weight.shape[3]))
-    backend.conv2d(x._view, weight._view, out._view, geometry, views_of(epilogue))
+    backend.conv2d(x.view, weight.view, out.view, geometry, views_of(epilogue))
     return out
 
 
 @accelerated
 def conv2d_input_grad(grad: Array, weight: Array, x_shape: Image, geometry: Geometry) -> Array:
-    """Return x_grad, ``x_shape``, from grad (N, OH, OW, O): each tap adds to the pixels it read."""
+    """Return the gradient in x, ``x_shape``: each tap adds grad (N, OH, OW, O) where it read."""
     ### BEGIN YOUR SOLUTION [conv2d-input-grad]
     xp = grad.__array_namespace__()
     n, h, w, c = x_shape
@@ -104,13 +104,13 @@ def conv2d_input_grad(grad: Array, weight: Array, x_shape: Image, geometry: Geom
 @conv2d_input_grad.kernel
 def _(backend: Backend, grad: Array, weight: Array, x_shape: Image, geometry: Geometry) -> Array:
     out = empty(grad, x_shape)
-    backend.conv2d_input_grad(grad._view, weight._view, out._view, geometry)
+    backend.conv2d_input_grad(grad.view, weight.view, out.view, geometry)
     return out
 
 
 @accelerated
 def conv2d_weight_grad(grad: Array, x: Array, weight_shape: Image, geometry: Geometry) -> Array:
-    """Return weight_grad, ``weight_shape``, from grad (N, OH, OW, O) and x (N, H, W, C)."""
+    """Return the gradient in weight, ``weight_shape``; grad (N, OH, OW, O), x (N, H, W, C)."""
     ### BEGIN YOUR SOLUTION [conv2d-weight-grad]
     xp = grad.__array_namespace__()
     kh, kw, c, o = weight_shape
@@ -124,5 +124,5 @@ def conv2d_weight_grad(grad: Array, x: Array, weight_shape: Image, geometry: Geo
 @conv2d_weight_grad.kernel
 def _(backend: Backend, grad: Array, x: Array, weight_shape: Image, geometry: Geometry) -> Array:
     out = empty(grad, weight_shape)
-    backend.conv2d_weight_grad(grad._view, x._view, out._view, geometry)
+    backend.conv2d_weight_grad(grad.view, x.view, out.view, geometry)
     return out

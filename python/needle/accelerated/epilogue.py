@@ -1,7 +1,7 @@
 """The epilogue of an operation (bias, residual, relu) and the gradient of relu.
 
-Called by ``ops.elementwise`` and by ``convolution`` and ``normalization``. Here an ``Epilogue`` has
-arrays in its fields; a kernel gets one of views.
+Called by ``ops.elementwise``, ``convolution`` and ``normalization``. Here the fields of an
+``Epilogue`` are arrays; a kernel gets an ``Epilogue`` of views.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 from typing import Any
 
 from ..backends.base import Backend, Epilogue
-from .registry import Array, accelerated, empty, empty_dense, view_of
+from .registry import Array, accelerated, empty, empty_dense, view_or_none
 
 
 def views_of(epilogue: Epilogue) -> Epilogue:
-    """Return an epilogue of arrays as one of their views."""
+    """Return the epilogue of the views of these arrays."""
     if epilogue.bias is None and epilogue.residual is None:
         return epilogue
-    return Epilogue(view_of(epilogue.bias), view_of(epilogue.residual), epilogue.relu)
+    return Epilogue(view_or_none(epilogue.bias), view_or_none(epilogue.residual), epilogue.relu)
 
 
 @accelerated
 def apply_epilogue(a: Array, epilogue: Epilogue) -> Array:
-    """Return relu(a + bias + residual), without what the epilogue lacks; a is (..., C)."""
+    """Return relu(a + bias + residual), leaving out the steps that are not set; a is (..., C)."""
     if epilogue.bias is not None:
         a = a + epilogue.bias
     if epilogue.residual is not None:
@@ -34,7 +34,7 @@ def _(backend: Backend, a: Array, epilogue: Epilogue) -> Array:
     if epilogue.bias is None or epilogue.residual is not None or not epilogue.relu:
         return apply_epilogue.definition(a, epilogue)
     out = empty_dense(a)
-    backend.apply_epilogue(a._view, out._view, views_of(epilogue))
+    backend.apply_epilogue(a.view, out.view, views_of(epilogue))
     return out
 
 
@@ -50,8 +50,8 @@ def _passed(grad: Array, y: Array) -> Array:
 def relu_grad(grad: Array, y: Array, sums: bool = False) -> tuple[Array, Any]:
     """Return the gradient of relu, whose result was y: grad where y > 0, else 0.
 
-    The second result is None or, with ``sums``, its sums (C,) over all axes but the last, which are
-    the gradient of a bias that was added before relu.
+    The second result is None without ``sums``. Otherwise it is the sums (C,) of the first over all
+    axes but the last: the gradient of a bias that was added before relu.
     """
     kept = _passed(grad, y)
     if not sums:
@@ -65,5 +65,5 @@ def _(backend: Backend, grad: Array, y: Array, sums: bool = False) -> tuple[Arra
         return relu_grad.definition(grad, y, sums)
     kept = empty_dense(grad, y)
     total = empty(grad, grad.shape[-1:]) if sums else None
-    backend.relu_grad(grad._view, y._view, kept._view, view_of(total))
+    backend.relu_grad(grad.view, y.view, kept.view, view_or_none(total))
     return kept, total

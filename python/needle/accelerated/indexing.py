@@ -1,7 +1,7 @@
 """Rows by index (gather, scatter, scatter_add), one_hot, argmax and argmin.
 
-Indices are integers already in range: the callers (``backend_ndarray``'s indexing, ``ops``) check
-and wrap negative ones. The definitions of the row operations are loops over rows, as they read.
+Indices are integers in range: the callers (``ndarray``'s indexing and ``ops``) check them and wrap
+negative ones. The definitions of the row operations are plain loops over rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _rows(index: Array) -> list[int]:
 
 @accelerated(floating=False)
 def gather(a: Array, index: Array) -> Array:
-    """out[i, ...] = a[index[i], ...]: (n, ...) for index (n,) with values in [0, len(a))."""
+    """Return out[i, ...] = a[index[i], ...], (n, ...), for index (n,) in [0, len(a))."""
     out = empty(a, (index.shape[0], *a.shape[1:]))
     for i, row in enumerate(_rows(index)):
         out[i : i + 1] = a[row : row + 1]
@@ -33,32 +33,32 @@ def gather(a: Array, index: Array) -> Array:
 @gather.kernel
 def _(backend: Backend, a: Array, index: Array) -> Array:
     out = empty(a, (index.shape[0], *a.shape[1:]))
-    backend.gather(a._view, as_int64(index)._view, out._view)
+    backend.gather(a.view, as_int64(index).view, out.view)
     return out
 
 
 @accelerated(floating=False)
 def scatter(out: Array, index: Array, src: Array) -> None:
-    """out[index[i], ...] = src[i, ...] in place, in order of i: the last of equal indices stays."""
+    """Set out[index[i], ...] = src[i, ...] in order of i: the last of equal indices stays."""
     for i, row in enumerate(_rows(index)):
         out[row : row + 1] = src[i : i + 1]
 
 
 @scatter.kernel
 def _(backend: Backend, out: Array, index: Array, src: Array) -> None:
-    backend.scatter(_like(src, out)._view, as_int64(index)._view, out._view)
+    backend.scatter(_like(src, out).view, as_int64(index).view, out.view)
 
 
 @accelerated(floating=False)
 def scatter_add(out: Array, index: Array, src: Array) -> None:
-    """out[index[i], ...] += src[i, ...] in place, in order of i."""
+    """Add src[i, ...] to out[index[i], ...] in place, in order of i."""
     for i, row in enumerate(_rows(index)):
         out[row : row + 1] = out[row : row + 1] + src[i : i + 1]
 
 
 @scatter_add.kernel
 def _(backend: Backend, out: Array, index: Array, src: Array) -> None:
-    backend.scatter_add(_like(src, out)._view, as_int64(index)._view, out._view)
+    backend.scatter_add(_like(src, out).view, as_int64(index).view, out.view)
 
 
 def _like(src: Array, out: Array) -> Array:
@@ -76,7 +76,7 @@ def one_hot(index: Array, num_classes: int, dtype: Any) -> Array:
 @one_hot.kernel
 def _(backend: Backend, index: Array, num_classes: int, dtype: Any) -> Array:
     out = empty(index, (index.shape[0], num_classes), dtype)
-    backend.one_hot(as_int64(index)._view, out._view)
+    backend.one_hot(as_int64(index).view, out.view)
     return out
 
 
@@ -121,5 +121,5 @@ def _(backend: Backend, a: Array, axis: int, keepdims: bool) -> Array:
 def _positions(kernel: Callable[..., None], a: Array, axis: int, keepdims: bool) -> Array:
     """Return the result of ``kernel`` along an axis, which the kernel keeps as size 1."""
     out = empty(a, reduced_shape(a.shape, (axis,), True), "int64")
-    kernel(a._view, out._view, axis)
+    kernel(a.view, out.view, axis)
     return out if keepdims else out.reshape(reduced_shape(a.shape, (axis,), False))

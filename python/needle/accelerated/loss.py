@@ -1,7 +1,7 @@
-"""Cross entropy of logits with integer class ids, and its gradient: definitions and kernels.
+"""Cross entropy of logits with integer labels, and its gradient: definitions and kernels.
 
-Means over the batch and shapes are the op's business. Called by ``ops.loss``, which has checked the
-labels: kernels index memory by them (those in C++ look again), the definitions check anyway.
+Called by ``ops.loss``, which checks shapes and labels and takes the mean over the batch. Kernels
+index memory by the labels, so the kernels in C++ and the definitions check the range again.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ def _targets(logits: Array, labels: Array, smoothing: float) -> Array:
 
 
 def _check_labels(op: str, logits: Array, labels: Array) -> None:
-    ids, classes = np.asarray(labels), logits.shape[1]
-    if ids.size and not 0 <= ids.min() <= ids.max() < classes:
+    host, classes = np.asarray(labels), logits.shape[1]
+    if host.size and not 0 <= host.min() <= host.max() < classes:
         raise ShapeError(
-            f"{op}: class ids must be in [0, {classes}), got {ids.min()} to {ids.max()}; "
+            f"{op}: labels must be in [0, {classes}), got {host.min()} to {host.max()}; "
             "check the labels or the number of classes"
         )
 
 
 @accelerated
 def cross_entropy(logits: Array, labels: Array, smoothing: float) -> Array:
-    """(N,) = -sum_c q_c log softmax(logits)_c for logits (N, C), integer labels (N,) in [0, C).
+    """Return -sum_c q_c log softmax(logits)_c, (N,), for logits (N, C), labels (N,) in [0, C).
 
     q = (1 - smoothing) * one_hot(label) + smoothing / C. Terms with q_c = 0 count as 0 also where
-    the logit is -inf. ShapeError for a label outside the classes.
+    the logit is -inf. Raise ShapeError for a label outside the range.
     """
     ### BEGIN YOUR SOLUTION [cross-entropy]
     _check_labels("cross_entropy", logits, labels)
@@ -50,13 +50,13 @@ def cross_entropy(logits: Array, labels: Array, smoothing: float) -> Array:
 @cross_entropy.kernel
 def _(backend: Backend, logits: Array, labels: Array, smoothing: float) -> Array:
     out = empty(logits, logits.shape[:1])
-    backend.cross_entropy(logits._view, as_int64(labels)._view, out._view, float(smoothing))
+    backend.cross_entropy(logits.view, as_int64(labels).view, out.view, float(smoothing))
     return out
 
 
 @accelerated
 def cross_entropy_grad(grad: Array, logits: Array, labels: Array, smoothing: float) -> Array:
-    """(N, C) = grad[:, None] * (softmax(logits) - q), grad (N,); the rest as in cross_entropy."""
+    """Return grad[:, None] * (softmax(logits) - q), (N, C); grad (N,), q as in cross_entropy."""
     ### BEGIN YOUR SOLUTION [cross-entropy]
     _check_labels("cross_entropy_grad", logits, labels)
     xp = logits.__array_namespace__()
@@ -67,6 +67,6 @@ def cross_entropy_grad(grad: Array, logits: Array, labels: Array, smoothing: flo
 
 @cross_entropy_grad.kernel
 def _(backend: Backend, grad: Array, logits: Array, labels: Array, smoothing: float) -> Array:
-    out, ids = empty(logits, logits.shape), as_int64(labels)
-    backend.cross_entropy_grad(grad._view, logits._view, ids._view, out._view, float(smoothing))
+    out, rows = empty(logits, logits.shape), as_int64(labels)
+    backend.cross_entropy_grad(grad.view, logits.view, rows.view, out.view, float(smoothing))
     return out

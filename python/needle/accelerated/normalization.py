@@ -11,7 +11,7 @@ from typing import Any
 
 from ..backends.base import NO_EPILOGUE, Backend, Epilogue, EpilogueGrad
 from .epilogue import apply_epilogue, relu_grad, views_of
-from .registry import Array, accelerated, empty, empty_dense, view_of
+from .registry import Array, accelerated, empty, empty_dense, view_or_none
 
 Triple = tuple[Array, Array, Array]
 
@@ -27,7 +27,7 @@ def _moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
 
 
 def _normalised(x: Array, weight: Array, bias: Array, eps: float, axes: tuple[int, ...]) -> Triple:
-    """(x - mean) / sqrt(var + eps) * weight + bias, mean and var over ``axes`` (kept as size 1)."""
+    """Return y = (x - mean) / sqrt(var + eps) * weight + bias, and mean and var over ``axes``."""
     ### BEGIN YOUR SOLUTION [normalise]
     xp = x.__array_namespace__()
     mean, var = _moments(x, axes)
@@ -38,7 +38,7 @@ def _normalised(x: Array, weight: Array, bias: Array, eps: float, axes: tuple[in
 def _gradients(
     grad: Array, x: Array, weight: Array, mean: Array, var: Array, eps: float, axes: tuple[int, ...]
 ) -> Triple:
-    """The gradients of ``_normalised`` for x, weight and bias; mean and var depend on x."""
+    """Return the gradients of ``_normalised`` in x, weight and bias; mean and var depend on x."""
     ### BEGIN YOUR SOLUTION [normalise-grad]
     xp = x.__array_namespace__()
     deviation = xp.sqrt(var + eps)
@@ -60,7 +60,7 @@ def _run(
     kernel: Callable[..., None], inputs: Sequence[Array], outs: Triple, eps: float, *more: Any
 ) -> Triple:
     """Call ``kernel`` on the views of inputs and outs and return the outs."""
-    kernel(*(a._view for a in (*inputs, *outs)), float(eps), *more)
+    kernel(*(a.view for a in (*inputs, *outs)), float(eps), *more)
     return outs
 
 
@@ -68,7 +68,7 @@ def _run(
 def batch_norm(
     x: Array, weight: Array, bias: Array, eps: float, epilogue: Epilogue = NO_EPILOGUE
 ) -> Triple:
-    """Return (y, mean, var) for x (..., C); the others are (C,), the variance is the biased one.
+    """Return (y, mean, biased variance) for x (..., C); all other arguments and results are (C,).
 
     y = (x - mean) / sqrt(var + eps) * weight + bias, then the epilogue.
     """
@@ -104,11 +104,11 @@ def batch_norm_grad(
     bias: Array | None = None,
     result: Array | None = None,
 ) -> tuple[Array, Array, Array, Array | None]:
-    """Return (dx, dweight, dbias, dresidual) of batch_norm, also through mean and var.
+    """Return (dx, dweight, dbias, dresidual) of batch_norm; mean and var depend on x.
 
-    Where the epilogue was relu, ``bias`` is batch_norm's: y is computed again, so that it need not
-    be kept. Where it was a residual and relu, ``result`` is batch_norm's y, and dresidual is no
-    longer None.
+    If the epilogue was relu, pass batch_norm's ``bias``: the sign of y is computed again, so y need
+    not be kept. If it was a residual and relu, pass batch_norm's y as ``result``; only then is
+    dresidual not None.
     """
     residual_grad = None
     if bias is not None:
@@ -133,19 +133,19 @@ def _(
     result: Array | None = None,
 ) -> tuple[Array, Array, Array, Array | None]:
     residual_grad = None if result is None else empty_dense(x)
-    epilogue = EpilogueGrad(view_of(bias), view_of(result), view_of(residual_grad))
+    epilogue = EpilogueGrad(view_or_none(bias), view_or_none(result), view_or_none(residual_grad))
     inputs = (grad, x, weight, mean, var)
     return *_run(backend.batch_norm_grad, inputs, _outputs(x), eps, epilogue), residual_grad
 
 
 def _outputs(x: Array) -> Triple:
-    """An array like x (its axis order in memory too) and two of one value a channel."""
+    """Return an empty array like x (in the memory order too) and two arrays (C,)."""
     return empty_dense(x), empty(x, x.shape[-1:]), empty(x, x.shape[-1:])
 
 
 @accelerated
 def layer_norm(x: Array, weight: Array, bias: Array, eps: float) -> Triple:
-    """Return (y, mean, var) for x (..., D), weight and bias (D,); mean and biased var (..., 1)."""
+    """Return (y, mean, biased variance), the last two (..., 1); x (..., D), weight, bias (D,)."""
     return _normalised(x, weight, bias, eps, (x.ndim - 1,))
 
 
@@ -160,7 +160,7 @@ def _(backend: Backend, x: Array, weight: Array, bias: Array, eps: float) -> Tri
 def layer_norm_grad(
     grad: Array, x: Array, weight: Array, mean: Array, var: Array, eps: float
 ) -> Triple:
-    """Return (dx, dweight, dbias) of layer_norm's y, through mean and var too; grad (..., D)."""
+    """Return (dx, dweight, dbias) of layer_norm for grad (..., D); mean and var depend on x."""
     return _gradients(grad, x, weight, mean, var, eps, (x.ndim - 1,))
 
 

@@ -1,8 +1,8 @@
 """One optimiser step over many parameters at once: SGD and Adam.
 
-Schedules, groups and state live in ``optim``, which calls this. Velocities and moments change in
-place; the new parameters are new arrays, so that a graph may still hold the old ones. A kernel
-changes those parameters in place for which ``reuse`` says that nobody else sees them.
+Called by ``optim``, which has the schedules, groups and state. Velocities and moments change in
+place. The new parameters are new arrays, because a graph may hold the old ones; a kernel changes a
+parameter in place only if its entry of ``reuse`` is True: nothing else refers to it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def sgd_step(
     nesterov: bool,
     reuse: Sequence[bool] = (),
 ) -> Arrays:
-    """Return the new parameters, arrays of one dtype; ``velocities``: one for each, or empty.
+    """Return the new parameters; all arrays have one dtype, ``velocities`` has one each or none.
 
     g = grad + weight_decay*p; v = momentum*v + (1-dampening)*g (v = g without velocities);
     new p = p - lr*(nesterov ? g + momentum*v : v).
@@ -79,7 +79,7 @@ def adam_step(
     step: int,
     reuse: Sequence[bool] = (),
 ) -> Arrays:
-    """Return the new parameters by Adam (Kingma & Ba 2015); step counts from 1, one moment each.
+    """Return the new parameters by Adam (Kingma & Ba 2015); ``step`` counts from 1.
 
     m = beta1*m + (1-beta1)*g; v = beta2*v + (1-beta2)*g**2; new p = p - lr*u/(sqrt(w)+eps) with
     u = m/(1-beta1**step), w = v/(1-beta2**step). Weight decay: g = grad + weight_decay*p, or
@@ -133,19 +133,20 @@ def _run(
 ) -> Arrays | None:
     """Return the new parameters by ``kernel``, which takes row-major views.
 
-    None where a state is not row-major: it changes in place, so that a copy would not do.
+    Return None if a state array is not row-major: the kernel changes it in place, so a copy of it
+    would not do.
     """
-    views = [[a._view for a in arrays] for arrays in (params, grads, *states)]
+    views = [[a.view for a in arrays] for arrays in (params, grads, *states)]
     layouts = [[view[1:3] for view in each] for each in views]
     rows = [(shape, compact_strides(shape)) for shape, _ in layouts[0]]
     if not all(layout == rows for layout in layouts[2:] if layout):
         return None
     for i, arrays in enumerate((params, grads)):
         if layouts[i] != rows:
-            views[i] = [array.compact()._view for array in arrays]
+            views[i] = [array.compact().view for array in arrays]
     if reuse and layouts[0] == rows:
         outs = [p if same else empty(p, p.shape) for p, same in zip(params, reuse, strict=True)]
     else:
         outs = [empty(p, p.shape) for p in params]
-    kernel(*views, [out._view for out in outs], *settings)
+    kernel(*views, [out.view for out in outs], *settings)
     return outs

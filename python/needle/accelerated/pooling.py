@@ -1,7 +1,7 @@
 """Max and average pooling over windows of images (N, H, W, C), with their gradients.
 
-Shapes and padding (at most half the kernel) are checked, and NCHW is translated, by
-``ops.pooling``, which calls this.
+Called by ``ops.pooling``, which checks the shapes and the padding (at most half the kernel) and
+translates from NCHW.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def max_pool2d(x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
 @max_pool2d.kernel
 def _(backend: Backend, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
     out = empty(x, _out_shape("max_pool2d", x.shape, kernel, stride, padding))
-    backend.max_pool2d(x._view, out._view, kernel, stride, padding)
+    backend.max_pool2d(x.view, out.view, kernel, stride, padding)
     return out
 
 
@@ -46,7 +46,7 @@ def _(backend: Backend, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> 
 def max_pool2d_grad(grad: Array, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
     """Return x_grad (N, H, W, C): each output's gradient at the first maximum of its window.
 
-    First means row by row; the first NaN where there is one.
+    Elements are visited row by row. In a window with NaN, the first NaN gets the gradient.
     """
     ### BEGIN YOUR SOLUTION [max-pool-grad]
     xp = x.__array_namespace__()
@@ -70,7 +70,7 @@ def max_pool2d_grad(grad: Array, x: Array, kernel: Pair, stride: Pair, padding: 
 @max_pool2d_grad.kernel
 def _(backend: Backend, grad: Array, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
     out = empty(x, x.shape)
-    backend.max_pool2d_grad(grad._view, x._view, out._view, kernel, stride, padding)
+    backend.max_pool2d_grad(grad.view, x.view, out.view, kernel, stride, padding)
     return out
 
 
@@ -85,7 +85,7 @@ def avg_pool2d(x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
 @avg_pool2d.kernel
 def _(backend: Backend, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
     out = empty(x, _out_shape("avg_pool2d", x.shape, kernel, stride, padding))
-    backend.avg_pool2d(x._view, out._view, kernel, stride, padding)
+    backend.avg_pool2d(x.view, out.view, kernel, stride, padding)
     return out
 
 
@@ -93,7 +93,7 @@ def _(backend: Backend, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> 
 def avg_pool2d_grad(
     grad: Array, x_shape: Image, kernel: Pair, stride: Pair, padding: Pair
 ) -> Array:
-    """Return x_grad, ``x_shape``: each output's gradient spread evenly over its window."""
+    """Return x_grad, of ``x_shape``: each output's gradient spread evenly over its window."""
     n, h, w, c = x_shape
     windows = _windows("avg_pool2d", x_shape, kernel, stride, padding)
     share = grad * (1.0 / (kernel[0] * kernel[1]))
@@ -108,5 +108,5 @@ def _(
     backend: Backend, grad: Array, x_shape: Image, kernel: Pair, stride: Pair, padding: Pair
 ) -> Array:
     out = empty(grad, x_shape)
-    backend.avg_pool2d_grad(grad._view, out._view, kernel, stride, padding)
+    backend.avg_pool2d_grad(grad.view, out.view, kernel, stride, padding)
     return out

@@ -1,8 +1,8 @@
 """Random elements as functions of (seed, draw, place): the same bits on every device.
 
-Philox gives element i word i % 4 of block i // 4; what a word becomes is written with operations
-that IEEE 754 rounds exactly, in one order (src/core/random_formulas.h has the same). Called by
-``init.Generator``; the course's streams, NumPy's, are not touched.
+Element i comes from word i % 4 of Philox block i // 4. The formulas use only operations that
+IEEE 754 rounds exactly, in a fixed order (src/core/random_formulas.h has the same). Called by
+``init.Generator``; NumPy's global stream, which course programs use, is not touched.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _TAIL = (
 
 @accelerated
 def random(out: Array, name: str, seed: int, draw: int, a: float, b: float) -> None:
-    """Fill ``out`` in row-major order: ``uniform`` in [a, a + b), ``normal`` with mean a and
-    standard deviation b, or ``bernoulli``, which is b with probability a and 0 else.
+    """Fill ``out`` in row-major order with random numbers of the distribution ``name``.
 
-    seed: in [0, 2**64); draw: modulo 2**32. Uniform numbers are multiples of 2**-24 (float32) or
-    2**-32 (float64), scaled.
+    ``uniform``: in [a, a + b), multiples of 2**-24 (float32) or 2**-32 (float64), scaled.
+    ``normal``: mean a and standard deviation b. ``bernoulli``: b with probability a, else 0.
+    seed: in [0, 2**64); draw: modulo 2**32.
     """
     size = product(out.shape)
     blocks = np.arange(-(-size // 4), dtype=np.int64)
@@ -65,7 +65,7 @@ def random(out: Array, name: str, seed: int, draw: int, a: float, b: float) -> N
 
 @random.kernel
 def _(backend: Backend, out: Array, name: str, seed: int, draw: int, a: float, b: float) -> None:
-    backend.random(name, out._view, seed, draw, a, b)
+    backend.random(name, out.view, seed, draw, a, b)
 
 
 def _uniform(drawn: Words, dtype: Any, a: Any, b: Any, _: float) -> Any:
@@ -109,7 +109,7 @@ def _polynomial(coefficients: Sequence[float], x: Reals) -> Reals:
 
 
 def _log_share(odd: Reals) -> Reals:
-    """log(odd / 2**33), by the series of atanh on [sqrt(1/2), sqrt(2))."""
+    """Return log(odd / 2**33), by the series of atanh on [sqrt(1/2), sqrt(2))."""
     x, exponent = np.frexp(odd)
     exponent = exponent.astype(np.float64) - 33.0
     low = x < 0.70710678118654752440

@@ -1,4 +1,4 @@
-"""``accelerated``: an operation with a definition in plain array operations and maybe a kernel.
+"""``accelerated``: operations with a definition in plain array operations and optional kernels.
 
 The definition says what the operation means and runs everywhere: on NumPy arrays and on any
 backend that has the ten required functions. Where the array's backend provides the optional kernel
@@ -45,6 +45,7 @@ class Accelerated(Generic[P, R]):
         self._adapter = adapter
 
     def __call__(self, *args: Any, **kwargs: Any) -> R:
+        """Return the result of the backend's kernel or, without one, of the definition."""
         arrays = _arrays(args)
         if not arrays:
             return self.definition(*args, **kwargs)
@@ -68,7 +69,7 @@ class Accelerated(Generic[P, R]):
     def _uniform(self, first: Array, arrays: Sequence[Array]) -> bool:
         """Return True if all floating arrays have one dtype, as kernels require.
 
-        DeviceError if the arrays are on several devices.
+        Raise DeviceError if the arrays are on several devices.
         """
         device, dtype = first.device, first.dtype
         for array in arrays:
@@ -98,7 +99,7 @@ class Elementwise(Accelerated[[Array], Array]):
 
     def _run(self, backend: Backend, a: Array) -> Array:
         out = empty_dense(a)
-        backend.unary(self.name, a._view, out._view)
+        backend.unary(self.name, a.view, out.view)
         return out
 
 
@@ -109,13 +110,13 @@ def elementwise(definition: Callable[[Array], Array]) -> Elementwise:
     return made
 
 
-def view_of(array: Array | None) -> Any:
+def view_or_none(array: Array | None) -> Any:
     """Return the view that a kernel takes of an array; None for None."""
-    return None if array is None else array._view
+    return None if array is None else array.view
 
 
 def _arrays(args: Sequence[Any]) -> list[Array]:
-    """Return the arrays among the arguments and in sequences, which hold arrays alone or none."""
+    """Return the arrays among the arguments and in those sequences whose items are all arrays."""
     found: list[Array] = []
     for item in args:
         if hasattr(item, "dtype"):
@@ -138,7 +139,7 @@ def accelerated(*, floating: bool) -> Callable[[Callable[P, R]], Accelerated[P, 
 def accelerated(definition: Callable[P, R] | None = None, *, floating: bool = True) -> Any:
     """Decorate a definition, to make it an accelerated operation and a row of ``OPERATIONS``.
 
-    ``floating``: the first array must be float32 or float64, else DTypeError.
+    ``floating``: raise DTypeError unless the first array is float32 or float64.
     """
 
     def register(function: Callable[P, R]) -> Accelerated[P, R]:
@@ -154,13 +155,13 @@ def empty(like: Array, shape: tuple[int, ...], dtype: Any = None) -> Array:
     dtype = like.dtype if dtype is None else np.dtype(dtype)
     if isinstance(like, np.ndarray):
         return np.empty(shape, dtype)
-    return like._new(shape, dtype)
+    return like.new_empty(shape, dtype)
 
 
 def empty_dense(like: Array, *others: Array) -> Array:
     """Return ``empty`` of ``like``'s shape in the memory order of ``like`` (and ``others``)."""
     strides = dense_strides_like(like.shape, like.strides, *(a.strides for a in others))
-    return like._new(like.shape, like.dtype, strides)
+    return like.new_empty(like.shape, like.dtype, strides)
 
 
 def full(like: Array, shape: tuple[int, ...], value: float, dtype: Any = None) -> Array:

@@ -26,7 +26,7 @@ def softmax(a: Array, axis: int) -> Array:
 @softmax.kernel
 def _(backend: Backend, a: Array, axis: int) -> Array:
     out = empty(a, a.shape)
-    backend.softmax(a._view, out._view, normalize_axis("softmax", axis, a.ndim))
+    backend.softmax(a.view, out.view, normalize_axis("softmax", axis, a.ndim))
     return out
 
 
@@ -45,7 +45,7 @@ def log_softmax(a: Array, axis: int) -> Array:
 @log_softmax.kernel
 def _(backend: Backend, a: Array, axis: int) -> Array:
     out = empty(a, a.shape)
-    backend.log_softmax(a._view, out._view, normalize_axis("log_softmax", axis, a.ndim))
+    backend.log_softmax(a.view, out.view, normalize_axis("log_softmax", axis, a.ndim))
     return out
 
 
@@ -67,5 +67,5 @@ def logsumexp(a: Array, axes: int | tuple[int, ...] | None, keepdims: bool) -> A
 def _(backend: Backend, a: Array, axes: int | tuple[int, ...] | None, keepdims: bool) -> Array:
     over = normalize_axes("logsumexp", axes, a.ndim)
     out = empty(a, reduced_shape(a.shape, over, True))
-    backend.logsumexp(a._view, out._view)
+    backend.logsumexp(a.view, out.view)
     return out if keepdims else out.reshape(reduced_shape(a.shape, over, False))

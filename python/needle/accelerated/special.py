@@ -1,4 +1,4 @@
-"""The error function, which NumPy lacks. Called by ``ops`` (erf, gelu)."""
+"""Elementwise functions that NumPy lacks: the error function. Called by ``ops`` (erf, gelu)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from . import registry
 
 
 def erf(a: registry.Array) -> registry.Array:
-    """2/sqrt(pi) times the integral of exp(-t*t) from 0 to a, elementwise; floating arrays.
+    """Return 2/sqrt(pi) times the integral of exp(-t*t) from 0 to a; a is a floating array.
 
     ``erf`` is one of the required unary functions, so every backend has it.
     """

@@ -1,6 +1,6 @@
-"""Sliding windows over images (N, H, W, C): where they lie, padding, and the view of all windows.
+"""Sliding windows over images (N, H, W, C): positions, padding, and the view of all windows.
 
-No arithmetic on values here. Called by ``convolution`` and ``pooling``.
+Nothing here computes with values. Called by ``convolution`` and ``pooling``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Windows(NamedTuple):
 
     @property
     def out(self) -> Pair:
-        """The number of windows down and across; ShapeError where not even one fits."""
+        """The number of windows down and across; ShapeError if none fits."""
         return self.geometry.output_size(self.op, self.size, self.kernel)
 
     def taps(self) -> Iterator[tuple[slice, slice]]:
@@ -47,7 +47,7 @@ def pad(x: Array, padding: Pair, value: float = 0.0) -> Array:
 
 
 def crop(padded: Array, padding: Pair) -> Array:
-    """Return a view without the padding: the inverse of ``pad``."""
+    """Return the view without the padding: the inverse of ``pad``."""
     (_, h, w, _), (ph, pw) = padded.shape, padding
     return padded[:, ph : h - ph, pw : w - pw, :]
 

@@ -48,7 +48,7 @@ Pair = tuple[int, int]
 class Epilogue(NamedTuple):
     """The steps that a kernel applies to each result before it stores it, in the order of fields.
 
-    A kernel is given views; ``accelerated`` takes arrays in their places.
+    The fields are views in a call of a kernel and arrays in ``accelerated``.
     """
 
     bias: Any = None
@@ -60,9 +60,10 @@ class Epilogue(NamedTuple):
 
 
 class EpilogueGrad(NamedTuple):
-    """The part of an epilogue in a gradient kernel; all None: the forward pass had no epilogue.
+    """The arguments of a gradient kernel for the epilogue of its forward pass.
 
-    Either the bias, or the result and the residual's gradient.
+    All are None if there was no epilogue. After relu, ``bias`` is set; after a residual and relu,
+    the other two are set.
     """
 
     bias: View | None = None
@@ -165,14 +166,14 @@ class Backend(ABC):
     # Arrays of images are channels last: (N, H, W, C) with any strides; floats only.
 
     def apply_epilogue(self, a: View, out: View, epilogue: Epilogue) -> None:
-        """out = epilogue(a), for a (..., C) and an epilogue of a bias (C,) and relu."""
+        """Compute out = epilogue(a) for a (..., C); the epilogue is a bias (C,) and relu."""
         raise NotImplementedError
 
     def relu_grad(self, grad: View, y: View, out: View, bias_grad: View | None) -> None:
-        """out = grad where y > 0, else 0, elementwise; one shape and dtype.
+        """Compute out = grad where y > 0, else 0; all three have one shape and dtype.
 
-        bias_grad (C,), if not None: the sums of out over all axes but the last. float32 sums are of
-        float64's accuracy, as reduce's.
+        bias_grad (C,), if not None, gets the sums of out over all axes but the last. float32 sums
+        must be as accurate as those of ``reduce``.
         """
         raise NotImplementedError
 
@@ -213,10 +214,10 @@ class Backend(ABC):
         eps: float,
         epilogue: Epilogue,
     ) -> None:
-        """Normalises over all axes but the last: x, out (..., C); the others (C,).
+        """Normalise over all axes but the last: x, out (..., C); the others (C,).
 
-        Writes the batch mean and the *biased* variance; out = (x-mean)/sqrt(var+eps)*weight+bias,
-        then the epilogue: none, relu, or a residual and relu.
+        Write the batch mean, the *biased* variance, and out = (x-mean)/sqrt(var+eps)*weight+bias
+        after the epilogue: none, relu, or a residual and relu.
         """
         raise NotImplementedError
 
@@ -233,9 +234,10 @@ class Backend(ABC):
         eps: float,
         epilogue: EpilogueGrad,
     ) -> None:
-        """The three gradients of batch_norm (through mean and var too), and the residual's.
+        """Compute the gradients of batch_norm; mean and var depend on x.
 
-        They are those of ``grad`` where the epilogue's relu was positive, and 0 elsewhere.
+        Where the forward pass had an epilogue, ``grad`` counts as 0 where relu gave 0, and the
+        gradient of a residual is an output too (``EpilogueGrad``).
         """
         raise NotImplementedError
 
@@ -283,7 +285,7 @@ class Backend(ABC):
     def conv2d(
         self, x: View, weight: View, out: View, geometry: Geometry, epilogue: Epilogue
     ) -> None:
-        """Cross-correlation: x (N, H, W, C), weight (KH, KW, C/groups, O), out (N, OH, OW, O).
+        """Cross-correlate x (N, H, W, C) with weight (KH, KW, C/groups, O): out (N, OH, OW, O).
 
         OH = (H + 2*padding - dilation*(KH-1) - 1) // stride + 1; group g maps input channels
         [g*C/groups, ...) to output channels [g*O/groups, ...). The epilogue has no residual.
@@ -291,13 +293,13 @@ class Backend(ABC):
         raise NotImplementedError
 
     def conv2d_input_grad(self, grad: View, weight: View, x_grad: View, geometry: Geometry) -> None:
-        """x_grad (N, H, W, C) from grad (N, OH, OW, O); written whole, zeros where nothing came."""
+        """Compute x_grad (N, H, W, C) from grad (N, OH, OW, O); 0 where no window reads."""
         raise NotImplementedError
 
     def conv2d_weight_grad(
         self, grad: View, x: View, weight_grad: View, geometry: Geometry
     ) -> None:
-        """weight_grad (KH, KW, C/groups, O) from grad (N, OH, OW, O) and x (N, H, W, C)."""
+        """Compute weight_grad (KH, KW, C/groups, O); the other shapes are those of ``conv2d``."""
         raise NotImplementedError
 
     def gather(self, a: View, index: View, out: View) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..autograd import Tensor
 from ..backends.base import Backend, View, provides
-from ..ndarray.array import view_of, wrap
+from ..ndarray.array import wrap
 from ..ndarray.device import BackendDevice
 from .buffers import BufferSlot, assign_buffers
 from .device_graphs import DeviceGraphs
@@ -40,7 +40,7 @@ class InputBinding:
     def run(self, leaves: Leaves) -> None:
         """Bind the slot; StaleRecordingError if the array is missing or has another layout."""
         array = array_in(self.location.get(leaves))
-        view = None if array is None else view_of(array)
+        view = None if array is None else array.view
         if view is None or view[1:3] != self.like[1:3] or view.dtype != self.like.dtype:
             found = "missing" if view is None else describe_view(view)
             raise StaleRecordingError(
@@ -91,7 +91,7 @@ class HostCall:
         if self.result is not None:
             assert self.like is not None
             array = array_in(value)
-            view = value if array is None else view_of(array)
+            view = value if array is None else array.view
             if view[1:3] != self.like[1:3] or view.dtype != self.like.dtype:
                 raise RuntimeError(
                     f"capture: {self.function.__name__} returned {describe_view(self.like)} when "

@@ -19,7 +19,6 @@ import numpy as np
 from ..autograd import Tensor
 from ..backends.base import View
 from ..ndarray import NDArray
-from ..ndarray.array import view_of
 from ..nn.module import Module
 from ..optim.optimizer import Optimizer
 from ..optim.schedules import Schedule
@@ -253,7 +252,7 @@ class ReachableState:
             array = array_in(value)
             if array is not None:
                 held = ArrayReference(location, array, (id(owner), location.leaf))
-                found.setdefault(id(view_of(array).handle), []).append(held)
+                found.setdefault(id(array.view.handle), []).append(held)
 
         for i, leaf in enumerate(self.leaves):
             if isinstance(leaf, NDArray):

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..autograd import Tensor
 from ..ndarray import NDArray
-from ..ndarray.array import view_of
 from .python_state import PLAIN_TYPES
 
 
@@ -59,7 +58,7 @@ def signature(value: Any, leaves: list[Any]) -> Hashable:
 
 
 def _geometry(array: NDArray, leaves: list[Any]) -> tuple[Hashable, ...]:
-    handle, shape, strides, offset, dtype = view_of(array)
+    handle, shape, strides, offset, dtype = array.view
     return shape, strides, dtype, array.device.name, *_same_buffer(handle, offset, leaves)
 
 
@@ -67,6 +66,6 @@ def _same_buffer(handle: Any, offset: int, leaves: list[Any]) -> tuple[int, int]
     """Return the first leaf on this buffer, and this view's offset relative to that leaf's."""
     for i, leaf in enumerate(leaves):
         array = leaf.cached_data if isinstance(leaf, Tensor) else leaf
-        if isinstance(array, NDArray) and view_of(array).handle is handle:
-            return i, offset - view_of(array).offset
+        if isinstance(array, NDArray) and array.view.handle is handle:
+            return i, offset - array.view.offset
     raise AssertionError("the array itself is the last leaf")

@@ -18,7 +18,6 @@ from ..autograd import Tensor
 from ..backends.base import Backend, Epilogue, EpilogueGrad, View
 from ..host_steps import current
 from ..ndarray import NDArray
-from ..ndarray.array import view_of
 from .buffers import BufferSlot
 from .interception import HostNumber, intercept
 from .program import ArrayTemplate, HostCall, InputBinding, Program, Segment, ValueSource
@@ -177,7 +176,7 @@ class Tracer:
         return self._external_slot(view.handle, held[0])
 
     def _external_slot(self, handle: Any, held: ArrayReference) -> BufferSlot:
-        like = view_of(held.array)
+        like = held.array.view
         slot = self._new_slot(handle, 0, like.dtype, offset=like.offset, owned=False)
         self._external_handles.append(handle)
         self.segments[-1].bindings.append(
@@ -221,7 +220,7 @@ class Tracer:
         view = result if isinstance(result, View) else None
         array = array_in(result)
         if array is not None:
-            view = view_of(array)
+            view = array.view
         if view is not None:
             given = {"offset": view.offset, "owned": False}
             call.result = self._new_slot(view.handle, 0, view.dtype, **given)
@@ -261,11 +260,11 @@ class Tracer:
         return any(c.owner is value for c in self._state.containers)
 
     def _template(self, value: Any, array: NDArray) -> ArrayTemplate:
-        slot = self._slot_of(view_of(array))
+        slot = self._slot_of(array.view)
         if slot is None:
             slot = BufferSlot(-1, 0, array.dtype)
         slot.output, slot.exposed = slot.owned, True  # the program may keep it
-        like = view_of(array)._replace(handle=None)
+        like = array.view._replace(handle=None)
         if not isinstance(value, Tensor):
             return ArrayTemplate(slot, like, array.device)
         return ArrayTemplate(

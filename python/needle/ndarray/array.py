@@ -78,8 +78,6 @@ class NDArray(ArrayMethods, ArrayInterchange):
         """Return an array with undefined contents on this device; the arguments are not checked."""
         return wrap(kernels.empty(self._device.backend, shape, dtype, strides), self._device)
 
-    _new = new_empty
-
     def window(self, shape: Shape, strides: Strides, offset: int | None = None) -> NDArray:
         """Return the same memory under another shape, without checking that it stays inside."""
         view = self.view
@@ -301,11 +299,6 @@ def wrap(view: View, device: BackendDevice) -> NDArray:
     array.view = view
     array._device = device  # noqa: SLF001 - the constructor of this file
     return array
-
-
-def view_of(array: NDArray) -> View:
-    """Return the view (handle, shape, strides, offset, dtype) of an array."""
-    return array.view
 
 
 def from_host(host: HostArray, device: BackendDevice) -> NDArray:

@@ -66,10 +66,6 @@ class ArrayViews(ArrayOperators):
         return shapes.product(self.view.shape)
 
     @property
-    def _view(self) -> View:
-        return self.view
-
-    @property
     def _handle(self) -> Any:
         return self.view.handle
 

@@ -1,4 +1,4 @@
-"""Modules made of modules, and those that only pass their input on in another shape."""
+"""Modules made of modules, and modules that return their input in another shape."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .module import Module
 
 
 class Identity(Module):
-    """x."""
+    """Identity function: x -> x."""
 
     def forward(self, x: Any) -> Any:
         return x
 
 
 class Flatten(Module):
-    """(N, ...) -> (N, product of the rest)."""
+    """Flattening of all axes but the first: (N, ...) -> (N, product of the others)."""
 
     def forward(self, x: Tensor) -> Tensor:
         shape = shape_of("Flatten", x)
@@ -31,9 +31,9 @@ class Flatten(Module):
 
 
 class Sequential(Module):
-    """The modules one after another; ``modules`` is their tuple, ``model[i]`` one of them.
+    """Composition of modules; ``modules`` is their tuple, ``model[i]`` is one of them.
 
-    A convolution, linear layer or batch norm and the ReLU behind it run as one kernel (``fusion``).
+    A convolution, linear layer or batch norm and a ReLU after it run as one kernel (``fusion``).
     """
 
     def __init__(self, *modules: Module) -> None:
@@ -41,7 +41,7 @@ class Sequential(Module):
         self.modules = modules
 
     def named_members(self) -> Iterator[tuple[str, Any]]:
-        """Names the modules "0", "1", ... instead of "modules.0", as PyTorch does."""
+        """Name the modules "0", "1", ... instead of "modules.0", as PyTorch does."""
         for name, value in super().named_members():
             if name == "modules":
                 yield from ((str(i), module) for i, module in enumerate(value))
@@ -71,9 +71,9 @@ _SEQUENTIAL = Sequential.forward
 
 
 class Residual(Module):
-    """fn(x) + x.
+    """Residual connection: fn(x) + x.
 
-    In a Sequential, with a ReLU behind it, a batch norm at the end of ``fn``, the addition and ReLU
+    In a Sequential, if a ReLU follows, a batch norm at the end of ``fn``, the addition and the ReLU
     run as one kernel (``fusion``).
     """
 
@@ -88,7 +88,7 @@ class Residual(Module):
         ### END YOUR SOLUTION
 
     def forward_relu(self, x: Tensor) -> Tensor:
-        """relu(fn(x) + x), in as few passes over memory as ``fn`` allows."""
+        """Return relu(fn(x) + x), computed in as few passes over memory as ``fn`` allows."""
         fn = self.fn
         if not isinstance(fn, Sequential) or not fn.modules or not is_plain(fn, _SEQUENTIAL):
             return ops.relu(self.forward(x))

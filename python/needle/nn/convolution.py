@@ -21,10 +21,10 @@ Size = int | tuple[int, int]
 class Conv2d(Module):
     """Cross-correlation of x (N, C, H, W), zero padded, giving (N, O, OH, OW).
 
-    weight (KH, KW, in_channels/groups, out_channels) is drawn Kaiming uniform, then bias (O,) =
-    U(±1/sqrt(fan_in)), fan_in = KH*KW*in_channels/groups. PyTorch's arguments; the weight's layout
-    is the one the kernels read (``nn.torch_mapping`` translates). A ReLU that follows in a
-    Sequential runs in the same pass over memory.
+    The arguments are PyTorch's. The weight (KH, KW, in_channels/groups, out_channels) has the
+    layout that the kernels read; ``nn.torch_mapping`` translates. The weight is drawn first,
+    Kaiming uniform, then the bias (O,) from U(±1/sqrt(fan_in)), fan_in = KH*KW*in_channels/groups.
+    In a Sequential, a ReLU directly after this layer runs in the same pass over memory.
     """
 
     def __init__(
@@ -67,22 +67,22 @@ class Conv2d(Module):
 
     @property
     def stride(self) -> tuple[int, int]:
-        """The steps down and across."""
+        """The step of the window, down and across."""
         return self.geometry.stride
 
     @property
     def padding(self) -> tuple[int, int]:
-        """The rows and columns of zeros on every side."""
+        """The number of rows and of columns of zeros on each side."""
         return self.geometry.padding
 
     @property
     def dilation(self) -> tuple[int, int]:
-        """The distances of neighbouring weights, down and across."""
+        """The distance between neighbouring weights, down and across."""
         return self.geometry.dilation
 
     @property
     def groups(self) -> int:
-        """The number of parts, into which channels are divided, that are convolved separately."""
+        """The number of groups of channels that are convolved separately."""
         return self.geometry.groups
 
     def extra_repr(self) -> str:
@@ -118,10 +118,11 @@ class Conv2d(Module):
 
 
 class Conv(Conv2d):
-    """The course's convolution: square kernel, padding kernel_size // 2, so "same" for odd kernels
-    at stride 1; tuples for kernel_size and stride are taken by their first item.
+    """The course's convolution: a square kernel, with padding kernel_size // 2 by default.
 
-    ``padding``, ``dilation`` and ``groups`` go beyond it; rectangular kernels are Conv2d's.
+    An odd kernel at stride 1 keeps the image's size. Of a tuple for kernel_size or stride, the
+    first item is taken; Conv2d has rectangular kernels. ``padding``, ``dilation`` and ``groups``
+    are not part of the course.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
-"""Neighbouring layers that ``nn.Sequential`` runs as one kernel: a layer and the ReLU behind it.
+"""Layers that ``nn.Sequential`` runs as one kernel: a layer and the ReLU after it.
 
-A layer class takes part by a method ``forward_relu``, relu of ``forward``'s result in fewer passes
-over memory, and by ``fusible = forward``. A subclass with a ``forward`` of its own does not take
-part, nor does a module whose ``forward`` is replaced on the instance or whose class has another
-``__call__``, unless the replacement is ``transparent``: it only watches, and shadows
-``forward_relu`` too.
+A layer class takes part if it has a method ``forward_relu``, which computes relu of ``forward``'s
+result in fewer passes over memory, and the class attribute ``fusible = forward``. A subclass with
+its own ``forward`` does not take part. Neither does a module whose ``forward`` is replaced on the
+instance or whose class has another ``__call__``, unless the replacement is ``transparent``: it only
+observes, and it replaces ``forward_relu`` too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RELU = ReLU.forward
 
 
 def transparent(function: F) -> F:
-    """Mark a replacement of ``forward`` as one that may be left out where layers run as one."""
+    """Mark a replacement of ``forward`` as one that may be skipped where layers run as one."""
     function.transparent = True  # type: ignore[attr-defined]
     return function
 
@@ -50,18 +50,18 @@ class _FusibleSum(Protocol):
 
 
 def takes_part(module: Any) -> TypeGuard[_Fusible]:
-    """Return True if the module can run as one with a ReLU behind it."""
+    """Return True if the module can run as one kernel with a ReLU after it."""
     forward = getattr(type(module), "fusible", None)
     return forward is not None and is_plain(module, forward)
 
 
 def takes_residual(module: Any) -> TypeGuard[_FusibleSum]:
-    """Return True if the module can run as one with an addition and a ReLU behind it."""
+    """Return True if the module can run as one kernel with an addition and a ReLU after it."""
     return takes_part(module) and getattr(module, "takes_residual", False)
 
 
 def is_plain(module: Module, forward: Callable[..., Any]) -> bool:
-    """Return True if calling the module runs ``forward`` and nothing that must not be left out."""
+    """Return True if a call of the module runs ``forward`` and nothing else that must run."""
     kind, own = type(module), vars(module).get("forward")
     return (
         kind.forward is forward

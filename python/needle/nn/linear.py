@@ -1,4 +1,4 @@
-"""The affine layer, and its formula for other layers that are affine in parts."""
+"""The affine layer, and its formula for other layers with an affine part."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .module import Module, Parameter
 
 
 def affine(owner: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x (..., I) @ weight (I, O) + bias, (O,) or (1, O), as one matrix product: (..., O).
+    """Return x (..., I) @ weight (I, O) + bias, (O,) or (1, O), as one matrix product: (..., O).
 
-    ShapeError, which names the layer ``owner``, for another last axis.
+    Raise ShapeError, which names the layer ``owner``, if the last axis of x is not I.
     """
     ### BEGIN YOUR SOLUTION [linear]
     shape, inputs = shape_of(owner, x), weight.shape[0]
@@ -34,10 +34,10 @@ def affine(owner: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor
 
 
 class Linear(Module):
-    """x (..., in_features) -> x @ weight + bias (..., out_features).
+    """Affine map: x (..., in_features) -> x @ weight + bias (..., out_features).
 
     weight (in_features, out_features) and then bias (1, out_features) are drawn Kaiming uniform.
-    A ReLU behind it in a Sequential runs in the pass that adds the bias.
+    In a Sequential, a ReLU directly after this layer runs in the pass that adds the bias.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Linear(Module):
         return affine("Linear", x, self.weight, self.bias)
 
     def forward_relu(self, x: Tensor) -> Tensor:
-        """relu(forward(x)), in the same pass over memory."""
+        """Return relu(forward(x)), computed in the same pass over memory."""
         y = affine("Linear", x, self.weight, None)
         return ops.relu(y) if self.bias is None else ops.elementwise.BiasReLU()(y, self.bias)
 

@@ -18,12 +18,13 @@ from .module import Module, Parameter
 
 
 class _BatchNorm(Module):
-    """Normalises each channel (axis 1) over the batch; running statistics for evaluation.
+    """Normalisation of each channel (axis 1) over the batch, or by running statistics.
 
     running = (1 - momentum) * running + momentum * batch, with the *biased* batch variance both
     here and in the normalisation (Ioffe & Szegedy 2015; PyTorch keeps the unbiased one).
-    ``activation="relu"``: relu of the result, or of the result plus a second input, in the same
-    passes over memory; so is a ReLU behind the layer in a Sequential.
+    Evaluation uses the running statistics. ``activation="relu"`` returns relu of the result, or of
+    the result plus a second input, in the same passes over memory. In a Sequential, a ReLU directly
+    after this layer runs in the same passes too.
     """
 
     ndims: tuple[int, ...]
@@ -54,7 +55,7 @@ class _BatchNorm(Module):
         return f"{self.dim}, eps={self.eps}, momentum={self.momentum}{extra}"
 
     def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
-        """The normalised x; with an activation, relu of it or of it plus ``added``."""
+        """Return the normalised x; with an activation, relu of it or of it plus ``added``."""
         if added is not None and not self.activation:
             raise ValueError(
                 f"{type(self).__name__}: a second input needs activation='relu', got None; write "
@@ -63,14 +64,14 @@ class _BatchNorm(Module):
         return self._normalised(x, added, relu=self.activation is not None)
 
     def forward_relu(self, x: Tensor, added: Tensor | None = None) -> Tensor:
-        """relu(forward(x)), or relu(forward(x) + added), in the same pass over memory."""
+        """Return relu(forward(x)) or relu(forward(x) + added), computed in the same pass."""
         return self._normalised(x, added, relu=True)
 
     fusible = forward
 
     @property
     def takes_residual(self) -> bool:
-        """True if ``forward_relu`` adds ``added`` to what ``forward`` gives."""
+        """Return True if ``forward_relu`` adds ``added`` to the result of ``forward``."""
         return self.activation is None
 
     def _normalised(self, x: Tensor, added: Tensor | None, relu: bool) -> Tensor:
@@ -99,7 +100,7 @@ class _BatchNorm(Module):
         ### END YOUR SOLUTION
 
     def _evaluate(self, x: Tensor) -> Tensor:
-        """x * scale + shift: one multiplication and one addition per element."""
+        """Return x * scale + shift: one multiplication and one addition per element."""
         ### BEGIN YOUR SOLUTION [running-statistics]
         scale = self.weight / ops.sqrt(self.running_var + self.eps)
         shift = self.bias - self.running_mean * scale
@@ -121,7 +122,7 @@ class BatchNorm2d(_BatchNorm):
 
 
 class LayerNorm(Module):
-    """Normalises over the last axis, x (..., dim), with the biased variance (Ba et al. 2016)."""
+    """Normalisation of x (..., dim) over the last axis, biased variance (Ba et al. 2016)."""
 
     def __init__(
         self,
@@ -149,4 +150,4 @@ class LayerNorm(Module):
 
 
 class LayerNorm1d(LayerNorm):
-    """LayerNorm under the course's name; it too takes any number of leading axes."""
+    """LayerNorm under the course's name; any number of leading axes, as there."""

@@ -2,7 +2,7 @@
 # Next: src/cpu/conv_taps.h
 """2-D convolution and its two gradients, each an op whose gradients are the other two.
 
-The ops take images as NCHW and the weight as the kernels and layers have it, (KH, KW, C/groups, O).
+The ops take images as NCHW and the weight as the kernels and layers do, (KH, KW, C/groups, O).
 The functions ``conv2d``, ``conv2d_input_grad`` and ``conv2d_weight_grad`` take PyTorch's weight,
 (O, C/groups, KH, KW), and permute it; ``conv`` is the course's (x NHWC, weight as the kernels). The
 kernels take images channels last, as permuted views, so nothing is copied. Layers are in
@@ -79,8 +79,10 @@ class _Convolution(TensorOp):
 
 
 class Conv2d(_Convolution):
-    """weight ⋆ x + bias, then relu if ``relu``: x (N, C, H, W), weight (KH, KW, C/groups, O),
-    bias (O,) or none -> (N, O, OH, OW)."""
+    """x ⋆ weight + bias, then relu if ``relu``; the bias is optional.
+
+    x (N, C, H, W), weight (KH, KW, C/groups, O), bias (O,) -> (N, O, OH, OW).
+    """
 
     def __init__(self, geometry: Geometry, relu: bool = False) -> None:
         super().__init__(geometry)

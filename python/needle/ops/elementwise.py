@@ -191,7 +191,7 @@ def relu_grad(grad: Tensor, y: Tensor) -> Tensor:
 
 
 class BiasReLU(TensorOp):
-    """max(a + bias, 0) in one pass, for a (..., C) and a bias of C values, (C,) or (1, C)."""
+    """Bias and relu in one pass: max(a + bias, 0), for a (..., C) and a bias (C,) or (1, C)."""
 
     def compute(self, a: Array, bias: Array) -> Array:
         if a.ndim == 0 or bias.size != a.shape[-1] or bias.shape[-1:] != a.shape[-1:]:
@@ -208,7 +208,7 @@ class BiasReLU(TensorOp):
 
 
 class BiasReLUGrad(TensorTupleOp):
-    """(grad, y) -> relu_grad(grad, y), and its sums along ``channel`` as the bias is shaped."""
+    """Gradients of BiasReLU: (grad, y) -> relu_grad(grad, y) and its sums in the bias's shape."""
 
     def __init__(self, bias_shape: tuple[int, ...], channel: int = -1) -> None:
         self.bias_shape, self.channel = bias_shape, channel

@@ -141,8 +141,8 @@ class EmbeddingGrad(TensorOp):
 def embedding(weight: Tensor, ids: Any) -> Tensor:
     """Return the rows of ``weight`` (V, E) at integer ``ids`` of any shape: ids.shape + (E,).
 
-    ``ids`` is a Tensor, an array or a list of integers in [0, V). ShapeError if one is outside or
-    ``weight`` has fewer than 2 axes, DTypeError if they are not integers.
+    ``ids`` are row numbers in [0, V): a Tensor, an array or a list of integers. Raise ShapeError if
+    one is outside or ``weight`` has fewer than 2 axes, DTypeError if they are not integers.
     """
     shape = shape_of("embedding", weight)
     weight = weight if isinstance(weight, Tensor) else as_operand(weight, None)

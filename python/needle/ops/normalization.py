@@ -1,6 +1,6 @@
 """Batch and layer normalisation: fused forward and gradient, second derivatives by public ops.
 
-Both are one formula over different axes. With h = (x - mean) / s, s = sqrt(var + eps), the
+Both have one formula, over different axes. With h = (x - mean) / s, s = sqrt(var + eps), the
 projection P(v) = v - mean(v) - h * mean(v * h), means over the normalised axes, gives
 
     x_grad = P(weight * grad) / s,  weight_grad = sum(grad * h),  bias_grad = sum(grad)
@@ -28,7 +28,7 @@ Shape = tuple[int, ...]
 
 
 class _Norm(TensorTupleOp):
-    """The family's common part: the check and the axes of the formulas."""
+    """Base class of the normalisations: it checks shapes and knows the axes."""
 
     name: str
 
@@ -36,7 +36,7 @@ class _Norm(TensorTupleOp):
         self.eps = float(eps)
 
     def channel(self, ndim: int) -> int:
-        """The axis of x along which weight and bias run."""
+        """The axis of x that weight and bias belong to."""
         raise NotImplementedError
 
     def averaged(self, ndim: int) -> tuple[int, ...]:
@@ -53,7 +53,7 @@ class _Norm(TensorTupleOp):
 
 
 class _NormGrad(_Norm):
-    """(grad, x, weight) -> gradients of x, weight and bias; fused."""
+    """Fused gradient: (grad, x, weight) -> gradients of x, weight and bias."""
 
     def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, ...]:
         g, x, weight = node.inputs
@@ -99,9 +99,10 @@ class _PerChannel(_Norm):
 
 
 class BatchNorm(_PerChannel):
-    """(x, weight, bias) -> (y, mean, biased variance) over all axes but 1; ``relu``: max(y, 0).
+    """Batch norm: (x, weight, bias) -> (y, mean, biased variance) over all axes but 1.
 
-    A fourth input, which ``relu`` must follow, is added to y before: the residual, of x's shape.
+    With ``relu``, y becomes max(y, 0). A fourth input, the residual of x's shape, is allowed only
+    with ``relu``; it is added to y before.
     """
 
     def __init__(self, eps: float = 1e-5, relu: bool = False) -> None:
@@ -142,7 +143,7 @@ def _all(grads: TensorTuple) -> tuple[Tensor, ...]:
 
 
 class BatchNormGrad(_NormGrad, _PerChannel):
-    """The gradients of batch_norm; mean and var are x's, kept from the forward pass."""
+    """Gradients of batch_norm; mean and var of x are kept from the forward pass."""
 
     def __init__(self, eps: float, mean: Array, var: Array) -> None:
         super().__init__(eps)
@@ -154,7 +155,7 @@ class BatchNormGrad(_NormGrad, _PerChannel):
     def _gradients(
         self, grad: Array, x: Array, weight: Array, bias: Any = None, result: Any = None
     ) -> tuple[Array, ...]:
-        """The gradients of x, weight and bias, and of the residual if there is a ``result``."""
+        """Return the gradients of x, weight and bias, and the residual's if ``result`` is given."""
         grad, x = _channels_last(grad), _channels_last(x)
         x_grad, weight_grad, bias_grad, residual_grad = accelerated.batch_norm_grad(
             grad, x, weight, self.mean, self.var, self.eps, bias, result
@@ -164,7 +165,7 @@ class BatchNormGrad(_NormGrad, _PerChannel):
 
 
 class BatchNormReLUGrad(BatchNormGrad):
-    """The gradients behind relu: (grad, x, weight, bias) -> those of x, weight and bias."""
+    """Gradients of batch_norm with relu: (grad, x, weight, bias) -> x, weight and bias."""
 
     def compute(  # type: ignore[override]
         self, grad: Array, x: Array, weight: Array, bias: Array
@@ -180,7 +181,7 @@ class BatchNormReLUGrad(BatchNormGrad):
 
 
 class BatchNormResidualGrad(BatchNormGrad):
-    """The gradients behind a residual and relu, whose result was y; the last is the residual's."""
+    """Gradients of batch_norm with residual and relu, whose result was y; residual last."""
 
     def __init__(self, eps: float, mean: Array, var: Array, y: Array) -> None:
         super().__init__(eps, mean, var)
@@ -200,10 +201,10 @@ class BatchNormResidualGrad(BatchNormGrad):
 def batch_norm(
     x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(y, mean, var): x (N, C, ...) normalised per channel, times weight (C,) plus bias (C,).
+    """Return (y, mean, var), where y is x (N, C, ...) normalised per channel * weight + bias.
 
-    mean and the biased var, (C,), are over all axes but 1, and constants: y's gradient goes
-    through them, they themselves have none.
+    weight, bias, mean and the biased var are (C,); mean and var are taken over all axes but 1.
+    They are constants: y's gradient takes them into account, but none flows back from them.
     """
     result = BatchNorm(eps)(x, weight, bias)
     return result[0], result[1].detach(), result[2].detach()
@@ -220,7 +221,7 @@ class _OverLast(_Norm):
 
 
 class LayerNorm(_OverLast):
-    """(x, weight, bias) -> (y, mean, biased variance) over the last axis: ``layer_norm``."""
+    """Layer norm: (x, weight, bias) -> (y, mean, biased variance) over the last axis."""
 
     def compute(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
         self._check(x.shape, weight.shape, bias.shape)
@@ -235,7 +236,7 @@ class LayerNorm(_OverLast):
 
 
 class LayerNormGrad(_NormGrad, _OverLast):
-    """The gradients of layer_norm; mean and var are x's, kept from the forward pass."""
+    """Gradients of layer_norm; mean and var of x are kept from the forward pass."""
 
     def __init__(self, eps: float, mean: Array, var: Array) -> None:
         super().__init__(eps)
@@ -250,24 +251,24 @@ class LayerNormGrad(_NormGrad, _OverLast):
 
 @op(LayerNorm, LayerNormGrad)
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
-    """x (..., D), 2 axes or more, normalised over the last one, times weight (D,) plus bias (D,).
+    """Return x (..., D) normalised over the last axis, times weight (D,) plus bias (D,).
 
-    The variance is the biased one (Ba et al. 2016).
+    x has 2 axes or more. The variance is the biased one (Ba et al. 2016).
     """
     result: Tensor = LayerNorm(eps)(x, weight, bias)[0]
     return result
 
 
 def _channels_last(a: Array) -> Array:
-    """Axis 1 moved to the end; a view."""
+    """Return the view with axis 1 moved to the end."""
     return xp.permute_dims(a, (0, *range(2, a.ndim), 1)) if a.ndim > 2 else a
 
 
 def _channels_second(a: Array) -> Array:
-    """The last axis moved to place 1; a view."""
+    """Return the view with the last axis moved to position 1."""
     return xp.permute_dims(a, (0, a.ndim - 1, *range(1, a.ndim - 1))) if a.ndim > 2 else a
 
 
 def _along(v: Tensor, axis: int, ndim: int) -> Tensor:
-    """v (size of ``axis``,) as a tensor of ndim axes that broadcasts along the others."""
+    """Return v (size of ``axis``,) as a tensor of ndim axes that broadcasts along the others."""
     return reshape(v, tuple(-1 if i == axis else 1 for i in range(ndim)))

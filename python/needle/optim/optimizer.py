@@ -20,7 +20,6 @@ from ..array_namespace import array_api as xp
 from ..autograd import Tensor
 from ..errors import CheckpointError, ShapeError
 from ..host_steps import host_step
-from ..ndarray.array import view_of
 from ..replay import forget_leaf
 from .options import COUNT, Rule, broken_rule
 
@@ -248,13 +247,13 @@ def unshared(params: Sequence[Tensor], values: Sequence[Array]) -> list[bool]:
         forget_leaf(p)
     alone = _unshared_counts()
     return [
-        getattr(view_of(value).handle, "borrowed", True) is False and _refcounts(value) == alone
+        getattr(value.view.handle, "borrowed", True) is False and _refcounts(value) == alone
         for value in values
     ]
 
 
 def _refcounts(array: Array) -> tuple[int, int, int]:
-    view = view_of(array)
+    view = array.view
     return getrefcount(array), getrefcount(view), getrefcount(view.handle)
 
 

@@ -49,7 +49,7 @@ def web(store: LoopbackStore, folder: Path) -> str:
 
 
 def uploaded(dataset: Any, target: Path, prefix: str, **options: Any) -> dict[str, bytes]:
-    """What ``upload`` makes of a data set, by name in the store."""
+    """Return the files that ``upload`` writes for a data set, by name in the store."""
     data.upload(dataset, target, progress=False, **options)
     files = (path for path in target.rglob("*") if path.is_file())
     return {f"{prefix}/{path.relative_to(target)}": path.read_bytes() for path in files}

@@ -74,7 +74,7 @@ def _source() -> subprocess.Popen[str]:
 
 
 def _live(command: dict[str, Any]) -> None:
-    """What the forked process does."""
+    """Run the command of a forked process."""
     path = command["path"]
     if command["do"] == "serve":
         options = Options(**command["options"])

@@ -70,19 +70,19 @@ def play(policy: str, tasks: Sequence[Task], rounds: int, seed: int = 0) -> Play
 
 
 def uniform(counts: npt.NDArray[np.integer]) -> float:
-    """Whether these counts are of equally likely cells."""
+    """Return the p-value of the hypothesis that all cells are equally likely."""
     return float(stats.chisquare(counts).pvalue)
 
 
 def permutations_equal(orders: Orders) -> float:
-    """Whether all orders of a set of at most five are equally likely."""
+    """Return the p-value of: all orders of a set of at most five are equally likely."""
     cells = {order: i for i, order in enumerate(itertools.permutations(sorted(orders[0])))}
     numbers = [cells[tuple(order)] for order in orders.tolist()]
     return uniform(np.bincount(numbers, minlength=len(cells)))
 
 
 def successive_independent(orders: Orders) -> float:
-    """Whether an epoch's order tells nothing about the next: all pairs of orders of a small set.
+    """Return the p-value of: the orders of successive epochs of a small set are independent.
 
     Pairs that overlap in an epoch are tested apart; the smaller p-value, times two.
     """
@@ -97,7 +97,7 @@ def successive_independent(orders: Orders) -> float:
 
 
 def positions_equal(orders: Orders) -> float:
-    """Whether each index is equally likely at each place of an epoch."""
+    """Return the p-value of: each index is equally likely at each position of an epoch."""
     count, n = orders.shape
     table = np.zeros((n, n))
     np.add.at(table, (np.searchsorted(np.sort(orders[0]), orders), np.arange(n)), 1)
@@ -105,7 +105,7 @@ def positions_equal(orders: Orders) -> float:
 
 
 def quarters_independent(orders: Orders) -> float:
-    """Whether the quarter of an epoch in which an index comes tells nothing about the next's."""
+    """Return the p-value of: an index's quarters in successive epochs are independent."""
     count, n = orders.shape
     assert n % 4 == 0
     quarters = np.argsort(orders, axis=1) * 4 // n  # of the indices in rising order

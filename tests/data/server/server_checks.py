@@ -27,7 +27,7 @@ def arrays(batch: Any) -> list[Any]:
 
 
 def by_index(batches: Any) -> dict[int, Any]:
-    """Of each label, which is the sample's index, the image; each must come once."""
+    """Return the image of each label (the sample's index); each must come once."""
     found: dict[int, Any] = {}
     for images, labels in map(arrays, batches):
         for image, label in zip(images, labels.tolist()):
@@ -37,7 +37,7 @@ def by_index(batches: Any) -> dict[int, Any]:
 
 
 def as_data_loader(dataset: Any, seed: int, epoch: int, **options: Any) -> dict[int, Any]:
-    """What DataLoader makes of every sample in this epoch."""
+    """Return every sample of this epoch as DataLoader prepares it, by index."""
     loader = data.DataLoader(dataset, 16, seed=seed, **options)
     loader.set_epoch(epoch)
     return by_index(loader)
@@ -94,7 +94,7 @@ def server_process(path: Path, dataset: str, **options: Any) -> Iterator[Forked]
 
 
 class Leftovers:
-    """What this process has open: descriptors, mappings, children."""
+    """Resources that this process has open: descriptors, mappings, children."""
 
     def __init__(self) -> None:
         self.fds, self.children = self._fds(), children()

@@ -77,7 +77,7 @@ class Peer:
         self.say(FrameKind.RESUME, {"epoch": 0, "generation": 0}, pack_marks(np.zeros(size, bool)))
 
     def is_cut_off(self, seconds: float = 10.0) -> bool:
-        """Whether the server ends the connection."""
+        """Return True if the server ends the connection."""
         end = time.monotonic() + seconds
         self.channel.settimeout(seconds)
         try:

@@ -79,7 +79,7 @@ def controls(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def firsts(policy: str, sets: list[range], trials: int) -> list[np.ndarray]:
-    """How often each index was each task's first."""
+    """Return, for each task, how often each index came first."""
     counts = [np.zeros(len(own), int) for own in sets]
     for seed in range(trials):
         planner = Planner(policy, seed=seed)

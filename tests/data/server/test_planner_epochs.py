@@ -10,7 +10,7 @@ from needle.errors import DataError, UnknownNameError
 
 
 def epoch_of(planner: Planner, tasks: list[str], count: int = 10**6) -> dict[str, list[int]]:
-    """What each task got in so many rounds; each round's indices are distinct."""
+    """Return each task's indices of ``count`` rounds; those of a round are distinct."""
     got: dict[str, list[int]] = {task: [] for task in tasks}
     for draws in planner.rounds(tasks, count):
         assert len({draw.index for draw in draws}) == len(draws)

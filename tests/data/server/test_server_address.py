@@ -1,4 +1,4 @@
-"""Who may talk to a server, what a dead one leaves, and the program that starts and shows one."""
+"""Access to a server, what a dead one leaves, and the program that starts and shows one."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_another_user_cannot_connect() -> None:
 
 
 def _as_nobody(path: Path) -> str:
-    """What the user nobody gets of the socket."""
+    """Return what the user nobody receives from the socket."""
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:

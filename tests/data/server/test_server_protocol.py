@@ -1,4 +1,4 @@
-"""What travels between a loader and its server: frames, index sets, records, transforms; blocks."""
+"""Messages between a loader and its server: frames, index sets, records, transforms; blocks."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def start(where: str, rate: str, epochs: int, server: str) -> subprocess.Popen[s
 
 
 def accuracies(where: str, rates: Rates, epochs: int, server: str) -> list[float]:
-    """Of two trainings at once, with different learning rates."""
+    """Return the accuracies of concurrent trainings with these learning rates."""
     programs = [start(where, rate, epochs, server) for rate in rates]
     found = []
     for program in programs:

@@ -25,12 +25,12 @@ __all__ = ["Case", "Mismatch", "Report", "Row", "run"]
 def run(
     backend: str | Backend, known_failures: Iterable[str] = (), only: str | None = None
 ) -> Report:
-    """Checks a backend, given by its registered name or itself.
+    """Check a backend, given by its registered name or as an object.
 
     ``known_failures`` lists the rows (such as ``"binary.power"``) that a backend under construction
-    may still fail, besides those that it lists itself; one that passes makes the report not
-    ``ok``, so the list can only shrink. ``only`` restricts the run to rows whose name starts so.
-    UnknownNameError for a known failure that names no row.
+    may still fail, besides those in the backend's own list. A known failure that passes makes the
+    report not ``ok``, so the list can only shrink. ``only`` restricts the run to rows whose name
+    starts with it. Raise UnknownNameError for a known failure that names no row.
     """
     subject = backends.get(backend) if isinstance(backend, str) else backend
     rows: dict[str, Row] = {}

@@ -1,6 +1,7 @@
-"""``python -m needle.testing.conformance NAME``: prints the table; exit status 0 when all is well.
+"""Command line of the conformance suite, ``python -m needle.testing.conformance NAME``.
 
-2 when the backend is unknown or cannot be used here.
+It prints the table. The exit status is 0 if the report is ok, 1 if not, and 2 if the backend is
+unknown or cannot be used here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from . import Report, run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the suite as the command line says and returns the exit status."""
+    """Run the suite as the command line says and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m needle.testing.conformance")
     parser.add_argument("name", help="a registered backend, such as cpu or cpu_numpy")
     parser.add_argument(
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def shrunk(report: Report, path: Path) -> Report:
-    """Rewrites the list without the rows that pass; the report without them too."""
+    """Remove the rows that pass from the list, and return the report without them."""
     repaired = set(report.repaired)
     kept = [name for name in path.read_text(encoding="utf-8").split() if name not in repaired]
     path.write_text("".join(f"{name}\n" for name in kept), encoding="utf-8")

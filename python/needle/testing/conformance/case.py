@@ -1,4 +1,4 @@
-"""One conformance case: inputs, an oracle, a call; and how a backend is checked against it.
+"""One conformance case: inputs, an oracle and a call, and the check of a backend against it.
 
 The cases themselves are in ``required`` and ``optional``, the table of results in ``report``.
 """
@@ -26,19 +26,19 @@ PAIRS = (
     ("negative", "negative"),
     ("broadcast", "compact"),
 )
-"""(layout of the inputs, layout of the outputs)"""
+"""Pairs (layout of the inputs, layout of the outputs)."""
 
 
 class Mismatch(Exception):
-    """The backend's result differs from the oracle's, or memory changed that must not."""
+    """Error: a result differs from the oracle's, or memory changed that must not."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """``call(backend, inputs, outs)`` must leave ``oracle(*inputs)`` in ``outs``.
+    """Requirement that ``call(backend, inputs, outs)`` leaves ``oracle(*inputs)`` in ``outs``.
 
-    ``tolerance`` is relative and absolute at once, in units of the float32 one (float64 gets
-    1e-7 of it); 0 means equal. ``initial``: what outs hold before, for kernels that update.
+    ``tolerance`` is both relative and absolute, and holds for float32; for float64 it is 1e-7 times
+    that; 0 means equal. ``initial``: the contents of outs before the call, for kernels that update.
     """
 
     row: str
@@ -50,10 +50,10 @@ class Case:
     pairs: tuple[tuple[str, str], ...] = (("compact", "compact"),)
     initial: tuple[HostArray, ...] = ()
     in_place: bool = False
-    """The first output is the first input itself."""
+    """True if the first output is the first input itself."""
 
     def check(self, backend: Backend) -> None:
-        """Raises Mismatch, or whatever the backend raises, at the first layout that fails."""
+        """Raise Mismatch, or the backend's own error, at the first layout that fails."""
         for in_layout, out_layout in self.pairs:
             try:
                 self._check_layout(backend, in_layout, out_layout)
@@ -87,7 +87,7 @@ class Case:
 def compare(
     expected: HostArray, got: HostArray, tolerance: float, inputs: Sequence[HostArray] = ()
 ) -> None:
-    """Mismatch unless ``got`` is ``expected`` within the tolerance; NaN equals NaN."""
+    """Raise Mismatch unless ``got`` is ``expected`` within the tolerance; NaN equals NaN."""
     if got.shape != expected.shape or got.dtype != expected.dtype:
         raise Mismatch(f"expected {expected.dtype} {expected.shape}, got {got.dtype} {got.shape}")
     if expected.dtype.kind != "f":
@@ -125,7 +125,7 @@ def _described(error: Exception) -> str:
 
 
 def as_tuple(result: Any) -> tuple[HostArray, ...]:
-    """An oracle's result, one array or several, as a tuple of arrays."""
+    """Return an oracle's result, one array or several, as a tuple of arrays."""
     if isinstance(result, (tuple, list)):
         return tuple(np.asarray(item) for item in result)
     return (np.asarray(result),)

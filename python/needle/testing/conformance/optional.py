@@ -26,7 +26,7 @@ relu_grad = accelerated.relu_grad.definition
 
 
 def optional_cases() -> Iterator[Case]:
-    """Every case of the optional kernels."""
+    """Yield every case of the optional kernels."""
     for dtype in FLOATS:
         yield from _relu_cases(dtype)
         yield from _epilogue_cases(dtype)
@@ -44,7 +44,7 @@ def optional_cases() -> Iterator[Case]:
 
 
 def _kernel(name: str, *parameters: Any) -> Callable[[Any, Any, Any], None]:
-    """The kernel called as the interface orders its arguments: inputs, outputs, parameters."""
+    """Return a call of the kernel with inputs, outputs and parameters, in this order."""
 
     def call(backend: Any, ins: Any, outs: Any) -> None:
         getattr(backend, name)(*ins, *outs, *parameters)
@@ -61,7 +61,7 @@ def _relu_cases(dtype: DType) -> Iterator[Case]:
 
 
 def _elementwise_cases(dtype: DType) -> Iterator[Case]:
-    """unary with each name that ``accelerated.elementwise`` defines."""
+    """Yield the cases of ``unary`` for each name that ``accelerated.elementwise`` defines."""
     for name, operation in accelerated.ELEMENTWISE.items():
 
         def call(backend: Any, ins: Any, outs: Any, name: str = name) -> None:
@@ -94,7 +94,7 @@ def _random_cases(dtype: DType) -> Iterator[Case]:
 
 
 def _epilogue_cases(dtype: DType) -> Iterator[Case]:
-    """apply_epilogue with a bias and relu, and its gradients."""
+    """Yield the cases of ``apply_epilogue`` with a bias and relu, and of its gradients."""
     for shape in ((7,), (3, 5), (2, 3, 4, 6), (0, 3), (3, 0), (67, 33)):
         a, bias = large_values(shape, dtype), large_values(shape[-1:], dtype)[::-1].copy()
         y, grad = bias_relu(a, bias), large_values(shape, dtype)[::-1].copy()
@@ -111,7 +111,7 @@ def _epilogue_cases(dtype: DType) -> Iterator[Case]:
 
 
 def bias_relu(a: HostArray, bias: HostArray) -> HostArray:
-    """relu(a + bias) by the definition."""
+    """Return relu(a + bias) by the definition."""
     result: HostArray = accelerated.apply_epilogue.definition(a, Epilogue(bias, relu=True))
     return result
 
@@ -188,7 +188,7 @@ def _norm_cases(dtype: DType) -> Iterator[Case]:
             plain = name == "batch_norm"
             forward_call = _kernel(name, eps, *([NO_EPILOGUE] if plain else []))
             backward_call = _kernel(f"{name}_grad", eps, *([EpilogueGrad()] if plain else []))
-            # Not with broadcast inputs: there the statistics would belong to another x.
+            # Inputs are not broadcast: the statistics would belong to another x.
             yield Case(
                 name,
                 f"{dtype} {shape}",
@@ -210,7 +210,10 @@ def _norm_cases(dtype: DType) -> Iterator[Case]:
 
 
 def _fused_norm_cases(dtype: DType) -> Iterator[Case]:
-    """batch_norm with relu, and with a residual and relu; no normalised value is near the kink."""
+    """Yield cases of batch_norm with relu, and with a residual and relu.
+
+    No normalised value is near the kink of relu.
+    """
     eps = 1e-3
     for shape in ((4, 3), (2, 3, 3, 5), (7, 1), (67, 33), (3, 5, 7, 6)):
         x, grad = large_values(shape, dtype) + 5, large_values(shape, dtype)[::-1].copy()

@@ -46,7 +46,7 @@ LARGE_CONVOLUTIONS: tuple[tuple[Any, ...], ...] = (
 
 
 def image_cases() -> Iterator[Case]:
-    """Every case of the pooling and convolution kernels and their gradients."""
+    """Yield every case of the pooling and convolution kernels and their gradients."""
     for dtype in FLOATS:
         for shape, *windows in POOLS:
             yield from _pool_cases(dtype, shape, tuple(windows))
@@ -65,7 +65,7 @@ def _case(
     name: str, label: str, inputs: tuple[HostArray, ...], extra: tuple[Any, ...],
     settings: tuple[Any, ...], pairs: Pairs = PAIRS,
 ) -> Case:  # fmt: skip
-    """A kernel that takes inputs, outputs, settings; its definition takes ``extra`` between."""
+    """Return the case of a kernel whose definition takes ``extra`` before the settings."""
     definition = getattr(accelerated, name).definition
 
     def oracle(*arrays: HostArray) -> Any:
@@ -105,7 +105,7 @@ def _convolution_cases(
     scale: float = 1.0,
     pairs: Pairs = PAIRS,
 ) -> Iterator[Case]:
-    """``scale`` keeps long sums near 1, where the slack is meant."""
+    """Yield cases; ``scale`` keeps long sums near 1, as the tolerance assumes."""
     x, weight = (large_values(s, dtype) * dtype.type(scale) for s in (shape, weight_shape))
     geometry = Geometry(*settings)
     out_shape = accelerated.conv2d.definition(x, weight, geometry).shape
@@ -123,7 +123,7 @@ def _convolution_cases(
 def _epilogue_case(
     label: str, inputs: tuple[HostArray, ...], geometry: Geometry, relu: bool, pairs: Pairs
 ) -> Case:
-    """conv2d of x, weight and maybe a bias."""
+    """Return conv2d of x, weight and an optional bias."""
 
     def oracle(x: HostArray, weight: HostArray, *bias: HostArray) -> Any:
         epilogue = Epilogue(bias[0] if bias else None, relu=relu)

@@ -21,7 +21,7 @@ PAIRS = (("compact", "compact"), ("offset", "offset"))
 
 
 def step_cases() -> Iterator[Case]:
-    """Every case of sgd_step and adam_step."""
+    """Yield every case of sgd_step and adam_step."""
     for dtype in (np.dtype(np.float32), np.dtype(np.float64)):
         for momentum, decay, nesterov in product((0.0, 0.9), (0.0, 0.01), (False, True)):
             if momentum or not nesterov:
@@ -47,9 +47,9 @@ def _case(
     states: list[list[HostArray]],
     in_place: bool,
 ) -> Case:
-    """Outputs are the new parameters and the states, which the step changes in place.
+    """Return a case whose outputs are the new parameters and the states, changed in place.
 
-    ``in_place``: the parameters' buffers are the outputs too.
+    ``in_place``: the parameters' buffers are the outputs as well.
     """
     new = [host if in_place else np.zeros_like(host) for host in _arrays(dtype, 0)]
     state = [host for group in states for host in group]

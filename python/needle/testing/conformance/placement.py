@@ -1,6 +1,6 @@
 """Host arrays placed on a backend as views of every layout, inside a buffer full of guard values.
 
-Called by ``case``. Knows a backend's ``allocate``, ``upload`` and ``download`` and nothing else.
+Called by ``case``. It uses ``allocate``, ``upload`` and ``download`` of a backend and nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MARGIN = 3
 
 
 def _plan(shape: tuple[int, ...], layout: str) -> tuple[Strides, int, int]:
-    """(strides, offset, buffer size) of a view of ``shape`` in the layout."""
+    """Return (strides, offset, buffer size) of a view of ``shape`` in the layout."""
     strides, size = compact_strides(shape), product(shape)
     if layout == "compact":
         return strides, 0, size
@@ -43,12 +43,12 @@ def _plan(shape: tuple[int, ...], layout: str) -> tuple[Strides, int, int]:
 
 
 def repeated(host: HostArray) -> HostArray:
-    """The values that a broadcast layout can hold: the first slice along axis 0 everywhere."""
+    """Return values that a broadcast layout can hold: the first slice of axis 0 everywhere."""
     return np.array(np.broadcast_to(host[:1], host.shape)) if host.ndim and host.size else host
 
 
 class Placed:
-    """One host array on a backend: its view, and what its whole buffer ought to hold."""
+    """One host array on a backend: its view, and the expected contents of its whole buffer."""
 
     def __init__(self, backend: Backend, host: HostArray, layout: str) -> None:
         strides, offset, size = _plan(host.shape, layout)
@@ -69,16 +69,16 @@ class Placed:
         return np.lib.stride_tricks.as_strided(buffer[self._offset :], shape, strides)
 
     def read(self) -> HostArray:
-        """The view's elements as they are on the backend now."""
+        """Return the current elements of the view."""
         got = self._backend.download(self._whole)
         return np.array(self._window(self.view.shape, got))
 
     def outside_is_intact(self) -> bool:
-        """Whether the buffer around the view still holds what was put there."""
+        """Return True if the buffer around the view is unchanged."""
         got = np.array(self._backend.download(self._whole))
         self._window(self.view.shape, got)[...] = self._window(self.view.shape)
         return got.tobytes() == self.buffer.tobytes()
 
     def is_intact(self) -> bool:
-        """Whether the whole buffer, view included, still holds what was put there."""
+        """Return True if the whole buffer, view included, is unchanged."""
         return bool(self._backend.download(self._whole).tobytes() == self.buffer.tobytes())

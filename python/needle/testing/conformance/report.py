@@ -1,4 +1,4 @@
-"""What a conformance run found: one row a function, and the table that is printed.
+"""The report of a conformance run: one row per function, and the printed table.
 
 Filled by ``run``; read by the command line and by tests.
 """
@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from ...backends.base import REQUIRED
 
 SHOWN = 8
-"""So many known failures are named in the table."""
+"""The maximum number of known failures that the table names."""
 
 PASSES, FALLS_BACK, FAILS = "passes", "falls back", "FAILS"
 
 
 @dataclass
 class Row:
-    """One function of the interface: how many cases ran, and what failed (first one first)."""
+    """One function of the interface: the number of cases and the failures in order."""
 
     name: str
     cases: int = 0
@@ -25,7 +25,7 @@ class Row:
 
     @property
     def state(self) -> str:
-        """``passes``, ``falls back`` (to the definition: the kernel is not there) or ``FAILS``."""
+        """``passes``, ``FAILS`` or ``falls back`` (to the definition: there is no kernel)."""
         if self.failures:
             return FAILS
         return PASSES if self.cases else FALLS_BACK
@@ -39,7 +39,7 @@ class Row:
 
 @dataclass
 class Report:
-    """The rows of a run and the strict list of failures that were to be expected."""
+    """The rows of a run and the strict list of its known failures."""
 
     backend: str
     rows: list[Row]
@@ -57,23 +57,23 @@ class Report:
 
     @property
     def repaired(self) -> list[str]:
-        """Listed known failures that do not fail (any more): take them off the list."""
+        """Listed known failures that do not fail any more and must leave the list."""
         return sorted(self.known_failures - set(self.failed))
 
     @property
     def ok(self) -> bool:
-        """Whether exactly the known failures fail."""
+        """True if exactly the known failures fail."""
         return not self.unexpected and not self.repaired
 
     def row(self, name: str) -> Row:
-        """The row called ``name``; KeyError if there is none."""
+        """Return the row called ``name``; raise KeyError if there is none."""
         for row in self.rows:
             if row.name == name:
                 return row
         raise KeyError(name)
 
     def progress(self) -> str:
-        """How far each of the ten is, as far as it was run: ``unary 3 of 33``."""
+        """Return the progress of each required function that ran, such as ``unary 3 of 33``."""
         parts, done = [], 0
         for name in REQUIRED:
             rows = [row for row in self.rows if row.name.split(".")[0] == name]
@@ -88,7 +88,7 @@ class Report:
         return f"the ten: {done} done ({', '.join(parts)})"
 
     def table(self) -> str:
-        """The rows as text, then a line that sums them up."""
+        """Return the rows as text and a line that sums them up."""
         count = dict.fromkeys((PASSES, FALLS_BACK, FAILS), 0)
         for row in self.rows:
             count[row.state] += 1

@@ -46,7 +46,7 @@ PREDICATES = ("isnan", "isinf", "isfinite")
 
 
 def required_cases() -> Iterator[Case]:
-    """Every case of the ten."""
+    """Yield every case of the ten."""
     yield from array_cases()
     yield from unary_cases()
     yield from binary_cases()
@@ -63,7 +63,7 @@ def _unary_dtypes(name: str) -> tuple[DType, ...]:
 
 
 def unary_cases() -> Iterator[Case]:
-    """unary: each name, dtype, shape and layout; and in place."""
+    """Yield cases of ``unary``: each name, dtype, shape and layout, and in place."""
     for name in UNARY:
         function = in_float64(RENAMED.get(name) or getattr(np, name))
         for dtype in _unary_dtypes(name):
@@ -95,7 +95,7 @@ def _binary_dtypes(name: str) -> tuple[DType, ...]:
 
 
 def binary_cases() -> Iterator[Case]:
-    """binary: each name, dtype, shape and layout; a scalar on either side; and in place."""
+    """Yield cases of ``binary``: as for ``unary``, and with a scalar on either side."""
     for name in BINARY:
         function = in_float64({"atan2": np.arctan2}.get(name) or getattr(np, name))
         for dtype in _binary_dtypes(name):

@@ -19,7 +19,7 @@ WRITES = tuple(("compact", layout) for layout in ("compact", "offset", "permuted
 
 
 def array_cases() -> Iterator[Case]:
-    """Every case of the functions that make, fill and move arrays."""
+    """Yield every case of the functions that make, fill and move arrays."""
     for dtype in DTYPES:
         yield Case("allocate", f"{dtype}", (), lambda: (), _allocate(dtype))
         yield Case(
@@ -111,7 +111,7 @@ def _copy_cases() -> Iterator[Case]:
 
 
 def _castable(host: HostArray, target: DType) -> HostArray:
-    """Only values whose conversion C defines: finite, and none below 0 for unsigned."""
+    """Return values whose conversion C defines: finite, and none below 0 for unsigned."""
     if host.dtype.kind != "f" or target.kind in "fb":
         return host
     host = np.where(np.isfinite(host), host, 5)

@@ -16,11 +16,11 @@ from .values import in_float64, large_values, values
 
 DTYPES = tuple(row.dtype for row in TABLE)
 SUMS = 2e-6
-"""The tolerance of sums: out of reach of one running float32 sum over thousands of values."""
+"""Tolerance of sums: one running float32 sum over thousands of values exceeds it."""
 
 
 def reduce_cases() -> Iterator[Case]:
-    """reduce: each name, dtype and set of axes; empty axes; accuracy; the same bits every time."""
+    """Yield cases of ``reduce``: names, dtypes, axes, empty axes, accuracy, reproducible bits."""
     for name in REDUCE:
         for dtype in _reduce_dtypes(name):
             yield from _axes_cases(name, dtype)
@@ -106,7 +106,7 @@ def _same_bits() -> Case:
 
 
 def matmul_cases() -> Iterator[Case]:
-    """matmul: dtypes, batches, empty and odd sizes, every layout."""
+    """Yield cases of ``matmul``: dtypes, batches, empty and odd sizes, every layout."""
     sizes: tuple[tuple[tuple[int, ...], int, int, int], ...] = (
         ((), 1, 1, 1), ((), 2, 3, 4), ((), 1, 7, 1), ((), 3, 0, 2), ((), 0, 3, 2), ((), 2, 3, 0),
         ((2,), 3, 4, 5), ((2, 3), 2, 5, 3), ((0,), 2, 2, 2), ((2, 1, 1, 2, 1, 2), 2, 3, 2),

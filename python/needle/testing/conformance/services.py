@@ -1,6 +1,6 @@
 """Checks of the services ``adopt`` and ``export``, which may share host memory or decline.
 
-Called by ``run``; the services without a result that could be wrong are only called.
+Called by ``run``. The other services have no result to compare, so they are only called.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ SERVICE_ROWS: dict[str, Callable[[Backend, Row], None]] = {
 
 
 def check_service(backend: Backend, name: str) -> Row:
-    """The row of one service."""
+    """Return the row of one service."""
     row = Row(name)
     try:
         SERVICE_ROWS[name](backend, row)

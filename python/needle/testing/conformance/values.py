@@ -1,6 +1,6 @@
-"""Values that the conformance cases are fed with, and NumPy functions as oracles on them.
+"""Input values of the conformance cases, and NumPy functions as oracles.
 
-Deterministic: the same values in every run. Called by the case generators.
+The values are the same in every run. Called by the case generators.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Shape = tuple[int, ...]
 
 SHAPES: tuple[Shape, ...] = ((1,), (), (7,), (0,), (3, 0, 2), (1, 5, 1), (2, 1, 3, 1, 2, 1, 2, 2))
 TRANSCENDENTAL = 4e-6
-"""The tolerance of functions that are no single rounding: some 30 float32 units."""
+"""Tolerance of functions that are not correctly rounded: about 33 times the epsilon of float32."""
 
 _FLOATS = (
     "0.25 -0.25 1 -1 0 -0.0 nan inf -inf 0.5 1.5 2.5 -0.5 -1.5 -2.5 0.75 -0.75 1e-3 -1e-3 3.7 -3.7 "
@@ -29,7 +29,7 @@ _INTEGERS = "2 -2 1 -1 0 3 -3 5 -5 7 -7 11 -11 100 -100 127"
 
 
 def values(shape: Shape, dtype: DType) -> HostArray:
-    """The interesting values of a dtype, repeated until the shape is full."""
+    """Return the special values of a dtype, repeated to fill the shape."""
     if dtype == np.bool_:
         pool = np.array([True, False, False, True, True])
     elif dtype.kind == "f":
@@ -41,7 +41,7 @@ def values(shape: Shape, dtype: DType) -> HostArray:
 
 
 def large_values(shape: Shape, dtype: DType) -> HostArray:
-    """Random values of moderate size, none special: enough of them for vector loops and tails."""
+    """Return random values of moderate size, for shapes that reach vector loops and tails."""
     random = np.random.default_rng(product(shape))
     if dtype == np.bool_:
         return random.random(shape) < 0.5
@@ -52,7 +52,7 @@ def large_values(shape: Shape, dtype: DType) -> HostArray:
 
 
 def binary_values(name: str, shape: Shape, dtype: DType) -> tuple[HostArray, HostArray]:
-    """Two operands that meet in many pairs; integer powers get small exponents >= 0."""
+    """Return two operands with many pairs of values; integer powers get small exponents >= 0."""
     a = values(shape, dtype)
     b = np.roll(a.ravel(), 2 + len(shape)).reshape(shape)
     if shape == (5, 5):  # all pairs of the first five values, zero and NaN among them
@@ -65,7 +65,7 @@ def binary_values(name: str, shape: Shape, dtype: DType) -> tuple[HostArray, Hos
 
 
 def in_float64(function: Callable[..., Any]) -> Callable[..., tuple[HostArray, ...]]:
-    """The function with floats computed in float64 and rounded to the first operand's dtype."""
+    """Return the function with floats computed in float64, rounded to the first operand's dtype."""
 
     def oracle(*inputs: HostArray) -> tuple[HostArray, ...]:
         dtype = inputs[0].dtype
