@@ -18,6 +18,7 @@ from apps.bench.data.settings import Settings
 from apps.bench.data.studies import STUDIES
 from apps.bench.data.target import Target, short, spread, table
 from needle.data.batching import collate
+from needle.data.samples import tensor_hook
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,7 +27,8 @@ ROOT = Path(__file__).parents[2]
 def programs_find_us(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let contestants import the sources; restore the Tensor hook that studies may remove."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "python"), str(ROOT)]))
-    monkeypatch.setattr(collate, "_tensor_type", collate._tensor_type)
+    monkeypatch.setattr(tensor_hook.hook, "make", TENSOR)
+    monkeypatch.setattr(tensor_hook.hook, "constant", tensor_hook.hook.constant)
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +227,7 @@ def test_every_study_runs(name: str, quick: Settings) -> None:
     assert all(target.row().count("|") == 7 for target in study.targets(result))
 
 
-TENSOR = collate._tensor_type
+TENSOR = tensor_hook.hook.make
 
 
 def test_peers_give_what_ours_gives() -> None:

@@ -1,4 +1,4 @@
-"""The device "openmp": the functions of src/kernels.cc, called without Python in between."""
+"""The device openmp: the functions of src/kernels.cc, called without Python in between."""
 
 from pathlib import Path
 

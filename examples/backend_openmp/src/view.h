@@ -19,7 +19,7 @@ using Size = std::int64_t;
 
 enum class DType { kBool, kUint8, kInt32, kInt64, kFloat32, kFloat64 };
 
-// Calls f with a zero of the dtype's C++ type: dispatch(d, [&](auto zero) {...}).
+// Calls f with a zero of the type that the dtype stands for: dispatch(d, [&](auto zero) {...}).
 template <class F>
 void dispatch(DType dtype, F f) {
   switch (dtype) {
@@ -38,14 +38,14 @@ inline std::size_t size_of(DType dtype) {
   return size;
 }
 
-// A handle: memory for `size` elements, freed with its Python object.
+// The handle: memory for `size` elements, freed when Python drops it.
 struct Buffer {
   Buffer(Size count, DType dtype) : size(count), memory(new std::byte[count * size_of(dtype)]) {}
   Size size;
   std::unique_ptr<std::byte[]> memory;
 };
 
-// A strided view of a buffer. Strides count elements; `data` points to element (0, 0, ...).
+// A strided window on a buffer. Strides count elements; `data` is the element of index (0, 0, ...).
 struct View {
   void* data = nullptr;
   DType dtype = DType::kFloat32;

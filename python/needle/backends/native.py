@@ -70,7 +70,9 @@ def backend_of(module: ModuleType, **special: Any) -> Backend:
     names = (*REQUIRED, *OPTIONAL, *SERVICES, *COURSE)
     members: dict[str, Any] = {n: getattr(module, n) for n in names if hasattr(module, n)}
     members["name"] = module.__device_name__
-    members["optional_unary"] = tuple(n for n in module.unary_names if n not in UNARY)
+    members["optional_unary"] = tuple(
+        name for name in getattr(module, "unary_names", ()) if name not in UNARY
+    )
     members.update(special)
     if missing := [name for name in REQUIRED if name not in members]:
         raise DeviceError(
