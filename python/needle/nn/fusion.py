@@ -18,7 +18,7 @@ from .module import Module
 Step = Callable[[Any], Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
-_RELU = ReLU.forward
+_RELU, _CALL = ReLU.forward, Module.__call__  # as they are before a program replaces them
 
 
 def transparent(function: F) -> F:
@@ -60,11 +60,13 @@ def takes_residual(module: Any) -> TypeGuard[_FusibleSum]:
     return takes_part(module) and getattr(module, "takes_residual", False)
 
 
-def is_plain(module: Module, forward: Callable[..., Any]) -> bool:
+def is_plain(module: object, forward: Callable[..., Any]) -> bool:
     """Return True if a call of the module runs ``forward`` and nothing else that must run."""
+    if not isinstance(module, Module):
+        return False
     kind, own = type(module), vars(module).get("forward")
     return (
         kind.forward is forward
-        and kind.__call__ is Module.__call__
+        and kind.__call__ is _CALL
         and (own is None or getattr(own, "transparent", False))
     )

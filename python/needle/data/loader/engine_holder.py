@@ -28,7 +28,13 @@ class EngineHolder:
         self.lock = threading.RLock()
         self._user: object = None
         self._finalizer: Any = None
-        self._process = os.getpid()
+        self._process = self._lock_process = os.getpid()
+
+    def locked(self) -> threading.RLock:
+        """Return the lock; in a forked copy a new one, since the old one may be held for ever."""
+        if self._lock_process != os.getpid():
+            self.lock, self._lock_process = threading.RLock(), os.getpid()
+        return self.lock
 
     def running(self) -> Engine:
         """Return the engine; make it if there is none in this process."""
@@ -51,16 +57,25 @@ class EngineHolder:
         return engine, True
 
     def release(self, user: object) -> None:
-        """Cancel what was submitted for ``user``, whose epoch has ended or was dropped."""
-        if self.engine is None or self._user is not user:
+        """Cancel what was submitted for ``user``, whose epoch has ended or was dropped.
+
+        A garbage collection may call this in any thread, so it never waits: if another iterator
+        uses the engine at this moment, its ``taken_by`` cancels the tickets.
+        """
+        if not self.lock.acquire(blocking=False):
             return
-        self._user = None
-        if self._process != os.getpid() or not self._finalizer.alive:
-            return  # the program ends, or this is a forked copy of it
-        if self.persistent:
-            self.engine.cancel()
-        else:
-            self.close()
+        try:
+            if self.engine is None or self._user is not user:
+                return
+            self._user = None
+            if self._process != os.getpid() or not self._finalizer.alive:
+                return  # the program ends, or this is a forked copy of it
+            if self.persistent:
+                self.engine.cancel()
+            else:
+                self.close()
+        finally:
+            self.lock.release()
 
     def close(self) -> None:
         """End the workers and free what they shared; a second call does nothing."""

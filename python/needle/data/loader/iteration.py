@@ -75,7 +75,7 @@ class LoaderIterator:
         return self
 
     def __next__(self) -> Any:
-        with self._holder.lock:
+        with self._holder.locked():
             return self._next()
 
     def _next(self) -> Any:
@@ -104,10 +104,19 @@ class LoaderIterator:
             if not self._epoch.tickets.answered(ticket, answer.samples):
                 self._progress.mark(ticket)
                 continue
-            if engine.capacity > 1:
-                self._submit_ahead(engine)  # the workers continue while the program uses the batch
             clock = Clock()
-            batch = self._epoch.delivery(answer.batch, ticket, clock)
+            try:
+                if engine.capacity > 1:
+                    self._submit_ahead(engine)  # the workers go on while the program uses the batch
+            except BaseException:  # of the order: this batch is delivered by the next call
+                self._waiting = {ticket.place: ticket, **self._waiting}
+                self._ready[ticket.place] = answer
+                raise
+            try:
+                batch = self._epoch.delivery(answer.batch, ticket, clock)
+            except Exception:
+                self._failed = ticket
+                raise
             stats.samples, stats.batches = stats.samples + answer.samples, stats.batches + 1
             stats.add(answer.seconds)
             stats.add(clock.seconds)
@@ -131,9 +140,10 @@ class LoaderIterator:
             for place in range(self._next_place, ticket.place):  # shards of a stream that ended
                 self._progress.mark_place(place)
             self._next_place = ticket.place + 1
-            ahead = self._progress.runs  # delivered before their turn, of a resumed epoch
-            if not ahead or not self._progress.done(ticket.place):
-                self._submit(engine, ticket)
+            progress = self._progress  # of a resumed epoch: batches delivered before their turn
+            if ticket.place < progress.low or (progress.runs and progress.done(ticket.place)):
+                continue
+            self._submit(engine, ticket)
 
     def _submit(self, engine: Engine, ticket: Ticket) -> None:
         ticket = ticket._replace(serial=next(SERIALS))

@@ -276,7 +276,7 @@ class ProcessEngine(Engine):
     def _failed(self, part: Part, error: BaseException) -> None:
         """Record the error of a part; later parts of the batch are not needed any more."""
         batch = part.batch
-        if batch.error is None or part.first < batch.error[0]:
+        if not batch.cancelled and (batch.error is None or part.first < batch.error[0]):
             batch.error = part.first, error
         self._abandon(batch, part.last)
 
@@ -295,7 +295,7 @@ class ProcessEngine(Engine):
         done = Completed(batch.ticket, seconds=batch.seconds)
         self._batches.pop(batch.ticket.serial, None)
         if batch.error is not None:
-            done.error = batch.error[1]
+            done.error, batch.error = batch.error[1], None  # running parts must not keep it
         else:
             try:
                 joined = self._memory.assemble(batch)
