@@ -49,26 +49,41 @@ class DataLoader:
     ``np.random.permutation(len)`` per epoch, the short last batch is kept, a batch is a tuple of
     Tensors on the default device.
 
-    dataset: an object with ``__getitem__`` and ``__len__``, or a stream (``IterableDataset``).
-    sampler: an iterable of indices; replaces shuffle. batch_sampler: an iterable of lists of
-    indices; replaces batch_size, shuffle, sampler and drop_last. collate: a function from a list of
-    samples to a batch (arrays in its result become Tensors). transforms: run on each sample's first
-    field, or on a sample that is not a tuple or list. augment: where they run: in the "worker", in
-    the "main" process on whole batches, or on the "device". batch_transforms: called afterwards
-    with a whole batch of NumPy arrays. seed: makes the order and the random numbers of the
-    transforms functions of (seed, epoch, index), and the state of the loader can be saved. device:
-    the device of the batches, or its name.
+    The data and its order:
 
-    num_workers: the number of workers; 0 prepares in this thread. With workers the batches are the
-    same, byte for byte, for any number of workers and either engine; without a seed one is drawn
-    from ``np.random`` now. engine: "processes" (the default with workers), which get a copy of the
-    dataset as it is now, or "threads". start_method: how processes start, "forkserver", "spawn" or
-    "fork". prefetch: the number of batches prepared ahead, 2 by default; per worker if a batch
-    cannot be made in slices. persistent_workers: keep the workers for the next epoch. ordered:
-    False delivers batches as they become ready. timeout: seconds to wait for a batch before
-    LoaderTimeout is raised. restart_workers: replace a worker that died instead of raising
-    WorkerError. valid_mask: append bool ``(n,)``, False for samples that only fill up
-    (``DistributedSampler``). on_error: "skip" leaves out samples that raise DataError.
+    * dataset: an object with ``__getitem__`` and ``__len__``, or a stream (``IterableDataset``).
+    * sampler: an iterable of indices; replaces shuffle.
+    * batch_sampler: an iterable of lists of indices; replaces batch_size, shuffle, sampler and
+      drop_last.
+    * seed: makes the order and the random numbers of the transforms functions of (seed, epoch,
+      index); the state of the loader can then be saved.
+
+    From samples to a batch:
+
+    * collate: a function from a list of samples to a batch; arrays in its result become Tensors.
+    * transforms: run on each sample's first field, or on a sample that is not a tuple or list.
+    * augment: where they run: in the "worker", in the "main" process on whole batches, or on the
+      "device".
+    * batch_transforms: called afterwards with a whole batch of NumPy arrays.
+    * valid_mask: append bool ``(n,)``, False for samples that only fill up
+      (``DistributedSampler``).
+    * on_error: "skip" leaves out samples that raise DataError.
+    * device: the device of the batches, or its name.
+
+    Workers:
+
+    * num_workers: the number of workers; 0 prepares in this thread. The batches are the same, byte
+      for byte, for any number of workers and either engine. With workers and without a seed, one is
+      drawn from ``np.random`` now.
+    * engine: "processes" (the default with workers), which get a copy of the dataset as it is now,
+      or "threads".
+    * start_method: how processes start: "forkserver", "spawn" or "fork".
+    * prefetch: the number of batches prepared ahead, 2 by default; per worker if a batch cannot be
+      made in slices.
+    * persistent_workers: keep the workers for the next epoch.
+    * ordered: False delivers batches as they become ready.
+    * timeout: seconds to wait for a batch before LoaderTimeout is raised.
+    * restart_workers: replace a worker that died instead of raising WorkerError.
 
     ``close()``, ``with loader:``, or dropping the loader ends its workers; iterating after
     ``close`` starts new ones. Raises ValueError for options that contradict each other.

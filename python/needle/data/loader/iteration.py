@@ -27,12 +27,14 @@ from .statistics import Stats
 class RunningEpoch:
     """The parts that a ``LoaderIterator`` works with.
 
-    ordered: batches leave in the order of their tickets. timeout: seconds to wait for one batch.
+    tickets: the batches to submit. progress: the batches that were delivered. holder: has the
+    engine. delivery: finishes a batch. ordered: batches leave in the order of their tickets.
+    timeout: seconds to wait for one batch.
     """
 
     tickets: EpochTickets
     progress: Progress
-    engine: EngineHolder
+    holder: EngineHolder
     delivery: Delivery
     stats: Stats
     ordered: bool
@@ -44,11 +46,12 @@ class LoaderIterator:
 
     A loader has one engine. A second iterator takes the engine over, and the first one takes it
     back at its next ``next()``: both yield all their batches, but batches prepared ahead are
-    prepared again. Dropping an iterator cancels its submitted tickets.
+    prepared again. (A server's engine is not given back: see ``GlobalDataLoader``.) Dropping an
+    iterator cancels its submitted tickets.
     """
 
     def __init__(self, epoch: RunningEpoch) -> None:
-        self._epoch, self._progress, self._holder = epoch, epoch.progress, epoch.engine
+        self._epoch, self._progress, self._holder = epoch, epoch.progress, epoch.holder
         self._key = object()  # identifies this iterator to the engine without keeping it alive
         self._waiting: dict[int, Ticket] = {}  # by place: taken from the order, not delivered
         self._ready: dict[int, Completed] = {}  # by place
