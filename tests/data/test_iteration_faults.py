@@ -29,14 +29,14 @@ class Failing(data.Dataset):
 
 
 class FailingOrder:
-    """A batch sampler that raises once, after three batches."""
+    """A batch sampler that raises once, after more batches than an engine has in flight."""
 
     def __iter__(self) -> Iterator[list[int]]:
-        yield from ([0], [1], [2])
+        yield from ([index] for index in range(6))
         raise RuntimeError("order")
 
     def __len__(self) -> int:
-        return 3
+        return 6
 
 
 def test_workers_end_with_a_loader_whose_dataset_raised() -> None:
@@ -57,20 +57,20 @@ def test_workers_end_with_a_loader_whose_dataset_raised() -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_no_batch_is_lost_when_the_order_raises(workers: int) -> None:
     loader = data.DataLoader(
-        list(range(3)),
+        list(range(6)),
         batch_sampler=FailingOrder(),
         num_workers=workers,
         engine="threads" if workers else None,
     )
     iterator, found = iter(loader), list[Any]()
-    for _ in range(5):
+    for _ in range(9):
         try:
             found.append(next(iterator).numpy().tolist())
         except RuntimeError:
             found.append("order")
         except StopIteration:
             break
-    assert [each for each in found if each != "order"] == [[0], [1], [2]]
+    assert [each for each in found if each != "order"] == [[i] for i in range(6)]
     assert found.count("order") == 1
 
 
@@ -91,22 +91,45 @@ def test_a_batch_whose_transform_raised_counts_once_the_next_is_requested() -> N
     assert state["position"] == 3 and "ahead" not in state
 
 
-def test_a_dropped_iterator_never_waits_for_another_thread() -> None:
+def test_a_dropped_iterator_cancels_nothing_while_the_engine_is_in_use() -> None:
     loader = data.DataLoader(data.ArrayDataset(np.arange(64)), 4, num_workers=1, engine="threads")
     first = iter(loader)
     next(first)
-    dropped, held = threading.Event(), loader._engine.lock
+    holder, cancelled, dropped = loader._engine, list[bool](), threading.Event()
+    assert holder.engine is not None
+    holder.engine.cancel = lambda: cancelled.append(True)  # type: ignore[method-assign]
 
     def drop() -> None:
-        loader._engine.release(first._key)
+        holder.release(first._key)
         dropped.set()
 
-    with held:
-        thread = threading.Thread(
-            target=lambda: (loader._engine.release(first._key), dropped.set())
-        )
+    with holder.locked():
+        thread = threading.Thread(target=drop)
         thread.start()
-        assert dropped.wait(5)
+        assert dropped.wait(5), "release must not wait for the lock"
     thread.join()
-    rest = np.concatenate([batch[0].numpy() for batch in first])
-    np.testing.assert_array_equal(rest, np.arange(4, 64))
+    assert not cancelled
+    holder.release(first._key)
+    assert cancelled == [True]
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # os.fork with threads
+def test_a_forked_copy_does_not_inherit_a_held_lock() -> None:
+    loader = data.DataLoader(list(range(4)), 2)
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with loader._engine.locked():
+            held.set()
+            done.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(5)
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if loader._engine.locked().acquire(timeout=3) else 1)
+    _, status = os.waitpid(pid, 0)
+    done.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(status) == 0
