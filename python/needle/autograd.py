@@ -30,6 +30,7 @@ from .array_namespace import (
 )
 from .array_namespace import Device as Device
 from .array_namespace import device as as_device
+from .changes import RECORDS, check_deferred, now
 from .dtypes import numpy_dtype
 from .errors import DTypeError, GraphError, ShapeError
 from .graph import (
@@ -101,6 +102,12 @@ class Value:
     hooks: dict[int, Callable[[Any], Any]] | None = None
     grad: Any = None
     """The gradient of the last backward that reached this node; every backward overwrites it."""
+    saved: list[Any] | None = None
+    """The arrays of the inputs and of the result, and the time: see ``changes``."""
+    is_changed: bool = False
+    """True if a backward found that the value or an input has changed since it was computed."""
+    changed_by: str = ""
+    """The way in which the data was assigned last, for messages."""
 
     @property
     def shape(self) -> Any:
@@ -112,7 +119,10 @@ class Value:
         if self.cached_data is None:
             assert self.op is not None
             arrays = [source.realize_cached_data() for source in self.inputs]
+            if self.saved:
+                check_deferred(self)
             self.cached_data = _as_array(self.op.compute(*arrays))
+            self.saved = [*arrays, self.cached_data, now()]
         return self.cached_data
 
     def is_leaf(self) -> bool:
@@ -144,8 +154,12 @@ class Value:
             recorded = recorded or source.requires_grad
         if recorded and op.differentiable and recording.on:
             value.op, value.inputs, value.requires_grad = op, inputs, True
-            if LAZY_MODE:
-                return value
+            if not LAZY_MODE:
+                value.cached_data = _as_array(op.compute(*arrays))
+            arrays.append(value.cached_data)
+            arrays.append(now())
+            value.saved = arrays
+            return value
         if LAZY_MODE:
             arrays = [source.realize_cached_data() for source in inputs]
         value.cached_data = _as_array(op.compute(*arrays))
@@ -342,7 +356,7 @@ class Tensor(Value, TensorMethods):
                 f"data: the dtype must stay {self.dtype}, got {value.dtype}; cast the new value "
                 f"with astype({str(self.dtype)!r})"
             )
-        self.cached_data = value.realize_cached_data()
+        self.cached_data, self.changed_by = value.realize_cached_data(), "an assignment to .data"
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return the data as a NumPy array, also for 0-d tensors."""
@@ -417,7 +431,7 @@ class Tensor(Value, TensorMethods):
         self.__dict__.update(state)
 
 
-_GRAPH_ATTRIBUTES = ("op", "inputs", "grad", "hooks")
+_GRAPH_ATTRIBUTES = ("op", "inputs", "grad", "hooks", *RECORDS)
 
 
 def _array_of(array: Any, device: Any, dtype: Any) -> Any:

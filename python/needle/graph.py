@@ -15,6 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ContextDecorator
 from typing import Any
 
+from .changes import has_changed, protected_gradient
+
 
 class Op:
     """A differentiable operation: ``compute`` on arrays, ``gradient`` on graph nodes.
@@ -156,7 +158,8 @@ def reverse_pass(
 def _pass_on(node: Any, grad: Any, pending: dict[Any, list[Any]]) -> None:
     """Add the gradient of each input to the pending contributions of that input."""
     ### BEGIN YOUR SOLUTION [pass-on]
-    parts = node.op.gradient_as_tuple(grad, node)
+    gradient = protected_gradient if has_changed(node) else node.op.gradient_as_tuple
+    parts = gradient(grad, node)
     for source, part in zip(node.inputs, parts, strict=True):
         if part is not None and source.requires_grad:
             pending.setdefault(source, []).append(part)

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
+from .changes import has_changed, now, written_since
 from .errors import GraphError
 from .graph import Op, enable_grad, gradients_of
 
@@ -27,6 +28,7 @@ class Leaves:
             (weakref.ref(n), n.realize_cached_data(), type(n)) for n in nodes
         ]
         self._substitutes: dict[int, Any] = {}
+        self._time = now()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -48,16 +50,22 @@ class Leaves:
                 self._entries[position] = reference, None, kind
 
     def check_unchanged(self, positions: Container[int]) -> None:
-        """Raise GraphError if the data of a leaf at ``positions`` has been replaced."""
+        """Raise GraphError if the data of a leaf at ``positions`` has been replaced or changed."""
         for position, (reference, data, kind) in enumerate(self._entries):
+            if position not in positions:
+                continue
             node = reference()
-            replaced = data is None or (node is not None and node.cached_data is not data)
-            if position in positions and replaced:
-                what = kind.__name__ if node is None else f"leaf of shape {node.shape}"
-                raise GraphError(
-                    "backward: this derivative recomputes a released graph, but the data of a "
-                    f"{what} has been replaced since; call the first backward(retain_graph=True)"
-                )
+            if data is None or (node is not None and node.cached_data is not data):
+                how = "replaced"
+            elif written_since(data, self._time):
+                how = "written to"
+            else:
+                continue
+            what = kind.__name__ if node is None else f"leaf of shape {node.shape}"
+            raise GraphError(
+                "backward: this derivative recomputes a released graph, but the data of a "
+                f"{what} has been {how} since; call the first backward(retain_graph=True)"
+            )
 
 
 class Tape:
@@ -72,6 +80,8 @@ class Tape:
         self.leaves = Leaves(leaves)
         self.position = {node: i for i, node in enumerate(leaves)}
         self.rows: list[tuple[Op, tuple[int, ...], Any, Any]] = []
+        self.changed: dict[int, Op] = {}
+        """Rows that cannot be recomputed, because a value was changed after the forward pass."""
         for node in order:
             if node.op is not None:
                 sources = tuple([self.position[source] for source in node.inputs])
@@ -88,11 +98,22 @@ class Tape:
         return found
         ### END YOUR SOLUTION
 
+    def check_unchanged(self, positions: Container[int]) -> None:
+        """Raise GraphError if a value at ``positions`` would not be recomputed as it was."""
+        self.leaves.check_unchanged(positions)
+        for position, op in self.changed.items():
+            if position in positions:
+                raise GraphError(
+                    "backward: this derivative recomputes a released graph, but the result or an "
+                    f"input of {type(op).__name__} was changed before the first backward; call "
+                    "that one before the change"
+                )
+
     def run(self, leaves: Sequence[Any], position: int) -> list[Any]:
         """Recompute from ``leaves`` the values that ``position`` needs; return them by position."""
         ### BEGIN YOUR SOLUTION [replay]
         needed = self.behind(position)
-        self.leaves.check_unchanged(needed)
+        self.check_unchanged(needed)
         values: list[Any] = [*leaves, *[None] * len(self.rows)]
         with enable_grad():
             for place, (op, sources, hooks, _) in enumerate(self.rows, len(leaves)):
@@ -156,7 +177,10 @@ def release_onto(tape: Tape) -> Callable[[Any], None]:
     def release(node: Any) -> None:
         position = tape.position.pop(node)
         if node.op is not None:
+            if node.is_changed or (node.grad is None and has_changed(node)):
+                tape.changed[position] = node.op
             node.op, node.inputs = ReplayedValue(tape, position), tape.leaves
+            node.saved = None
 
     return release
 
@@ -181,4 +205,4 @@ def release_for_good(node: Any) -> None:
     A ``release`` of ``reverse_pass``.
     """
     if node.op is not None:
-        node.op, node.inputs = RELEASED, ()
+        node.op, node.inputs, node.saved = RELEASED, (), None

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.base import Backend
+from ..changes import note_write
 from ..shapes import normalize_axis, reduced_shape
 from .registry import Array, accelerated, as_int64, empty
 
@@ -46,6 +47,7 @@ def scatter(out: Array, index: Array, src: Array) -> None:
 
 @scatter.kernel
 def _(backend: Backend, out: Array, index: Array, src: Array) -> None:
+    note_write(out.view.handle)
     backend.scatter(_like(src, out).view, as_int64(index).view, out.view)
 
 
@@ -58,6 +60,7 @@ def scatter_add(out: Array, index: Array, src: Array) -> None:
 
 @scatter_add.kernel
 def _(backend: Backend, out: Array, index: Array, src: Array) -> None:
+    note_write(out.view.handle)
     backend.scatter_add(_like(src, out).view, as_int64(index).view, out.view)
 
 

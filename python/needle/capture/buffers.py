@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..backends.base import Backend, View
+from ..changes import note_write
 
 _new_view = tuple.__new__
 
@@ -20,9 +21,10 @@ class BufferSlot:
     and ``output``) gets a new buffer at each replay, because the program may keep it. An *external*
     slot (neither) is bound to an array of the Python state or of a host step.
 
-    ``exposed``: arrays are made on the slot. ``lazy``: views are created only when a kernel is
-    called directly (``update_views``), which launching a graph does not need. ``stale``: the views
-    are not up to date.
+    ``exposed``: arrays are made on the slot. ``written``: kernels write to it although it is
+    external; ``bind`` notes this for graphs that need its old values. ``lazy``: views are created
+    only when a kernel is called directly (``update_views``), which launching a graph does not need.
+    ``stale``: the views are not up to date.
     """
 
     number: int
@@ -32,6 +34,7 @@ class BufferSlot:
     owned: bool = True
     output: bool = False
     exposed: bool = False
+    written: bool = False
     first_use: int = 0
     last_use: int = 0
     handle: Any = None
@@ -43,6 +46,8 @@ class BufferSlot:
 
     def bind(self, handle: Any, offset: int = 0) -> None:
         """Use ``handle`` from now on; ``offset`` is the start of its view."""
+        if self.written:
+            note_write(handle)
         if self.lazy:
             self._clear_views()
             self.handle, self.shift = handle, offset - self.offset

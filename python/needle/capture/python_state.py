@@ -18,6 +18,7 @@ import numpy as np
 
 from ..autograd import Tensor
 from ..backends.base import View
+from ..changes import RECORDS
 from ..ndarray import NDArray
 from ..nn.module import Module
 from ..optim.optimizer import Optimizer
@@ -270,7 +271,7 @@ class ReachableState:
             entries = container.entries()
             if container.owner is not None:
                 if container.leaf is None:
-                    rest = entries.keys() - {"grad", "cached_data"}
+                    rest = entries.keys() - {"grad", "cached_data", *RECORDS}
                     found += [(container.location(key), entries[key]) for key in rest]
                 continue
             keys: Any = entries if container.keys is None else container.keys

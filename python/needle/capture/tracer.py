@@ -16,6 +16,7 @@ import numpy as np
 
 from ..autograd import Tensor
 from ..backends.base import Backend, Epilogue, EpilogueGrad, View
+from ..changes import RECORDS, buffer_written_since, now
 from ..host_steps import current
 from ..ndarray import NDArray
 from .buffers import BufferSlot
@@ -23,6 +24,9 @@ from .interception import HostNumber, intercept
 from .program import ArrayTemplate, HostCall, InputBinding, Program, Segment, ValueSource
 from .python_state import PLAIN_TYPES, ArrayReference, Location, ReachableState, array_in
 from .signature import map_leaves
+
+GRAPH_KEYS = ("op", "inputs", *RECORDS)
+"""Attributes of a Tensor that a replay does not set: it makes constants."""
 
 
 class RefusedError(Exception):
@@ -46,7 +50,9 @@ class Tracer:
         self.slots: list[BufferSlot] = []
         self.segments = [Segment()]
         self._by_handle: dict[int, tuple[BufferSlot, Callable[[], Any]]] = {}
-        self._external_handles: list[Any] = []  # kept alive so that their ids stay valid
+        # The slots of buffers that were there before; the handles stay alive and so do their ids.
+        self._externals: list[tuple[BufferSlot, Any]] = []
+        self._start = now()
         self._host_results: list[Any] = []  # the results of host steps
         self._call_count = 0
         self._writes: dict[tuple[int | None, int, Any], Location] = {}
@@ -76,6 +82,8 @@ class Tracer:
         plan, result = self._plan_result(result)
         self._detach_written()
         self._check_live_buffers(result)
+        for slot, handle in self._externals:
+            slot.written = buffer_written_since(handle, self._start)
         changed = set(self._writes)
         guards = [g for g in self._guards if _key(g[0]) not in changed]
         rebuild = _rebuilder(plan)
@@ -178,7 +186,7 @@ class Tracer:
     def _external_slot(self, handle: Any, held: ArrayReference) -> BufferSlot:
         like = held.array.view
         slot = self._new_slot(handle, 0, like.dtype, offset=like.offset, owned=False)
-        self._external_handles.append(handle)
+        self._externals.append((slot, handle))
         self.segments[-1].bindings.append(
             InputBinding(slot, held.location, like._replace(handle=None))
         )
@@ -225,7 +233,7 @@ class Tracer:
             given = {"offset": view.offset, "owned": False}
             call.result = self._new_slot(view.handle, 0, view.dtype, **given)
             call.like = view._replace(handle=None)
-            self._external_handles.append(view.handle)
+            self._externals.append((call.result, view.handle))
         elif type(result) is float:
             result = HostNumber(result)
         elif not isinstance(result, (type(None), np.ndarray)):
@@ -294,7 +302,7 @@ class Tracer:
                 self.refuse(f"the step changes the length of the list {container.label}")
             for key in before.keys() | after.keys():
                 old, new = before.get(key), after.get(key)
-                if old is not new and not (container.owner is not None and key in ("op", "inputs")):
+                if old is not new and not (container.owner is not None and key in GRAPH_KEYS):
                     self._note_write(container.location(key), old, new, container.holder)
         self._before = self._state.snapshot()
 
@@ -370,6 +378,7 @@ def _make_constant(value: Any) -> None:
     """Detach a result from its graph, which would keep temporaries alive."""
     if isinstance(value, Tensor) and value.op is not None:
         value.op, value.inputs, value.requires_grad, value.grad = None, (), False, None
+        value.saved = None
 
 
 def _random_state() -> Any:

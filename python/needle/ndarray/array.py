@@ -17,6 +17,7 @@ import numpy as np
 from .. import shapes
 from ..accelerated import gather, scatter
 from ..backends.base import View
+from ..changes import note_write
 from ..config import MAX_DIMS
 from ..dtypes import KIND, DType, as_dtype, bool_, default_float
 from ..errors import DeviceError, DTypeError, ShapeError
@@ -122,7 +123,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
             )
         shape = tuple(n + left + right for n, (left, right) in zip(self.shape, pairs, strict=True))
         out = NDArray.make(shape, device=self._device, dtype=self.dtype)
-        out.fill(0)
+        out.assign(0, new=True)
         inner = tuple(slice(left, left + n) for n, (left, _) in zip(self.shape, pairs, strict=True))
         self._device.backend.copy(self.view, out[inner].view)
         return out
@@ -163,14 +164,18 @@ class NDArray(ArrayMethods, ArrayInterchange):
         if indexing.is_basic(items):
             self._basic(items).assign(value)
             return
-        check_writable(self)
+        prepare_write(self)
         source = self._source(value)
         if not _fill_by_mask(self, items, source):
             _Rows(self, items).put(source)
 
-    def assign(self, value: Any) -> None:
-        """Do ``self[...] = value``; ``value`` may share memory with the array."""
-        check_writable(self)
+    def assign(self, value: Any, *, new: bool = False) -> None:
+        """Do ``self[...] = value``; ``value`` may share memory with the array.
+
+        ``new``: nothing else has seen the array yet.
+        """
+        if not new:
+            prepare_write(self)
         value = self._source(value)
         if not isinstance(value, NDArray):
             kernels.fill(self._device.backend, self.view, value)
@@ -341,13 +346,14 @@ def fit_view(value: NDArray, shape: Shape) -> NDArray:
     )
 
 
-def check_writable(array: NDArray) -> None:
-    """Raise ShapeError for a view in which several elements share one place in memory."""
+def prepare_write(array: NDArray) -> None:
+    """Note a write; ShapeError for a view in which elements share one place in memory."""
     if kernels.has_repeats(array.view):
         raise ShapeError(
             f"setitem: a broadcast view cannot be written to, got shape {array.shape} with "
             f"strides {array.strides}; write to compact()"
         )
+    note_write(array.view.handle)
 
 
 # ---- indexing with arrays and masks ----------------------------------------------------------
@@ -395,7 +401,7 @@ class _Rows:
         if not isinstance(value, NDArray):
             number = value
             value = NDArray.make((), device=array.device, dtype=array.dtype)
-            value.fill(number)
+            value.assign(number, new=True)
         elif may_share_memory(value, array):
             value = value.copy()
         placed = fit_view(value, tuple(self.shape[axis] for axis in order))

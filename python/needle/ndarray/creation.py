@@ -139,7 +139,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, device: Any = None) -> 
     if dtype is None:
         dtype = bool_ if isinstance(fill_value, bool | np.bool_) else default_float
     out = empty(shape, dtype, device)
-    out.assign(fill_value)
+    out.assign(fill_value, new=True)
     return out
 
 
@@ -163,7 +163,7 @@ def empty_like(x: NDArray, /, dtype: Any = None, *, device: Any = None) -> NDArr
 def full_like(x: NDArray, /, fill_value: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
     """Return ``full`` with the shape, dtype and device of ``x``."""
     out = empty_like(x, dtype, device=device)
-    out.assign(fill_value)
+    out.assign(fill_value, new=True)
     return out
 
 

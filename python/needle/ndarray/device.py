@@ -94,7 +94,7 @@ class BackendDevice:
     def full(self, shape: Any, fill_value: Any, dtype: DTypeLike = "float32") -> Any:
         """Return an array of one value."""
         array = self.empty(shape, dtype)
-        array.fill(fill_value)
+        array.assign(fill_value, new=True)
         return array
 
     def zeros(self, *shape: Any, dtype: DTypeLike = "float32") -> Any:

@@ -24,9 +24,14 @@ Shape = tuple[int, ...]
 
 
 def _plain(index: Any) -> Any:
-    """Return one entry of an index, with Tensors and lists converted to arrays."""
+    """Return one entry of an index: Tensors and lists as arrays, and a copy of every array.
+
+    The gradient needs the index as it was.
+    """
     if isinstance(index, Tensor):
         index = index.realize_cached_data()
+    if getattr(index, "ndim", 0):
+        index = index.copy()
     if isinstance(index, list):
         index = np.asarray(index) if index else np.zeros(0, dtype=np.int64)
     if hasattr(index, "dtype") and index.dtype.kind not in "iub":

@@ -130,8 +130,10 @@ class BatchNorm(_PerChannel):
 
     def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, ...]:
         x, weight, *rest = node.inputs
-        y, mean, var = node.realize_cached_data()
+        results = node.realize_cached_data()  # read one by one: y need not be unchanged
+        mean, var = results[1], results[2]
         if len(rest) > 1:
+            y = results[0]
             return _all(BatchNormResidualGrad(self.eps, mean, var, y)(out_grad[0], x, weight))
         if self.relu:
             return _all(BatchNormReLUGrad(self.eps, mean, var)(out_grad[0], x, weight, *rest))
@@ -230,7 +232,8 @@ class LayerNorm(_OverLast):
 
     def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, ...]:
         x, weight, _ = node.inputs
-        _, mean, var = node.realize_cached_data()
+        results = node.realize_cached_data()
+        mean, var = results[1], results[2]
         grads = LayerNormGrad(self.eps, mean, var)(out_grad[0], x, weight)
         return grads[0], grads[1], grads[2]
 

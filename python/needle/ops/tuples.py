@@ -46,20 +46,20 @@ class TupleGetItem(TensorOp):
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> TensorTuple:
         """Return a tuple with ``out_grad`` at the index and zeros elsewhere."""
-        arrays = node.inputs[0].realize_cached_data()
-        kinds = {(a.shape, a.dtype): a for a in arrays}
-        zeros = {kind: _Zeros(a) for kind, a in kinds.items()}  # shared by all items of one kind
-        parts: list[Tensor] = [zeros[a.shape, a.dtype] for a in arrays]
+        shapes = node.inputs[0].shape
+        zeros = {shape: _Zeros(shape, out_grad) for shape in set(shapes)}  # shared by equal items
+        parts: list[Tensor] = [zeros[shape] for shape in shapes]
         parts[self.index] = out_grad
         return make_tuple(*parts)
 
 
 class _Zeros(Tensor):
-    """Zeros like an array, without memory for its elements; sums of tuples skip them."""
+    """Zeros without memory for their elements; sums of tuples skip them."""
 
-    def __init__(self, like: Array) -> None:
-        zero = xp.zeros((), dtype=like.dtype, device=like.device)
-        self.cached_data = xp.broadcast_to(zero, tuple(like.shape))
+    def __init__(self, shape: tuple[int, ...], like: Tensor) -> None:
+        data = like.realize_cached_data()
+        zero = xp.zeros((), dtype=data.dtype, device=data.device)
+        self.cached_data = xp.broadcast_to(zero, shape)
 
 
 @op(TupleGetItem)

@@ -128,6 +128,7 @@ class Optimizer:
                     if new is not old:
                         # NumPy returns scalars for 0-d results, which are not arrays
                         p.data = Tensor.make_const(new if is_array(new) else xp.asarray(new))
+                        p.changed_by = f"{type(self).__name__}.step()"
 
     def _update(
         self,
