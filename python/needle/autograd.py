@@ -451,7 +451,10 @@ def _array_of(array: Any, device: Any, dtype: Any) -> Any:
 
 
 def seed_gradient(output: Tensor, out_grad: Any = None) -> Tensor:
-    """Return the gradient that backward starts with: ones, or ``out_grad`` in output's shape."""
+    """Return the gradient that backward starts with: ones, or ``out_grad``.
+
+    A single element may have another shape. ShapeError for any other shape than the output's.
+    """
     ### BEGIN YOUR SOLUTION [backward]
     data = output.realize_cached_data()
     if out_grad is None:
@@ -460,7 +463,7 @@ def seed_gradient(output: Tensor, out_grad: Any = None) -> Tensor:
         out_grad = Tensor(out_grad, device=output.device, dtype=data.dtype, requires_grad=False)
     seed: Tensor = out_grad
     if seed.shape != output.shape:
-        if seed.size != output.size:
+        if seed.size != 1 or output.size != 1:
             raise ShapeError(
                 f"backward: out_grad must have the tensor's shape {output.shape}, got "
                 f"{seed.shape}; reshape it"

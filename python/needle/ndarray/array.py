@@ -159,7 +159,10 @@ class NDArray(ArrayMethods, ArrayInterchange):
         return _Rows(self, items).take()
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Write through any index; ``value`` is cast, and broadcast or (same size) reshaped."""
+        """Write through any index; ``value`` is cast, and broadcast.
+
+        Without index arrays, a value of the target's size is reshaped, as in the course.
+        """
         items = key if type(key) is tuple else (key,)
         if indexing.is_basic(items):
             self._basic(items).assign(value)
@@ -331,18 +334,18 @@ def copy_view(source: NDArray, device: BackendDevice, dtype: DType) -> View:
     return upload(source.numpy() if host is None else host, device, dtype)
 
 
-def fit_view(value: NDArray, shape: Shape) -> NDArray:
-    """Return ``value`` broadcast to ``shape``, else reshaped to it if the sizes agree."""
+def fit_view(value: NDArray, shape: Shape, reshaped: bool = True) -> NDArray:
+    """Return ``value`` broadcast to ``shape``, else ``reshaped`` to it if the sizes agree."""
     if value.shape == shape:
         return value
     lead = len(shape) - len(value.shape)
     if lead >= 0 and all(n in (1, m) for n, m in zip(value.shape, shape[lead:], strict=True)):
         return value.broadcast_to(shape)
-    if value.size == shapes.product(shape):
+    if reshaped and value.size == shapes.product(shape):
         return value.reshape(shape)
     raise ShapeError(
-        f"setitem: the value must broadcast to the target or have its size, got {value.shape} "
-        f"for {shape}; slice or reshape the value"
+        f"setitem: the value must broadcast to the target{' or have its size' * reshaped}, got "
+        f"{value.shape} for {shape}; slice or reshape the value"
     )
 
 
@@ -404,7 +407,9 @@ class _Rows:
             value.assign(number, new=True)
         elif may_share_memory(value, array):
             value = value.copy()
-        placed = fit_view(value, tuple(self.shape[axis] for axis in order))
+        while value.ndim > len(order) and value.shape[0] == 1:  # as NumPy does
+            value = value.reshape(value.shape[1:])
+        placed = fit_view(value, tuple(self.shape[axis] for axis in order), reshaped=False)
         inverse = sorted(range(len(order)), key=order.__getitem__)
         rows = placed.astype(array.dtype, copy=False).permute(inverse)
         return rows.reshape((self.index.size, *self.rest))

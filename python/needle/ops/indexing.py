@@ -14,9 +14,9 @@ from .. import accelerated
 from ..array_namespace import array_api as xp
 from ..array_namespace import device_of, from_numpy, is_array, to_numpy
 from ..autograd import Tensor, TensorOp, as_operand
-from ..errors import DTypeError, ShapeError
+from ..errors import DTypeError, IndexingError, ShapeError
 from ..host_steps import host_step
-from ..shapes import normalize_axis, product, shape_of
+from ..shapes import as_shape, normalize_axis, product, shape_of
 from .registry import op
 
 Array = Any
@@ -98,17 +98,35 @@ class ScatterAdd(TensorOp):
 
 def _positions(index: tuple[Any, ...], shape: Shape) -> Array:
     """Return the flat positions that ``index`` selects in an array of ``shape``, in order."""
-    host = tuple(to_numpy(entry) if is_array(entry) else entry for entry in index)
-    return np.arange(product(shape)).reshape(shape)[host].reshape(-1)
+    return _selected(np.arange(product(shape)).reshape(shape), index).reshape(-1)
+
+
+def _selected(host: Array, index: tuple[Any, ...]) -> Array:
+    """Return ``host[index]``; IndexingError where NumPy raises an error."""
+    try:
+        return host[tuple(to_numpy(entry) if is_array(entry) else entry for entry in index)]
+    except (IndexError, TypeError) as error:
+        raise IndexingError(
+            f"scatter_add: the index must be one of an array of shape {host.shape}, got an error: "
+            f"{error}; change the index or the shape"
+        ) from None
 
 
 @op(ScatterAdd)
 def scatter_add(a: Tensor, index: Any, shape: Sequence[int]) -> Tensor:
     """Return zeros of ``shape`` with ``a`` added at ``index``; equal positions add up.
 
-    ``a`` has the shape that indexing such an array gives.
+    ``a`` has the shape that indexing such an array gives. ShapeError (IndexingError for the index)
+    otherwise.
     """
-    return ScatterAdd(index, tuple(shape))(a)
+    scatter = ScatterAdd(index, as_shape("scatter_add", shape))
+    expected = _selected(np.broadcast_to(np.zeros((), bool), scatter.shape), scatter.index).shape
+    if shape_of("scatter_add", a) != expected:
+        raise ShapeError(
+            f"scatter_add: the tensor must have the shape {expected} that the index selects from "
+            f"{scatter.shape}, got {tuple(a.shape)}; reshape or broadcast it"
+        )
+    return scatter(a)
 
 
 class Embedding(TensorOp):
