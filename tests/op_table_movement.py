@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from needle import ops
-from needle.errors import DTypeError, ShapeError
+from needle.errors import DTypeError, IndexingError, ShapeError
 from tests.op_row import NUMBERS, Failure, OpRow, bad_axis, normal
 
 S = (3, 4)
@@ -90,6 +90,9 @@ SHAPES = [
             Failure(
                 lambda t: ops.permute(t(np.ones((3, 4))), (0, 0)), ShapeError, "permute: axes must"
             ),
+            Failure(
+                lambda t: ops.permute(t(np.ones((3, 4))), 1.5), DTypeError, "permute: axes must be"
+            ),
         ),
     ),
     OpRow("transpose", ops.transpose, lambda a: a.swapaxes(-1, -2), normal((3, 4, 2))),
@@ -130,6 +133,9 @@ SHAPES = [
                 lambda t: ops.dilate(t(np.ones(3)), 0, -1),
                 ShapeError,
                 "dilate: dilation must be at least 0, got -1",
+            ),
+            Failure(
+                lambda t: ops.dilate(t(np.ones(3)), 0, 1.5), DTypeError, "dilate: dilation must be"
             ),
         ),
     ),
@@ -182,6 +188,18 @@ SHAPES = [
         lambda a: ops.tuple_get_item(ops.split(a, 1), 2),
         lambda a: a[:, 2],
         normal(S),
+        failures=(
+            Failure(
+                lambda t: ops.tuple_get_item(ops.split(t(np.ones((3, 4)))), 3),
+                IndexingError,
+                "TensorTuple: index must be in [0, 3), got 3",
+            ),
+            Failure(
+                lambda t: ops.split(t(np.ones((3, 4))))[1.0],
+                DTypeError,
+                "TensorTuple: an index must be an int",
+            ),
+        ),
     ),
     OpRow(
         "fused_add_scalars",
@@ -254,6 +272,11 @@ def picking(case: str, index: Any, **more: Any) -> OpRow:
     )
 
 
+def scattered(a: Any, index: Any, shape: Any, message: str, error: Any = ShapeError) -> Failure:
+    """Return a failure of scatter_add, of a tensor of shape ``a``."""
+    return Failure(lambda t: ops.scatter_add(t(np.ones(a)), index, shape), error, message)
+
+
 INDEXING = [
     picking("int", 1, dtypes=NUMBERS),
     picking("negative", (-1, slice(None, None, -2))),
@@ -281,6 +304,17 @@ INDEXING = [
         lambda a: np_scatter_add(a, PICKED, (4, 2)),
         normal((2, 3, 2)),
         resize=False,
+        failures=(
+            scattered((3, 2, 2), PICKED, (4, 2), "must have the shape (2, 3, 2) that the index"),
+            scattered((12,), PICKED, (4, 2), "must have the shape (2, 3, 2) that the index"),
+            scattered((2, 1), slice(2), (3, 4), "the shape (2, 4) that the index selects from (3,"),
+            scattered((4, 2), slice(2), (3, 4), "the shape (2, 4) that the index selects from (3,"),
+            scattered((), 0, (3, 4), "must have the shape (4,) that the index selects from"),
+            scattered((1, 4), [7], (3, 4), "index 7 is out of bounds", IndexingError),
+            scattered((1, 4), (0, 0, 0), (3, 4), "too many indices", IndexingError),
+            scattered((1, 4), [0], (-3, 4), "sizes must not be negative, got shape (-3, 4)"),
+            scattered((1, 4), [0], (3, 4.5), "shape must be an int or a tuple of", DTypeError),
+        ),
     ),
     OpRow(
         "scatter_add",

@@ -32,7 +32,7 @@ from .array_namespace import Device as Device
 from .array_namespace import device as as_device
 from .changes import RECORDS, check_deferred, now
 from .dtypes import numpy_dtype
-from .errors import DTypeError, GraphError, ShapeError
+from .errors import DTypeError, GraphError, IndexingError, ShapeError
 from .graph import (
     HookHandle,
     Op,
@@ -45,6 +45,7 @@ from .graph import (
     topo_sort_dfs,
 )
 from .replay import ReplayedGradient, Tape, release_for_good, release_onto
+from .shapes import as_int_tuple
 
 if TYPE_CHECKING:
     from .tensor_methods import TensorMethods
@@ -253,10 +254,17 @@ class TensorTuple(Value):
         return len(self.realize_cached_data())
 
     def __getitem__(self, index: int) -> Tensor:
+        return type(self).item_of(self, index)
+
+    def position(self, index: int) -> int:
+        """Return the index counted from the front; IndexingError if there is no such item."""
         count = len(self)
-        if not -count <= index < count:
-            raise IndexError(f"TensorTuple: index must be in [0, {count}), got {index}")
-        return type(self).item_of(self, index + count if index < 0 else index)
+        if type(index) is int and 0 <= index < count:
+            return index
+        (place,) = as_int_tuple("TensorTuple", "an index", (index,))
+        if not -count <= place < count:
+            raise IndexingError(f"TensorTuple: index must be in [0, {count}), got {index}")
+        return place % count
 
     def __add__(self, other: TensorTuple) -> TensorTuple:
         return type(self).sum_of(self, other)

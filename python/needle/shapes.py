@@ -360,7 +360,7 @@ class Geometry(NamedTuple):
             pair(op, "stride", stride),
             pair(op, "padding", padding),
             pair(op, "dilation", dilation),
-            groups,
+            *as_int_tuple(op, "groups", (groups,)),
         )
 
     def output_size(self, op: str, size: Sequence[int], kernel: Sequence[int]) -> tuple[int, int]:

@@ -296,7 +296,7 @@ def test_backward_of_a_value_used_twice() -> None:
 @pytest.mark.exercise("backward")
 def test_a_gradient_may_be_given() -> None:
     a, weights = tensor([1.0, 2.0]), np.array([10.0, -1.0])
-    for out_grad in (tensor(weights), weights, weights.reshape(2, 1)):
+    for out_grad in (tensor(weights), weights):
         Product()(a, a).backward(out_grad)
         expect(
             "a.grad of a * a", a.grad, 2 * a.numpy() * weights, given={"a": a, "out_grad": out_grad}
@@ -304,6 +304,10 @@ def test_a_gradient_may_be_given() -> None:
     rule = "out_grad must have the tensor's shape"
     with expect_error("seed_gradient of shapes (2,) and (3,)", ShapeError, rule):
         autograd.seed_gradient(a, tensor([1.0, 2.0, 3.0]))
+    with expect_error("seed_gradient of shapes (2,) and (2, 1)", ShapeError, rule):
+        autograd.seed_gradient(a, tensor([[1.0], [2.0]]))
+    seed = autograd.seed_gradient(tensor(3.0), tensor([2.0]))
+    expect("seed_gradient of shapes () and (1,), which have one element", seed, np.array(2.0))
 
 
 # ---- hooks ---------------------------------------------------------------------------------------

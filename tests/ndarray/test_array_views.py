@@ -330,6 +330,16 @@ ERRORS = [
         ShapeError,
         "setitem: the value",
     ),
+    (
+        lambda a: a.__setitem__([0, 2], nd.ones((4, 2), device=a.device)),
+        ShapeError,
+        r"the value must broadcast to the target, got \(4, 2\) for \(2, 4\)",
+    ),
+    (
+        lambda a: a.__setitem__(np.eye(3, 4) < 0.5, nd.ones((3, 3), device=a.device)),
+        ShapeError,
+        r"the value must broadcast to the target, got \(3, 3\) for \(9,\)",
+    ),
     (lambda a: a.__setitem__(0, "x"), DTypeError, "setitem: elements must be bool, integers or"),
     (
         lambda a: a.__setitem__(0, [[1], [1, 2]]),

@@ -18,7 +18,7 @@ from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp
 from ..backends.base import Epilogue
 from ..errors import ShapeError
-from ..shapes import Geometry
+from ..shapes import Geometry, as_shape
 from .elementwise import BiasReLUGrad, relu_grad
 from .reduction import summation
 from .registry import op
@@ -185,7 +185,10 @@ def conv2d_input_grad(
     grad: (N, O, OH, OW). weight: (O, C/groups, KH, KW).
     """
     name = "conv2d_input_grad"
-    geometry = Geometry.of(name, stride, padding, dilation, groups)
+    geometry, x_shape = (
+        Geometry.of(name, stride, padding, dilation, groups),
+        as_shape(name, x_shape),
+    )
     return Conv2dInputGrad(x_shape, geometry)(grad, _to_hwio(name, x_shape, weight))
 
 
@@ -225,8 +228,9 @@ def conv2d_weight_grad(
     """
     name = "conv2d_weight_grad"
     geometry = Geometry.of(name, stride, padding, dilation, groups)
+    weight_shape = as_shape(name, weight_shape)
     if len(weight_shape) != 4:
-        _check(name, x.shape, tuple(weight_shape), groups)
+        _check(name, x.shape, weight_shape, groups)
     hwio = tuple(weight_shape[axis] for axis in TO_HWIO)
     return permute(Conv2dWeightGrad(hwio, geometry)(grad, x), TO_OIHW)
 
@@ -246,10 +250,16 @@ class Conv(_Convolution):
         return accelerated.conv2d(a, b, self.geometry)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
-        x, weight = permute(node.inputs[0], TO_FIRST), node.inputs[1]
+        x, weight = node.inputs
         grad = permute(out_grad, TO_FIRST)
-        x_grad = Conv2dInputGrad(x.shape, self.geometry)(grad, weight)
-        return permute(x_grad, TO_LAST), Conv2dWeightGrad(weight.shape, self.geometry)(grad, x)
+        x_grad = weight_grad = None
+        if x.requires_grad:
+            n, h, w, c = x.shape
+            x_grad = permute(Conv2dInputGrad((n, c, h, w), self.geometry)(grad, weight), TO_LAST)
+        if weight.requires_grad:
+            images = permute(x, TO_FIRST)
+            weight_grad = Conv2dWeightGrad(weight.shape, self.geometry)(grad, images)
+        return x_grad, weight_grad
 
 
 @op(Conv)

@@ -12,6 +12,7 @@ from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp, TensorTuple, TensorTupleOp
 from ..errors import ShapeError
 from ..shapes import (
+    as_int_tuple,
     as_shape,
     broadcast_shapes,
     distinct_axes,
@@ -104,7 +105,7 @@ class Permute(TensorOp):
     """All axes in another order: ``permute``."""
 
     def __init__(self, axes: Sequence[int]) -> None:
-        self.axes = tuple(axes)
+        self.axes = as_int_tuple("permute", "axes", axes)
 
     def compute(self, a: Array) -> Array:
         return xp.permute_dims(a, _permutation(self.axes, len(a.shape)))
@@ -184,13 +185,13 @@ def _spread(axes: Axes, dilation: int, ndim: int) -> tuple[slice, ...]:
 
     Axes beyond ndim are ignored.
     """
-    items = (axes,) if isinstance(axes, int) else tuple(axes or ())
+    items = as_int_tuple("dilate", "axes", () if axes is None else axes)
     chosen = {axis + ndim if axis < 0 else axis for axis in items}
     return tuple(slice(None, None, dilation + 1 if i in chosen else 1) for i in range(ndim))
 
 
 def _check_dilation(name: str, dilation: int) -> None:
-    if dilation < 0:
+    if as_int_tuple(name, "dilation", (dilation,))[0] < 0:
         raise ShapeError(
             f"{name}: dilation must be at least 0, got {dilation}; 0 leaves the tensor as it is"
         )

@@ -73,6 +73,7 @@ def tuple_get_item(value: TensorTuple, index: int) -> Tensor:
             f"tuple_get_item: value must be a TensorTuple, got {type(value).__name__}; make it one "
             "with make_tuple(*tensors), or index it as it is"
         )
+    index = value.position(index)
     if value.items is not None:
         return value.items[index]
     return TupleGetItem(index)(value)
