@@ -30,9 +30,9 @@ from .array_namespace import (
 )
 from .array_namespace import Device as Device
 from .array_namespace import device as as_device
-from .changes import RECORDS, check_deferred, now
+from .changes import RECORDS, Tracked, check_deferred, now
 from .dtypes import numpy_dtype
-from .errors import DTypeError, GraphError, IndexingError, ShapeError
+from .errors import DTypeError, GraphError, ShapeError
 from .graph import (
     HookHandle,
     Op,
@@ -45,7 +45,6 @@ from .graph import (
     topo_sort_dfs,
 )
 from .replay import ReplayedGradient, Tape, release_for_good, release_onto
-from .shapes import as_int_tuple
 
 if TYPE_CHECKING:
     from .tensor_methods import TensorMethods
@@ -92,7 +91,7 @@ def __getattr__(name: str) -> int:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-class Value:
+class Value(Tracked):
     """A node of the computational graph: the op and inputs that produced it, and its value."""
 
     op: Op | None = None
@@ -103,12 +102,6 @@ class Value:
     hooks: dict[int, Callable[[Any], Any]] | None = None
     grad: Any = None
     """The gradient of the last backward that reached this node; every backward overwrites it."""
-    saved: list[Any] | None = None
-    """The arrays of the inputs and of the result, and the time: see ``changes``."""
-    is_changed: bool = False
-    """True if a backward found that the value or an input has changed since it was computed."""
-    changed_by: str = ""
-    """The way in which the data was assigned last, for messages."""
 
     @property
     def shape(self) -> Any:
@@ -120,8 +113,7 @@ class Value:
         if self.cached_data is None:
             assert self.op is not None
             arrays = [source.realize_cached_data() for source in self.inputs]
-            if self.saved:
-                check_deferred(self)
+            check_deferred(self)
             self.cached_data = _as_array(self.op.compute(*arrays))
             self.saved = [*arrays, self.cached_data, now()]
         return self.cached_data
@@ -255,16 +247,6 @@ class TensorTuple(Value):
 
     def __getitem__(self, index: int) -> Tensor:
         return type(self).item_of(self, index)
-
-    def position(self, index: int) -> int:
-        """Return the index counted from the front; IndexingError if there is no such item."""
-        count = len(self)
-        if type(index) is int and 0 <= index < count:
-            return index
-        (place,) = as_int_tuple("TensorTuple", "an index", (index,))
-        if not -count <= place < count:
-            raise IndexingError(f"TensorTuple: index must be in [0, {count}), got {index}")
-        return place % count
 
     def __add__(self, other: TensorTuple) -> TensorTuple:
         return type(self).sum_of(self, other)
@@ -476,10 +458,7 @@ def _array_of(array: Any, device: Any, dtype: Any) -> Any:
 
 
 def seed_gradient(output: Tensor, out_grad: Any = None) -> Tensor:
-    """Return the gradient that backward starts with: ones, or ``out_grad``.
-
-    A single element may have another shape. ShapeError for any other shape than the output's.
-    """
+    """Return the gradient that backward starts with: ones, or ``out_grad`` of output's shape."""
     ### BEGIN YOUR SOLUTION [backward]
     data = output.realize_cached_data()
     if out_grad is None:

@@ -26,6 +26,17 @@ _written: dict[int, int] = {}
 _last_write = 0
 
 
+class Tracked:
+    """What a value of the graph needs for the detection; ``RECORDS`` has the names."""
+
+    saved: list[Any] | None = None
+    """The arrays of the inputs, the array of the result, and the time; None for a leaf."""
+    is_changed: bool = False
+    """True if a backward found that the value or an input has changed since it was computed."""
+    changed_by: str = ""
+    """The way in which the data was assigned last, for messages."""
+
+
 def note_write(handle: Any) -> None:
     """Note that a kernel writes to the buffer ``handle``, which may hold older values."""
     # Entries of freed buffers stay: a later buffer of the same id is used after that time only.
@@ -90,7 +101,7 @@ def protected_gradient(out_grad: Any, node: Any) -> tuple[Any, ...]:
 
 def check_deferred(node: Any) -> None:
     """Raise GraphError if an input of a lazy node changed before the node was computed."""
-    for i, (source, data) in enumerate(zip(node.inputs, node.saved)):
+    for i, (source, data) in enumerate(zip(node.inputs, node.saved or ())):
         time = node.saved[-1]
         if data is None:  # the input was lazy too, and was computed later
             data, time = source.saved[-2:] if source.saved else (source.cached_data, time)

@@ -9,7 +9,11 @@ Each class also derives from the built-in exception that NumPy users would expec
 from __future__ import annotations
 
 import difflib
+import inspect
+import warnings
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 
 class NeedleError(Exception):
@@ -26,6 +30,10 @@ class IndexingError(ShapeError, IndexError):
 
 class DTypeError(NeedleError, TypeError):
     """A dtype is unknown or not allowed for the operation."""
+
+
+class PrecisionWarning(UserWarning):
+    """Integers were rounded, because the default dtype float32 cannot hold them."""
 
 
 class DeviceError(NeedleError, RuntimeError):
@@ -74,3 +82,12 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
     nearest = difflib.get_close_matches(name, names, n=1)
     hint = f". Did you mean {nearest[0]!r}?" if nearest else ""
     return UnknownNameError(f"unknown {kind} {name!r}; known: {', '.join(names)}{hint}")
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Warn at the line of the program that called needle."""
+    package, level = str(Path(__file__).parent), 1
+    frame: Any = inspect.currentframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

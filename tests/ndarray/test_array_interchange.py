@@ -5,15 +5,17 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 from array_layouts import DTYPES, LAYOUTS, case, check
 
+import needle
 from needle import Tensor, backends
 from needle import ndarray as nd
-from needle.errors import DeviceError, DTypeError, ShapeError
+from needle.errors import DeviceError, DTypeError, PrecisionWarning, ShapeError
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -277,3 +279,68 @@ def test_repr() -> None:
         assert repr(elsewhere) == "NDArray(1.5, device=cpu_numpy())"
     assert len(repr(nd.zeros((1000, 1000)))) < 1000
     assert str(nd.array([1.0])) == "[1.]"
+
+
+# ---- integers that float32 cannot hold -------------------------------------------------------
+
+ODD = 2**24 + 1
+MAKERS = {
+    "Tensor": needle.Tensor,
+    "array": nd.array,
+    "NDArray": nd.NDArray,
+    "from_numpy": nd.from_numpy,
+    "full": lambda x: nd.full((2,), int(np.asarray(x).reshape(-1)[-1])),
+}
+
+
+def rounding_warnings(call: Any) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    assert all(each.category is PrecisionWarning for each in caught)
+    assert all(each.filename == __file__ for each in caught)
+    return [str(each.message) for each in caught]
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_integers_that_are_rounded_give_a_warning(make: Any) -> None:
+    rounded = {
+        "int64": [ODD, -ODD, 2**31 + 1, 2**53 + 1, 2**63 - 1, -(2**63) + 1],
+        "uint64": [ODD, 2**63 + 1, 2**64 - 1],
+        "int32": [ODD, -ODD, 2**31 - 1],
+        "uint32": [ODD, 2**32 - 1],
+    }
+    for dtype, values in rounded.items():
+        for value in values:
+            for host in (np.array(value, dtype), np.array([[0, 5], [7, value]], dtype)):
+                (message,) = rounding_warnings(lambda host=host: make(host))
+                assert f"cannot hold the integer {value} exactly; pass dtype=" in message
+    assert len(rounding_warnings(lambda: make([1, ODD]))) == 1
+    exact = {
+        "int64": [0, 2**24, -(2**24), 2**24 + 2, 2**31, 2**62, -(2**63)],
+        "uint64": [2**63],
+        "int32": [2**30, -(2**31)],
+        "uint8": [255],
+        "int16": [-(2**15)],
+    }
+    for dtype, values in exact.items():
+        for value in values:
+            assert rounding_warnings(lambda v=value, d=dtype: make(np.array([1, v], d))) == []
+    assert rounding_warnings(lambda: make(np.full(100_000, 2**20))) == []
+    assert rounding_warnings(lambda: make(np.full((7, 5), 2**20).T)) == []
+
+
+def test_a_dtype_that_was_asked_for_and_operands_give_no_warning() -> None:
+    def calls() -> None:
+        for dtype in ("float32", "int64", "float64"):
+            needle.Tensor([ODD], dtype=dtype)
+            nd.array(ODD, dtype=dtype)
+        assert nd.asarray([ODD]).dtype == "int64" and nd.asarray([ODD]).item() == ODD
+        assert needle.Tensor(np.array([ODD]), dtype="int64").item() == ODD
+        x = needle.Tensor([1.0])
+        assert (x * 0 + ODD).dtype == (x * 0 + np.array([ODD])).dtype == "float32"
+        assert (x * 0 + needle.Tensor([ODD, 1], dtype="int64")).numpy()[0] == 2**24
+        assert (x.astype("float64") * np.array([ODD, 1])).numpy()[0] == ODD
+        nd.full((2,), ODD, dtype="float32")
+
+    assert rounding_warnings(calls) == []

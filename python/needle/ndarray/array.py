@@ -50,10 +50,10 @@ class NDArray(ArrayMethods, ArrayInterchange):
             self.view = copy_view(other, self._device, wanted)
             return
         host = host_array("array", other)
-        if dtype is None:
-            dtype = bool_ if host.dtype == bool_ else default_float
+        wanted = bool_ if host.dtype == bool_ else default_float
         self._device = usable_device(device)
-        self.view = upload(host, self._device, as_dtype(dtype, "array"))
+        wanted = wanted if dtype is None else as_dtype(dtype, "array")
+        self.view = upload(host, self._device, wanted, dtype is None)
 
     @staticmethod
     def make(
@@ -159,10 +159,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
         return _Rows(self, items).take()
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Write through any index; ``value`` is cast, and broadcast.
-
-        Without index arrays, a value of the target's size is reshaped, as in the course.
-        """
+        """Write a value, cast and broadcast; with ints and slices only also one of equal size."""
         items = key if type(key) is tuple else (key,)
         if indexing.is_basic(items):
             self._basic(items).assign(value)
@@ -173,10 +170,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
             _Rows(self, items).put(source)
 
     def assign(self, value: Any, *, new: bool = False) -> None:
-        """Do ``self[...] = value``; ``value`` may share memory with the array.
-
-        ``new``: nothing else has seen the array yet.
-        """
+        """Do ``self[...] = value``, which may share memory; ``new``: no value is overwritten."""
         if not new:
             prepare_write(self)
         value = self._source(value)

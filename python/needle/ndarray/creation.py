@@ -18,7 +18,7 @@ from ..errors import DeviceError, DTypeError, ShapeError
 from ..shapes import MAX_SIZE, as_shape, compact_strides
 from .array import NDArray, wrap
 from .device import BackendDevice, usable_device
-from .interchange import HostArray, host_array, upload
+from .interchange import HostArray, host_array, upload, warn_if_rounded
 
 
 def array(a: Any, dtype: Any = None, device: Any = None) -> NDArray:
@@ -150,6 +150,9 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, device: Any = None) -> 
     """Return an array of one value, as float32 unless ``dtype`` is given; bool for a bool."""
     if dtype is None:
         dtype = bool_ if isinstance(fill_value, bool | np.bool_) else default_float
+        host = np.asarray(fill_value)
+        if host.dtype.kind in "iu":
+            warn_if_rounded(host, host.astype(dtype))
     out = empty(shape, dtype, device)
     out.assign(fill_value, new=True)
     return out

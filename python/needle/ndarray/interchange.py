@@ -16,7 +16,7 @@ from numpy.typing import NDArray as NumpyArray
 from .. import shapes
 from ..backends.base import View
 from ..dtypes import DType
-from ..errors import DeviceError, DTypeError, ShapeError
+from ..errors import DeviceError, DTypeError, PrecisionWarning, ShapeError, warn_caller
 from ..host_steps import host_step
 from . import kernels
 from .device import BackendDevice, default_device
@@ -45,14 +45,37 @@ def host_array(op: str, source: Any) -> HostArray:
 
 
 @host_step
-def upload(host: HostArray, device: BackendDevice, dtype: DType) -> View:
-    """Return a row-major view on the device with the host array's elements, cast to ``dtype``."""
+def upload(host: HostArray, device: BackendDevice, dtype: DType, default: bool = False) -> View:
+    """Return a row-major view on the device with the host array's elements, cast to ``dtype``.
+
+    PrecisionWarning if the cast to the ``default`` dtype, float32, rounds integers.
+    """
     out = kernels.empty(device.backend, host.shape, dtype)
     if host.dtype != dtype:
         with np.errstate(invalid="ignore", over="ignore"):
-            host = host.astype(dtype)
+            cast = host.astype(dtype)
+        if default and host.dtype.kind in "iu" and host.dtype.itemsize >= dtype.itemsize:
+            warn_if_rounded(host, cast)
+        host = cast
     device.backend.upload(host, out)
     return out
+
+
+def warn_if_rounded(host: HostArray, cast: HostArray) -> None:
+    """Give a PrecisionWarning unless ``cast`` holds exactly the integers of ``host`` in float32."""
+    # The sum of squares is the cheapest test: below 2**48, all values are below 2**24 and exact.
+    if np.vdot(cast, cast) < 2.0**48:
+        return
+    with np.errstate(invalid="ignore"):
+        rounded = cast.astype(host.dtype) != host
+    rounded |= cast >= np.float32(np.iinfo(host.dtype).max)  # such a value cannot be cast back
+    if rounded.any():
+        first = int(host[rounded].flat[0])
+        warn_caller(
+            f"array: float32, the default dtype, cannot hold the integer {first} exactly; pass "
+            f"dtype={str(host.dtype)!r} or dtype='float64'",
+            PrecisionWarning,
+        )
 
 
 class ArrayInterchange:

@@ -251,14 +251,12 @@ class Conv(_Convolution):
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
         x, weight = node.inputs
-        grad = permute(out_grad, TO_FIRST)
+        grad, (n, h, w, c) = permute(out_grad, TO_FIRST), x.shape
         x_grad = weight_grad = None
         if x.requires_grad:
-            n, h, w, c = x.shape
             x_grad = permute(Conv2dInputGrad((n, c, h, w), self.geometry)(grad, weight), TO_LAST)
         if weight.requires_grad:
-            images = permute(x, TO_FIRST)
-            weight_grad = Conv2dWeightGrad(weight.shape, self.geometry)(grad, images)
+            weight_grad = self._for_weight(grad, permute(x, TO_FIRST), weight)
         return x_grad, weight_grad
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp, TensorTuple, TensorTupleOp
-from ..errors import ShapeError
+from ..errors import IndexingError, ShapeError
+from ..shapes import as_int_tuple
 from .broadcasting import Number, as_number
 from .registry import op
 
@@ -73,7 +74,12 @@ def tuple_get_item(value: TensorTuple, index: int) -> Tensor:
             f"tuple_get_item: value must be a TensorTuple, got {type(value).__name__}; make it one "
             "with make_tuple(*tensors), or index it as it is"
         )
-    index = value.position(index)
+    count, given = len(value), index
+    if type(index) is not int or not 0 <= index < count:
+        (index,) = as_int_tuple("TensorTuple", "an index", (index,))
+        if not -count <= index < count:
+            raise IndexingError(f"TensorTuple: index must be in [0, {count}), got {given}")
+        index %= count
     if value.items is not None:
         return value.items[index]
     return TupleGetItem(index)(value)
