@@ -27,7 +27,7 @@ _last_write = 0
 
 
 class Tracked:
-    """What a value of the graph needs for the detection; ``RECORDS`` has the names."""
+    """The attributes of a value of the graph that the detection uses, as named in ``RECORDS``."""
 
     saved: list[Any] | None = None
     """The arrays of the inputs, the array of the result, and the time; None for a leaf."""
