@@ -79,6 +79,8 @@ from .ops import argsort as argsort
 from .ops import astype as astype
 from .ops import avg_pool2d as avg_pool2d
 from .ops import batch_norm as batch_norm
+from .ops import binary_cross_entropy as binary_cross_entropy
+from .ops import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
 from .ops import broadcast_to as broadcast_to
 from .ops import ceil as ceil
 from .ops import clip as clip
@@ -110,7 +112,10 @@ from .ops import gelu as gelu
 from .ops import getitem as getitem
 from .ops import greater as greater
 from .ops import greater_equal as greater_equal
+from .ops import huber_loss as huber_loss
 from .ops import index_select as index_select
+from .ops import kl_div as kl_div
+from .ops import l1_loss as l1_loss
 from .ops import layer_norm as layer_norm
 from .ops import leaky_relu as leaky_relu
 from .ops import less as less
@@ -128,9 +133,11 @@ from .ops import maximum as maximum
 from .ops import mean as mean
 from .ops import min as min
 from .ops import minimum as minimum
+from .ops import mse_loss as mse_loss
 from .ops import mul_scalar as mul_scalar
 from .ops import multiply as multiply
 from .ops import negate as negate
+from .ops import nll_loss as nll_loss
 from .ops import norm as norm
 from .ops import not_equal as not_equal
 from .ops import pad as pad
@@ -150,6 +157,7 @@ from .ops import scatter_add as scatter_add
 from .ops import sigmoid as sigmoid
 from .ops import sign as sign
 from .ops import sin as sin
+from .ops import smooth_l1_loss as smooth_l1_loss
 from .ops import softmax as softmax
 from .ops import sort as sort
 from .ops import split as split

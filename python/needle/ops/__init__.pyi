@@ -20,6 +20,8 @@ from .arithmetic import negate as negate
 from .arithmetic import power as power
 from .arithmetic import power_scalar as power_scalar
 from .arithmetic import scalar_power as scalar_power
+from .class_losses import cross_entropy as cross_entropy
+from .class_losses import nll_loss as nll_loss
 from .convolution import Conv as Conv
 from .convolution import conv as conv
 from .convolution import conv2d as conv2d
@@ -47,6 +49,13 @@ from .elementwise import sin as sin
 from .elementwise import sqrt as sqrt
 from .elementwise import tanh as tanh
 from .elementwise import to_device as to_device
+from .elementwise_losses import binary_cross_entropy as binary_cross_entropy
+from .elementwise_losses import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
+from .elementwise_losses import huber_loss as huber_loss
+from .elementwise_losses import kl_div as kl_div
+from .elementwise_losses import l1_loss as l1_loss
+from .elementwise_losses import mse_loss as mse_loss
+from .elementwise_losses import smooth_l1_loss as smooth_l1_loss
 from .gathering import gather as gather
 from .gathering import index_select as index_select
 from .gathering import masked_fill as masked_fill
@@ -60,7 +69,6 @@ from .linalg import matmul as matmul
 from .linalg import matmul_reversed as matmul_reversed
 from .loss import LogSoftmax as LogSoftmax
 from .loss import LogSumExp as LogSumExp
-from .loss import cross_entropy as cross_entropy
 from .loss import logsoftmax as logsoftmax
 from .loss import logsumexp as logsumexp
 from .loss import softmax as softmax
