@@ -70,13 +70,17 @@ from .ops import Transpose as Transpose
 from .ops import TupleGetItem as TupleGetItem
 from .ops import UnDilate as UnDilate
 from .ops import abs as abs
+from .ops import adaptive_avg_pool1d as adaptive_avg_pool1d
 from .ops import adaptive_avg_pool2d as adaptive_avg_pool2d
+from .ops import adaptive_max_pool1d as adaptive_max_pool1d
+from .ops import adaptive_max_pool2d as adaptive_max_pool2d
 from .ops import add as add
 from .ops import add_scalar as add_scalar
 from .ops import argmax as argmax
 from .ops import argmin as argmin
 from .ops import argsort as argsort
 from .ops import astype as astype
+from .ops import avg_pool1d as avg_pool1d
 from .ops import avg_pool2d as avg_pool2d
 from .ops import batch_norm as batch_norm
 from .ops import binary_cross_entropy as binary_cross_entropy
@@ -128,7 +132,9 @@ from .ops import masked_fill as masked_fill
 from .ops import matmul as matmul
 from .ops import matmul_reversed as matmul_reversed
 from .ops import max as max
+from .ops import max_pool1d as max_pool1d
 from .ops import max_pool2d as max_pool2d
+from .ops import max_unpool2d as max_unpool2d
 from .ops import maximum as maximum
 from .ops import mean as mean
 from .ops import min as min

@@ -1,6 +1,9 @@
 # Written by `python -m needle.ops.stubs`; do not edit.
 from typing import Any
 
+from .adaptive_pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
+from .adaptive_pooling import adaptive_max_pool2d as adaptive_max_pool2d
+from .adaptive_pooling import max_unpool2d as max_unpool2d
 from .arithmetic import AddScalar as AddScalar
 from .arithmetic import DivScalar as DivScalar
 from .arithmetic import EWiseAdd as EWiseAdd
@@ -77,9 +80,12 @@ from .normalization import layer_norm as layer_norm
 from .norms import norm as norm
 from .norms import std as std
 from .padding import pad as pad
-from .pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
 from .pooling import avg_pool2d as avg_pool2d
 from .pooling import max_pool2d as max_pool2d
+from .pooling_1d import adaptive_avg_pool1d as adaptive_avg_pool1d
+from .pooling_1d import adaptive_max_pool1d as adaptive_max_pool1d
+from .pooling_1d import avg_pool1d as avg_pool1d
+from .pooling_1d import max_pool1d as max_pool1d
 from .reduction import Summation as Summation
 from .reduction import max as max
 from .reduction import mean as mean
