@@ -108,6 +108,7 @@ from .ops import equal as equal
 from .ops import erf as erf
 from .ops import exp as exp
 from .ops import expand_dims as expand_dims
+from .ops import flatten as flatten
 from .ops import flip as flip
 from .ops import floor as floor
 from .ops import fused_add_scalars as fused_add_scalars
@@ -118,6 +119,9 @@ from .ops import greater as greater
 from .ops import greater_equal as greater_equal
 from .ops import huber_loss as huber_loss
 from .ops import index_select as index_select
+from .ops import isfinite as isfinite
+from .ops import isinf as isinf
+from .ops import isnan as isnan
 from .ops import kl_div as kl_div
 from .ops import l1_loss as l1_loss
 from .ops import layer_norm as layer_norm
@@ -125,6 +129,9 @@ from .ops import leaky_relu as leaky_relu
 from .ops import less as less
 from .ops import less_equal as less_equal
 from .ops import log as log
+from .ops import logical_and as logical_and
+from .ops import logical_not as logical_not
+from .ops import logical_or as logical_or
 from .ops import logsoftmax as logsoftmax
 from .ops import logsumexp as logsumexp
 from .ops import make_tuple as make_tuple

@@ -129,7 +129,7 @@ class MaxUnpool2d(_Pool):
 class _Adaptive(Module):
     """Base class of adaptive pools."""
 
-    def __init__(self, output_size: Grid) -> None:
+    def __init__(self, output_size: Any) -> None:
         super().__init__()
         self.output_size = output_size
 

@@ -107,8 +107,14 @@ from .selection import clip as clip
 from .selection import equal as equal
 from .selection import greater as greater
 from .selection import greater_equal as greater_equal
+from .selection import isfinite as isfinite
+from .selection import isinf as isinf
+from .selection import isnan as isnan
 from .selection import less as less
 from .selection import less_equal as less_equal
+from .selection import logical_and as logical_and
+from .selection import logical_not as logical_not
+from .selection import logical_or as logical_or
 from .selection import maximum as maximum
 from .selection import minimum as minimum
 from .selection import not_equal as not_equal
@@ -124,6 +130,7 @@ from .shape import UnDilate as UnDilate
 from .shape import broadcast_to as broadcast_to
 from .shape import dilate as dilate
 from .shape import expand_dims as expand_dims
+from .shape import flatten as flatten
 from .shape import flip as flip
 from .shape import permute as permute
 from .shape import reshape as reshape
