@@ -270,8 +270,9 @@ def _or(a: Tensor, b: Any) -> Tensor:
     return logical_or(a, b)
 
 
-for _name, _function in {"__invert__": _invert, "__and__": _and, "__or__": _or}.items():
-    attach(_name, _function)
+attach("__invert__", _invert)
+attach("__and__", _and)
+attach("__or__", _or)
 
 
 class Check(TensorOp):
