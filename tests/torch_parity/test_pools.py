@@ -181,6 +181,8 @@ REFUSED = {
     "divisor": both("avg_pool2d", 2, divisor_override=0),
     "axes": both("max_pool2d", 2, shape=(5, 5)),
     "axes_avg": both("avg_pool2d", 2, shape=(1, 1, 2, 5, 5)),
+    "empty": both("max_pool2d", 2, shape=(2, 0, 5, 5)),
+    "empty_signal": both("max_pool1d", 1, shape=(0, 10)),
     "three": both("max_pool2d", (2, 2, 2)),
     "adaptive": both("adaptive_max_pool2d", -1),
     "adaptive_three": both("adaptive_avg_pool2d", (2, 2, 2)),

@@ -197,6 +197,18 @@ def topk(r: Random) -> Any:
     )
 
 
+@case
+def topk_of_many(r: Random) -> Any:
+    values = r.permuted(np.arange(180.0).reshape(3, 60), axis=1)
+    values[0, 7] = np.nan
+    k, largest = int(r.integers(1, 20)), bool(r.integers(2))
+    return (
+        [values],
+        lambda a: a.topk(k, 1, largest).values,
+        lambda a: a.topk(k, 1, largest).values,
+    )
+
+
 def index_for(r: Random, shape: tuple[int, ...], axis: int) -> Any:
     sizes = [int(r.integers(0 if n == 0 else 1, n + 1)) for n in shape]
     sizes[axis] = int(r.integers(0, 5))
@@ -499,6 +511,7 @@ REFUSED: dict[str, Any] = {
         lambda a: a.masked_fill(torch.ones(3, dtype=torch.bool), a),
     ),
     "roll": (lambda a: a.roll((1, 2), (0,)), lambda a: a.roll((1, 2), (0,))),
+    "roll_nothing": (lambda a: a.roll(()), lambda a: a.roll(())),
     "roll_axis": (lambda a: a.roll(1, 2), lambda a: a.roll(1, 2)),
     "repeat": (lambda a: a.repeat(2), lambda a: a.repeat(2)),
     "repeat_negative": (lambda a: a.repeat(-1, 2), lambda a: a.repeat(-1, 2)),

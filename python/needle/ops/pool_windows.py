@@ -52,10 +52,15 @@ class PoolWindows(NamedTuple):
             raise ShapeError(
                 f"{name}: expected 4 axes (N, C, H, W), got shape {tuple(shape)}; reshape the input"
             )
+        if 0 in shape[1:]:
+            raise ShapeError(f"{name}: only the batch may be empty, got shape {shape}; skip it")
         size = (shape[2], shape[3])
         kernel, padding, dilation = _spread(kernel), _spread(padding), _spread(dilation)
-        step = kernel if stride is None or stride == () else _spread(stride)
-        each = pair(name, "kernel", kernel), pair(name, "stride", step)
+        step = _spread(stride)
+        each = (
+            pair(name, "kernel", kernel),
+            pair(name, "stride", kernel if step is None or step == () else step),
+        )
         paddings, gaps = pair(name, "padding", padding), pair(name, "dilation", dilation)
         spans = [d * (k - 1) + 1 for k, d in zip(each[0], gaps, strict=True)]
         if any(2 * p > span for p, span in zip(paddings, spans, strict=True)):

@@ -44,7 +44,7 @@ def roll(a: Tensor, shifts: int | Sequence[int], axes: Axes = None) -> Tensor:
     if axes is None and len(steps) == 1:
         return reshape(Roll(steps, (0,))(reshape(a, (-1,))), shape)
     along = as_int_tuple("roll", "axes", () if axes is None else axes)
-    if len(steps) != len(along):
+    if len(steps) != len(along) or not steps:
         raise ShapeError(f"roll: there must be one shift for each axis, got {shifts} for {axes}")
     return Roll(steps, [normalize_axis("roll", axis, len(shape)) for axis in along])(a)
 

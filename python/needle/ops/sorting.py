@@ -21,6 +21,7 @@ from .registry import op
 from .shape import reshape
 
 Array = Any
+Host = np.ndarray[Any, Any]
 
 
 class _ArgExtremum(TensorOp):
@@ -91,11 +92,29 @@ class ArgSort(TensorOp):
 @host_step
 def _order(a: Array, axis: int, descending: bool, count: int | None, device: Any) -> Array:
     host = np.moveaxis(to_numpy(a), axis, -1)
-    if descending:  # stable, and NaN first: the reverse of the order of the reversed elements
-        order = host.shape[-1] - 1 - np.argsort(host[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+    if count is not None and 0 < count * 4 < host.shape[-1]:
+        order = _partitioned(host, descending, count)
     else:
-        order = np.argsort(host, axis=-1, kind="stable")
-    return from_numpy(np.moveaxis(order[..., :count], -1, axis), device, np.int64)
+        order = _sorted(host, descending)[..., :count]
+    return from_numpy(np.moveaxis(order, -1, axis), device, np.int64)
+
+
+def _sorted(host: Host, descending: bool) -> Host:
+    """Return the stable order of the last axis; NaN is the largest."""
+    if not descending:
+        return np.argsort(host, axis=-1, kind="stable")
+    # The reverse of the order of the reversed elements is stable and has NaN first.
+    return host.shape[-1] - 1 - np.argsort(host[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+
+
+def _partitioned(host: Host, descending: bool, count: int) -> Host:
+    """Return the first ``count`` places of the order, without sorting the others."""
+    size = host.shape[-1]
+    split = size - count if descending else count - 1
+    chosen = np.argpartition(host, split, axis=-1)
+    chosen = np.sort(chosen[..., split:] if descending else chosen[..., :count], axis=-1)
+    order = _sorted(np.take_along_axis(host, chosen, -1), descending)
+    return np.take_along_axis(chosen, order, -1)
 
 
 @op(ArgSort, methods=["argsort"])
