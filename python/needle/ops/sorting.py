@@ -104,7 +104,8 @@ def _sorted(host: Host, descending: bool) -> Host:
     if not descending:
         return np.argsort(host, axis=-1, kind="stable")
     # The reverse of the order of the reversed elements is stable and has NaN first.
-    return host.shape[-1] - 1 - np.argsort(host[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+    order = np.argsort(host[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+    return np.asarray(host.shape[-1] - 1 - order)
 
 
 def _partitioned(host: Host, descending: bool, count: int) -> Host:
