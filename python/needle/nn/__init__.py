@@ -8,10 +8,31 @@ from .convolution import Conv, Conv2d
 from .dropout import Dropout
 from .embedding import Embedding
 from .linear import Linear
-from .loss import CrossEntropyLoss, SoftmaxLoss
+from .loss import (
+    BCELoss,
+    BCEWithLogitsLoss,
+    CrossEntropyLoss,
+    HuberLoss,
+    KLDivLoss,
+    L1Loss,
+    MSELoss,
+    NLLLoss,
+    SmoothL1Loss,
+    SoftmaxLoss,
+)
 from .module import Module, Parameter
 from .normalization import BatchNorm1d, BatchNorm2d, LayerNorm, LayerNorm1d
-from .pooling import AdaptiveAvgPool2d, AvgPool2d, GlobalAvgPool, MaxPool2d
+from .pooling import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveMaxPool2d,
+    AvgPool1d,
+    AvgPool2d,
+    GlobalAvgPool,
+    MaxPool1d,
+    MaxPool2d,
+    MaxUnpool2d,
+)
 from .recurrent import LSTM, RNN, LSTMCell, RNNCell
 from .transformer import Transformer, TransformerLayer
 
@@ -19,9 +40,14 @@ __all__ = [
     "GELU",
     "LSTM",
     "RNN",
+    "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
+    "AdaptiveMaxPool2d",
     "AttentionLayer",
+    "AvgPool1d",
     "AvgPool2d",
+    "BCELoss",
+    "BCEWithLogitsLoss",
     "BatchNorm1d",
     "BatchNorm2d",
     "Conv",
@@ -31,21 +57,29 @@ __all__ = [
     "Embedding",
     "Flatten",
     "GlobalAvgPool",
+    "HuberLoss",
     "Identity",
+    "KLDivLoss",
+    "L1Loss",
     "LSTMCell",
+    "MSELoss",
     "LayerNorm",
     "LayerNorm1d",
     "LeakyReLU",
     "Linear",
+    "MaxPool1d",
     "MaxPool2d",
+    "MaxUnpool2d",
     "Module",
     "MultiHeadAttention",
+    "NLLLoss",
     "Parameter",
     "RNNCell",
     "ReLU",
     "Residual",
     "Sequential",
     "Sigmoid",
+    "SmoothL1Loss",
     "SoftmaxLoss",
     "Tanh",
     "Transformer",
