@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.op_row import OpRow
 from tests.op_table_elementwise import ARITHMETIC, ELEMENTWISE, REDUCTIONS, SELECTION
+from tests.op_table_layers import LAYER_ROWS
 from tests.op_table_movement import INDEXING, LINALG, SHAPES
 from tests.op_table_nn import NN_ROWS
 
@@ -20,4 +21,5 @@ ROWS: list[OpRow] = [
     *LINALG,
     *INDEXING,
     *NN_ROWS,
+    *LAYER_ROWS,
 ]

@@ -99,6 +99,8 @@ from .ops import gelu as gelu
 from .ops import getitem as getitem
 from .ops import greater as greater
 from .ops import greater_equal as greater_equal
+from .ops import group_norm as group_norm
+from .ops import instance_norm as instance_norm
 from .ops import layer_norm as layer_norm
 from .ops import leaky_relu as leaky_relu
 from .ops import less as less
@@ -124,6 +126,7 @@ from .ops import power as power
 from .ops import power_scalar as power_scalar
 from .ops import relu as relu
 from .ops import reshape as reshape
+from .ops import rms_norm as rms_norm
 from .ops import scalar_power as scalar_power
 from .ops import scatter_add as scatter_add
 from .ops import sigmoid as sigmoid

@@ -7,6 +7,7 @@ from .containers import Flatten, Identity, Residual, Sequential
 from .convolution import Conv, Conv2d
 from .dropout import Dropout
 from .embedding import Embedding
+from .group_normalization import GroupNorm, InstanceNorm1d, InstanceNorm2d, RMSNorm
 from .linear import Linear
 from .loss import CrossEntropyLoss, SoftmaxLoss
 from .module import Module, Parameter
@@ -51,4 +52,8 @@ __all__ = [
     "Transformer",
     "TransformerLayer",
     "torch_mapping",
+    "GroupNorm",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "RMSNorm",
 ]

@@ -28,7 +28,7 @@ from ..errors import CheckpointError
 from .convolution import Conv2d
 from .linear import Linear
 from .module import Module
-from .normalization import BatchNorm1d, BatchNorm2d
+from .normalization import BatchStatistics
 
 HostArray = NumpyArray[Any]
 COUNTER = "num_batches_tracked"
@@ -42,11 +42,11 @@ def from_torch_state_dict(
     ``{k: v.numpy() for k, v in torch_model.state_dict().items()}`` is such a dict. Errors and
     result are those of ``Module.load_state_dict``.
     """
-    owners = _owners(module)
+    owners, own = _owners(module), module.state_dict()
     converted = {
         name: _from_torch(owners.get(name.rpartition(".")[0]), name, np.asarray(value))
         for name, value in state.items()
-        if name.rpartition(".")[2] != COUNTER
+        if _leaf(name) != COUNTER or name in own
     }
     return module.load_state_dict(converted, strict=strict)
 
@@ -62,8 +62,9 @@ def to_torch_state_dict(module: Module) -> dict[str, HostArray]:
         owner = owners.get(name.rpartition(".")[0])
         state[name] = np.array(_to_torch(owner, name, value.numpy()), order="C")
     for path, owner in owners.items():
-        if isinstance(owner, (BatchNorm1d, BatchNorm2d)):
-            state[f"{path}.{COUNTER}" if path else COUNTER] = np.array(0, dtype=np.int64)
+        if isinstance(owner, BatchStatistics) and owner.track_running_stats:
+            name = f"{path}.{COUNTER}" if path else COUNTER
+            state.setdefault(name, np.array(0, dtype=np.int64))
     return state
 
 

@@ -43,6 +43,9 @@ from .elementwise import sin as sin
 from .elementwise import sqrt as sqrt
 from .elementwise import tanh as tanh
 from .elementwise import to_device as to_device
+from .group_normalization import group_norm as group_norm
+from .group_normalization import instance_norm as instance_norm
+from .group_normalization import rms_norm as rms_norm
 from .indexing import concatenate as concatenate
 from .indexing import embedding as embedding
 from .indexing import getitem as getitem
