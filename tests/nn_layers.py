@@ -24,8 +24,8 @@ class LayerRow:
     """The layer's name, and what distinguishes the row from others of the layer."""
     make: Callable[..., Any]
     """Called with ``device`` and ``dtype``; returns the layer."""
-    theirs: Callable[[Any], Any] | None
-    """Called with ``torch.nn``; returns the same layer. None: PyTorch has no such layer."""
+    theirs: Callable[[Any], Any]
+    """Called with ``torch.nn``; returns the same layer."""
     shapes: tuple[Shape, ...]
     """The shapes of the inputs; each letter is a size that a test draws."""
     empty: bool = True
@@ -42,117 +42,98 @@ class LayerRow:
         ]
 
 
-def row(case: str, make: Any, theirs: Any, *shapes: Shape, **options: Any) -> LayerRow:
-    """Return a LayerRow."""
-    return LayerRow(case, make, theirs, shapes, **options)
+def row(
+    name: str,
+    args: tuple[Any, ...],
+    *shapes: Shape,
+    case: str = "",
+    empty: bool = True,
+    biased: bool = False,
+    placed: bool = True,
+    **options: Any,
+) -> LayerRow:
+    """Return the row of a layer that takes the same arguments in both.
+
+    ``placed``: needle's takes ``device`` and ``dtype``.
+    """
+
+    def make(**place: Any) -> Any:
+        return getattr(nn, name)(*args, **options, **(place if placed else {}))
+
+    def theirs(torch_nn: Any) -> Any:
+        return getattr(torch_nn, name)(*args, **options)
+
+    return LayerRow(f"{name}-{case}" if case else name, make, theirs, shapes, empty, biased)
 
 
 IMAGES: Shape = ("N", 4, "H", "W")
 SIGNALS: Shape = ("N", 4, "L")
+PLAIN = {"case": "plain", "affine": False}
 
 NORMS = [
-    row(
-        "BatchNorm1d",
-        lambda **o: nn.BatchNorm1d(4, **o),
-        lambda t: t.BatchNorm1d(4),
-        ("N", 4),
-        biased=True,
-    ),
-    row(
-        "BatchNorm1d-NCL",
-        lambda **o: nn.BatchNorm1d(4, **o),
-        lambda t: t.BatchNorm1d(4),
-        SIGNALS,
-        biased=True,
-    ),
-    row(
-        "BatchNorm2d",
-        lambda **o: nn.BatchNorm2d(4, **o),
-        lambda t: t.BatchNorm2d(4),
-        IMAGES,
-        biased=True,
-    ),
-    row(
-        "BatchNorm2d-plain",
-        lambda **o: nn.BatchNorm2d(4, eps=0.1, affine=False, **o),
-        lambda t: t.BatchNorm2d(4, eps=0.1, affine=False),
-        IMAGES,
-        biased=True,
-    ),
-    row(
-        "BatchNorm2d-average",
-        lambda **o: nn.BatchNorm2d(4, momentum=None, **o),
-        lambda t: t.BatchNorm2d(4, momentum=None),
-        IMAGES,
-        biased=True,
-    ),
-    row(
-        "BatchNorm1d-untracked",
-        lambda **o: nn.BatchNorm1d(4, track_running_stats=False, **o),
-        lambda t: t.BatchNorm1d(4, track_running_stats=False),
-        ("N", 4),
-        empty=False,
-    ),
-    row("LayerNorm", lambda **o: nn.LayerNorm(5, **o), lambda t: t.LayerNorm(5), ("N", "T", 5)),
-    row("LayerNorm-vector", lambda **o: nn.LayerNorm(5, **o), lambda t: t.LayerNorm(5), (5,)),
-    row(
-        "LayerNorm-axes",
-        lambda **o: nn.LayerNorm((3, 5), eps=0.1, **o),
-        lambda t: t.LayerNorm((3, 5), eps=0.1),
-        ("N", "T", 3, 5),
-    ),
-    row(
-        "LayerNorm-unbiased",
-        lambda **o: nn.LayerNorm([3, 5], bias=False, **o),
-        lambda t: t.LayerNorm([3, 5], bias=False),
-        ("N", 3, 5),
-    ),
-    row(
-        "LayerNorm-plain",
-        lambda **o: nn.LayerNorm(5, elementwise_affine=False, **o),
-        lambda t: t.LayerNorm(5, elementwise_affine=False),
-        ("N", 5),
-    ),
-    row("GroupNorm", lambda **o: nn.GroupNorm(2, 4, **o), lambda t: t.GroupNorm(2, 4), IMAGES),
-    row(
-        "GroupNorm-plain",
-        lambda **o: nn.GroupNorm(1, 4, 0.1, False, **o),
-        lambda t: t.GroupNorm(1, 4, 0.1, False),
-        ("N", 4),
-    ),
-    row("InstanceNorm1d", lambda **o: nn.InstanceNorm1d(4), lambda t: t.InstanceNorm1d(4), SIGNALS),
-    row(
-        "InstanceNorm1d-tracked",
-        lambda **o: nn.InstanceNorm1d(4, 0.1, 0.2, True, True, **o),
-        lambda t: t.InstanceNorm1d(4, 0.1, 0.2, True, True),
-        SIGNALS,
-        empty=False,
-    ),
-    row(
-        "InstanceNorm2d",
-        lambda **o: nn.InstanceNorm2d(4, affine=True, **o),
-        lambda t: t.InstanceNorm2d(4, affine=True),
-        IMAGES,
-    ),
-    row(
-        "InstanceNorm2d-image",
-        lambda **o: nn.InstanceNorm2d(4, affine=True, **o),
-        lambda t: t.InstanceNorm2d(4, affine=True),
-        (4, "H", "W"),
-    ),
-    row("RMSNorm", lambda **o: nn.RMSNorm(5, **o), lambda t: t.RMSNorm(5), ("N", "T", 5)),
-    row(
-        "RMSNorm-axes",
-        lambda **o: nn.RMSNorm((3, 5), 0.1, **o),
-        lambda t: t.RMSNorm((3, 5), 0.1),
-        ("N", 3, 5),
-    ),
-    row(
-        "RMSNorm-plain",
-        lambda **o: nn.RMSNorm(5, elementwise_affine=False, **o),
-        lambda t: t.RMSNorm(5, elementwise_affine=False),
-        ("N", 5),
-    ),
+    row("BatchNorm1d", (4,), ("N", 4), biased=True),
+    row("BatchNorm1d", (4,), SIGNALS, case="NCL", biased=True),
+    row("BatchNorm2d", (4,), IMAGES, biased=True),
+    row("BatchNorm2d", (4,), IMAGES, eps=0.1, biased=True, **PLAIN),
+    row("BatchNorm2d", (4,), IMAGES, case="average", momentum=None, biased=True),
+    row("BatchNorm1d", (4,), ("N", 4), case="untracked", track_running_stats=False, empty=False),
+    row("LayerNorm", (5,), ("N", "T", 5)),
+    row("LayerNorm", (5,), (5,), case="vector"),
+    row("LayerNorm", ((3, 5), 0.1), ("N", "T", 3, 5), case="axes"),
+    row("LayerNorm", ([3, 5],), ("N", 3, 5), case="unbiased", bias=False),
+    row("LayerNorm", (5,), ("N", 5), case="plain", elementwise_affine=False),
+    row("GroupNorm", (2, 4), IMAGES),
+    row("GroupNorm", (1, 4, 0.1), ("N", 4), **PLAIN),
+    row("InstanceNorm1d", (4,), SIGNALS),
+    row("InstanceNorm1d", (4, 0.1, 0.2, True, True), SIGNALS, case="tracked", empty=False),
+    row("InstanceNorm2d", (4,), IMAGES, affine=True),
+    row("InstanceNorm2d", (4,), (4, "H", "W"), case="image", affine=True),
+    row("RMSNorm", (5,), ("N", "T", 5)),
+    row("RMSNorm", ((3, 5), 0.1), ("N", 3, 5), case="axes"),
+    row("RMSNorm", (5,), ("N", 5), case="plain", elementwise_affine=False),
 ]
 
-LAYERS = [*NORMS]
+CONVOLUTIONS = [
+    row("Conv2d", (4, 6, 3), IMAGES),
+    row("Conv2d", (4, 6, (2, 3)), IMAGES, case="same", padding="same"),
+    row("Conv2d", (4, 6, (2, 3)), IMAGES, case="same dilated", padding="same", dilation=(1, 2)),
+    row("Conv2d", (4, 6, 4), ("N", 4, 5, 6), case="valid", padding="valid", stride=2, groups=2),
+    *[
+        row(
+            "Conv2d",
+            (4, 3, 3),
+            IMAGES,
+            case=mode,
+            padding_mode=mode,
+            padding=(2, 1),
+            stride=(1, 2),
+            bias=False,
+        )
+        for mode in ("reflect", "replicate", "circular")
+    ],
+    row("Conv2d", (4, 3, 2), IMAGES, case="same mirrored", padding="same", padding_mode="reflect"),
+    row("Conv1d", (4, 6, 3), SIGNALS),
+    row("Conv1d", (4, 6, 2, 2, 1, 2, 2), SIGNALS, case="uneven", bias=False),
+    row("Conv1d", (4, 6, 4), SIGNALS, case="same", padding="same"),
+    row("Conv1d", (4, 6, 3), SIGNALS, case="wrapped", padding=2, padding_mode="circular"),
+    row("ConvTranspose2d", (4, 6, 3), IMAGES),
+    row("ConvTranspose2d", (4, 6, (2, 3), (2, 3), (0, 1), (1, 2)), IMAGES, case="uneven"),
+    row("ConvTranspose2d", (4, 6, 2, 2, 1, 0, 2, False, 2), IMAGES, case="groups"),
+    row("ConvTranspose2d", (4, 2, 2, 1, 0, (1, 2)), IMAGES, case="more rows", dilation=3),
+    row("ConvTranspose1d", (4, 6, 3, 2, 1, 1), SIGNALS),
+    row("ConvTranspose1d", (4, 6, 2, 3, 1, 0, 2, False, 2), SIGNALS, case="groups"),
+    row("Upsample", (), IMAGES, scale_factor=2, placed=False),
+    row("Upsample", ((9, 4),), IMAGES, case="bilinear", mode="bilinear", placed=False),
+    row(
+        "Upsample",
+        (None, (1.5, 0.5)),
+        IMAGES,
+        case="cubic",
+        mode="bicubic",
+        align_corners=True,
+        placed=False,
+    ),
+    row("Upsample", (7, None, "linear", True), SIGNALS, case="linear", placed=False),
+]
+
+LAYERS = [*NORMS, *CONVOLUTIONS]

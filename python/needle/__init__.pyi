@@ -80,9 +80,12 @@ from .ops import broadcast_to as broadcast_to
 from .ops import clip as clip
 from .ops import concatenate as concatenate
 from .ops import conv as conv
+from .ops import conv1d as conv1d
 from .ops import conv2d as conv2d
 from .ops import conv2d_input_grad as conv2d_input_grad
 from .ops import conv2d_weight_grad as conv2d_weight_grad
+from .ops import conv_transpose1d as conv_transpose1d
+from .ops import conv_transpose2d as conv_transpose2d
 from .ops import cos as cos
 from .ops import cross_entropy as cross_entropy
 from .ops import dilate as dilate
@@ -101,6 +104,7 @@ from .ops import greater as greater
 from .ops import greater_equal as greater_equal
 from .ops import group_norm as group_norm
 from .ops import instance_norm as instance_norm
+from .ops import interpolate as interpolate
 from .ops import layer_norm as layer_norm
 from .ops import leaky_relu as leaky_relu
 from .ops import less as less

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from needle import init, nn
-from needle.errors import ShapeError
+from needle.errors import ShapeError, UnknownNameError
 
 zeros = init.zeros
 
@@ -62,6 +62,51 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         lambda: nn.InstanceNorm1d(3)(zeros(3)),
         ShapeError,
         r"InstanceNorm1d: input must be \(N, C, L\) with C=3, got shape \(3,\)",
+    ),
+    (
+        lambda: nn.Conv2d(2, 3, 3, stride=2, padding="same"),
+        ShapeError,
+        r"Conv2d: padding='same' needs stride 1, got \(2, 2\)",
+    ),
+    (
+        lambda: nn.Conv2d(2, 3, 3, padding="half"),
+        UnknownNameError,
+        "Conv2d: padding must be sizes, 'same' or 'valid', got 'half'",
+    ),
+    (
+        lambda: nn.Conv1d(2, 3, 3, padding_mode="edge"),
+        UnknownNameError,
+        "Conv1d: padding_mode must be one of zeros, reflect",
+    ),
+    (
+        lambda: nn.Conv2d(2, 3, 3, padding=4, padding_mode="reflect")(zeros(1, 2, 4, 4)),
+        ShapeError,
+        "Conv2d: padding_mode='reflect' needs at least 5 pixels an axis, got shape",
+    ),
+    (
+        lambda: nn.Conv1d(2, 3, (3, 3)),
+        ShapeError,
+        r"Conv1d: kernel_size must be an int or one int, got \(3, 3\)",
+    ),
+    (
+        lambda: nn.Conv1d(2, 3, 3)(zeros(1, 2, 4, 4)),
+        ShapeError,
+        r"Conv1d: input must be \(N, C, L\) with C=2, got shape \(1, 2, 4, 4\)",
+    ),
+    (
+        lambda: nn.ConvTranspose2d(2, 3, 3, padding="same"),
+        ShapeError,
+        "ConvTranspose2d: padding must be sizes, got 'same'",
+    ),
+    (
+        lambda: nn.ConvTranspose2d(2, 3, 3, output_padding=1)(zeros(1, 2, 4, 4)),
+        ShapeError,
+        "ConvTranspose2d: output_padding must be at least 0 and less than stride or dilation",
+    ),
+    (
+        lambda: nn.ConvTranspose1d(2, 3, 3, groups=2),
+        ShapeError,
+        "ConvTranspose1d: groups must divide in_channels and out_channels",
     ),
 ]
 

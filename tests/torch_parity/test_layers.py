@@ -20,7 +20,7 @@ from tests.nn_layers import LAYERS, LayerRow
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
 
-ROWS = [row for row in LAYERS if row.theirs]
+every_row = pytest.mark.parametrize("row", LAYERS, ids=lambda row: row.case)
 TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
 
 
@@ -35,7 +35,6 @@ def tensors(value: Any) -> Iterator[Any]:
 
 def make_pair(row: LayerRow, random: Any, device: Any, dtype: str) -> tuple[Any, Any]:
     """Return the layer in needle and in PyTorch, with the same drawn weights."""
-    assert row.theirs is not None
     theirs = row.theirs(torch.nn).to(getattr(torch, dtype))
     state = {
         name: np.asarray(random.uniform(0.5, 1.5, value.shape)).astype(dtype)
@@ -68,7 +67,7 @@ def same(got: Any, wanted: Any, dtype: str, what: str) -> None:
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.case)
+@every_row
 def test_values_and_gradients(row: LayerRow, seed: int, dtype: str, device: Any) -> None:
     random = np.random.default_rng(seed)
     ours, theirs = make_pair(row, random, device, dtype)
@@ -101,7 +100,7 @@ def numpy_state(theirs: Any) -> dict[str, Any]:
     return {name: value.numpy() for name, value in theirs.state_dict().items()}
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.case)
+@every_row
 def test_state_dicts_go_both_ways(row: LayerRow) -> None:
     ours, theirs = make_pair(row, np.random.default_rng(1), None, "float32")
     state = torch_mapping.to_torch_state_dict(ours)

@@ -14,9 +14,15 @@ from .module import Module, Parameter
 from .normalization import BatchNorm1d, BatchNorm2d, LayerNorm, LayerNorm1d
 from .pooling import AdaptiveAvgPool2d, AvgPool2d, GlobalAvgPool, MaxPool2d
 from .recurrent import LSTM, RNN, LSTMCell, RNNCell
+from .signals import Conv1d, ConvTranspose1d, ConvTranspose2d
 from .transformer import Transformer, TransformerLayer
+from .upsample import Upsample
 
 __all__ = [
+    "Conv1d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "Upsample",
     "GELU",
     "LSTM",
     "RNN",

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import ops
 from ..array_namespace import Device
-from ..autograd import Tensor
+from ..autograd import Tensor, as_operand
 from ..errors import ShapeError
 from ..shapes import as_shape, shape_of
 from .module import Module
@@ -114,7 +114,7 @@ class _InstanceNorm(BatchStatistics):
         y = y if added is None else y + added
         mean = var = y
         if self.track_running_stats:
-            values = x.detach()
+            values = (x if isinstance(x, Tensor) else as_operand(x, None)).detach()
             mean = ops.mean(ops.mean(values, axes), 0)
             var = ops.mean(ops.var(values, axes, correction=1), 0)
         return ops.relu(y) if relu else y, mean, var

@@ -13,7 +13,7 @@ from typing import Any
 from .. import init, ops
 from ..array_namespace import Device
 from ..array_namespace import array_api as xp
-from ..autograd import Tensor
+from ..autograd import Tensor, as_operand
 from ..errors import ShapeError
 from ..ops import normalization
 from ..shapes import as_shape, shape_of
@@ -177,6 +177,7 @@ class _BatchNorm(BatchStatistics):
             )
         weight, bias = self.weight, self.bias
         if weight is None or bias is None:
+            x = x if isinstance(x, Tensor) else as_operand(x, None)
             weight = normalization.constant_like(x, (self.dim,), 1.0)
             bias = normalization.constant_like(x, (self.dim,), 0.0)
         more = () if added is None else (added,)

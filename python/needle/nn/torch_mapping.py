@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
 from ..errors import CheckpointError
-from .convolution import Conv2d
 from .linear import Linear
 from .module import Module
 from .normalization import BatchStatistics
+from .window import WindowLayer
 
 HostArray = NumpyArray[Any]
 COUNTER = "num_batches_tracked"
@@ -81,16 +81,18 @@ def _from_torch(owner: Module | None, name: str, value: HostArray) -> HostArray:
         if _leaf(name) == "weight":
             return _checked(name, value, 2).T
         return _checked(name, value, 1).reshape(1, -1)
-    if isinstance(owner, Conv2d) and _leaf(name) == "weight":
-        return _checked(name, value, 4).transpose(2, 3, 1, 0)
+    if isinstance(owner, WindowLayer) and _leaf(name) == "weight":
+        value = _checked(name, value, 2 + owner.axes)
+        return (value if owner.axes == 2 else value[:, :, None]).transpose(2, 3, 1, 0)
     return value
 
 
 def _to_torch(owner: Module | None, name: str, value: HostArray) -> HostArray:
     if isinstance(owner, Linear):
         return value.T if _leaf(name) == "weight" else value.reshape(-1)
-    if isinstance(owner, Conv2d) and _leaf(name) == "weight":
-        return value.transpose(3, 2, 0, 1)
+    if isinstance(owner, WindowLayer) and _leaf(name) == "weight":
+        value = value.transpose(3, 2, 0, 1)
+        return value if owner.axes == 2 else value[:, :, 0]
     return value
 
 

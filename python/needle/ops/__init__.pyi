@@ -50,6 +50,7 @@ from .indexing import concatenate as concatenate
 from .indexing import embedding as embedding
 from .indexing import getitem as getitem
 from .indexing import scatter_add as scatter_add
+from .interpolation import interpolate as interpolate
 from .linalg import MatMul as MatMul
 from .linalg import matmul as matmul
 from .linalg import matmul_reversed as matmul_reversed
@@ -101,6 +102,9 @@ from .shape import squeeze as squeeze
 from .shape import stack as stack
 from .shape import transpose as transpose
 from .shape import undilate as undilate
+from .transposed_convolution import conv1d as conv1d
+from .transposed_convolution import conv_transpose1d as conv_transpose1d
+from .transposed_convolution import conv_transpose2d as conv_transpose2d
 from .tuples import FusedAddScalars as FusedAddScalars
 from .tuples import MakeTensorTuple as MakeTensorTuple
 from .tuples import TupleGetItem as TupleGetItem
