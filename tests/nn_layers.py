@@ -32,6 +32,8 @@ class LayerRow:
     """True if the batch, the letter N, may be empty."""
     biased: bool = False
     """True if running_var is the biased variance, unlike PyTorch's."""
+    call: Callable[..., Any] = lambda layer, *inputs: layer(*inputs)
+    """Called with either layer and its inputs."""
 
     def inputs(self, random: np.random.Generator, **given: int) -> list[Any]:
         """Return normal inputs, whose sizes are drawn from 3 to 7 unless ``given``."""
@@ -50,6 +52,7 @@ def row(
     empty: bool = True,
     biased: bool = False,
     placed: bool = True,
+    call: Callable[..., Any] = lambda layer, *inputs: layer(*inputs),
     **options: Any,
 ) -> LayerRow:
     """Return the row of a layer that takes the same arguments in both.
@@ -63,7 +66,7 @@ def row(
     def theirs(torch_nn: Any) -> Any:
         return getattr(torch_nn, name)(*args, **options)
 
-    return LayerRow(f"{name}-{case}" if case else name, make, theirs, shapes, empty, biased)
+    return LayerRow(f"{name}-{case}" if case else name, make, theirs, shapes, empty, biased, call)
 
 
 IMAGES: Shape = ("N", 4, "H", "W")
@@ -136,4 +139,71 @@ CONVOLUTIONS = [
     row("Upsample", (7, None, "linear", True), SIGNALS, case="linear", placed=False),
 ]
 
-LAYERS = [*NORMS, *CONVOLUTIONS]
+
+def with_pair(layer: Any, x: Any, h: Any, c: Any) -> Any:
+    return layer(x, (h, c))
+
+
+SEQUENCES: Shape = ("T", "N", 3)
+TWO_WAYS = {"bidirectional": True, "num_layers": 2}
+
+RECURRENT = [
+    row("RNNCell", (3, 5), ("N", 3), ("N", 5)),
+    row("RNNCell", (3, 5), ("N", 3), case="relu", nonlinearity="relu", bias=False),
+    row("LSTMCell", (3, 5), ("N", 3), ("N", 5), ("N", 5), call=with_pair),
+    row("GRUCell", (3, 5), ("N", 3), ("N", 5)),
+    row("GRUCell", (3, 5), ("N", 3), case="plain", bias=False),
+    row("RNN", (3, 5, 3), SEQUENCES, (3, "N", 5)),
+    row("RNN", (3, 5), SEQUENCES, case="two ways", nonlinearity="relu", **TWO_WAYS),
+    row("LSTM", (3, 5, 2), SEQUENCES, (2, "N", 5), (2, "N", 5), call=with_pair),
+    row("LSTM", (3, 5), ("N", "T", 3), case="two ways", batch_first=True, bias=False, **TWO_WAYS),
+    row(
+        "LSTM",
+        (3, 5),
+        SEQUENCES,
+        (4, "N", 2),
+        (4, "N", 5),
+        case="projected",
+        call=with_pair,
+        proj_size=2,
+        **TWO_WAYS,
+    ),
+    row("GRU", (3, 5), SEQUENCES),
+    row("GRU", (3, 5), ("N", "T", 3), (4, "N", 5), case="two ways", batch_first=True, **TWO_WAYS),
+]
+
+SEEN: Shape = ("T", "N", 6)
+
+ATTENTION = [
+    row("MultiheadAttention", (6, 2), SEEN, case="self", call=lambda m, x: m(x, x, x)),
+    row("MultiheadAttention", (6, 3), SEEN, ("L", "N", 6), ("L", "N", 6), case="cross"),
+    row(
+        "MultiheadAttention",
+        (6, 2),
+        ("N", "T", 6),
+        ("N", "L", 4),
+        ("N", "L", 5),
+        case="sizes",
+        kdim=4,
+        vdim=5,
+        batch_first=True,
+        bias=False,
+    ),
+    row(
+        "MultiheadAttention",
+        (6, 2),
+        ("T", 6),
+        case="sequence",
+        call=lambda m, x: m(x, x, x, average_attn_weights=False),
+    ),
+    row(
+        "MultiheadAttention",
+        (6, 2),
+        SEEN,
+        ("T", "N", 6),
+        case="without weights",
+        call=lambda m, q, k: m(q, k, k, need_weights=False),
+    ),
+]
+
+LAYERS = [*NORMS, *CONVOLUTIONS, *RECURRENT, *ATTENTION]

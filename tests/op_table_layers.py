@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from needle import ops
-from needle.errors import ShapeError, UnknownNameError
+from needle.errors import DTypeError, ShapeError, UnknownNameError
 from tests.nn_oracles import adjoint, conv2d
 from tests.op_row import Failure, OpRow, normal
 from tests.op_table_nn import refused
@@ -295,4 +295,67 @@ INTERPOLATION = [
     ),
 ]
 
-LAYER_ROWS = [*NORMALIZATION, *CONVOLUTION, *INTERPOLATION]
+
+def attention(q: Any, k: Any, v: Any, seen: Any = True, added: Any = 0.0, scale: Any = None) -> Any:
+    logits = q @ k.swapaxes(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale) + added
+    weights = np.where(seen, np.exp(logits - logits.max(-1, keepdims=True)), 0.0)
+    return weights / np.maximum(weights.sum(-1, keepdims=True), 1e-300) @ v
+
+
+HEADS = ((2, 3, 4, 5), (2, 3, 6, 5), (2, 3, 6, 2))
+SEEN = np.random.default_rng(2).random((4, 6)) < 0.6
+SEEN[1] = False  # a query without any key
+
+ATTENTION = [
+    OpRow(
+        "scaled_dot_product_attention",
+        ops.scaled_dot_product_attention,
+        attention,
+        normal(*HEADS),
+        failures=(
+            refused(
+                lambda q, k: ops.scaled_dot_product_attention(q, k, k),
+                "scaled_dot_product_attention: query and key must be (..., L, E) and (..., S, E)",
+                (2, 3),
+                (2, 4),
+            ),
+            refused(
+                lambda q, m: ops.scaled_dot_product_attention(q, q, q, m),
+                "scaled_dot_product_attention: attn_mask must broadcast to (2, 2), got (4, 2, 2)",
+                (2, 3),
+                (4, 2, 2),
+            ),
+            Failure(
+                lambda t: ops.scaled_dot_product_attention(
+                    *[t(np.zeros((2, 2)))] * 3, t(np.zeros((2, 2), "int64"))
+                ),
+                DTypeError,
+                "scaled_dot_product_attention: attn_mask must be bool or floating, got int64",
+            ),
+        ),
+    ),
+    OpRow(
+        "scaled_dot_product_attention",
+        lambda q, k, v: ops.scaled_dot_product_attention(q, k, v, SEEN, scale=0.7),
+        lambda q, k, v: attention(q, k, v, SEEN, scale=0.7),
+        normal(*HEADS),
+        "bool mask",
+    ),
+    OpRow(
+        "scaled_dot_product_attention",
+        lambda q, k, v: ops.scaled_dot_product_attention(q, k, v, SEEN, is_causal=True),
+        lambda q, k, v: attention(q, k, v, SEEN & np.tri(4, 6, dtype=bool)),
+        normal(*HEADS),
+        "causal, bool mask",
+    ),
+    OpRow(
+        "scaled_dot_product_attention",
+        ops.scaled_dot_product_attention,
+        lambda q, k, v, m: attention(q, k, v, added=m),
+        normal(*HEADS, (4, 6)),
+        "added mask",
+        resize=False,
+    ),
+]
+
+LAYER_ROWS = [*NORMALIZATION, *CONVOLUTION, *INTERPOLATION, *ATTENTION]

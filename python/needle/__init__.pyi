@@ -132,6 +132,7 @@ from .ops import relu as relu
 from .ops import reshape as reshape
 from .ops import rms_norm as rms_norm
 from .ops import scalar_power as scalar_power
+from .ops import scaled_dot_product_attention as scaled_dot_product_attention
 from .ops import scatter_add as scatter_add
 from .ops import sigmoid as sigmoid
 from .ops import sin as sin

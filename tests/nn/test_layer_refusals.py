@@ -108,6 +108,50 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         ShapeError,
         "ConvTranspose1d: groups must divide in_channels and out_channels",
     ),
+    (
+        lambda: nn.LSTM(2, 3, proj_size=3),
+        ShapeError,
+        "LSTM: proj_size must be at least 0 and less than hidden_size=3, got 3",
+    ),
+    (lambda: nn.GRU(2, 3, 0), ShapeError, "GRU: num_layers must be at least 1, got 0"),
+    (
+        lambda: nn.GRU(2, 3, batch_first=True)(zeros(4, 2)),
+        ShapeError,
+        r"GRU: the input must be \(B, T, input_size\), got shape \(4, 2\)",
+    ),
+    (
+        lambda: nn.GRU(2, 3, bidirectional=True)(zeros(4, 5, 2), zeros(1, 5, 3)),
+        ShapeError,
+        r"GRU: a state must have shape \(2, 5, 3\), got \(1, 5, 3\)",
+    ),
+    *[
+        (
+            lambda lengths=lengths: nn.RNN(2, 3)(zeros(4, 2, 2), lengths=lengths),
+            ShapeError,
+            "RNN: lengths must be 2 whole numbers from 1 to 4, got",
+        )
+        for lengths in ([4], [0, 4], [5, 1], [1.5, 2])
+    ],
+    (
+        lambda: nn.MultiheadAttention(6, 4),
+        ShapeError,
+        "MultiheadAttention: num_heads must divide embed_dim, got 4 and 6",
+    ),
+    (
+        lambda: nn.MultiheadAttention(4, 2)(zeros(3, 1, 4), zeros(3, 4), zeros(3, 4)),
+        ShapeError,
+        "MultiheadAttention: query, key and value must all have 3 axes, or 2",
+    ),
+    (
+        lambda: nn.MultiheadAttention(4, 2)(*[zeros(3, 1, 4)] * 3, key_padding_mask=zeros(3, 1)),
+        ShapeError,
+        r"MultiheadAttention: key_padding_mask must be .*, of shape \(1, 3\) or \(3,\), got",
+    ),
+    (
+        lambda: nn.MultiheadAttention(4, 2)(*[zeros(3, 1, 4)] * 3, attn_mask=zeros(3, 2)),
+        ShapeError,
+        r"MultiheadAttention: attn_mask must be .*, of shape \(2, 3, 3\) or \(3, 3\), got",
+    ),
 ]
 
 

@@ -78,7 +78,7 @@ def test_values_and_gradients(row: LayerRow, seed: int, dtype: str, device: Any)
         b = [torch.tensor(host, requires_grad=True) for host in hosts]
         if not training and row.biased:  # PyTorch's running variance is the unbiased one
             torch_mapping.from_torch_state_dict(ours, numpy_state(theirs))
-        got, wanted = list(tensors(ours(*a))), list(tensors(theirs(*b)))
+        got, wanted = list(tensors(row.call(ours, *a))), list(tensors(row.call(theirs, *b)))
         slopes = [random.standard_normal(w.shape).astype(dtype) for w in wanted]
         theirs.zero_grad()
         for mine, other in zip(got, wanted, strict=True):

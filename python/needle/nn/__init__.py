@@ -3,6 +3,7 @@
 from . import torch_mapping
 from .activations import GELU, LeakyReLU, ReLU, Sigmoid, Tanh
 from .attention import AttentionLayer, MultiHeadAttention
+from .cells import GRUCell, LSTMCell, RNNCell
 from .containers import Flatten, Identity, Residual, Sequential
 from .convolution import Conv, Conv2d
 from .dropout import Dropout
@@ -11,14 +12,18 @@ from .group_normalization import GroupNorm, InstanceNorm1d, InstanceNorm2d, RMSN
 from .linear import Linear
 from .loss import CrossEntropyLoss, SoftmaxLoss
 from .module import Module, Parameter
+from .multihead_attention import MultiheadAttention
 from .normalization import BatchNorm1d, BatchNorm2d, LayerNorm, LayerNorm1d
 from .pooling import AdaptiveAvgPool2d, AvgPool2d, GlobalAvgPool, MaxPool2d
-from .recurrent import LSTM, RNN, LSTMCell, RNNCell
+from .recurrent import GRU, LSTM, RNN
 from .signals import Conv1d, ConvTranspose1d, ConvTranspose2d
 from .transformer import Transformer, TransformerLayer
 from .upsample import Upsample
 
 __all__ = [
+    "MultiheadAttention",
+    "GRU",
+    "GRUCell",
     "Conv1d",
     "ConvTranspose1d",
     "ConvTranspose2d",

@@ -20,6 +20,7 @@ from .arithmetic import negate as negate
 from .arithmetic import power as power
 from .arithmetic import power_scalar as power_scalar
 from .arithmetic import scalar_power as scalar_power
+from .attention import scaled_dot_product_attention as scaled_dot_product_attention
 from .convolution import Conv as Conv
 from .convolution import conv as conv
 from .convolution import conv2d as conv2d
