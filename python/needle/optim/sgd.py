@@ -16,9 +16,10 @@ from .options import FLAG, NOT_NEGATIVE, NUMBER_OR_NONE
 class SGD(Optimizer):
     """Gradient descent: g += weight_decay*p; u = momentum*u + (1-dampening)*g; p -= lr*u.
 
-    u is zero at first. dampening: None means ``momentum`` (the course's update) or 0 with
-    ``nesterov``; 0 gives PyTorch's numbers. nesterov: p -= lr*(g + momentum*u) (Sutskever et al.
-    2013, in PyTorch's form).
+    dampening: None for the course's update, in which it is ``momentum`` (0 with ``nesterov``) and u
+    is zero at first; a number for PyTorch's, in which the first u is g; so 0 gives PyTorch's usual
+    numbers. nesterov: p -= lr*(g + momentum*u) (Sutskever et al. 2013, in PyTorch's form).
+    maximize: g is the negative gradient.
     """
 
     lr = GroupOption()
@@ -27,7 +28,7 @@ class SGD(Optimizer):
     rules: ClassVar = {
         **dict.fromkeys(("lr", "momentum", "weight_decay"), NOT_NEGATIVE),
         "dampening": NUMBER_OR_NONE,
-        "nesterov": FLAG,
+        **dict.fromkeys(("nesterov", "maximize"), FLAG),
     }
 
     def __init__(
@@ -39,6 +40,7 @@ class SGD(Optimizer):
         *,
         dampening: float | None = None,
         nesterov: bool = False,
+        maximize: bool = False,
     ) -> None:
         if nesterov and momentum <= 0:
             raise ValueError(f"SGD: nesterov needs momentum > 0, got {momentum}; set momentum=0.9")
@@ -49,6 +51,7 @@ class SGD(Optimizer):
             weight_decay=weight_decay,
             dampening=dampening,
             nesterov=nesterov,
+            maximize=maximize,
         )
 
     def _update(
@@ -58,10 +61,12 @@ class SGD(Optimizer):
         grads: Sequence[Array],
         group: Group,
     ) -> Sequence[Array]:
-        momentum, nesterov = float(group["momentum"]), bool(group["nesterov"])
-        dampening = group["dampening"]
+        momentum, dampening = float(group["momentum"]), group["dampening"]
+        fresh = [momentum and dampening and "velocity" not in self.state.get(p, {}) for p in params]
+        if any(fresh):  # a velocity of 0 without dampening makes the first one g
+            return self._first_and_later(params, values, grads, group, fresh)
         if dampening is None:
-            dampening = 0.0 if nesterov else momentum
+            dampening = 0.0 if group["nesterov"] else momentum
         velocities = self._state_arrays(params, "velocity") if momentum else []
         stepped: Sequence[Any] = accelerated.sgd_step(
             values,
@@ -71,7 +76,26 @@ class SGD(Optimizer):
             momentum,
             float(dampening) if momentum else 0.0,
             float(group["weight_decay"]),
-            nesterov,
+            bool(group["nesterov"]),
             unshared(params, values),
         )
         return stepped
+
+    def _first_and_later(
+        self,
+        params: Sequence[Tensor],
+        values: Sequence[Array],
+        grads: Sequence[Array],
+        group: Group,
+        fresh: Sequence[Any],
+    ) -> Sequence[Array]:
+        """Return the new values where some parameters have no velocity yet."""
+        new = list(values)
+        for first, options in ((True, {**group, "dampening": 0.0}), (False, group)):
+            chosen = [i for i, each in enumerate(fresh) if bool(each) is first]
+            if not chosen:
+                continue
+            parts = [[items[i] for i in chosen] for items in (params, values, grads)]
+            for i, value in zip(chosen, self._update(*parts, options), strict=True):
+                new[i] = value
+        return new
