@@ -114,6 +114,14 @@ NEEDLE_MATH T minimum(T x, T y) {
     return x < y ? x : y;
 }
 
+// The gradient that relu lets pass: grad where relu's operand (or result) y is positive, else 0;
+// NaN where y is NaN. V is an element or a vector of them.
+template <class V>
+NEEDLE_MATH V relu_passed(V grad, V y) {
+  const V rest = y == y ? V{} : y;
+  return y > V{} ? grad : rest;
+}
+
 // ---- division as Python's // and %; an integer divided by zero gives 0 ----
 
 template <class T>

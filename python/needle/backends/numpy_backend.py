@@ -49,8 +49,8 @@ def _integer_power(a: Array, b: Array, out: Array) -> None:
 def _power(a: Array, b: Array, out: Array) -> None:
     if out.dtype.kind == "i":
         _integer_power(a, b, out)
-    else:
-        np.power(a, b, out=out)
+    else:  # an exponent of full shape: np.power(-inf, 0.5) of a scalar is the square root, NaN
+        np.power(a, np.broadcast_to(b, out.shape), out=out)
 
 
 _RENAMED = {"round": "rint", "bitwise_invert": "invert", "atan2": "arctan2"} | {

@@ -18,7 +18,7 @@ from ..dtypes import numpy_dtype
 from ..errors import ShapeError, UnknownNameError
 from .broadcasting import as_number
 from .registry import op
-from .selection import clip, where
+from .selection import clip, nan_or, where
 
 Array = Any
 
@@ -29,8 +29,9 @@ def _floating(a: Array) -> Array:
 
 
 def _positive(a: Tensor) -> Tensor:
-    """Return 1 where a > 0, else 0, as a constant of the dtype of ``a``."""
-    return Tensor.make_const(xp.astype(a.realize_cached_data() > 0, a.dtype))
+    """Return 1 where a > 0, NaN where a is NaN, else 0, as a constant of the dtype of ``a``."""
+    host = a.realize_cached_data()
+    return Tensor.make_const(nan_or(host, xp.astype(host > 0, a.dtype)))
 
 
 class Log(TensorOp):
@@ -182,7 +183,7 @@ class ReLU(TensorOp):
 
 
 class ReLUGrad(TensorOp):
-    """Gradient of relu: (grad, y) -> grad where y > 0, else 0; linear in grad."""
+    """Gradient of relu: grad where y > 0, NaN where y is NaN, else 0; linear in grad."""
 
     def compute(self, grad: Array, y: Array) -> Array:
         return accelerated.relu_grad(grad, y)[0]
@@ -192,7 +193,7 @@ class ReLUGrad(TensorOp):
 
 
 def relu_grad(grad: Tensor, y: Tensor) -> Tensor:
-    """Return grad where y > 0, else 0; for gradients of ops that end in relu."""
+    """Return grad where y > 0, NaN where it is NaN, else 0; for ops that end in relu."""
     return ReLUGrad()(grad, y)
 
 
@@ -240,7 +241,7 @@ class BiasReLUGrad(TensorTupleOp):
 
 @op(ReLU, ReLUGrad, BiasReLU, BiasReLUGrad, methods=["relu"])
 def relu(a: Tensor) -> Tensor:
-    """Return max(a, 0); the gradient at 0 is 0."""
+    """Return max(a, 0); the gradient at 0 is 0, at NaN it is NaN."""
     return ReLU()(a)
 
 
@@ -248,7 +249,7 @@ class LeakyReLU(TensorOp):
     """Leaky rectifier: a where positive, else negative_slope * a."""
 
     def __init__(self, negative_slope: float = 0.01) -> None:
-        self.negative_slope = negative_slope
+        self.negative_slope = as_number("leaky_relu: negative_slope", negative_slope)
 
     def compute(self, a: Array) -> Array:
         return xp.where(a > 0, a, a * self.negative_slope)
