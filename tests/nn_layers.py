@@ -34,6 +34,8 @@ class LayerRow:
     """True if running_var is the biased variance, unlike PyTorch's."""
     call: Callable[..., Any] = lambda layer, *inputs: layer(*inputs)
     """Called with either layer and its inputs."""
+    tolerance: float = 1e-9
+    """The tolerance of float64 compared with PyTorch."""
 
     def inputs(self, random: np.random.Generator, **given: int) -> list[Any]:
         """Return normal inputs, whose sizes are drawn from 3 to 7 unless ``given``."""
@@ -53,6 +55,7 @@ def row(
     biased: bool = False,
     placed: bool = True,
     call: Callable[..., Any] = lambda layer, *inputs: layer(*inputs),
+    tolerance: float = 1e-9,
     **options: Any,
 ) -> LayerRow:
     """Return the row of a layer that takes the same arguments in both.
@@ -66,7 +69,9 @@ def row(
     def theirs(torch_nn: Any) -> Any:
         return getattr(torch_nn, name)(*args, **options)
 
-    return LayerRow(f"{name}-{case}" if case else name, make, theirs, shapes, empty, biased, call)
+    return LayerRow(
+        f"{name}-{case}" if case else name, make, theirs, shapes, empty, biased, call, tolerance
+    )
 
 
 IMAGES: Shape = ("N", 4, "H", "W")
@@ -206,4 +211,22 @@ ATTENTION = [
     ),
 ]
 
-LAYERS = [*NORMS, *CONVOLUTIONS, *RECURRENT, *ATTENTION]
+ACTIVATIONS = [
+    *[
+        row(name, (), ("N", "L"), placed=False)
+        for name in (
+            "ELU GELU Hardswish Hardtanh LeakyReLU LogSigmoid Mish ReLU ReLU6 SELU SiLU Sigmoid "
+            " Softplus Softsign Tanh"
+        ).split()
+    ],
+    row("Hardsigmoid", (), ("N", "L"), placed=False, tolerance=1e-7),  # its 1/6 is float32
+    row("ELU", (0.3,), IMAGES, case="alpha", placed=False),
+    row("GELU", ("tanh",), IMAGES, case="tanh", placed=False),
+    row("Hardtanh", (-0.2, 0.7), IMAGES, case="limits", placed=False),
+    row("Softplus", (2.0, 0.5), ("N", "L"), case="threshold", placed=False),
+    row("PReLU", (), ("N", "L")),
+    row("PReLU", (4, 0.1), IMAGES, case="channels"),
+    row("Softmax", (1,), SIGNALS, placed=False),
+]
+
+LAYERS = [*ACTIVATIONS, *NORMS, *CONVOLUTIONS, *RECURRENT, *ATTENTION]

@@ -91,6 +91,7 @@ from .ops import cross_entropy as cross_entropy
 from .ops import dilate as dilate
 from .ops import divide as divide
 from .ops import divide_scalar as divide_scalar
+from .ops import elu as elu
 from .ops import embedding as embedding
 from .ops import equal as equal
 from .ops import erf as erf
@@ -103,6 +104,7 @@ from .ops import getitem as getitem
 from .ops import greater as greater
 from .ops import greater_equal as greater_equal
 from .ops import group_norm as group_norm
+from .ops import hardswish as hardswish
 from .ops import instance_norm as instance_norm
 from .ops import interpolate as interpolate
 from .ops import layer_norm as layer_norm
@@ -110,6 +112,7 @@ from .ops import leaky_relu as leaky_relu
 from .ops import less as less
 from .ops import less_equal as less_equal
 from .ops import log as log
+from .ops import log_sigmoid as log_sigmoid
 from .ops import logsoftmax as logsoftmax
 from .ops import logsumexp as logsumexp
 from .ops import make_tuple as make_tuple
@@ -124,6 +127,7 @@ from .ops import minimum as minimum
 from .ops import mul_scalar as mul_scalar
 from .ops import multiply as multiply
 from .ops import negate as negate
+from .ops import normal_cdf as normal_cdf
 from .ops import not_equal as not_equal
 from .ops import permute as permute
 from .ops import power as power
@@ -135,8 +139,10 @@ from .ops import scalar_power as scalar_power
 from .ops import scaled_dot_product_attention as scaled_dot_product_attention
 from .ops import scatter_add as scatter_add
 from .ops import sigmoid as sigmoid
+from .ops import silu as silu
 from .ops import sin as sin
 from .ops import softmax as softmax
+from .ops import softplus as softplus
 from .ops import split as split
 from .ops import sqrt as sqrt
 from .ops import squeeze as squeeze

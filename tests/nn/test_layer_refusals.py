@@ -152,6 +152,12 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         ShapeError,
         r"MultiheadAttention: attn_mask must be .*, of shape \(2, 3, 3\) or \(3, 3\), got",
     ),
+    (
+        lambda: nn.PReLU(3)(zeros(2, 4)),
+        ShapeError,
+        r"PReLU: the input must have 3 channels on axis 1, got shape \(2, 4\)",
+    ),
+    (lambda: nn.Hardtanh(1, 1), ValueError, "Hardtanh: min_val must be less than max_val, got 1"),
 ]
 
 

@@ -1,7 +1,26 @@
 """Layers, losses, and the Module class that they derive from."""
 
 from . import torch_mapping
-from .activations import GELU, LeakyReLU, ReLU, Sigmoid, Tanh
+from .activations import (
+    ELU,
+    GELU,
+    SELU,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
+    LeakyReLU,
+    LogSigmoid,
+    Mish,
+    PReLU,
+    ReLU,
+    ReLU6,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Softplus,
+    Softsign,
+    Tanh,
+)
 from .attention import AttentionLayer, MultiHeadAttention
 from .cells import GRUCell, LSTMCell, RNNCell
 from .containers import Flatten, Identity, Residual, Sequential
@@ -21,6 +40,19 @@ from .transformer import Transformer, TransformerLayer
 from .upsample import Upsample
 
 __all__ = [
+    "ELU",
+    "SELU",
+    "Hardsigmoid",
+    "Hardswish",
+    "Hardtanh",
+    "LogSigmoid",
+    "Mish",
+    "PReLU",
+    "ReLU6",
+    "SiLU",
+    "Softmax",
+    "Softplus",
+    "Softsign",
     "MultiheadAttention",
     "GRU",
     "GRUCell",
