@@ -189,7 +189,7 @@ CONVOLUTION = [
             refused(ops.conv1d, "conv1d: expected 3 axes, got shape (3, 4)", (3, 4), (4, 3)),
             refused(
                 lambda x, w: ops.conv1d(x, w, stride=(1, 2)),
-                "conv1d: a size must be an int or one int, got (1, 2)",
+                "conv1d: stride must be an int or one int, got (1, 2)",
                 (1, 1, 3),
                 (1, 1, 3),
             ),

@@ -99,7 +99,7 @@ class MultiheadAttention(Module):
         size = (*heads[0].shape[:3], heads[1].shape[2])
         seen, added = _masks(key_padding_mask, attn_mask, size, heads[0])
         if is_causal:
-            past = causal(*size[2:], heads[0].device)
+            past = causal(size[2], size[3], heads[0].device)
             seen = past if seen is None else both(seen, past)
         weights = attention_weights(heads[0], heads[1], seen, added)
         weights = weights if self.dropout is None else self.dropout(weights)
@@ -144,7 +144,8 @@ def _masks(
 ) -> tuple[Tensor | None, Tensor | None]:
     """Return what queries see, and what is added to (N, heads, L, S) = ``size``, None for all."""
     batch, heads, queries, keys = size
-    masks = []
+    masks: list[Tensor] = []
+    shapes: dict[Shape, Shape]
     if padding is not None:
         shapes = {(batch, keys): (batch, 1, 1, keys)}
         shapes |= {(keys,): (1, 1, 1, keys)} if batch == 1 else {}

@@ -63,7 +63,8 @@ class BatchStatistics(Module):
         track_running_stats: bool = True,
     ) -> None:
         super().__init__()
-        self.dim, self.eps, self.momentum = dim, eps, momentum
+        self.dim, self.eps = dim, eps
+        self.momentum: Any = momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         self.activation = check_activation(self, activation)
         self.weight, self.bias = affine_parameters((dim,), affine, affine, device, dtype)

@@ -96,10 +96,10 @@ def _entries(module: Module, own: Iterable[str]) -> dict[str, _Entry]:
     """Return the entry of each of needle's names."""
     owners = dict(module.named_modules())
     suffixes = {}
-    for path, owner in owners.items():
-        if isinstance(owner, Recurrent):
-            directions = 1 + owner.bidirectional
-            for k, cell in enumerate(owner.cells):
+    for path, layer in owners.items():
+        if isinstance(layer, Recurrent):
+            directions = 1 + layer.bidirectional
+            for k, cell in enumerate(layer.cells):
                 backward = "_reverse" if k % directions else ""
                 suffixes[id(cell)] = path, f"_l{k // directions}{backward}"
     entries = {}
@@ -107,8 +107,8 @@ def _entries(module: Module, own: Iterable[str]) -> dict[str, _Entry]:
         path, _, leaf = name.rpartition(".")
         owner = owners.get(path)
         if isinstance(owner, Cell):
-            layer, suffix = suffixes.get(id(owner), (path, ""))
-            entries[name] = _Entry(_join(layer, leaf.replace("W_", "weight_") + suffix), owner)
+            home, suffix = suffixes.get(id(owner), (path, ""))
+            entries[name] = _Entry(_join(home, leaf.replace("W_", "weight_") + suffix), owner)
         else:
             entries[name] = _Entry(name, owner)
     return entries

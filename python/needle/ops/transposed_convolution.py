@@ -127,9 +127,8 @@ def conv_transpose1d(
     or geometry do not fit.
     """
     name = "conv_transpose1d"
-    sizes = stride, padding, dilation
-    geometry = Geometry.of(name, *(_across(name, v, i) for i, v in enumerate(sizes)), groups)
-    more = _across(name, output_padding, 1)
+    geometry = _across_all(name, stride, padding, dilation, groups)
+    more = _across(name, "output_padding", output_padding, 0)
     rows, filters = _one_row(name, x), permute(_one_row(name, weight), TO_HWIO)
     return squeeze(transposed(name, rows, filters, bias, geometry, more), 2)
 
@@ -150,20 +149,25 @@ def conv1d(
     shapes or geometry do not fit.
     """
     rows, filters = _one_row("conv1d", x), _one_row("conv1d", weight)
-    sizes = [_across("conv1d", v, i) for i, v in enumerate((stride, padding, dilation))]
-    return squeeze(conv2d(rows, filters, bias, *sizes, groups), 2)
+    geometry = _across_all("conv1d", stride, padding, dilation, groups)
+    return squeeze(conv2d(rows, filters, bias, *geometry), 2)
 
 
-NEUTRAL = (1, 0, 1)
-"""Stride, padding and dilation of the single row of a signal."""
+def _across_all(name: str, stride: Size, padding: Size, dilation: Size, groups: int) -> Geometry:
+    """Return a signal's geometry as that of an image with one row."""
+    return Geometry(
+        _across(name, "stride", stride, 1),
+        _across(name, "padding", padding, 0),
+        _across(name, "dilation", dilation, 1),
+        groups,
+    )
 
 
-def _across(name: str, value: Size, what: int) -> tuple[int, int]:
-    """Return a signal's stride, padding or dilation as that of an image with one row."""
-    items = as_int_tuple(name, ("stride", "padding", "dilation")[what], value)
+def _across(name: str, what: str, value: Size, row: int) -> tuple[int, int]:
+    items = as_int_tuple(name, what, value)
     if len(items) != 1:
-        raise ShapeError(f"{name}: a size must be an int or one int, got {value!r}; pass an int")
-    return NEUTRAL[what], items[0]
+        raise ShapeError(f"{name}: {what} must be an int or one int, got {value!r}; pass an int")
+    return row, items[0]
 
 
 def _one_row(name: str, x: Tensor) -> Tensor:

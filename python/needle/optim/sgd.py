@@ -95,7 +95,12 @@ class SGD(Optimizer):
             chosen = [i for i, each in enumerate(fresh) if bool(each) is first]
             if not chosen:
                 continue
-            parts = [[items[i] for i in chosen] for items in (params, values, grads)]
-            for i, value in zip(chosen, self._update(*parts, options), strict=True):
+            stepped = self._update(
+                [params[i] for i in chosen],
+                [values[i] for i in chosen],
+                [grads[i] for i in chosen],
+                options,
+            )
+            for i, value in zip(chosen, stepped, strict=True):
                 new[i] = value
         return new
