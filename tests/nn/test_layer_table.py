@@ -129,3 +129,23 @@ def test_a_layer_moves_to_another_device_and_dtype(row: LayerRow) -> None:
     moved = [ndl.Tensor(x.numpy(), device=ndl.cpu(), dtype="float32") for x in inputs]
     for a, b in zip(values(row, layer, moved), wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.skipif(ndl.backend_selection.BACKEND == "np", reason="nothing to record")
+@pytest.mark.filterwarnings("error")
+@every_row
+def test_a_captured_step_gives_the_same_values(row: LayerRow, device: Any) -> None:
+    layer, inputs = made(row, device)
+    other = copy.deepcopy(layer)
+
+    def run(each: Any, *given: Any) -> tuple[Any, ...]:
+        outputs = list(results(row.call(each, *given)))
+        sum((y.sum() for y in outputs[1:]), outputs[0].sum()).backward()
+        return (*outputs, *(p.grad for p in [*given, *each.parameters()]))
+
+    step = ndl.capture(lambda *given: run(layer, *given))
+    for turn in range(4):
+        given = [ndl.Tensor(x * (turn + 1), device=device) for x in inputs]
+        found, wanted = step(*given), run(other, *given)
+        assert_same([y.numpy() for y in found], [y.numpy() for y in wanted])
+    assert_same([b.numpy() for b in layer.buffers()], [b.numpy() for b in other.buffers()])

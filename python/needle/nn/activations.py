@@ -113,7 +113,10 @@ class Softplus(Module):
     def forward(self, x: Tensor) -> Tensor:
         scaled = x * self.beta
         y = ops.softplus(scaled) / self.beta
-        return y if self.threshold is None else ops.where(scaled > self.threshold, x, y)
+        if self.threshold is None:
+            return y
+        large = Tensor.make_const(scaled.realize_cached_data() > self.threshold)
+        return ops.where(large, x, y)
 
 
 class ELU(Module):
@@ -229,7 +232,8 @@ class PReLU(Module):
                 )
             weight = ops.reshape(weight, (1, -1) + (1,) * (len(shape) - 2))
         x = x if isinstance(x, Tensor) else as_operand(x, weight)
-        return ops.where(x > 0, x, x * (weight if shape else ops.reshape(weight, ())))
+        positive = Tensor.make_const(x.realize_cached_data() > 0)
+        return ops.where(positive, x, x * (weight if shape else ops.reshape(weight, ())))
 
 
 class Softmax(Module):

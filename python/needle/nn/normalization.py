@@ -16,6 +16,7 @@ from ..array_namespace import array_api as xp
 from ..autograd import Tensor, as_operand
 from ..errors import ShapeError
 from ..ops import normalization
+from ..ops.broadcasting import constant_like
 from ..shapes import as_shape, shape_of
 from .activations import check_activation
 from .module import Module, Parameter
@@ -179,8 +180,8 @@ class _BatchNorm(BatchStatistics):
         weight, bias = self.weight, self.bias
         if weight is None or bias is None:
             x = x if isinstance(x, Tensor) else as_operand(x, None)
-            weight = normalization.constant_like(x, (self.dim,), 1.0)
-            bias = normalization.constant_like(x, (self.dim,), 0.0)
+            weight = constant_like(x, (self.dim,), 1.0)
+            bias = constant_like(x, (self.dim,), 0.0)
         more = () if added is None else (added,)
         result = normalization.BatchNorm(self.eps, relu)(x, weight, bias, *more)
         return result[0], result[1], result[2]

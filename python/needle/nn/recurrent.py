@@ -73,25 +73,26 @@ class Recurrent(Module):
         else:
             check_state(owner, start, cells[0], (len(cells), batch))
             states = list(zip(*(ops.split(each, 0) for each in start), strict=True))
-        masks = None if lengths is None else _masks(owner, lengths, steps, batch, cells[0].W_hh)
+        device = cells[0].W_hh.device
+        valid = None if lengths is None else _valid(owner, lengths, steps, batch, device)
         X = ops.transpose(X, (0, 1)) if self.batch_first else X
-        X, states = self._run_layers(X, states, masks)
+        X, states = self._run_layers(X, states, valid)
         X = ops.transpose(X, (0, 1)) if self.batch_first else X
         return X, tuple(ops.stack(each, 0) for each in zip(*states, strict=True))
 
     def _run_layers(
-        self, X: Tensor, states: list[State], masks: tuple[Tensor, Tensor] | None
+        self, X: Tensor, states: list[State], valid: Tensor | None
     ) -> tuple[Tensor, list[State]]:
         directions, final = 1 + self.bidirectional, list(states)
-        valid = None if masks is None else list(ops.split(masks[0], 0))
+        each = None if valid is None else list(ops.split(valid, 0))
         for layer in range(self.num_layers):
             outputs = []
             for k in range(layer * directions, (layer + 1) * directions):
                 backward = bool(k % directions)
-                y, final[k] = _run_cell(self.cells[k], X, states[k], backward, valid)
+                y, final[k] = _run_cell(self.cells[k], X, states[k], backward, each)
                 outputs.append(y)
             X = outputs[0] if directions == 1 else ops.concatenate(outputs, 2)
-            X = X if masks is None else X * masks[1]
+            X = X if valid is None else X * ops.astype(valid, X.dtype)
             if self.dropout is not None and layer + 1 < self.num_layers:
                 X = self.dropout(X)
         return X, final
@@ -116,8 +117,8 @@ def _run_cell(
 
 
 @host_step
-def _masks(owner: str, lengths: Any, steps: int, batch: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (T, B, 1), True at the steps of each sequence: as bool, and as numbers."""
+def _valid(owner: str, lengths: Any, steps: int, batch: int, device: Device) -> Tensor:
+    """Return (T, B, 1), True at the steps of each sequence."""
     host = np.asarray(lengths.numpy() if isinstance(lengths, Tensor) else lengths)
     if host.shape != (batch,) or not np.isin(host, np.arange(1, steps + 1)).all():
         raise ShapeError(
@@ -125,11 +126,7 @@ def _masks(owner: str, lengths: Any, steps: int, batch: int, like: Tensor) -> tu
             f"{host.tolist()}; give one for each sequence"
         )
     inside = (np.arange(steps)[:, None] < host)[..., None]
-    device, dtype = like.device, like.dtype
-    return (
-        Tensor(inside, device=device, dtype="bool", requires_grad=False),
-        Tensor(inside, device=device, dtype=dtype, requires_grad=False),
-    )
+    return Tensor(inside, device=device, dtype="bool", requires_grad=False)
 
 
 class RNN(Recurrent):

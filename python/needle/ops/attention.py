@@ -15,6 +15,7 @@ from ..autograd import Tensor, as_operand
 from ..errors import DTypeError, ShapeError
 from ..host_steps import host_step
 from ..shapes import broadcast_shapes, shape_of
+from .broadcasting import constant_like
 from .linalg import MatMul, matmul
 from .loss import softmax
 from .registry import op
@@ -80,7 +81,7 @@ def attention_weights(
     if seen is None:
         return softmax(logits)
     # the least number instead of -inf: no gradient is NaN where a query sees no key
-    least = as_operand(float(np.finfo(logits.dtype).min), logits)
+    least = constant_like(logits, (), float(np.finfo(logits.dtype).min))
     rows = xp.any(seen.realize_cached_data(), axis=-1, keepdims=True)
     return softmax(where(seen, logits, least)) * Tensor.make_const(xp.astype(rows, logits.dtype))
 

@@ -17,12 +17,12 @@ from ..autograd import Tensor, as_operand
 from ..errors import ShapeError, UnknownNameError
 from ..host_steps import host_step
 from ..shapes import as_int_tuple, product, shape_of
-from .indexing import Embedding, embedding
+from .indexing import Embedding
 from .pooling import adaptive_avg_pool2d
 from .registry import op
 from .shape import broadcast_to, permute, reshape
 
-Taps = tuple[tuple[NumpyArray[Any], NumpyArray[Any] | None], ...]
+Taps = tuple[tuple[NumpyArray[Any], NumpyArray[Any]], ...]
 MODES = {
     "nearest": (3, 4),
     "nearest-exact": (3, 4),
@@ -57,8 +57,8 @@ def interpolate(
     if mode == "area":
         return adaptive_avg_pool2d(x, (target[0], target[1]))
     for axis, (count, factor) in enumerate(zip(target, factors, strict=True), 2):
-        taps = _taps(mode, bool(align_corners), shape[axis], count, factor, str(x.dtype))
-        x = _repeated(x, axis, count, taps) if len(taps) == 1 else _weighted(x, axis, taps)
+        way = mode, bool(align_corners), shape[axis], count, factor, str(x.dtype)
+        x = _repeated(x, axis, count // shape[axis]) if _repeats(*way) else _weighted(x, axis, way)
     return x
 
 
@@ -113,10 +113,14 @@ def _target(
 def _taps(
     mode: str, align_corners: bool, size: int, count: int, factor: float | None, dtype: str
 ) -> Taps:
-    """Return, for each tap, the index of each output's input and its weight (None: 1)."""
+    """Return, for each tap, the index of each output's input, and its weights as a column.
+
+    A single tap has weight 1.
+    """
     out = np.arange(count)
     if mode.startswith("nearest"):
-        return ((np.minimum(_nearest(mode, out, size, factor, dtype), size - 1), None),)
+        nearest = np.minimum(_nearest(mode, out, size, factor, dtype), size - 1)
+        return ((nearest, np.ones((count, 1))),)
     if align_corners:
         place = out * ((size - 1) / (count - 1) if count > 1 else 0.0)
     else:
@@ -125,11 +129,12 @@ def _taps(
         low = np.floor(place).astype(np.int64)
         offsets = (-1, 0, 1, 2)
         return tuple(
-            (np.clip(low + k, 0, size - 1), _keys(np.abs(place - low - k))) for k in offsets
+            (np.clip(low + k, 0, size - 1), _keys(np.abs(place - low - k))[:, None])
+            for k in offsets
         )
     place = np.maximum(place, 0.0)
     low = np.minimum(place.astype(np.int64), size - 1)
-    share = place - low
+    share = (place - low)[:, None]
     return (low, 1 - share), (np.minimum(low + 1, size - 1), share)
 
 
@@ -155,36 +160,45 @@ def _keys(distance: NumpyArray[Any], a: float = -0.75) -> NumpyArray[Any]:
     return np.asarray(np.where(d <= 1, near, far))
 
 
-def _repeated(x: Tensor, axis: int, count: int, taps: Taps) -> Tensor:
-    """Return x with the elements along ``axis`` taken at the one tap."""
-    shape, (index, _) = x.shape, taps[0]
-    times, rest = divmod(count, shape[axis])
-    if rest or not np.array_equal(index, np.arange(count) // times):
-        return _weighted(x, axis, taps)
+def _repeats(*way: Any) -> bool:
+    """Return True if every input is an output equally often and in order."""
+    (index, _), *more = _taps(*way)
+    times, rest = divmod(len(index), way[2])
+    return not (more or rest) and np.array_equal(index, np.arange(len(index)) // times)
+
+
+def _repeated(x: Tensor, axis: int, times: int) -> Tensor:
+    """Return x with each element along ``axis`` repeated."""
+    shape = x.shape
     apart = reshape(x, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
     wide = broadcast_to(apart, (*shape[: axis + 1], times, *shape[axis + 1 :]))
-    return reshape(wide, (*shape[:axis], count, *shape[axis + 1 :]))
+    return reshape(wide, (*shape[:axis], times * shape[axis], *shape[axis + 1 :]))
 
 
-def _weighted(x: Tensor, axis: int, taps: Taps) -> Tensor:
+def _weighted(x: Tensor, axis: int, way: Any) -> Tensor:
     """Return the weighted sums of x along ``axis``."""
     order = (axis, *(i for i in range(len(x.shape)) if i != axis))
     first = permute(x, order)
     rest = first.shape[1:]
     rows = reshape(first, (first.shape[0], product(rest)))
-    parts = [_scaled(embedding(rows, index), weight) for index, weight in taps]
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
+    total = None
+    for tap in range(len(_taps(*way))):
+        part: Tensor = Embedding(_index(way, tap, x.device).realize_cached_data())(rows)
+        if len(_taps(*way)) > 1:
+            part = part * _column(way, tap, x.device)
+        total = part if total is None else total + part
+    assert total is not None
     back = sorted(range(len(order)), key=order.__getitem__)
     return permute(reshape(total, (total.shape[0], *rest)), back)
 
 
-def _scaled(rows: Tensor, weight: NumpyArray[Any] | None) -> Tensor:
-    return rows if weight is None else rows * _column(weight, rows)
+@host_step
+def _index(way: Any, tap: int, device: Any) -> Tensor:
+    """Return the index of each output's input at one tap."""
+    return Tensor(_taps(*way)[tap][0], device=device, dtype="int64", requires_grad=False)
 
 
 @host_step
-def _column(weight: NumpyArray[Any], like: Tensor) -> Tensor:
-    """Return the weights of a tap as a constant column."""
-    return Tensor(weight[:, None], device=like.device, dtype=like.dtype, requires_grad=False)
+def _column(way: Any, tap: int, device: Any) -> Tensor:
+    """Return the weights of one tap as a column."""
+    return Tensor(_taps(*way)[tap][1], device=device, dtype=way[-1], requires_grad=False)

@@ -20,6 +20,7 @@ from ..autograd import Tensor, TensorTuple, TensorTupleOp, as_operand
 from ..backends.base import Epilogue
 from ..errors import ShapeError
 from ..shapes import as_shape, product, shape_of
+from .broadcasting import constant_like
 from .elementwise import relu_grad, sqrt
 from .reduction import mean, summation
 from .registry import op
@@ -290,12 +291,6 @@ def last_axes(name: str, x: Shape, given: Any, *parameters: Tensor | None) -> Sh
             f"axes, got input {x}, normalized_shape {over} and parameters {shapes}; reshape them"
         )
     return over
-
-
-def constant_like(x: Tensor, shape: Shape, value: float) -> Tensor:
-    """Return a constant of ``shape``, with the dtype and device of x."""
-    like = x.realize_cached_data()
-    return Tensor.make_const(xp.full(shape, value, dtype=like.dtype, device=like.device))
 
 
 def _in_a_row(v: Tensor, shape: Shape) -> Tensor:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from ..autograd import Tensor
 from ..errors import ShapeError
 from ..shapes import Geometry, as_int_tuple, pair, shape_of
+from .broadcasting import constant_like
 from .convolution import TO_HWIO, Conv2dInputGrad, Shape, Size, conv2d
 from .indexing import concatenate
-from .normalization import constant_like
 from .registry import op
 from .shape import expand_dims, permute, reshape, squeeze
 
