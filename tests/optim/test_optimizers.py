@@ -532,3 +532,12 @@ def test_a_parameter_without_axes(make, device):
     assert p.shape == () and p.dtype == "float32" and 0 < p.item() < 2
     p.realize_cached_data()[...] = 5.0  # still an array that can be assigned to
     assert p.item() == 5.0
+
+
+@pytest.mark.skipif(NUMPY_MODE, reason="NumPy has no kernel that steps in place")
+def test_a_dampened_first_step_is_in_place_too(native):
+    w, _ = with_gradient(native)
+    optimizer, buffer = optim.SGD([w], 0.25, 0.9, dampening=0.5), id(buffer_of(w))
+    optimizer.step()
+    assert id(buffer_of(w)) == buffer
+    close(w, np.arange(1.0, 7.0).reshape(2, 3) / 2)  # the first velocity is the gradient, 2 w

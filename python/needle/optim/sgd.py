@@ -62,12 +62,14 @@ class SGD(Optimizer):
         group: Group,
     ) -> Sequence[Array]:
         momentum, dampening = float(group["momentum"]), group["dampening"]
-        fresh = [momentum and dampening and "velocity" not in self.state.get(p, {}) for p in params]
-        if any(fresh):  # a velocity of 0 without dampening makes the first one g
-            return self._first_and_later(params, values, grads, group, fresh)
+        decay = float(group["weight_decay"])
+        fresh = [i for i, p in enumerate(params) if "velocity" not in self.state.get(p, {})]
+        velocities = self._state_arrays(params, "velocity") if momentum else []
+        if momentum and dampening:
+            for i in fresh:  # the step makes it momentum*v + (1-dampening)*g, that is g
+                velocities[i][...] = (grads[i] + values[i] * decay) * (dampening / momentum)
         if dampening is None:
             dampening = 0.0 if group["nesterov"] else momentum
-        velocities = self._state_arrays(params, "velocity") if momentum else []
         stepped: Sequence[Any] = accelerated.sgd_step(
             values,
             grads,
@@ -75,32 +77,8 @@ class SGD(Optimizer):
             float(group["lr"]),
             momentum,
             float(dampening) if momentum else 0.0,
-            float(group["weight_decay"]),
+            decay,
             bool(group["nesterov"]),
             unshared(params, values),
         )
         return stepped
-
-    def _first_and_later(
-        self,
-        params: Sequence[Tensor],
-        values: Sequence[Array],
-        grads: Sequence[Array],
-        group: Group,
-        fresh: Sequence[Any],
-    ) -> Sequence[Array]:
-        """Return the new values where some parameters have no velocity yet."""
-        new = list(values)
-        for first, options in ((True, {**group, "dampening": 0.0}), (False, group)):
-            chosen = [i for i, each in enumerate(fresh) if bool(each) is first]
-            if not chosen:
-                continue
-            stepped = self._update(
-                [params[i] for i in chosen],
-                [values[i] for i in chosen],
-                [grads[i] for i in chosen],
-                options,
-            )
-            for i, value in zip(chosen, stepped, strict=True):
-                new[i] = value
-        return new
