@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.op_row import OpRow
 from tests.op_table_elementwise import ARITHMETIC, ELEMENTWISE, REDUCTIONS, SELECTION
+from tests.op_table_layers import LAYER_ROWS
 from tests.op_table_losses import LOSS_ROWS
 from tests.op_table_movement import INDEXING, LINALG, SHAPES
 from tests.op_table_nn import NN_ROWS
@@ -26,4 +27,5 @@ ROWS: list[OpRow] = [
     *NN_ROWS,
     *LOSS_ROWS,
     *POOL_ROWS,
+    *LAYER_ROWS,
 ]

@@ -319,8 +319,8 @@ NORMALIZATION = [
             failures=(
                 refused(
                     ops.layer_norm,
-                    "layer_norm: input needs 2 axes or more, weight and bias the "
-                    "size of its last one, got input (2, 3), weight (2,)",
+                    "layer_norm: normalized_shape, weight and bias must have the sizes of the "
+                    "input's last axes, got input (2, 3), normalized_shape (2,)",
                     (2, 3),
                     (2,),
                     (2,),

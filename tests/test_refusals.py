@@ -102,12 +102,16 @@ def test_refused(name: str) -> None:
         call()
 
 
-IMAGES = [[[[1.0] * 4] * 4] * 3]
+IMAGES = [[[[1.0, 2.0, 3.0, 4.0]] * 4] * 3]
 TAKE_NO_LISTS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "Linear": (ndl.nn.Linear(2, 2), [[[1.0, 2.0]]]),
     "Flatten": (ndl.nn.Flatten(), [[1.0]]),
-    "BatchNorm1d": (ndl.nn.BatchNorm1d(2), [[1.0, 2.0]]),
-    "BatchNorm2d": (ndl.nn.BatchNorm2d(3), IMAGES),
+    "BatchNorm1d": (ndl.nn.BatchNorm1d(2), [[1.0, 2.0], [3.0, 4.0]]),
+    "BatchNorm2d": (ndl.nn.BatchNorm2d(3, affine=False), IMAGES),
+    "GroupNorm": (ndl.nn.GroupNorm(3, 3, affine=False), IMAGES),
+    "InstanceNorm2d": (ndl.nn.InstanceNorm2d(3, track_running_stats=True), IMAGES),
+    "LayerNorm": (ndl.nn.LayerNorm(4, elementwise_affine=False), IMAGES),
+    "RMSNorm": (ndl.nn.RMSNorm(4, elementwise_affine=False), IMAGES),
     "LayerNorm1d": (ndl.nn.LayerNorm1d(2), [[1.0, 2.0]]),
     "Dropout": (ndl.nn.Dropout(), [1.0]),
     "RNN": (lambda x: ndl.nn.RNN(1, 1)(x)[0], [[[1.0]]]),
@@ -116,6 +120,9 @@ TAKE_NO_LISTS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "Transformer": (lambda x: ndl.nn.Transformer(2, 2, 1)(x)[0], [[[1.0, 2.0]]]),
     "Conv": (ndl.nn.Conv(3, 2, 3), IMAGES),
     "Conv2d": (ndl.nn.Conv2d(3, 2, 3), IMAGES),
+    "Conv1d": (ndl.nn.Conv1d(3, 2, 3, padding_mode="reflect", padding=1), [[[1.0] * 4] * 3]),
+    "ConvTranspose2d": (ndl.nn.ConvTranspose2d(3, 2, 3), IMAGES),
+    "interpolate": (ndl.nn.Upsample(scale_factor=2), IMAGES),
     "adaptive_avg_pool2d": (ndl.nn.GlobalAvgPool(), IMAGES),
     "cross_entropy": (lambda x: ndl.nn.SoftmaxLoss()(x, [0]), [[1.0, 2.0]]),
     "embedding": (lambda x: ndl.embedding(x, [0]), [[1.0, 2.0]]),

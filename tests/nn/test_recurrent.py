@@ -176,6 +176,19 @@ def test_training_through_a_carried_state(device: Any) -> None:
     close(c, c_whole.numpy())
 
 
+def test_dropout_acts_between_the_layers_in_training(device: Any) -> None:
+    layer = nn.GRU(3, 4, 2, device=device, dropout=0.5)
+    first, second = nn.GRU(3, 4, device=device), nn.GRU(4, 4, device=device)
+    first.gru_cells, second.gru_cells = layer.gru_cells[:1], layer.gru_cells[1:]
+    x = tensor(normal(5, 2, 3), device)
+    for training in (True, False):
+        drop = nn.Dropout(0.5).train(training)
+        np.random.seed(4)
+        wanted = second(drop(first(x)[0]))[0]
+        np.random.seed(4)
+        close(layer.train(training)(x)[0], wanted.numpy())
+
+
 def test_recurrent_layers_refuse_invalid_input() -> None:
     with pytest.raises(UnknownNameError, match="RNNCell: nonlinearity must be 'tanh' or 'relu'"):
         nn.RNNCell(2, 3, nonlinearity="gelu")

@@ -77,6 +77,49 @@ def adam(lr, beta1, beta2, eps, decay, decoupled=False):
     return step
 
 
+def torch_sgd(lr, momentum, dampening, nesterov=False):
+    def step(p, g, state, t):
+        v = state["v"] = g if t == 1 else momentum * state["v"] + (1 - dampening) * g
+        return p - lr * (g + momentum * v if nesterov else v)
+
+    return step
+
+
+def amsgrad(lr, beta1, beta2, eps):
+    def step(p, g, state, t):
+        m = state["m"] = beta1 * state.get("m", 0.0) + (1 - beta1) * g
+        v = state["v"] = beta2 * state.get("v", 0.0) + (1 - beta2) * g * g
+        top = state["top"] = np.maximum(state.get("top", 0.0), v)
+        return p - lr * (m / (1 - beta1**t)) / (np.sqrt(top / (1 - beta2**t)) + eps)
+
+    return step
+
+
+def rmsprop(lr, alpha, eps, decay=0.0, momentum=0.0, centered=False):
+    def step(p, g, state, t):
+        g = g + decay * p
+        v = state["v"] = alpha * state.get("v", 0.0) + (1 - alpha) * g * g
+        m = state["m"] = alpha * state.get("m", 0.0) + (1 - alpha) * g
+        u = g / (np.sqrt(v - m * m if centered else v) + eps)
+        u = state["u"] = momentum * state.get("u", 0.0) + u
+        return p - lr * u
+
+    return step
+
+
+def adagrad(lr, lr_decay=0.0, decay=0.0, start=0.0, eps=1e-10):
+    def step(p, g, state, t):
+        g = g + decay * p
+        v = state["v"] = state.get("v", start) + g * g
+        return p - lr / (1 + (t - 1) * lr_decay) * g / (np.sqrt(v) + eps)
+
+    return step
+
+
+def upwards(reference):
+    return lambda p, g, state, t: reference(p, -g, state, t)
+
+
 CASES = {
     "sgd": (lambda ps: optim.SGD(ps, lr=0.1), sgd(0.1, 0, 0, 0)),
     "sgd_decay": (lambda ps: optim.SGD(ps, 0.1, 0.0, 0.2), sgd(0.1, 0, 0.2, 0)),
@@ -101,6 +144,36 @@ CASES = {
         lambda ps: optim.AdamW(ps, lr=0.1, weight_decay=0.3),
         adam(0.1, 0.9, 0.999, 1e-8, 0.3, True),
     ),
+    "sgd_dampening": (
+        lambda ps: optim.SGD(ps, lr=0.1, momentum=0.8, dampening=0.3),
+        torch_sgd(0.1, 0.8, 0.3),
+    ),
+    "sgd_maximize": (
+        lambda ps: optim.SGD(ps, 0.1, 0.9, 0.01, maximize=True),
+        upwards(sgd(0.1, 0.9, 0.01, 0.9)),
+    ),
+    "adam_maximize": (
+        lambda ps: optim.Adam(ps, maximize=True),
+        upwards(adam(0.01, 0.9, 0.999, 1e-8, 0)),
+    ),
+    "amsgrad": (
+        lambda ps: optim.Adam(ps, 0.1, 0.5, 0.6, amsgrad=True),
+        amsgrad(0.1, 0.5, 0.6, 1e-8),
+    ),
+    "rmsprop": (lambda ps: optim.RMSprop(ps), rmsprop(0.01, 0.99, 1e-8)),
+    "rmsprop_options": (
+        lambda ps: optim.RMSprop(ps, 0.1, 0.7, 1e-3, 0.1, 0.8),
+        rmsprop(0.1, 0.7, 1e-3, 0.1, 0.8),
+    ),
+    "rmsprop_centered": (
+        lambda ps: optim.RMSprop(ps, 0.1, 0.7, 1e-2, centered=True),
+        rmsprop(0.1, 0.7, 1e-2, centered=True),
+    ),
+    "adagrad": (lambda ps: optim.Adagrad(ps, 0.1), adagrad(0.1)),
+    "adagrad_options": (
+        lambda ps: optim.Adagrad(ps, 0.1, 0.2, 0.1, 0.5, 1e-3, maximize=True),
+        upwards(adagrad(0.1, 0.2, 0.1, 0.5, 1e-3)),
+    ),
 }
 
 
@@ -122,7 +195,7 @@ def test_a_parameter_without_gradient_is_skipped(device):
     assert first.grad is None
 
 
-@pytest.mark.parametrize("make", [optim.SGD, optim.Adam])
+@pytest.mark.parametrize("make", [optim.SGD, optim.Adam, optim.RMSprop, optim.Adagrad])
 def test_a_step_changes_neither_gradients_nor_old_values(make, device):
     (p, _) = make_params(device)
     old = p.data
@@ -267,6 +340,9 @@ WRONG_OPTIONS = [
     (optim.Adam, {"weight_decay": None}, f"Adam: weight_decay {NOT_NEGATIVE}, got None"),
     (optim.Adam, {"eps": -1e-8}, f"Adam: eps {NOT_NEGATIVE}, got -1e-08"),
     (optim.Adam, {"beta2": 1.0}, r"Adam: beta2 must be a number in \[0, 1\), got 1.0"),
+    (optim.RMSprop, {"alpha": 1.0}, r"RMSprop: alpha must be a number in \[0, 1\), got 1.0"),
+    (optim.Adagrad, {"lr_decay": -1.0}, f"Adagrad: lr_decay {NOT_NEGATIVE}, got -1.0"),
+    (optim.AdamW, {"amsgrad": 1}, "AdamW: amsgrad must be True or False, got 1"),
     (optim.AdamW, {"beta1": -0.1}, r"AdamW: beta1 must be a number in \[0, 1\), got -0.1"),
 ]
 
@@ -365,7 +441,7 @@ def test_clipping_tiny_and_nan_gradients(device):
     assert all(np.isnan(p.grad.numpy()).all() for p in params)
 
 
-@pytest.mark.parametrize("name", ["sgd_course_momentum", "adam_options", "adamw"])
+@pytest.mark.parametrize("name", CASES)
 def test_state_dict_continues_the_run_exactly(name, device):
     make, _ = CASES[name]
 
@@ -435,7 +511,17 @@ def test_an_invalid_saved_step_count_is_refused(steps):
         optimizer.load_state_dict({**optimizer.state_dict(), "steps": steps})
 
 
-@pytest.mark.parametrize("make", [optim.SGD, optim.Adam, lambda ps: optim.SGD(ps, momentum=0.5)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        optim.SGD,
+        optim.Adam,
+        lambda ps: optim.SGD(ps, momentum=0.5),
+        lambda ps: optim.Adam(ps, amsgrad=True),
+        lambda ps: optim.RMSprop(ps, momentum=0.5, centered=True),
+        optim.Adagrad,
+    ],
+)
 def test_a_parameter_without_axes(make, device):
     p = ndl.nn.Parameter(np.array(2.0), device=device, dtype="float32")
     optimizer = make([p])
@@ -446,3 +532,12 @@ def test_a_parameter_without_axes(make, device):
     assert p.shape == () and p.dtype == "float32" and 0 < p.item() < 2
     p.realize_cached_data()[...] = 5.0  # still an array that can be assigned to
     assert p.item() == 5.0
+
+
+@pytest.mark.skipif(NUMPY_MODE, reason="NumPy has no kernel that steps in place")
+def test_a_dampened_first_step_is_in_place_too(native):
+    w, _ = with_gradient(native)
+    optimizer, buffer = optim.SGD([w], 0.25, 0.9, dampening=0.5), id(buffer_of(w))
+    optimizer.step()
+    assert id(buffer_of(w)) == buffer
+    close(w, np.arange(1.0, 7.0).reshape(2, 3) / 2)  # the first velocity is the gradient, 2 w

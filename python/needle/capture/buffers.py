@@ -92,10 +92,13 @@ def assign_buffers(slots: Sequence[BufferSlot], backend: Backend) -> int:
     for slot in sorted(slots, key=lambda s: s.first_use):
         free += [buffer for last, buffer in live if last < slot.first_use]
         live = [(last, buffer) for last, buffer in live if last >= slot.first_use]
-        fits = [b for b in free if b[1] == slot.dtype and slot.size <= b[0] <= 2 * slot.size]
+        fits = [
+            i
+            for i, (size, dtype, _) in enumerate(free)
+            if dtype == slot.dtype and slot.size <= size <= 2 * slot.size
+        ]
         if fits:
-            buffer = fits[-1]
-            free.remove(buffer)
+            buffer = free.pop(fits[-1])
         else:
             buffer = (slot.size, slot.dtype, backend.allocate(slot.size, slot.dtype))
             total += slot.size * slot.dtype.itemsize

@@ -1,12 +1,33 @@
 """Layers, losses, and the Module class that they derive from."""
 
 from . import torch_mapping
-from .activations import GELU, LeakyReLU, ReLU, Sigmoid, Tanh
+from .activations import (
+    ELU,
+    GELU,
+    SELU,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
+    LeakyReLU,
+    LogSigmoid,
+    Mish,
+    PReLU,
+    ReLU,
+    ReLU6,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Softplus,
+    Softsign,
+    Tanh,
+)
 from .attention import AttentionLayer, MultiHeadAttention
+from .cells import GRUCell, LSTMCell, RNNCell
 from .containers import Flatten, Identity, Residual, Sequential
 from .convolution import Conv, Conv2d
 from .dropout import Dropout
 from .embedding import Embedding
+from .group_normalization import GroupNorm, InstanceNorm1d, InstanceNorm2d, RMSNorm
 from .linear import Linear
 from .loss import (
     BCELoss,
@@ -21,6 +42,7 @@ from .loss import (
     SoftmaxLoss,
 )
 from .module import Module, Parameter
+from .multihead_attention import MultiheadAttention
 from .normalization import BatchNorm1d, BatchNorm2d, LayerNorm, LayerNorm1d
 from .pooling import (
     AdaptiveAvgPool1d,
@@ -33,10 +55,32 @@ from .pooling import (
     MaxPool2d,
     MaxUnpool2d,
 )
-from .recurrent import LSTM, RNN, LSTMCell, RNNCell
+from .recurrent import GRU, LSTM, RNN
+from .signals import Conv1d, ConvTranspose1d, ConvTranspose2d
 from .transformer import Transformer, TransformerLayer
+from .upsample import Upsample
 
 __all__ = [
+    "ELU",
+    "SELU",
+    "Hardsigmoid",
+    "Hardswish",
+    "Hardtanh",
+    "LogSigmoid",
+    "Mish",
+    "PReLU",
+    "ReLU6",
+    "SiLU",
+    "Softmax",
+    "Softplus",
+    "Softsign",
+    "MultiheadAttention",
+    "GRU",
+    "GRUCell",
+    "Conv1d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "Upsample",
     "GELU",
     "LSTM",
     "RNN",
@@ -85,4 +129,8 @@ __all__ = [
     "Transformer",
     "TransformerLayer",
     "torch_mapping",
+    "GroupNorm",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "RMSNorm",
 ]

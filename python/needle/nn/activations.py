@@ -5,10 +5,16 @@ The functions and their gradients are in ``ops``.
 
 from __future__ import annotations
 
+from typing import Any
+
 from .. import ops
-from ..autograd import Tensor
-from ..errors import UnknownNameError
-from .module import Module
+from ..array_namespace import Device
+from ..array_namespace import array_api as xp
+from ..autograd import Tensor, as_operand
+from ..errors import ShapeError, UnknownNameError
+from ..init import constant
+from ..shapes import shape_of
+from .module import Module, Parameter
 
 
 def check_activation(layer: Module, activation: str | None) -> str | None:
@@ -48,11 +54,18 @@ class LeakyReLU(Module):
 class GELU(Module):
     """Gaussian error linear unit x * Phi(x), Phi the normal distribution function.
 
-    Hendrycks & Gimpel 2016.
+    Hendrycks & Gimpel 2016. ``approximate`` is that of ``ops.gelu``.
     """
 
+    def __init__(self, approximate: str = "none") -> None:
+        super().__init__()
+        self.approximate = approximate
+
+    def extra_repr(self) -> str:
+        return "" if self.approximate == "none" else f"approximate={self.approximate!r}"
+
     def forward(self, x: Tensor) -> Tensor:
-        return ops.gelu(x)
+        return ops.gelu(x, self.approximate)
 
 
 class Sigmoid(Module):
@@ -67,3 +80,171 @@ class Tanh(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.tanh(x)
+
+
+class SiLU(Module):
+    """Sigmoid linear unit x * sigmoid(x), also called swish (Elfwing et al. 2017)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.silu(x)
+
+
+class LogSigmoid(Module):
+    """Logarithm of the logistic function, -log(1 + exp(-x))."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.log_sigmoid(x)
+
+
+class Softplus(Module):
+    """Smooth rectifier log(1 + exp(beta * x)) / beta.
+
+    ``threshold``: x itself where beta * x is larger, as in PyTorch, whose default is 20; None for
+    the exact value everywhere.
+    """
+
+    def __init__(self, beta: float = 1.0, threshold: float | None = None) -> None:
+        super().__init__()
+        self.beta, self.threshold = beta, threshold
+
+    def extra_repr(self) -> str:
+        return f"beta={self.beta}, threshold={self.threshold}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        scaled = x * self.beta
+        y = ops.softplus(scaled) / self.beta
+        if self.threshold is None:
+            return y
+        large = Tensor.make_const(scaled.realize_cached_data() > self.threshold)
+        return ops.where(large, x, y)
+
+
+class ELU(Module):
+    """Exponential linear unit: x if positive, else alpha * (exp(x) - 1) (Clevert et al. 2015)."""
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        super().__init__()
+        self.alpha = alpha
+
+    def extra_repr(self) -> str:
+        return f"alpha={self.alpha}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.elu(x, self.alpha)
+
+
+class SELU(Module):
+    """Scaled ELU, which keeps mean 0 and variance 1 from layer to layer (Klambauer et al. 2017)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.elu(x, 1.6732632423543772) * 1.0507009873554805
+
+
+class Mish(Module):
+    """Smooth unit x * tanh(log(1 + exp(x))) (Misra 2019)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * ops.tanh(ops.softplus(x))
+
+
+class Softsign(Module):
+    """Smooth sign x / (1 + abs(x))."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / (ops.abs(x) + 1)
+
+
+class Hardtanh(Module):
+    """Limits: min_val below it, max_val above it, else x; the gradient on the limits is 0."""
+
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0) -> None:
+        super().__init__()
+        if not min_val < max_val:
+            raise ValueError(
+                f"{type(self).__name__}: min_val must be less than max_val, got {min_val} and "
+                f"{max_val}; exchange them"
+            )
+        self.min_val, self.max_val = min_val, max_val
+
+    def extra_repr(self) -> str:
+        return f"min_val={self.min_val}, max_val={self.max_val}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x if isinstance(x, Tensor) else as_operand(x, None)
+        a = x.realize_cached_data()
+        outside = Tensor.make_const(xp.logical_or(a <= self.min_val, a >= self.max_val))
+        return ops.where(outside, ops.clip(x.detach(), self.min_val, self.max_val), x)
+
+
+class ReLU6(Hardtanh):
+    """Rectifier limited to 6: min(max(x, 0), 6)."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0, 6.0)
+
+
+class Hardsigmoid(Hardtanh):
+    """Piecewise linear sigmoid: x/6 + 1/2, limited to [0, 1]."""
+
+    def __init__(self) -> None:
+        super().__init__(-3.0, 3.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) / 6 + 0.5
+
+
+class Hardswish(Module):
+    """Piecewise approximation of SiLU: x * min(max(x + 3, 0), 6) / 6 (Howard et al. 2019)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.hardswish(x)
+
+
+class PReLU(Module):
+    """Leaky rectifier whose slope below 0 is trained (He et al. 2015).
+
+    weight (num_parameters,): one slope for all, or one for each channel (axis 1), first ``init``.
+    """
+
+    def __init__(
+        self,
+        num_parameters: int = 1,
+        init: float = 0.25,
+        device: Device | None = None,
+        dtype: Any = "float32",
+    ) -> None:
+        super().__init__()
+        self.num_parameters = num_parameters
+        self.weight: Tensor = Parameter(
+            constant(num_parameters, c=init, device=device, dtype=dtype)
+        )
+
+    def extra_repr(self) -> str:
+        return f"num_parameters={self.num_parameters}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        shape, weight = shape_of("PReLU", x), self.weight
+        if self.num_parameters > 1:
+            if len(shape) < 2 or shape[1] != self.num_parameters:
+                raise ShapeError(
+                    f"PReLU: the input must have {self.num_parameters} channels on axis 1, got "
+                    f"shape {shape}; use num_parameters=1 or reshape the input"
+                )
+            weight = ops.reshape(weight, (1, -1) + (1,) * (len(shape) - 2))
+        x = x if isinstance(x, Tensor) else as_operand(x, weight)
+        positive = Tensor.make_const(x.realize_cached_data() > 0)
+        return ops.where(positive, x, x * (weight if shape else ops.reshape(weight, ())))
+
+
+class Softmax(Module):
+    """exp(x) / sum(exp(x)) over the axis ``dim``, the last one by default."""
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.softmax(x, self.dim)

@@ -10,19 +10,19 @@ from typing import Any
 from .. import init
 from ..array_namespace import Device
 from ..autograd import Tensor
-from ..errors import ShapeError
 from ..ops import convolution
-from ..shapes import Geometry, pair, shape_of
-from .module import Module, Parameter
+from .module import Parameter
+from .window import WindowLayer
 
 Size = int | tuple[int, int]
 
 
-class Conv2d(Module):
-    """Cross-correlation of x (N, C, H, W), zero padded, giving (N, O, OH, OW).
+class Conv2d(WindowLayer):
+    """Cross-correlation of x (N, C, H, W), padded, giving (N, O, OH, OW).
 
-    The arguments are PyTorch's. The weight (KH, KW, in_channels/groups, out_channels) has the
-    layout that the kernels read; ``nn.torch_mapping`` translates. The weight is drawn first,
+    The arguments are PyTorch's; ``padding`` may be "same" or "valid", ``padding_mode`` "zeros",
+    "reflect", "replicate" or "circular". The weight (KH, KW, in_channels/groups, out_channels) has
+    the layout that the kernels read; ``nn.torch_mapping`` translates. The weight is drawn first,
     Kaiming uniform, then the bias (O,) from U(±1/sqrt(fan_in)), fan_in = KH*KW*in_channels/groups.
     In a Sequential, a ReLU directly after this layer runs in the same pass over memory.
     """
@@ -33,68 +33,27 @@ class Conv2d(Module):
         out_channels: int,
         kernel_size: Size,
         stride: Size = 1,
-        padding: Size = 0,
+        padding: Size | str = 0,
         dilation: Size = 1,
         groups: int = 1,
         bias: bool = True,
         device: Device | None = None,
         dtype: Any = "float32",
+        *,
+        padding_mode: str = "zeros",
     ) -> None:
-        super().__init__()
-        name = type(self).__name__
-        if groups < 1 or in_channels % groups or out_channels % groups:
-            raise ShapeError(
-                f"{name}: groups must divide in_channels and out_channels, got "
-                f"groups={groups} for {in_channels} -> {out_channels}; change one of them"
-            )
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.kernel_size = pair(name, "kernel_size", kernel_size)
-        if min(in_channels, out_channels, *self.kernel_size) < 1:
-            raise ShapeError(
-                f"{name}: channels and kernel_size must be at least 1, got {in_channels} -> "
-                f"{out_channels}, kernel_size={kernel_size}; give positive sizes"
-            )
-        self.geometry = Geometry.of(name, stride, padding, dilation, groups)
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode
+        )
         place: dict[str, Any] = {"device": device, "dtype": dtype}
-        area = self.kernel_size[0] * self.kernel_size[1]
+        area = self.window[0] * self.window[1]
         fan_in, fan_out = area * (in_channels // groups), area * (out_channels // groups)
-        shape = (*self.kernel_size, in_channels // groups, out_channels)
+        shape = (*self.window, in_channels // groups, out_channels)
         self.weight = Parameter(init.kaiming_uniform(fan_in, fan_out, shape=shape, **place))
         self.bias: Tensor | None = None
         if bias:
             bound = 1.0 / math.sqrt(fan_in)
             self.bias = Parameter(init.rand(out_channels, low=-bound, high=bound, **place))
-
-    @property
-    def stride(self) -> tuple[int, int]:
-        """The step of the window, down and across."""
-        return self.geometry.stride
-
-    @property
-    def padding(self) -> tuple[int, int]:
-        """The number of rows and of columns of zeros on each side."""
-        return self.geometry.padding
-
-    @property
-    def dilation(self) -> tuple[int, int]:
-        """The distance between neighbouring weights, down and across."""
-        return self.geometry.dilation
-
-    @property
-    def groups(self) -> int:
-        """The number of groups of channels that are convolved separately."""
-        return self.geometry.groups
-
-    def extra_repr(self) -> str:
-        stride, padding, dilation, groups = self.geometry
-        parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"]
-        parts += [f"stride={stride}, padding={padding}"]
-        if dilation != (1, 1):
-            parts.append(f"dilation={dilation}")
-        if groups != 1:
-            parts.append(f"groups={groups}")
-        parts.append(f"bias={self.bias is not None}")
-        return ", ".join(parts)
 
     def forward(self, x: Tensor) -> Tensor:
         return self._convolved(x, relu=False)
@@ -106,15 +65,10 @@ class Conv2d(Module):
     fusible = forward
 
     def _convolved(self, x: Tensor, relu: bool) -> Tensor:
-        shape = shape_of(type(self).__name__, x)
-        if len(shape) != 4 or shape[1] != self.in_channels:
-            raise ShapeError(
-                f"{type(self).__name__}: input must be (N, C, H, W) with C={self.in_channels}, got "
-                f"shape {shape}; reshape or permute the input"
-            )
+        x = self.images(x)
         op = convolution.Conv2d(self.geometry, relu)
         y: Tensor = op(x, self.weight) if self.bias is None else op(x, self.weight, self.bias)
-        return y
+        return self.result(y)
 
 
 class Conv(Conv2d):
@@ -135,9 +89,10 @@ class Conv(Conv2d):
         device: Device | None = None,
         dtype: Any = "float32",
         *,
-        padding: Size | None = None,
+        padding: Size | str | None = None,
         dilation: int = 1,
         groups: int = 1,
+        padding_mode: str = "zeros",
     ) -> None:
         size = kernel_size if isinstance(kernel_size, int) else kernel_size[0]
         step = stride if isinstance(stride, int) else stride[0]
@@ -153,4 +108,5 @@ class Conv(Conv2d):
             bias=bias,
             device=device,
             dtype=dtype,
+            padding_mode=padding_mode,
         )

@@ -1,58 +1,87 @@
 """Batch and layer normalisation with their parameters and running statistics.
 
-The formulas and gradients are in ``ops.normalization``.
+The formulas and gradients are in ``ops.normalization``; the layers that normalise over groups and
+instances are in ``group_normalization``.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from .. import init, ops
 from ..array_namespace import Device
-from ..autograd import Tensor
+from ..array_namespace import array_api as xp
+from ..autograd import Tensor, as_operand
 from ..errors import ShapeError
 from ..ops import normalization
-from ..shapes import shape_of
+from ..ops.broadcasting import constant_like
+from ..shapes import as_shape, shape_of
 from .activations import check_activation
 from .module import Module, Parameter
 
 
-class _BatchNorm(Module):
-    """Normalisation of each channel (axis 1) over the batch, or by running statistics.
+def affine_parameters(
+    shape: tuple[int, ...], weight: bool, bias: bool, device: Device | None, dtype: Any
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return a weight of ones and a bias of zeros, None for one that is not wanted."""
+    return (
+        Parameter(init.ones(*shape, device=device, dtype=dtype)) if weight else None,
+        Parameter(init.zeros(*shape, device=device, dtype=dtype)) if bias else None,
+    )
 
-    running = (1 - momentum) * running + momentum * batch, with the *biased* batch variance both
-    here and in the normalisation (Ioffe & Szegedy 2015; PyTorch keeps the unbiased one).
-    Evaluation uses the running statistics. ``activation="relu"`` returns relu of the result, or of
-    the result plus a second input, in the same passes over memory. In a Sequential, a ReLU directly
-    after this layer runs in the same passes too.
+
+class BatchStatistics(Module):
+    """Base class of layers that normalise each channel (axis 1), and may keep running statistics.
+
+    running = (1 - momentum) * running + momentum * batch, or the average of all batches with
+    ``momentum=None``. Evaluation uses the running statistics. Without ``track_running_stats`` there
+    are none, and evaluation normalises as training does. Without ``affine`` there are no weight and
+    bias. ``activation="relu"`` returns relu of the result, or of the result plus a second input. In
+    a Sequential, a ReLU directly after this layer counts as its activation.
     """
 
     ndims: tuple[int, ...]
     layout: str
+    weight: Tensor | None
+    bias: Tensor | None
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
+    """The number of batches so far, with ``momentum=None`` alone."""
 
     def __init__(
         self,
         dim: int,
         eps: float = 1e-5,
-        momentum: float = 0.1,
+        momentum: float | None = 0.1,
         device: Device | None = None,
         dtype: Any = "float32",
         activation: str | None = None,
+        *,
+        affine: bool = True,
+        track_running_stats: bool = True,
     ) -> None:
         super().__init__()
-        self.dim, self.eps, self.momentum = dim, eps, momentum
+        self.dim, self.eps = dim, eps
+        self.momentum: Any = momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
         self.activation = check_activation(self, activation)
-        self.weight = Parameter(init.ones(dim, device=device, dtype=dtype))
-        self.bias = Parameter(init.zeros(dim, device=device, dtype=dtype))
-        self.register_buffer("running_mean", init.zeros(dim, device=device, dtype=dtype))
-        self.register_buffer("running_var", init.ones(dim, device=device, dtype=dtype))
-
-    running_mean: Tensor
-    running_var: Tensor
+        self.weight, self.bias = affine_parameters((dim,), affine, affine, device, dtype)
+        if track_running_stats:
+            self.register_buffer("running_mean", init.zeros(dim, device=device, dtype=dtype))
+            self.register_buffer("running_var", init.ones(dim, device=device, dtype=dtype))
+            if momentum is None:
+                count = init.zeros(device=device, dtype="int64")
+                self.register_buffer("num_batches_tracked", count)
 
     def extra_repr(self) -> str:
-        extra = f", activation={self.activation!r}" if self.activation else ""
-        return f"{self.dim}, eps={self.eps}, momentum={self.momentum}{extra}"
+        parts = [f"{self.dim}, eps={self.eps}, momentum={self.momentum}"]
+        parts += [] if self.affine else ["affine=False"]
+        parts += [] if self.track_running_stats else ["track_running_stats=False"]
+        parts += [f"activation={self.activation!r}"] if self.activation else []
+        return ", ".join(parts)
 
     def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
         """Return the normalised x; with an activation, relu of it or of it plus ``added``."""
@@ -81,16 +110,25 @@ class _BatchNorm(Module):
                 f"{type(self).__name__}: input must be {self.layout} with C={self.dim}, got shape "
                 f"{shape}; check the layer's dim or reshape the input"
             )
-        if not self.training:
+        if not self.training and self.track_running_stats:
             y = self._evaluate(x)
             y = y if added is None else y + added
             return ops.relu(y) if relu else y
-        more = () if added is None else (added,)
-        result = normalization.BatchNorm(self.eps, relu)(x, self.weight, self.bias, *more)
-        self.running_mean = self._mixed(self.running_mean, result[1])
-        self.running_var = self._mixed(self.running_var, result[2])
-        y = result[0]
+        y, mean, var = self._by_batch(x, added, relu)
+        if self.track_running_stats:
+            mix = self._mixed
+            if self.momentum is None:
+                self.num_batches_tracked = (self.num_batches_tracked + 1).detach()
+                mix = self._averaged
+            self.running_mean = mix(self.running_mean, mean)
+            self.running_var = mix(self.running_var, var)
         return y
+
+    def _by_batch(
+        self, x: Tensor, added: Tensor | None, relu: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return x normalised by its own statistics, and what the running ones take in."""
+        raise NotImplementedError
 
     def _mixed(self, running: Tensor, observed: Tensor) -> Tensor:
         ### BEGIN YOUR SOLUTION [running-statistics]
@@ -99,8 +137,17 @@ class _BatchNorm(Module):
         return Tensor.make_const(mixed if mixed.dtype == old.dtype else mixed.astype(old.dtype))
         ### END YOUR SOLUTION
 
+    def _averaged(self, running: Tensor, observed: Tensor) -> Tensor:
+        """Return the average of all batches so far, ``observed`` being the last one."""
+        old, count = running.realize_cached_data(), self.num_batches_tracked.realize_cached_data()
+        share = xp.astype(count, old.dtype)
+        mixed = old + (observed.realize_cached_data() - old) / share
+        return Tensor.make_const(xp.astype(mixed, old.dtype))
+
     def _evaluate(self, x: Tensor) -> Tensor:
         """Return x * scale + shift: one multiplication and one addition per element."""
+        if self.weight is None or self.bias is None:
+            return self._standardised(x)
         ### BEGIN YOUR SOLUTION [running-statistics]
         scale = self.weight / ops.sqrt(self.running_var + self.eps)
         shift = self.bias - self.running_mean * scale
@@ -108,45 +155,103 @@ class _BatchNorm(Module):
         return x * ops.reshape(scale, shape) + ops.reshape(shift, shape)
         ### END YOUR SOLUTION
 
+    def _standardised(self, x: Tensor) -> Tensor:
+        """Return x normalised with the running statistics, without weight and bias."""
+        scale = 1 / ops.sqrt(self.running_var + self.eps)
+        shape = (1, self.dim) + (1,) * (len(x.shape) - 2)
+        return x * ops.reshape(scale, shape) - ops.reshape(self.running_mean * scale, shape)
+
+
+class _BatchNorm(BatchStatistics):
+    """Batch norm, in which statistics are over the batch and all positions.
+
+    The *biased* variance is used both in the normalisation and for the running one (Ioffe & Szegedy
+    2015; PyTorch keeps the unbiased one). Addition and relu run in the same passes over memory.
+    """
+
+    def _by_batch(
+        self, x: Tensor, added: Tensor | None, relu: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        if math.prod(x.shape) == self.dim:
+            raise ShapeError(
+                f"{type(self).__name__}: training needs more than one value a channel, got shape "
+                f"{tuple(x.shape)}; use a larger batch or call eval()"
+            )
+        weight, bias = self.weight, self.bias
+        if weight is None or bias is None:
+            x = x if isinstance(x, Tensor) else as_operand(x, None)
+            weight = constant_like(x, (self.dim,), 1.0)
+            bias = constant_like(x, (self.dim,), 0.0)
+        more = () if added is None else (added,)
+        result = normalization.BatchNorm(self.eps, relu)(x, weight, bias, *more)
+        return result[0], result[1], result[2]
+
 
 class BatchNorm1d(_BatchNorm):
-    """Batch normalisation of (N, C) over N, or of (N, C, L) over N and L."""
+    """Batch normalisation of (N, C) over N, or of (N, C, L) over N and L.
+
+    Running statistics and options are those of ``BatchNorm2d``.
+    """
 
     ndims, layout = (2, 3), "(N, C)"
 
 
 class BatchNorm2d(_BatchNorm):
-    """Batch normalisation of (N, C, H, W) over N, H and W."""
+    """Batch normalisation of (N, C, H, W) over N, H and W (Ioffe & Szegedy 2015).
+
+    running = (1 - momentum) * running + momentum * batch for mean and variance, or the average of
+    all batches with ``momentum=None``; the variance is the *biased* one throughout, while PyTorch
+    keeps the unbiased one. Evaluation uses the running statistics; without ``track_running_stats``
+    there are none. Without ``affine`` there are no weight and bias. ``activation="relu"`` returns
+    relu of the result, or of the result plus a second input. ShapeError for another shape, or in
+    training for one value a channel.
+    """
 
     ndims, layout = (4,), "(N, C, H, W)"
 
 
 class LayerNorm(Module):
-    """Normalisation of x (..., dim) over the last axis, biased variance (Ba et al. 2016)."""
+    """Normalisation of x over its last axes, those of ``dim``, biased variance (Ba et al. 2016).
+
+    ``dim``: the size of the last axis, or the sizes of several. weight and bias have this shape;
+    without ``elementwise_affine`` there are none, without ``bias`` no bias.
+    """
 
     def __init__(
         self,
-        dim: int,
+        dim: int | Sequence[int],
         eps: float = 1e-5,
         device: Device | None = None,
         dtype: Any = "float32",
+        *,
+        elementwise_affine: bool = True,
+        bias: bool = True,
     ) -> None:
         super().__init__()
-        self.dim, self.eps = dim, eps
-        self.weight = Parameter(init.ones(dim, device=device, dtype=dtype))
-        self.bias = Parameter(init.zeros(dim, device=device, dtype=dtype))
+        self.dim, self.eps = dim if isinstance(dim, int) else tuple(dim), eps
+        self.normalized_shape = as_shape(type(self).__name__, dim)
+        self.weight, self.bias = affine_parameters(
+            self.normalized_shape, elementwise_affine, elementwise_affine and bias, device, dtype
+        )
 
     def extra_repr(self) -> str:
-        return f"{self.dim}, eps={self.eps}"
+        extra = ", elementwise_affine=False" if self.weight is None else ""
+        extra += ", bias=False" if self.bias is None and self.weight is not None else ""
+        return f"{self.dim}, eps={self.eps}{extra}"
 
     def forward(self, x: Tensor) -> Tensor:
-        shape = shape_of(type(self).__name__, x)
-        if not shape or shape[-1] != self.dim:
-            raise ShapeError(
-                f"{type(self).__name__}: the last axis must have dim={self.dim}, got shape "
-                f"{shape}; check the layer's dim"
-            )
-        return ops.layer_norm(x, self.weight, self.bias, eps=self.eps)
+        check_last_axes(self, x, self.normalized_shape)
+        return ops.layer_norm(x, self.weight, self.bias, self.eps, self.normalized_shape)
+
+
+def check_last_axes(layer: Module, x: Tensor, sizes: tuple[int, ...]) -> None:
+    """Raise ShapeError unless the last axes of x have these sizes."""
+    shape = shape_of(type(layer).__name__, x)
+    if shape[max(len(shape) - len(sizes), 0) :] != sizes:
+        what = f"axis must have dim={sizes[0]}" if len(sizes) == 1 else f"axes must be {sizes}"
+        raise ShapeError(
+            f"{type(layer).__name__}: the last {what}, got shape {shape}; check the layer's dim"
+        )
 
 
 class LayerNorm1d(LayerNorm):

@@ -3,32 +3,43 @@
 Both sides use the same dotted attribute names if the two models name their layers alike
 (Sequential's are "0", "1", ... on both; a Residual's block is under "fn"). Values per layer:
 
-========================  ======================  ========================================
-needle                    PyTorch                 values
-========================  ======================  ========================================
-Linear.weight (I, O)      weight (O, I)           transposed
-Linear.bias (1, O)        bias (O,)               reshaped
-Conv.weight (K, K, I, O)  weight (O, I, K, K)     permuted (also Conv2d, grouped)
-BatchNorm, LayerNorm      the same names          unchanged; running_mean, running_var too
-—                         num_batches_tracked     dropped by loading, 0 when written
-========================  ======================  ========================================
+================================  ==========================  ==================================
+needle                            PyTorch                     values
+================================  ==========================  ==================================
+Linear.weight (I, O)              weight (O, I)               transposed
+Linear.bias (1, O)                bias (O,)                   reshaped
+Conv.weight (K, K, I, O)          weight (O, I, K, K)         permuted (also Conv1d, Conv2d and
+                                                              transposed convolutions, grouped)
+LSTM.lstm_cells.0.W_ih (I, 4*H)   weight_ih_l0 (4*H, I)       transposed; the gates have one order
+LSTM.lstm_cells.1.bias_hh         bias_hh_l0_reverse          unchanged (bidirectional); also RNN,
+                                                              GRU and the cells
+MultiheadAttention                in_proj_weight (3*E, E)     transposed; also q_proj_weight, ...
+norm layers                       the same names              unchanged; running_mean,
+                                                              running_var too
+—                                 num_batches_tracked         dropped by loading, 0 when written,
+                                                              unless momentum is None
+================================  ==========================  ==================================
 
-PyTorch's running_var is the unbiased variance, needle's the biased one; loading keeps the value.
+PyTorch's running_var is the unbiased variance, needle's the biased one, except in InstanceNorm;
+loading keeps the value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
 from ..errors import CheckpointError
-from .convolution import Conv2d
+from .cells import Cell
 from .linear import Linear
 from .module import Module
-from .normalization import BatchNorm1d, BatchNorm2d
+from .multihead_attention import MultiheadAttention
+from .normalization import BatchStatistics
+from .recurrent import Recurrent
+from .window import WindowLayer
 
 HostArray = NumpyArray[Any]
 COUNTER = "num_batches_tracked"
@@ -42,12 +53,15 @@ def from_torch_state_dict(
     ``{k: v.numpy() for k, v in torch_model.state_dict().items()}`` is such a dict. Errors and
     result are those of ``Module.load_state_dict``.
     """
-    owners = _owners(module)
-    converted = {
-        name: _from_torch(owners.get(name.rpartition(".")[0]), name, np.asarray(value))
-        for name, value in state.items()
-        if name.rpartition(".")[2] != COUNTER
-    }
+    own = module.state_dict()
+    entries = {entry.name: (name, entry) for name, entry in _entries(module, own).items()}
+    converted = {}
+    for name, value in state.items():
+        if name in entries:
+            ours, entry = entries[name]
+            converted[ours] = _from_torch(entry, np.asarray(value))
+        elif _leaf(name) != COUNTER:
+            converted[name] = np.asarray(value)
     return module.load_state_dict(converted, strict=strict)
 
 
@@ -56,40 +70,87 @@ def to_torch_state_dict(module: Module) -> dict[str, HostArray]:
 
     ``{k: torch.from_numpy(v) for k, v in result.items()}`` loads with ``strict=True``.
     """
-    owners = _owners(module)
     state: dict[str, HostArray] = {}
-    for name, value in module.state_dict().items():
-        owner = owners.get(name.rpartition(".")[0])
-        state[name] = np.array(_to_torch(owner, name, value.numpy()), order="C")
-    for path, owner in owners.items():
-        if isinstance(owner, (BatchNorm1d, BatchNorm2d)):
-            state[f"{path}.{COUNTER}" if path else COUNTER] = np.array(0, dtype=np.int64)
+    own = module.state_dict()
+    for name, entry in _entries(module, own).items():
+        state[entry.name] = np.array(_to_torch(entry, own[name].numpy()), order="C")
+    for path, owner in module.named_modules():
+        if isinstance(owner, BatchStatistics) and owner.track_running_stats:
+            state.setdefault(_join(path, COUNTER), np.array(0, dtype=np.int64))
     return state
 
 
-def _owners(module: Module) -> dict[str, Module]:
-    return dict(module.named_modules())
+class _Entry(NamedTuple):
+    """PyTorch's name of a tensor, and the layer that it belongs to."""
+
+    name: str
+    owner: Module | None
+
+    @property
+    def leaf(self) -> str:
+        """The name within the layer."""
+        return _leaf(self.name)
+
+
+def _entries(module: Module, own: Iterable[str]) -> dict[str, _Entry]:
+    """Return the entry of each of needle's names."""
+    owners = dict(module.named_modules())
+    suffixes = {}
+    for path, layer in owners.items():
+        if isinstance(layer, Recurrent):
+            directions = 1 + layer.bidirectional
+            for k, cell in enumerate(layer.cells):
+                backward = "_reverse" if k % directions else ""
+                suffixes[id(cell)] = path, f"_l{k // directions}{backward}"
+    entries = {}
+    for name in own:
+        path, _, leaf = name.rpartition(".")
+        owner = owners.get(path)
+        if isinstance(owner, Cell):
+            home, suffix = suffixes.get(id(owner), (path, ""))
+            entries[name] = _Entry(_join(home, leaf.replace("W_", "weight_") + suffix), owner)
+        else:
+            entries[name] = _Entry(name, owner)
+    return entries
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
 
 
 def _leaf(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def _from_torch(owner: Module | None, name: str, value: HostArray) -> HostArray:
+def _is_matrix(entry: _Entry) -> bool:
+    """Return True for a weight (I, O), which is (O, I) in PyTorch."""
+    owner, leaf = entry.owner, entry.leaf
     if isinstance(owner, Linear):
-        if _leaf(name) == "weight":
-            return _checked(name, value, 2).T
-        return _checked(name, value, 1).reshape(1, -1)
-    if isinstance(owner, Conv2d) and _leaf(name) == "weight":
-        return _checked(name, value, 4).transpose(2, 3, 1, 0)
+        return leaf == "weight"
+    return isinstance(owner, (Cell, MultiheadAttention)) and "weight" in leaf
+
+
+def _from_torch(entry: _Entry, value: HostArray) -> HostArray:
+    owner = entry.owner
+    if _is_matrix(entry):
+        return _checked(entry.name, value, 2).T
+    if isinstance(owner, Linear):
+        return _checked(entry.name, value, 1).reshape(1, -1)
+    if isinstance(owner, WindowLayer) and entry.leaf == "weight":
+        value = _checked(entry.name, value, 2 + owner.axes)
+        return (value if owner.axes == 2 else value[:, :, None]).transpose(2, 3, 1, 0)
     return value
 
 
-def _to_torch(owner: Module | None, name: str, value: HostArray) -> HostArray:
+def _to_torch(entry: _Entry, value: HostArray) -> HostArray:
+    owner = entry.owner
+    if _is_matrix(entry):
+        return value.T
     if isinstance(owner, Linear):
-        return value.T if _leaf(name) == "weight" else value.reshape(-1)
-    if isinstance(owner, Conv2d) and _leaf(name) == "weight":
-        return value.transpose(3, 2, 0, 1)
+        return value.reshape(-1)
+    if isinstance(owner, WindowLayer) and entry.leaf == "weight":
+        value = value.transpose(3, 2, 0, 1)
+        return value if owner.axes == 2 else value[:, :, 0]
     return value
 
 

@@ -7,6 +7,7 @@ it.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -348,6 +349,26 @@ def _gelu(graph: Graph, node: Any) -> str:
     return graph.add("Mul", [half, graph.add("Add", [erf, graph.like(source, 1.0)])])
 
 
+def _gated(graph: Graph, node: Any, u: str) -> str:
+    """Export x sigmoid(u), where x is the operand of ``node``."""
+    return graph.add("Mul", [graph.of(node.inputs[0]), graph.add("Sigmoid", [u])])
+
+
+def _gelu_tanh(graph: Graph, node: Any) -> str:
+    """Export x sigmoid(2 sqrt(2/pi) (x + 0.044715 x**3))."""
+    (source,) = node.inputs
+    x = graph.of(source)
+    cubic = graph.add("Mul", [graph.add("Mul", [x, x]), graph.like(source, 0.044715)])
+    factor = graph.add("Add", [cubic, graph.like(source, 1.0)])
+    slope = graph.like(source, 2 * (2 / math.pi) ** 0.5)
+    return _gated(graph, node, graph.add("Mul", [graph.add("Mul", [x, factor]), slope]))
+
+
+def _log_sigmoid(graph: Graph, node: Any) -> str:
+    negative = graph.add("Neg", [graph.of(node.inputs[0])])
+    return graph.add("Neg", [graph.add("Softplus", [negative])])
+
+
 EXPORTS: dict[type[Op], Rule] = {
     arithmetic.EWiseAdd: _plain("Add"),
     arithmetic.AddScalar: _scalar("Add"),
@@ -366,14 +387,22 @@ EXPORTS: dict[type[Op], Rule] = {
     elementwise.Cos: _plain("Cos"),
     elementwise.Erf: _plain("Erf"),
     elementwise.Exp: _plain("Exp"),
+    elementwise.ELU: lambda graph, node: graph.add(
+        "Elu", [graph.of(node.inputs[0])], alpha=float(node.op.alpha)
+    ),
     elementwise.GELU: _gelu,
+    elementwise.GELUTanh: _gelu_tanh,
+    elementwise.Hardswish: _plain("HardSwish"),
     elementwise.LeakyReLU: lambda graph, node: graph.add(
         "LeakyRelu", [graph.of(node.inputs[0])], alpha=node.op.negative_slope
     ),
     elementwise.Log: _plain("Log"),
+    elementwise.LogSigmoid: _log_sigmoid,
     elementwise.ReLU: _plain("Relu"),
+    elementwise.SiLU: lambda graph, node: _gated(graph, node, graph.of(node.inputs[0])),
     elementwise.Sigmoid: _plain("Sigmoid"),
     elementwise.Sin: _plain("Sin"),
+    elementwise.Softplus: _plain("Softplus"),
     elementwise.Sqrt: _plain("Sqrt"),
     elementwise.Tanh: _plain("Tanh"),
     indexing.Concatenate: _concatenate,

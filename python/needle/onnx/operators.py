@@ -36,6 +36,7 @@ _one("Abs", ops.abs)
 _one("Cos", ops.cos)
 _one("Erf", ops.erf)
 _one("Exp", ops.exp)
+_one("HardSwish", ops.hardswish)
 _one("Identity", lambda x: x)
 _one("Log", ops.log)
 _one("Neg", lambda x: -x)
@@ -43,6 +44,7 @@ _one("Reciprocal", lambda x: x**-1)
 _one("Relu", ops.relu)
 _one("Sigmoid", ops.sigmoid)
 _one("Sin", ops.sin)
+_one("Softplus", ops.softplus)
 _one("Sqrt", ops.sqrt)
 _one("Tanh", ops.tanh)
 _many("Add", lambda a, b: a + b)
@@ -66,6 +68,11 @@ def _divide(call: Call) -> Tensor:
 def _clip(call: Call) -> Tensor:
     low, high = (None if v is None else v.item() for v in (call.numbers(1), call.numbers(2)))
     return ops.clip(call.x, low, high)
+
+
+@operator("Elu")
+def _elu(call: Call) -> Tensor:
+    return ops.elu(call.x, call.get("alpha", 1.0))
 
 
 @operator("LeakyRelu")

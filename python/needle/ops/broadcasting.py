@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..array_namespace import BACKEND
+from ..array_namespace import array_api as xp
 from ..autograd import Tensor
 from ..errors import DTypeError, ShapeError
 from ..shapes import broadcast_shapes
@@ -73,3 +74,9 @@ def as_number(op: str, scalar: Any) -> Number:
     if not isinstance(value, (bool, int, float)):
         raise DTypeError(f"{op}: the scalar must be a real number, got {scalar!r}; convert it")
     return value
+
+
+def constant_like(x: Tensor, shape: tuple[int, ...], value: float) -> Tensor:
+    """Return a constant of ``shape``, with the dtype and device of x."""
+    like = x.realize_cached_data()
+    return Tensor.make_const(xp.full(shape, value, dtype=like.dtype, device=like.device))

@@ -15,7 +15,7 @@ from ..shapes import shape_of
 from .arithmetic import EWiseMul
 from .broadcasting import check_broadcast
 from .class_losses import check_reduction
-from .elementwise import Abs, abs, exp, log, sigmoid
+from .elementwise import Abs, Softplus, abs, exp, log, softplus
 from .reduction import mean, summation
 from .registry import op
 from .selection import clip, where
@@ -149,16 +149,6 @@ def _check_probabilities(what: str, a: Tensor) -> None:
         )
 
 
-class Softplus(TensorOp):
-    """Logarithm of 1 + exp(a), without overflow and with small results exact."""
-
-    def compute(self, a: Array) -> Array:
-        return xp.maximum(a, 0) + xp.log1p(xp.exp(-xp.abs(a)))
-
-    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        return out_grad * sigmoid(node.inputs[0])
-
-
 @op(Softplus)
 def binary_cross_entropy_with_logits(
     a: Tensor, target: Any, weight: Any = None, reduction: str = "mean", pos_weight: Any = None
@@ -170,10 +160,10 @@ def binary_cross_entropy_with_logits(
     """
     name = "binary_cross_entropy_with_logits"
     a, target = _operands(name, a, target)
-    yes = target * Softplus()(-a)
+    yes = target * softplus(-a)
     if pos_weight is not None:
         yes = yes * (pos_weight if isinstance(pos_weight, Tensor) else as_operand(pos_weight, a))
-    return _reduced(name, yes + (1 - target) * Softplus()(a), reduction, weight)
+    return _reduced(name, yes + (1 - target) * softplus(a), reduction, weight)
 
 
 @op(EWiseMul)

@@ -11,13 +11,16 @@ projection P(v) = v - mean(v) - h * mean(v * h), means over the normalised axes,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .. import accelerated
 from ..array_namespace import array_api as xp
-from ..autograd import Tensor, TensorTuple, TensorTupleOp
+from ..autograd import Tensor, TensorTuple, TensorTupleOp, as_operand
 from ..backends.base import Epilogue
 from ..errors import ShapeError
+from ..shapes import as_shape, product, shape_of
+from .broadcasting import constant_like
 from .elementwise import relu_grad, sqrt
 from .reduction import mean, summation
 from .registry import op
@@ -253,13 +256,48 @@ class LayerNormGrad(_NormGrad, _OverLast):
 
 
 @op(LayerNorm, LayerNormGrad)
-def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
-    """Return x (..., D) normalised over the last axis, times weight (D,) plus bias (D,).
+def layer_norm(
+    x: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    normalized_shape: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Return x normalised over its last axes, times ``weight`` plus ``bias``, which may be None.
 
-    x has 2 axes or more. The variance is the biased one (Ba et al. 2016).
+    The axes are those of ``normalized_shape``, by default those of weight or bias, or the last one.
+    weight and bias have their shape. The variance is the biased one (Ba et al. 2016). ShapeError if
+    the shapes do not fit.
     """
-    result: Tensor = LayerNorm(eps)(x, weight, bias)[0]
-    return result
+    shape = shape_of("layer_norm", x)
+    over = last_axes("layer_norm", shape, normalized_shape, weight, bias)
+    x = x if isinstance(x, Tensor) else as_operand(x, weight)
+    width = (product(over),)
+    w = constant_like(x, width, 1.0) if weight is None else _in_a_row(weight, width)
+    b = constant_like(x, width, 0.0) if bias is None else _in_a_row(bias, width)
+    rows = (product(shape[: len(shape) - len(over)]), *width)
+    whole = len(over) == 1 and len(shape) > 1
+    y: Tensor = LayerNorm(eps)(x if whole else reshape(x, rows), w, b)[0]
+    return y if whole else reshape(y, shape)
+
+
+def last_axes(name: str, x: Shape, given: Any, *parameters: Tensor | None) -> Shape:
+    """Return the sizes of the last axes of x to normalise over; ShapeError if they do not fit.
+
+    They are ``given``, or else the shape of the first parameter that is not None, or else x's last.
+    """
+    shapes = [shape_of(name, p) for p in parameters if p is not None]
+    over = (shapes or [x[-1:]])[0] if given is None else as_shape(name, given)
+    if not over or x[len(x) - len(over) :] != over or any(shape != over for shape in shapes):
+        raise ShapeError(
+            f"{name}: normalized_shape, weight and bias must have the sizes of the input's last "
+            f"axes, got input {x}, normalized_shape {over} and parameters {shapes}; reshape them"
+        )
+    return over
+
+
+def _in_a_row(v: Tensor, shape: Shape) -> Tensor:
+    return v if tuple(v.shape) == shape else reshape(v, shape)
 
 
 def _channels_last(a: Array) -> Array:

@@ -3,6 +3,7 @@
 from .adam import Adam, AdamW
 from .averaging import ExponentialAverage
 from .optimizer import Optimizer, clip_grad_norm
+from .rmsprop import Adagrad, RMSprop
 from .schedules import (
     CosineLR,
     MultiStepLR,
@@ -16,6 +17,7 @@ from .sgd import SGD
 
 __all__ = [
     "SGD",
+    "Adagrad",
     "Adam",
     "AdamW",
     "CosineLR",
@@ -23,6 +25,7 @@ __all__ = [
     "MultiStepLR",
     "OneCycleLR",
     "Optimizer",
+    "RMSprop",
     "Schedule",
     "SequentialLR",
     "StepLR",

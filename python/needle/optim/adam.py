@@ -6,15 +6,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from .. import accelerated
+from ..array_namespace import array_api as xp
 from ..autograd import Tensor
 from .optimizer import Array, Group, GroupOption, Optimizer, unshared
-from .options import FRACTION, NOT_NEGATIVE
+from .options import FLAG, FRACTION, NOT_NEGATIVE
 
 
 class Adam(Optimizer):
     """Adam with bias correction (Kingma & Ba 2015); eps outside the root, weight decay added to g.
 
-    The step count belongs to the optimiser and is the same for all parameters.
+    The step count belongs to the optimiser and is the same for all parameters. amsgrad: the largest
+    second moment so far takes the place of the second moment (Reddi et al. 2018). maximize: g is
+    the negative gradient.
     """
 
     lr = GroupOption()
@@ -25,6 +28,7 @@ class Adam(Optimizer):
     rules: ClassVar = {
         **dict.fromkeys(("lr", "eps", "weight_decay"), NOT_NEGATIVE),
         **dict.fromkeys(("beta1", "beta2"), FRACTION),
+        **dict.fromkeys(("amsgrad", "maximize"), FLAG),
     }
     _decoupled = False
 
@@ -36,9 +40,13 @@ class Adam(Optimizer):
         beta2: float = 0.999,
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        *,
+        amsgrad: bool = False,
+        maximize: bool = False,
     ) -> None:
         options = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps}
-        super().__init__(params, **options, weight_decay=weight_decay)
+        flags = {"amsgrad": amsgrad, "maximize": maximize}
+        super().__init__(params, **options, weight_decay=weight_decay, **flags)
 
     def _update(
         self,
@@ -47,6 +55,8 @@ class Adam(Optimizer):
         grads: Sequence[Array],
         group: Group,
     ) -> Sequence[Array]:
+        if group["amsgrad"]:
+            return self._amsgrad(params, values, grads, group)
         stepped: Sequence[Any] = accelerated.adam_step(
             values,
             grads,
@@ -58,6 +68,31 @@ class Adam(Optimizer):
             unshared(params, values),
         )
         return stepped
+
+    def _amsgrad(
+        self,
+        params: Sequence[Tensor],
+        values: Sequence[Array],
+        grads: Sequence[Array],
+        group: Group,
+    ) -> Sequence[Array]:
+        names = ("first_moment", "second_moment", "largest_second_moment")
+        moments = zip(*(self._state_arrays(params, name) for name in names), strict=True)
+        lr, beta1, beta2, decay = (
+            float(group[name]) for name in ("lr", "beta1", "beta2", "weight_decay")
+        )
+        new = []
+        for p, g, (first, second, largest) in zip(values, grads, moments, strict=True):
+            if self._decoupled:
+                p = p * (1.0 - lr * decay)
+            elif decay:
+                g = g + p * decay
+            first[...] = first * beta1 + g * (1.0 - beta1)
+            second[...] = second * beta2 + g * g * (1.0 - beta2)
+            largest[...] = xp.maximum(largest, second)
+            spread = xp.sqrt(largest / (1.0 - beta2**self.steps)) + float(group["eps"])
+            new.append(p - first * (lr / (1.0 - beta1**self.steps)) / spread)
+        return new
 
 
 class AdamW(Adam):
@@ -73,5 +108,9 @@ class AdamW(Adam):
         beta2: float = 0.999,
         eps: float = 1e-8,
         weight_decay: float = 0.01,
+        *,
+        amsgrad: bool = False,
+        maximize: bool = False,
     ) -> None:
-        super().__init__(params, lr, beta1, beta2, eps, weight_decay)
+        flags = {"amsgrad": amsgrad, "maximize": maximize}
+        super().__init__(params, lr, beta1, beta2, eps, weight_decay, **flags)

@@ -123,6 +123,8 @@ class Optimizer:
             for batch in _by_kind([p for p in group["params"] if p.grad is not None]):
                 values = [_value(p) for p in batch]
                 grads = [_gradient(p, value) for p, value in zip(batch, values, strict=True)]
+                if group.get("maximize"):
+                    grads = [-grad for grad in grads]
                 new_values = self._update(batch, values, grads, group)
                 for p, old, new in zip(batch, values, new_values, strict=True):
                     if new is not old:
@@ -143,12 +145,12 @@ class Optimizer:
         """
         raise NotImplementedError
 
-    def _state_arrays(self, params: Sequence[Tensor], name: str) -> list[Array]:
-        """Return the state array ``name`` of each parameter; zeros at first."""
+    def _state_arrays(self, params: Sequence[Tensor], name: str, start: float = 0.0) -> list[Array]:
+        """Return the state array ``name`` of each parameter, at first filled with ``start``."""
         for p in params:
             own = self.state.setdefault(p, {})
             if name not in own:
-                own[name] = xp.zeros_like(_value(p))
+                own[name] = xp.full_like(_value(p), start)
         return [self.state[p][name] for p in params]
 
     def reset_grad(self) -> None:

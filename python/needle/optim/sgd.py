@@ -16,9 +16,10 @@ from .options import FLAG, NOT_NEGATIVE, NUMBER_OR_NONE
 class SGD(Optimizer):
     """Gradient descent: g += weight_decay*p; u = momentum*u + (1-dampening)*g; p -= lr*u.
 
-    u is zero at first. dampening: None means ``momentum`` (the course's update) or 0 with
-    ``nesterov``; 0 gives PyTorch's numbers. nesterov: p -= lr*(g + momentum*u) (Sutskever et al.
-    2013, in PyTorch's form).
+    dampening: None for the course's update, in which it is ``momentum`` (0 with ``nesterov``) and u
+    is zero at first; a number for PyTorch's, in which the first u is g; so 0 gives PyTorch's usual
+    numbers. nesterov: p -= lr*(g + momentum*u) (Sutskever et al. 2013, in PyTorch's form).
+    maximize: g is the negative gradient.
     """
 
     lr = GroupOption()
@@ -27,7 +28,7 @@ class SGD(Optimizer):
     rules: ClassVar = {
         **dict.fromkeys(("lr", "momentum", "weight_decay"), NOT_NEGATIVE),
         "dampening": NUMBER_OR_NONE,
-        "nesterov": FLAG,
+        **dict.fromkeys(("nesterov", "maximize"), FLAG),
     }
 
     def __init__(
@@ -39,6 +40,7 @@ class SGD(Optimizer):
         *,
         dampening: float | None = None,
         nesterov: bool = False,
+        maximize: bool = False,
     ) -> None:
         if nesterov and momentum <= 0:
             raise ValueError(f"SGD: nesterov needs momentum > 0, got {momentum}; set momentum=0.9")
@@ -49,6 +51,7 @@ class SGD(Optimizer):
             weight_decay=weight_decay,
             dampening=dampening,
             nesterov=nesterov,
+            maximize=maximize,
         )
 
     def _update(
@@ -58,11 +61,15 @@ class SGD(Optimizer):
         grads: Sequence[Array],
         group: Group,
     ) -> Sequence[Array]:
-        momentum, nesterov = float(group["momentum"]), bool(group["nesterov"])
-        dampening = group["dampening"]
-        if dampening is None:
-            dampening = 0.0 if nesterov else momentum
+        momentum, dampening = float(group["momentum"]), group["dampening"]
+        decay = float(group["weight_decay"])
+        fresh = [i for i, p in enumerate(params) if "velocity" not in self.state.get(p, {})]
         velocities = self._state_arrays(params, "velocity") if momentum else []
+        if momentum and dampening:
+            for i in fresh:  # the step makes it momentum*v + (1-dampening)*g, that is g
+                velocities[i][...] = (grads[i] + values[i] * decay) * (dampening / momentum)
+        if dampening is None:
+            dampening = 0.0 if group["nesterov"] else momentum
         stepped: Sequence[Any] = accelerated.sgd_step(
             values,
             grads,
@@ -70,8 +77,8 @@ class SGD(Optimizer):
             float(group["lr"]),
             momentum,
             float(dampening) if momentum else 0.0,
-            float(group["weight_decay"]),
-            nesterov,
+            decay,
+            bool(group["nesterov"]),
             unshared(params, values),
         )
         return stepped

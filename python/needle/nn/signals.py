@@ -1,0 +1,93 @@
+"""Convolution of signals (N, C, L), which are images with one row, and transposed convolutions.
+
+The formulas are in ``ops.convolution`` and ``ops.transposed_convolution``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .. import init
+from ..array_namespace import Device
+from ..autograd import Tensor
+from ..errors import ShapeError
+from ..ops.transposed_convolution import transposed
+from .convolution import Conv2d, Size
+from .module import Parameter
+from .window import WindowLayer
+
+
+class Conv1d(Conv2d):
+    """Cross-correlation of x (N, C, L), padded, giving (N, O, OL).
+
+    ``Conv2d`` of images with one row: the same options, with one size each. The weight is (1, K,
+    in_channels/groups, out_channels).
+    """
+
+    axes = 1
+
+
+class ConvTranspose2d(WindowLayer):
+    """Transposed convolution of x (N, C, H, W), giving (N, O, OH, OW) (Zeiler et al. 2010).
+
+    The adjoint of the convolution with the same options: OH = (H - 1)*stride - 2*padding +
+    dilation*(KH - 1) + output_padding + 1. The arguments are PyTorch's. The weight (KH, KW,
+    out_channels/groups, in_channels) has the layout that the kernels read. It is drawn first,
+    Kaiming uniform, then the bias (O,) from U(±1/sqrt(fan_in)), fan_in = KH*KW*out_channels/groups
+    as in PyTorch. ShapeError for options or inputs that do not fit.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size = 0,
+        output_padding: Size = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Size = 1,
+        device: Device | None = None,
+        dtype: Any = "float32",
+    ) -> None:
+        if isinstance(padding, str):
+            raise ShapeError(
+                f"{type(self).__name__}: padding must be sizes, got {padding!r}; pass an int"
+            )
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        self.more = self.sizes("output_padding", output_padding, 0)
+        place: dict[str, Any] = {"device": device, "dtype": dtype}
+        area = self.window[0] * self.window[1]
+        fan_in, fan_out = area * (out_channels // groups), area * (in_channels // groups)
+        shape = (*self.window, out_channels // groups, in_channels)
+        self.weight = Parameter(init.kaiming_uniform(fan_in, fan_out, shape=shape, **place))
+        self.bias = None
+        if bias:
+            bound = 1.0 / math.sqrt(fan_in)
+            self.bias = Parameter(init.rand(out_channels, low=-bound, high=bound, **place))
+
+    @property
+    def output_padding(self) -> tuple[int, ...]:
+        """The number of rows and of columns that the output has in addition."""
+        return self.more[-self.axes :]
+
+    def extra_repr(self) -> str:
+        extra = f", output_padding={self.output_padding}" if any(self.more) else ""
+        return super().extra_repr() + extra
+
+    def forward(self, x: Tensor) -> Tensor:
+        name, images = type(self).__name__, self.images(x)
+        y = transposed(name, images, self.weight, self.bias, self.geometry, self.more)
+        return self.result(y)
+
+
+class ConvTranspose1d(ConvTranspose2d):
+    """Transposed convolution of x (N, C, L), giving (N, O, OL).
+
+    ``ConvTranspose2d`` of images with one row: the same options, with one size each. The weight is
+    (1, K, out_channels/groups, in_channels).
+    """
+
+    axes = 1

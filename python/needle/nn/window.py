@@ -1,0 +1,198 @@
+"""Base class of convolution layers: sizes, padding and borders. Used by the layers alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import ops
+from ..autograd import Tensor
+from ..errors import ShapeError, UnknownNameError
+from ..shapes import Geometry, as_int_tuple, pair, shape_of
+from .module import Module
+
+Sides = tuple[tuple[int, int], tuple[int, int]]
+MODES = ("zeros", "reflect", "replicate", "circular")
+NONE: Sides = ((0, 0), (0, 0))
+
+
+class WindowLayer(Module):
+    """Base class of layers that move a window (KH, KW) over images; signals have one row.
+
+    ``axes`` is 2 for images and 1 for signals, whose sizes are shown without the row's.
+    """
+
+    axes = 2
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        groups: int,
+        padding_mode: str = "zeros",
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.window = self.sizes("kernel_size", kernel_size, 1)
+        self._check_channels(groups)
+        if padding_mode not in MODES:
+            raise UnknownNameError(
+                f"{name}: padding_mode must be one of {', '.join(MODES)}, got {padding_mode!r}; "
+                "choose one"
+            )
+        stride, dilation = self.sizes("stride", stride, 1), self.sizes("dilation", dilation, 1)
+        if not isinstance(padding, str):
+            padding = self.sizes("padding", padding, 0)
+        sides = sides_of(name, padding, self.window, stride, dilation)
+        zeros, self.border = (sides, NONE) if padding_mode == "zeros" else (NONE, sides)
+        self.padding_mode, self.given_padding = padding_mode, padding
+        # the kernels pad both sides alike: what is too much before is cut from the result
+        self.geometry = Geometry(stride, (zeros[0][1], zeros[1][1]), dilation, groups)
+        self.cut = (zeros[0][1] - zeros[0][0], zeros[1][1] - zeros[1][0])
+
+    def sizes(self, name: str, value: Any, row: int) -> tuple[int, int]:
+        """Return an option of sizes as a pair; a signal's gets ``row`` for its one row."""
+        owner = type(self).__name__
+        if self.axes == 2:
+            return pair(owner, name, value)
+        items = as_int_tuple(owner, name, value)
+        if len(items) != 1:
+            raise ShapeError(f"{owner}: {name} must be an int or one int, got {value!r}")
+        return row, items[0]
+
+    def _check_channels(self, groups: int) -> None:
+        name, channels = type(self).__name__, (self.in_channels, self.out_channels)
+        if groups < 1 or any(count % groups for count in channels):
+            raise ShapeError(
+                f"{name}: groups must divide in_channels and out_channels, got "
+                f"groups={groups} for {channels[0]} -> {channels[1]}; change one of them"
+            )
+        if min(*channels, *self.window) < 1:
+            raise ShapeError(
+                f"{name}: channels and kernel_size must be at least 1, got {channels[0]} -> "
+                f"{channels[1]}, kernel_size={self.kernel_size}; give positive sizes"
+            )
+
+    @property
+    def kernel_size(self) -> tuple[int, ...]:
+        """The size of the window, down and across."""
+        return self.window[-self.axes :]
+
+    @property
+    def stride(self) -> tuple[int, ...]:
+        """The step of the window, down and across."""
+        return self.geometry.stride[-self.axes :]
+
+    @property
+    def padding(self) -> tuple[int, ...] | str:
+        """The number of rows and of columns added on each side, "same" or "valid"."""
+        given = self.given_padding
+        return given if isinstance(given, str) else given[-self.axes :]
+
+    @property
+    def dilation(self) -> tuple[int, ...]:
+        """The distance between neighbouring weights, down and across."""
+        return self.geometry.dilation[-self.axes :]
+
+    @property
+    def groups(self) -> int:
+        """The number of groups of channels that are convolved separately."""
+        return self.geometry.groups
+
+    def extra_repr(self) -> str:
+        parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"]
+        parts += [f"stride={self.stride}, padding={self.padding!r}"]
+        if self.geometry.dilation != (1, 1):
+            parts.append(f"dilation={self.dilation}")
+        if self.groups != 1:
+            parts.append(f"groups={self.groups}")
+        parts.append(f"bias={self.bias is not None}")
+        if self.padding_mode != "zeros":
+            parts.append(f"padding_mode={self.padding_mode!r}")
+        return ", ".join(parts)
+
+    def images(self, x: Tensor) -> Tensor:
+        """Return the input as images (N, C, H, W); ShapeError for another shape."""
+        shape = shape_of(type(self).__name__, x)
+        if len(shape) != 2 + self.axes or shape[1] != self.in_channels:
+            layout = "(N, C, H, W)" if self.axes == 2 else "(N, C, L)"
+            raise ShapeError(
+                f"{type(self).__name__}: input must be {layout} with C={self.in_channels}, got "
+                f"shape {shape}; reshape or permute the input"
+            )
+        x = x if self.axes == 2 else ops.expand_dims(x, 2)
+        return x if self.border == NONE else bordered(self, x)
+
+    def result(self, y: Tensor) -> Tensor:
+        """Return the images without what the kernels padded too much, signals without the row."""
+        if any(self.cut):
+            y = y[:, :, self.cut[0] :, self.cut[1] :]
+        return y if self.axes == 2 else ops.squeeze(y, 2)
+
+
+def sides_of(
+    owner: str,
+    padding: Any,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+) -> Sides:
+    """Return the rows (above, below) and the columns (left, right) that ``padding`` adds.
+
+    "same" keeps the size at stride 1, with the odd row or column at the end; "valid" adds nothing.
+    ShapeError for "same" with another stride, UnknownNameError for another name.
+    """
+    if padding == "same":
+        if stride != (1, 1):
+            raise ShapeError(f"{owner}: padding='same' needs stride 1, got {stride}; pass a number")
+        down, across = (d * (k - 1) for d, k in zip(dilation, kernel, strict=True))
+        return (down // 2, down - down // 2), (across // 2, across - across // 2)
+    if isinstance(padding, str) and padding != "valid":
+        raise UnknownNameError(
+            f"{owner}: padding must be sizes, 'same' or 'valid', got {padding!r}; choose one"
+        )
+    rows, columns = (0, 0) if padding == "valid" else pair(owner, "padding", padding)
+    return (rows, rows), (columns, columns)
+
+
+def bordered(layer: WindowLayer, x: Tensor) -> Tensor:
+    """Return x (N, C, H, W) with a border that continues the image by the layer's padding_mode.
+
+    "reflect" mirrors without the outermost pixels, "replicate" repeats them, "circular" wraps
+    around. ShapeError if the image is too small.
+    """
+    owner, mode = type(layer).__name__, layer.padding_mode
+    for axis, (before, after) in enumerate(layer.border, 2):
+        size = x.shape[axis]
+        least = max(before, after) + (mode == "reflect") if mode != "replicate" else 1
+        if size < least:
+            raise ShapeError(
+                f"{owner}: padding_mode={mode!r} needs at least {least} pixels an axis, got shape "
+                f"{tuple(x.shape)}; lower the padding"
+            )
+        parts = [
+            _continued(x, axis, before, mode, at_end=False),
+            x,
+            _continued(x, axis, after, mode, at_end=True),
+        ]
+        x = ops.concatenate([part for part in parts if part.shape[axis]], axis)
+    return x
+
+
+def _continued(x: Tensor, axis: int, count: int, mode: str, at_end: bool) -> Tensor:
+    """Return ``count`` rows (axis 2) or columns (axis 3) that continue x before or after it."""
+    size = x.shape[axis]
+    before = (slice(None),) * axis
+    if mode == "circular":
+        return x[(*before, slice(0, count) if at_end else slice(size - count, size))]
+    if mode == "reflect":
+        part = slice(size - 1 - count, size - 1) if at_end else slice(1, 1 + count)
+        return ops.flip(x[(*before, part)], axis)
+    edge = x[(*before, slice(size - 1, size) if at_end else slice(0, 1))]
+    return ops.broadcast_to(edge, (*x.shape[:axis], count, *x.shape[axis + 1 :]))

@@ -1,0 +1,98 @@
+"""Scaled dot-product attention with masks, made of matrix products and softmax.
+
+Called by ``nn.MultiheadAttention``. The course's heads are in ``nn.attention``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..array_namespace import array_api as xp
+from ..autograd import Tensor, as_operand
+from ..errors import DTypeError, ShapeError
+from ..host_steps import host_step
+from ..shapes import broadcast_shapes, shape_of
+from .broadcasting import constant_like
+from .linalg import MatMul, matmul
+from .loss import softmax
+from .registry import op
+from .selection import where
+from .shape import transpose
+
+NAME = "scaled_dot_product_attention"
+
+
+@op(MatMul)
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Any = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """Return softmax(query key^T * scale + mask) value (Vaswani et al. 2017).
+
+    query (..., L, E), key (..., S, E), value (..., S, V) -> (..., L, V). scale: None for
+    1/sqrt(E). ``attn_mask`` broadcasts to (..., L, S): bool, True where a query sees a key, or
+    floating, added. ``is_causal``: query i sees keys up to i. A query that a bool mask lets see no
+    key gives 0. ShapeError if the shapes do not fit.
+    """
+    query = query if isinstance(query, Tensor) else as_operand(query, key)
+    if attn_mask is not None and not isinstance(attn_mask, Tensor):
+        attn_mask = as_operand(attn_mask, query)
+    seen = causal(query.shape[-2], key.shape[-2], query.device) if is_causal else None
+    if attn_mask is None or attn_mask.dtype.kind == "f":
+        return matmul(attention_weights(query, key, seen, attn_mask, scale), value)
+    if attn_mask.dtype.kind != "b":
+        raise DTypeError(f"{NAME}: attn_mask must be bool or floating, got {attn_mask.dtype}; cast")
+    seen = attn_mask if seen is None else both(seen, attn_mask)
+    return matmul(attention_weights(query, key, seen, None, scale), value)
+
+
+def attention_weights(
+    query: Tensor,
+    key: Tensor,
+    seen: Tensor | None = None,
+    added: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    """Return softmax(query key^T * scale + added), (..., L, S), over the keys that are ``seen``.
+
+    A query that sees no key has weights 0.
+    """
+    left, right = shape_of(NAME, query), shape_of(NAME, key)
+    if len(left) < 2 or len(right) < 2 or left[-1] != right[-1]:
+        raise ShapeError(
+            f"{NAME}: query and key must be (..., L, E) and (..., S, E), got {left} and {right}; "
+            "reshape them"
+        )
+    factor = 1 / math.sqrt(left[-1]) if scale is None else scale
+    logits = matmul(query * factor, transpose(key))
+    for mask in (seen, added):
+        if mask is not None and broadcast_shapes(NAME, mask.shape, logits.shape) != logits.shape:
+            raise ShapeError(
+                f"{NAME}: attn_mask must broadcast to {logits.shape}, got {mask.shape}; reshape it"
+            )
+    logits = logits if added is None else logits + added
+    if seen is None:
+        return softmax(logits)
+    # the least number instead of -inf: no gradient is NaN where a query sees no key
+    least = constant_like(logits, (), float(np.finfo(logits.dtype).min))
+    rows = xp.any(seen.realize_cached_data(), axis=-1, keepdims=True)
+    return softmax(where(seen, logits, least)) * Tensor.make_const(xp.astype(rows, logits.dtype))
+
+
+def both(a: Tensor, b: Tensor) -> Tensor:
+    """Return a and b for two bool constants, with broadcasting."""
+    return Tensor.make_const(xp.logical_and(a.realize_cached_data(), b.realize_cached_data()))
+
+
+@host_step
+def causal(queries: int, keys: int, device: Any) -> Tensor:
+    """Return the mask (queries, keys), True where key <= query."""
+    seen = np.tri(queries, keys, dtype=bool)
+    return Tensor(seen, device=device, dtype="bool", requires_grad=False)

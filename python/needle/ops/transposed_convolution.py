@@ -1,0 +1,180 @@
+"""Transposed convolution, and convolutions of signals (N, C, L), as images with one row.
+
+Both are ``Conv2d`` and its gradients, so they run on the kernels of ``conv2d``. The functions take
+PyTorch's weights and permute them; layers call ``transposed`` with the weight as kernels read it.
+"""
+
+from __future__ import annotations
+
+from ..autograd import Tensor
+from ..errors import ShapeError
+from ..shapes import Geometry, as_int_tuple, pair, shape_of
+from .broadcasting import constant_like
+from .convolution import TO_HWIO, Conv2dInputGrad, Shape, Size, conv2d
+from .indexing import concatenate
+from .registry import op
+from .shape import expand_dims, permute, reshape, squeeze
+
+
+def transposed(
+    name: str,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    geometry: Geometry,
+    output_padding: tuple[int, int],
+) -> Tensor:
+    """Return the adjoint of conv2d with ``geometry``, applied to x (N, C, H, W), plus bias (O,).
+
+    weight: (KH, KW, O/groups, C). The errors name ``name``.
+    """
+    stride, padding, dilation, groups = geometry
+    shape, filters = _checked(name, x, weight, groups), weight.shape
+    for more, step, spread in zip(output_padding, stride, dilation, strict=True):
+        if not 0 <= more < max(step, spread):
+            raise ShapeError(
+                f"{name}: output_padding must be at least 0 and less than stride or dilation, got "
+                f"{output_padding} with stride={stride} and dilation={dilation}; lower it"
+            )
+    # a whole stride of further output comes from one more row of zeros in the input
+    x = _with_zeros(x, tuple(m // s for m, s in zip(output_padding, stride, strict=True)))
+    size = [
+        (shape[2 + i] - 1) * stride[i]
+        - 2 * padding[i]
+        + dilation[i] * (filters[i] - 1)
+        + output_padding[i]
+        + 1
+        for i in (0, 1)
+    ]
+    if min(size) < 1:
+        raise ShapeError(
+            f"{name}: the output must have at least one element an axis, got size {tuple(size)} "
+            f"from input {shape}; lower the padding or use a larger input"
+        )
+    y: Tensor = Conv2dInputGrad((shape[0], filters[2] * groups, *size), geometry)(x, weight)
+    if bias is None:
+        return y
+    if shape_of(name, bias) != (filters[2] * groups,):
+        raise ShapeError(
+            f"{name}: bias must have shape ({filters[2] * groups},), one value an output channel, "
+            f"got {shape_of(name, bias)}; reshape it"
+        )
+    return y + reshape(bias, (1, -1, 1, 1))
+
+
+def _checked(name: str, x: Tensor, weight: Tensor, groups: int) -> Shape:
+    shape, filters = shape_of(name, x), shape_of(name, weight)
+    if len(shape) != 4 or len(filters) != 4:
+        raise ShapeError(
+            f"{name}: expected an input (N, C, H, W) and a weight with 4 axes, got shapes {shape} "
+            f"and {filters}; reshape them"
+        )
+    if shape[1] != filters[3] or groups < 1 or shape[1] % groups:
+        raise ShapeError(
+            f"{name}: the weight's first axis must be the input's channels, and groups must divide "
+            f"it, got {filters[3]} for {shape[1]} channels with groups={groups}; change one of them"
+        )
+    return shape
+
+
+def _with_zeros(x: Tensor, more: tuple[int, ...]) -> Tensor:
+    """Return x (N, C, H, W) with zeros after its rows and columns."""
+    for axis, count in enumerate(more, 2):
+        if count:
+            shape = tuple(count if i == axis else size for i, size in enumerate(x.shape))
+            x = concatenate((x, constant_like(x, shape, 0.0)), axis)
+    return x
+
+
+@op(Conv2dInputGrad)
+def conv_transpose2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size = 0,
+    output_padding: Size = 0,
+    groups: int = 1,
+    dilation: Size = 1,
+) -> Tensor:
+    """Return the transposed convolution of x (N, C, H, W) with weight (C, O/groups, KH, KW).
+
+    The adjoint of conv2d, plus bias (O,): (N, O, OH, OW) with OH = (H - 1)*stride - 2*padding +
+    dilation*(KH - 1) + output_padding + 1 (Zeiler et al. 2010). Sizes are an int or a pair.
+    ShapeError if shapes or geometry do not fit.
+    """
+    name = "conv_transpose2d"
+    geometry = Geometry.of(name, stride, padding, dilation, groups)
+    filters = shape_of(name, weight)
+    hwio = permute(weight, TO_HWIO) if len(filters) == 4 else weight
+    return transposed(name, x, hwio, bias, geometry, pair(name, "output_padding", output_padding))
+
+
+@op(Conv2dInputGrad)
+def conv_transpose1d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size = 0,
+    output_padding: Size = 0,
+    groups: int = 1,
+    dilation: Size = 1,
+) -> Tensor:
+    """Return the transposed convolution of x (N, C, L) with weight (C, O/groups, K), plus bias.
+
+    The adjoint of conv1d: (N, O, OL), with the sizes of ``conv_transpose2d``. ShapeError if shapes
+    or geometry do not fit.
+    """
+    name = "conv_transpose1d"
+    geometry = _across_all(name, stride, padding, dilation, groups)
+    more = _across(name, "output_padding", output_padding, 0)
+    rows, filters = _one_row(name, x), permute(_one_row(name, weight), TO_HWIO)
+    return squeeze(transposed(name, rows, filters, bias, geometry, more), 2)
+
+
+@op(Conv2dInputGrad)
+def conv1d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Return the cross-correlation of x (N, C, L) with weight (O, C/groups, K), plus bias (O,).
+
+    The result is (N, O, OL), OL = (L + 2*padding - dilation*(K-1) - 1) // stride + 1. ShapeError if
+    shapes or geometry do not fit.
+    """
+    rows, filters = _one_row("conv1d", x), _one_row("conv1d", weight)
+    geometry = _across_all("conv1d", stride, padding, dilation, groups)
+    return squeeze(conv2d(rows, filters, bias, *geometry), 2)
+
+
+def _across_all(name: str, stride: Size, padding: Size, dilation: Size, groups: int) -> Geometry:
+    """Return a signal's geometry as that of an image with one row."""
+    return Geometry(
+        _across(name, "stride", stride, 1),
+        _across(name, "padding", padding, 0),
+        _across(name, "dilation", dilation, 1),
+        groups,
+    )
+
+
+def _across(name: str, what: str, value: Size, row: int) -> tuple[int, int]:
+    items = as_int_tuple(name, what, value)
+    if len(items) != 1:
+        raise ShapeError(f"{name}: {what} must be an int or one int, got {value!r}; pass an int")
+    return row, items[0]
+
+
+def _one_row(name: str, x: Tensor) -> Tensor:
+    shape = shape_of(name, x)
+    if len(shape) != 3:
+        raise ShapeError(
+            f"{name}: expected 3 axes, got shape {shape}; an input is (N, C, L), a weight has the "
+            "kernel as its last axis"
+        )
+    return expand_dims(x, 2)

@@ -1,0 +1,172 @@
+"""Options and inputs that layers refuse: each error names the layer, the rule and the value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from needle import init, nn
+from needle.errors import ShapeError, UnknownNameError
+
+zeros = init.zeros
+
+REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    *[
+        (
+            lambda make=make, shape=shape: make(3)(zeros(*shape)),
+            ShapeError,
+            rf"{make.__name__}: training needs more than one value a channel, got shape \(1, 3",
+        )
+        for make, shape in (
+            (nn.BatchNorm1d, (1, 3)),
+            (nn.BatchNorm1d, (1, 3, 1)),
+            (nn.BatchNorm2d, (1, 3, 1, 1)),
+        )
+    ],
+    (
+        lambda: nn.BatchNorm1d(3, track_running_stats=False).eval()(zeros(1, 3)),
+        ShapeError,
+        "BatchNorm1d: training needs more than one value",
+    ),
+    (
+        lambda: nn.LayerNorm((2, 3))(zeros(4, 3)),
+        ShapeError,
+        r"LayerNorm: the last axes must be \(2, 3\), got shape \(4, 3\)",
+    ),
+    (lambda: nn.LayerNorm(3)(zeros()), ShapeError, r"LayerNorm: the last axis must have dim=3"),
+    (lambda: nn.RMSNorm((2, 3))(zeros(3)), ShapeError, r"RMSNorm: the last axes must be \(2, 3\)"),
+    (
+        lambda: nn.GroupNorm(2, 3),
+        ShapeError,
+        "GroupNorm: num_groups must divide num_channels, got 2 and 3",
+    ),
+    (lambda: nn.GroupNorm(0, 3), ShapeError, "GroupNorm: num_groups must divide num_channels"),
+    (
+        lambda: nn.GroupNorm(2, 4)(zeros(2, 3)),
+        ShapeError,
+        r"GroupNorm: input must be \(N, C, ...\) with C=4, got shape \(2, 3\)",
+    ),
+    (
+        lambda: nn.GroupNorm(4, 4)(zeros(1, 4)),
+        ShapeError,
+        r"GroupNorm: a group needs more than one value, got shape \(1, 4\) for 4 groups",
+    ),
+    (
+        lambda: nn.InstanceNorm2d(3)(zeros(2, 3, 1, 1)),
+        ShapeError,
+        r"InstanceNorm2d: a channel needs more than one position, got shape \(2, 3, 1, 1\)",
+    ),
+    (
+        lambda: nn.InstanceNorm1d(3)(zeros(3)),
+        ShapeError,
+        r"InstanceNorm1d: input must be \(N, C, L\) with C=3, got shape \(3,\)",
+    ),
+    (
+        lambda: nn.Conv2d(2, 3, 3, stride=2, padding="same"),
+        ShapeError,
+        r"Conv2d: padding='same' needs stride 1, got \(2, 2\)",
+    ),
+    (
+        lambda: nn.Conv2d(2, 3, 3, padding="half"),
+        UnknownNameError,
+        "Conv2d: padding must be sizes, 'same' or 'valid', got 'half'",
+    ),
+    (
+        lambda: nn.Conv1d(2, 3, 3, padding_mode="edge"),
+        UnknownNameError,
+        "Conv1d: padding_mode must be one of zeros, reflect",
+    ),
+    (
+        lambda: nn.Conv2d(2, 3, 3, padding=4, padding_mode="reflect")(zeros(1, 2, 4, 4)),
+        ShapeError,
+        "Conv2d: padding_mode='reflect' needs at least 5 pixels an axis, got shape",
+    ),
+    (
+        lambda: nn.Conv1d(2, 3, (3, 3)),
+        ShapeError,
+        r"Conv1d: kernel_size must be an int or one int, got \(3, 3\)",
+    ),
+    (
+        lambda: nn.Conv1d(2, 3, 3)(zeros(1, 2, 4, 4)),
+        ShapeError,
+        r"Conv1d: input must be \(N, C, L\) with C=2, got shape \(1, 2, 4, 4\)",
+    ),
+    (
+        lambda: nn.ConvTranspose2d(2, 3, 3, padding="same"),
+        ShapeError,
+        "ConvTranspose2d: padding must be sizes, got 'same'",
+    ),
+    (
+        lambda: nn.ConvTranspose2d(2, 3, 3, output_padding=1)(zeros(1, 2, 4, 4)),
+        ShapeError,
+        "ConvTranspose2d: output_padding must be at least 0 and less than stride or dilation",
+    ),
+    (
+        lambda: nn.ConvTranspose1d(2, 3, 3, groups=2),
+        ShapeError,
+        "ConvTranspose1d: groups must divide in_channels and out_channels",
+    ),
+    (
+        lambda: nn.LSTM(2, 3, proj_size=3),
+        ShapeError,
+        "LSTM: proj_size must be at least 0 and less than hidden_size=3, got 3",
+    ),
+    (lambda: nn.GRU(2, 3, 0), ShapeError, "GRU: num_layers must be at least 1, got 0"),
+    (
+        lambda: nn.GRU(2, 3, batch_first=True)(zeros(4, 2)),
+        ShapeError,
+        r"GRU: the input must be \(B, T, input_size\), got shape \(4, 2\)",
+    ),
+    (
+        lambda: nn.GRU(2, 3, bidirectional=True)(zeros(4, 5, 2), zeros(1, 5, 3)),
+        ShapeError,
+        r"GRU: a state must have shape \(2, 5, 3\), got \(1, 5, 3\)",
+    ),
+    *[
+        (
+            lambda lengths=lengths: nn.RNN(2, 3)(zeros(4, 2, 2), lengths=lengths),
+            ShapeError,
+            "RNN: lengths must be 2 whole numbers from 1 to 4, got",
+        )
+        for lengths in ([4], [0, 4], [5, 1], [1.5, 2])
+    ],
+    (
+        lambda: nn.MultiheadAttention(6, 4),
+        ShapeError,
+        "MultiheadAttention: num_heads must divide embed_dim, got 4 and 6",
+    ),
+    (
+        lambda: nn.MultiheadAttention(4, 2)(zeros(3, 1, 4), zeros(3, 4), zeros(3, 4)),
+        ShapeError,
+        "MultiheadAttention: query, key and value must all have 3 axes, or 2",
+    ),
+    (
+        lambda: nn.MultiheadAttention(4, 2)(*[zeros(3, 1, 4)] * 3, key_padding_mask=zeros(3, 1)),
+        ShapeError,
+        r"MultiheadAttention: key_padding_mask must be .*, of shape \(1, 3\) or \(3,\), got",
+    ),
+    (
+        lambda: nn.MultiheadAttention(4, 2)(*[zeros(3, 1, 4)] * 3, attn_mask=zeros(3, 2)),
+        ShapeError,
+        r"MultiheadAttention: attn_mask must be .*, of shape \(2, 3, 3\) or \(3, 3\), got",
+    ),
+    (
+        lambda: nn.PReLU(3)(zeros(2, 4)),
+        ShapeError,
+        r"PReLU: the input must have 3 channels on axis 1, got shape \(2, 4\)",
+    ),
+    (lambda: nn.Hardtanh(1, 1), ValueError, "Hardtanh: min_val must be less than max_val, got 1"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), REFUSALS, ids=lambda v: str(v)[:50])
+def test_a_layer_refuses(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_a_batch_of_one_is_normalised_in_evaluation() -> None:
+    assert nn.BatchNorm1d(3).eval()(zeros(1, 3)).shape == (1, 3)
+    assert nn.BatchNorm2d(3)(zeros(1, 3, 1, 2)).shape == (1, 3, 1, 2)

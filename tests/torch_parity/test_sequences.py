@@ -1,0 +1,157 @@
+"""Masks of attention, sequences of several lengths, and a saved state, against PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle as ndl
+from needle import nn
+from needle.nn import torch_mapping
+from tests.nn_devices import close
+
+torch = pytest.importorskip("torch")
+torch.set_num_threads(1)
+F = torch.nn.functional
+
+
+def loaded(ours: Any, theirs: Any) -> Any:
+    """Return ``ours`` with the weights of ``theirs``."""
+    torch_mapping.from_torch_state_dict(
+        ours, {name: value.numpy() for name, value in theirs.state_dict().items()}
+    )
+    return ours
+
+
+def made(random: Any, mask: str, shape: tuple[int, ...]) -> Any:
+    """Return a mask in which key 0 is seen."""
+    hidden = random.random(shape) < 0.4
+    hidden[..., 0] = False
+    if mask == "bool":
+        return hidden
+    return np.where(hidden, -np.inf, random.standard_normal(shape))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("padding", [None, "bool", "float"])
+@pytest.mark.parametrize("mask", [None, "bool", "float", "bool, each head"])
+def test_masks_of_attention(mask: str | None, padding: str | None, seed: int, device: Any) -> None:
+    if mask and padding and mask[:4] != padding[:4]:
+        pytest.skip("PyTorch warns of masks of two dtypes")
+    random = np.random.default_rng(seed)
+    n, t, s = (int(v) for v in random.integers(2, 6, 3))
+    theirs = torch.nn.MultiheadAttention(6, 3, dtype=torch.float64, batch_first=True)
+    torch.nn.init.normal_(theirs.in_proj_bias)
+    ours = nn.MultiheadAttention(6, 3, batch_first=True, device=device, dtype="float64")
+    loaded(ours, theirs)
+    given = {}
+    if padding:
+        given["key_padding_mask"] = made(random, padding, (n, s))
+    if mask:
+        shape = (n * 3, t, s) if "each" in mask else (t, s)
+        given["attn_mask"] = made(random, mask.partition(",")[0], shape)
+    x, y = random.standard_normal((n, t, 6)), random.standard_normal((n, s, 6))
+    a, b = (ndl.Tensor(v, device=device, dtype="float64") for v in (x, y))
+    c, d = (torch.tensor(v, requires_grad=True) for v in (x, y))
+    got = ours(a, b, b, **given)
+    wanted = theirs(c, d, d, **{name: torch.tensor(value) for name, value in given.items()})
+    for mine, other in zip(got, wanted, strict=True):
+        close(mine, other.detach().numpy(), rtol=1e-9, atol=1e-9)
+    (got[0] * got[0]).sum().backward()
+    (wanted[0] * wanted[0]).sum().backward()
+    close(a.grad, c.grad.numpy(), rtol=1e-9, atol=1e-9)
+    close(b.grad, d.grad.numpy(), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("mask", [None, "bool", "float"])
+def test_attention_as_a_function(mask: str | None, causal: bool, device: Any) -> None:
+    if mask and causal:
+        pytest.skip("PyTorch takes one of them")
+    random = np.random.default_rng(5)
+    hosts = [random.standard_normal(shape) for shape in ((2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 7))]
+    given = made(random, mask, (5, 6)) if mask else None
+    given = ~given if mask == "bool" else given
+    tensors = [ndl.Tensor(host, device=device, dtype="float64") for host in hosts]
+    got = ndl.scaled_dot_product_attention(*tensors, given, is_causal=causal)
+    other = None if given is None else torch.tensor(given)
+    wanted = F.scaled_dot_product_attention(
+        *map(torch.tensor, hosts), attn_mask=other, is_causal=causal
+    )
+    close(got, wanted.numpy(), rtol=1e-9, atol=1e-9)
+
+
+def test_the_hint_of_causality_is_the_mask(device: Any) -> None:
+    theirs = torch.nn.MultiheadAttention(4, 2)
+    ours = loaded(nn.MultiheadAttention(4, 2, device=device), theirs)
+    x = np.random.default_rng(0).standard_normal((5, 2, 4)).astype("float32")
+    hidden = torch.triu(torch.ones(5, 5, dtype=torch.bool), 1)
+    wanted, weights = theirs(*[torch.tensor(x)] * 3, attn_mask=hidden, is_causal=True)
+    got, shown = ours(*[ndl.Tensor(x, device=device)] * 3, is_causal=True)
+    close(got, wanted.detach().numpy(), atol=1e-5)
+    close(shown, weights.detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
+@pytest.mark.parametrize("two_ways", [False, True])
+def test_sequences_of_several_lengths(kind: str, two_ways: bool, device: Any) -> None:
+    random = np.random.default_rng(1)
+    options = {"num_layers": 2, "bidirectional": two_ways, "batch_first": True}
+    theirs = getattr(torch.nn, kind)(3, 4, dtype=torch.float64, **options)
+    ours = getattr(nn, kind)(3, 4, device=device, dtype="float64", **options)
+    loaded(ours, theirs)
+    x, lengths = random.standard_normal((4, 6, 3)), [2, 6, 1, 4]
+    a, b = ndl.Tensor(x, device=device, dtype="float64"), torch.tensor(x, requires_grad=True)
+    got, state = ours(a, lengths=lengths)
+    packed = torch.nn.utils.rnn.pack_padded_sequence(b, lengths, True, enforce_sorted=False)
+    wanted, last = theirs(packed)
+    wanted, _ = torch.nn.utils.rnn.pad_packed_sequence(wanted, batch_first=True)
+    close(got, wanted.detach().numpy(), rtol=1e-9, atol=1e-9)
+    mine, other = (state, last) if kind == "LSTM" else ((state,), (last,))
+    for each, expected in zip(mine, other, strict=True):
+        close(each, expected.detach().numpy(), rtol=1e-9, atol=1e-9)
+    (got * got).sum().backward()
+    (wanted * wanted).sum().backward()
+    close(a.grad, b.grad.numpy(), rtol=1e-9, atol=1e-9)
+
+
+def test_a_model_saved_by_pytorch_gives_its_numbers(tmp_path: Path, device: Any) -> None:
+    """Names of nested layers, through an archive of NumPy arrays."""
+    parts = {
+        "conv": ("Conv1d", (3, 4, 3)),
+        "rnn": ("LSTM", (4, 5, 2)),
+        "attention": ("MultiheadAttention", (5, 1)),
+        "norm": ("GroupNorm", (1, 5)),
+    }
+
+    def model(home: Any, base: Any, call: Any, **options: Any) -> Any:
+        class Model(base):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                for name, (layer, args) in parts.items():
+                    setattr(self, name, getattr(home, layer)(*args, **options))
+
+            forward = call
+
+        return Model()
+
+    def forward(self: Any, x: Any, swap: Any) -> Any:
+        h = swap(self.conv(x), 0, 1)  # (N, C, L) -> (C, N, L), read as (T, N, C)
+        h = self.rnn(swap(h, 0, 2))[0]
+        return self.norm(self.attention(h, h, h)[0][0])
+
+    theirs = model(torch.nn, torch.nn.Module, forward)
+    path = tmp_path / "state.npz"
+    np.savez(path, **{name: value.numpy() for name, value in theirs.state_dict().items()})
+    ours = model(nn, nn.Module, forward, device=device)
+    with np.load(path) as state:
+        assert torch_mapping.from_torch_state_dict(ours, state) == ([], [])
+    x = np.random.default_rng(0).standard_normal((2, 3, 6)).astype("float32")
+    got = ours(ndl.Tensor(x, device=device), lambda t, i, j: ndl.transpose(t, (i, j)))
+    wanted = theirs(torch.tensor(x), torch.transpose)
+    close(got, wanted.detach().numpy(), rtol=1e-5, atol=1e-5)
+    back = torch_mapping.to_torch_state_dict(ours)
+    assert list(back) == list(theirs.state_dict())
