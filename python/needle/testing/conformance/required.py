@@ -29,6 +29,7 @@ from .case import PAIRS, Case
 from .placement import HostArray
 from .required_arrays import array_cases
 from .required_reductions import matmul_cases, reduce_cases
+from .required_rules import rule_cases
 from .values import (
     SHAPES,
     TRANSCENDENTAL,
@@ -52,6 +53,7 @@ def required_cases() -> Iterator[Case]:
     yield from binary_cases()
     yield from reduce_cases()
     yield from matmul_cases()
+    yield from rule_cases()
 
 
 def _unary_dtypes(name: str) -> tuple[DType, ...]:
