@@ -23,7 +23,7 @@ from ...backends.base import (
     UNARY_NUMERIC,
     Scalar,
 )
-from ...backends.numpy_backend import erf
+from ...backends.numpy_backend import unary
 from ...dtypes import TABLE, DType, is_floating
 from .case import PAIRS, Case
 from .placement import HostArray
@@ -42,7 +42,7 @@ from .values import (
 DTYPES = tuple(row.dtype for row in TABLE)
 FLOATS = tuple(dtype for dtype in DTYPES if is_floating(dtype))
 NUMERIC = DTYPES[1:]
-RENAMED: dict[str, Any] = {"round": np.rint, "erf": erf}
+RENAMED: dict[str, Any] = {"round": np.rint, "erf": lambda x: unary("erf", x)}
 PREDICATES = ("isnan", "isinf", "isfinite")
 
 
