@@ -78,9 +78,9 @@ _REDUCE = {name: getattr(np, name) for name in REDUCE}
 
 def unary(name: str, a: Any) -> Array:
     """Return a required unary function of a floating NumPy array or scalar."""
-    a = np.asarray(a)
+    out: Array = np.empty(np.shape(a), a.dtype)
     with _quiet():
-        _UNARY[name](a, out=(out := np.empty_like(a)))
+        _UNARY[name](np.asarray(a), out=out)
     return out
 
 

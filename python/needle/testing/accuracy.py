@@ -133,8 +133,11 @@ def _evaluated(name: str, host: Floats, device: Any) -> Floats:
     array = from_numpy(host, device, np.dtype("float32"))
     row = _CALLS.get(name) or (REGISTRY[name].function if name in REGISTRY else None)
     if row is None:
-        return to_numpy(getattr(xp, name)(array))
-    return to_numpy(row(Tensor.make_const(array)).realize_cached_data())
+        got = getattr(xp, name)(array)
+    else:
+        got = row(Tensor.make_const(array)).realize_cached_data()
+    result: Floats = to_numpy(got)
+    return result
 
 
 def names() -> list[str]:

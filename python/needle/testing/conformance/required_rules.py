@@ -127,8 +127,9 @@ def _true_power(a: HostArray, b: HostArray) -> HostArray:
 
     def one(base: int, exponent: int) -> int:
         if exponent >= 0:
-            return base**exponent
-        return 0 if abs(base) != 1 else base ** (-exponent)
+            exact: int = base**exponent
+            return exact
+        return 0 if abs(base) != 1 else base if exponent % 2 else 1
 
     bits = 8 * a.dtype.itemsize
     exact = [one(x, y) % (1 << bits) for x, y in zip(a.ravel().tolist(), b.ravel().tolist())]
