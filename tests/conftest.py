@@ -35,7 +35,7 @@ EXTENDED = "browser/* cuda_on_cpu/* s3/*".split()
 
 NUMPY_MODE = """
     accelerated/* course/* init/* nn/* ops/* optim/* test_autograd.py
-    test_course_autograd.py test_draw.py test_io.py test_refusals.py
+    test_course_autograd.py test_draw.py test_io.py test_refusals.py testing/test_accuracy.py
 """.split()
 """Files that test what NumPy mode does otherwise; without compiled code they pass in full."""
 

@@ -169,7 +169,229 @@ class RefusesWhere(NumpyBackend):
         raise NotImplementedError("still to be written")
 
 
+def _operands(a: Any, b: Any, out: View) -> list[Any]:
+    return [array_of(x) if isinstance(x, View) else np.asarray(x).astype(out.dtype) for x in (a, b)]
+
+
+class NegativeExponentsRaise(NumpyBackend):
+    """NumPy's own integer power, which raises ValueError."""
+
+    def binary(self, name: str, a: Any, b: Any, out: View) -> None:
+        if name == "power" and out.dtype.kind == "i":
+            np.power(*_operands(a, b, out), out=array_of(out))
+        else:
+            super().binary(name, a, b, out)
+
+
+class NegativeExponentsAreFloored(NumpyBackend):
+    """(-2)**-1 becomes -1 in place of 0."""
+
+    def binary(self, name: str, a: Any, b: Any, out: View) -> None:
+        left, right = (x.copy() for x in _operands(a, b, out)) if name == "power" else (a, b)
+        super().binary(name, a, b, out)
+        if name == "power" and out.dtype.kind == "i":
+            wrong = (right < 0) & (left < -1) & (right % 2 == 1)
+            array_of(out)[np.broadcast_to(wrong, out.shape)] = -1
+
+
+class SaturatingNegative(NumpyBackend):
+    """-(-2**31) becomes 2**31 - 1."""
+
+    def unary(self, name: str, a: View, out: View) -> None:
+        lowest = array_of(a) == np.iinfo(a.dtype).min if a.dtype.kind == "i" else None
+        super().unary(name, a, out)
+        if name == "negative" and lowest is not None:
+            array_of(out)[lowest] = np.iinfo(a.dtype).max
+
+
+class SaturatingAddition(NumpyBackend):
+    """int32 sums stop at the ends of the range."""
+
+    def binary(self, name: str, a: Any, b: Any, out: View) -> None:
+        if name == "add" and out.dtype == np.int32:
+            exact = np.add(*(x.astype(np.int64) for x in _operands(a, b, out)))
+            array_of(out)[...] = np.clip(exact, -(2**31), 2**31 - 1)
+        else:
+            super().binary(name, a, b, out)
+
+
+class ScalarsWiden(NumpyBackend):
+    """x + 2.9 of integers is computed in floating point and cut afterwards."""
+
+    def binary(self, name: str, a: Any, b: Any, out: View) -> None:
+        if name == "multiply" and out.dtype.kind == "i" and not isinstance(b, View):
+            array_of(out)[...] = np.multiply(array_of(a), b).astype(out.dtype)
+        else:
+            super().binary(name, a, b, out)
+
+
+class FillDropsTheSign(NumpyBackend):
+    """fill(-0.0) gives 0.0."""
+
+    def fill(self, out: View, value: Any) -> None:
+        super().fill(out, value + 0.0 if isinstance(value, float) else value)
+
+
+class NegativeBySubtraction(NumpyBackend):
+    """-x as 0 - x, so that -(0.0) is 0.0."""
+
+    def unary(self, name: str, a: View, out: View) -> None:
+        if name == "negative" and a.dtype.kind == "f":
+            array_of(out)[...] = 0.0 - array_of(a)
+        else:
+            super().unary(name, a, out)
+
+
+class CarelessExpm1(NumpyBackend):
+    """exp(x) - 1."""
+
+    def unary(self, name: str, a: View, out: View) -> None:
+        if name == "expm1":
+            with np.errstate(all="ignore"):
+                array_of(out)[...] = np.exp(array_of(a)) - 1
+                array_of(out)[array_of(a) == 0] = 0.0
+        else:
+            super().unary(name, a, out)
+
+
+class CarelessLog1p(NumpyBackend):
+    """log(1 + x)."""
+
+    def unary(self, name: str, a: View, out: View) -> None:
+        super().unary(name, a, out)
+        if name == "log1p":
+            x = array_of(a)
+            with np.errstate(all="ignore"):
+                array_of(out)[...] = np.where(x == 0, x, np.log(1 + x))
+
+
+class WritesBeforeItReads(NumpyBackend):
+    """out = -b; out += a: wrong where out is a."""
+
+    def binary(self, name: str, a: Any, b: Any, out: View) -> None:
+        if name == "subtract" and isinstance(a, View) and isinstance(b, View):
+            result = array_of(out)
+            with np.errstate(all="ignore"):
+                result[...] = array_of(a)
+                result[...] = result - array_of(b)
+        else:
+            super().binary(name, a, b, out)
+
+
+class WhereWritesBeforeItReads(NumpyBackend):
+    """out = b; out[condition] = a: wrong where out is a."""
+
+    def where(self, condition: View, a: Any, b: Any, out: View) -> None:
+        if isinstance(a, View) and isinstance(b, View):
+            result = array_of(out)
+            result[...] = array_of(b)
+            result[array_of(condition)] = array_of(a)[array_of(condition)]
+        else:
+            super().where(condition, a, b, out)
+
+
+class BoolsAreBytes(NumpyBackend):
+    """Stores any byte that is not 0 for True."""
+
+    def copy(self, a: View, out: View) -> None:
+        super().copy(a, out)
+        if out.dtype == np.bool_ and a.dtype != np.bool_:
+            bits = array_of(out)
+            bits.view(np.uint8)[...] *= 255
+
+
+class RoundingCopy(NumpyBackend):
+    """Rounds floats to the nearest integer."""
+
+    def copy(self, a: View, out: View) -> None:
+        if a.dtype.kind == "f" and out.dtype.kind == "i":
+            array_of(out)[...] = np.rint(array_of(a)).astype(out.dtype)
+        else:
+            super().copy(a, out)
+
+
+class SaturatingCopy(NumpyBackend):
+    """int64 to int32 stops at the ends of the range."""
+
+    def copy(self, a: View, out: View) -> None:
+        if a.dtype == np.int64 and out.dtype == np.int32:
+            array_of(out)[...] = np.clip(array_of(a), -(2**31), 2**31 - 1)
+        else:
+            super().copy(a, out)
+
+
+class EightAxes(NumpyBackend):
+    """Refuses more than 8 axes, as a fixed array of strides would."""
+
+    def copy(self, a: View, out: View) -> None:
+        if len(a.shape) > 8:
+            raise ValueError("at most 8 axes")
+        super().copy(a, out)
+
+
+class SumsInFloat(NumpyBackend):
+    """Adds int64 in float64."""
+
+    def reduce(self, name: str, a: View, out: View) -> None:
+        if name == "sum" and a.dtype == np.int64:
+            axes = tuple(i for i, n in enumerate(out.shape) if n == 1)
+            total = array_of(a).astype(np.float64).sum(axis=axes, keepdims=True)
+            array_of(out)[...] = np.clip(total, -(2.0**62), 2.0**62).astype(np.int64)
+        else:
+            super().reduce(name, a, out)
+
+
+class MatmulInFloat(NumpyBackend):
+    """Multiplies int64 in float64."""
+
+    def matmul(self, a: View, b: View, out: View) -> None:
+        if a.dtype == np.int64:
+            product = array_of(a).astype(np.float64) @ array_of(b).astype(np.float64)
+            array_of(out)[...] = np.clip(product, -(2.0**62), 2.0**62).astype(np.int64)
+        else:
+            super().matmul(a, b, out)
+
+
+class ReluGradDropsNan(NumpyBackend):
+    """The gradient of relu at NaN is 0."""
+
+    def relu_grad(self, grad: View, y: View, out: View, bias_grad: View | None) -> None:
+        assert bias_grad is None
+        array_of(out)[...] = np.where(array_of(y) > 0, array_of(grad), 0)
+
+
+class TanhSigmoid(NumpyBackend):
+    """sigmoid by tanh, which loses its digits below 0."""
+
+    optional_unary = ("sigmoid",)
+
+    def unary(self, name: str, a: View, out: View) -> None:
+        if name == "sigmoid":
+            array_of(out)[...] = np.tanh(array_of(a) * 0.5) * 0.5 + 0.5
+        else:
+            super().unary(name, a, out)
+
+
 PLANTED = {
+    NegativeExponentsRaise: "binary.power",
+    NegativeExponentsAreFloored: "binary.power",
+    SaturatingNegative: "unary.negative",
+    SaturatingAddition: "binary.add",
+    ScalarsWiden: "binary.multiply",
+    FillDropsTheSign: "fill",
+    NegativeBySubtraction: "unary.negative",
+    CarelessExpm1: "unary.expm1",
+    CarelessLog1p: "unary.log1p",
+    WritesBeforeItReads: "binary.subtract",
+    WhereWritesBeforeItReads: "where",
+    BoolsAreBytes: "copy",
+    RoundingCopy: "copy",
+    SaturatingCopy: "copy",
+    EightAxes: "copy",
+    SumsInFloat: "reduce.sum",
+    MatmulInFloat: "matmul",
+    ReluGradDropsNan: "relu_grad",
+    TanhSigmoid: "unary.sigmoid",
     TruncatingDivision: "binary.floor_divide",
     MaximumDropsNan: "reduce.max",
     RunningSum: "reduce.sum",

@@ -94,8 +94,8 @@ def quiet(name: str) -> Callable[[float], float]:
 
 
 def whole(function: Callable[[float], int]) -> Callable[[float], float]:
-    """Return a rounding function that keeps NaN and infinity."""
-    return lambda x: function(x) if math.isfinite(x) else x
+    """Return a rounding function that keeps NaN, infinity and the sign of zero."""
+    return lambda x: math.copysign(function(x), x) if math.isfinite(x) else x
 
 
 MATH = "exp expm1 log log1p log2 log10 sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh"

@@ -15,7 +15,7 @@ import numpy as np
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp, as_operand
 from ..errors import DTypeError
-from .broadcasting import Number, as_number, check_broadcast, unbroadcast
+from .broadcasting import Number, as_number, check_broadcast, log_or_zero, unbroadcast, unit_shift
 from .registry import attach, op
 
 Array = Any
@@ -174,26 +174,11 @@ class EWisePow(TensorOp):
         a, b = node.inputs
         by_a = by_b = None
         if a.requires_grad:
-            by_a = unbroadcast(out_grad * b * a ** (b - _if_constant(a, b)), a)
+            by_a = unbroadcast(out_grad * b * a ** (b - unit_shift(a, b)), a)
         if b.requires_grad:
-            by_b = unbroadcast(out_grad * node * _log_or_zero(a, b), b)
+            by_b = unbroadcast(out_grad * node * log_or_zero(a, b), b)
         return by_a, by_b
         ### END YOUR SOLUTION
-
-
-def _if_constant(a: Tensor, b: Tensor) -> Tensor:
-    """Return 1, but 0 where b is 0 and a**-1 is infinite or NaN, so that 0 * a**-1 is avoided."""
-    base, exponent = a.realize_cached_data(), b.realize_cached_data()
-    smallest = float(np.finfo(a.dtype if a.dtype.kind == "f" else b.dtype).tiny)
-    regular = xp.abs(base) >= smallest
-    return Tensor.make_const(xp.astype(xp.logical_or(regular, exponent != 0), b.dtype))
-
-
-def _log_or_zero(a: Tensor, b: Tensor) -> Tensor:
-    """Return log a, and 0 where a is 0 and b is not negative."""
-    base, exponent = a.realize_cached_data(), b.realize_cached_data()
-    flat = xp.logical_and(base == 0, exponent >= 0)
-    return (a + Tensor.make_const(xp.astype(flat, a.dtype))).log()
 
 
 @op(EWisePow)

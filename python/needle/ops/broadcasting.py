@@ -1,4 +1,4 @@
-"""Shared by ops with broadcasting operands: the shape check, and the sum back to a shape.
+"""Shared by ops with broadcasting operands: the shape check, the sum back to a shape, powers at 0.
 
 No op is defined here; the family files call these functions.
 """
@@ -80,3 +80,21 @@ def constant_like(x: Tensor, shape: tuple[int, ...], value: float) -> Tensor:
     """Return a constant of ``shape``, with the dtype and device of x."""
     like = x.realize_cached_data()
     return Tensor.make_const(xp.full(shape, value, dtype=like.dtype, device=like.device))
+
+
+# ---- what the gradients of a ** b multiply by --------------------------------------------------
+
+
+def unit_shift(a: Tensor, b: Tensor) -> Tensor:
+    """Return 1, but 0 where b is 0 and a**-1 is infinite or NaN, so that 0 * a**-1 is avoided."""
+    base, exponent = a.realize_cached_data(), b.realize_cached_data()
+    smallest = float(np.finfo(a.dtype if a.dtype.kind == "f" else b.dtype).tiny)
+    regular = xp.abs(base) >= smallest
+    return Tensor.make_const(xp.astype(xp.logical_or(regular, exponent != 0), b.dtype))
+
+
+def log_or_zero(a: Tensor, b: Tensor) -> Tensor:
+    """Return log a, and 0 where a is 0 and b is not negative."""
+    base, exponent = a.realize_cached_data(), b.realize_cached_data()
+    flat = xp.logical_and(base == 0, exponent >= 0)
+    return (a + Tensor.make_const(xp.astype(flat, a.dtype))).log()

@@ -50,7 +50,12 @@ class Case:
     pairs: tuple[tuple[str, str], ...] = (("compact", "compact"),)
     initial: tuple[HostArray, ...] = ()
     in_place: bool = False
-    """True if the first output is the first input itself."""
+    """True if the first output is the input ``target`` itself."""
+    target: int = 0
+    absolute: float | None = None
+    """The absolute tolerance, in place of ``tolerance``; for results that are small."""
+    signed_zeros: bool = False
+    """True if zeros must have the sign of the oracle's."""
 
     def check(self, backend: Backend) -> None:
         """Raise Mismatch, or the backend's own error, at the first layout that fails."""
@@ -69,32 +74,46 @@ class Case:
             expected = self.oracle(*inputs)
         sources = [Placed(backend, host, in_layout) for host in inputs]
         if self.in_place:
-            outs = [sources.pop(0)]
+            outs = [sources[self.target]]
         else:
             before = self.initial or tuple(np.full_like(host, 77) for host in expected)
             outs = [Placed(backend, host, out_layout) for host in before]
-        views = [source.view for source in ([*outs, *sources] if self.in_place else sources)]
-        self.call(backend, views, [out.view for out in outs])
+        self.call(backend, [source.view for source in sources], [out.view for out in outs])
         backend.synchronize()
         for want, out in zip(expected, outs, strict=True):
-            compare(want, out.read(), self.tolerance, inputs)
+            got = out.read()
+            compare(want, got, self.tolerance, inputs, self.absolute)
+            if self.signed_zeros:
+                zeros = (want == 0) & (np.signbit(want) != np.signbit(got))
+                if zeros.any():
+                    raise Mismatch("sign of zero: " + _first_difference(zeros, want, got, inputs))
             if not out.outside_is_intact():
                 raise Mismatch("memory outside the output view was written")
-        if not all(source.is_intact() for source in sources):
+        if not all(source.is_intact() for source in sources if source not in outs):
             raise Mismatch("an input was modified")
 
 
 def compare(
-    expected: HostArray, got: HostArray, tolerance: float, inputs: Sequence[HostArray] = ()
+    expected: HostArray,
+    got: HostArray,
+    tolerance: float,
+    inputs: Sequence[HostArray] = (),
+    absolute: float | None = None,
 ) -> None:
-    """Raise Mismatch unless ``got`` is ``expected`` within the tolerance; NaN equals NaN."""
+    """Raise Mismatch unless ``got`` is ``expected`` within the tolerance; NaN equals NaN.
+
+    A bool is the byte 0 or 1, no other.
+    """
     if got.shape != expected.shape or got.dtype != expected.dtype:
         raise Mismatch(f"expected {expected.dtype} {expected.shape}, got {got.dtype} {got.shape}")
-    if expected.dtype.kind != "f":
+    if expected.dtype == np.bool_:
+        wrong = np.asarray(got).view(np.uint8) != np.asarray(expected).view(np.uint8)
+    elif expected.dtype.kind != "f":
         wrong = got != expected
     else:
         bound = tolerance * (1e-7 if expected.dtype == np.float64 else 1.0)
-        near = np.isclose(got, expected, rtol=bound, atol=bound, equal_nan=True)
+        least = bound if absolute is None else absolute
+        near = np.isclose(got, expected, rtol=bound, atol=least, equal_nan=True)
         wrong = ~near
     if wrong.any():
         raise Mismatch(_first_difference(wrong, expected, got, inputs))

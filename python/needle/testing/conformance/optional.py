@@ -58,6 +58,8 @@ def _relu_cases(dtype: DType) -> Iterator[Case]:
         grad = np.ones((), dtype) if grad is None else grad.copy()
         oracle, call = in_float64(lambda *given: relu_grad(*given)[0]), _kernel("relu_grad", None)
         yield Case("relu_grad", f"{dtype} {shape}", (grad, y), oracle, call, pairs=PAIRS)
+        special = values(shape, dtype)
+        yield Case("relu_grad", f"{dtype} {shape} NaN", (grad, special), oracle, call, pairs=PAIRS)
 
 
 def _elementwise_cases(dtype: DType) -> Iterator[Case]:
@@ -73,6 +75,10 @@ def _elementwise_cases(dtype: DType) -> Iterator[Case]:
             yield Case(f"unary.{name}", label, (values(shape, dtype),), oracle, call, SLACK)
         host, label = large_values((3, 67), dtype), f"{dtype} large"
         yield Case(f"unary.{name}", label, (host,), oracle, call, SLACK, pairs=PAIRS)
+        tails = np.array([-3.0, -8.0, -20.0, -60.0, -86.0, 1e-6, 20.0], dtype)
+        tiny = float(np.finfo(dtype).tiny)
+        label = f"{dtype} small results"
+        yield Case(f"unary.{name}", label, (tails,), oracle, call, SLACK, absolute=tiny)
 
 
 def _random_cases(dtype: DType) -> Iterator[Case]:

@@ -23,12 +23,13 @@ from ...backends.base import (
     UNARY_NUMERIC,
     Scalar,
 )
-from ...backends.numpy_backend import erf
+from ...backends.numpy_backend import unary
 from ...dtypes import TABLE, DType, is_floating
 from .case import PAIRS, Case
 from .placement import HostArray
 from .required_arrays import array_cases
 from .required_reductions import matmul_cases, reduce_cases
+from .required_rules import rule_cases
 from .values import (
     SHAPES,
     TRANSCENDENTAL,
@@ -41,7 +42,7 @@ from .values import (
 DTYPES = tuple(row.dtype for row in TABLE)
 FLOATS = tuple(dtype for dtype in DTYPES if is_floating(dtype))
 NUMERIC = DTYPES[1:]
-RENAMED: dict[str, Any] = {"round": np.rint, "erf": erf}
+RENAMED: dict[str, Any] = {"round": np.rint, "erf": lambda x: unary("erf", x)}
 PREDICATES = ("isnan", "isinf", "isfinite")
 
 
@@ -52,6 +53,7 @@ def required_cases() -> Iterator[Case]:
     yield from binary_cases()
     yield from reduce_cases()
     yield from matmul_cases()
+    yield from rule_cases()
 
 
 def _unary_dtypes(name: str) -> tuple[DType, ...]:
