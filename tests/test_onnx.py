@@ -198,13 +198,11 @@ def one_node(kind: str, **attributes: Any) -> Any:
 
 
 def test_an_operator_that_is_not_known_is_named_with_its_node() -> None:
-    with pytest.raises(OnnxError, match=r"operator Ceil of node 'the_node' \(inputs input\) is no"):
-        convert(one_node("Ceil"))
-    assert not NeedleBackend.is_compatible(one_node("Ceil"))
-    with pytest.raises(OnnxError, match=r"MaxPool \(node 'the_node'\): ceil_mode must be 0, got 1"):
-        NeedleBackend.run_model(
-            one_node("MaxPool", kernel_shape=[2, 2], ceil_mode=1), [pixels(1, 3, 4, 4)]
-        )
+    with pytest.raises(OnnxError, match=r"operator Tan of node 'the_node' \(inputs input\) is no"):
+        convert(one_node("Tan"))
+    assert not NeedleBackend.is_compatible(one_node("Tan"))
+    with pytest.raises(OnnxError, match=r"MaxPool \(node 'the_node'\): kernel_shape must have one"):
+        NeedleBackend.run_model(one_node("MaxPool", kernel_shape=[2]), [pixels(1, 3, 4, 4)])
     with pytest.raises(OnnxError, match=r"the model takes 1 inputs \(input\), got 2"):
         convert(one_node("Relu"))(1, 2)
 
@@ -217,7 +215,7 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
     content = whole.SerializeToString()
     for damaged in (b"", b"no model", content[:1000]):
         path.write_bytes(damaged)
-        with pytest.raises(OnnxError, match=r"m\.onnx is no ONNX file|violates ONNX's rules"):
+        with pytest.raises(OnnxError, match=r"m\.onnx: it is no ONNX file|violates ONNX's rules"):
             load(path)
     stored = whole.graph.initializer[0]
     stored.data_location = onnx.TensorProto.EXTERNAL
@@ -227,8 +225,8 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OnnxError, match="is in another file|violates ONNX's rules"):
         load(path)
     old = one_node("Relu")
-    old.opset_import[0].version = 9
-    with pytest.raises(OnnxError, match="the opset must be 13 or later.*got 9"):
+    old.opset_import[0].version = 6
+    with pytest.raises(OnnxError, match="the opset must be 7 or later.*got 6"):
         convert(old)
 
 

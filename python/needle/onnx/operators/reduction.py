@@ -1,0 +1,151 @@
+"""Operators along axes: sums and other reductions, softmax, the places of extremes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ... import ops
+from ...autograd import Tensor
+from ..call import OPERATORS, Call, operator
+from .indexing import along
+
+Axes = tuple[int, ...] | None
+
+
+def _reduction(name: str, function: Callable[[Tensor, Axes, bool], Any]) -> None:
+    def run(call: Call) -> Any:
+        listed = call.integers(1, "axes")
+        if not listed and call.get("noop_with_empty_axes", 0):
+            return _without_axes(call, name)
+        axes = call.axes(listed) if listed else tuple(range(len(call.x.shape)))
+        return _typed(call, function, axes, bool(call.get("keepdims", 1)))
+
+    OPERATORS[name] = run
+
+
+def _without_axes(call: Call, name: str) -> Any:
+    """Return the reduction over no axis: the function of each element by itself."""
+    each = {"ReduceSumSquare": lambda x: x * x, "ReduceL1": ops.abs, "ReduceL2": ops.abs}
+    each["ReduceLogSum"] = ops.log
+    return each.get(name, lambda x: x)(call.x)
+
+
+def _typed(call: Call, function: Callable[..., Any], axes: Axes, keepdims: bool) -> Any:
+    """Return the reduction in the dtype of the input."""
+    x = call.x
+    result = function(x, axes, keepdims) if axes else function(x[None], (0,), False)
+    if np.dtype(x.dtype).kind in "iu" and np.dtype(result.dtype).kind in "iu":
+        return ops.astype(result, x.dtype)
+    return result
+
+
+def _square_sum(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
+    return ops.summation(x * x, axes, keepdims)
+
+
+def _log_sum_exp(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
+    if x.size:
+        return ops.logsumexp(x, axes=axes, keepdims=keepdims)
+    return ops.log(ops.summation(x, axes, keepdims))
+
+
+def _extreme(function: Callable[..., Tensor], sign: int) -> Callable[..., Any]:
+    def run(x: Tensor, axes: Axes, keepdims: bool) -> Any:
+        if x.size:
+            return function(x, axes, keepdims)
+        dtype = np.dtype(x.dtype)
+        least = -math.inf if dtype.kind == "f" else np.iinfo(dtype).min if dtype.kind != "b" else 0
+        most = math.inf if dtype.kind == "f" else np.iinfo(dtype).max if dtype.kind != "b" else 1
+        empty = np.zeros(x.shape, dtype)
+        pick, start = (np.max, least) if sign > 0 else (np.min, most)
+        return pick(empty, axis=axes, keepdims=keepdims, initial=start)
+
+    return run
+
+
+_reduction("ReduceL1", lambda x, axes, keep: ops.summation(ops.abs(x), axes, keep))
+_reduction("ReduceL2", lambda x, axes, keep: ops.sqrt(_square_sum(x, axes, keep)))
+_reduction("ReduceLogSum", lambda x, axes, keep: ops.log(ops.summation(x, axes, keep)))
+_reduction("ReduceLogSumExp", _log_sum_exp)
+_reduction("ReduceMax", _extreme(ops.max, 1))
+_reduction("ReduceMean", ops.mean)
+_reduction("ReduceMin", _extreme(ops.min, -1))
+_reduction("ReduceSum", ops.summation)
+_reduction("ReduceSumSquare", _square_sum)
+
+
+def _normal(name: str, function: Callable[[Tensor, int], Tensor]) -> None:
+    """Register a softmax; before opset 13 it runs over all axes from ``axis`` on."""
+
+    def run(call: Call) -> Tensor:
+        x = call.x
+        axis = call.axis(call.get("axis", -1 if call.opset >= 13 else 1))
+        if call.opset >= 13:
+            return function(x, axis)
+        rows = ops.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+        return ops.reshape(function(rows, 1), tuple(x.shape))
+
+    OPERATORS[name] = run
+
+
+_normal("LogSoftmax", lambda x, axis: ops.logsoftmax(x, axis=axis))
+_normal("Softmax", lambda x, axis: ops.softmax(x, axis=axis))
+
+
+def _place(name: str, function: Callable[..., Any]) -> None:
+    def run(call: Call) -> Any:
+        axis = call.axis(call.get("axis", 0))
+        x = call.array(0)
+        if not call.get("select_last_index", 0):
+            found = function(x, axis=axis)
+        else:
+            found = x.shape[axis] - 1 - function(np.flip(x, axis), axis=axis)
+        found = np.asarray(found, np.int64)
+        return np.expand_dims(found, axis) if call.get("keepdims", 1) else found
+
+    OPERATORS[name] = run
+
+
+_place("ArgMax", np.argmax)
+_place("ArgMin", np.argmin)
+
+
+@operator("TopK")
+def _top_k(call: Call) -> tuple[Any, Any]:
+    """Return the k largest or smallest elements along an axis, and their places."""
+    axis, k = call.axis(call.get("axis", -1)), call.scalar(1, 0, "k")
+    x = call.array(0)
+    if not 0 <= k <= x.shape[axis]:
+        raise call.refuse(f"k must be in [0, {x.shape[axis]}], got {k}")
+    places = np.argsort(-x.astype(float) if call.get("largest", 1) else x, axis, kind="stable")
+    places = np.take(places, np.arange(k), axis)
+    return call.x[along(places, axis)], places
+
+
+@operator("CumSum")
+def _cumulative_sum(call: Call) -> Tensor:
+    """Return running sums, computed as a product with a triangle of ones."""
+    axis, n = call.axis(call.scalar(1)), 0
+    n = call.x.shape[axis]
+    ones = np.tri(n, n, -1 if call.get("exclusive", 0) else 0, dtype=np.dtype(call.x.dtype))
+    ones = ones.T if call.get("reverse", 0) else ones
+    order = [i for i in range(len(call.x.shape)) if i != axis] + [axis]
+    back = np.argsort(order)
+    x = ops.permute(call.x, tuple(order))
+    sums = ops.matmul(ops.reshape(x, (-1, n)) if n else x, call.constant(ones.T))
+    return ops.permute(ops.reshape(sums, tuple(x.shape)), tuple(int(i) for i in back))
+
+
+@operator("LpNormalization")
+def _lp_norm(call: Call) -> Tensor:
+    axis, p = call.axis(call.get("axis", -1)), call.get("p", 2)
+    if p not in (1, 2):
+        raise call.refuse(f"p must be 1 or 2, got {p}")
+    size = ops.abs(call.x) if p == 1 else call.x * call.x
+    total = ops.summation(size, (axis,), True)
+    norm = total if p == 1 else ops.sqrt(total)
+    return call.x / ops.where(ops.equal(norm, 0), norm + 1, norm)
