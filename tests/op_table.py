@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from tests.op_row import OpRow
 from tests.op_table_elementwise import ARITHMETIC, ELEMENTWISE, REDUCTIONS, SELECTION
+from tests.op_table_losses import LOSS_ROWS
 from tests.op_table_movement import INDEXING, LINALG, SHAPES
 from tests.op_table_nn import NN_ROWS
+from tests.op_table_positions import POSITION_ROWS
 
 ROWS: list[OpRow] = [
     *ARITHMETIC,
@@ -19,5 +21,7 @@ ROWS: list[OpRow] = [
     *SHAPES,
     *LINALG,
     *INDEXING,
+    *POSITION_ROWS,
     *NN_ROWS,
+    *LOSS_ROWS,
 ]

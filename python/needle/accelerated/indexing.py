@@ -1,7 +1,8 @@
 """Rows by index (gather, scatter, scatter_add), one_hot, argmax and argmin.
 
 Indices are integers in range: the callers (``ndarray``'s indexing and ``ops``) check them and wrap
-negative ones. The definitions of the row operations are plain loops over rows.
+negative ones. The definitions of the row operations are plain loops over rows; NumPy's own indexing
+stands for them on NumPy arrays.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ def _rows(index: Array) -> list[int]:
 @accelerated(floating=False)
 def gather(a: Array, index: Array) -> Array:
     """Return out[i, ...] = a[index[i], ...], (n, ...), for index (n,) in [0, len(a))."""
+    if isinstance(a, np.ndarray):
+        return a[np.asarray(index)]
     out = empty(a, (index.shape[0], *a.shape[1:]))
     for i, row in enumerate(_rows(index)):
         out[i : i + 1] = a[row : row + 1]
@@ -52,6 +55,9 @@ def _(backend: Backend, out: Array, index: Array, src: Array) -> None:
 @accelerated(floating=False)
 def scatter_add(out: Array, index: Array, src: Array) -> None:
     """Add src[i, ...] to out[index[i], ...] in place, in order of i."""
+    if isinstance(out, np.ndarray):
+        np.add.at(out, np.asarray(index), src)
+        return
     for i, row in enumerate(_rows(index)):
         out[row : row + 1] = out[row : row + 1] + src[i : i + 1]
 

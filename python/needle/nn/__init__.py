@@ -8,7 +8,18 @@ from .convolution import Conv, Conv2d
 from .dropout import Dropout
 from .embedding import Embedding
 from .linear import Linear
-from .loss import CrossEntropyLoss, SoftmaxLoss
+from .loss import (
+    BCELoss,
+    BCEWithLogitsLoss,
+    CrossEntropyLoss,
+    HuberLoss,
+    KLDivLoss,
+    L1Loss,
+    MSELoss,
+    NLLLoss,
+    SmoothL1Loss,
+    SoftmaxLoss,
+)
 from .module import Module, Parameter
 from .normalization import BatchNorm1d, BatchNorm2d, LayerNorm, LayerNorm1d
 from .pooling import AdaptiveAvgPool2d, AvgPool2d, GlobalAvgPool, MaxPool2d
@@ -22,6 +33,8 @@ __all__ = [
     "AdaptiveAvgPool2d",
     "AttentionLayer",
     "AvgPool2d",
+    "BCELoss",
+    "BCEWithLogitsLoss",
     "BatchNorm1d",
     "BatchNorm2d",
     "Conv",
@@ -31,8 +44,12 @@ __all__ = [
     "Embedding",
     "Flatten",
     "GlobalAvgPool",
+    "HuberLoss",
     "Identity",
+    "KLDivLoss",
+    "L1Loss",
     "LSTMCell",
+    "MSELoss",
     "LayerNorm",
     "LayerNorm1d",
     "LeakyReLU",
@@ -40,12 +57,14 @@ __all__ = [
     "MaxPool2d",
     "Module",
     "MultiHeadAttention",
+    "NLLLoss",
     "Parameter",
     "RNNCell",
     "ReLU",
     "Residual",
     "Sequential",
     "Sigmoid",
+    "SmoothL1Loss",
     "SoftmaxLoss",
     "Tanh",
     "Transformer",

@@ -1,4 +1,4 @@
-"""Losses as modules; the formulas are in ``ops.loss``."""
+"""Losses as modules; the formulas are in ``ops.class_losses`` and ``ops.elementwise_losses``."""
 
 from __future__ import annotations
 
@@ -22,17 +22,170 @@ class SoftmaxLoss(Module):
         return ops.cross_entropy(logits, whole_numbers("SoftmaxLoss: labels", y))
 
 
-class CrossEntropyLoss(Module):
-    """Softmax cross entropy of integer labels: ``ops.cross_entropy`` with fixed options."""
+class _Loss(Module):
+    """Base class of losses with a ``reduction``: "mean", "sum" or "none"."""
 
-    def __init__(self, label_smoothing: float = 0.0, reduction: str = "mean") -> None:
+    def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
-        self.label_smoothing, self.reduction = label_smoothing, reduction
+        self.reduction = reduction
 
     def extra_repr(self) -> str:
-        return f"label_smoothing={self.label_smoothing}, reduction={self.reduction!r}"
+        return f"reduction={self.reduction!r}"
+
+
+class _ClassLoss(_Loss):
+    """Base class of losses with class weights, a buffer, and a label that is ignored."""
+
+    weight: Tensor | None
+
+    def __init__(self, weight: Any, ignore_index: int, reduction: str) -> None:
+        super().__init__(reduction)
+        self.ignore_index = ignore_index
+        _keep(self, "weight", weight)
+
+    def extra_repr(self) -> str:
+        return f"ignore_index={self.ignore_index}, {super().extra_repr()}"
+
+
+def _keep(module: Module, name: str, values: Any) -> None:
+    """Make ``values`` (None: nothing) a buffer of the module, which ``to`` moves."""
+    if values is None:
+        setattr(module, name, None)
+        return
+    given = values if isinstance(values, Tensor) else Tensor(values, dtype="float32")
+    module.register_buffer(name, given.detach())
+
+
+class CrossEntropyLoss(_ClassLoss):
+    """Softmax cross entropy of labels or probabilities: ``ops.cross_entropy`` with fixed options.
+
+    ``weight``: the factor of each class (C,), a buffer. PyTorch's order of arguments differs, so
+    give them by name.
+    """
+
+    def __init__(
+        self,
+        label_smoothing: float = 0.0,
+        reduction: str = "mean",
+        *,
+        weight: Any = None,
+        ignore_index: int = -100,
+    ) -> None:
+        super().__init__(weight, ignore_index, reduction)
+        self.label_smoothing = label_smoothing
+
+    def extra_repr(self) -> str:
+        extra = "" if self.ignore_index == -100 else f", ignore_index={self.ignore_index}"
+        return f"label_smoothing={self.label_smoothing}, reduction={self.reduction!r}{extra}"
 
     def forward(self, logits: Tensor, ids: Any) -> Tensor:
         return ops.cross_entropy(
-            logits, ids, label_smoothing=self.label_smoothing, reduction=self.reduction
+            logits,
+            ids,
+            label_smoothing=self.label_smoothing,
+            reduction=self.reduction,
+            weight=self.weight,
+            ignore_index=self.ignore_index,
         )
+
+
+class NLLLoss(_ClassLoss):
+    """Negative log likelihood of labels, given log-probabilities: ``ops.nll_loss``."""
+
+    def __init__(
+        self, weight: Any = None, ignore_index: int = -100, reduction: str = "mean"
+    ) -> None:
+        super().__init__(weight, ignore_index, reduction)
+
+    def forward(self, logs: Tensor, ids: Any) -> Tensor:
+        return ops.nll_loss(logs, ids, self.weight, self.ignore_index, self.reduction)
+
+
+class MSELoss(_Loss):
+    """Squared differences: ``ops.mse_loss``."""
+
+    def forward(self, a: Tensor, target: Any) -> Tensor:
+        return ops.mse_loss(a, target, self.reduction)
+
+
+class L1Loss(_Loss):
+    """Absolute differences: ``ops.l1_loss``."""
+
+    def forward(self, a: Tensor, target: Any) -> Tensor:
+        return ops.l1_loss(a, target, self.reduction)
+
+
+class SmoothL1Loss(_Loss):
+    """Squares of small differences and absolute values of others: ``ops.smooth_l1_loss``."""
+
+    def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
+        super().__init__(reduction)
+        self.beta = beta
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, beta={self.beta}"
+
+    def forward(self, a: Tensor, target: Any) -> Tensor:
+        return ops.smooth_l1_loss(a, target, self.reduction, self.beta)
+
+
+class HuberLoss(_Loss):
+    """Squares of small differences and multiples of others: ``ops.huber_loss``."""
+
+    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        super().__init__(reduction)
+        self.delta = delta
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, delta={self.delta}"
+
+    def forward(self, a: Tensor, target: Any) -> Tensor:
+        return ops.huber_loss(a, target, self.reduction, self.delta)
+
+
+class BCELoss(_Loss):
+    """Cross entropy of probabilities and targets in [0, 1]: ``ops.binary_cross_entropy``.
+
+    ``weight``: factors that broadcast with the input, a buffer.
+    """
+
+    weight: Tensor | None
+
+    def __init__(self, weight: Any = None, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        _keep(self, "weight", weight)
+
+    def forward(self, a: Tensor, target: Any) -> Tensor:
+        return ops.binary_cross_entropy(a, target, self.weight, self.reduction)
+
+
+class BCEWithLogitsLoss(BCELoss):
+    """Cross entropy of sigmoid(a) and targets: ``ops.binary_cross_entropy_with_logits``.
+
+    ``weight`` and ``pos_weight``: factors of all terms and of those with the target, buffers.
+    """
+
+    pos_weight: Tensor | None
+
+    def __init__(self, weight: Any = None, reduction: str = "mean", pos_weight: Any = None) -> None:
+        super().__init__(weight, reduction)
+        _keep(self, "pos_weight", pos_weight)
+
+    def forward(self, a: Tensor, target: Any) -> Tensor:
+        return ops.binary_cross_entropy_with_logits(
+            a, target, self.weight, self.reduction, self.pos_weight
+        )
+
+
+class KLDivLoss(_Loss):
+    """Divergence of log-probabilities from a target: ``ops.kl_div``."""
+
+    def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
+        super().__init__(reduction)
+        self.log_target = log_target
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, log_target={self.log_target}"
+
+    def forward(self, a: Tensor, target: Any) -> Tensor:
+        return ops.kl_div(a, target, self.reduction, self.log_target)

@@ -2,7 +2,8 @@
 # Next: python/needle/nn/module.py
 """Softmax, logsoftmax, logsumexp and cross entropy; all subtract the maximum before exp.
 
-Losses as modules are in ``nn.loss``.
+The functions of losses are in ``class_losses`` and ``elementwise_losses``, losses as modules in
+``nn.loss``.
 """
 
 from __future__ import annotations
@@ -10,16 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from .. import accelerated
 from ..array_namespace import array_api as xp
-from ..array_namespace import device_of, from_numpy, is_array
-from ..autograd import Tensor, TensorOp, as_operand
+from ..autograd import Tensor, TensorOp
 from ..dtypes import is_floating
-from ..errors import DTypeError, ShapeError
-from ..host_steps import host_step
-from ..shapes import normalize_axes, normalize_axis, reduced_shape, shape_of
+from ..errors import ShapeError
+from ..shapes import normalize_axes, normalize_axis, reduced_shape
 from .elementwise import exp
 from .reduction import summation
 from .registry import op
@@ -27,7 +24,6 @@ from .shape import broadcast_to, reshape
 
 Array = Any
 Axes = int | Sequence[int] | None
-REDUCTIONS = ("mean", "sum", "none")
 
 
 class Softmax(TensorOp):
@@ -151,68 +147,6 @@ class CrossEntropyGrad(TensorOp):
             summation(out_grad * slope, axes=1),
             reshape(grad, (-1, 1)) * tangent,
         )
-
-
-@op(CrossEntropy, CrossEntropyGrad)
-def cross_entropy(
-    logits: Tensor, ids: Any, label_smoothing: float = 0.0, reduction: str = "mean"
-) -> Tensor:
-    """Return the softmax cross entropy of logits (N, C) and integer labels (N,) in [0, C).
-
-    ``ids`` are the labels: a Tensor, NDArray, NumPy array or list. ``reduction``: "mean", "sum" or
-    "none" (result (N,)). ``label_smoothing`` in [0, 1] as in Szegedy et al. 2016. ShapeError if
-    shapes or labels do not fit, DTypeError if labels are not integers, ValueError for invalid
-    options.
-    """
-    shape = shape_of("cross_entropy", logits)
-    logits = logits if isinstance(logits, Tensor) else as_operand(logits, None)
-    if len(shape) != 2:
-        raise ShapeError(f"cross_entropy: logits must be (N, C), got shape {shape}; reshape them")
-    if reduction not in REDUCTIONS:
-        raise ValueError(
-            f"cross_entropy: reduction must be one of {REDUCTIONS}, got {reduction!r}; choose one"
-        )
-    if not 0.0 <= label_smoothing <= 1.0:
-        raise ValueError(
-            f"cross_entropy: label_smoothing must be in [0, 1], got {label_smoothing}; 0 turns it "
-            "off"
-        )
-    if reduction == "mean" and shape[0] == 0:
-        raise ShapeError(
-            f"cross_entropy: an empty batch has no mean, got logits of shape {shape}; skip it"
-        )
-    data = logits.realize_cached_data()
-    labels = _labels(ids, shape, device_of(data))
-    return CrossEntropy(labels, float(label_smoothing), reduction)(logits)
-
-
-@host_step
-def _labels(ids: Any, shape: tuple[int, int], device: Any) -> Array:
-    """Return the labels, checked, as a new int64 array on ``device``."""
-    return from_numpy(_checked_labels(ids, shape), device, np.int64)
-
-
-def _checked_labels(ids: Any, shape: tuple[int, int]) -> Array:
-    """Return the labels on the host after checking shape, dtype and range for logits (N, C)."""
-    data = ids.realize_cached_data() if isinstance(ids, Tensor) else ids
-    host = data.__array__() if is_array(data) else np.asarray(data)
-    rows, classes = shape
-    if host.shape != (rows,):
-        raise ShapeError(
-            f"cross_entropy: labels must be one class number per row, shape ({rows},), got shape "
-            f"{host.shape}; reshape them, or take the argmax of one-hot labels"
-        )
-    if host.dtype.kind not in "iu" and host.size:
-        raise DTypeError(
-            f"cross_entropy: labels must be integers, got {host.dtype}; cast whole numbers to int64"
-        )
-    if host.size and (host.min() < 0 or host.max() >= classes):
-        wrong = host[(host < 0) | (host >= classes)][0]
-        raise ShapeError(
-            f"cross_entropy: labels must be in [0, {classes}), got {wrong}; correct the labels or "
-            "give the model more outputs"
-        )
-    return host
 
 
 def _as_floats(a: Array) -> Array:

@@ -1,7 +1,8 @@
 """Reductions over axes: sum, mean, variance, maximum, minimum.
 
 ``axes`` is None (all), an int or a sequence of ints, which may be negative. Without ``keepdims``
-the reduced axes are dropped, so a full reduction has shape (). ``logsumexp`` is in ``loss``.
+the reduced axes are dropped, so a full reduction has shape (). ``prod`` is in ``cumulative``,
+``std`` and ``norm`` are in ``norms``, ``logsumexp`` in ``loss``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Array = Any
 Axes = int | Sequence[int] | None
 
 
-def _expanded(v: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
+def expanded(v: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
     """Return the result of reducing ``axes``, repeated to the ``shape`` before the reduction."""
     ### BEGIN YOUR SOLUTION [sum-grad]
     return broadcast_to(reshape(v, reduced_shape(shape, axes, True)), shape)
@@ -42,16 +43,16 @@ class Summation(_Reduction):
     def compute(self, a: Array) -> Array:
         axes = None if self.axes is None else normalize_axes(self.name, self.axes, a.ndim)
         # The dtype is explicit, because NumPy and the array standard would widen some dtypes.
-        return xp.sum(a, axis=axes, keepdims=self.keepdims, dtype=_sum_dtype(a.dtype))
+        return xp.sum(a, axis=axes, keepdims=self.keepdims, dtype=sum_dtype(a.dtype))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         ### BEGIN YOUR SOLUTION [sum-grad]
         shape = node.inputs[0].shape
-        return _expanded(out_grad, shape, normalize_axes(self.name, self.axes, len(shape)))
+        return expanded(out_grad, shape, normalize_axes(self.name, self.axes, len(shape)))
         ### END YOUR SOLUTION
 
 
-def _sum_dtype(dtype: Any) -> Any:
+def sum_dtype(dtype: Any) -> Any:
     """Return the dtype of a sum; None lets the namespace choose one for integers and bool."""
     return dtype if dtype.kind == "f" else None
 
@@ -82,7 +83,7 @@ class _Extremum(_Reduction):
         data = a.realize_cached_data()
         best = xp.astype(data == xp.reshape(node.realize_cached_data(), kept), out_grad.dtype)
         share = best / xp.sum(best, axis=axes, keepdims=True)
-        return _expanded(out_grad, a.shape, axes) * Tensor.make_const(share)
+        return expanded(out_grad, a.shape, axes) * Tensor.make_const(share)
         ### END YOUR SOLUTION
 
 
@@ -142,10 +143,15 @@ def var(a: Tensor, axes: Axes = None, keepdims: bool = False, correction: float 
     The default is the biased variance. ShapeError unless there are more than ``correction``
     elements.
     """
-    count = _count("var", a, axes)
+    return variance("var", a, axes, keepdims, correction)
+
+
+def variance(name: str, a: Tensor, axes: Axes, keepdims: bool, correction: float) -> Tensor:
+    """Return the variance, with errors that name the op ``name``."""
+    count = _count(name, a, axes)
     if count <= correction:
         raise ShapeError(
-            f"var: needs more than correction={correction} elements, got {count} in "
+            f"{name}: needs more than correction={correction} elements, got {count} in "
             f"shape {a.shape} over axes {axes}; use a smaller correction"
         )
     centred = a - mean(a, axes, keepdims=True)

@@ -102,12 +102,20 @@ class Where(TensorOp):
     def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
         condition, a, b = node.inputs
         chosen = _as_bool(condition.realize_cached_data())
-        taken = Tensor.make_const(xp.astype(chosen, out_grad.dtype))
+        taken = Tensor.make_const(chosen)
+        none = _zero_like(out_grad)
+        # A choice, not a product: an infinite gradient of one side is no NaN on the other.
         return (
             None,
-            unbroadcast(out_grad * taken, a) if a.requires_grad else None,
-            unbroadcast(out_grad * (1 - taken), b) if b.requires_grad else None,
+            unbroadcast(Where()(taken, out_grad, none), a) if a.requires_grad else None,
+            unbroadcast(Where()(taken, none, out_grad), b) if b.requires_grad else None,
         )
+
+
+def _zero_like(grad: Tensor) -> Tensor:
+    """Return the 0-d constant 0 of the gradient's dtype and device."""
+    data = grad.realize_cached_data()
+    return Tensor.make_const(xp.zeros((), dtype=data.dtype, device=data.device))
 
 
 def _as_bool(condition: Array) -> Array:
@@ -116,8 +124,31 @@ def _as_bool(condition: Array) -> Array:
 
 @op(Where)
 def where(condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return a where ``condition`` is true (not 0), else b; all three broadcast."""
-    return Where()(condition, a, b)
+    """Return a where ``condition`` is true (not 0), else b; all three broadcast.
+
+    A number takes the dtype of the other choice.
+    """
+    return Where()(condition, _choice(a, b, condition), _choice(b, a, condition))
+
+
+def _choice(x: Any, other: Any, condition: Any) -> Tensor:
+    """Return ``x`` as a Tensor; a number becomes one on the device, not on the host."""
+    if isinstance(x, Tensor):
+        return x
+    like = other if isinstance(other, Tensor) else None
+    if isinstance(x, (int, float)) and like is not None:
+        return _number_like(x, like)
+    device = condition.device if isinstance(condition, Tensor) else None
+    return (
+        as_operand(x, like) if like is not None else Tensor(x, device=device, requires_grad=False)
+    )
+
+
+def _number_like(x: float, like: Tensor) -> Tensor:
+    """Return a number as a 0-d constant of the dtype of ``like``, or a float beside integers."""
+    data = like.realize_cached_data()
+    dtype = "float32" if isinstance(x, float) and data.dtype.kind != "f" else data.dtype
+    return Tensor.make_const(xp.full((), x, dtype=dtype, device=data.device))
 
 
 class Compare(TensorOp):
@@ -139,8 +170,9 @@ def _operands(a: Any, b: Any) -> tuple[Any, Any]:
         a = as_operand(a, b)
     if isinstance(b, Tensor):
         return a, b
-    dtype = a.dtype if isinstance(b, (int, float)) else None
-    return a, Tensor(b, device=a.device, dtype=dtype, requires_grad=False)
+    if isinstance(b, (int, float)):
+        return a, _number_like(b, a)
+    return a, Tensor(b, device=a.device, requires_grad=False)
 
 
 @op(Compare)

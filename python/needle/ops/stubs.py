@@ -33,7 +33,7 @@ def tensor_methods() -> str:
     methods = "\n".join(_method(name, METHODS[name]) for name in sorted(METHODS))
     return (
         f"{HEADER}from collections.abc import Sequence\nfrom typing import Any\n\n"
-        "from .autograd import Tensor\n\n"
+        "from .autograd import Tensor\nfrom .ops.sorting import SortResult\n\n"
         "Axes = int | Sequence[int] | None\nNumber = bool | int | float\n\n"
         f"class TensorMethods:\n{methods}\n"
     )

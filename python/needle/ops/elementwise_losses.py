@@ -1,0 +1,196 @@
+"""Losses of corresponding elements: mse, l1, smooth_l1, huber, binary cross entropy, kl_div.
+
+Both operands have one shape, and both get a gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..array_namespace import array_api as xp
+from ..autograd import Tensor, TensorOp, as_operand
+from ..errors import ShapeError
+from ..host_steps import host_step
+from ..shapes import shape_of
+from .arithmetic import EWiseMul
+from .broadcasting import check_broadcast
+from .class_losses import check_reduction
+from .elementwise import Abs, abs, exp, log, sigmoid
+from .reduction import mean, summation
+from .registry import op
+from .selection import clip, where
+
+Array = Any
+Parts = tuple[Tensor | None, ...]
+
+
+def _operands(name: str, a: Any, target: Any) -> tuple[Tensor, Tensor]:
+    """Return both as Tensors; ShapeError unless their shapes are equal."""
+    a = a if isinstance(a, Tensor) else as_operand(a, target)
+    target = target if isinstance(target, Tensor) else as_operand(target, a)
+    if a.shape != target.shape:
+        raise ShapeError(
+            f"{name}: both shapes must be equal, got {a.shape} and target {target.shape}; reshape "
+            "one, or broadcast it with broadcast_to"
+        )
+    return a, target
+
+
+def _reduced(name: str, losses: Tensor, reduction: str, weight: Any = None) -> Tensor:
+    check_reduction(name, reduction)
+    if weight is not None:
+        weight = weight if isinstance(weight, Tensor) else as_operand(weight, losses)
+        losses = losses * weight
+    if reduction == "none":
+        return losses
+    return mean(losses) if reduction == "mean" else summation(losses)
+
+
+@op(EWiseMul)
+def mse_loss(a: Tensor, target: Any, reduction: str = "mean") -> Tensor:
+    """Return the squared differences (a - target)**2, or their mean or sum.
+
+    ``reduction``: "mean", "sum" or "none". ShapeError if the shapes differ.
+    """
+    a, target = _operands("mse_loss", a, target)
+    difference = a - target
+    return _reduced("mse_loss", difference * difference, reduction)
+
+
+@op(Abs)
+def l1_loss(a: Tensor, target: Any, reduction: str = "mean") -> Tensor:
+    """Return the absolute differences abs(a - target), or their mean or sum.
+
+    ``reduction``: "mean", "sum" or "none". ShapeError if the shapes differ.
+    """
+    a, target = _operands("l1_loss", a, target)
+    return _reduced("l1_loss", abs(a - target), reduction)
+
+
+@op(Abs)
+def smooth_l1_loss(a: Tensor, target: Any, reduction: str = "mean", beta: float = 1.0) -> Tensor:
+    """Return d**2 / (2 beta) for differences d below ``beta`` and abs(d) - beta/2 for others.
+
+    As in Girshick 2015; ``beta=0`` is l1_loss. ``reduction``: "mean", "sum" or "none". ShapeError
+    if the shapes differ, ValueError for a negative beta.
+    """
+    if beta < 0:
+        raise ValueError(f"smooth_l1_loss: beta must be at least 0, got {beta}")
+    if beta == 0:
+        return l1_loss(a, target, reduction)
+    a, target = _operands("smooth_l1_loss", a, target)
+    d = a - target
+    size = abs(d)
+    losses = where(size < beta, d * d * (0.5 / beta), size - 0.5 * beta)
+    return _reduced("smooth_l1_loss", losses, reduction)
+
+
+@op(Abs)
+def huber_loss(a: Tensor, target: Any, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+    """Return d**2 / 2 for differences d up to ``delta``, delta (abs(d) - delta/2) for others.
+
+    As in Huber 1964. ``reduction``: "mean", "sum" or "none". ShapeError if the shapes differ,
+    ValueError unless delta is positive.
+    """
+    if delta <= 0:
+        raise ValueError(f"huber_loss: delta must be positive, got {delta}")
+    a, target = _operands("huber_loss", a, target)
+    d = a - target
+    size = abs(d)
+    losses = where(size <= delta, d * d * 0.5, (size - 0.5 * delta) * delta)
+    return _reduced("huber_loss", losses, reduction)
+
+
+class BinaryCrossEntropy(TensorOp):
+    """Cross entropy of probabilities and targets; logarithms are at least -100, as in PyTorch."""
+
+    def compute(self, a: Array, target: Array) -> Array:
+        check_broadcast("binary_cross_entropy", a, target)
+        yes, no = xp.maximum(xp.log(a), -100.0), xp.maximum(xp.log1p(-a), -100.0)
+        return -(target * yes + (1 - target) * no)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
+        a, target = node.inputs
+        return (
+            out_grad * (a - target) / clip(a * (1 - a), low=1e-12) if a.requires_grad else None,
+            out_grad * (clip(log(1 - a), low=-100.0) - clip(log(a), low=-100.0))
+            if target.requires_grad
+            else None,
+        )
+
+
+@op(BinaryCrossEntropy)
+def binary_cross_entropy(
+    a: Tensor, target: Any, weight: Any = None, reduction: str = "mean"
+) -> Tensor:
+    """Return -(target log a + (1 - target) log(1 - a)) of probabilities a.
+
+    ``weight``: factors that broadcast with a. ``reduction``: "mean", "sum" or "none". Logarithms
+    are at least -100; ``binary_cross_entropy_with_logits`` is exact. ShapeError if the shapes
+    differ, ValueError for an a or target outside [0, 1].
+    """
+    a, target = _operands("binary_cross_entropy", a, target)
+    _check_probabilities("a", a)
+    _check_probabilities("target", target)
+    losses = BinaryCrossEntropy()(a, target)
+    return _reduced("binary_cross_entropy", losses, reduction, weight)
+
+
+@host_step
+def _check_probabilities(what: str, a: Tensor) -> None:
+    data = a.realize_cached_data()
+    if not data.size:
+        return
+    low, high = float(xp.min(data)), float(xp.max(data))
+    if not (low >= 0 and high <= 1):
+        raise ValueError(
+            f"binary_cross_entropy: {what} must be in [0, 1], got {low} to {high}; apply sigmoid, "
+            "or use binary_cross_entropy_with_logits"
+        )
+
+
+class Softplus(TensorOp):
+    """Logarithm of 1 + exp(a), without overflow and with small results exact."""
+
+    def compute(self, a: Array) -> Array:
+        return xp.maximum(a, 0) + xp.log1p(xp.exp(-xp.abs(a)))
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return out_grad * sigmoid(node.inputs[0])
+
+
+@op(Softplus)
+def binary_cross_entropy_with_logits(
+    a: Tensor, target: Any, weight: Any = None, reduction: str = "mean", pos_weight: Any = None
+) -> Tensor:
+    """Return binary_cross_entropy of sigmoid(a), without overflow or loss of small values.
+
+    ``pos_weight``: factors of the terms with ``target``, which broadcast with a. ``weight`` and
+    ``reduction`` as in ``binary_cross_entropy``. ShapeError if the shapes differ.
+    """
+    name = "binary_cross_entropy_with_logits"
+    a, target = _operands(name, a, target)
+    yes = target * Softplus()(-a)
+    if pos_weight is not None:
+        yes = yes * (pos_weight if isinstance(pos_weight, Tensor) else as_operand(pos_weight, a))
+    return _reduced(name, yes + (1 - target) * Softplus()(a), reduction, weight)
+
+
+@op(EWiseMul)
+def kl_div(a: Tensor, target: Any, reduction: str = "mean", log_target: bool = False) -> Tensor:
+    """Return target (log target - a), the divergence of log-probabilities a from ``target``.
+
+    Terms with target 0 are 0. ``log_target``: the target holds logarithms too. ``reduction``:
+    "mean" (over all elements), "batchmean" (the sum divided by the first size), "sum" or "none".
+    ShapeError if the shapes differ.
+    """
+    check_reduction("kl_div", reduction, ("mean", "batchmean", "sum", "none"))
+    a, target = _operands("kl_div", a, target)
+    if log_target:
+        losses = exp(target) * (target - a)
+    else:
+        zero = Tensor.make_const(target.realize_cached_data() == 0)
+        losses = target * log(where(zero, 1.0, target)) - target * a
+    if reduction != "batchmean":
+        return _reduced("kl_div", losses, reduction)
+    return summation(losses) / (shape_of("kl_div", a) or (1,))[0]

@@ -1,0 +1,190 @@
+"""Elements taken from, or put at, positions along one axis: gather, scatter, index_select.
+
+They are made of ``Embedding``, which takes rows by number, and of its adjoint.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..array_namespace import device_of, from_numpy, is_array, to_numpy
+from ..autograd import Tensor, as_operand
+from ..errors import DTypeError, IndexingError, ShapeError
+from ..host_steps import host_step
+from ..shapes import compact_strides, normalize_axis, product, shape_of
+from .indexing import Embedding, EmbeddingGrad, GetItem
+from .registry import op
+from .selection import where
+from .shape import broadcast_to, permute, reshape
+
+Array = Any
+Host = np.ndarray[Any, Any]
+Shape = tuple[int, ...]
+
+
+def _integers(name: str, index: Any) -> Host:
+    """Return an index as an int64 array of the host; DTypeError for other elements."""
+    data = index.realize_cached_data() if isinstance(index, Tensor) else index
+    host = np.asarray(to_numpy(data) if is_array(data) else data)
+    if host.dtype.kind not in "iu" and host.size:
+        raise DTypeError(f"{name}: the index must be integers, got {host.dtype}; cast it to int64")
+    return host.astype(np.int64)
+
+
+def _check_range(name: str, host: Host, size: int, axis: int) -> None:
+    if host.size and (host.min() < 0 or host.max() >= size):
+        wrong = host[(host < 0) | (host >= size)][0]
+        raise IndexingError(
+            f"{name}: the index must be in [0, {size}) for axis {axis}, got {wrong}; correct it"
+        )
+
+
+@host_step
+def _flat_positions(name: str, index: Any, shape: Shape, axis: int) -> Host:
+    """Return the row-major positions in ``shape`` to which an index along ``axis`` refers.
+
+    The index has as many axes as ``shape``, none longer but ``axis``.
+    """
+    host = _integers(name, index)
+    fits = len(host.shape) == len(shape) and all(
+        i == axis or size <= shape[i] for i, size in enumerate(host.shape)
+    )
+    if not fits and host.size:
+        raise ShapeError(
+            f"{name}: the index must have as many axes as the tensor, none longer but axis {axis}, "
+            f"got index shape {host.shape} for shape {shape}; broadcast it, or use index_select"
+        )
+    _check_range(name, host, shape[axis], axis)
+    if not host.size:
+        return np.zeros(host.shape, np.int64)
+    grid: list[Host] = list(np.ogrid[tuple(slice(size) for size in host.shape)])
+    grid[axis] = host
+    strides = compact_strides(shape)
+    return np.asarray(sum(part * stride for part, stride in zip(grid, strides, strict=True)))
+
+
+@host_step
+def _on_device(host: Host, device: Any) -> Array:
+    return from_numpy(host, device, np.int64)
+
+
+def _device(a: Tensor) -> Any:
+    return device_of(a.realize_cached_data())
+
+
+@op(Embedding, methods=["gather"])
+def gather(a: Tensor, axis: int, index: Any) -> Tensor:
+    """Return the elements of ``a`` at ``index`` along ``axis``, in the shape of ``index``.
+
+    For 3 axes and axis 1, out[i, j, k] = a[i, index[i, j, k], k]. ``index``: integers in [0, size
+    of the axis) with as many axes as ``a``, none longer but ``axis``; a Tensor, array or list.
+    IndexingError if one is outside.
+    """
+    shape = shape_of("gather", a)
+    if not shape:
+        flat = reshape(a, (1,))
+        return reshape(gather(flat, axis, _integers("gather", index).reshape(-1)), np.shape(index))
+    axis = normalize_axis("gather", axis, len(shape))
+    positions = _on_device(_flat_positions("gather", index, shape, axis), _device(a))
+    return Embedding(positions)(reshape(a, (-1,)))
+
+
+@op(Embedding, EmbeddingGrad, methods=["scatter"])
+def scatter(a: Tensor, axis: int, index: Any, src: Any, reduce: str | None = None) -> Tensor:
+    """Return a copy of ``a`` with the elements of ``src`` at ``index`` along ``axis``.
+
+    For 3 axes and axis 1, out[i, index[i, j, k], k] = src[i, j, k]. ``index`` as in ``gather``;
+    ``src``: a number, or a tensor with no axis shorter than the index has. Of several elements for
+    one place the last counts, and it alone gets the gradient; with ``reduce="add"`` all are added
+    to the element of ``a``.
+    """
+    shape = shape_of("scatter", a)
+    axis = normalize_axis("scatter", axis, len(shape))
+    if reduce not in (None, "add"):
+        raise ValueError(f"scatter: reduce must be None or 'add', got {reduce!r}; choose one")
+    positions = _flat_positions("scatter", index, shape, axis)
+    values = reshape(_fitting(src, a, positions.shape), (-1,))
+    device, count = _device(a), product(shape)
+    if reduce == "add":
+        rows = _on_device(positions, device)
+        return a + reshape(EmbeddingGrad(rows, (count,))(values), shape)
+    rows = _on_device(_without_overwritten(positions, count), device)
+    placed = EmbeddingGrad(rows, (count + 1,))(values)
+    placed = reshape(GetItem(slice(0, count))(placed), shape)
+    return where(Tensor.make_const(_mask(positions, shape, device)), placed, a)
+
+
+def _fitting(src: Any, a: Tensor, shape: Shape) -> Tensor:
+    """Return ``src`` cut to the shape of the index; a number is repeated."""
+    src = src if isinstance(src, Tensor) else as_operand(src, a)
+    if not src.shape:
+        return broadcast_to(src, shape)
+    if len(src.shape) != len(shape) or any(n < m for n, m in zip(src.shape, shape, strict=True)):
+        raise ShapeError(
+            f"scatter: src must have as many axes as the index, none shorter, got shape "
+            f"{src.shape} for index shape {shape}; broadcast it"
+        )
+    return src if src.shape == shape else GetItem(tuple(slice(size) for size in shape))(src)
+
+
+@host_step
+def _without_overwritten(positions: Host, count: int) -> Host:
+    """Return the positions, flat, with ``count`` for those that occur again later."""
+    flat = positions.reshape(-1)
+    last = flat.size - 1 - np.unique(flat[::-1], return_index=True)[1]
+    kept = np.full(flat.size, count, np.int64)
+    kept[last] = flat[last]
+    return kept
+
+
+@host_step
+def _mask(positions: Host, shape: Shape, device: Any) -> Array:
+    mask = np.zeros(product(shape), bool)
+    mask[positions.reshape(-1)] = True
+    return from_numpy(mask.reshape(shape), device, np.bool_)
+
+
+@op(Embedding, methods=["index_select"])
+def index_select(a: Tensor, axis: int, index: Any) -> Tensor:
+    """Return the slices of ``a`` at the integers ``index`` (n,) along ``axis``, in this order.
+
+    IndexingError if one is outside [0, size of the axis).
+    """
+    shape = shape_of("index_select", a)
+    if not shape:
+        return reshape(index_select(reshape(a, (1,)), axis, index), ())
+    axis = normalize_axis("index_select", axis, len(shape))
+    rows = _on_device(_row_numbers(index, shape[axis], axis), _device(a))
+    if axis == 0:
+        return Embedding(rows)(a)
+    to_first = (axis, *(i for i in range(len(shape)) if i != axis))
+    back = sorted(range(len(shape)), key=to_first.__getitem__)
+    return permute(Embedding(rows)(permute(a, to_first)), back)
+
+
+@host_step
+def _row_numbers(index: Any, size: int, axis: int) -> Host:
+    host = _integers("index_select", index)
+    if host.ndim > 1:
+        raise ShapeError(
+            f"index_select: the index must have one axis, got shape {host.shape}; use a[...]"
+        )
+    _check_range("index_select", host, size, axis)
+    return host.reshape(-1)
+
+
+@op(Embedding, methods=["masked_fill"])
+def masked_fill(a: Tensor, mask: Any, value: Any) -> Tensor:
+    """Return ``a`` with ``value``, a number or a 0-d tensor, where ``mask`` is true.
+
+    The mask broadcasts with ``a``.
+    """
+    mask = mask if isinstance(mask, Tensor) else as_operand(mask, a)
+    if np.shape(value):
+        raise ShapeError(
+            f"masked_fill: the value must be a number or 0-d, got shape {np.shape(value)}; use "
+            "where"
+        )
+    return where(mask, value, a)

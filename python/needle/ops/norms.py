@@ -1,0 +1,85 @@
+"""Norms and the standard deviation: roots of sums over axes, with gradient 0 where they are 0."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..array_namespace import array_api as xp
+from ..autograd import Tensor
+from ..errors import ShapeError, UnknownNameError
+from ..shapes import normalize_axes, reduced_shape, shape_of
+from .arithmetic import PowerScalar
+from .elementwise import Sqrt, abs, astype
+from .reduction import Max, Summation, summation, variance
+from .reduction import max as largest
+from .reduction import min as smallest
+from .registry import op
+from .rounding import sign
+from .selection import where
+from .shape import reshape
+
+Axes = int | Sequence[int] | None
+
+
+@op(Sqrt, methods=["std"])
+def std(a: Tensor, axes: Axes = None, keepdims: bool = False, correction: float = 0) -> Tensor:
+    """Return the standard deviation over ``axes``: the square root of ``var``.
+
+    The default is the biased one; PyTorch's has ``correction=1``. The gradient is 0 where all
+    elements are equal. ShapeError unless there are more than ``correction`` elements.
+    """
+    return _power(variance("std", a, axes, keepdims, correction), 0.5)
+
+
+def _power(a: Tensor, exponent: float) -> Tensor:
+    """Return ``a ** exponent`` of elements that are not negative, with gradient 0 at 0."""
+    zero = Tensor.make_const(a.realize_cached_data() == 0)
+    root = Sqrt() if exponent == 0.5 else PowerScalar(exponent)
+    return where(zero, 0.0, root(where(zero, 1.0, a)))
+
+
+@op(Summation, Max, methods=["norm"])
+def norm(a: Tensor, p: float | str = 2, axes: Axes = None, keepdims: bool = False) -> Tensor:
+    """Return the p-norm over ``axes`` (None: all), sum(|a|**p)**(1/p).
+
+    ``p``: any number; inf and -inf for the largest and smallest |a|, 0 for the number of elements
+    that are not 0, "fro" for 2. Elements are scaled by the largest one, so that no power overflows.
+    The gradient is 0 where the norm is. ShapeError over an empty axis where there is no result
+    (p below 0 or inf).
+    """
+    if isinstance(p, str):
+        if p != "fro":
+            raise UnknownNameError(f"norm: p must be a number or 'fro', got {p!r}; use p=2")
+        p = 2
+    a = a if a.dtype.kind == "f" else astype(a, "float32")
+    over = normalize_axes("norm", axes, len(shape_of("norm", a)))
+    empty = any(a.shape[axis] == 0 for axis in over)
+    if empty and (p < 0 or p == math.inf):
+        raise ShapeError(
+            f"norm: needs at least one element for p={p}, got shape {a.shape} over axes {over}; "
+            "skip empty inputs"
+        )
+    size = abs(a)
+    if math.isinf(p):
+        return (largest if p > 0 else smallest)(size, over, keepdims)
+    if p == 0:
+        return summation(sign(size), over, keepdims)
+    if p == 1 or empty:
+        return summation(size, over, keepdims)
+    scale = _scale(size, over, p)
+    part = size / scale
+    total = summation(part * part if p == 2 else _power(part, p), over, keepdims=True)
+    kept = _power(total, 1 / p) * scale
+    return kept if keepdims else reshape(kept, reduced_shape(a.shape, over, False))
+
+
+def _scale(size: Tensor, over: tuple[int, ...], p: float) -> Tensor:
+    """Return the largest |a| over the axes (for p < 0 the smallest), 1 for 0, inf and NaN.
+
+    A constant: the norm does not depend on it.
+    """
+    reduce = xp.max if p > 0 else xp.min
+    best = reduce(size.realize_cached_data(), axis=over, keepdims=True)
+    usable = xp.logical_and(best > 0, xp.isfinite(best))
+    return Tensor.make_const(xp.where(usable, best, xp.ones_like(best)))

@@ -1,0 +1,145 @@
+"""Rows of the op table: losses of classes with weights, and losses of corresponding elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from needle import ops
+from needle.errors import DTypeError, ShapeError
+from tests.nn_oracles import logsumexp
+from tests.op_row import Failure, OpRow, apart, normal
+
+LABELS = np.array([[0, 2], [1, -1], [2, 2]])
+WEIGHT = np.array([0.5, 2.0, 1.0])
+
+
+def np_class_loss(logs: Any, smoothing: float, reduction: str) -> Any:
+    """Return the loss for logs (3, 3, 2) of LABELS with WEIGHT, -1 ignored."""
+    losses, weights = np.zeros(LABELS.shape), np.zeros(LABELS.shape)
+    for n, d in np.ndindex(LABELS.shape):
+        label = LABELS[n, d]
+        if label >= 0:
+            weights[n, d] = WEIGHT[label]
+            q = WEIGHT * ((1 - smoothing) * np.eye(3)[label] + smoothing / 3)
+            losses[n, d] = -(q * logs[n, :, d]).sum()
+    if reduction == "none":
+        return losses
+    return losses.sum() / (weights.sum() if reduction == "mean" else 1)
+
+
+def wrong(name: str, error: type[Exception], message: str, labels: Any, **more: Any) -> Failure:
+    call = getattr(ops, name)
+    return Failure(lambda t: call(t(np.zeros((2, 3))), labels, **more), error, f"{name}: {message}")
+
+
+CLASS_LOSSES = [
+    *[
+        OpRow(
+            "cross_entropy",
+            lambda z, r=reduction, s=smoothing: ops.cross_entropy(
+                z, LABELS, s, r, weight=WEIGHT, ignore_index=-1
+            ),
+            lambda z, r=reduction, s=smoothing: np_class_loss(z - logsumexp(z, 1, True), s, r),
+            normal((3, 3, 2)),
+            f"weights {reduction} {smoothing}",
+            resize=False,
+        )
+        for reduction in ("mean", "sum", "none")
+        for smoothing in (0.0, 0.3)
+    ],
+    OpRow(
+        "cross_entropy",
+        lambda z, q: ops.cross_entropy(z, q, 0.2, weight=WEIGHT),
+        lambda z, q: -((0.8 * q + 0.2 / 3) * WEIGHT * (z - logsumexp(z, 1, True))).sum(1).mean(),
+        normal((4, 3), (4, 3)),
+        "probabilities",
+        empty=False,
+        failures=(
+            wrong(
+                "cross_entropy", ValueError, "ignore_index needs", np.zeros((2, 3)), ignore_index=0
+            ),
+            wrong("cross_entropy", ShapeError, "weight must have one", [0, 1], weight=np.ones(2)),
+        ),
+    ),
+    *[
+        OpRow(
+            "nll_loss",
+            lambda z, r=reduction: ops.nll_loss(z, LABELS, WEIGHT, -1, r),
+            lambda z, r=reduction: np_class_loss(z, 0.0, r),
+            normal((3, 3, 2)),
+            reduction,
+            order=1,
+            resize=False,
+            failures=(
+                wrong("nll_loss", ShapeError, "labels must be in [0, 3), got 3", [0, 3]),
+                wrong("nll_loss", DTypeError, "labels must be integers", [0.5, 1.0]),
+                wrong("nll_loss", ValueError, "reduction must be one of", [0, 1], reduction="all"),
+            ),
+        )
+        for reduction in ("mean", "sum", "none")
+    ],
+]
+
+
+def inside(*shapes: Any) -> Any:
+    """Return inputs in (0, 1)."""
+    return lambda random: tuple(random.uniform(0.1, 0.9, shape) for shape in shapes)
+
+
+def bce(p: Any, t: Any) -> Any:
+    return -(t * np.log(p) + (1 - t) * np.log(1 - p))
+
+
+def smooth(d: Any, beta: float) -> Any:
+    return np.where(np.abs(d) < beta, d * d / (2 * beta), np.abs(d) - beta / 2)
+
+
+def huber(d: Any, delta: float) -> Any:
+    return np.where(np.abs(d) <= delta, d * d / 2, delta * (np.abs(d) - delta / 2))
+
+
+S = (3, 4)
+ELEMENTWISE: list[tuple[str, dict[str, Any], Any, Any]] = [
+    ("mse_loss", {}, lambda a, t: (a - t) ** 2, normal),
+    ("l1_loss", {}, lambda a, t: np.abs(a - t), apart),
+    ("smooth_l1_loss", {"beta": 0.55}, lambda a, t: smooth(a - t, 0.55), apart),
+    ("huber_loss", {"delta": 0.55}, lambda a, t: huber(a - t, 0.55), apart),
+    ("binary_cross_entropy", {}, bce, inside),
+    (
+        "binary_cross_entropy_with_logits",
+        {},
+        lambda a, t: bce(1 / (1 + np.exp(-a)), t),
+        normal,
+    ),
+    ("kl_div", {}, lambda a, t: t * (np.log(t) - a), inside),
+    ("kl_div", {"log_target": True}, lambda a, t: np.exp(t) * (t - a), normal),
+]
+ELEMENTWISE_LOSSES = [
+    OpRow(
+        name,
+        lambda a, t, n=name, o=options, r=reduction: getattr(ops, n)(a, t, reduction=r, **o),
+        lambda a, t, f=oracle, r=reduction: f(a, t) if r == "none" else getattr(np, r)(f(a, t)),
+        inputs(S, S),
+        " ".join([*options, reduction]),
+        empty=reduction != "mean",
+        rtol=5e-5,
+        failures=(
+            Failure(
+                lambda t, n=name: getattr(ops, n)(t(np.zeros((3, 1))), t(np.zeros(3))),
+                ShapeError,
+                f"{name}: both shapes must be equal, got (3, 1) and target (3,)",
+            ),
+            Failure(
+                lambda t, n=name: getattr(ops, n)(t(np.zeros(3)), t(np.zeros(3)), reduction="all"),
+                ValueError,
+                f"{name}: reduction must be one of",
+            ),
+        ),
+    )
+    for name, options, oracle, inputs in ELEMENTWISE
+    for reduction in ("mean", "sum", "none")
+]
+
+LOSS_ROWS = [*CLASS_LOSSES, *ELEMENTWISE_LOSSES]

@@ -1,0 +1,108 @@
+"""Numbers as choices of where and comparisons; order, gather and scatter beyond the op table."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle as ndl
+from needle.backend_selection import BACKEND
+
+
+def of(values: Any, device: Any, dtype: str = "float64") -> ndl.Tensor:
+    return ndl.Tensor(np.asarray(values), device=device, dtype=dtype)
+
+
+def test_a_number_beside_a_bool_condition_keeps_its_value(device: Any) -> None:
+    a = of([1.0, 2.0, 3.0], device, "float32")
+    assert ndl.where(a > 1.5, a, 5.0).numpy().tolist() == [5.0, 2.0, 3.0]
+    assert ndl.where(a > 1.5, 7.0, a).numpy().tolist() == [1.0, 7.0, 7.0]
+    assert ndl.where(a > 1.5, 7.0, 2.5).numpy().tolist() == [2.5, 7.0, 7.0]
+    assert ndl.where(a > 1.5, a, 5.0).dtype == "float32"
+
+
+def test_a_fraction_beside_integers_is_not_cut(device: Any) -> None:
+    ids = of([0, 1, 2], device, "int64")
+    assert (ids < 0.5).numpy().tolist() == [True, False, False]
+    assert (ids >= 1.5).numpy().tolist() == [False, False, True]
+    assert ndl.where(ids > 0, ids, 0.5).numpy().tolist() == [0.5, 1.0, 2.0]
+    assert ndl.where(ids > 0, ids, 7).dtype == "int64"
+
+
+def test_an_infinite_gradient_stays_on_its_side_of_where(device: Any) -> None:
+    a, b = of([1.0, 1.0], device), of([2.0, 2.0], device)
+    out = ndl.where(of([True, False], device, "bool"), a, b)
+    out.backward(of([np.inf, np.nan], device))
+    assert a.grad.numpy().tolist() == [np.inf, 0.0]
+    np.testing.assert_array_equal(b.grad.numpy(), [0.0, np.nan])
+
+
+def test_the_last_of_equal_positions_is_scattered_and_gets_the_gradient(device: Any) -> None:
+    a, src = of([1.0, 2.0, 3.0], device), of([np.nan, 5.0, 6.0], device)
+    out = a.scatter(0, [1, 1, 0], src)
+    assert out.numpy().tolist() == [6.0, 5.0, 3.0]
+    out.backward(of([10.0, 20.0, 30.0], device))
+    assert a.grad.numpy().tolist() == [0.0, 0.0, 30.0]
+    assert src.grad.numpy().tolist() == [0.0, 20.0, 10.0]
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_a_sort_is_stable_and_nan_is_the_largest(descending: bool, device: Any) -> None:
+    a = of([2.0, np.nan, 1.0, 2.0, -np.inf, np.nan, 1.0], device)
+    values, indices = a.sort(0, descending)
+    expected = [1, 5, 0, 3, 2, 6, 4] if descending else [4, 2, 6, 0, 3, 1, 5]
+    assert indices.numpy().tolist() == expected
+    np.testing.assert_array_equal(values.numpy(), a.numpy()[expected])
+    assert a.argmax().item() == a.argmin().item() == 1  # the first NaN is the extremum
+
+
+def test_tensors_without_axes(device: Any) -> None:
+    a = of(2.5, device)
+    for name in ("cumsum", "cumprod"):
+        assert getattr(a, name)(0).shape == () and getattr(a, name)(0).item() == 2.5
+    for result in (a.sort(), a.topk(1), a.sort(0, True)):
+        assert result.values.item() == 2.5 and result.indices.item() == 0
+    assert a.gather(0, 0).item() == a.prod().item() == a.norm().item() == 2.5
+    assert a.argmax().item() == a.std().item() == 0
+    for name in ("floor", "ceil", "round", "trunc", "sign"):
+        assert getattr(a, name)().numpy() == getattr(np, name)(2.5)
+
+
+@pytest.mark.skipif(BACKEND == "np", reason="NumPy mode records no kernels")
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda y, i: y.topk(3).values.sum(),
+        lambda y, i: y.sort(1, True).values[:, 0].sum(),
+        lambda y, i: y.gather(1, i).sum(),
+        lambda y, i: (y.scatter(1, i, y * 2) * y).sum(),
+        lambda y, i: y.cumprod(1).sum() + y.prod(1).sum(),
+        lambda y, i: y.norm() + y.std(),
+        lambda y, i: (ndl.pad(y, (1, 1), "reflect") ** 2).sum(),
+        lambda y, i: y.repeat_interleave([1, 2, 0, 0, 3, 1], 1).sum(),
+        lambda y, i: y.masked_fill(y > 0, 0.5).sum(),
+    ],
+)
+def test_a_captured_step_gives_the_same(function: Any) -> None:
+    random = np.random.default_rng(0)
+    if not ndl.cpu().enabled():
+        pytest.skip("build the extension (make build)")
+    w = of(random.standard_normal((4, 6)), ndl.cpu(), "float32")
+
+    def step(x: ndl.Tensor, index: ndl.Tensor) -> Any:
+        out = function(x @ w, index)
+        out.backward()
+        return out, w.grad
+
+    captured = ndl.capture(step)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            x = of(random.standard_normal((5, 4)), ndl.cpu(), "float32")
+            index = of(random.integers(0, 6, (5, 6)), ndl.cpu(), "int64").detach()
+            for got, want in zip(captured(x, index), step(x, index), strict=True):
+                assert got.numpy().tobytes() == want.numpy().tobytes()
+    assert captured.replays == 2

@@ -1,0 +1,61 @@
+"""A function computed by needle and by PyTorch in float64: values, first and second gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import needle as ndl
+
+
+def compare(
+    values: Sequence[Any],
+    ours: Callable[..., Any],
+    theirs: Callable[..., Any],
+    device: Any,
+    torch: Any,
+    order: int = 2,
+) -> None:
+    """Assert equal y, gradients of <y, c>, and gradients of <gradient, d>, for random c and d.
+
+    ``values`` are the floating inputs, all of which get a gradient. ``order`` 1: no second
+    gradients.
+    """
+    random = np.random.default_rng(9)
+    a = [ndl.Tensor(v, device=device, dtype="float64") for v in values]
+    b = [torch.tensor(v, requires_grad=True, dtype=torch.float64) for v in values]
+    y, expected = ours(*a), theirs(*b)
+    assert y.shape == tuple(expected.shape)
+    np.testing.assert_allclose(y.numpy(), expected.detach().numpy(), rtol=1e-9, atol=1e-11)
+    if not expected.requires_grad:
+        assert not y.requires_grad
+        return
+    c = random.standard_normal(y.shape)
+    y.backward(ndl.Tensor(c, device=device, dtype="float64"), retain_graph=True)
+    first = torch.autograd.grad(expected, b, torch.tensor(c), create_graph=True, allow_unused=True)
+    grads = [t.grad for t in a]
+    for mine, other in zip(grads, first, strict=True):
+        wanted = np.zeros(mine.shape) if other is None else other.numpy(force=True)
+        np.testing.assert_allclose(mine.numpy(), wanted, rtol=1e-8, atol=1e-10)
+    d = [random.standard_normal(np.shape(v)) for v in values]
+    pairs = [(g * torch.tensor(v)).sum() for g, v in zip(first, d) if _is_node(g)]
+    if not pairs or order == 1:
+        return  # linear: nothing to differentiate again
+    second = torch.autograd.grad(sum(pairs), b, allow_unused=True)
+    total: Any = 0.0
+    for g, v in zip(grads, d, strict=True):
+        total = total + (g * ndl.Tensor(v, device=device, dtype="float64")).sum()
+    for t in a:
+        t.grad = None
+    if total.requires_grad:
+        total.backward(retain_graph=True)
+    for t, other in zip(a, second, strict=True):
+        wanted = np.zeros(t.shape) if other is None else other.numpy(force=True)
+        got = np.zeros(t.shape) if t.grad is None else t.grad.numpy()
+        np.testing.assert_allclose(got, wanted, rtol=1e-7, atol=1e-9)
+
+
+def _is_node(gradient: Any) -> bool:
+    return gradient is not None and bool(gradient.requires_grad)

@@ -1,0 +1,252 @@
+"""Losses compared with PyTorch: values, first and second gradients, reductions and refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle as ndl
+from tests.torch_parity.compare import compare
+
+torch = pytest.importorskip("torch")
+torch.set_num_threads(1)
+F = torch.nn.functional
+Random = np.random.Generator
+REDUCTIONS = ("mean", "sum", "none")
+SEEDS = range(24)
+
+
+def scores(r: Random) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Return a shape of logits, the shape of its labels, and the number of classes."""
+    classes = int(r.integers(1, 6))
+    rest = tuple(int(n) for n in r.integers(1, 4, r.integers(0, 4)))
+    if not rest:
+        return (classes,), (), classes
+    return (rest[0], classes, *rest[1:]), rest, classes
+
+
+def class_options(r: Random, labels: Any, classes: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    ours: dict[str, Any] = {"reduction": str(r.choice(REDUCTIONS))}
+    theirs = dict(ours)
+    if r.integers(2):
+        ours["weight"] = r.random(classes) + 0.1
+        theirs["weight"] = torch.tensor(ours["weight"])
+    if r.integers(2):
+        ours["ignore_index"] = theirs["ignore_index"] = int(r.choice([-100, -1, 0, classes + 3]))
+        if labels.size > 1:
+            labels.reshape(-1)[1:][r.random(labels.size - 1) < 0.3] = ours["ignore_index"]
+        if labels.size and (labels == ours["ignore_index"]).all():
+            labels.reshape(-1)[0] = classes - 1
+    return ours, theirs
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_cross_entropy_of_labels(seed: int, device: Any) -> None:
+    r = np.random.default_rng(seed)
+    shape, label_shape, classes = scores(r)
+    labels = r.integers(0, classes, label_shape)
+    labels = np.asarray(labels)
+    ours, theirs = class_options(r, labels, classes)
+    if (labels == ours.get("ignore_index")).all():
+        ours["reduction"] = theirs["reduction"] = "sum"
+    ours["label_smoothing"] = theirs["label_smoothing"] = float(r.choice([0.0, 0.2, 1.0]))
+    compare(
+        [r.standard_normal(shape) * 3],
+        lambda z: ndl.cross_entropy(z, labels, **ours),
+        lambda z: F.cross_entropy(z, torch.tensor(labels), **theirs),
+        device,
+        torch,
+    )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_cross_entropy_of_probabilities(seed: int, device: Any) -> None:
+    r = np.random.default_rng(seed)
+    shape, _, classes = scores(r)
+    weight = r.random(classes) if r.integers(2) else None
+    options: dict[str, Any] = {"reduction": str(r.choice(REDUCTIONS))}
+    options["label_smoothing"] = float(r.choice([0.0, 0.3]))
+    other = None if weight is None else torch.tensor(weight)
+    compare(
+        [r.standard_normal(shape), r.random(shape)],
+        lambda z, q: ndl.cross_entropy(z, q, weight=weight, **options),
+        lambda z, q: F.cross_entropy(z, q, weight=other, **options),
+        device,
+        torch,
+    )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nll_loss(seed: int, device: Any) -> None:
+    r = np.random.default_rng(seed)
+    shape, label_shape, classes = scores(r)
+    labels = np.asarray(r.integers(0, classes, label_shape))
+    ours, theirs = class_options(r, labels, classes)
+    if (labels == ours.get("ignore_index")).all():
+        ours["reduction"] = theirs["reduction"] = "sum"
+    compare(
+        [r.standard_normal(shape)],
+        lambda z: ndl.nll_loss(z, labels, **ours),
+        lambda z: F.nll_loss(z, torch.tensor(labels), **theirs),
+        device,
+        torch,
+    )
+
+
+ELEMENTWISE: dict[str, Any] = {
+    "mse_loss": ({}, {}),
+    "l1_loss": ({}, {}),
+    "smooth_l1_loss": ({"beta": 0.7}, {"beta": 0.0}),
+    "huber_loss": ({"delta": 0.6}, {}),
+    "binary_cross_entropy": ({}, {"weight": 1}),
+    "binary_cross_entropy_with_logits": ({}, {"weight": 1}, {"pos_weight": 1}),
+    "kl_div": ({}, {"log_target": True}),
+}
+CASES = [(name, options) for name, several in ELEMENTWISE.items() for options in several]
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{o}" for n, o in CASES])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("shape", [(), (4,), (3, 2, 3)], ids=str)
+def test_elementwise(name: str, options: Any, reduction: str, shape: Any, device: Any) -> None:
+    r = np.random.default_rng(len(shape))
+    mine, other = {**options, "reduction": reduction}, {**options, "reduction": reduction}
+    for key in {"weight", "pos_weight"} & set(options):
+        mine[key] = r.random(shape[-1:])
+        other[key] = torch.tensor(mine[key])
+    a, target = r.standard_normal(shape), r.standard_normal(shape)
+    if "entropy" in name or name == "kl_div":
+        target = r.random(shape) * 0.9 + 0.05
+    if name == "binary_cross_entropy":
+        a = r.random(shape) * 0.9 + 0.05
+    compare(
+        [a, target],
+        lambda a, t: getattr(ndl, name)(a, t, **mine),
+        lambda a, t: getattr(F, name)(a, t, **other),
+        device,
+        torch,
+    )
+
+
+@pytest.mark.parametrize("name", ["binary_cross_entropy", "binary_cross_entropy_with_logits"])
+def test_certain_predictions(name: str, device: Any) -> None:
+    a = np.array([0.0, 1.0, 0.0, 1.0, 1e-30, 1.0])
+    if "logits" in name:
+        a = np.array([-1e3, 1e3, -1e3, 1e3, -70.0, 0.0])
+    target = np.array([0.0, 1.0, 1.0, 0.0, 1.0, 0.5])
+    compare(
+        [a],
+        lambda a: getattr(ndl, name)(a, target, reduction="none"),
+        lambda a: getattr(F, name)(a, torch.tensor(target), reduction="none"),
+        device,
+        torch,
+        order=1,
+    )
+
+
+def test_logits_keep_small_losses(device: Any) -> None:
+    """PyTorch's formula cancels here: the loss of a logit of -40 and target 0 is exp(-40)."""
+    a = ndl.Tensor(np.array([-40.0, 40.0]), device=device, dtype="float64")
+    loss = ndl.binary_cross_entropy_with_logits(a, np.array([0.0, 1.0]), reduction="none")
+    np.testing.assert_allclose(loss.numpy(), np.exp([-40.0, -40.0]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("log_target", [False, True])
+def test_kl_div_by_batch_and_with_zeros(log_target: bool, device: Any) -> None:
+    r = np.random.default_rng(0)
+    target = r.random((3, 4))
+    target[0, 0] = 0.0
+    compare(
+        [r.standard_normal((3, 4))],
+        lambda a: ndl.kl_div(a, target, reduction="batchmean", log_target=log_target),
+        lambda a: F.kl_div(a, torch.tensor(target), reduction="batchmean", log_target=log_target),
+        device,
+        torch,
+    )
+
+
+def test_no_label_counts(device: Any) -> None:
+    logits, labels = np.zeros((2, 3)), np.array([-100, -100])
+    for name in ("cross_entropy", "nll_loss"):
+        ours = getattr(ndl, name)(ndl.Tensor(logits, device=device), labels)
+        theirs = getattr(F, name)(torch.tensor(logits), torch.tensor(labels))
+        assert np.isnan(ours.numpy()).all() and torch.isnan(theirs)
+
+
+def both(name: str, a: Any, b: Any, **options: Any) -> tuple[Any, Any]:
+    return (
+        lambda: getattr(ndl, name)(ndl.Tensor(a), b, **options),
+        lambda: getattr(F, name)(torch.tensor(a), torch.tensor(b), **options),
+    )
+
+
+LOGITS, LABELS = np.zeros((2, 3)), np.array([0, 2])
+REFUSED = {
+    "label": both("cross_entropy", LOGITS, np.array([0, 3])),
+    "negative": both("cross_entropy", LOGITS, np.array([0, -1])),
+    "floats": both("cross_entropy", LOGITS, np.array([0.0, 1.0])),
+    "rows": both("cross_entropy", LOGITS, np.array([0, 1, 2])),
+    "reduction": both("cross_entropy", LOGITS, LABELS, reduction="average"),
+    "smoothing": both("cross_entropy", LOGITS, LABELS, label_smoothing=1.5),
+    "probabilities": both("cross_entropy", LOGITS, LOGITS, ignore_index=1),
+    "nll": both("nll_loss", LOGITS, np.array([0, 3])),
+    "nll_rows": both("nll_loss", LOGITS, np.array([[0, 1]])),
+    "mse": both("mse_loss", LOGITS, np.zeros((2, 4))),
+    "mse_reduction": both("mse_loss", LOGITS, LOGITS, reduction="batchmean"),
+    "beta": both("smooth_l1_loss", LOGITS, LOGITS, beta=-1.0),
+    "delta": both("huber_loss", LOGITS, LOGITS, delta=0.0),
+    "bce": both("binary_cross_entropy", LOGITS, np.zeros(3)),
+    "bce_range": both("binary_cross_entropy", LOGITS + 1.5, LOGITS),
+    "bce_nan": both("binary_cross_entropy", LOGITS + np.nan, LOGITS),
+    "bce_logits": both("binary_cross_entropy_with_logits", LOGITS, np.zeros(3)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_as_in_pytorch(name: str) -> None:
+    ours, theirs = REFUSED[name]
+    with pytest.raises((RuntimeError, IndexError, ValueError)):
+        theirs()
+    with pytest.raises((ValueError, TypeError)):
+        ours()
+
+
+def test_shapes_that_pytorch_broadcasts_with_a_warning_are_refused(device: Any) -> None:
+    for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div"):
+        with pytest.raises(ndl.errors.ShapeError, match=f"{name}: both shapes must be equal"):
+            getattr(ndl, name)(ndl.Tensor(np.zeros((3, 1)), device=device), np.zeros(3))
+
+
+LAYERS = [
+    ("MSELoss", {}),
+    ("L1Loss", {"reduction": "sum"}),
+    ("SmoothL1Loss", {"beta": 0.5}),
+    ("HuberLoss", {"delta": 0.5, "reduction": "none"}),
+    ("BCELoss", {"weight": [0.5, 2.0, 1.0]}),
+    ("BCEWithLogitsLoss", {"pos_weight": [0.5, 2.0, 1.0]}),
+    ("KLDivLoss", {"reduction": "batchmean"}),
+    ("NLLLoss", {"weight": [0.5, 2.0, 1.0], "ignore_index": 0}),
+    ("CrossEntropyLoss", {"weight": [0.5, 2.0, 1.0], "label_smoothing": 0.1}),
+    ("CrossEntropyLoss", {"ignore_index": 1}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), LAYERS, ids=str)
+def test_layers(name: str, options: Any, device: Any) -> None:
+    r = np.random.default_rng(3)
+    a, target = r.random((4, 3)).astype("float32"), r.random((4, 3)).astype("float32")
+    if name in ("NLLLoss", "CrossEntropyLoss"):
+        target = np.array([0, 1, 2, 1])
+    other = {k: torch.tensor(v) if isinstance(v, list) else v for k, v in options.items()}
+    layer = getattr(ndl.nn, name)(**options).to(device)
+    theirs = getattr(torch.nn, name)(**other)
+    x, y = ndl.Tensor(a, device=device), torch.tensor(a, requires_grad=True)
+    ours, expected = layer(x, target), theirs(y, torch.tensor(target))
+    np.testing.assert_allclose(ours.numpy(), expected.detach().numpy(), rtol=2e-6)
+    ours.sum().backward()
+    expected.sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-5, atol=1e-7)
+    assert set(layer.state_dict()) == set(theirs.state_dict())
+    assert name in repr(layer)
