@@ -30,3 +30,8 @@ def _gemm(call: Call) -> Tensor:
         return y
     call.stretched(c, y.shape, "C")
     return y + (c if beta == 1.0 else c * beta)
+
+
+@operator("Einsum")
+def _einsum(call: Call) -> Tensor:
+    return ops.einsum(call.get("equation"), *(call.tensor(i) for i in range(len(call.inputs))))

@@ -74,6 +74,7 @@ _reduction("ReduceLogSumExp", _log_sum_exp)
 _reduction("ReduceMax", _extreme(ops.max, 1))
 _reduction("ReduceMean", ops.mean)
 _reduction("ReduceMin", _extreme(ops.min, -1))
+_reduction("ReduceProd", ops.prod)
 _reduction("ReduceSum", ops.summation)
 _reduction("ReduceSumSquare", _square_sum)
 
@@ -126,18 +127,19 @@ def _top_k(call: Call) -> tuple[Any, Any]:
     return call.x[along(places, axis)], places
 
 
-@operator("CumSum")
-def _cumulative_sum(call: Call) -> Tensor:
-    """Return running sums, computed as a product with a triangle of ones."""
-    axis, n = call.axis(call.scalar(1)), 0
-    n = call.x.shape[axis]
-    ones = np.tri(n, n, -1 if call.get("exclusive", 0) else 0, dtype=np.dtype(call.x.dtype))
-    ones = ones.T if call.get("reverse", 0) else ones
-    order = [i for i in range(len(call.x.shape)) if i != axis] + [axis]
-    back = np.argsort(order)
-    x = ops.permute(call.x, tuple(order))
-    sums = ops.matmul(ops.reshape(x, (-1, n)) if n else x, call.constant(ones.T))
-    return ops.permute(ops.reshape(sums, tuple(x.shape)), tuple(int(i) for i in back))
+@operator("CumSum", "CumProd")
+def _cumulative(call: Call) -> Tensor:
+    """Return running sums or products; ``exclusive`` ones leave out the element itself."""
+    x, axis, back = call.x, call.axis(call.scalar(1)), bool(call.get("reverse", 0))
+    whole: tuple[Any, ...] = (slice(None),) * axis
+    if call.get("exclusive", 0) and x.shape[axis]:
+        start = call.constant([call.kind == "CumProd"], x.dtype)
+        first = ops.broadcast_to(start, tuple(1 if i == axis else n for i, n in enumerate(x.shape)))
+        kept = x[(*whole, slice(1, None) if back else slice(None, -1))]
+        x = ops.concatenate((kept, first) if back else (first, kept), axis=axis)
+    x = ops.flip(x, (axis,)) if back else x
+    found = ops.cumsum(x, axis) if call.kind == "CumSum" else ops.cumprod(x, axis)
+    return ops.astype(ops.flip(found, (axis,)) if back else found, call.x.dtype)
 
 
 @operator("LpNormalization")
