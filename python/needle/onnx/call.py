@@ -109,6 +109,13 @@ class Call:
             raise self.refuse(f"{name} must be one of {', '.join(allowed)}, got {found!r}")
         return str(found)
 
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return an attribute that is 0 or 1."""
+        found = self.get(name, default)
+        if found not in (0, 1):
+            raise self.refuse(f"{name} must be 0 or 1, got {found!r}")
+        return bool(found)
+
     def axis(self, axis: int, ndim: int | None = None) -> int:
         """Return an axis counted from 0; it must be in [-ndim, ndim - 1]."""
         ndim = len(self.x.shape) if ndim is None else ndim

@@ -12,6 +12,8 @@ OPSET = 17
 """The version of ONNX's operators that exports use."""
 OLDEST = 7
 """The oldest version of ONNX's operators that can be imported."""
+NEWEST = 28
+"""The newest version whose changes are known; later ones may give an attribute a meaning."""
 
 
 class OnnxError(NeedleError, ValueError):

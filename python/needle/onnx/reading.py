@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .package import OLDEST, OPSET, OnnxError, blamed
+from .package import NEWEST, OLDEST, OPSET, OnnxError, blamed
 
 
 def read(onnx: Any, path: Path) -> Any:
@@ -58,7 +58,7 @@ def check(onnx: Any, proto: Any) -> int:
 
 
 def _opset(onnx: Any, proto: Any) -> int:
-    newest = onnx.defs.onnx_opset_version()
+    newest = min(NEWEST, onnx.defs.onnx_opset_version())
     versions = {each.version for each in proto.opset_import if each.domain in ("", "ai.onnx")}
     if not versions:
         raise OnnxError("it is no ONNX file, or damaged: no opset is named; use another copy")

@@ -15,6 +15,9 @@ from ..call import Call, operator
 @operator("Attention")
 def _attention(call: Call) -> tuple[Tensor, ...]:
     """Return softmax(scale Q K^T + mask) V, the keys and values, and one of the inner products."""
+    precision = call.get("softmax_precision", 1)
+    if (precision == 11) != (call.x.dtype == "float64") and "softmax_precision" in call.attributes:
+        raise call.refuse(f"softmax_precision must be that of the input, got {precision}")
     query, key, value = (_heads(call, i) for i in (0, 1, 2))
     (n, heads, rows, width), kv_heads = query.shape, key.shape[1]
     if heads % max(kv_heads, 1) or key.shape[3] != width or value.shape[1] != kv_heads:
@@ -43,7 +46,7 @@ def _attention(call: Call) -> tuple[Tensor, ...]:
         zero = call.constant([0], scores.dtype)
         alive = ops.softmax(ops.where(call.constant(dead), zero, scores), axis=-1)
         shares = ops.where(call.constant(dead), zero, alive)
-    stages += [capped, scores, shares] if call.opset >= 24 else [scores, capped, shares]
+    stages += [capped, scores, shares]
     y = ops.matmul(shares, many_values)
     if len(call.x.shape) == 3:
         y = ops.reshape(ops.permute(y, (0, 2, 1, 3)), (n, rows, heads * value.shape[3]))
@@ -78,9 +81,15 @@ def _masked(call: Call, scores: Tensor, past: int) -> tuple[Tensor, Any]:
     lengths = call.numbers(6)
     if lengths is not None:
         hidden = hidden | (np.arange(columns) >= lengths.reshape(-1, 1, 1, 1))
-    if call.get("is_causal", 0):
-        offset = past if lengths is None else lengths.reshape(-1, 1, 1, 1) - rows
-        hidden = hidden | (np.arange(columns) > np.arange(rows)[:, None] + offset)
+    offset = past if lengths is None else lengths.reshape(-1, 1, 1, 1) - rows
+    ahead = np.arange(columns) - (np.arange(rows)[:, None] + offset)
+    left, right = call.get("left_window_size", -1), call.get("right_window_size", -1)
+    if call.flag("is_causal"):
+        hidden = hidden | (ahead > 0)
+    if left >= 0:
+        hidden = hidden | (ahead < -left)
+    if right >= 0:
+        hidden = hidden | (ahead > right)
     mask = call.optional(3)
     if mask is not None and mask.dtype == "bool":
         hidden = hidden | ~_widened(call.array(3), columns, False)

@@ -98,7 +98,7 @@ def _mod(call: Call) -> Tensor:
     call.broadcast(call.x, call.tensor(1))
     if np.dtype(call.x.dtype).kind != "f" and not call.array(1).all():
         raise call.refuse("an integer cannot be divided by 0")
-    return call.on_host(np.fmod if call.get("fmod", 0) else np.mod)
+    return call.on_host(np.fmod if call.flag("fmod") else np.mod)
 
 
 @operator("Clip")

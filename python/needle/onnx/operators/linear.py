@@ -20,8 +20,8 @@ def _gemm(call: Call) -> Tensor:
     a, b, c = call.x, call.tensor(1), call.optional(2)
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise call.refuse(f"A and B must be matrices, got shapes {a.shape} and {b.shape}")
-    a = ops.transpose(a) if call.get("transA", 0) else a
-    b = ops.transpose(b) if call.get("transB", 0) else b
+    a = ops.transpose(a) if call.flag("transA") else a
+    b = ops.transpose(b) if call.flag("transB") else b
     call.sized((a.shape[0], b.shape[1]))
     y = ops.matmul(a, b)
     alpha, beta = call.get("alpha", 1.0), call.get("beta", 1.0)

@@ -51,8 +51,8 @@ def _is_nan(call: Call) -> Tensor:
 @operator("IsInf")
 def _is_inf(call: Call) -> Any:
     x = call.array(0)
-    above = (x == np.inf) & bool(call.get("detect_positive", 1))
-    return above | ((x == -np.inf) & bool(call.get("detect_negative", 1)))
+    above = (x == np.inf) & call.flag("detect_positive", True)
+    return above | ((x == -np.inf) & call.flag("detect_negative", True))
 
 
 @operator("Where")

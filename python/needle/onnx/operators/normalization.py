@@ -32,7 +32,7 @@ def _per_channel(call: Call, value: Tensor, what: str, count: int | None = None)
 
 @operator("BatchNormalization")
 def _batch_norm(call: Call) -> Tensor:
-    call.only(training_mode=0)
+    call.only(training_mode=0, spatial=1)
     named = zip(("scale", "bias", "mean", "var"), (1, 2, 3, 4), strict=True)
     scale, bias, mean, var = (_per_channel(call, call.tensor(i), name) for name, i in named)
     factor = scale / ops.sqrt(var + call.get("epsilon", 1e-5))

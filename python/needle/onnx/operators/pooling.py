@@ -50,7 +50,7 @@ class _Windows:
         sizes, after = [], []
         for size, b, a, r, s in zip(call.x.shape[2:], before, pads, reach, stride, strict=True):
             steps = (size + b + a - r) / s
-            n = math.ceil(steps) if call.get("ceil_mode", 0) else math.floor(steps)
+            n = math.ceil(steps) if call.flag("ceil_mode") else math.floor(steps)
             if n * s >= size + b:  # a window must not start behind the image
                 n -= 1
             if n < 0:
@@ -105,7 +105,7 @@ def _max_pool(call: Call) -> Any:
 
 def _positions(call: Call, windows: _Windows, least: Any) -> Any:
     """Return the flat positions of the largest elements, by rows or, if asked, by columns."""
-    order = "F" if call.get("storage_order", 0) else "C"
+    order = "F" if call.flag("storage_order") else "C"
     n, c, *sizes = call.x.shape
     area = math.prod(sizes)
     one = np.arange(area).reshape(sizes, order=order)  # type: ignore[call-overload]
@@ -122,7 +122,7 @@ def _positions(call: Call, windows: _Windows, least: Any) -> Any:
 @operator("AveragePool")
 def _average_pool(call: Call) -> Tensor:
     """Return the mean of each window; borders count if ``count_include_pad``."""
-    windows, include = _Windows.of(call), call.get("count_include_pad", 0)
+    windows, include = _Windows.of(call), call.flag("count_include_pad")
     if windows.native and (include or not any(windows.before)):
         return ops.avg_pool2d(call.x, *windows.pairs)
     total = _joined(windows.shifts(call, call.x, 0.0), lambda a, b: a + b)

@@ -34,7 +34,7 @@ class _Layer:
         ):
             raise call.refuse("clip, activation_alpha and activation_beta are not supported")
         self.activations = self._named(activations * len(self.reversed))
-        self.batch_first = bool(call.get("layout", 0))
+        self.batch_first = call.flag("layout")
         self.x = ops.transpose(call.x, (0, 1)) if self.batch_first else call.x
         self._check()
 
@@ -155,7 +155,7 @@ def _lstm(call: Call) -> tuple[Tensor, ...]:
 def _gru(call: Call) -> tuple[Tensor, ...]:
     """The gates are z, r, h; ``linear_before_reset`` multiplies by r after the product."""
     layer = _Layer(call, 3, 1, ["Sigmoid", "Tanh"])
-    after = bool(call.get("linear_before_reset", 0))
+    after = call.flag("linear_before_reset")
 
     def step_of(way: int) -> Step:
         sigma, g = layer.activations[2 * way : 2 * way + 2]

@@ -19,10 +19,10 @@ Axes = tuple[int, ...] | None
 def _reduction(name: str, function: Callable[[Tensor, Axes, bool], Any]) -> None:
     def run(call: Call) -> Any:
         listed = call.integers(1, "axes")
-        if not listed and call.get("noop_with_empty_axes", 0):
+        if not listed and call.flag("noop_with_empty_axes"):
             return _without_axes(call, name)
         axes = call.axes(listed) if listed else tuple(range(len(call.x.shape)))
-        return _typed(call, function, axes, bool(call.get("keepdims", 1)))
+        return _typed(call, function, axes, call.flag("keepdims", True))
 
     OPERATORS[name] = run
 
@@ -101,12 +101,12 @@ def _place(name: str, function: Callable[..., Any]) -> None:
     def run(call: Call) -> Any:
         axis = call.axis(call.get("axis", 0))
         x = call.array(0)
-        if not call.get("select_last_index", 0):
+        if not call.flag("select_last_index"):
             found = function(x, axis=axis)
         else:
             found = x.shape[axis] - 1 - function(np.flip(x, axis), axis=axis)
         found = np.asarray(found, np.int64)
-        return np.expand_dims(found, axis) if call.get("keepdims", 1) else found
+        return np.expand_dims(found, axis) if call.flag("keepdims", True) else found
 
     OPERATORS[name] = run
 
@@ -122,7 +122,7 @@ def _top_k(call: Call) -> tuple[Any, Any]:
     x = call.array(0)
     if not 0 <= k <= x.shape[axis]:
         raise call.refuse(f"k must be in [0, {x.shape[axis]}], got {k}")
-    places = np.argsort(-x.astype(float) if call.get("largest", 1) else x, axis, kind="stable")
+    places = np.argsort(-x.astype(float) if call.flag("largest", True) else x, axis, kind="stable")
     places = np.take(places, np.arange(k), axis)
     return call.x[along(places, axis)], places
 
@@ -130,9 +130,9 @@ def _top_k(call: Call) -> tuple[Any, Any]:
 @operator("CumSum", "CumProd")
 def _cumulative(call: Call) -> Tensor:
     """Return running sums or products; ``exclusive`` ones leave out the element itself."""
-    x, axis, back = call.x, call.axis(call.scalar(1)), bool(call.get("reverse", 0))
+    x, axis, back = call.x, call.axis(call.scalar(1)), call.flag("reverse")
     whole: tuple[Any, ...] = (slice(None),) * axis
-    if call.get("exclusive", 0) and x.shape[axis]:
+    if call.flag("exclusive") and x.shape[axis]:
         start = call.constant([call.kind == "CumProd"], x.dtype)
         first = ops.broadcast_to(start, tuple(1 if i == axis else n for i, n in enumerate(x.shape)))
         kept = x[(*whole, slice(1, None) if back else slice(None, -1))]

@@ -114,11 +114,11 @@ def _weights(call: Call, mode: str, at: Array, size: int, scale: float) -> Array
     """Return the matrix (new size, size) of an interpolation; each row adds up to 1."""
     a = call.get("cubic_coeff_a", -0.75)
     reach, kernel = (1, _triangle) if mode == "linear" else (2, lambda d: _cubic(d, a))
-    shrink = min(scale, 1.0) if call.get("antialias", 0) else 1.0
+    shrink = min(scale, 1.0) if call.flag("antialias") else 1.0
     span = math.ceil(reach / shrink)
     first = np.floor(at).astype(np.int64)[:, None] + np.arange(1 - span, span + 1)
     weight = kernel((first - at[:, None]) * shrink)
-    if call.get("exclude_outside", 0):
+    if call.flag("exclude_outside"):
         weight = np.where((first < 0) | (first >= size), 0.0, weight)
     weight /= weight.sum(axis=1, keepdims=True)
     matrix = np.zeros((at.size, size))

@@ -20,7 +20,7 @@ def _reshape(call: Call) -> Tensor:
     x, sizes = call.x, call.integers(1)
     if sizes is None:
         raise call.refuse("input 1, the shape, must be given")
-    copies = not call.get("allowzero", 0)
+    copies = not call.flag("allowzero")
     if copies and any(size == 0 and i >= len(x.shape) for i, size in enumerate(sizes)):
         raise call.refuse(f"0 copies a size of the input, got {sizes} for shape {x.shape}")
     sizes = [x.shape[i] if size == 0 and copies else size for i, size in enumerate(sizes)]
@@ -78,7 +78,7 @@ def _concat(call: Call) -> Tensor:
 @operator("Squeeze")
 def _squeeze(call: Call) -> Tensor:
     x, axes = call.x, call.integers(1, "axes")
-    if axes is None:
+    if axes is None or (not axes and call.opset < 13):
         return ops.squeeze(x)
     return ops.squeeze(x, call.axes(axes))
 
@@ -192,6 +192,6 @@ def _trilu(call: Call) -> Tensor:
     if len(x.shape) < 2:
         raise call.refuse(f"the input must be matrices, got shape {x.shape}")
     kept = np.ones(x.shape[-2:], bool)
-    kept = np.triu(kept, k) if call.get("upper", 1) else np.tril(kept, k)
+    kept = np.triu(kept, k) if call.flag("upper", True) else np.tril(kept, k)
     zeros = ops.broadcast_to(call.constant([0], x.dtype), tuple(x.shape))
     return ops.where(call.constant(kept), x, zeros)
