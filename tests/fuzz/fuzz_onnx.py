@@ -64,7 +64,9 @@ def model(
 
 
 def node(kind: str, inputs: str, output: str = "y", **attributes: Any) -> Any:
-    return helper.make_node(kind, inputs.split(" "), output.split(" "), name=f"the_{kind}", **attributes)
+    return helper.make_node(
+        kind, inputs.split(" "), output.split(" "), name=f"the_{kind}", **attributes
+    )
 
 
 def models() -> list[bytes]:

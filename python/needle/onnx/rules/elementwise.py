@@ -1,0 +1,117 @@
+"""Rules of arithmetic, functions of one element, choices and comparisons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...ops import arithmetic, elementwise, rounding, selection
+from ..exported_graph import EXPORTS, Graph, Rule, plain, rule
+from ..package import onnx_package
+
+EXPORTS.update(
+    {
+        arithmetic.EWiseAdd: plain("Add"),
+        arithmetic.EWiseMul: plain("Mul"),
+        arithmetic.EWiseDiv: plain("Div"),
+        arithmetic.EWisePow: plain("Pow"),
+        arithmetic.Negate: plain("Neg"),
+        elementwise.Abs: plain("Abs"),
+        elementwise.Cos: plain("Cos"),
+        elementwise.Erf: plain("Erf"),
+        elementwise.Exp: plain("Exp"),
+        elementwise.Log: plain("Log"),
+        elementwise.ReLU: plain("Relu"),
+        elementwise.Sigmoid: plain("Sigmoid"),
+        elementwise.Sin: plain("Sin"),
+        elementwise.Sqrt: plain("Sqrt"),
+        elementwise.Tanh: plain("Tanh"),
+        rounding.Ceil: plain("Ceil"),
+        rounding.Floor: plain("Floor"),
+        rounding.Round: plain("Round"),
+        rounding.Sign: plain("Sign"),
+        selection.Maximum: plain("Max"),
+        selection.Minimum: plain("Min"),
+    }
+)
+
+
+def _scalar(kind: str, reverse: bool = False) -> Rule:
+    """Return the rule of an op with a number, which becomes an operator of two inputs."""
+
+    def run(graph: Graph, node: Any) -> str:
+        (source,) = node.inputs
+        names = [graph.of(source), graph.like(source, node.op.scalar)]
+        return graph.add(kind, names[::-1] if reverse else names)
+
+    return run
+
+
+EXPORTS.update(
+    {
+        arithmetic.AddScalar: _scalar("Add"),
+        arithmetic.MulScalar: _scalar("Mul"),
+        arithmetic.DivScalar: _scalar("Div"),
+        arithmetic.PowerScalar: _scalar("Pow"),
+        arithmetic.ScalarPower: _scalar("Pow", reverse=True),
+    }
+)
+
+
+@rule(elementwise.BiasReLU)
+def _bias_relu(graph: Graph, node: Any) -> str:
+    return graph.add("Relu", [graph.add("Add", [graph.of(source) for source in node.inputs])])
+
+
+@rule(elementwise.LeakyReLU)
+def _leaky_relu(graph: Graph, node: Any) -> str:
+    return graph.add("LeakyRelu", [graph.of(node.inputs[0])], alpha=node.op.negative_slope)
+
+
+@rule(elementwise.GELU)
+def _gelu(graph: Graph, node: Any) -> str:
+    """Export x/2 (1 + erf(x/sqrt 2)), because opset 17 has no operator Gelu."""
+    (source,) = node.inputs
+    x = graph.of(source)
+    erf = graph.add("Erf", [graph.add("Div", [x, graph.like(source, 2.0**0.5)])])
+    half = graph.add("Mul", [x, graph.like(source, 0.5)])
+    return graph.add("Mul", [half, graph.add("Add", [erf, graph.like(source, 1.0)])])
+
+
+@rule(elementwise.AsType)
+def _cast(graph: Graph, node: Any) -> str:
+    kind = onnx_package().helper.np_dtype_to_tensor_dtype(np.dtype(node.op.dtype))
+    return graph.add("Cast", [graph.of(node.inputs[0])], to=kind)
+
+
+@rule(selection.Clip)
+def _clip(graph: Graph, node: Any) -> str:
+    (source,) = node.inputs
+    limits = ["" if v is None else graph.like(source, v) for v in (node.op.low, node.op.high)]
+    return graph.add("Clip", [graph.of(source), *limits])
+
+
+@rule(selection.Where)
+def _where(graph: Graph, node: Any) -> str:
+    condition, *choices = node.inputs
+    name = graph.of(condition)
+    if condition.dtype != "bool":
+        name = graph.add("Cast", [name], to=onnx_package().TensorProto.BOOL)
+    return graph.add("Where", [name, *map(graph.of, choices)])
+
+
+COMPARISONS = {
+    "equal": "Equal",
+    "greater": "Greater",
+    "greater_equal": "GreaterOrEqual",
+    "less": "Less",
+    "less_equal": "LessOrEqual",
+    "not_equal": "Equal",
+}
+
+
+@rule(selection.Compare)
+def _compare(graph: Graph, node: Any) -> str:
+    result = plain(COMPARISONS[node.op.name])(graph, node)
+    return graph.add("Not", [result]) if node.op.name == "not_equal" else result

@@ -1,0 +1,44 @@
+"""Rules of convolution, pooling and layer norm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ops import convolution, normalization, pooling
+from ..exported_graph import EXPORTS, Graph, Rule, rule
+
+
+@rule(convolution.Conv2d)
+def _conv(graph: Graph, node: Any) -> str:
+    """ONNX has the weight as (O, C/groups, KH, KW)."""
+    stride, padding, dilation, groups = node.op.geometry
+    x, weight, *bias = node.inputs
+    result = graph.add(
+        "Conv",
+        [graph.of(x), graph.transposed(weight, (3, 2, 0, 1)), *map(graph.of, bias)],
+        strides=list(stride),
+        pads=[*padding, *padding],
+        dilations=list(dilation),
+        group=groups,
+    )
+    return graph.add("Relu", [result]) if node.op.relu else result
+
+
+def _pool(kind: str, **more: Any) -> Rule:
+    def run(graph: Graph, node: Any) -> str:
+        kernel, stride, padding = node.op.windows
+        sizes = {"kernel_shape": list(kernel), "strides": list(stride)}
+        pads = [*padding, *padding]
+        return graph.add(kind, [graph.of(node.inputs[0])], **sizes, pads=pads, **more)
+
+    return run
+
+
+EXPORTS[pooling.AvgPool2d] = _pool("AveragePool", count_include_pad=1)
+EXPORTS[pooling.MaxPool2d] = _pool("MaxPool")
+
+
+@rule(normalization.LayerNorm)
+def _layer_norm(graph: Graph, node: Any) -> str:
+    names = [graph.of(source) for source in node.inputs]
+    return graph.add("LayerNormalization", names, axis=-1, epsilon=node.op.eps)
