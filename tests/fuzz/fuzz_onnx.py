@@ -93,7 +93,12 @@ def models() -> list[bytes]:
             ],
             image,
             2,
-            **{"w": f(8, 2, 3, 3), "b": f(8), "s": f(8), "b2": f(8), "m": f(8), "v": f(8) ** 2},
+            w=f(8, 2, 3, 3),
+            b=f(8),
+            s=f(8),
+            b2=f(8),
+            m=f(8),
+            v=f(8) ** 2,
             fw=f(5, 8),
             fb=f(5),
         ),
@@ -110,8 +115,13 @@ def models() -> list[bytes]:
             ],
             image,
             2,
-            **{"zero": np.int64(0), "zero1": i(0), "minus": i(-1)},
-            **{"starts": i(0), "ends": i(100), "axes": i(0), "steps": i(2)},
+            zero=np.int64(0),
+            zero1=i(0),
+            minus=i(-1),
+            starts=i(0),
+            ends=i(100),
+            axes=i(0),
+            steps=i(2),
         ),
         model(
             [
@@ -125,7 +135,9 @@ def models() -> list[bytes]:
             ],
             (2, 4, 3, 3),
             4,
-            **{"sizes": i(2, 2), "pads": i(0, 0, 1, 1, 0, 0, 1, 1), "low": np.float32(-1)},
+            sizes=i(2, 2),
+            pads=i(0, 0, 1, 1, 0, 0, 1, 1),
+            low=np.float32(-1),
             scales=np.array([1, 1, 2, 2], np.float32),
         ),
         model(
@@ -138,7 +150,10 @@ def models() -> list[bytes]:
             ],
             (1, 4, 3, 3),
             4,
-            **{"w": f(4, 2, 3, 3), "s": f(2), "b": f(2), "slope": f(2, 1, 1)},
+            w=f(4, 2, 3, 3),
+            s=f(2),
+            b=f(2),
+            slope=f(2, 1, 1),
         ),
         model(
             [
@@ -148,7 +163,11 @@ def models() -> list[bytes]:
             ],
             (4, 2, 5),
             4,
-            **{"w": f(2, 12, 5), "r": f(2, 12, 3), "b": f(2, 24), "g": f(3), "axes0": i(0, 1)},
+            w=f(2, 12, 5),
+            r=f(2, 12, 3),
+            b=f(2, 24),
+            g=f(3),
+            axes0=i(0, 1),
         ),
         model(
             [
@@ -168,8 +187,12 @@ def models() -> list[bytes]:
             (3, 4),
             2,
             **{"shape": i(2, 4), "from": np.int64(0), "to": np.int64(4), "by": np.int64(1)},
-            **{"c": np.array([True, False, True, True]), "times": i(2, 1), "two": i(2)},
-            **{"axis": np.int64(1), "depth": np.int64(2), "hot": f(2)},
+            c=np.array([True, False, True, True]),
+            times=i(2, 1),
+            two=i(2),
+            axis=np.int64(1),
+            depth=np.int64(2),
+            hot=f(2),
         ),
         model(
             [
@@ -195,8 +218,11 @@ def models() -> list[bytes]:
             (2, 4, 4),
             3,
             23,
-            **{"e": np.zeros((2, 4, 4), np.int64), "places": np.array([[0, 1], [1, 2]])},
-            **{"updates": f(2, 4), "k": np.int64(0), "w": f(4, 4)},
+            e=np.zeros((2, 4, 4), np.int64),
+            places=np.array([[0, 1], [1, 2]]),
+            updates=f(2, 4),
+            k=np.int64(0),
+            w=f(4, 4),
         ),
     ]
 
@@ -272,7 +298,7 @@ def _change_list(values: Any, field: Any, rng: random.Random) -> None:
 
 
 def _other(value: Any, rng: random.Random) -> Any:
-    if isinstance(value, bool) or isinstance(value, int):
+    if isinstance(value, int):
         return rng.choice((*NUMBERS, value + 1, value - 1))
     if isinstance(value, float):
         return rng.choice(FLOATS)

@@ -86,11 +86,10 @@ CASES: dict[str, Callable[[Any], Any]] = {
     ),
     "a number as a condition": lambda x: ops.where(ops.relu(x), x, x - 1),
     "rounding": lambda x: ops.floor(x * 3) + ops.ceil(x * 3) + ops.round(x * 3) * 0.5,
-    "zeros of the batch": lambda x: x.sum(axes=(2, 3)) @ np.ones((3, 2), "float32")
-    + needle.init.zeros(x.shape[0], 2),
-    "broadcast over the batch": lambda x: ops.broadcast_to(
-        x.sum(axes=(0, 1)), (x.shape[0], 4, 4)
+    "zeros of the batch": lambda x: (
+        x.sum(axes=(2, 3)) @ np.ones((3, 2), "float32") + needle.init.zeros(x.shape[0], 2)
     ),
+    "broadcast over the batch": lambda x: ops.broadcast_to(x.sum(axes=(0, 1)), (x.shape[0], 4, 4)),
     "two results": lambda x: (x * 2, [x + 1, x[:, 0]]),
 }
 
@@ -124,9 +123,7 @@ def test_a_transformer(batch_first: bool) -> None:
 
 def test_attention_and_embedding() -> None:
     np.random.seed(0)
-    model = nn.Sequential(
-        nn.Embedding(20, 8, device=CPU), nn.AttentionLayer(8, 2, 4, device=CPU)
-    )
+    model = nn.Sequential(nn.Embedding(20, 8, device=CPU), nn.AttentionLayer(8, 2, 4, device=CPU))
     proto = agree(model, ids(2, 6), ids(3, 6, seed=1))
     assert proto.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.INT64
     agree(model, np.zeros((1, 6), np.int32), ids(3, 6, seed=1).astype(np.int32))

@@ -1,8 +1,8 @@
 """The graph of an exported file, and the table of rules that turn ops into its nodes.
 
 A model is recorded twice, with another batch size and other values. A value and its twin, the same
-value of the other recording, tell which sizes follow the batch. rules/ holds the rules, exporting.py
-fills the graph.
+value of the other recording, tell which sizes follow the batch. The rules are in rules/, and
+exporting.py fills the graph.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
-from ..array_namespace import to_numpy
+from ..array_namespace import is_array, to_numpy
 from ..autograd import Value
 from ..graph import Op, find_topo_sort
 from .package import OnnxError, onnx_package
@@ -57,13 +57,12 @@ class Graph:
     def of(self, value: Any) -> str:
         """Return the name of a node's input: the output of an earlier node, or a stored value."""
         if value not in self.names:
-            array, other = value.numpy(), self.twins.get(value, value).numpy()
-            uniform = array.size and other.size and array.min() == array.max()
-            if array.shape == other.shape or not uniform:
+            array, sizes = value.numpy(), self.sizes(value)
+            one = array[tuple(slice(1 if size is None else None) for size in sizes)]
+            if None not in sizes or not one.size or (array != one).any():
                 self.names[value] = self.store(array, self._origin(value))
-            else:  # zeros for each sample, such as a first state
-                number = self.store(array.reshape(-1)[0])
-                self.names[value] = self.add("Expand", [number, self.shape(value)])
+            else:  # the same for each sample, such as a first state
+                self.names[value] = self.add("Expand", [self.store(one), self.shape(value)])
         return self.names[value]
 
     def transposed(self, value: Any, axes: tuple[int, ...]) -> str:
@@ -86,7 +85,7 @@ class Graph:
         return [a if a == b else None for a, b in zip(value.shape, other, strict=True)]
 
     def shape(self, value: Any) -> str:
-        """Return the name of a value's shape; sizes that follow the batch are those of the input."""
+        """Return the name of a value's shape; sizes that follow the batch come from the input."""
         sizes = self.sizes(value)
         if None not in sizes:
             return self.integers(*value.shape)
@@ -104,8 +103,8 @@ class Graph:
     def positions(self, array: Any) -> str:
         """Return the name of an array of positions: it holds the input's numbers, or is stored."""
         if not self.holds_input(array):
-            return self.store(to_numpy(array).astype(np.int64))
-        given, wanted = self.x.numpy(), to_numpy(array)
+            return self.store(on_host(array).astype(np.int64))
+        given, wanted = self.x.numpy(), on_host(array)
         name = "input"
         if given.dtype.kind not in "iu":
             name = self.add("Cast", [name], to=_code(np.int64))
@@ -116,7 +115,7 @@ class Graph:
 
     def holds_input(self, array: Any) -> bool:
         """Return True if an array of positions holds the numbers of the model's input in order."""
-        given, found = self.x.numpy(), to_numpy(array)
+        given, found = self.x.numpy(), on_host(array)
         return bool(
             given.size == found.size
             and (given.shape == found.shape or found.ndim == 1)
@@ -152,6 +151,11 @@ class Graph:
             if id(node) in self.parameters:
                 return self.parameters[id(node)]
         return "constant"
+
+
+def on_host(array: Any) -> Array:
+    """Return an array of positions, of needle or NumPy, as a NumPy array."""
+    return np.asarray(to_numpy(array) if is_array(array) else array)
 
 
 def _code(dtype: Any) -> int:

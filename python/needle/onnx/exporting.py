@@ -53,8 +53,8 @@ def export(model: Module, example: Any, batch_axis: int = 0) -> Any:
     The input is named "input". The outputs are "output", and "output_1" and so on where the model
     returns several tensors; those that ignore the input are left out.
 
-    example: an input of the expected shape, as a Tensor or array of floats or of whole numbers, such
-    as (N, C, H, W) images or ids. The exported model accepts any size along ``batch_axis``, 1 for
+    example: an input of the expected shape, such as images (N, C, H, W), as a Tensor or array of
+    floats or whole numbers. The exported model accepts any size along ``batch_axis``, 1 for
     sequences (T, N, ...). OnnxError names an op without ONNX operator, or says that the result
     depends on values in a way that the graph does not show. ShapeError if the example has no batch
     axis or is a shape instead of an array.
@@ -104,10 +104,11 @@ def _graph(model: Module, inputs: list[Array], batch_axis: int) -> Any:
     if kinds[0] != kinds[1]:
         return None
     graphs = []
-    for (x, results), own, other in zip(runs, orders, orders[::-1], strict=True):
-        graph = Graph(x, batch_axis, dict(zip(own, other, strict=True)))
+    for i, (x, results) in enumerate(runs):
+        twins = dict(zip(orders[i], orders[1 - i], strict=True))
+        graph = Graph(x, batch_axis, {**twins, x: runs[1 - i][0]})
         graph.parameters = {id(p): name for name, p in model.named_parameters()}
-        results = _fill(graph, own, results)
+        results = _fill(graph, orders[i], results)
         if not results:
             raise OnnxError(f"onnx.export: the output of {type(model).__name__} ignores its input")
         proto = graph.proto(type(model).__name__, results)

@@ -1,4 +1,4 @@
-"""How ops become ONNX nodes: one rule per op in the file of its family; importing registers them."""
+"""Rules that turn ops into ONNX nodes, in the files of their families; importing registers them."""
 
 import importlib
 import pkgutil

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...array_namespace import to_numpy
 from ...ops import indexing
-from ..exported_graph import POSITIONS, Graph, rule
+from ..exported_graph import POSITIONS, Graph, on_host, rule
 from ..package import OnnxError
 
 FURTHEST = 2**63 - 1
@@ -90,7 +89,7 @@ def _gather(graph: Graph, name: str, entries: list[Any], sizes: list[Any]) -> st
         return graph.add("Gather", [name, graph.positions(entries[axes[0]])], axis=axes[0])
     if any(graph.holds_input(entries[i]) for i in axes if _is_array(entries[i])):
         raise _refusal("the model's input beside another array")
-    places = np.stack(np.broadcast_arrays(*(_host(entries[i]) for i in axes)), axis=-1)
+    places = np.stack(np.broadcast_arrays(*(on_host(entries[i]) for i in axes)), axis=-1)
     rest = [i for i in range(len(entries)) if i not in axes]
     name = graph.add("Transpose", [name], perm=[*axes, *rest])
     name = graph.add("GatherND", [name, graph.store(places.astype(np.int64))])
@@ -99,7 +98,3 @@ def _gather(graph: Graph, name: str, entries: list[Any], sizes: list[Any]) -> st
     count, before = places.ndim - 1, axes[0]
     order = [*range(count, count + before), *range(count)]
     return graph.add("Transpose", [name], perm=[*order, *range(len(order), len(sizes))])
-
-
-def _host(entry: Any) -> Any:
-    return to_numpy(entry) if _is_array(entry) else np.asarray(int(entry))
