@@ -11,6 +11,7 @@ from tests.op_table_elementwise import ARITHMETIC, ELEMENTWISE, REDUCTIONS, SELE
 from tests.op_table_losses import LOSS_ROWS
 from tests.op_table_movement import INDEXING, LINALG, SHAPES
 from tests.op_table_nn import NN_ROWS
+from tests.op_table_pools import POOL_ROWS
 from tests.op_table_positions import POSITION_ROWS
 
 ROWS: list[OpRow] = [
@@ -24,4 +25,5 @@ ROWS: list[OpRow] = [
     *POSITION_ROWS,
     *NN_ROWS,
     *LOSS_ROWS,
+    *POOL_ROWS,
 ]

@@ -432,7 +432,51 @@ ROUNDING = [
     for name in ("floor", "ceil", "round", "trunc", "sign")
 ]
 
+CHECKS = [
+    *[
+        OpRow(
+            name,
+            lambda a, n=name: getattr(ops, n)(a),
+            lambda a, n=name: getattr(np, n)(a),
+            lambda random: (random.choice([0.0, -1.0, 2.5, np.nan, np.inf, -np.inf], S),),
+            out_dtype="bool",
+            order=0,
+        )
+        for name in ("isnan", "isinf", "isfinite", "logical_not")
+    ],
+    *[
+        OpRow(
+            name,
+            lambda a, b, n=name: getattr(ops, n)(a, b),
+            lambda a, b, n=name: getattr(np, n)(a, b),
+            lambda random: (random.integers(0, 2, S) * 1.0, random.integers(0, 2, S) * 2.0),
+            out_dtype="bool",
+            order=0,
+        )
+        for name in ("logical_and", "logical_or")
+    ],
+]
+
+FLAT = [
+    OpRow(
+        "flatten",
+        lambda a: ops.flatten(a, 1, -2),
+        lambda a: a.reshape(a.shape[0], 8, 3),
+        normal((3, 4, 2, 3)),
+        dtypes=NUMBERS,
+        failures=(
+            refused(lambda a: ops.flatten(a, 1, 0), "flatten: start must not be after end"),
+            bad_axis("flatten", lambda a: ops.flatten(a, 2)),
+        ),
+    ),
+    OpRow("flatten", ops.flatten, np.ravel, normal(S), "all"),
+    OpRow("permute", lambda a: ops.permute(a, 1, 0), np.transpose, normal(S), "by numbers"),
+    OpRow("transpose", lambda a: a.transpose(0, 1), np.transpose, normal(S), "by numbers"),
+]
+
 POSITION_ROWS = [
+    *CHECKS,
+    *FLAT,
     *PADDING,
     *REPETITION,
     *TRIANGLES,

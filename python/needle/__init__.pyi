@@ -70,13 +70,17 @@ from .ops import Transpose as Transpose
 from .ops import TupleGetItem as TupleGetItem
 from .ops import UnDilate as UnDilate
 from .ops import abs as abs
+from .ops import adaptive_avg_pool1d as adaptive_avg_pool1d
 from .ops import adaptive_avg_pool2d as adaptive_avg_pool2d
+from .ops import adaptive_max_pool1d as adaptive_max_pool1d
+from .ops import adaptive_max_pool2d as adaptive_max_pool2d
 from .ops import add as add
 from .ops import add_scalar as add_scalar
 from .ops import argmax as argmax
 from .ops import argmin as argmin
 from .ops import argsort as argsort
 from .ops import astype as astype
+from .ops import avg_pool1d as avg_pool1d
 from .ops import avg_pool2d as avg_pool2d
 from .ops import batch_norm as batch_norm
 from .ops import binary_cross_entropy as binary_cross_entropy
@@ -104,6 +108,7 @@ from .ops import equal as equal
 from .ops import erf as erf
 from .ops import exp as exp
 from .ops import expand_dims as expand_dims
+from .ops import flatten as flatten
 from .ops import flip as flip
 from .ops import floor as floor
 from .ops import fused_add_scalars as fused_add_scalars
@@ -114,6 +119,9 @@ from .ops import greater as greater
 from .ops import greater_equal as greater_equal
 from .ops import huber_loss as huber_loss
 from .ops import index_select as index_select
+from .ops import isfinite as isfinite
+from .ops import isinf as isinf
+from .ops import isnan as isnan
 from .ops import kl_div as kl_div
 from .ops import l1_loss as l1_loss
 from .ops import layer_norm as layer_norm
@@ -121,6 +129,9 @@ from .ops import leaky_relu as leaky_relu
 from .ops import less as less
 from .ops import less_equal as less_equal
 from .ops import log as log
+from .ops import logical_and as logical_and
+from .ops import logical_not as logical_not
+from .ops import logical_or as logical_or
 from .ops import logsoftmax as logsoftmax
 from .ops import logsumexp as logsumexp
 from .ops import make_tuple as make_tuple
@@ -128,7 +139,9 @@ from .ops import masked_fill as masked_fill
 from .ops import matmul as matmul
 from .ops import matmul_reversed as matmul_reversed
 from .ops import max as max
+from .ops import max_pool1d as max_pool1d
 from .ops import max_pool2d as max_pool2d
+from .ops import max_unpool2d as max_unpool2d
 from .ops import maximum as maximum
 from .ops import mean as mean
 from .ops import min as min

@@ -6,6 +6,7 @@ implies of PyTorch, where that is installed.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import subprocess
@@ -134,14 +135,15 @@ def _() -> None:
 @row("`x.sum(dim=1, keepdim=True)`")
 def _() -> None:
     x = tensor()
-    for name in ("sum", "mean", "max", "min", "var"):
+    for name in ("sum", "mean", "max", "min", "prod", "var", "std"):
         found = getattr(x, name)(axes=1, keepdims=True)
         assert isinstance(found, ndl.Tensor)
         same(found, getattr(X, name)(axis=1, keepdims=True))
 
 
-@row("`x.var()`")
+@row("`x.var()`, `x.std()`")
 def _() -> None:
+    same(tensor().std(correction=1), X.std(ddof=1))
     same(tensor().var(), X.var())
     same(tensor().var(correction=1), X.var(ddof=1))
 
@@ -149,8 +151,74 @@ def _() -> None:
 @row("`x.transpose(0, 1)`", "`x.permute(1, 0)`")
 def _() -> None:
     same(tensor().transpose((0, 1)), X.T)
+    same(tensor().transpose(0, 1), X.T)
     same(tensor().permute((1, 0)), X.T)
+    same(tensor().permute(1, 0), X.T)
     same(tensor(np.ones((2, 3, 4))).transpose(), np.ones((2, 4, 3)))
+
+
+@row("`x.topk(2, dim=1)`, `x.sort(dim=1)`")
+def _() -> None:
+    values, indices = tensor().topk(2, axis=1)
+    same(values, X[:, :0:-1])
+    assert indices.numpy().tolist() == [[2, 1], [2, 1]]
+    same(tensor([[1, 0, 1, 0]]).sort(axis=1).indices, [[1, 3, 0, 2]])
+
+
+@row("`x.gather(1, i)`, `x.scatter(1, i, y)`")
+def _() -> None:
+    index, y = np.array([[2, 0, 0]]), tensor([[7, 8, 9]])
+    same(tensor().gather(1, index), [[2, 0, 0]])
+    same(tensor().scatter(1, index, y), [[9, 1, 7], [3, 4, 5]])
+    same(tensor().scatter(1, index, y, reduce="add"), [[17, 1, 9], [3, 4, 5]])
+
+
+@row("`F.pad(x, (1, 1))`")
+def _() -> None:
+    same(ndl.pad(tensor(), (1, 1)), np.pad(X, ((0, 0), (1, 1))))
+    same(ndl.pad(tensor(), ((0, 0), (1, 1)), "reflect"), np.pad(X, ((0, 0), (1, 1)), "reflect"))
+
+
+@row("`x.tile(2, 3)`, `x.repeat(2, 3)`")
+def _() -> None:
+    same(tensor().tile(2, 3), np.tile(X, (2, 3)))
+    same(tensor().repeat(2, 3), np.tile(X, (2, 3)))
+    same(tensor().repeat_interleave(2, 1), np.repeat(X, 2, 1))
+
+
+@row('`torch.einsum("ij,kj->ik", a, b)`')
+def _() -> None:
+    same(ndl.einsum("ij,kj->ik", tensor(), tensor()), X @ X.T)
+
+
+@row("`torch.round(x)`, `torch.sign(x)`")
+def _() -> None:
+    x = tensor([0.5, 1.5, -2.7])
+    y = ndl.round(x)
+    y.backward()
+    same(y, [0, 2, -3])
+    same(x.grad, [0, 0, 0])
+    assert np.isnan(ndl.sign(tensor([math.nan])).numpy()).all()
+
+
+@row("`mask & ~other`")
+def _() -> None:
+    x = tensor()
+    assert ((x > 1) & ~(x > 3)).numpy().tolist() == [[False, False, True], [True, False, False]]
+
+
+@row("`nn.MSELoss()(x, y)`")
+def _() -> None:
+    same(nn.MSELoss()(tensor(), X + 2), 4)
+    for name in ("MSELoss", "L1Loss", "HuberLoss", "KLDivLoss", "BCELoss"):
+        with pytest.raises(ndl.errors.ShapeError):
+            getattr(nn, name)()(tensor(), X[:1])
+
+
+@row("`nn.MaxPool2d(2, ceil_mode=True)`")
+def _() -> None:
+    images = tensor(X.reshape(1, 1, 2, 3))
+    same(nn.MaxPool2d(2, ceil_mode=True)(images), [[[[4, 5]]]])
 
 
 @row("`x.view(6)`, `x.reshape(6)`")

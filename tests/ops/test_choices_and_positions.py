@@ -10,6 +10,7 @@ import pytest
 
 import needle as ndl
 from needle.backend_selection import BACKEND
+from needle.errors import DTypeError
 
 
 def of(values: Any, device: Any, dtype: str = "float64") -> ndl.Tensor:
@@ -30,6 +31,19 @@ def test_a_fraction_beside_integers_is_not_cut(device: Any) -> None:
     assert (ids >= 1.5).numpy().tolist() == [False, False, True]
     assert ndl.where(ids > 0, ids, 0.5).numpy().tolist() == [0.5, 1.0, 2.0]
     assert ndl.where(ids > 0, ids, 7).dtype == "int64"
+
+
+def test_masks_combine_by_operators(device: Any) -> None:
+    a = of([1.0, 2.0, 3.0], device)
+    low, high = a > 1.5, a < 2.5
+    assert (low & high).numpy().tolist() == [False, True, False]
+    assert (low | high).numpy().tolist() == [True, True, True]
+    assert (~low).numpy().tolist() == [True, False, False]
+    assert (low & np.array([True, False, True])).numpy().tolist() == [False, False, True]
+    with pytest.raises(DTypeError, match="&: operands must be bool, got bool and float64"):
+        low & a
+    with pytest.raises(DTypeError, match="~: operands must be bool, got int64; compare first"):
+        ~of([6, 3], device, "int64")
 
 
 def test_an_infinite_gradient_stays_on_its_side_of_where(device: Any) -> None:
@@ -106,3 +120,28 @@ def test_a_captured_step_gives_the_same(function: Any) -> None:
             for got, want in zip(captured(x, index), step(x, index), strict=True):
                 assert got.numpy().tobytes() == want.numpy().tobytes()
     assert captured.replays == 2
+
+
+@pytest.mark.skipif(BACKEND == "np", reason="NumPy mode records no kernels")
+def test_a_replay_refuses_an_ignored_label_that_the_recording_did_not_have() -> None:
+    if not ndl.cpu().enabled():
+        pytest.skip("build the extension (make build)")
+    logits = of(np.zeros((2, 3)), ndl.cpu(), "float32")
+
+    def plain(labels: ndl.Tensor) -> Any:
+        return ndl.cross_entropy(logits * 1.0, labels)
+
+    def ignoring(labels: ndl.Tensor) -> Any:
+        return ndl.cross_entropy(logits * 1.0, labels, ignore_index=-1)
+
+    for function, ignored in [(plain, -100), (ignoring, -1)]:
+        captured = ndl.capture(function)
+        for labels in ([0, 1], [1, 2]):
+            captured(of(labels, ndl.cpu(), "int64").detach())
+        last = of([ignored, 2], ndl.cpu(), "int64").detach()
+        if function is plain:
+            with pytest.raises(ValueError, match=r"labels must be in \[0, 3\)"):
+                captured(last)
+        else:
+            np.testing.assert_allclose(captured(last).numpy(), np.log(3), rtol=1e-6)
+        assert captured.replays == 2 - (function is plain)

@@ -22,7 +22,17 @@ from .loss import (
 )
 from .module import Module, Parameter
 from .normalization import BatchNorm1d, BatchNorm2d, LayerNorm, LayerNorm1d
-from .pooling import AdaptiveAvgPool2d, AvgPool2d, GlobalAvgPool, MaxPool2d
+from .pooling import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveMaxPool2d,
+    AvgPool1d,
+    AvgPool2d,
+    GlobalAvgPool,
+    MaxPool1d,
+    MaxPool2d,
+    MaxUnpool2d,
+)
 from .recurrent import LSTM, RNN, LSTMCell, RNNCell
 from .transformer import Transformer, TransformerLayer
 
@@ -30,8 +40,11 @@ __all__ = [
     "GELU",
     "LSTM",
     "RNN",
+    "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
+    "AdaptiveMaxPool2d",
     "AttentionLayer",
+    "AvgPool1d",
     "AvgPool2d",
     "BCELoss",
     "BCEWithLogitsLoss",
@@ -54,7 +67,9 @@ __all__ = [
     "LayerNorm1d",
     "LeakyReLU",
     "Linear",
+    "MaxPool1d",
     "MaxPool2d",
+    "MaxUnpool2d",
     "Module",
     "MultiHeadAttention",
     "NLLLoss",

@@ -1,6 +1,9 @@
 # Written by `python -m needle.ops.stubs`; do not edit.
 from typing import Any
 
+from .adaptive_pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
+from .adaptive_pooling import adaptive_max_pool2d as adaptive_max_pool2d
+from .adaptive_pooling import max_unpool2d as max_unpool2d
 from .arithmetic import AddScalar as AddScalar
 from .arithmetic import DivScalar as DivScalar
 from .arithmetic import EWiseAdd as EWiseAdd
@@ -77,9 +80,12 @@ from .normalization import layer_norm as layer_norm
 from .norms import norm as norm
 from .norms import std as std
 from .padding import pad as pad
-from .pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
 from .pooling import avg_pool2d as avg_pool2d
 from .pooling import max_pool2d as max_pool2d
+from .pooling_1d import adaptive_avg_pool1d as adaptive_avg_pool1d
+from .pooling_1d import adaptive_max_pool1d as adaptive_max_pool1d
+from .pooling_1d import avg_pool1d as avg_pool1d
+from .pooling_1d import max_pool1d as max_pool1d
 from .reduction import Summation as Summation
 from .reduction import max as max
 from .reduction import mean as mean
@@ -101,8 +107,14 @@ from .selection import clip as clip
 from .selection import equal as equal
 from .selection import greater as greater
 from .selection import greater_equal as greater_equal
+from .selection import isfinite as isfinite
+from .selection import isinf as isinf
+from .selection import isnan as isnan
 from .selection import less as less
 from .selection import less_equal as less_equal
+from .selection import logical_and as logical_and
+from .selection import logical_not as logical_not
+from .selection import logical_or as logical_or
 from .selection import maximum as maximum
 from .selection import minimum as minimum
 from .selection import not_equal as not_equal
@@ -118,6 +130,7 @@ from .shape import UnDilate as UnDilate
 from .shape import broadcast_to as broadcast_to
 from .shape import dilate as dilate
 from .shape import expand_dims as expand_dims
+from .shape import flatten as flatten
 from .shape import flip as flip
 from .shape import permute as permute
 from .shape import reshape as reshape

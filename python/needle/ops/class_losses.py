@@ -68,10 +68,10 @@ def cross_entropy(
         return _of_probabilities(logits, ids, label_smoothing, reduction, weight)
     host = _checked_labels("cross_entropy", ids, shape, ignore_index)
     device = device_of(logits.realize_cached_data())
-    plain = weight is None and ignore_index == IGNORED and not (host == IGNORED).any()
+    if len(shape) == 2 and _is_plain(host, weight, ignore_index):
+        # A replay of this step refuses an ignored label, which the recorded step had none of.
+        return CrossEntropy(_on_device(host, device), float(label_smoothing), reduction)(logits)
     numbers = _numbers(host, ignore_index, device)
-    if plain and len(shape) == 2:
-        return CrossEntropy(numbers, float(label_smoothing), reduction)(logits)
     rows = _rows(logits)
     smoothing = float(label_smoothing) if weight is None else 0.0
     losses = CrossEntropy(numbers, smoothing)(rows)
@@ -199,6 +199,15 @@ def _checked_labels(name: str, ids: Any, shape: Shape, ignore_index: int) -> Hos
             "give the model more outputs"
         )
     return host
+
+
+def _is_plain(host: Host, weight: Tensor | None, ignore_index: int) -> bool:
+    return weight is None and ignore_index == IGNORED and not (host == IGNORED).any()
+
+
+@host_step
+def _on_device(host: Host, device: Any) -> Array:
+    return from_numpy(host, device, np.int64)
 
 
 @host_step

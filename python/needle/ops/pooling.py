@@ -1,11 +1,12 @@
 """Max and average pooling of images (N, C, H, W), and their gradients as separate ops.
 
-The kernels work channels last and receive permuted views. Layers are in ``nn.pooling``.
+The kernels work channels last and receive permuted views. Windows that they do not cover are made
+of other ops. Adaptive pools are in ``adaptive_pooling``, layers in ``nn.pooling``.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -14,11 +15,13 @@ from ..array_namespace import array_api as xp
 from ..array_namespace import device_of, from_numpy
 from ..autograd import Tensor, TensorOp
 from ..errors import ShapeError
+from ..host_steps import host_step
 from ..shapes import conv_output_size, pair, shape_of
 from .convolution import TO_FIRST, TO_LAST, Array, Shape, Size
-from .linalg import matmul
+from .padding import Pad
+from .pool_windows import PoolWindows, max_positions, taken
 from .registry import op
-from .shape import transpose
+from .shape import reshape
 
 
 class _Pool2d(TensorOp):
@@ -117,15 +120,71 @@ class MaxPool2dSelect(_Pool2d):
         return MaxPool2dGrad(*self.windows)(out_grad, x), None
 
 
+@overload
+def max_pool2d(
+    x: Tensor,
+    kernel: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    return_indices: Literal[False] = False,
+) -> Tensor: ...
+
+
+@overload
+def max_pool2d(
+    x: Tensor,
+    kernel: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any: ...
+
+
 @op(MaxPool2d, MaxPool2dGrad, MaxPool2dSelect)
-def max_pool2d(x: Tensor, kernel: Size, stride: Size | None = None, padding: Size = 0) -> Tensor:
-    """Return the maximum of each window of x: (N, C, H, W) -> (N, C, OH, OW).
+def max_pool2d(
+    x: Tensor,
+    kernel: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """Return the maximum of each window of x: (N, C, H, W) -> (N, C, OH, OW), or without N.
 
     The stride is the kernel size by default. Padding, at most half the kernel, never is the
-    maximum; NaN always is. Of equal maxima the first one, row by row, gets the gradient. ShapeError
-    if the sizes do not fit.
+    maximum; NaN always is. Of equal maxima the first one, row by row, gets the gradient.
+    ``dilation``: distance of the elements of a window. ``ceil_mode``: a last window may end outside
+    the image. ``return_indices``: return a second Tensor too, the int64 positions of the maxima in
+    the flattened image. ShapeError if the sizes do not fit.
     """
-    return MaxPool2d(kernel, stride, padding)(x)
+    if len(shape_of("max_pool2d", x)) == 3:
+        y = max_pool2d(_as_batch(x), kernel, stride, padding, dilation, ceil_mode, return_indices)
+        return (y[0][0], y[1][0]) if return_indices else y[0]
+    windows = PoolWindows.of(
+        "max_pool2d", x.shape, kernel, stride, padding, dilation=dilation, ceil_mode=ceil_mode
+    )
+    if return_indices or windows.dilation != (1, 1):
+        y, indices = taken(x, max_positions(x, windows))
+        return (y, indices) if return_indices else y
+    x = _extended(x, windows, -np.inf)
+    return MaxPool2d(windows.kernel, windows.stride, windows.padding)(x)
+
+
+def _as_batch(x: Tensor) -> Tensor:
+    return reshape(x, (1, *x.shape))
+
+
+def _extended(x: Tensor, windows: PoolWindows, value: float) -> Tensor:
+    """Return x with the rows and columns that its last windows have outside the padding."""
+    down, across = windows.beyond
+    if not (down or across):
+        return x
+    return Pad(((0, 0), (0, 0), (0, down), (0, across)), value)(x)
 
 
 class AvgPool2d(_Pool2d):
@@ -160,48 +219,45 @@ class AvgPool2dGrad(_Pool2d):
 
 
 @op(AvgPool2d, AvgPool2dGrad)
-def avg_pool2d(x: Tensor, kernel: Size, stride: Size | None = None, padding: Size = 0) -> Tensor:
-    """Return the mean of each window of x: (N, C, H, W) -> (N, C, OH, OW).
+def avg_pool2d(
+    x: Tensor,
+    kernel: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """Return the mean of each window of x: (N, C, H, W) -> (N, C, OH, OW), or without N.
 
-    Padding counts as zeros. The stride is the kernel size by default. ShapeError if the sizes do
-    not fit.
+    The stride is the kernel size by default. Padding, at most half the kernel, counts as zeros, or
+    not at all with ``count_include_pad=False``. ``ceil_mode``: a last window may end outside the
+    padding; the part outside does not count. ``divisor_override``: sums are divided by this number
+    instead. ShapeError if the sizes do not fit, ValueError for a divisor of 0.
     """
-    return AvgPool2d(kernel, stride, padding)(x)
+    options = (ceil_mode, count_include_pad, divisor_override)
+    if len(shape_of("avg_pool2d", x)) == 3:
+        return avg_pool2d(_as_batch(x), kernel, stride, padding, *options)[0]
+    if divisor_override == 0:
+        raise ValueError("avg_pool2d: divisor_override must not be 0, got 0; give None for means")
+    windows = PoolWindows.of("avg_pool2d", x.shape, kernel, stride, padding, ceil_mode=ceil_mode)
+    y = AvgPool2d(windows.kernel, windows.stride, windows.padding)(_extended(x, windows, 0.0))
+    area = windows.kernel[0] * windows.kernel[1]
+    if divisor_override is not None:
+        return y * (area / divisor_override)
+    rows, columns = windows.counts(count_include_pad)
+    if {*rows} == {windows.kernel[0]} and {*columns} == {windows.kernel[1]}:
+        return y
+    data = y.realize_cached_data()
+    return y * Tensor.make_const(_ratios(area, rows, columns, device_of(data), data.dtype.name))
 
 
-@op(AvgPool2d)
-def adaptive_avg_pool2d(x: Tensor, output_size: Size) -> Tensor:
-    """Return the means over a grid of windows: (N, C, H, W) -> (N, C, OH, OW).
-
-    Window i spans [floor(i*H/OH), ceil((i+1)*H/OH)), as in PyTorch. If OH divides H and OW divides
-    W, this is avg_pool2d; otherwise two products with averaging matrices. ShapeError if a size is
-    below 1 or x does not have 4 axes.
-    """
-    shape = shape_of("adaptive_avg_pool2d", x)
-    if len(shape) != 4:
-        raise ShapeError(
-            f"adaptive_avg_pool2d: expected 4 axes (N, C, H, W), got shape {shape}; reshape the "
-            "input"
-        )
-    rows, columns = pair("adaptive_avg_pool2d", "output_size", output_size)
-    if min(rows, columns) < 1 or min(shape[2:]) < 1:
-        raise ShapeError(
-            f"adaptive_avg_pool2d: sizes must be at least 1, got output_size {(rows, columns)} for "
-            f"shape {shape}; give positive sizes"
-        )
-    if shape[2] % rows == 0 and shape[3] % columns == 0:
-        return AvgPool2d((shape[2] // rows, shape[3] // columns))(x)
-    across = matmul(x, _means(shape[3], columns, x))
-    return transpose(matmul(transpose(across), _means(shape[2], rows, x)))
-
-
-def _means(size: int, windows: int, like: Tensor) -> Tensor:
-    """Return the averaging matrix (size, windows): column i averages window i of an axis."""
-    matrix = np.zeros((size, windows))
-    for i in range(windows):
-        begin, end = i * size // windows, -(-(i + 1) * size // windows)
-        matrix[begin:end, i] = 1.0 / (end - begin)
-    return Tensor(matrix, device=like.device, dtype=like.dtype, requires_grad=False)
+@host_step
+def _ratios(
+    area: int, rows: tuple[int, ...], columns: tuple[int, ...], device: Any, dtype: str
+) -> Array:
+    """Return (OH, OW): the size of a whole window divided by the number of elements that count."""
+    return from_numpy(area / np.outer(rows, columns), device, np.dtype(dtype))
 
 
 def _filled(like: Array, shape: Shape, value: float) -> Array:

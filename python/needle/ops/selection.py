@@ -12,8 +12,9 @@ from typing import Any
 
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp, as_operand
-from .broadcasting import check_broadcast, unbroadcast
-from .registry import op
+from ..errors import DTypeError
+from .broadcasting import Number, check_broadcast, unbroadcast
+from .registry import attach, op
 
 Array = Any
 Parts = tuple[Tensor | None, ...]
@@ -123,7 +124,7 @@ def _as_bool(condition: Array) -> Array:
 
 
 @op(Where)
-def where(condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
+def where(condition: Tensor, a: Tensor | Number, b: Tensor | Number) -> Tensor:
     """Return a where ``condition`` is true (not 0), else b; all three broadcast.
 
     A number takes the dtype of the other choice.
@@ -209,3 +210,96 @@ def greater(a: Tensor, b: Any) -> Tensor:
 def greater_equal(a: Tensor, b: Any) -> Tensor:
     """Return a >= b elementwise as a bool constant."""
     return Compare("greater_equal")(*_operands(a, b))
+
+
+class Logical(TensorOp):
+    """Logical function of truth values (not 0); the result is a bool constant."""
+
+    differentiable = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def compute(self, *arrays: Array) -> Array:
+        check_broadcast(self.name, *arrays)
+        return getattr(xp, self.name)(*map(_as_bool, arrays))
+
+
+@op(Logical)
+def logical_not(a: Tensor) -> Tensor:
+    """Return True where a is false (0), as a bool constant."""
+    return Logical("logical_not")(a)
+
+
+@op(Logical)
+def logical_and(a: Tensor, b: Any) -> Tensor:
+    """Return True where a and b are true (not 0), as a bool constant."""
+    return Logical("logical_and")(*_operands(a, b))
+
+
+@op(Logical)
+def logical_or(a: Tensor, b: Any) -> Tensor:
+    """Return True where a or b is true (not 0), as a bool constant."""
+    return Logical("logical_or")(*_operands(a, b))
+
+
+def _masks(operator: str, function: str, *operands: Any) -> None:
+    kinds = [getattr(x, "dtype", type(x).__name__) for x in operands]
+    if any(kind not in ("bool", bool) for kind in kinds):
+        raise DTypeError(
+            f"{operator}: operands must be bool, got {' and '.join(map(str, kinds))}; compare "
+            f"first, or use {function}"
+        )
+
+
+def _invert(a: Tensor) -> Tensor:
+    """Return ``logical_not(a)`` of a bool tensor; DTypeError for others."""
+    _masks("~", "logical_not", a)
+    return logical_not(a)
+
+
+def _and(a: Tensor, b: Any) -> Tensor:
+    """Return ``logical_and(a, b)`` of bool operands; DTypeError for others."""
+    _masks("&", "logical_and", a, b)
+    return logical_and(a, b)
+
+
+def _or(a: Tensor, b: Any) -> Tensor:
+    """Return ``logical_or(a, b)`` of bool operands; DTypeError for others."""
+    _masks("|", "logical_or", a, b)
+    return logical_or(a, b)
+
+
+attach("__invert__", _invert)
+attach("__and__", _and)
+attach("__or__", _or)
+
+
+class Check(TensorOp):
+    """Test of each element: isnan, isinf or isfinite; the result is a bool constant."""
+
+    differentiable = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def compute(self, a: Array) -> Array:
+        return getattr(xp, self.name)(a)
+
+
+@op(Check, methods=["isnan"])
+def isnan(a: Tensor) -> Tensor:
+    """Return True where a is NaN, as a bool constant."""
+    return Check("isnan")(a)
+
+
+@op(Check, methods=["isinf"])
+def isinf(a: Tensor) -> Tensor:
+    """Return True where a is infinite, as a bool constant."""
+    return Check("isinf")(a)
+
+
+@op(Check, methods=["isfinite"])
+def isfinite(a: Tensor) -> Tensor:
+    """Return True where a is neither infinite nor NaN, as a bool constant."""
+    return Check("isfinite")(a)

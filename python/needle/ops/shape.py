@@ -16,6 +16,7 @@ from ..shapes import (
     broadcast_shapes,
     distinct_axes,
     normalize_axis,
+    product,
     resolve_reshape,
     shape_of,
 )
@@ -73,12 +74,23 @@ def reshape(a: Tensor, shape: int | Sequence[int], *more: int) -> Tensor:
     return Reshape((shape, *more) if isinstance(shape, int) else shape)(a)
 
 
-@op(Reshape, methods=["expand_dims"])
+@op(Reshape, methods=["expand_dims", "unsqueeze"])
 def expand_dims(a: Tensor, axis: int = 0) -> Tensor:
     """Return ``a`` with a new axis of size 1 at ``axis``."""
     shape = list(shape_of("expand_dims", a))
     shape.insert(normalize_axis("expand_dims", axis, len(shape) + 1), 1)
     return Reshape(tuple(shape))(a)
+
+
+@op(Reshape, methods=["flatten"])
+def flatten(a: Tensor, start: int = 0, end: int = -1) -> Tensor:
+    """Return ``a`` with the axes from ``start`` to ``end`` (inclusive) as one; a 0-d gives one."""
+    shape = shape_of("flatten", a) or (1,)
+    first = normalize_axis("flatten", start, len(shape))
+    last = normalize_axis("flatten", end, len(shape))
+    if last < first:
+        raise ShapeError(f"flatten: start must not be after end, got {start} and {end}")
+    return Reshape((*shape[:first], product(shape[first : last + 1]), *shape[last + 1 :]))(a)
 
 
 @op(Reshape, methods=["squeeze"])
@@ -126,9 +138,9 @@ def _permutation(axes: Shape, ndim: int) -> Shape:
 
 
 @op(Permute, methods=["permute"])
-def permute(a: Tensor, axes: Sequence[int]) -> Tensor:
+def permute(a: Tensor, axes: int | Sequence[int], *more: int) -> Tensor:
     """Return ``a`` with axis i taken from its axis ``axes[i]``; a view."""
-    return Permute(axes)(a)
+    return Permute((axes, *more) if isinstance(axes, int) else axes)(a)
 
 
 class Transpose(TensorOp):
@@ -153,9 +165,9 @@ class Transpose(TensorOp):
 
 
 @op(Transpose, methods=["transpose"])
-def transpose(a: Tensor, axes: Sequence[int] | None = None) -> Tensor:
+def transpose(a: Tensor, axes: int | Sequence[int] | None = None, *more: int) -> Tensor:
     """Return ``a`` with the two ``axes`` swapped (None: the last two); a view."""
-    return Transpose(axes)(a)
+    return Transpose((axes, *more) if isinstance(axes, int) else axes)(a)
 
 
 class Flip(TensorOp):

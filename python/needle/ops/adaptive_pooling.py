@@ -1,0 +1,157 @@
+"""Adaptive pools, whose windows cover the image in a grid of given size, and max_unpool2d.
+
+Window i of OH spans [floor(i*H/OH), ceil((i+1)*H/OH)), as in PyTorch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..array_namespace import array_api as xp
+from ..array_namespace import device_of, from_numpy, to_numpy
+from ..autograd import Tensor
+from ..errors import ShapeError
+from ..host_steps import host_step
+from ..shapes import as_int_tuple, pair, product, shape_of
+from .gathering import scatter
+from .indexing import EmbeddingGrad
+from .linalg import matmul
+from .pool_windows import taken
+from .pooling import AvgPool2d, MaxPool2d
+from .registry import op
+from .shape import reshape, transpose
+
+Array = Any
+Host = np.ndarray[Any, Any]
+Pair = tuple[int, int]
+Size = int | tuple[int, int]
+Grid = int | None | tuple[int | None, int | None]
+
+
+def _grid(name: str, output_size: Grid, shape: tuple[int, ...]) -> Pair:
+    """Return (OH, OW); None stands for the size of the image. ShapeError if a size is below 1."""
+    if len(shape) != 4:
+        raise ShapeError(
+            f"{name}: expected 4 axes (N, C, H, W), got shape {shape}; reshape the input"
+        )
+    asked = output_size if isinstance(output_size, (tuple, list)) else (output_size, output_size)
+    sizes = [size if n is None else n for n, size in zip(asked, shape[2:], strict=False)]
+    rows, columns = pair(name, "output_size", tuple(sizes) if len(asked) == 2 else asked)
+    if min(rows, columns) < 1 or min(shape[2:]) < 1:
+        raise ShapeError(
+            f"{name}: sizes must be at least 1, got output_size {(rows, columns)} for shape "
+            f"{shape}; give positive sizes"
+        )
+    return rows, columns
+
+
+@op(AvgPool2d)
+def adaptive_avg_pool2d(x: Tensor, output_size: Grid) -> Tensor:
+    """Return the means over a grid of windows: (N, C, H, W) -> (N, C, OH, OW), or without N.
+
+    ``output_size``: an int or (OH, OW), where None keeps the size. If OH divides H and OW divides
+    W, this is avg_pool2d; otherwise two products with averaging matrices. ShapeError if a size is
+    below 1 or x has another number of axes.
+    """
+    shape = shape_of("adaptive_avg_pool2d", x)
+    if len(shape) == 3:
+        return adaptive_avg_pool2d(reshape(x, (1, *shape)), output_size)[0]
+    rows, columns = _grid("adaptive_avg_pool2d", output_size, shape)
+    if shape[2] % rows == 0 and shape[3] % columns == 0:
+        return AvgPool2d((shape[2] // rows, shape[3] // columns))(x)
+    across = matmul(x, _means(shape[3], columns, x))
+    return transpose(matmul(transpose(across), _means(shape[2], rows, x)))
+
+
+def _spans(size: int, windows: int) -> list[slice]:
+    return [slice(i * size // windows, -(-(i + 1) * size // windows)) for i in range(windows)]
+
+
+def _means(size: int, windows: int, like: Tensor) -> Tensor:
+    data = like.realize_cached_data()
+    return Tensor.make_const(_averaging(size, windows, device_of(data), data.dtype.name))
+
+
+@host_step
+def _averaging(size: int, windows: int, device: Any, dtype: str) -> Array:
+    """Return the averaging matrix (size, windows): column i averages window i of an axis."""
+    matrix = np.zeros((size, windows))
+    for i, span in enumerate(_spans(size, windows)):
+        matrix[span, i] = 1.0 / (span.stop - span.start)
+    return from_numpy(matrix, device, np.dtype(dtype))
+
+
+@op(MaxPool2d)
+def adaptive_max_pool2d(x: Tensor, output_size: Grid, return_indices: bool = False) -> Any:
+    """Return the maxima over a grid of windows: (N, C, H, W) -> (N, C, OH, OW), or without N.
+
+    ``output_size`` and errors as in ``adaptive_avg_pool2d``. ``return_indices``: return a second
+    Tensor too, the int64 positions of the maxima in the flattened image.
+    """
+    shape = shape_of("adaptive_max_pool2d", x)
+    if len(shape) == 3:
+        y = adaptive_max_pool2d(reshape(x, (1, *shape)), output_size, return_indices)
+        return (y[0][0], y[1][0]) if return_indices else y[0]
+    rows, columns = _grid("adaptive_max_pool2d", output_size, shape)
+    if not return_indices and shape[2] % rows == 0 and shape[3] % columns == 0:
+        return MaxPool2d((shape[2] // rows, shape[3] // columns))(x)
+    y, indices = taken(x, _positions(x, rows, columns))
+    return (y, indices) if return_indices else y
+
+
+@host_step
+def _positions(x: Tensor, rows: int, columns: int) -> Host:
+    """Return the position (N, C, OH, OW) in H * W of the first maximum of each window."""
+    image = to_numpy(x.realize_cached_data())
+    n, c, h, w = image.shape
+    found = np.zeros((n, c, rows, columns), np.int64)
+    for i, down in enumerate(_spans(h, rows)):
+        for j, across in enumerate(_spans(w, columns)):
+            width = across.stop - across.start
+            pixels = (down.stop - down.start) * width
+            best = image[:, :, down, across].reshape(n, c, pixels).argmax(-1)
+            found[:, :, i, j] = (down.start + best // width) * w + across.start + best % width
+    return found
+
+
+@op(EmbeddingGrad)
+def max_unpool2d(
+    x: Tensor,
+    indices: Any,
+    kernel: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    output_size: Any = None,
+) -> Tensor:
+    """Return zeros (N, C, H, W) with the elements of x (N, C, OH, OW) at the ``indices``.
+
+    The partial inverse of max_pool2d with ``return_indices=True``. ``output_size``: (H, W) or a
+    whole shape; by default (OH - 1) * stride - 2 * padding + kernel. ShapeError if the sizes do not
+    fit, IndexingError for an index outside the image.
+    """
+    shape = shape_of("max_unpool2d", x)
+    if len(shape) not in (3, 4) or tuple(np.shape(indices)) != shape:
+        raise ShapeError(
+            f"max_unpool2d: x and indices must both be (N, C, OH, OW) or (C, OH, OW), got shapes "
+            f"{shape} and {tuple(np.shape(indices))}; give those of max_pool2d"
+        )
+    sizes = (
+        pair("max_unpool2d", "kernel", kernel),
+        pair("max_unpool2d", "stride", kernel if stride is None else stride),
+        pair("max_unpool2d", "padding", padding),
+    )
+    image = tuple((n - 1) * s - 2 * p + k for n, k, s, p in zip(shape[-2:], *sizes, strict=True))
+    if output_size is not None:
+        image = as_int_tuple("max_unpool2d", "output_size", output_size)[-2:]
+    if len(image) != 2 or min(image) < 1:
+        raise ShapeError(f"max_unpool2d: output_size must be (H, W), got {output_size}")
+    lead = shape[:-2]
+    data = x.realize_cached_data()
+    zeros = xp.zeros((*lead, product(image)), dtype=data.dtype, device=data.device)
+    flat = (*lead, product(shape[-2:]))
+    places = reshape(indices, flat) if isinstance(indices, Tensor) else np.reshape(indices, flat)
+    values = reshape(x, flat)
+    out = scatter(Tensor.make_const(zeros), len(lead), places, values)
+    return reshape(out, (*lead, *image))

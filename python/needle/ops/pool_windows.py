@@ -1,0 +1,163 @@
+"""Windows of a pool of any geometry, and the positions of the maxima in them.
+
+Positions are found on the host; a gather at positions has its gradient from ``Embedding``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..array_namespace import device_of, from_numpy, to_numpy
+from ..autograd import Tensor
+from ..errors import ShapeError
+from ..host_steps import host_step
+from ..shapes import conv_output_size, pair, product
+from .indexing import Embedding
+from .shape import reshape
+
+Array = Any
+Host = np.ndarray[Any, Any]
+Shape = tuple[int, ...]
+Pair = tuple[int, int]
+Size = int | tuple[int, int]
+
+
+class PoolWindows(NamedTuple):
+    """The windows of a pool on images of ``size`` (H, W), each value for rows and columns."""
+
+    size: Pair
+    kernel: Pair
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+    out: Pair
+    """The number of windows down and across."""
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        shape: Shape,
+        kernel: Size,
+        stride: Size | None,
+        padding: Size,
+        *,
+        dilation: Size = 1,
+        ceil_mode: bool = False,
+    ) -> PoolWindows:
+        """Return the windows on x of ``shape`` (N, C, H, W); ShapeError if the sizes do not fit."""
+        if len(shape) != 4:
+            raise ShapeError(
+                f"{name}: expected 4 axes (N, C, H, W), got shape {tuple(shape)}; reshape the input"
+            )
+        size = (shape[2], shape[3])
+        step = kernel if stride is None else stride
+        each = pair(name, "kernel", kernel), pair(name, "stride", step)
+        paddings, gaps = pair(name, "padding", padding), pair(name, "dilation", dilation)
+        spans = [d * (k - 1) + 1 for k, d in zip(each[0], gaps, strict=True)]
+        if any(2 * p > span for p, span in zip(paddings, spans, strict=True)):
+            raise ShapeError(
+                f"{name}: padding must be at most half the kernel, got padding {paddings} for "
+                f"kernel {each[0]} with dilation {gaps}; use less padding or pad the input itself"
+            )
+        rows, columns = (
+            _count(name, *sizes, ceil_mode)
+            for sizes in zip(size, *each, paddings, gaps, strict=True)
+        )
+        return cls(size, *each, paddings, gaps, (rows, columns))
+
+    @property
+    def beyond(self) -> Pair:
+        """The number of rows and columns that the last windows have outside the padding."""
+        down, across = (
+            max(0, (out - 1) * stride + dilation * (kernel - 1) + 1 - size - 2 * padding)
+            for size, kernel, stride, padding, dilation, out in zip(*self, strict=True)
+        )
+        return down, across
+
+    def counts(self, include_padding: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the number of rows that count in each window down, and of columns across."""
+        rows, columns = (
+            tuple(
+                min(i * s - p + k, size + p if include_padding else size)
+                - (i * s - p if include_padding else max(i * s - p, 0))
+                for i in range(out)
+            )
+            for size, k, s, p, _, out in zip(*self, strict=True)
+        )
+        return rows, columns
+
+    def taps(self) -> tuple[Host, Host]:
+        """Return the rows (OH, KH) and columns (OW, KW) of the image that the windows read."""
+        rows, columns = (
+            (np.arange(out) * s - p)[:, None] + np.arange(k) * d
+            for _, k, s, p, d, out in zip(*self, strict=True)
+        )
+        return rows, columns
+
+
+def _count(
+    name: str, size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool
+) -> int:
+    """Return the number of windows along an axis, with ``ceil_mode`` as in PyTorch."""
+    if not ceil_mode or min(kernel, stride, dilation) < 1 or padding < 0:
+        return conv_output_size(name, size, kernel, stride, padding, dilation)
+    span = dilation * (kernel - 1) + 1
+    count = -(-(size + 2 * padding - span) // stride) + 1
+    if (count - 1) * stride >= size + padding:
+        count -= 1  # the last window would begin in the padding
+    if count < 1:
+        raise ShapeError(
+            f"{name}: the window must fit the padded input, got window {span} for size {size} with "
+            f"padding {padding}; pad more or use a smaller kernel"
+        )
+    return count
+
+
+@host_step
+def max_positions(x: Tensor, windows: PoolWindows) -> Host:
+    """Return the position (N, C, OH, OW) in H * W of each window's first maximum or first NaN."""
+    image = to_numpy(x.realize_cached_data())
+    rows, columns = windows.taps()
+    (h, w), (kh, kw) = windows.size, windows.kernel
+    inside = (
+        (((rows >= 0) & (rows < h))[:, None, :, None])
+        & (((columns >= 0) & (columns < w))[None, :, None, :])
+    )
+    inside = inside.reshape(*windows.out, kh * kw)
+    if not inside.any(-1).all():
+        raise ShapeError(
+            f"max_pool2d: every window must contain an element of the image, got kernel "
+            f"{windows.kernel} with dilation {windows.dilation} for size {windows.size}; pad less"
+        )
+    places = rows.clip(0, h - 1)[:, None, :, None] * w + columns.clip(0, w - 1)[None, :, None, :]
+    places = places.reshape(inside.shape)
+    values = image.reshape(*image.shape[:2], h * w)[:, :, places]
+    best = np.where(inside, values, -np.inf).argmax(-1)
+    # Where all elements are -inf the padding may come first.
+    first = inside.argmax(-1)
+    best = np.where(
+        np.take_along_axis(inside[None, None], best[..., None], -1)[..., 0], best, first
+    )
+    return np.take_along_axis(places[None, None], best[..., None], -1)[..., 0]
+
+
+def taken(x: Tensor, positions: Host) -> tuple[Tensor, Tensor]:
+    """Return the elements of x (N, C, H, W) at positions (N, C, OH, OW) in H * W, and these."""
+    device = device_of(x.realize_cached_data())
+    rows = _flat_positions(positions, product(x.shape[2:]), device)
+    return Embedding(rows)(reshape(x, (-1,))), Tensor.make_const(_indices(positions, device))
+
+
+@host_step
+def _flat_positions(positions: Host, pixels: int, device: Any) -> Array:
+    """Return positions in the flattened x from positions in each image."""
+    planes = np.arange(product(positions.shape[:2])).reshape(*positions.shape[:2], 1, 1)
+    return from_numpy(planes * pixels + positions, device, np.int64)
+
+
+@host_step
+def _indices(positions: Host, device: Any) -> Array:
+    return from_numpy(positions, device, np.int64)

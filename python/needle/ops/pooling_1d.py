@@ -1,0 +1,107 @@
+"""Pools of signals (N, C, L), or (C, L): those of images with one row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..autograd import Tensor
+from ..errors import ShapeError
+from ..shapes import as_int_tuple, shape_of
+from .adaptive_pooling import adaptive_avg_pool2d, adaptive_max_pool2d
+from .pooling import AvgPool2d, MaxPool2d, avg_pool2d, max_pool2d
+from .registry import op
+from .shape import reshape
+
+One = int | tuple[int]
+
+
+def _image(name: str, x: Tensor) -> Tensor:
+    shape = shape_of(name, x)
+    if len(shape) not in (2, 3):
+        raise ShapeError(f"{name}: expected 3 axes (N, C, L), got shape {shape}; reshape the input")
+    return reshape(x, (*shape[:-1], 1, shape[-1]))
+
+
+def _signal(y: Any) -> Any:
+    if isinstance(y, tuple):
+        return tuple(_signal(part) for part in y)
+    return reshape(y, (*y.shape[:-2], y.shape[-1]))
+
+
+def _across(name: str, what: str, size: Any, down: int) -> tuple[int, int]:
+    """Return a size as a pair of which the row has ``down``."""
+    sizes = as_int_tuple(name, what, size)
+    if len(sizes) != 1:
+        raise ShapeError(f"{name}: {what} must be an int, got {size!r}")
+    return down, sizes[0]
+
+
+@op(MaxPool2d)
+def max_pool1d(
+    x: Tensor,
+    kernel: One,
+    stride: One | None = None,
+    padding: One = 0,
+    dilation: One = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """Return the maximum of each window of x: (N, C, L) -> (N, C, OL), or without N.
+
+    Options and errors as in ``max_pool2d``.
+    """
+    name = "max_pool1d"
+    y = max_pool2d(
+        _image(name, x),
+        _across(name, "kernel", kernel, 1),
+        _across(name, "stride", kernel if stride is None else stride, 1),
+        _across(name, "padding", padding, 0),
+        _across(name, "dilation", dilation, 1),
+        ceil_mode,
+        return_indices,
+    )
+    return _signal(y)
+
+
+@op(AvgPool2d)
+def avg_pool1d(
+    x: Tensor,
+    kernel: One,
+    stride: One | None = None,
+    padding: One = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """Return the mean of each window of x: (N, C, L) -> (N, C, OL), or without N.
+
+    Options and errors as in ``avg_pool2d``.
+    """
+    name = "avg_pool1d"
+    y: Tensor = _signal(
+        avg_pool2d(
+            _image(name, x),
+            _across(name, "kernel", kernel, 1),
+            _across(name, "stride", kernel if stride is None else stride, 1),
+            _across(name, "padding", padding, 0),
+            ceil_mode,
+            count_include_pad,
+        )
+    )
+    return y
+
+
+@op(AvgPool2d)
+def adaptive_avg_pool1d(x: Tensor, output_size: One) -> Tensor:
+    """Return the means over ``output_size`` windows of x: (N, C, L) -> (N, C, OL)."""
+    name = "adaptive_avg_pool1d"
+    size = _across(name, "output_size", output_size, 1)
+    y: Tensor = _signal(adaptive_avg_pool2d(_image(name, x), size))
+    return y
+
+
+@op(MaxPool2d)
+def adaptive_max_pool1d(x: Tensor, output_size: One, return_indices: bool = False) -> Any:
+    """Return the maxima over ``output_size`` windows of x: (N, C, L) -> (N, C, OL)."""
+    name = "adaptive_max_pool1d"
+    size = _across(name, "output_size", output_size, 1)
+    return _signal(adaptive_max_pool2d(_image(name, x), size, return_indices))

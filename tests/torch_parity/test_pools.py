@@ -1,0 +1,226 @@
+"""Pools compared with PyTorch: every option, values, first and second gradients, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle as ndl
+from tests.torch_parity.compare import compare
+
+torch = pytest.importorskip("torch")
+torch.set_num_threads(1)
+F = torch.nn.functional
+Random = np.random.Generator
+SEEDS = range(40)
+
+
+def images(r: Random, axes: int, equal: bool = True) -> Any:
+    """Return x of random shape, half of them with equal elements and infinities."""
+    shape = (*r.integers(1, 4, r.integers(1, 3)), *r.integers(3, 10, axes))
+    if equal and r.integers(2):
+        x = r.integers(-2, 3, shape) * 1.0
+        x[r.random(shape) < 0.05] = -np.inf
+        return x
+    return r.standard_normal(shape)
+
+
+def numbers(r: Random, low: int, high: int, axes: int) -> Any:
+    values = tuple(int(n) for n in r.integers(low, high, axes))
+    return values if axes > 1 and r.integers(2) else values[0]
+
+
+def geometry(r: Random, x: Any, axes: int, dilates: bool) -> dict[str, Any]:
+    """Return options that PyTorch accepts for x."""
+    while True:
+        kernel, dilation = numbers(r, 1, 5, axes), numbers(r, 1, 4, axes) if dilates else 1
+        options = {
+            "stride": numbers(r, 1, 5, axes) if r.integers(3) else None,
+            "padding": numbers(r, 0, 3, axes),
+            "ceil_mode": bool(r.integers(2)),
+        }
+        if dilates:
+            options["dilation"] = dilation
+        pool = getattr(F, f"{'max' if dilates else 'avg'}_pool{axes}d")
+        try:
+            y = pool(torch.tensor(np.zeros_like(x)), kernel, **options)
+        except RuntimeError:
+            continue
+        if not torch.isinf(y).any():  # a window between the elements of the image
+            return {"kernel": kernel, **options}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("axes", [1, 2])
+def test_max_pool(seed: int, axes: int, device: Any) -> None:
+    r = np.random.default_rng([seed, axes])
+    x = images(r, axes)
+    options = geometry(r, x, axes, dilates=True)
+    kernel = options.pop("kernel")
+    name = f"max_pool{axes}d"
+    compare(
+        [x],
+        lambda a: getattr(ndl, name)(a, kernel, **options),
+        lambda a: getattr(F, name)(a, kernel, **options),
+        device,
+        torch,
+    )
+    ours = getattr(ndl, name)(
+        ndl.Tensor(x, device=device, dtype="float64"), kernel, **options, return_indices=True
+    )
+    theirs = getattr(F, name)(torch.tensor(x), kernel, **options, return_indices=True)
+    for got, want in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(got.numpy(), want.numpy())
+    assert ours[1].dtype == "int64" and not ours[1].requires_grad
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("axes", [1, 2])
+def test_avg_pool(seed: int, axes: int, device: Any) -> None:
+    r = np.random.default_rng([seed, axes])
+    x = images(r, axes, equal=False)
+    options = geometry(r, x, axes, dilates=False)
+    kernel = options.pop("kernel")
+    options["count_include_pad"] = bool(r.integers(2))
+    if axes == 2 and r.integers(3) == 0:
+        options["divisor_override"] = int(r.choice([-2, 1, 5]))
+    name = f"avg_pool{axes}d"
+    compare(
+        [x],
+        lambda a: getattr(ndl, name)(a, kernel, **options),
+        lambda a: getattr(F, name)(a, kernel, **options),
+        device,
+        torch,
+    )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "name", [f"adaptive_{kind}_pool{n}d" for kind in ("avg", "max") for n in (1, 2)]
+)
+def test_adaptive_pool(seed: int, name: str, device: Any) -> None:
+    r = np.random.default_rng(seed)
+    axes = int(name[-2])
+    x = images(r, axes, equal="max" in name)
+    size: Any = int(r.integers(1, 12))
+    if axes == 2 and r.integers(2):
+        size = (size, None) if r.integers(2) else (None, size)
+    compare(
+        [x],
+        lambda a: getattr(ndl, name)(a, size),
+        lambda a: getattr(F, name)(a, size),
+        device,
+        torch,
+    )
+    if "max" in name:
+        y = ndl.Tensor(x, device=device, dtype="float64")
+        ours = getattr(ndl, name)(y, size, return_indices=True)[1]
+        theirs = getattr(F, name)(torch.tensor(x), size, return_indices=True)[1]
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_max_unpool(seed: int, device: Any) -> None:
+    r = np.random.default_rng(seed)
+    shape = (2, 3, *r.integers(4, 9, 2)) if r.integers(2) else (3, *r.integers(4, 9, 2))
+    stride, padding = int(r.integers(1, 4)), int(r.integers(0, 2))
+    x = torch.tensor(r.standard_normal(shape))
+    y, where = F.max_pool2d(x, 3, stride, padding, return_indices=True)
+    size = tuple(int(n) for n in shape[-2:])
+    a = ndl.Tensor(y.numpy(), device=device, dtype="float64")
+    ours = ndl.max_unpool2d(a, where.numpy(), 3, stride, padding, size)
+    theirs = F.max_unpool2d(y, where, 3, stride, padding, size)
+    np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+    if stride == 3:  # otherwise windows share maxima, of which one gets the gradient here
+        compare(
+            [y.numpy()],
+            lambda a: ndl.max_unpool2d(a, where.numpy(), 3, stride, padding, size),
+            lambda a: F.max_unpool2d(a, where, 3, stride, padding, size),
+            device,
+            torch,
+        )
+
+
+def test_nan_is_the_maximum(device: Any) -> None:
+    x = np.arange(48.0).reshape(1, 1, 6, 8)
+    x[0, 0, [1, 1, 4], [2, 3, 6]] = np.nan
+    for options in (
+        {},
+        {"dilation": 2, "stride": 1},
+        {"padding": 1, "ceil_mode": True, "stride": 2},
+    ):
+        a = ndl.Tensor(x, device=device, dtype="float64")
+        ours = ndl.max_pool2d(a, 3, **options, return_indices=True)
+        theirs = F.max_pool2d(torch.tensor(x), 3, **options, return_indices=True)
+        np.testing.assert_array_equal(ours[0].numpy(), theirs[0].numpy())
+        plain = ndl.max_pool2d(a, 3, **options)
+        np.testing.assert_array_equal(plain.numpy(), theirs[0].numpy())
+
+
+def both(name: str, *args: Any, shape: Any = (1, 2, 5, 5), **options: Any) -> tuple[Any, Any]:
+    x = np.zeros(shape)
+    return (
+        lambda: getattr(ndl, name)(ndl.Tensor(x), *args, **options),
+        lambda: getattr(F, name)(torch.tensor(x), *args, **options),
+    )
+
+
+REFUSED = {
+    "padding": both("max_pool2d", 3, padding=2),
+    "padding_dilated": both("max_pool2d", 3, padding=3, dilation=2),
+    "padding_avg": both("avg_pool2d", 2, padding=2),
+    "padding_negative": both("max_pool2d", 3, padding=-1),
+    "too_large": both("max_pool2d", 6),
+    "too_large_ceil": both("max_pool2d", 9, ceil_mode=True, stride=1),
+    "dilated": both("max_pool2d", 3, dilation=3),
+    "dilation": both("max_pool2d", 3, dilation=0),
+    "stride": both("avg_pool2d", 3, stride=0),
+    "kernel": both("max_pool2d", 0),
+    "divisor": both("avg_pool2d", 2, divisor_override=0),
+    "axes": both("max_pool2d", 2, shape=(5, 5)),
+    "axes_avg": both("avg_pool2d", 2, shape=(1, 1, 2, 5, 5)),
+    "three": both("max_pool2d", (2, 2, 2)),
+    "adaptive": both("adaptive_max_pool2d", -1),
+    "adaptive_three": both("adaptive_avg_pool2d", (2, 2, 2)),
+    "one_axis": both("max_pool1d", 2, shape=(5,)),
+    "signal": both("max_pool1d", 7, shape=(1, 2, 5)),
+    "signal_padding": both("avg_pool1d", 2, padding=2, shape=(1, 2, 5)),
+    "unpool": both("max_unpool2d", torch.zeros(1, 2, 5, 4, dtype=torch.int64), 2),
+    "unpool_index": both("max_unpool2d", torch.full((1, 2, 5, 5), 100), 2),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_as_in_pytorch(name: str) -> None:
+    ours, theirs = REFUSED[name]
+    with pytest.raises((RuntimeError, IndexError, ValueError, TypeError)):
+        theirs()
+    with pytest.raises((ndl.errors.NeedleError, ValueError)):
+        ours()
+
+
+def test_layers(device: Any) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 7, 8)).astype("float32")
+    for name, args, options in [
+        ("MaxPool2d", (3, 2, 1), {"ceil_mode": True}),
+        ("MaxPool2d", (3,), {"dilation": 2, "stride": 1}),
+        ("AvgPool2d", (3, 2, 1), {"ceil_mode": True, "count_include_pad": False}),
+        ("AvgPool2d", (2,), {"divisor_override": 3}),
+        ("AdaptiveAvgPool2d", ((3, None),), {}),
+        ("AdaptiveMaxPool2d", ((None, 3),), {}),
+        ("MaxPool1d", (3, 2, 1), {"ceil_mode": True}),
+        ("AvgPool1d", (3, 2, 1), {"count_include_pad": False}),
+        ("AdaptiveAvgPool1d", (3,), {}),
+    ]:
+        values = x[:, :, 0] if "1d" in name else x
+        layer = getattr(ndl.nn, name)(*args, **options)
+        theirs = getattr(torch.nn, name)(*args, **options)(torch.tensor(values))
+        ours = layer(ndl.Tensor(values, device=device))
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6, atol=1e-6)
+        assert all(f"{key}={value}" in repr(layer) for key, value in options.items())
+    pool, back = ndl.nn.MaxPool2d(2, return_indices=True), ndl.nn.MaxUnpool2d(2)
+    y, where = pool(ndl.Tensor(x[:, :, :6], device=device))
+    unpooled = back(y, where).numpy()
+    np.testing.assert_array_equal(unpooled[unpooled != 0], x[:, :, :6][unpooled != 0])
