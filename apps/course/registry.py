@@ -28,9 +28,10 @@ class Exercise:
     """An exercise, with the fields of its table in the part's file.
 
     minutes: expected time. prerequisites: tags whose code the solution or the tests call. contract:
-    what the block must do. hints: from a nudge to nearly the answer. tests: pytest node ids.
-    explanation: why the reference solution is right. rate: the timing to report, if any. builds:
-    names for ``building.build`` that the tests need; a part may give them for all its exercises.
+    what the block must do. why: why it matters, in two sentences and perhaps a formula. hints: from
+    a nudge to nearly the answer. tests: pytest node ids. explanation: why the reference solution is
+    right. rate: the timing to report, if any. builds: names for ``building.build`` that the tests
+    need; a part may give them for all its exercises.
     """
 
     tag: str
@@ -42,6 +43,7 @@ class Exercise:
     hints: tuple[str, ...]
     tests: tuple[str, ...]
     explanation: str
+    why: str = ""
     prerequisites: tuple[str, ...] = ()
     rate: str = ""
     builds: tuple[str, ...] = ()
