@@ -110,6 +110,8 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "powers": lambda x: 2.0**x + (x * x + 1) ** (x * 0.1) + ops.sqrt(ops.abs(x) + 1),
     "transcendental": lambda x: ops.exp(x) + ops.sin(x) * ops.cos(x) + ops.log(ops.exp(x) + 1),
     "activations": lambda x: ops.gelu(x) + ops.leaky_relu(x, 0.2) + x.sigmoid() + x.tanh(),
+    "smooth activations": lambda x: ops.silu(x) + ops.softplus(x) + ops.log_sigmoid(x),
+    "more activations": lambda x: ops.elu(x, 1.5) + ops.hardswish(3 * x) + ops.gelu(x, "tanh"),
     "erf": lambda x: ops.erf(x),
     "reductions": lambda x: x.sum(axes=(1,)) + ops.max(x, axes=1) - ops.min(x, axes=1),
     "log of sums": lambda x: ops.logsumexp(x, axes=(2, 3), keepdims=True) + x,

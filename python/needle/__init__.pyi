@@ -103,6 +103,7 @@ from .ops import dilate as dilate
 from .ops import divide as divide
 from .ops import divide_scalar as divide_scalar
 from .ops import einsum as einsum
+from .ops import elu as elu
 from .ops import embedding as embedding
 from .ops import equal as equal
 from .ops import erf as erf
@@ -117,6 +118,7 @@ from .ops import gelu as gelu
 from .ops import getitem as getitem
 from .ops import greater as greater
 from .ops import greater_equal as greater_equal
+from .ops import hardswish as hardswish
 from .ops import huber_loss as huber_loss
 from .ops import index_select as index_select
 from .ops import isfinite as isfinite
@@ -129,6 +131,7 @@ from .ops import leaky_relu as leaky_relu
 from .ops import less as less
 from .ops import less_equal as less_equal
 from .ops import log as log
+from .ops import log_sigmoid as log_sigmoid
 from .ops import logical_and as logical_and
 from .ops import logical_not as logical_not
 from .ops import logical_or as logical_or
@@ -152,6 +155,7 @@ from .ops import multiply as multiply
 from .ops import negate as negate
 from .ops import nll_loss as nll_loss
 from .ops import norm as norm
+from .ops import normal_cdf as normal_cdf
 from .ops import not_equal as not_equal
 from .ops import pad as pad
 from .ops import permute as permute
@@ -169,9 +173,11 @@ from .ops import scatter as scatter
 from .ops import scatter_add as scatter_add
 from .ops import sigmoid as sigmoid
 from .ops import sign as sign
+from .ops import silu as silu
 from .ops import sin as sin
 from .ops import smooth_l1_loss as smooth_l1_loss
 from .ops import softmax as softmax
+from .ops import softplus as softplus
 from .ops import sort as sort
 from .ops import split as split
 from .ops import sqrt as sqrt

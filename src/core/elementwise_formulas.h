@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "elementwise_ops.h"
-#include "scalar_math.h"
+#include "wide_math.h"
 
 namespace needle {
 namespace {

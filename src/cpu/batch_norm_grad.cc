@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "batch_norm.h"
+#include "core/scalar_math.h"
 #include "kernels.h"
 
 namespace needle::cpu::NEEDLE_ISA {
@@ -31,9 +32,9 @@ struct Source {
     } else if constexpr (then == Then::kRelu) {
       const V value =
           centred * place.template constant<V>(scale) + place.template constant<V>(bias);
-      return value > V{} ? g : V{};
+      return math::relu_passed(g, value);
     } else {
-      const V masked = get<V>(y + at[2] + i) > V{} ? g : V{};
+      const V masked = math::relu_passed(g, get<V>(y + at[2] + i));
       put(kept + at[3] + i, masked);
       return masked;
     }

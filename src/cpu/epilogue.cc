@@ -4,6 +4,7 @@
 // (batch_norm.h).
 #include "batch_norm.h"
 #include "core/loop.h"
+#include "core/scalar_math.h"
 #include "core/simd.h"
 #include "kernels.h"
 
@@ -26,7 +27,7 @@ void bias_relu(In a, In bias, Out out) {
   });
 }
 
-// out = grad where y > 0, else 0.
+// out = grad where y > 0, else 0; NaN where y is NaN.
 template <class T>
 void relu_grad_loop(const LoopPlan& plan) {
   const int last = plan.ndim - 1;
@@ -43,12 +44,11 @@ void relu_grad_loop(const LoopPlan& plan) {
       const T* y = reinterpret_cast<const T*>(data[2]);
       NEEDLE_INDEPENDENT
       for (std::int64_t i = 0; i < n; ++i) {
-        const T g = grad[i];
-        out[i] = y[i] > T(0) ? g : T(0);
+        out[i] = math::relu_passed(grad[i], y[i]);
       }
     } else {
       for (std::int64_t i = 0; i < n; ++i) {
-        at(data[0], i * so) = at(data[2], i * sy) > T(0) ? at(data[1], i * sg) : T(0);
+        at(data[0], i * so) = math::relu_passed(at(data[1], i * sg), at(data[2], i * sy));
       }
     }
   });
@@ -64,7 +64,7 @@ struct Passing {
   template <class V>
   [[gnu::always_inline]] V at(const Index* places, Index i) const {
     const V g = get<V>(grad + places[0] + i);
-    const V passed = get<V>(y + places[1] + i) > V{} ? g : V{};
+    const V passed = math::relu_passed(g, get<V>(y + places[1] + i));
     put(kept + places[2] + i, passed);
     return passed;
   }

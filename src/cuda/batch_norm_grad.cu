@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "batch_norm.h"
+#include "core/scalar_math.h"
 #include "kernels.h"
 
 namespace needle::cuda {
@@ -45,7 +46,7 @@ struct Mask {
     }
   }
   __device__ T apply(T grad, T centred) const {
-    if constexpr (then == Then::kRelu) return centred * scale + bias > T(0) ? grad : T(0);
+    if constexpr (then == Then::kRelu) return math::relu_passed(grad, centred * scale + bias);
     return grad;
   }
 };
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(kChannelThreads)
       const T centred = *layout.at<const T>(kX, at.of[kX], my.channel) - center;
       T grad = mask.apply(*layout.at<const T>(kX + 1, at.of[kX + 1], my.channel), centred);
       if constexpr (kAdds) {
-        grad = *layout.at<const T>(3, at.of[3], my.channel) > T(0) ? grad : T(0);
+        grad = math::relu_passed(grad, *layout.at<const T>(3, at.of[3], my.channel));
         *layout.at<T>(0, at.of[0], my.channel) = grad;
       }
       sum += grad;

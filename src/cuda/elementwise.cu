@@ -9,7 +9,7 @@ namespace needle::cuda {
 namespace {
 
 // Returns true for operations that compute longer than a word takes to arrive.
-constexpr bool is_long(UnaryOp op) { return op <= UnaryOp::erf && op != UnaryOp::sqrt; }
+constexpr bool is_long(UnaryOp op) { return op < UnaryOp::floor && op != UnaryOp::sqrt; }
 constexpr bool is_long(BinaryOp op) {
   return op == BinaryOp::floor_divide || op == BinaryOp::remainder || op == BinaryOp::power ||
          op == BinaryOp::atan2;

@@ -4,6 +4,7 @@
 // a thread keeps to its channel, so the bias stays in a register. Sums are in double from the first
 // element on: memory limits the speed, not the additions.
 #include "batch_norm.h"
+#include "core/scalar_math.h"
 #include "kernels.h"
 #include "map.h"
 
@@ -13,7 +14,7 @@ namespace {
 template <class T>
 struct ReluGrad {
   static constexpr bool kLong = false;
-  static __device__ T apply(T grad, T y) { return y > T(0) ? grad : T(0); }
+  static __device__ T apply(T grad, T y) { return math::relu_passed(grad, y); }
 };
 
 // Operands: out, a.
@@ -44,7 +45,7 @@ __global__ void __launch_bounds__(kChannelThreads)
   for (std::uint32_t i = my.first; i < my.end; i += my.step) {
     const auto at = locate<3>(layout.pixels, i);
     const T grad = *layout.at<const T>(1, at.of[1], my.channel);
-    const T passed = *layout.at<const T>(2, at.of[2], my.channel) > T(0) ? grad : T(0);
+    const T passed = math::relu_passed(grad, *layout.at<const T>(2, at.of[2], my.channel));
     *layout.at<T>(0, at.of[0], my.channel) = passed;
     sum += double(passed);
   }

@@ -22,7 +22,19 @@ from .registry import (
     elementwise,
 )
 from .softmax import log_softmax, logsumexp, softmax
-from .special import erf
+from .special import (
+    erf,
+    exp,
+    expm1,
+    gelu,
+    gelu_tanh,
+    log,
+    log_sigmoid,
+    normal_cdf,
+    sigmoid,
+    silu,
+    softplus,
+)
 
 __all__ = [
     "ELEMENTWISE",
@@ -45,18 +57,28 @@ __all__ = [
     "cross_entropy_grad",
     "elementwise",
     "erf",
+    "exp",
+    "expm1",
     "gather",
+    "gelu",
+    "gelu_tanh",
     "layer_norm",
     "layer_norm_grad",
+    "log",
+    "log_sigmoid",
     "log_softmax",
     "logsumexp",
     "max_pool2d",
     "max_pool2d_grad",
+    "normal_cdf",
     "one_hot",
     "random",
     "relu_grad",
     "scatter",
     "scatter_add",
     "sgd_step",
+    "sigmoid",
+    "silu",
     "softmax",
+    "softplus",
 ]

@@ -39,10 +39,13 @@ def _(backend: Backend, a: Array, epilogue: Epilogue) -> Array:
 
 
 def _passed(grad: Array, y: Array) -> Array:
-    """Return grad where y > 0, else 0; y is relu's result (or its input: the sign is the same)."""
+    """Return grad where y > 0, NaN where y is NaN, else 0; y is relu's result (or its input)."""
     ### BEGIN YOUR SOLUTION [relu-grad]
     xp = grad.__array_namespace__()
-    return xp.where(y > 0, grad, xp.zeros_like(grad))
+    rest = xp.zeros_like(grad)
+    if y.dtype.kind == "f":
+        rest = xp.where(y == y, rest, y)
+    return xp.where(y > 0, grad, rest)
     ### END YOUR SOLUTION
 
 
@@ -50,8 +53,8 @@ def _passed(grad: Array, y: Array) -> Array:
 def relu_grad(grad: Array, y: Array, sums: bool = False) -> tuple[Array, Any]:
     """Return the gradient of relu, whose result was y: grad where y > 0, else 0.
 
-    The second result is None without ``sums``. Otherwise it is the sums (C,) of the first over all
-    axes but the last: the gradient of a bias that was added before relu.
+    Where y is NaN, it is NaN. The second result is None without ``sums``. Otherwise it is the sums
+    (C,) of the first over all axes but the last: the gradient of a bias that was added before relu.
     """
     kept = _passed(grad, y)
     if not sums:

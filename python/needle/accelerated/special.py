@@ -1,11 +1,25 @@
-"""Elementwise functions that NumPy lacks: the error function. Called by ``ops`` (erf, gelu)."""
+"""Functions of real numbers that NumPy lacks or computes too roughly. Called by ``ops``.
+
+Definitions compute in float64 whatever the array's dtype, and round once; the formulas are those of
+``src/core/wide_math.h``, which avoid cancellation and overflow.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 
-from ..backends.numpy_backend import erf as numpy_erf
+from ..backends import numpy_backend
 from . import registry
+
+
+def _required(name: str, a: registry.Array) -> registry.Array:
+    """Return a required unary function of a floating array, as accurate on NumPy's arrays."""
+    if isinstance(a, (np.ndarray, np.generic)):  # arithmetic on 0-d arrays gives the latter
+        return numpy_backend.unary(name, a)
+    return getattr(a.__array_namespace__(), name)(a)
 
 
 def erf(a: registry.Array) -> registry.Array:
@@ -13,6 +27,124 @@ def erf(a: registry.Array) -> registry.Array:
 
     ``erf`` is one of the required unary functions, so every backend has it.
     """
-    if isinstance(a, (np.ndarray, np.generic)):  # arithmetic on 0-d arrays gives the latter
-        return numpy_erf(a)
-    return a.__array_namespace__().erf(a)
+    return _required("erf", a)
+
+
+def exp(a: registry.Array) -> registry.Array:
+    """Return e**a; NumPy's own float32 function is up to 2.5 ulp away."""
+    return _required("exp", a)
+
+
+def log(a: registry.Array) -> registry.Array:
+    """Return the natural logarithm; NumPy's own float32 function is up to 3 ulp away."""
+    return _required("log", a)
+
+
+def expm1(a: registry.Array) -> registry.Array:
+    """Return e**a - 1; NumPy's own float32 function is up to 2.5 ulp away."""
+    return _required("expm1", a)
+
+
+def _in_float64(a: registry.Array, function: Callable[..., registry.Array]) -> registry.Array:
+    """Return ``function(xp, a)`` computed in float64, in the dtype of ``a``."""
+    wide = a.astype("float64")
+    with np.errstate(all="ignore"):
+        return function(wide.__array_namespace__(), wide).astype(a.dtype)
+
+
+@registry.elementwise
+def sigmoid(a: registry.Array) -> registry.Array:
+    """Return 1 / (1 + e**-a), below 0 as e**a / (1 + e**a)."""
+    return _in_float64(a, _sigmoid)
+
+
+def _sigmoid(xp: registry.Array, a: registry.Array) -> registry.Array:
+    half = xp.exp(xp.abs(a) * -0.5)
+    t = half * half
+    return xp.where(a < 0, t, 1.0) / (t + 1.0)
+
+
+@registry.elementwise
+def log_sigmoid(a: registry.Array) -> registry.Array:
+    """Return log(sigmoid(a)) as min(a, 0) - log(1 + e**-|a|)."""
+    return _in_float64(a, lambda xp, x: xp.minimum(x, 0.0) - xp.log1p(xp.exp(-xp.abs(x))))
+
+
+@registry.elementwise
+def softplus(a: registry.Array) -> registry.Array:
+    """Return log(1 + e**a) as max(a, 0) + log(1 + e**-|a|)."""
+    return _in_float64(a, lambda xp, x: xp.maximum(x, 0.0) + xp.log1p(xp.exp(-xp.abs(x))))
+
+
+@registry.elementwise
+def silu(a: registry.Array) -> registry.Array:
+    """Return a * sigmoid(a)."""
+    return _in_float64(a, lambda xp, x: _gated(xp, x, x))
+
+
+def _gated(xp: registry.Array, a: registry.Array, u: registry.Array) -> registry.Array:
+    """Return a * sigmoid(u); a product with e**u that is subnormal alone keeps its digits."""
+    half = xp.exp(xp.abs(u) * -0.5)
+    return xp.where(u < 0, a * half * half, a) / (half * half + 1.0)
+
+
+_TAIL = (
+    -3.9810282894536325e-9, -7.9921408243152386e-9, 3.2431391451395867e-8, 9.0157641652707701e-8,
+    -1.3095639137324552e-7, -6.0255256956728901e-7, 3.494419955627178e-7, 3.4620215324911329e-6,
+    -7.2820084305182239e-7, -2.0095652743439783e-5, 4.9485109074707733e-6, 0.00012509784493657835,
+    -0.00010515961059899975, -0.00077983197729883681, 0.0018886903351695904,
+    0.0025293917810001668, -0.023770514916731507, 0.068308027346289137, -0.11927366341539409,
+    0.12964515870269048, -0.047562294353449142, -0.13562110612458054, 1.2530080582697296,
+)  # fmt: skip
+"""Coefficients of e**(t*t) erfc(t) (1 + 2 t) in (t - 3) / (t + 3), highest power first.
+
+Minimax over 0 <= t <= 28, by Remez exchange, to 2e-17.
+"""
+
+
+def _normal_tail(
+    xp: registry.Array, factor: registry.Array | float, a: registry.Array
+) -> registry.Array:
+    """Return ``factor`` times the standard normal distribution function at -a, a >= 0.
+
+    e**(-a*a/2) is split at the nearest 1/16 of a, whose square is exact (Cody 1969).
+    """
+    near = xp.minimum(a, 40.0)
+    head = xp.floor(near * 16 + 0.5) / 16
+    root = xp.exp(head * head * -0.25)
+    t = near * math.sqrt(0.5)
+    u, p = (t - 3.0) / (t + 3.0), 0.0
+    for coefficient in _TAIL:
+        p = p * u + coefficient
+    scaled = factor * (p * 0.5 / (t * 2.0 + 1.0))
+    result = scaled * xp.exp((near - head) * (near + head) * -0.5) * root * root
+    return xp.where(a > 40.0, factor * xp.zeros_like(a), result)
+
+
+@registry.elementwise
+def normal_cdf(a: registry.Array) -> registry.Array:
+    """Return the standard normal distribution function, (1 + erf(a / sqrt 2)) / 2."""
+
+    def compute(xp: registry.Array, x: registry.Array) -> registry.Array:
+        tail = _normal_tail(xp, 1.0, xp.abs(x))
+        return xp.where(x < 0, tail, 1.0 - tail)
+
+    return _in_float64(a, compute)
+
+
+@registry.elementwise
+def gelu(a: registry.Array) -> registry.Array:
+    """Return a times the standard normal distribution function of a."""
+
+    def compute(xp: registry.Array, x: registry.Array) -> registry.Array:
+        below = _normal_tail(xp, x, xp.abs(x))
+        return xp.where(x < 0, below, x * (1.0 - _normal_tail(xp, 1.0, xp.abs(x))))
+
+    return _in_float64(a, compute)
+
+
+@registry.elementwise
+def gelu_tanh(a: registry.Array) -> registry.Array:
+    """Return a/2 (1 + tanh(sqrt(2/pi) (a + 0.044715 a**3))), which is a times a sigmoid."""
+    slope = 2 * math.sqrt(2 / math.pi)
+    return _in_float64(a, lambda xp, x: _gated(xp, x, (x + x * x * x * 0.044715) * slope))

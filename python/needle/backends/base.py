@@ -172,8 +172,8 @@ class Backend(ABC):
     def relu_grad(self, grad: View, y: View, out: View, bias_grad: View | None) -> None:
         """Compute out = grad where y > 0, else 0; all three have one shape and dtype.
 
-        bias_grad (C,), if not None, gets the sums of out over all axes but the last. float32 sums
-        must be as accurate as those of ``reduce``.
+        Where y is NaN, out is NaN. bias_grad (C,), if not None, gets the sums of out over all axes
+        but the last. float32 sums must be as accurate as those of ``reduce``.
         """
         raise NotImplementedError
 
@@ -236,8 +236,8 @@ class Backend(ABC):
     ) -> None:
         """Compute the gradients of batch_norm; mean and var depend on x.
 
-        Where the forward pass had an epilogue, ``grad`` counts as 0 where relu gave 0, and the
-        gradient of a residual is an output too (``EpilogueGrad``).
+        Where the forward pass had an epilogue, ``grad`` counts as 0 where relu gave 0 and as NaN
+        where it gave NaN, and the gradient of a residual is an output too (``EpilogueGrad``).
         """
         raise NotImplementedError
 

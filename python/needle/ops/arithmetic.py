@@ -169,22 +169,31 @@ class EWisePow(TensorOp):
         return a**b
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
-        """Return the gradients of a ** b; where a is 0, log a counts as 0."""
+        """Return the gradients of a ** b: 0 in a where b = 0, and in b where a = 0 <= b."""
         ### BEGIN YOUR SOLUTION [power-grad]
         a, b = node.inputs
         by_a = by_b = None
         if a.requires_grad:
-            by_a = unbroadcast(out_grad * b * a ** (b - 1), a)
+            by_a = unbroadcast(out_grad * b * a ** (b - _if_constant(a, b)), a)
         if b.requires_grad:
-            by_b = unbroadcast(out_grad * node * _log_or_zero(a), b)
+            by_b = unbroadcast(out_grad * node * _log_or_zero(a, b), b)
         return by_a, by_b
         ### END YOUR SOLUTION
 
 
-def _log_or_zero(a: Tensor) -> Tensor:
-    """Return log a, and 0 where a is 0."""
-    is_zero = Tensor.make_const(xp.astype(a.realize_cached_data() == 0, a.dtype))
-    return (a + is_zero).log()
+def _if_constant(a: Tensor, b: Tensor) -> Tensor:
+    """Return 1, but 0 where b is 0 and a**-1 is infinite or NaN, so that 0 * a**-1 is avoided."""
+    base, exponent = a.realize_cached_data(), b.realize_cached_data()
+    smallest = float(np.finfo(a.dtype if a.dtype.kind == "f" else b.dtype).tiny)
+    regular = xp.abs(base) >= smallest
+    return Tensor.make_const(xp.astype(xp.logical_or(regular, exponent != 0), b.dtype))
+
+
+def _log_or_zero(a: Tensor, b: Tensor) -> Tensor:
+    """Return log a, and 0 where a is 0 and b is not negative."""
+    base, exponent = a.realize_cached_data(), b.realize_cached_data()
+    flat = xp.logical_and(base == 0, exponent >= 0)
+    return (a + Tensor.make_const(xp.astype(flat, a.dtype))).log()
 
 
 @op(EWisePow)
@@ -233,10 +242,13 @@ class ScalarPower(TensorOp):
         return self.scalar**a
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        """Return the gradient, scalar**a * log(scalar)."""
+        """Return the gradient, scalar**a * log(scalar); for scalar 0 it is 0 where a >= 0."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            factor = float(np.log(np.float64(self.scalar))) if self.scalar != 0 else 0.0
-        return out_grad * (node * factor)
+            factor = float(np.log(np.float64(self.scalar)))
+        if self.scalar != 0:
+            return out_grad * (node * factor)
+        a = node.inputs[0].realize_cached_data()
+        return out_grad * (node * Tensor.make_const(xp.where(a >= 0, xp.zeros_like(a), factor)))
 
 
 @op(ScalarPower)

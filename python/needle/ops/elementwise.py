@@ -16,21 +16,29 @@ from ..autograd import Tensor, TensorOp, TensorTuple, TensorTupleOp
 from ..backends.base import Epilogue
 from ..dtypes import numpy_dtype
 from ..errors import ShapeError, UnknownNameError
+from .broadcasting import as_number
 from .registry import op
+from .selection import clip, nan_or, where
 
 Array = Any
 
 
+def _floating(a: Array) -> Array:
+    """Return ``a``, or the array as floating numbers if it holds integers."""
+    return a if a.dtype.kind == "f" else a * 1.0
+
+
 def _positive(a: Tensor) -> Tensor:
-    """Return 1 where a > 0, else 0, as a constant of the dtype of ``a``."""
-    return Tensor.make_const(xp.astype(a.realize_cached_data() > 0, a.dtype))
+    """Return 1 where a > 0, NaN where a is NaN, else 0, as a constant of the dtype of ``a``."""
+    host = a.realize_cached_data()
+    return Tensor.make_const(nan_or(host, xp.astype(host > 0, a.dtype)))
 
 
 class Log(TensorOp):
     """Natural logarithm."""
 
     def compute(self, a: Array) -> Array:
-        return xp.log(a)
+        return accelerated.log(_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         ### BEGIN YOUR SOLUTION [curve-grads]
@@ -49,7 +57,7 @@ class Exp(TensorOp):
     """Exponential function e**a."""
 
     def compute(self, a: Array) -> Array:
-        return xp.exp(a)
+        return accelerated.exp(_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         ### BEGIN YOUR SOLUTION [curve-grads]
@@ -150,8 +158,7 @@ class Sigmoid(TensorOp):
     """Logistic function 1 / (1 + e**-a)."""
 
     def compute(self, a: Array) -> Array:
-        # The form with tanh does not overflow, however large |a| is.
-        return xp.tanh(a * 0.5) * 0.5 + 0.5
+        return accelerated.sigmoid(_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         """Return the gradient s * (1 - s), where s is the result."""
@@ -176,7 +183,7 @@ class ReLU(TensorOp):
 
 
 class ReLUGrad(TensorOp):
-    """Gradient of relu: (grad, y) -> grad where y > 0, else 0; linear in grad."""
+    """Gradient of relu: grad where y > 0, NaN where y is NaN, else 0; linear in grad."""
 
     def compute(self, grad: Array, y: Array) -> Array:
         return accelerated.relu_grad(grad, y)[0]
@@ -186,7 +193,7 @@ class ReLUGrad(TensorOp):
 
 
 def relu_grad(grad: Tensor, y: Tensor) -> Tensor:
-    """Return grad where y > 0, else 0; for gradients of ops that end in relu."""
+    """Return grad where y > 0, NaN where it is NaN, else 0; for ops that end in relu."""
     return ReLUGrad()(grad, y)
 
 
@@ -234,7 +241,7 @@ class BiasReLUGrad(TensorTupleOp):
 
 @op(ReLU, ReLUGrad, BiasReLU, BiasReLUGrad, methods=["relu"])
 def relu(a: Tensor) -> Tensor:
-    """Return max(a, 0); the gradient at 0 is 0."""
+    """Return max(a, 0); the gradient at 0 is 0, at NaN it is NaN."""
     return ReLU()(a)
 
 
@@ -242,7 +249,7 @@ class LeakyReLU(TensorOp):
     """Leaky rectifier: a where positive, else negative_slope * a."""
 
     def __init__(self, negative_slope: float = 0.01) -> None:
-        self.negative_slope = negative_slope
+        self.negative_slope = as_number("leaky_relu: negative_slope", negative_slope)
 
     def compute(self, a: Array) -> Array:
         return xp.where(a > 0, a, a * self.negative_slope)
@@ -262,7 +269,7 @@ class Erf(TensorOp):
     """Error function."""
 
     def compute(self, a: Array) -> Array:
-        return accelerated.erf(a if a.dtype.kind == "f" else a * 1.0)
+        return accelerated.erf(_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         """Return the gradient, 2/sqrt(pi) * e**(-a**2) times ``out_grad``."""
@@ -276,21 +283,56 @@ def erf(a: Tensor) -> Tensor:
     return Erf()(a)
 
 
+class NormalCDF(TensorOp):
+    """Standard normal distribution function Phi."""
+
+    def compute(self, a: Array) -> Array:
+        return accelerated.normal_cdf(_floating(a))
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        """Return the gradient, e**(-a**2 / 2) / sqrt(2 pi) times ``out_grad``."""
+        a = node.inputs[0]
+        return out_grad * (exp(a * a * -0.5) * (1 / math.sqrt(2 * math.pi)))
+
+
+@op(NormalCDF)
+def normal_cdf(a: Tensor) -> Tensor:
+    """Return the standard normal distribution function, (1 + erf(a / sqrt(2))) / 2.
+
+    Unlike that formula it keeps its digits where it is small.
+    """
+    return NormalCDF()(a)
+
+
 class GELU(TensorOp):
     """Gaussian error linear unit a * Phi(a), Phi the standard normal distribution function."""
 
     def compute(self, a: Array) -> Array:
-        return a * (accelerated.erf(a * math.sqrt(0.5)) * 0.5 + 0.5)
+        return accelerated.gelu(_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         """Return the gradient, Phi(a) + a * phi(a) times ``out_grad``."""
         a: Tensor = node.inputs[0]
-        below = erf(a * math.sqrt(0.5)) * 0.5 + 0.5
         density = exp(a * a * -0.5) * (1 / math.sqrt(2 * math.pi))
-        return out_grad * (below + a * density)
+        return out_grad * (normal_cdf(a) + a * density)
 
 
-@op(GELU, methods=["gelu"])
+class GELUTanh(TensorOp):
+    """Approximation of GELU, a/2 (1 + tanh(u)) with u = sqrt(2/pi) (a + 0.044715 a**3)."""
+
+    def compute(self, a: Array) -> Array:
+        return accelerated.gelu_tanh(_floating(a))
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        """Return the gradient s + a s (1 - s) 2 u', with s = sigmoid(2 u)."""
+        a: Tensor = node.inputs[0]
+        slope = 2 * math.sqrt(2 / math.pi)
+        square = a * a
+        s = sigmoid(a * (square * 0.044715 + 1) * slope)
+        return out_grad * (s + a * s * (1 - s) * ((square * (3 * 0.044715) + 1) * slope))
+
+
+@op(GELU, GELUTanh, methods=["gelu"])
 def gelu(a: Tensor, approximate: str = "none") -> Tensor:
     """Return a * Phi(a), Phi the standard normal distribution function (Hendrycks & Gimpel 2016).
 
@@ -303,8 +345,105 @@ def gelu(a: Tensor, approximate: str = "none") -> Tensor:
         raise UnknownNameError(
             f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}; choose one of them"
         )
-    inner = (a + a * a * a * 0.044715) * math.sqrt(2 / math.pi)
-    return a * 0.5 * (tanh(inner) + 1)
+    return GELUTanh()(a)
+
+
+class SiLU(TensorOp):
+    """Sigmoid linear unit a * sigmoid(a)."""
+
+    def compute(self, a: Array) -> Array:
+        return accelerated.silu(_floating(a))
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        """Return the gradient s (1 + a (1 - s)), with s = sigmoid(a)."""
+        a: Tensor = node.inputs[0]
+        s = sigmoid(a)
+        return out_grad * (s * (a * (1 - s) + 1))
+
+
+@op(SiLU, methods=["silu"])
+def silu(a: Tensor) -> Tensor:
+    """Return a * sigmoid(a), also called swish (Elfwing et al. 2017)."""
+    return SiLU()(a)
+
+
+class Softplus(TensorOp):
+    """Smooth rectifier log(1 + e**a)."""
+
+    def compute(self, a: Array) -> Array:
+        return accelerated.softplus(_floating(a))
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return out_grad * sigmoid(node.inputs[0])
+
+
+@op(Softplus, methods=["softplus"])
+def softplus(a: Tensor) -> Tensor:
+    """Return log(1 + e**a), a smooth relu, without overflow."""
+    return Softplus()(a)
+
+
+class LogSigmoid(TensorOp):
+    """Logarithm of the logistic function, -log(1 + e**-a)."""
+
+    def compute(self, a: Array) -> Array:
+        return accelerated.log_sigmoid(_floating(a))
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        return out_grad * sigmoid(-node.inputs[0])
+
+
+@op(LogSigmoid)
+def log_sigmoid(a: Tensor) -> Tensor:
+    """Return log(sigmoid(a)); finite for every finite a, with gradient sigmoid(-a)."""
+    return LogSigmoid()(a)
+
+
+class ELU(TensorOp):
+    """Exponential linear unit: a where positive, else alpha (e**a - 1)."""
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        self.alpha = as_number("elu: alpha", alpha)
+
+    def compute(self, a: Array) -> Array:
+        a = _floating(a)
+        below = accelerated.expm1(xp.minimum(a, 0.0)) * self.alpha
+        return xp.where(a > 0, a, below)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        """Return the gradient: 1 where a is positive, else alpha e**a, times ``out_grad``."""
+        a: Tensor = node.inputs[0]
+        positive = Tensor.make_const(a.realize_cached_data() > 0)
+        slope = exp(clip(a, high=0)) * self.alpha
+        return where(positive, out_grad, out_grad * slope)
+
+
+@op(ELU)
+def elu(a: Tensor, alpha: float = 1.0) -> Tensor:
+    """Return a where positive, else alpha (e**a - 1) (Clevert et al. 2015)."""
+    return ELU(alpha)(a)
+
+
+class Hardswish(TensorOp):
+    """Piecewise approximation of silu: a * min(max(a + 3, 0), 6) / 6."""
+
+    def compute(self, a: Array) -> Array:
+        a = _floating(a)
+        return a * (xp.minimum(xp.maximum(a + 3.0, 0.0), 6.0) / 6.0)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        """Return the gradient: 0 up to -3, 1 from 3 on, a/3 + 1/2 between, times ``out_grad``."""
+        a: Tensor = node.inputs[0]
+        host = a.realize_cached_data()
+        between = Tensor.make_const(xp.logical_not(xp.logical_or(host <= -3, host >= 3)))
+        outside = Tensor.make_const(xp.astype(host > 0, host.dtype))
+        return out_grad * where(between, a * (1 / 3) + 0.5, outside)
+
+
+@op(Hardswish)
+def hardswish(a: Tensor) -> Tensor:
+    """Return a * min(max(a + 3, 0), 6) / 6, a cheap approximation of silu (Howard et al. 2019)."""
+    return Hardswish()(a)
 
 
 class AsType(TensorOp):

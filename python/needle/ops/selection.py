@@ -1,7 +1,7 @@
 """Ops that select values: maximum, minimum, clip, where, and the comparisons.
 
-The gradient of a selection is 1 for a selected value and 0 for the others. Results of comparisons
-are constants.
+The gradient of a selection is 1 for a selected value, 0 for the others and NaN where an operand is
+NaN. Results of comparisons are constants.
 """
 
 from __future__ import annotations
@@ -13,11 +13,16 @@ from typing import Any
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp, as_operand
 from ..errors import DTypeError
-from .broadcasting import Number, check_broadcast, unbroadcast
+from .broadcasting import Number, as_number, check_broadcast, unbroadcast
 from .registry import attach, op
 
 Array = Any
 Parts = tuple[Tensor | None, ...]
+
+
+def nan_or(a: Array, b: Array) -> Array:
+    """Return b, and NaN where ``a`` is NaN."""
+    return xp.where(a == a, b, a) if a.dtype.kind == "f" else b
 
 
 def _split_between(out_grad: Tensor, node: Tensor, wins: Callable[..., Array]) -> Parts:
@@ -26,7 +31,8 @@ def _split_between(out_grad: Tensor, node: Tensor, wins: Callable[..., Array]) -
     left, right = a.realize_cached_data(), b.realize_cached_data()
     dtype = out_grad.dtype
     ties = xp.astype(left == right, dtype) * 0.5
-    to_a = Tensor.make_const(xp.astype(wins(left, right), dtype) + ties)
+    share = nan_or(left, nan_or(right, xp.astype(wins(left, right), dtype) + ties))
+    to_a = Tensor.make_const(share)
     return (
         unbroadcast(out_grad * to_a, a) if a.requires_grad else None,
         unbroadcast(out_grad * (1 - to_a), b) if b.requires_grad else None,
@@ -71,7 +77,8 @@ class Clip(TensorOp):
     """Values limited to an interval; None for a side without a limit."""
 
     def __init__(self, low: float | None = None, high: float | None = None) -> None:
-        self.low, self.high = low, high
+        self.low = None if low is None else as_number("clip: low", low)
+        self.high = None if high is None else as_number("clip: high", high)
 
     def compute(self, a: Array) -> Array:
         a = a if self.low is None else xp.maximum(a, self.low)
@@ -84,7 +91,7 @@ class Clip(TensorOp):
             inside = xp.logical_and(inside, a >= self.low)
         if self.high is not None:
             inside = xp.logical_and(inside, a <= self.high)
-        return out_grad * Tensor.make_const(xp.astype(inside, out_grad.dtype))
+        return out_grad * Tensor.make_const(nan_or(a, xp.astype(inside, out_grad.dtype)))
 
 
 @op(Clip, methods=["clip"])

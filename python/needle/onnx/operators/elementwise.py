@@ -28,18 +28,9 @@ def _many(name: str, function: Callable[[Any, Any], Tensor]) -> None:
     OPERATORS[name] = run
 
 
-def softplus(x: Tensor) -> Tensor:
-    """Return log(1 + e**x) without overflow."""
-    return ops.relu(x) + ops.log(ops.exp(-ops.abs(x)) + 1)
-
-
 def hard_sigmoid(x: Tensor, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
     """Return alpha x + beta limited to [0, 1]."""
     return ops.clip(x * alpha + beta, 0.0, 1.0)
-
-
-def _expm1_below_zero(x: Tensor) -> Tensor:
-    return ops.exp(ops.minimum(x, x * 0)) - 1
 
 
 _one("Abs", ops.abs)
@@ -48,10 +39,10 @@ _one("Cos", ops.cos)
 _one("Erf", ops.erf)
 _one("Exp", ops.exp)
 _one("Floor", ops.floor)
-_one("HardSwish", lambda x: x * hard_sigmoid(x, 1 / 6))
+_one("HardSwish", ops.hardswish)
 _one("Identity", lambda x: x)
 _one("Log", ops.log)
-_one("Mish", lambda x: x * ops.tanh(softplus(x)))
+_one("Mish", lambda x: x * ops.tanh(ops.softplus(x)))
 _one("Neg", lambda x: -x)
 _one("Reciprocal", lambda x: 1 / x)
 _one("Relu", ops.relu)
@@ -59,7 +50,7 @@ _one("Round", ops.round)
 _one("Sigmoid", ops.sigmoid)
 _one("Sign", ops.sign)
 _one("Sin", ops.sin)
-_one("Softplus", softplus)
+_one("Softplus", ops.softplus)
 _one("Softsign", lambda x: x / (ops.abs(x) + 1))
 _one("Sqrt", ops.sqrt)
 _one("Tanh", ops.tanh)
@@ -148,23 +139,19 @@ def _prelu(call: Call) -> Tensor:
 
 @operator("Elu")
 def _elu(call: Call) -> Tensor:
-    return _scaled_elu(call.x, call.get("alpha", 1.0))
+    return ops.elu(call.x, call.get("alpha", 1.0))
 
 
 @operator("Celu")
 def _celu(call: Call) -> Tensor:
     alpha = call.get("alpha", 1.0)
-    return _scaled_elu(call.x / alpha, 1.0) * alpha
+    return ops.elu(call.x / alpha) * alpha
 
 
 @operator("Selu")
 def _selu(call: Call) -> Tensor:
     alpha = call.get("alpha", 1.67326319217681884765625)
-    return _scaled_elu(call.x, alpha) * call.get("gamma", 1.05070102214813232421875)
-
-
-def _scaled_elu(x: Tensor, alpha: float) -> Tensor:
-    return ops.where(ops.greater(x, 0), x, _expm1_below_zero(x) * alpha)
+    return ops.elu(call.x, alpha) * call.get("gamma", 1.05070102214813232421875)
 
 
 @operator("ThresholdedRelu")
@@ -184,7 +171,4 @@ def _swish(call: Call) -> Tensor:
 
 @operator("Gelu")
 def _gelu(call: Call) -> Tensor:
-    x = call.x
-    if call.choice("approximate", "none", "tanh") == "none":
-        return ops.gelu(x)
-    return x * 0.5 * (ops.tanh((x + x * x * x * 0.044715) * (2 / np.pi) ** 0.5) + 1)
+    return ops.gelu(call.x, call.choice("approximate", "none", "tanh"))

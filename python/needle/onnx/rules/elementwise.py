@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,12 @@ EXPORTS.update(
         elementwise.Cos: plain("Cos"),
         elementwise.Erf: plain("Erf"),
         elementwise.Exp: plain("Exp"),
+        elementwise.Hardswish: plain("HardSwish"),
         elementwise.Log: plain("Log"),
         elementwise.ReLU: plain("Relu"),
         elementwise.Sigmoid: plain("Sigmoid"),
         elementwise.Sin: plain("Sin"),
+        elementwise.Softplus: plain("Softplus"),
         elementwise.Sqrt: plain("Sqrt"),
         elementwise.Tanh: plain("Tanh"),
         rounding.Ceil: plain("Ceil"),
@@ -77,6 +80,38 @@ def _gelu(graph: Graph, node: Any) -> str:
     erf = graph.add("Erf", [graph.add("Div", [x, graph.like(source, 2.0**0.5)])])
     half = graph.add("Mul", [x, graph.like(source, 0.5)])
     return graph.add("Mul", [half, graph.add("Add", [erf, graph.like(source, 1.0)])])
+
+
+def _gated(graph: Graph, node: Any, u: str) -> str:
+    """Export x sigmoid(u), where x is the operand of ``node``."""
+    return graph.add("Mul", [graph.of(node.inputs[0]), graph.add("Sigmoid", [u])])
+
+
+@rule(elementwise.SiLU)
+def _silu(graph: Graph, node: Any) -> str:
+    return _gated(graph, node, graph.of(node.inputs[0]))
+
+
+@rule(elementwise.GELUTanh)
+def _gelu_tanh(graph: Graph, node: Any) -> str:
+    """Export x sigmoid(2 sqrt(2/pi) (x + 0.044715 x**3))."""
+    (source,) = node.inputs
+    x = graph.of(source)
+    cubic = graph.add("Mul", [graph.add("Mul", [x, x]), graph.like(source, 0.044715)])
+    factor = graph.add("Add", [cubic, graph.like(source, 1.0)])
+    slope = graph.like(source, 2 * (2 / math.pi) ** 0.5)
+    return _gated(graph, node, graph.add("Mul", [graph.add("Mul", [x, factor]), slope]))
+
+
+@rule(elementwise.ELU)
+def _elu(graph: Graph, node: Any) -> str:
+    return graph.add("Elu", [graph.of(node.inputs[0])], alpha=float(node.op.alpha))
+
+
+@rule(elementwise.LogSigmoid)
+def _log_sigmoid(graph: Graph, node: Any) -> str:
+    negative = graph.add("Neg", [graph.of(node.inputs[0])])
+    return graph.add("Neg", [graph.add("Softplus", [negative])])
 
 
 @rule(elementwise.AsType)

@@ -1,0 +1,255 @@
+"""NaN in the operands of ops passes through values and gradients; powers follow IEEE 754.
+
+The expected gradients of powers are PyTorch's; where PyTorch is installed they are compared again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from needle import Tensor, nn, ops
+from needle.errors import DTypeError
+from needle.shapes import Geometry
+
+NAN, INF = np.nan, np.inf
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+def of(values: Any, device: Any, dtype: str = "float32") -> Tensor:
+    return Tensor(np.asarray(values), device=device, dtype=dtype)
+
+
+ONE_OPERAND: dict[str, Callable[[Tensor], Tensor]] = {
+    **{name: getattr(ops, name) for name in "relu leaky_relu abs sqrt exp log sin cos".split()},
+    **{name: getattr(ops, name) for name in "tanh sigmoid erf gelu silu softplus".split()},
+    **{name: getattr(ops, name) for name in "log_sigmoid elu hardswish normal_cdf negate".split()},
+    "gelu tanh": lambda a: ops.gelu(a, approximate="tanh"),
+    "clip": lambda a: ops.clip(a, -0.5, 0.5),
+    "clip low": lambda a: ops.clip(a, low=0),
+    "clip high": lambda a: ops.clip(a, high=0),
+    "power": lambda a: a**2.5,
+    "maximum": lambda a: ops.maximum(a, of([1.0] * 4, a.device)),
+    "minimum": lambda a: ops.minimum(of([1.0] * 4, a.device), a),
+}
+CONSTANT_GRADIENT = ("negate",)
+
+
+@pytest.mark.parametrize("name", ONE_OPERAND)
+def test_nan_passes_through_value_and_gradient(name: str, device: Any) -> None:
+    a = of([0.75, NAN, 1.25, NAN], device)
+    out = ONE_OPERAND[name](a)
+    out.sum().backward()
+    assert np.isnan(out.numpy()).tolist() == [False, True, False, True]
+    if name not in CONSTANT_GRADIENT:
+        assert np.isnan(a.grad.numpy()).tolist() == [False, True, False, True]
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_nan_in_either_operand_reaches_both_gradients(name: str, device: Any) -> None:
+    a, b = of([NAN, 1.0, 2.0, 3.0], device), of([1.0, NAN, 2.0, 1.0], device)
+    getattr(ops, name)(a, b).sum().backward()
+    for gradient in (a.grad.numpy(), b.grad.numpy()):
+        assert np.isnan(gradient).tolist() == [True, True, False, False]
+        assert gradient[2] == 0.5
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_nan_in_a_reduced_row(name: str, device: Any) -> None:
+    a = of([[1.0, NAN, 3.0], [1.0, 2.0, 3.0]], device)
+    out = getattr(ops, name)(a, axes=1)
+    out.sum().backward()
+    assert np.isnan(out.numpy()).tolist() == [True, False]
+    assert np.isnan(a.grad.numpy()).tolist() == [[True] * 3, [False] * 3]
+
+
+@pytest.mark.parametrize(("kernel", "channels"), [(1, 4), (3, 4), (3, 16), (5, 3)])
+def test_nan_in_a_fused_convolution(kernel: int, channels: int, device: Any) -> None:
+    """ReLU as an epilogue of the convolution: NaN in y reaches the bias's and input's gradients."""
+    x = np.random.default_rng(0).standard_normal((2, channels, 8, 8))
+    x[0, 0, 4, 4] = NAN
+    weight = np.random.default_rng(1).standard_normal((kernel, kernel, channels, 5))
+    pad = kernel // 2
+    fused = ops.convolution.Conv2d(Geometry(padding=(pad, pad)), relu=True)
+    a, w, b = of(x, device), of(weight, device), of(np.zeros(5), device)
+    out = fused(a, w, b)
+    out.sum().backward()
+    assert np.isnan(out.numpy()).sum() == 5 * kernel**2
+    assert np.isnan(b.grad.numpy()).all()
+    assert np.isnan(a.grad.numpy()[0, 0, 4, 4])
+    assert np.isfinite(a.grad.numpy()[1]).all()
+
+
+def test_nan_in_a_linear_layer_with_relu(device: Any) -> None:
+    model = nn.Sequential(nn.Linear(4, 3, device=device), nn.ReLU())
+    x = of([[1.0, NAN, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0]], device)
+    out = model(x)
+    out.sum().backward()
+    assert np.isnan(out.numpy()).tolist() == [[True] * 3, [False] * 3]
+    assert np.isnan(x.grad.numpy()).tolist() == [[True] * 4, [False] * 4]
+    assert np.isnan(model.modules[0].bias.grad.numpy()).all()
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("residual", [True, False])
+def test_nan_in_a_batch_norm_with_relu(training: bool, residual: bool, device: Any) -> None:
+    layer = nn.BatchNorm2d(8, device=device)
+    x = np.random.default_rng(0).standard_normal((2, 8, 8, 8))
+    x[0, 0, 0, 0] = NAN
+    a, other = of(x, device), of(np.zeros_like(x), device)
+    if not training:
+        layer.eval()
+    normal = layer(a)
+    out = ops.relu(normal + other) if residual else nn.Sequential(layer, nn.ReLU())(a)
+    out.sum().backward()
+    channel = np.isnan(out.numpy())[:, 0]
+    assert channel.all() if training else channel.sum() == 1
+    assert np.isfinite(out.numpy()[:, 1:]).all()
+    assert np.isnan(a.grad.numpy()[0, 0, 0, 0])
+    assert np.isfinite(a.grad.numpy()[:, 1:]).all()
+    assert np.isnan(layer.bias.grad.numpy()).tolist() == [True] + [False] * 7
+
+
+def test_nan_in_a_residual_epilogue(device: Any) -> None:
+    """relu(batch_norm(x) + residual) as one kernel."""
+    x = np.random.default_rng(0).standard_normal((4, 3, 4, 4))
+    residual = np.zeros_like(x)
+    residual[1, 2, 0, 0] = NAN
+    a, other = of(x, device), of(residual, device)
+    weight, bias = of(np.ones(3), device), of(np.zeros(3), device)
+    out = ops.normalization.BatchNorm(relu=True)(a, weight, bias, other)[0]
+    out.sum().backward()
+    assert np.isnan(out.numpy()).sum() == 1
+    assert np.isnan(other.grad.numpy()[1, 2, 0, 0]) and np.isnan(other.grad.numpy()).sum() == 1
+    assert np.isnan(a.grad.numpy()[:, 2]).all() and np.isfinite(a.grad.numpy()[:, :2]).all()
+
+
+# ---- powers --------------------------------------------------------------------------------------
+
+BASES = (0.0, -0.0, 1.0, -1.0, INF, -INF, NAN, 2.0, -2.0)
+EXPONENTS = (0.0, -0.0, 1.0, 2.0, 3.0, 0.5, -1.0, -0.5, INF, -INF, NAN)
+
+
+def powers(device: Any, dtype: str) -> tuple[Tensor, Tensor, Tensor]:
+    pairs = np.array(list(itertools.product(BASES, EXPONENTS)))
+    a, b = of(pairs[:, 0], device, dtype), of(pairs[:, 1], device, dtype)
+    out = a**b
+    out.sum().backward()
+    return out, a, b
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_powers_follow_ieee_754(dtype: str, device: Any) -> None:
+    out, _, _ = powers(device, dtype)
+    for (a, b), got in zip(itertools.product(BASES, EXPONENTS), out.numpy().tolist()):
+        with np.errstate(all="ignore"):
+            want = float(np.power(np.array([a]), np.array([b]))[0])
+        np.testing.assert_allclose(got, want, rtol=1e-7, err_msg=f"{a} ** {b}")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gradients_of_powers_at_zero(dtype: str, device: Any) -> None:
+    _, a, b = powers(device, dtype)
+    pairs = list(itertools.product(BASES, EXPONENTS))
+    by_a, by_b = (dict(zip(map(str, pairs), t.grad.numpy().tolist())) for t in (a, b))
+    for base in (0.0, -0.0):
+        for exponent in (0.0, -0.0):
+            assert by_a[str((base, exponent))] == 0
+        for exponent, want in ((1.0, 1), (2.0, 0), (3.0, 0), (0.5, INF)):
+            assert by_a[str((base, exponent))] == want
+        for exponent, want in ((0.0, 0), (1.0, 0), (0.5, 0), (INF, 0), (-0.5, -INF), (-INF, -INF)):
+            assert by_b[str((base, exponent))] == want
+        assert abs(by_a[str((base, -1.0))]) == INF
+    assert by_b[str((0.0, -1.0))] == -INF
+    assert by_a[str((NAN, 0.0))] == 0  # the constant 1, as in PyTorch
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, -1, 0.5, -0.5, 3.0])
+def test_powers_with_a_number_at_zero_twice_differentiated(number: float, device: Any) -> None:
+    a = of([0.0, 2.0], device, "float64")
+    (a**number).sum().backward()
+    first = a.grad
+    with np.errstate(all="ignore"):
+        slope = number * np.power([0.0, 2.0], number - 1.0) if number else np.zeros(2)
+        bend = number * (number - 1) * np.power([0.0, 2.0], number - 2.0)
+    np.testing.assert_allclose(first.numpy(), slope)
+    first.sum().backward()
+    want = bend if number not in (0, 1) else np.zeros(2)
+    np.testing.assert_allclose(a.grad.numpy() if number != 0 else want, want)
+
+
+def test_second_gradients_of_zero_to_the_zero_are_finite(device: Any) -> None:
+    a, b = of([0.0, 2.0], device, "float64"), of([0.0, 0.0], device, "float64")
+    (a**b).sum().backward()
+    by_a, by_b = a.grad, b.grad
+    by_a.sum().backward()
+    np.testing.assert_allclose(a.grad.numpy(), [0, 0])
+    np.testing.assert_allclose(b.grad.numpy(), [1, 0.5])  # a**(b - 1) where it is finite
+    by_b.sum().backward()
+    np.testing.assert_allclose(b.grad.numpy(), [0, np.log(2) ** 2])
+
+
+@pytest.mark.parametrize("base", [0.0, 2.0, 1.0])
+def test_powers_of_a_number(base: float, device: Any) -> None:
+    exponents = np.array([0.0, 1.0, 0.5, -1.0, INF, -INF, NAN])
+    a = of(exponents, device, "float64")
+    (base**a).sum().backward()
+    with np.errstate(all="ignore"):
+        want = np.power(base, exponents) * np.log(base)
+    if base == 0:
+        want = np.where(exponents >= 0, 0, want)
+    np.testing.assert_allclose(a.grad.numpy(), want)
+
+
+def test_roots_logarithms_and_quotients_at_zero(device: Any) -> None:
+    for call, value, slope in (
+        (ops.sqrt, [0.0, -0.0], [INF, -INF]),
+        (ops.log, [-INF, -INF], [INF, -INF]),
+        (lambda a: 1 / a, [INF, -INF], [-INF, -INF]),
+        (lambda a: a / 0.0, [NAN, NAN], [INF, INF]),
+    ):
+        a = of([0.0, -0.0], device)
+        out = call(a)
+        out.sum().backward()
+        np.testing.assert_array_equal(out.numpy(), np.array(value, np.float32))
+        np.testing.assert_array_equal(a.grad.numpy(), np.array(slope, np.float32))
+
+
+def test_powers_as_in_pytorch(device: Any) -> None:
+    torch = pytest.importorskip("torch")
+    for dtype in ("float32", "float64"):
+        out, a, b = powers(device, dtype)
+        pairs = np.array(list(itertools.product(BASES, EXPONENTS)))
+        x, y = (
+            torch.tensor(column, dtype=getattr(torch, dtype), requires_grad=True)
+            for column in (pairs[:, 0], pairs[:, 1])
+        )
+        expected = x**y
+        expected.sum().backward()
+        for got, want in ((out, expected.detach()), (a.grad, x.grad), (b.grad, y.grad)):
+            np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-6)
+
+
+# ---- numbers as arguments ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    {
+        "leaky_relu: negative_slope": ops.leaky_relu,
+        "elu: alpha": ops.elu,
+        "clip: low": lambda a, x: ops.clip(a, low=x),
+        "clip: high": lambda a, x: ops.clip(a, high=x),
+        "add_scalar": ops.add_scalar,
+        "power_scalar": ops.power_scalar,
+    }.items(),
+)
+@pytest.mark.parametrize("wrong", ["a", 1j, object()])
+def test_arguments_that_must_be_numbers(name: str, call: Any, wrong: Any, device: Any) -> None:
+    with pytest.raises(DTypeError, match=rf"^{name}: the scalar must be a real number, got .*;"):
+        call(of([1.0, 2.0], device), wrong)

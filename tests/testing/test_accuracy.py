@@ -1,0 +1,104 @@
+"""Every elementwise function is within 2 ulp of float64 on every device, tails included."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle
+from needle import Tensor, ops
+from needle.accelerated import special
+from needle.testing import accuracy
+
+STRIDE = 40009
+"""About 100 thousand numbers of all sizes and signs, beside ``accuracy.SPECIAL``."""
+
+
+@pytest.mark.parametrize("name", accuracy.names())
+def test_within_two_ulp_over_the_range_of_float32(name: str) -> None:
+    worst = accuracy.measure(name, STRIDE)
+    assert worst
+    for device, error in worst.items():
+        assert error.ulps <= accuracy.LIMIT, f"{name} on {device}: {error}"
+
+
+@pytest.mark.parametrize("name", accuracy.names())
+def test_within_two_ulp_where_networks_work(name: str, device: Any) -> None:
+    """A dense sample from -20 to 20."""
+    host = np.linspace(-20, 20, 200_003, dtype=np.float32)
+    with np.errstate(all="ignore"):
+        got = accuracy._evaluated(name, host, device)
+        error = accuracy.ulps(got, accuracy.REFERENCES[name](host.astype(np.float64)))
+    assert error.max() <= accuracy.LIMIT, f"{error.max()} at {host[error.argmax()]!r}"
+
+
+def test_the_measure_finds_errors() -> None:
+    one = np.float32(1)
+    for got, want, expected in (
+        (np.nextafter(one, np.float32(2)), 1.0, 1.0),
+        (np.nextafter(one, np.float32(0)), 1.0, 0.5),
+        (0.0, 1.401298464324817e-45, 1.0),
+        (np.inf, float(np.finfo(np.float32).max), 1.0),
+        (np.nan, np.nan, 0.0),
+        (np.nan, 1.0, math.inf),
+        (1.0, np.nan, math.inf),
+        (-0.0, 0.0, math.inf),
+        (-0.0, 1e-300, 0.0),
+        (np.inf, np.inf, 0.0),
+        (-np.inf, np.inf, 2.0**25),
+    ):
+        found = accuracy.ulps(np.array([got], np.float32), np.array([want]))[0]
+        assert found == pytest.approx(expected, rel=1e-6), (got, want)
+
+
+def test_the_command_prints_a_row_and_fails_above_the_limit(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert accuracy.main(["sigmoid", "--stride", "2000003"]) == 0
+    assert "| sigmoid |" in capsys.readouterr().out
+    monkeypatch.setitem(accuracy._CALLS, "sigmoid", lambda a: ops.tanh(a * 0.5) * 0.5 + 0.5)
+    assert accuracy.main(["sigmoid", "--stride", "2000003"]) == 1
+
+
+def _close(got: Any, want: list[float], ulps: float) -> None:
+    want = np.array(want)
+    error = np.abs(np.asarray(got) - want) / np.spacing(np.abs(want))
+    assert error.max() <= ulps, (float(error.max()), int(error.argmax()))
+
+
+POINTS = [-37.0, -30.3, -20.0, -8.7, -3.3, -1.0, -0.04, 0.0, 1e-9, 0.7, 2.0, 5.5, 9.0, 40.0, 700.0]
+
+
+@pytest.mark.parametrize("device_kind", ["own", "definition"])
+def test_float64_to_a_few_ulp(device_kind: str, device: Any) -> None:
+    """The normal distribution's tail against math.erfc; the others against their plain formulas."""
+    x = np.array(POINTS)
+    exact = [math.erfc(-a / math.sqrt(2)) / 2 for a in POINTS]
+    # a / sqrt(2) is rounded, which erfc multiplies by a**2.
+    slack = 4 + max(a * a for a in POINTS[:5])
+    for name, want, limit in (
+        ("normal_cdf", exact, slack),
+        ("gelu", [a * p for a, p in zip(POINTS, exact)], slack),
+        ("sigmoid", [1 / (1 + math.exp(-a)) for a in POINTS], 4),
+        ("softplus", [max(a, 0) + math.log1p(math.exp(-abs(a))) for a in POINTS], 4),
+        ("silu", [a / (1 + math.exp(-a)) for a in POINTS], 6),
+    ):
+        if device_kind == "definition":
+            got = getattr(special, name).definition(x)
+        else:
+            got = getattr(ops, name)(Tensor(x, device=device, dtype="float64")).numpy()
+        _close(got, want, limit)
+
+
+def test_the_tails_that_tanh_would_lose(device: Any) -> None:
+    x = Tensor(np.array([-20.0, -88.0, -100.0]), device=device, dtype="float32")
+    y = ops.sigmoid(x)
+    np.testing.assert_allclose(y.numpy()[:2], [2.0611537e-09, 6.0546015e-39], rtol=1e-6)
+    out = ops.log_sigmoid(x)
+    np.testing.assert_array_equal(out.numpy(), np.array([-20, -88, -100], np.float32))
+    out.sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), np.ones(3, np.float32))
+    assert needle.ops.log(y).numpy().tolist()[:2] == [-20.0, -88.0]
