@@ -90,6 +90,22 @@ CASES: dict[str, Callable[[Any], Any]] = {
         x.sum(axes=(2, 3)) @ np.ones((3, 2), "float32") + needle.init.zeros(x.shape[0], 2)
     ),
     "broadcast over the batch": lambda x: ops.broadcast_to(x.sum(axes=(0, 1)), (x.shape[0], 4, 4)),
+    "padding": lambda x: ops.pad(x, (1, 2, 0, 1), value=2.0) + ops.pad(x, (1, 2, 0, 1), "reflect"),
+    "running sums": lambda x: ops.cumsum(x, 1) + ops.cumsum(x, 2, reverse=True),
+    "product": lambda x: ops.prod(x, (1, 3)),
+    "triangles": lambda x: ops.tril(x) + ops.triu(x, 1) * 2,
+    "places of extremes": lambda x: ops.astype(ops.argmax(x, 1) + ops.argmin(x, 1), "float32"),
+    "logic": lambda x: (
+        ops.where(ops.logical_and(x > 0, ops.logical_not(x > 1)), x, x * 2)
+        + ops.where(ops.logical_or(x, x > 3), x, -x)
+    ),
+    "checks": lambda x: (
+        ops.where(ops.isnan(x / x), x, x + 1)
+        + ops.where(ops.isfinite(x), x, ops.where(ops.isinf(x), x * 0, x))
+    ),
+    "pooling rounded up": lambda x: ops.max_pool2d(x, 3, 2, ceil_mode=True),
+    "einsum": lambda x: ops.einsum("nchw,ncvw->nhv", x, x * 2),
+    "repetition": lambda x: ops.tile(x, (1, 2, 1, 1)),
     "two results": lambda x: (x * 2, [x + 1, x[:, 0]]),
 }
 

@@ -144,14 +144,15 @@ def _elu(call: Call) -> Tensor:
 
 @operator("Celu")
 def _celu(call: Call) -> Tensor:
-    alpha = call.get("alpha", 1.0)
+    alpha: float = call.get("alpha", 1.0)
     return ops.elu(call.x / alpha) * alpha
 
 
 @operator("Selu")
 def _selu(call: Call) -> Tensor:
-    alpha = call.get("alpha", 1.67326319217681884765625)
-    return ops.elu(call.x, alpha) * call.get("gamma", 1.05070102214813232421875)
+    alpha: float = call.get("alpha", 1.67326319217681884765625)
+    gamma: float = call.get("gamma", 1.05070102214813232421875)
+    return ops.elu(call.x, alpha) * gamma
 
 
 @operator("ThresholdedRelu")
@@ -166,7 +167,8 @@ def _hard_sigmoid(call: Call) -> Tensor:
 
 @operator("Swish")
 def _swish(call: Call) -> Tensor:
-    return call.x * ops.sigmoid(call.x * call.get("alpha", 1.0))
+    alpha: float = call.get("alpha", 1.0)
+    return call.x * ops.sigmoid(call.x * alpha)
 
 
 @operator("Gelu")

@@ -6,6 +6,7 @@ The formulas are those of ONNX's specification of Resize; cubic: Keys 1981.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ COORDINATES = (
     *("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"),
     *("half_pixel_symmetric", "tf_crop_and_resize", "tf_half_pixel_for_nn"),
 )
-ROUNDING = {
+ROUNDING: dict[str, Callable[[Array], Array]] = {
     "round_prefer_floor": lambda at: np.ceil(at - 0.5),
     "round_prefer_ceil": lambda at: np.floor(at + 0.5),
     "floor": np.floor,
@@ -96,14 +97,16 @@ def _places(mode: str, size: int, target: int, scale: float, part: Any) -> Array
         return (i + 0.5) / scale
     if mode == "align_corners":
         exact = target if abs(scale * size - target) < 1e-6 * target else scale * size
-        return i * (size - 1) / (exact - 1) if exact != 1 else np.zeros(target)
+        step = (size - 1) / (exact - 1) if exact != 1 else 0.0
+        return i * step
     if mode == "pytorch_half_pixel" and target <= 1:
         return np.zeros(target)
     if mode == "tf_crop_and_resize":
         start, end = part
         if target <= 1:
             return np.full(target, 0.5 * (start + end) * (size - 1))
-        return start * (size - 1) + i * (end - start) * (size - 1) / (target - 1)
+        step = (end - start) * (size - 1) / (target - 1)
+        return np.asarray(start * (size - 1) + i * step)
     at = (i + 0.5) / scale - 0.5
     if mode == "half_pixel_symmetric":
         at += size / 2 * (1 - target / (scale * size))

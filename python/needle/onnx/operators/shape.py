@@ -153,8 +153,8 @@ def _bordered(call: Call, x: Tensor, axis: int, widths: tuple[int, int], value: 
     for width in widths:
         shape = [max(width, 0) if i == axis else n for i, n in enumerate(x.shape)]
         borders.append(ops.broadcast_to(call.constant([value], x.dtype), tuple(shape)))
-    parts = (borders[0], x, borders[1])
-    parts = tuple(part for part in parts if part.shape[axis] or part is x)
+    sides = (borders[0], x, borders[1])
+    parts = [part for part in sides if part.shape[axis] or part is x]
     return ops.concatenate(parts, axis=axis) if len(parts) > 1 else x
 
 

@@ -130,10 +130,7 @@ def _clip(graph: Graph, node: Any) -> str:
 @rule(selection.Where)
 def _where(graph: Graph, node: Any) -> str:
     condition, *choices = node.inputs
-    name = graph.of(condition)
-    if condition.dtype != "bool":
-        name = graph.add("Cast", [name], to=onnx_package().TensorProto.BOOL)
-    return graph.add("Where", [name, *map(graph.of, choices)])
+    return graph.add("Where", [_truth(graph, condition), *map(graph.of, choices)])
 
 
 COMPARISONS = {
@@ -150,3 +147,26 @@ COMPARISONS = {
 def _compare(graph: Graph, node: Any) -> str:
     result = plain(COMPARISONS[node.op.name])(graph, node)
     return graph.add("Not", [result]) if node.op.name == "not_equal" else result
+
+
+@rule(selection.Logical)
+def _logical(graph: Graph, node: Any) -> str:
+    """Export a logical function of bools; other dtypes are cast."""
+    kind = node.op.name.removeprefix("logical_").capitalize()
+    return graph.add(kind, [_truth(graph, source) for source in node.inputs])
+
+
+@rule(selection.Check)
+def _check(graph: Graph, node: Any) -> str:
+    kinds = {"isnan": "IsNaN", "isinf": "IsInf"}
+    if node.op.name in kinds:
+        return plain(kinds[node.op.name])(graph, node)
+    finite = [graph.add(kind, [graph.of(node.inputs[0])]) for kind in ("IsNaN", "IsInf")]
+    return graph.add("Not", [graph.add("Or", finite)])
+
+
+def _truth(graph: Graph, value: Any) -> str:
+    """Return the name of a value as bools."""
+    name = graph.of(value)
+    is_bool = value.dtype == "bool"
+    return name if is_bool else graph.add("Cast", [name], to=onnx_package().TensorProto.BOOL)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ops import indexing, normalization, shape, tuples
+from ...ops import indexing, normalization, padding, shape, triangles, tuples
 from ...shapes import normalize_axis
 from ..exported_graph import Graph, rule
 from ..package import OnnxError
@@ -63,6 +63,21 @@ def _concatenate(graph: Graph, node: Any) -> str:
         pads[len(node.shape) + axis] = sum(source.shape[axis] for source in others)
         return graph.add("Pad", [graph.of(first), graph.store(pads)])
     return graph.add("Concat", [graph.of(source) for source in node.inputs], axis=axis)
+
+
+@rule(padding.Pad)
+def _pad(graph: Graph, node: Any) -> str:
+    (source,), widths = node.inputs, node.op.widths
+    pads = [before for before, _ in widths] + [after for _, after in widths]
+    names = [graph.of(source), graph.integers(*pads), graph.like(source, node.op.value)]
+    return graph.add("Pad", names)
+
+
+@rule(triangles.Triangle)
+def _triangle(graph: Graph, node: Any) -> str:
+    diagonal = graph.store(np.array(node.op.diagonal, np.int64))
+    names = [graph.of(node.inputs[0]), diagonal]
+    return graph.add("Trilu", names, upper=int(not node.op.lower))
 
 
 @rule(shape.Stack)
