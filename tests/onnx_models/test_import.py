@@ -96,7 +96,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], dict[str, Any]]] = {
     "division": ("Div", i(7, -7, 8, -1), {"b": i(2, 2, -3, 5)}, {}),
     "remainder": ("Mod", i(7, -7, 8, -1), {"b": i(2, 2, -3, 5)}, {}),
     "prelu": ("PRelu", IMAGE, {"slope": numbers(4, 1, 1)}, {}),
-    "lrn": ("LRN", numbers(5, 4, 3, 2), {}, {"size": 4, "alpha": 0.3, "beta": 0.6, "bias": 1.5}),
+    "lrn": ("LRN", numbers(4, 4, 3, 2), {}, {"size": 4, "alpha": 0.3, "beta": 0.6, "bias": 1.5}),
     "gelu": ("Gelu", IMAGE, {}, {"opset": 20, "approximate": "tanh"}),
     "hard swish": ("HardSwish", IMAGE * 4, {}, {}),
     "hard sigmoid": ("HardSigmoid", IMAGE * 4, {}, {"alpha": 0.15, "beta": 0.4}),
