@@ -46,6 +46,19 @@ device = ndl.default_device()  # needle's C++ kernels if they are built, else Nu
 #
 # A `Tensor` is an array that records how it was computed. It lies on a device, and both operands
 # of an operation must be on the same device; therefore this notebook passes `device=device`.
+#
+# Part 0 of the exercises writes the same for single numbers: 60 lines that train a small network.
+
+# %% tags=["remove-input"]
+exercises(
+    "scalar-add",
+    "scalar-multiply",
+    "scalar-tanh",
+    "scalar-order",
+    "scalar-backward",
+    "scalar-network",
+    "scalar-step",
+)
 
 # %%
 x = ndl.Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], device=device)

@@ -71,6 +71,7 @@ def notebook_text(root: Path, part: Part, blocks: dict[str, list[Block]]) -> str
     ]
     for exercise in part.exercises:
         cells += _exercise_cells(root, exercise, blocks.get(exercise.tag, []))
+    cells += [_code(part.closing)] if part.closing else []
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number:03}"
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
