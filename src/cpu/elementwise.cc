@@ -199,28 +199,29 @@ void where_loop(const LoopPlan& plan) {
       so == sizeof(T) && sc == 1 && (sa == sizeof(T) || sa == 0) && (sb == sizeof(T) || sb == 0);
   parallel_runs(plan, kGrain, [=](std::int64_t n, char* const data[]) {
     T* out = reinterpret_cast<T*>(data[0]);
-    const bool* c = reinterpret_cast<const bool*>(data[1]);
+    // Bytes, because GCC makes a branch of a choice by bool, and vectors of one by a comparison.
+    const std::uint8_t* c = reinterpret_cast<const std::uint8_t*>(data[1]);
     const T* a = reinterpret_cast<const T*>(data[2]);
     const T* b = reinterpret_cast<const T*>(data[3]);
     if (dense && sa != 0 && sb != 0) {
       NEEDLE_INDEPENDENT
       for (std::int64_t i = 0; i < n; ++i) {
         const T x = a[i], y = b[i];
-        out[i] = c[i] ? x : y;
+        out[i] = c[i] != 0 ? x : y;
       }
     } else if (dense && sa != 0) {
       const T y = *b;
       NEEDLE_INDEPENDENT
       for (std::int64_t i = 0; i < n; ++i) {
         const T x = a[i];
-        out[i] = c[i] ? x : y;
+        out[i] = c[i] != 0 ? x : y;
       }
     } else if (dense && sb != 0) {
       const T x = *a;
       NEEDLE_INDEPENDENT
       for (std::int64_t i = 0; i < n; ++i) {
         const T y = b[i];
-        out[i] = c[i] ? x : y;
+        out[i] = c[i] != 0 ? x : y;
       }
     } else {
       for (std::int64_t i = 0; i < n; ++i) {

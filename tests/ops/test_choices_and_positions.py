@@ -79,6 +79,11 @@ def test_tensors_without_axes(device: Any) -> None:
         assert getattr(a, name)(0).shape == () and getattr(a, name)(0).item() == 2.5
     for result in (a.sort(), a.topk(1), a.sort(0, True)):
         assert result.values.item() == 2.5 and result.indices.item() == 0
+    assert a.prod(0).shape == a.norm(3, -1).shape == a.argmax(0).shape == ()
+    assert a.prod(0).item() == a.norm(3, -1).item() == a.norm(1, 0).item() == 2.5
+    assert a.scatter(0, 0, 4.0).item() == 4.0 and a.scatter(-1, 0, a, "add").item() == 5.0
+    with pytest.raises(IndexError):
+        a.norm(2, 1)
     assert a.gather(0, 0).item() == a.prod().item() == a.norm().item() == 2.5
     assert a.argmax().item() == a.std().item() == 0
     for name in ("floor", "ceil", "round", "trunc", "sign"):

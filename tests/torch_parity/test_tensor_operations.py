@@ -69,7 +69,7 @@ def pad_cropping(r: Random) -> Any:
 def padding_with(mode: str) -> Any:
     def pad_mode(r: Random) -> Any:
         shape = tuple(int(n) for n in r.integers(4, 7, 4))
-        widths = [int(n) for n in r.integers(0 if mode == "circular" else -1, 4, 4)]
+        widths = [int(n) for n in r.integers(-1, 4, 4)]
         return (
             [normal(r, shape)],
             lambda a: ndl.pad(a, widths, mode),

@@ -101,6 +101,10 @@ def scatter(a: Tensor, axis: int, index: Any, src: Any, reduce: str | None = Non
     to the element of ``a``.
     """
     shape = shape_of("scatter", a)
+    if not shape:
+        src = reshape(src if isinstance(src, Tensor) else as_operand(src, a), (1,))
+        row = _integers("scatter", index).reshape(-1)
+        return reshape(scatter(reshape(a, (1,)), axis, row, src, reduce), ())
     axis = normalize_axis("scatter", axis, len(shape))
     if reduce not in (None, "add"):
         raise ValueError(f"scatter: reduce must be None or 'add', got {reduce!r}; choose one")

@@ -96,6 +96,9 @@ def _constant(a: Tensor, pairs: Widths, value: float) -> Tensor:
 
 def _continued(a: Tensor, axis: int, pair: tuple[int, int], mode: str) -> Tensor:
     """Return ``a`` with elements of its own added along one axis."""
+    if mode == "circular" and min(pair) < 0:  # what is left after the cut continues, as in PyTorch
+        a = _part(a, axis, slice(max(-pair[0], 0), a.shape[axis] + min(pair[1], 0)))
+        pair = (max(pair[0], 0), max(pair[1], 0))
     size, (before, after) = a.shape[axis], pair
     limits = {"reflect": max(size - 1, 0), "replicate": max(pair) if size else 0}
     limit = limits.get(mode, size)

@@ -53,7 +53,8 @@ class PoolWindows(NamedTuple):
                 f"{name}: expected 4 axes (N, C, H, W), got shape {tuple(shape)}; reshape the input"
             )
         size = (shape[2], shape[3])
-        step = kernel if stride is None else stride
+        kernel, padding, dilation = _spread(kernel), _spread(padding), _spread(dilation)
+        step = kernel if stride is None or stride == () else _spread(stride)
         each = pair(name, "kernel", kernel), pair(name, "stride", step)
         paddings, gaps = pair(name, "padding", padding), pair(name, "dilation", dilation)
         spans = [d * (k - 1) + 1 for k, d in zip(each[0], gaps, strict=True)]
@@ -96,6 +97,11 @@ class PoolWindows(NamedTuple):
             for _, k, s, p, d, out in zip(*self, strict=True)
         )
         return rows, columns
+
+
+def _spread(size: Any) -> Any:
+    """Return the int in a tuple or list of one; others as they are."""
+    return size[0] if isinstance(size, (tuple, list)) and len(size) == 1 else size
 
 
 def _count(

@@ -33,15 +33,16 @@ class _ArgExtremum(TensorOp):
         self.axis, self.keepdims = axis, keepdims
 
     def compute(self, a: Array) -> Array:
-        axis = 0 if self.axis is None else normalize_axis(self.name, self.axis, a.ndim)
-        flat = xp.reshape(a, (-1,)) if self.axis is None else a
+        whole = self.axis is None or a.ndim == 0
+        axis = normalize_axis(self.name, self.axis or 0, 1 if whole else a.ndim)
+        flat = xp.reshape(a, (-1,)) if whole else a
         if flat.shape[axis] == 0:
             raise ShapeError(
                 f"{self.name}: needs at least one element to search, got shape {tuple(a.shape)}; "
                 "skip empty inputs"
             )
         found = (xp.argmax if self.name == "argmax" else xp.argmin)(flat, axis=axis)
-        searched = range(a.ndim) if self.axis is None else (axis,)
+        searched = range(a.ndim) if whole else (axis,)
         return xp.reshape(found, reduced_shape(tuple(a.shape), searched, self.keepdims))
 
 
