@@ -59,6 +59,7 @@ def agree(model: Any, example: Any, x: Any, batch_axis: int = 0) -> Any:
     return proto
 
 
+WEIGHT = needle.Tensor(numbers(3, 2, 3, 3, seed=5), device=CPU)
 PLACES = np.array([[0, 2], [1, 1]])
 CASES: dict[str, Callable[[Any], Any]] = {
     "a number": lambda x: x[:, 1] * 2,
@@ -102,6 +103,10 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "checks": lambda x: (
         ops.where(ops.isnan(x / x), x, x + 1)
         + ops.where(ops.isfinite(x), x, ops.where(ops.isinf(x), x * 0, x))
+    ),
+    "transposed convolution": lambda x: (
+        ops.conv2d_input_grad(x, WEIGHT, (x.shape[0], 2, 8, 7), stride=2, padding=1)
+        + ops.conv2d_input_grad(x, WEIGHT, (x.shape[0], 2, 10, 9), stride=2)[:, :, 2:, :7]
     ),
     "pooling rounded up": lambda x: ops.max_pool2d(x, 3, 2, ceil_mode=True),
     "einsum": lambda x: ops.einsum("nchw,ncvw->nhv", x, x * 2),

@@ -24,6 +24,27 @@ def _conv(graph: Graph, node: Any) -> str:
     return graph.add("Relu", [result]) if node.op.relu else result
 
 
+@rule(convolution.Conv2dInputGrad)
+def _conv_transpose(graph: Graph, node: Any) -> str:
+    """Export the adjoint of a convolution; the weight becomes (O, C/groups, KH, KW)."""
+    stride, padding, dilation, groups = node.op.geometry
+    grad, weight = node.inputs
+    sizes = zip(node.shape[2:], grad.shape[2:], weight.shape[:2], strict=True)
+    extra = [
+        size - (s * (n - 1) + d * (k - 1) + 1 - 2 * p)
+        for (size, n, k), s, p, d in zip(sizes, stride, padding, dilation, strict=True)
+    ]
+    return graph.add(
+        "ConvTranspose",
+        [graph.of(grad), graph.transposed(weight, (3, 2, 0, 1))],
+        strides=list(stride),
+        pads=[*padding, *padding],
+        output_padding=extra,
+        dilations=list(dilation),
+        group=groups,
+    )
+
+
 def _pool(kind: str, **more: Any) -> Rule:
     def run(graph: Graph, node: Any) -> str:
         kernel, stride, padding = node.op.windows
