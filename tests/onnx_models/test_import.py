@@ -177,7 +177,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], dict[str, Any]]] = {
     ),
 }
 NOT_IN_REFERENCE = {"lstm", "pad less", "softmax of old"}
-"""What onnx's reference does not compute, or not as the specification says."""
+"""Cases that onnx's reference does not compute as the specification says."""
 
 
 @pytest.mark.parametrize("name", sorted(set(CASES) - NOT_IN_REFERENCE))

@@ -98,7 +98,7 @@ class Words(nn.Module):
 
 
 class Decoder(nn.Module):
-    """What networks from image to image use: upsampling, transposed convolution, padding."""
+    """Network from image to image: upsampling, transposed convolution, padding."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ Step = Callable[[Tensor, State], State]
 
 
 class _Layer:
-    """What RNN, GRU and LSTM share: directions, layouts, states and activations."""
+    """Common part of RNN, GRU and LSTM: directions, layouts, states and activations."""
 
     def __init__(self, call: Call, gates: int, states: int, activations: list[str]) -> None:
         self.call, self.gates, self.hidden = call, gates, call.get("hidden_size", 0)
