@@ -334,7 +334,7 @@ def _inputs(path: Path, names: list[str]) -> dict[str, Any] | None:
     declared = {each.name: each.type.tensor_type for each in onnx.load(path).graph.input}
     for name in names:
         shape = [max(d.dim_value, 0) for d in declared[name].shape.dim]
-        if np.prod([float(size) for size in shape]) > LIMIT or len(shape) > 30:
+        if np.prod([float(max(size, 1)) for size in shape]) > LIMIT or len(shape) > 30:
             return None
         dtype = helper.tensor_dtype_to_np_dtype(declared[name].elem_type)
         inputs[name] = rng.standard_normal(shape).astype(dtype)
