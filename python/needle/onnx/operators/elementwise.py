@@ -1,0 +1,176 @@
+"""Operators on single elements: arithmetic, functions, activations, casts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ... import ops
+from ...autograd import Tensor
+from ..call import OPERATORS, Call, operator
+
+
+def _one(name: str, function: Callable[[Tensor], Tensor]) -> None:
+    OPERATORS[name] = lambda call: function(call.x)
+
+
+def _many(name: str, function: Callable[[Any, Any], Tensor]) -> None:
+    """Register an operator of one or more broadcasting inputs, applied in pairs from the left."""
+
+    def run(call: Call) -> Any:
+        values = [call.tensor(i) for i in range(len(call.inputs))]
+        call.broadcast(*values)
+        return reduce(function, values)
+
+    OPERATORS[name] = run
+
+
+def hard_sigmoid(x: Tensor, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
+    """Return alpha x + beta limited to [0, 1]."""
+    return ops.clip(x * alpha + beta, 0.0, 1.0)
+
+
+_one("Abs", ops.abs)
+_one("Ceil", ops.ceil)
+_one("Cos", ops.cos)
+_one("Erf", ops.erf)
+_one("Exp", ops.exp)
+_one("Floor", ops.floor)
+_one("HardSwish", ops.hardswish)
+_one("Identity", lambda x: x)
+_one("Log", ops.log)
+_one("Mish", lambda x: x * ops.tanh(ops.softplus(x)))
+_one("Neg", lambda x: -x)
+_one("Reciprocal", lambda x: 1 / x)
+_one("Relu", ops.relu)
+_one("Round", ops.round)
+_one("Sigmoid", ops.sigmoid)
+_one("Sign", ops.sign)
+_one("Sin", ops.sin)
+_one("Softplus", ops.softplus)
+_one("Softsign", lambda x: x / (ops.abs(x) + 1))
+_one("Sqrt", ops.sqrt)
+_one("Tanh", ops.tanh)
+_many("Add", lambda a, b: a + b)
+_many("Sub", lambda a, b: a - b)
+_many("Mul", lambda a, b: a * b)
+_many("Pow", lambda a, b: ops.astype(ops.power(a, b), a.dtype))
+_many("Max", ops.maximum)
+_many("Min", ops.minimum)
+_many("Sum", lambda a, b: a + b)
+
+
+@operator("Mean")
+def _mean(call: Call) -> Any:
+    return OPERATORS["Sum"](call) / len(call.inputs)
+
+
+@operator("Div")
+def _divide(call: Call) -> Tensor:
+    """Divide; integers are rounded towards 0."""
+    call.broadcast(call.x, call.tensor(1))
+    if np.dtype(call.x.dtype).kind == "f":
+        return call.x / call.tensor(1)
+    if not call.array(1).all():
+        raise call.refuse("an integer cannot be divided by 0")
+    return call.on_host(_truncated)
+
+
+def _truncated(a: Any, b: Any) -> Any:
+    return a // b + ((a % b != 0) & ((a < 0) != (b < 0)))
+
+
+@operator("Mod")
+def _mod(call: Call) -> Tensor:
+    """Remainder with the sign of the divisor, or of the dividend if ``fmod``."""
+    call.broadcast(call.x, call.tensor(1))
+    if np.dtype(call.x.dtype).kind != "f" and not call.array(1).all():
+        raise call.refuse("an integer cannot be divided by 0")
+    return call.on_host(np.fmod if call.flag("fmod") else np.mod)
+
+
+@operator("Clip")
+def _clip(call: Call) -> Tensor:
+    return ops.clip(call.x, call.scalar(1, name="min"), call.scalar(2, name="max"))
+
+
+@operator("Cast")
+def _cast(call: Call) -> Tensor:
+    return ops.astype(call.x, call.get("to"))
+
+
+@operator("CastLike")
+def _cast_like(call: Call) -> Tensor:
+    return ops.astype(call.x, call.tensor(1).dtype)
+
+
+@operator("Dropout")
+def _dropout(call: Call) -> Any:
+    """Return the input and a mask of ones; in ``training_mode`` with random elements set to 0.
+
+    With a ``seed`` these are the ones of ONNX's reference, which draws from NumPy's RandomState.
+    """
+    training, ratio = call.numbers(2), call.scalar(1, 0.5)
+    if training is None or not training.any() or ratio == 0:
+        return (call.x, np.ones(call.x.shape, bool)) if call.outputs > 1 else call.x
+    if not 0 < ratio < 1:
+        raise call.refuse(f"the ratio must be in [0, 1), got {ratio}")
+    kept = np.random.RandomState(call.get("seed")).uniform(0, 1, call.x.shape) >= ratio
+    return call.x * call.constant(kept, call.x.dtype) / (1 - ratio), kept
+
+
+# ---- activations with attributes -----------------------------------------------------------------
+
+
+@operator("LeakyRelu")
+def _leaky_relu(call: Call) -> Tensor:
+    return ops.leaky_relu(call.x, call.get("alpha", 0.01))
+
+
+@operator("PRelu")
+def _prelu(call: Call) -> Tensor:
+    x, slope = call.x, call.tensor(1)
+    call.stretched(slope, x.shape, "the slope")
+    return ops.where(ops.less(x, 0), x * slope, x)
+
+
+@operator("Elu")
+def _elu(call: Call) -> Tensor:
+    return ops.elu(call.x, call.get("alpha", 1.0))
+
+
+@operator("Celu")
+def _celu(call: Call) -> Tensor:
+    alpha: float = call.get("alpha", 1.0)
+    return ops.elu(call.x / alpha) * alpha
+
+
+@operator("Selu")
+def _selu(call: Call) -> Tensor:
+    alpha: float = call.get("alpha", 1.67326319217681884765625)
+    gamma: float = call.get("gamma", 1.05070102214813232421875)
+    return ops.elu(call.x, alpha) * gamma
+
+
+@operator("ThresholdedRelu")
+def _thresholded_relu(call: Call) -> Tensor:
+    return ops.where(ops.greater(call.x, call.get("alpha", 1.0)), call.x, call.x * 0)
+
+
+@operator("HardSigmoid")
+def _hard_sigmoid(call: Call) -> Tensor:
+    return hard_sigmoid(call.x, call.get("alpha", 0.2), call.get("beta", 0.5))
+
+
+@operator("Swish")
+def _swish(call: Call) -> Tensor:
+    alpha: float = call.get("alpha", 1.0)
+    return call.x * ops.sigmoid(call.x * alpha)
+
+
+@operator("Gelu")
+def _gelu(call: Call) -> Tensor:
+    return ops.gelu(call.x, call.choice("approximate", "none", "tanh"))

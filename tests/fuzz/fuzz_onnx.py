@@ -1,0 +1,403 @@
+"""Mutated ONNX files: each is read and run, or refused by an OnnxError that names the file.
+
+``run(seconds, seed)`` mutates bytes and fields of small models until the time is over and returns
+the number of files; a finding is an AssertionError that names the file. With ``compare``, results
+must be those of onnxruntime where it runs the file too; it aborts the process for some files, so
+this is not the default. ``python -m tests.fuzz.fuzz_onnx SECONDS SEED``.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import struct
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+import needle
+from needle.onnx import call, load
+from needle.onnx.package import OnnxError
+
+try:
+    import onnxruntime
+except ImportError:
+    onnxruntime = None
+
+LIMIT = 2**20
+"""The most elements that a mutated file may ask for, so that a case takes milliseconds."""
+PATIENCE = 20
+"""Seconds after which a case counts as a hang."""
+NUMBERS = (0, 1, 2, 3, -1, -2, 5, 7, 99, 127, 255, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63), 10**9)
+FLOATS = (0.0, -1.0, 1e-30, 1e30, float("nan"), float("inf"), 0.5)
+STRINGS = ("", "x", "y", "w", "../up", "/etc/passwd", "SAME_UPPER", "linear", "é", "a" * 300)
+
+
+# ---- the models that are mutated -----------------------------------------------------------------
+
+
+def model(
+    nodes: list[Any], shape: tuple[int, ...], rank: int, opset: int = 18, /, **stored: Any
+) -> bytes:
+    """Return a file with the input x, the output y of some rank, and stored values."""
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * rank)],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in stored.items()],
+    )
+    imports = [helper.make_opsetid("", opset)]
+    content: bytes = helper.make_model(
+        graph, opset_imports=imports, ir_version=8
+    ).SerializeToString()
+    return content
+
+
+def node(kind: str, inputs: str, output: str = "y", **attributes: Any) -> Any:
+    return helper.make_node(
+        kind, inputs.split(" "), output.split(" "), name=f"the_{kind}", **attributes
+    )
+
+
+def models() -> list[bytes]:
+    """Return the files from which the mutations start."""
+    rng = np.random.default_rng(0)
+
+    def f(*shape: int) -> Any:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    def i(*numbers: int) -> Any:
+        return np.array(numbers, np.int64)
+
+    image = (2, 4, 6, 6)
+    return [
+        model(
+            [
+                node("Conv", "x w b", "c", kernel_shape=[3, 3], pads=[1, 1, 1, 1], group=2),
+                node("BatchNormalization", "c s b2 m v", "n", epsilon=1e-3),
+                node("Relu", "n", "r"),
+                node("MaxPool", "r", "p", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+                node("GlobalAveragePool", "p", "q"),
+                node("Flatten", "q", "z", axis=1),
+                node("Gemm", "z fw fb", "y", transB=1, alpha=0.5),
+            ],
+            image,
+            2,
+            w=f(8, 2, 3, 3),
+            b=f(8),
+            s=f(8),
+            b2=f(8),
+            m=f(8),
+            v=f(8) ** 2,
+            fw=f(5, 8),
+            fb=f(5),
+        ),
+        model(
+            [
+                node("Shape", "x", "s"),
+                node("Gather", "s zero", "n", axis=0),
+                node("Unsqueeze", "n zero1", "n1"),
+                node("Concat", "n1 minus", "wanted", axis=0),
+                node("Reshape", "x wanted", "r"),
+                node("Transpose", "r", "t", perm=[1, 0]),
+                node("Slice", "t starts ends axes steps", "u"),
+                node("ReduceMean", "u axes", "y", keepdims=1),
+            ],
+            image,
+            2,
+            zero=np.int64(0),
+            zero1=i(0),
+            minus=i(-1),
+            starts=i(0),
+            ends=i(100),
+            axes=i(0),
+            steps=i(2),
+        ),
+        model(
+            [
+                node("Split", "x sizes", "a b", axis=1),
+                node("Softmax", "a", "s", axis=-1),
+                node("Pad", "b pads", "p", mode="reflect"),
+                node("Resize", "p  scales", "q", mode="linear"),
+                node("ReduceMax", "q", "m", keepdims=0),
+                node("Mul", "s m", "t"),
+                node("Clip", "t low", "y"),
+            ],
+            (2, 4, 3, 3),
+            4,
+            sizes=i(2, 2),
+            pads=i(0, 0, 1, 1, 0, 0, 1, 1),
+            low=np.float32(-1),
+            scales=np.array([1, 1, 2, 2], np.float32),
+        ),
+        model(
+            [
+                node("ConvTranspose", "x w", "t", strides=[2, 2], output_padding=[1, 1]),
+                node("AveragePool", "t", "a", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+                node("LRN", "a", "l", size=3),
+                node("InstanceNormalization", "l s b", "n"),
+                node("PRelu", "n slope", "y"),
+            ],
+            (1, 4, 3, 3),
+            4,
+            w=f(4, 2, 3, 3),
+            s=f(2),
+            b=f(2),
+            slope=f(2, 1, 1),
+        ),
+        model(
+            [
+                node("LSTM", "x w r b", "h", hidden_size=3, direction="bidirectional"),
+                node("LayerNormalization", "h g", "n", axis=-1),
+                node("ReduceSum", "n axes0", "y"),
+            ],
+            (4, 2, 5),
+            4,
+            w=f(2, 12, 5),
+            r=f(2, 12, 3),
+            b=f(2, 24),
+            g=f(3),
+            axes0=i(0, 1),
+        ),
+        model(
+            [
+                node("ConstantOfShape", "shape", "k", value=numpy_helper.from_array(f(1), "v")),
+                node("Range", "from to by", "r"),
+                node("Cast", "r", "rf", to=TensorProto.FLOAT),
+                node("Expand", "rf shape", "e"),
+                node("Where", "c k e", "w"),
+                node("Tile", "w times", "t"),
+                node("Einsum", "x t", "s", equation="ij,kj->ik"),
+                node("TopK", "s two", "v i", axis=-1),
+                node("CumSum", "v axis", "u"),
+                node("ArgMax", "u", "am", axis=1),
+                node("OneHot", "am depth hot", "o", axis=-1),
+                node("Add", "u u", "y"),
+            ],
+            (3, 4),
+            2,
+            **{"shape": i(2, 4), "from": np.int64(0), "to": np.int64(4), "by": np.int64(1)},
+            c=np.array([True, False, True, True]),
+            times=i(2, 1),
+            two=i(2),
+            axis=np.int64(1),
+            depth=np.int64(2),
+            hot=f(2),
+        ),
+        model(
+            [
+                node("Squeeze", "x", "s", axes=[0]),
+                node("Softmax", "s", "t", axis=1),
+                node("Unsqueeze", "t", "u", axes=[0, 3]),
+                node("Dropout", "u", "d mask"),
+                node("ReduceSum", "d", "y", axes=[1], keepdims=0),
+            ],
+            (1, 4, 3),
+            3,
+            11,
+        ),
+        model(
+            [
+                node("GatherElements", "x e", "g", axis=1),
+                node("ScatterND", "g places updates", "h"),
+                node("Trilu", "h k", "t", upper=0),
+                node("MatMul", "t w", "m"),
+                node("Gelu", "m", "l"),
+                node("Attention", "l l l", "y", q_num_heads=2, kv_num_heads=2, is_causal=1),
+            ],
+            (2, 4, 4),
+            3,
+            23,
+            e=np.zeros((2, 4, 4), np.int64),
+            places=np.array([[0, 1], [1, 2]]),
+            updates=f(2, 4),
+            k=np.int64(0),
+            w=f(4, 4),
+        ),
+    ]
+
+
+# ---- mutations -----------------------------------------------------------------------------------
+
+
+def mutated(content: bytes, rng: random.Random) -> bytes:
+    """Return the file with one to four changes of fields or bytes."""
+    for _ in range(rng.choice((1, 1, 1, 2, 4))):
+        change = rng.choice((_change_field, _change_field, _change_field, _change_bytes))
+        try:
+            content = change(content, rng)
+        except (ValueError, TypeError, UnicodeError):
+            continue
+        except Exception:  # protobuf's DecodeError: no field can be changed any more
+            content = _change_bytes(content, rng)
+    return content
+
+
+def _change_bytes(content: bytes, rng: random.Random) -> bytes:
+    data = bytearray(content or b"\0")
+    at = rng.randrange(len(data))
+    kind = rng.randrange(6)
+    if kind == 0:
+        data[at] ^= 1 << rng.randrange(8)
+    elif kind == 1:
+        data[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
+    elif kind == 2:
+        del data[at : at + rng.randrange(1, 9)]
+    elif kind == 3:
+        del data[at:]
+    elif kind == 4:
+        data[at:at] = data[at : at + rng.randrange(1, 40)]
+    else:
+        data[at : at + 4] = struct.pack("<i", rng.choice((0, -1, 2**31 - 1, 99)))
+    return bytes(data)
+
+
+def _fields(message: Any, depth: int = 0) -> Iterator[tuple[Any, Any]]:
+    for field, value in message.ListFields():
+        yield message, field
+        if field.message_type is not None and depth < 8:
+            for each in value if hasattr(value, "append") or hasattr(value, "add") else [value]:
+                yield from _fields(each, depth + 1)
+
+
+def _change_field(content: bytes, rng: random.Random) -> bytes:
+    proto = onnx.load_model_from_string(content)
+    message, field = rng.choice(list(_fields(proto)))
+    value = getattr(message, field.name)
+    if rng.random() < 0.1:
+        message.ClearField(field.name)
+    elif hasattr(value, "add") or hasattr(value, "append"):
+        _change_list(value, field, rng)
+    elif field.message_type is None:
+        setattr(message, field.name, _other(value, rng))
+    result: bytes = proto.SerializeToString()
+    return result
+
+
+def _change_list(values: Any, field: Any, rng: random.Random) -> None:
+    at = rng.randrange(len(values))
+    kind = rng.randrange(4)
+    if kind == 0:
+        del values[at]
+    elif kind == 1:
+        values.append(values[rng.randrange(len(values))])
+    elif field.message_type is None:
+        values[at] = _other(values[at], rng)
+    else:
+        values[at].CopyFrom(values[rng.randrange(len(values))])
+
+
+def _other(value: Any, rng: random.Random) -> Any:
+    if isinstance(value, int):
+        return rng.choice((*NUMBERS, value + 1, value - 1))
+    if isinstance(value, float):
+        return rng.choice(FLOATS)
+    if isinstance(value, str):
+        return rng.choice(STRINGS)
+    return rng.choice((b"", b"\xff\xfe", bytes(value)[:-1], bytes(value) + b"\0", b"linear"))
+
+
+# ---- what must hold of every file ----------------------------------------------------------------
+
+
+def check(path: Path, compare: bool = False) -> str:
+    """Read and run a file; return "ran" or "refused"; AssertionError for anything else."""
+    try:
+        found = load(path, needle.cpu())
+        inputs = _inputs(path, found.inputs)
+        if inputs is None:
+            return "refused"
+        with needle.no_grad():
+            results = found(*inputs.values())
+    except OnnxError as error:
+        assert path.name in str(error), f"the message does not name {path.name}: {error}"
+        return "refused"
+    results = results if isinstance(results, tuple) else (results,)
+    if compare and onnxruntime is not None:
+        _compare(path, inputs, [each.numpy() for each in results])
+    return "ran"
+
+
+def _inputs(path: Path, names: list[str]) -> dict[str, Any] | None:
+    """Return random inputs of the declared shapes, or None if they are too large."""
+    rng, inputs = np.random.default_rng(0), {}
+    declared = {each.name: each.type.tensor_type for each in onnx.load(path).graph.input}
+    for name in names:
+        shape = [max(d.dim_value, 0) for d in declared[name].shape.dim]
+        if np.prod([float(max(size, 1)) for size in shape]) > LIMIT or len(shape) > 30:
+            return None
+        dtype = helper.tensor_dtype_to_np_dtype(declared[name].elem_type)
+        inputs[name] = rng.standard_normal(shape).astype(dtype)
+    return inputs
+
+
+def _compare(path: Path, inputs: dict[str, Any], results: list[Any]) -> None:
+    stored = [numpy_helper.to_array(each) for each in onnx.load(path).graph.initializer]
+    if not all((np.abs(np.float64(each)) < 1e6).all() for each in stored):
+        return  # onnxruntime limits what goes into an exponential, so that NaN becomes a number
+    onnxruntime.set_default_logger_severity(4)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = onnxruntime.InferenceSession(
+            str(path), options, providers=["CPUExecutionProvider"]
+        )
+        expected = session.run(None, inputs)
+    except Exception:  # what onnxruntime refuses says nothing about the result
+        return
+    for mine, theirs in zip(results, expected, strict=True):
+        with np.errstate(all="ignore"):
+            scale = np.abs(np.nan_to_num(theirs, posinf=0, neginf=0)).max(initial=1e-3)
+        np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-4 * float(scale))
+
+
+@contextmanager
+def _limits() -> Iterator[None]:
+    """Small results and an alarm, within a run of the fuzzer."""
+
+    def late(*_: Any) -> None:
+        raise AssertionError(f"no answer within {PATIENCE} s")
+
+    before, largest = signal.signal(signal.SIGALRM, late), call.MAX_ELEMENTS
+    call.MAX_ELEMENTS = LIMIT
+    try:
+        yield
+    finally:
+        call.MAX_ELEMENTS = largest
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def run(seconds: float, seed: int, compare: bool = False) -> int:
+    """Mutate files for some seconds; return their number. AssertionError holds a finding."""
+    rng, end, count = random.Random(seed), time.monotonic() + seconds, 0
+    originals = models()
+    with _limits(), tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        path = Path(folder) / "mutated.onnx"
+        while time.monotonic() < end:
+            path.write_bytes(mutated(rng.choice(originals), rng))
+            count += 1
+            try:
+                signal.alarm(PATIENCE)
+                check(path, compare)
+            except Exception as error:
+                kept = Path(tempfile.gettempdir()) / f"finding_{seed}_{count}.onnx"
+                kept.write_bytes(path.read_bytes())
+                raise AssertionError(f"{kept}: {type(error).__name__}: {error}") from error
+    return count
+
+
+if __name__ == "__main__":
+    print(run(float(sys.argv[1]), int(sys.argv[2])), "files")

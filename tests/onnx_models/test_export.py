@@ -1,0 +1,185 @@
+"""Exports of indexing, choices and sequence models: onnxruntime gives needle's results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle
+from needle import nn, ops
+from needle.onnx import convert, export
+from needle.onnx.package import OnnxError
+
+onnx = pytest.importorskip("onnx")
+CPU = needle.cpu()
+
+
+def numbers(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+class Function(nn.Module):
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        return self.function(x)
+
+
+def leaves(results: Any) -> list[Any]:
+    if isinstance(results, needle.Tensor):
+        return [results.numpy()]
+    return [leaf for each in results for leaf in leaves(each)]
+
+
+def agree(model: Any, example: Any, x: Any, batch_axis: int = 0) -> Any:
+    """Export on ``example``; compare needle, the import and onnxruntime on ``x``."""
+    model.eval()
+    proto = export(model, example, batch_axis)
+    onnx.checker.check_model(proto, full_check=True)
+    given = needle.Tensor(x, device=CPU, dtype=x.dtype)
+    with needle.no_grad():
+        expected = leaves(model(given))
+        again = leaves(convert(proto, CPU)(given))
+    count = len(proto.graph.output)
+    for mine, wanted in zip(again, expected[:count], strict=True):
+        scale = np.abs(wanted).max()
+        np.testing.assert_allclose(mine, wanted, rtol=0, atol=2e-6 * scale)
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(
+        proto.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    for theirs, wanted in zip(session.run(None, {"input": x}), expected[:count], strict=True):
+        assert theirs.shape == wanted.shape
+        np.testing.assert_allclose(theirs, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
+    return proto
+
+
+WEIGHT = needle.Tensor(numbers(3, 2, 3, 3, seed=5), device=CPU)
+PLACES = np.array([[0, 2], [1, 1]])
+CASES: dict[str, Callable[[Any], Any]] = {
+    "a number": lambda x: x[:, 1] * 2,
+    "the last row": lambda x: x[:, -1],
+    "slices": lambda x: x[:, 1:, ::2, -3:-1],
+    "a slice backwards": lambda x: x[:, :, ::-1, 3:0:-2],
+    "a new axis": lambda x: x[:, None, :, 0],
+    "an ellipsis": lambda x: x[..., 0, None],
+    "positions": lambda x: x[:, [2, 0, 0]],
+    "a matrix of positions": lambda x: x[:, :, PLACES],
+    "two arrays": lambda x: x[:, np.array([0, 2]), np.array([1, 3])],
+    "arrays apart": lambda x: x[:, np.array([0, 2]), :, np.array([1, 3])],
+    "a number beside an array": lambda x: x[:, 1, :, np.array([1, 3, 3])],
+    "split": lambda x: ops.split(x, 1)[0] * ops.split(x, 1)[2],
+    "stack": lambda x: ops.stack((x, x * 2, x + 1), 1),
+    "concatenate": lambda x: ops.concatenate((x, x[:, :1] * 3), 1),
+    "flip": lambda x: ops.flip(x, (1, 3)),
+    "where": lambda x: ops.where(x > 0, x, x * 0.1),
+    "where not": lambda x: ops.where(ops.not_equal(ops.floor(x), 0), x, x * x),
+    "comparisons": lambda x: (
+        ops.where(ops.less(x, 0.5), x, -x)
+        + ops.where(ops.less_equal(x, 0.1), x, -x)
+        + ops.where(ops.greater_equal(x, x * 0.5), x, -x)
+        + ops.where(ops.equal(ops.sign(x), 1), x, -x)
+    ),
+    "a number as a condition": lambda x: ops.where(ops.relu(x), x, x - 1),
+    "rounding": lambda x: ops.floor(x * 3) + ops.ceil(x * 3) + ops.round(x * 3) * 0.5,
+    "zeros of the batch": lambda x: (
+        x.sum(axes=(2, 3)) @ np.ones((3, 2), "float32") + needle.init.zeros(x.shape[0], 2)
+    ),
+    "broadcast over the batch": lambda x: ops.broadcast_to(x.sum(axes=(0, 1)), (x.shape[0], 4, 4)),
+    "padding": lambda x: ops.pad(x, (1, 2, 0, 1), value=2.0) + ops.pad(x, (1, 2, 0, 1), "reflect"),
+    "running sums": lambda x: ops.cumsum(x, 1) + ops.cumsum(x, 2, reverse=True),
+    "product": lambda x: ops.prod(x, (1, 3)),
+    "triangles": lambda x: ops.tril(x) + ops.triu(x, 1) * 2,
+    "places of extremes": lambda x: ops.astype(ops.argmax(x, 1) + ops.argmin(x, 1), "float32"),
+    "logic": lambda x: (
+        ops.where(ops.logical_and(x > 0, ops.logical_not(x > 1)), x, x * 2)
+        + ops.where(ops.logical_or(x, x > 3), x, -x)
+    ),
+    "checks": lambda x: (
+        ops.where(ops.isnan(x / x), x, x + 1)
+        + ops.where(ops.isfinite(x), x, ops.where(ops.isinf(x), x * 0, x))
+    ),
+    "transposed convolution": lambda x: (
+        ops.conv2d_input_grad(x, WEIGHT, (x.shape[0], 2, 8, 7), stride=2, padding=1)
+        + ops.conv2d_input_grad(x, WEIGHT, (x.shape[0], 2, 10, 9), stride=2)[:, :, 2:, :7]
+    ),
+    "pooling rounded up": lambda x: ops.max_pool2d(x, 3, 2, ceil_mode=True),
+    "einsum": lambda x: ops.einsum("nchw,ncvw->nhv", x, x * 2),
+    "repetition": lambda x: ops.tile(x, (1, 2, 1, 1)),
+    "two results": lambda x: (x * 2, [x + 1, x[:, 0]]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ops(name: str) -> None:
+    agree(Function(CASES[name]), numbers(2, 3, 4, 4), numbers(5, 3, 4, 4, seed=1))
+
+
+def ids(*shape: int, below: int = 20, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).integers(0, below, shape)
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM])
+def test_recurrent_layers_for_any_batch_size(kind: Any) -> None:
+    np.random.seed(0)
+    model = kind(6, 5, 2, device=CPU)
+    agree(model, numbers(7, 3, 6), numbers(7, 4, 6, seed=1), batch_axis=1)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_a_transformer(batch_first: bool) -> None:
+    np.random.seed(0)
+    model = nn.Transformer(
+        8, 16, 2, num_head=2, dim_head=4, batch_first=batch_first, sequence_len=9, device=CPU
+    )
+    axis = 0 if batch_first else 1
+    shapes = [(2, 6, 8), (5, 6, 8)] if batch_first else [(6, 2, 8), (6, 5, 8)]
+    agree(model, numbers(*shapes[0]), numbers(*shapes[1], seed=1), batch_axis=axis)
+
+
+def test_attention_and_embedding() -> None:
+    np.random.seed(0)
+    model = nn.Sequential(nn.Embedding(20, 8, device=CPU), nn.AttentionLayer(8, 2, 4, device=CPU))
+    proto = agree(model, ids(2, 6), ids(3, 6, seed=1))
+    assert proto.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.INT64
+    agree(model, np.zeros((1, 6), np.int32), ids(3, 6, seed=1).astype(np.int32))
+
+
+@pytest.mark.parametrize("kind", ["rnn", "lstm", "transformer"])
+def test_a_language_model_from_ids(kind: str) -> None:
+    """The course's shape: ids (T, B), embedding, layers, logits of (T * B) rows."""
+    np.random.seed(0)
+    layers = {
+        "rnn": lambda: nn.RNN(8, 8, 2, device=CPU),
+        "lstm": lambda: nn.LSTM(8, 8, device=CPU),
+        "transformer": lambda: nn.Transformer(
+            8, 8, 1, num_head=2, dim_head=4, sequence_len=9, device=CPU
+        ),
+    }
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(20, 8, device=CPU)
+            self.layers, self.out = layers[kind](), nn.Linear(8, 20, device=CPU)
+
+        def forward(self, x: Any) -> Any:
+            y, _ = self.layers(self.embedding(x))
+            return self.out(ops.reshape(y, (y.shape[0] * y.shape[1], 8)))
+
+    agree(Model(), ids(5, 2), ids(5, 4, seed=1), batch_axis=1)
+
+
+def test_what_depends_on_values_is_refused() -> None:
+    masked = Function(lambda x: x[x.numpy() > 0])
+    with pytest.raises(OnnxError, match="an index with a mask|must be the same"):
+        export(masked, numbers(2, 3))
+    table = needle.Tensor(numbers(20, 3), device=CPU)
+    shifted = Function(lambda x: ops.embedding(table, x.numpy() + 1) + x.sum())
+    with pytest.raises(OnnxError, match="must be the same for every input"):
+        export(shifted, ids(4, below=10))
