@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import IO
 
 from ...errors import DataError
-from .download import PathLike, Policy, RemoteFile, cannot_write, download, open_for_writing
+from .download import Policy, RemoteFile, cannot_write, download, open_for_writing
+from .files import MAX_BYTES, PathLike
 
 
 def download_archive(
@@ -57,6 +58,8 @@ def _unpack(archive: Path, folder: str, members: Sequence[str], target: Path) ->
                 source = tar.extractfile(member) if member.isfile() else None
                 name = wanted.pop(member.name.removeprefix("./"), None) if source else None
                 if source is not None and name is not None:
+                    if member.size > MAX_BYTES:
+                        raise tarfile.TarError(f"{name} has more than {MAX_BYTES} bytes")
                     _copy_member(source, target / name)
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{archive}: not a whole tar archive ({error}); remove it") from error

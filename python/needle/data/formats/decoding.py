@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import io
 import os
-import stat
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -22,6 +21,7 @@ import numpy.typing as npt
 
 from ...errors import DataError
 from ..samples.timing import measured
+from .files import read_file
 
 Pixels: TypeAlias = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 Source: TypeAlias = "bytes | memoryview | str | os.PathLike[str]"
@@ -73,14 +73,6 @@ def decode_float(
         _channels(pixels, CHANNELS[mode]), full, dtype=np.float32
     )
     return image
-
-
-def read_file(path: str | os.PathLike[str]) -> bytes:
-    """Return the bytes of the file; DataError for a folder, pipe or device, without waiting."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise DataError(f"{path}: an image must be a file, got a folder, pipe or device; remove it")
-    with open(path, "rb", buffering=0) as file:
-        return file.read()
 
 
 def pillow(owner: str) -> ModuleType:

@@ -18,17 +18,16 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ...errors import DataError
+from .files import MAX_BYTES, PathLike, without_secrets
 from .progress import progress_bar
 
 if TYPE_CHECKING:
     from urllib.error import HTTPError
     from urllib.request import Request
 
-PathLike = str | os.PathLike[str]
-
 CHUNK = 1 << 16
-MAX_BYTES = 1 << 30
-"""Maximum bytes of a file; a server that sends more is not trusted."""
+MIN_SPEED = 1000
+"""Bytes per second below which a transfer is given up."""
 TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -106,7 +105,7 @@ def download(file: RemoteFile, folder: PathLike, policy: Policy | None = None) -
             _from_address(url, file, target, policy)
             return target
         except _Refused as reason:
-            reasons.append(f"  {url}: {reason}")
+            reasons.append(without_secrets(f"  {url}: {reason}"))
     raise DataError(
         f"download: no address gave {file.name}; check the network, or put the file into "
         f"{folder} yourself\n" + "\n".join(reasons)
@@ -212,7 +211,7 @@ def _total_of(answer: Any, start: int) -> int | None:
 def _receive(
     answer: Any, part: Path, start: int, total: int | None, name: str, policy: Policy
 ) -> None:
-    position = start
+    position, begun = start, time.monotonic()
     with (
         progress_bar(
             policy.progress, total, name, "B", initial=start, unit_scale=True, disable=False
@@ -224,6 +223,9 @@ def _receive(
             position += len(piece)
             if position > MAX_BYTES:
                 raise _Refused(f"the server sent more than {MAX_BYTES} bytes")
+            seconds = time.monotonic() - begun
+            if seconds > policy.timeout and position - start < MIN_SPEED * seconds:
+                raise _Interrupted(f"slower than {MIN_SPEED} bytes a second")
             _write(out, part, piece)
             if bar is not None:
                 bar.update(len(piece))

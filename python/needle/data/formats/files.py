@@ -30,20 +30,20 @@ def open_file(path: PathLike) -> IO[bytes]:
     """Return the open file; DataError for a folder, pipe, socket or device, without waiting."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise DataError(
-            f"{os.fspath(path)}: expected a file, got a folder, pipe, socket or device; give the "
-            f"path of a file, or remove it"
+            f"{os.fspath(path)}: must be a file, got a folder, pipe, socket or device; give the path "
+            f"of a file, or remove it"
         )
     return open(path, "rb")
 
 
 def read_file(path: PathLike, limit: int = MAX_BYTES) -> bytes:
-    """Return the content of a file; DataError as ``open_file``, or for more than ``limit`` bytes."""
+    """Return the content of a file; DataError as open_file, or for more than ``limit`` bytes."""
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
             raise DataError(
-                f"{os.fspath(path)}: a file that is read whole may have {limit} bytes, got {size}; "
-                f"remove or split it"
+                f"{os.fspath(path)}: it is read whole and may have at most {limit} bytes, got "
+                f"{size}; remove or split it"
             )
         return file.read(limit)
 

@@ -30,6 +30,7 @@ PACKED = ".arrow"
 MAX_INDEX = 1 << 28
 """Maximum bytes of an index; one of a million images has about 100 MB."""
 MAX_SAMPLES = 1 << 48
+INVALID = (RecursionError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,9 @@ def _parsed(content: bytes) -> Catalogue:
     """Return the catalogue; Damaged, so that it is fetched again, if it is no index."""
     try:
         return _from_index(json.loads(content))
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as e:
-        raise Damaged(f"not an index of a data set ({type(e).__name__}: {e!s:.200})") from None
+    except (AttributeError, ArithmeticError, LookupError, *INVALID) as error:
+        what = f"{type(error).__name__}: {error!s:.200}"
+        raise Damaged(f"not an index of a data set ({what})") from None
 
 
 def _from_index(found: dict[str, Any]) -> Catalogue:

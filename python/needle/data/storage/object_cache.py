@@ -100,7 +100,7 @@ class ObjectCache:
     # ---- large objects, mapped ---------------------------------------------------------------
 
     def open(self, key: str, size: int) -> IO[bytes] | None:
-        """Return the open entry of ``size`` bytes and a digest of its key; None if there is none."""
+        """Return the open entry, ``size`` bytes and the digest of its key; None if there is none."""
         file = self._opened(key)
         if file is None:
             return None
@@ -206,7 +206,7 @@ class ObjectCache:
         return path.with_name(path.name + ".part")
 
     def _opened(self, key: str) -> IO[bytes] | None:
-        """Return the open file of the entry, which is now the one used last; None if there is none."""
+        """Return the open file of the entry, from now the one used last; None if there is none."""
         try:
             file = _private_file(self._path(key), os.O_RDONLY)
             os.utime(file.fileno())

@@ -206,7 +206,7 @@ class Other:
         try:
             self.fs, self.root = package("fsspec").url_to_fs(url)
         except ValueError as error:
-            raise DataError(f"an address must be of a protocol that fsspec knows: {error}") from None
+            raise DataError(f"an address must have a protocol of fsspec: {error}") from None
         self.local = "://" not in url
         self.root = self.root.rstrip("/") + "/"
         self.loop = importlib.import_module("fsspec.asyn").get_loop()
@@ -256,9 +256,7 @@ def package(name: str) -> ModuleType:
         ) from error
 
 
-async def _read(
-    read: Callable[[int], Awaitable[bytes]], most: int, keep: bool = True
-) -> bytes:
+async def _read(read: Callable[[int], Awaitable[bytes]], most: int, keep: bool = True) -> bytes:
     """Return what ``read`` gives, at most ``most + 1`` bytes of it; keep=False: read past them."""
     pieces, left = [], most + 1
     while left and (piece := await read(min(CHUNK, left))):
