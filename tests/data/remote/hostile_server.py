@@ -11,12 +11,11 @@ Reply = Callable[[str, dict[str, str]], Iterator[bytes]]
 
 
 class HostileServer:
-    """``with HostileServer(reply) as server``: ``address``, ``requests`` (path, headers), ``sent``."""
+    """``with HostileServer(reply) as server``; requests: the path and headers of each one."""
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
         self.requests: list[tuple[str, dict[str, str]]] = []
-        self.sent = 0
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port = self._socket.getsockname()[1]
         self.address = f"http://127.0.0.1:{self.port}"
@@ -58,7 +57,6 @@ class HostileServer:
                     if self.closed.is_set():
                         return
                     connection.sendall(piece)
-                    self.sent += len(piece)
             except (OSError, IndexError):
                 return
 

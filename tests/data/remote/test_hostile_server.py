@@ -1,4 +1,4 @@
-"""Servers and links that nobody should trust: what is read is bounded, and nothing is given away."""
+"""Hostile servers, and links in the cache: reading is bounded, and no secret is given away."""
 
 from __future__ import annotations
 
@@ -83,9 +83,7 @@ def test_an_index_and_errors_without_an_end(
             monkeypatch.setenv("AWS_ENDPOINT_URL", server.address)
             url = f"{server.address}/set" if scheme == "http" else "s3://bucket/set"
             before = peak()
-            with pytest.raises(
-                NeedleError, match="at most 100000 bytes|status 503|more than 100000"
-            ):
+            with pytest.raises(NeedleError, match="(at most|more than) 100000 bytes|status 503"):
                 data.open_remote(url, retry=SHORT)
             assert len(server.requests) == 3 and peak() - before < 50
 
@@ -188,9 +186,7 @@ def test_credentials_stay_with_their_host_and_port(
         store = Store(server.address + "/x", SHORT)
         assert store.get([Wanted("near"), Wanted("far")]) == [b"here", b"moved"]
         assert all("authorization" in headers for _, headers in server.requests)
-        assert [
-            sorted(headers) for _, headers in other.requests if "authorization" in headers
-        ] == []
+        assert len(other.requests) == 1 and "authorization" not in other.requests[0][1]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import struct
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -163,15 +164,16 @@ class PackedFile:
         pa = pyarrow("PackedDataset")
         self.bytes = memoryview(self.memory)
         whole = pa.py_buffer(self.memory)
-        reader = pa.ipc.open_file(pa.BufferReader(whole))
-        self.description = Description.from_metadata(reader.schema.metadata)
+        schema_message, *messages = pa.ipc.MessageReader.open_stream(whole.slice(8))
+        schema = pa.ipc.read_schema(schema_message)
+        self.description = Description.from_metadata(schema.metadata)
         columns, length = self.description.columns, self.description.length
         fields = arrow_fields(pa, columns)
-        if list(reader.schema) != fields:
+        if list(schema) != fields:
             raise ValueError("the schema is not the one that its metadata describe")
-        if reader.num_record_batches != 1:
-            raise ValueError(f"it must have one record batch, got {reader.num_record_batches}")
-        batch = reader.get_batch(0)
+        if len(messages) != 1 or _is_compressed(messages[0].metadata.to_pybytes()):
+            raise ValueError(f"it must have one batch, not compressed, got {len(messages)}")
+        batch = pa.ipc.read_record_batch(messages[0], schema)
         batch.validate()
         if not 0 < length == batch.num_rows:
             raise ValueError(f"it must have {length} samples, got {batch.num_rows}")
@@ -295,6 +297,26 @@ class PackedFile:
             f"{self.name}: sample {place}, field {name!r} at byte {byte} is garbled: {what}; pack "
             f"or fetch the file again"
         )
+
+
+def _is_compressed(message: bytes) -> bool:
+    """Return True if the batch of an Arrow message has the field "compression".
+
+    A FlatBuffers table begins with the distance to its list of fields: the list's size, the
+    table's size, and the place of each field or 0. "header" is field 2 of Message, "compression"
+    field 3 of RecordBatch.
+    """
+    unpack = struct.unpack_from
+    table = unpack("<I", message)[0]
+    fields = table - unpack("<i", message, table)[0]
+    table += unpack("<H", message, fields + 4 + 2 * 2)[0]
+    table += unpack("<I", message, table)[0]
+    fields = table - unpack("<i", message, table)[0]
+    last = 4 + 2 * 3
+    has_it = (
+        unpack("<H", message, fields)[0] > last and unpack("<H", message, fields + last)[0] != 0
+    )
+    return bool(has_it)
 
 
 def _mapped(path: Path) -> PackedFile:
