@@ -84,11 +84,8 @@ def test_a_cut_transfer_goes_on_where_it_stopped(server, tmp_path):
     address, site = server
     site.faults["/a/file"] = [("cut", 100_000), ("cut", 50_000), None]
     assert fetch(address, tmp_path).read_bytes() == CONTENT and left(tmp_path) == ["file"]
-    etag = site.etag("/a/file")
-    assert site.requests[1:] == [
-        ("/a/file", "bytes=100000-", etag),
-        ("/a/file", "bytes=150000-", etag),
-    ]
+    ranges = ("bytes=100000-", "bytes=150000-")
+    assert site.requests[1:] == [("/a/file", each, None) for each in ranges]
 
 
 def test_a_later_call_goes_on_too(server, tmp_path):
@@ -96,7 +93,7 @@ def test_a_later_call_goes_on_too(server, tmp_path):
     site.faults["/a/file"] = [("cut", 120_000)] + [503] * 3 + [None]
     with pytest.raises(DataError, match="gave up after 4 tries; HTTP status 503"):
         fetch(address, tmp_path)
-    assert left(tmp_path) == ["file.part", "file.part.json"]
+    assert left(tmp_path) == ["file.part"]
     assert fetch(address, tmp_path).read_bytes() == CONTENT and left(tmp_path) == ["file"]
     assert site.requests[-1][1] == "bytes=120000-"
 
@@ -116,7 +113,7 @@ def test_a_file_that_changed_meanwhile_is_fetched_whole(server, tmp_path):
         fetch(address, tmp_path, content=old)
     site.content["/a/file"] = CONTENT
     assert fetch(address, tmp_path).read_bytes() == CONTENT
-    assert site.requests[-1][1] == "bytes=1000-" and len(site.requests) == 5
+    assert [each for _, each, _ in site.requests[-2:]] == ["bytes=1000-", None]
 
 
 def test_a_server_that_ignores_ranges_is_read_from_the_start(server, tmp_path):
@@ -133,7 +130,6 @@ def test_a_garbage_part_does_no_harm(server, tmp_path, size, etags):
     address, site = server
     site.etags = etags
     (tmp_path / "file.part").write_bytes(b"z" * size)
-    (tmp_path / "file.part.json").write_text("{ no json")
     assert fetch(address, tmp_path).read_bytes() == CONTENT and left(tmp_path) == ["file"]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError
-from ..formats.decoding import CHANNELS, MAX_PIXELS, decode, decode_float, pillow
+from ..formats.decoding import CHANNELS, MAX_PIXELS, decode, pillow
 from ..formats.files import read_file
 from ..formats.string_table import StringTable
 from .arrays import check_layout, check_pixels, to_chw
@@ -111,9 +111,9 @@ class ImageFolder(ScaledDecoding):
 
     def _pixels(self, place: int, content: bytes) -> npt.NDArray[Any]:
         """Return the image, uint8 or float32 ``(H, W, C)``, before any transform."""
-        function = decode if self.dtype == "uint8" else decode_float
-        size, name = self.decode_at_least, self._file(place)
-        return function(content, self.mode, size, name=name, max_pixels=self.max_pixels)
+        options: dict[str, Any] = {"max_pixels": self.max_pixels, "dtype": self.dtype}
+        name = self._file(place)
+        return decode(content, self.mode, self.decode_at_least, name=name, **options)
 
 
 def _read(path: str) -> bytes:

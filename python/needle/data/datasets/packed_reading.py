@@ -181,7 +181,7 @@ class PackedFile:
         self.checksums = self._view(places.pop()[-1], np.dtype("<u4"), (length,))
         self.views: list[tuple[Array, ...]] = []
         self.starts: list[int] = []
-        self.shapes = [np.array(column.shape, "<i8").tobytes() for column in columns]
+        self.parts = [_checked_part(column) for column in columns]
         for column in columns:
             mine = [places.pop(0) for _ in range(2 if column.kind == "varied" else 1)]
             self.starts.append(mine[0][-1][0])
@@ -257,23 +257,24 @@ class PackedFile:
 
     def check(self, places: Indices) -> None:
         """Raise DataError for the first of these samples that has not its checksum."""
-        for place in places[~self.verified[places]].tolist():
-            if self._checksum(place) != self.checksums[place]:
+        new = places[~self.verified[places]]
+        for place, expected in zip(new.tolist(), self.checksums[new].tolist()):
+            if self._checksum(place) != expected:
                 raise self._garbled(0, place, "it does not have its checksum")
-            self.verified[place] = True
+        self.verified[new] = True
 
     def _checksum(self, place: int) -> int:
         checksum = 0
-        for number, column in enumerate(self.description.columns):
-            if column.kind == "array":
-                checksum = zlib.crc32(self.shapes[number], checksum)
-            elif column.kind == "varied":
+        for number, (kind, shape, width) in enumerate(self.parts):
+            if shape:
+                checksum = zlib.crc32(shape, checksum)
+            if width:
+                start = self.starts[number] + place * width
+                checksum = zlib.crc32(self.bytes[start : start + width], checksum)
+                continue
+            if kind == "varied":
                 checksum = zlib.crc32(self.views[number][2][place].tobytes(), checksum)
-            if column.kind in ("number", "array"):
-                start = self.starts[number] + place * column.width
-                checksum = zlib.crc32(self.bytes[start : start + column.width], checksum)
-            else:
-                checksum = zlib.crc32(self.bytes_of(number, place)[0].data, checksum)
+            checksum = zlib.crc32(self.bytes_of(number, place)[0].data, checksum)
         return checksum
 
     def _varied(self, number: int, place: int, content: Array) -> Array:
@@ -297,6 +298,12 @@ class PackedFile:
             f"{self.name}: sample {place}, field {name!r} at byte {byte} is garbled: {what}; pack "
             f"or fetch the file again"
         )
+
+
+def _checked_part(column: Column) -> tuple[str, bytes, int]:
+    """Return the kind of a column, and for one of a fixed size its checked shape and its width."""
+    shape = np.array(column.shape, "<i8").tobytes() if column.kind == "array" else b""
+    return column.kind, shape, column.width if column.kind in ("number", "array") else 0
 
 
 def _is_compressed(message: bytes) -> bool:

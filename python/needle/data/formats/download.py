@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import os
 import time
 import zlib
@@ -127,9 +126,8 @@ def _from_address(url: str, file: RemoteFile, target: Path, policy: Policy) -> N
         got = file.digest.of(part)
         if got == file.digest.value:
             os.replace(part, target)
-            _note_path(part).unlink(missing_ok=True)
             return
-        _discard(part)
+        part.unlink()
         reason = f"wrong {file.digest.kind}: expected {file.digest.value}, got {got}"
         if not resumed:
             raise _Refused(reason)
@@ -146,10 +144,9 @@ def _transfer(url: str, name: str, part: Path, policy: Policy) -> bool:
 
     have = part.stat().st_size if part.is_file() else 0
     try:
-        with urllib.request.urlopen(_request(url, part, have), timeout=policy.timeout) as answer:
+        with urllib.request.urlopen(_request(url, have), timeout=policy.timeout) as answer:
             start = _start_of(answer, have)
             total = _total_of(answer, start)
-            _write_note(part, {"url": url, "etag": answer.headers.get("ETag")})
             _receive(answer, part, start, total, name, policy)
             return start > 0
     except urllib.error.HTTPError as error:
@@ -166,24 +163,18 @@ def _transfer(url: str, name: str, part: Path, policy: Policy) -> bool:
         raise _Refused(f"not an address: {error}") from error
 
 
-def _request(url: str, part: Path, have: int) -> Request:
+def _request(url: str, have: int) -> Request:
     from urllib.request import Request
 
     headers = {"User-Agent": "needle", "Accept-Encoding": "identity"}
-    if have:
-        headers["Range"] = f"bytes={have}-"
-        note = _read_note(part)
-        etag = note.get("etag")
-        if note.get("url") == url and isinstance(etag, str) and not etag.startswith("W/"):
-            headers["If-Range"] = etag  # a changed file is sent whole instead
-    return Request(url, headers=headers)
+    return Request(url, headers={**headers, **({"Range": f"bytes={have}-"} if have else {})})
 
 
 def _whole_already(error: HTTPError, part: Path, have: int) -> bool:
     """Return True if ``part`` has the full length (the digest decides), else start again."""
     if error.headers.get("Content-Range") == f"bytes */{have}":
         return True
-    _discard(part)
+    part.unlink()
     raise _Interrupted(f"the partial file of {have} bytes does not fit what the server has")
 
 
@@ -266,28 +257,3 @@ def cannot_write(path: Path, error: OSError) -> DataError:
         f"download: cannot write {path} ({error.strerror or error}); make room or give another "
         f"folder"
     )
-
-
-def _note_path(part: Path) -> Path:
-    """Return the path of the file that keeps address and ETag of ``part``."""
-    return part.with_name(part.name + ".json")
-
-
-def _read_note(part: Path) -> dict[str, Any]:
-    try:
-        note = json.loads(_note_path(part).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return note if isinstance(note, dict) else {}
-
-
-def _write_note(part: Path, note: dict[str, Any]) -> None:
-    try:
-        _note_path(part).write_text(json.dumps(note), encoding="utf-8")
-    except OSError as error:
-        raise cannot_write(_note_path(part), error) from error
-
-
-def _discard(part: Path) -> None:
-    part.unlink(missing_ok=True)
-    _note_path(part).unlink(missing_ok=True)

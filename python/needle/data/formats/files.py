@@ -30,8 +30,8 @@ def open_file(path: PathLike) -> IO[bytes]:
     """Return the open file; DataError for a folder, pipe, socket or device, without waiting."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise DataError(
-            f"{os.fspath(path)}: must be a file, got a folder, pipe, socket or device; give the path "
-            f"of a file, or remove it"
+            f"{os.fspath(path)}: must be a file, got a folder, pipe, socket or device; give "
+            f"the path of a file, or remove it"
         )
     return open(path, "rb")
 

@@ -100,7 +100,7 @@ class ObjectCache:
     # ---- large objects, mapped ---------------------------------------------------------------
 
     def open(self, key: str, size: int) -> IO[bytes] | None:
-        """Return the open entry, ``size`` bytes and the digest of its key; None if there is none."""
+        """Return the open entry, ``size`` bytes and a digest of its key; None if there is none."""
         file = self._opened(key)
         if file is None:
             return None

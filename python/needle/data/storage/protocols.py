@@ -171,12 +171,15 @@ class Web:
         session = await self.fs.set_session()
         session._retry_connection = False  # retry.py counts the attempts
         for _ in range(MAX_REDIRECTS + 1):
-            own = _origin(url) == _origin(self.url)
+            own = dict(self.credentials) if _origin(url) == _origin(self.url) else {}
+            proxy, permit = _proxy(url)
+            own |= permit if url.lower().startswith("http:") else {}  # https has a tunnel
             found = await session.get(
                 self.fs.encode_url(url),
-                headers={**headers, **self.credentials} if own else headers,
+                headers={**headers, **own},
+                proxy=proxy,
+                proxy_headers=permit,
                 allow_redirects=False,
-                **_proxy(url),
             )
             target = found.headers.get("Location")
             if found.status not in REDIRECTS or not target:
@@ -309,15 +312,13 @@ def _basic(header: str, words: str) -> dict[str, str]:
     return {header: "Basic " + base64.b64encode(words.encode()).decode()}
 
 
-def _proxy(url: str) -> dict[str, Any]:
-    """Return the options of a request for the proxy that the environment names; empty for none."""
+def _proxy(url: str) -> tuple[str | None, dict[str, str]]:
+    """Return the proxy that the environment names, and the header with its credentials."""
     parts = urlsplit(url)
     proxy = getproxies().get(parts.scheme)
     if not proxy or proxy_bypass(parts.hostname or ""):
-        return {}
+        return None, {}
     found = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
     user_info, _, place = found.netloc.rpartition("@")
-    options: dict[str, Any] = {"proxy": f"{found.scheme}://{place}"}
-    if user_info:
-        options["proxy_headers"] = _basic("Proxy-Authorization", unquote(user_info))
-    return options
+    permit = _basic("Proxy-Authorization", unquote(user_info)) if user_info else {}
+    return f"{found.scheme}://{place}", permit

@@ -235,16 +235,18 @@ def open_remote(
     cache: ObjectCache | None = None,
     retry: Retry | None = None,
     patience: Retry | None = None,
+    checked: bool = True,
     **images: Any,
 ) -> Dataset:
     """Return RemotePacked if packed files are at ``url``, else RemoteImageFolder.
 
-    images: further options of RemoteImageFolder. Everything else: see there.
+    checked: an option of RemotePacked. images: further options of RemoteImageFolder. Everything
+    else: see there.
     """
     store = Store(url, retry or patience)
     catalogue = read_catalogue(store)
     if catalogue.kind == "packed":
-        return RemotePacked(store, transforms, cache=cache, catalogue=catalogue)
+        return RemotePacked(store, transforms, checked=checked, cache=cache, catalogue=catalogue)
     return RemoteImageFolder(
         store, transforms=transforms, cache=cache, catalogue=catalogue, **images
     )

@@ -22,6 +22,8 @@ from .protocols import Answer, Client, Listed, client_for
 from .retry import Changed, Damaged, Retry, retried
 
 T = TypeVar("T")
+MAX_PAGES = 100_000
+"""Maximum pages of a listing, of a thousand objects each."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Store:
     def listing(self) -> Iterator[Listed]:
         """Yield all objects below the address, page by page."""
         after: str | None = None
-        while True:
+        for _ in range(MAX_PAGES):
 
             def page(client: Client, asked: str | None = after) -> Any:
                 return self._retried("list", "", partial(client.page, asked))
@@ -103,6 +105,7 @@ class Store:
             yield from rows
             if after is None:
                 return
+        raise DataError(f"list {self.url}: the listing must end after {MAX_PAGES} pages, got more")
 
     async def _together(
         self, client: Client, items: Sequence[Any], one: Callable[[Client, Any], Awaitable[T]]
