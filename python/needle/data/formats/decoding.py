@@ -76,12 +76,13 @@ def decode(
             f"{name}: the image cannot be decoded, it is damaged, cut short or of an unknown "
             f"format ({type(error).__name__}: {error}); replace or remove it"
         ) from error
+    image = _channels(pixels, CHANNELS[mode])
     if dtype == "float32":
-        full = np.float32(np.iinfo(pixels.dtype).max)
-        return np.divide(_channels(pixels, CHANNELS[mode]), full, dtype=np.float32)
-    if pixels.dtype == np.uint16:
-        pixels = ((pixels.astype(np.uint32) + 128) // 257).astype(np.uint8)
-    return _channels(pixels, CHANNELS[mode]).astype(np.uint8, copy=False)
+        full = np.float32(np.iinfo(image.dtype).max)
+        image = np.divide(image, full, dtype=np.float32)
+    elif image.dtype == np.uint16:
+        image = ((image.astype(np.uint32) + 128) // 257).astype(np.uint8)
+    return image
 
 
 def pillow(owner: str) -> ModuleType:

@@ -276,11 +276,11 @@ def _bounded_session() -> Any:
 
     class Answer(aiohttp.ClientResponse):  # type: ignore[misc, name-defined]
         async def read(self) -> bytes:
-            if self._body is None:
-                self._body = await _read(self.content.read, MAX_PAGE)
-                if len(self._body) > MAX_PAGE:
-                    self.close()
-                    raise aiohttp.ClientPayloadError(f"an answer of more than {MAX_PAGE} bytes")
+            body = await _read(self.content.read, MAX_PAGE)
+            if len(body) > MAX_PAGE:
+                self.close()
+                raise aiohttp.ClientPayloadError(f"an answer of more than {MAX_PAGE} bytes")
+            self._body: bytes | None = self._body or body
             return await super().read()  # type: ignore[no-any-return]
 
     class Session(base):  # type: ignore[misc]

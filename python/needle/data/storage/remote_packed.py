@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
+from operator import methodcaller
 from typing import IO, Any, TypeVar
 
 import numpy as np
@@ -92,8 +93,7 @@ class RemotePacked(ScaledDecoding):
         wanted = np.unique(numbers).tolist()
         self._shards(wanted)
         parts = [
-            self._read(number, lambda packed, own=rows[numbers == number]: packed.fetch(own))
-            for number in wanted
+            self._read(number, methodcaller("fetch", rows[numbers == number])) for number in wanted
         ]
         if not parts or any(part is None for part in parts):
             return None
