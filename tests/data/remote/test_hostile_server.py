@@ -285,7 +285,7 @@ def test_a_flipped_bit_is_found_wherever_it_is(cached: Any, store: LoopbackStore
     dataset, pixels = cached()
     np.testing.assert_array_equal(read(dataset), pixels)
     rng = np.random.default_rng(0)
-    for trial in range(40):
+    for trial in range(8):
         for entry in entries(dataset):
             content = bytearray(entry.read_bytes())
             content[rng.integers(len(content))] ^= 1 << rng.integers(8)

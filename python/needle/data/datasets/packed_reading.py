@@ -164,16 +164,15 @@ class PackedFile:
         pa = pyarrow("PackedDataset")
         self.bytes = memoryview(self.memory)
         whole = pa.py_buffer(self.memory)
-        schema_message, *messages = pa.ipc.MessageReader.open_stream(whole.slice(8))
-        schema = pa.ipc.read_schema(schema_message)
-        self.description = Description.from_metadata(schema.metadata)
+        reader = pa.ipc.open_file(pa.BufferReader(whole))
+        self.description = Description.from_metadata(reader.schema.metadata)
         columns, length = self.description.columns, self.description.length
         fields = arrow_fields(pa, columns)
-        if list(schema) != fields:
+        if list(reader.schema) != fields:
             raise ValueError("the schema is not the one that its metadata describe")
-        if len(messages) != 1 or _is_compressed(messages[0].metadata.to_pybytes()):
-            raise ValueError(f"it must have one batch, not compressed, got {len(messages)}")
-        batch = pa.ipc.read_record_batch(messages[0], schema)
+        if reader.num_record_batches != 1 or _is_compressed(self.bytes):
+            raise ValueError("it must have one record batch, which is not compressed")
+        batch = reader.get_batch(0)
         batch.validate()
         if not 0 < length == batch.num_rows:
             raise ValueError(f"it must have {length} samples, got {batch.num_rows}")
@@ -306,24 +305,35 @@ def _checked_part(column: Column) -> tuple[str, bytes, int]:
     return column.kind, shape, column.width if column.kind in ("number", "array") else 0
 
 
-def _is_compressed(message: bytes) -> bool:
-    """Return True if the batch of an Arrow message has the field "compression".
+def _is_compressed(content: memoryview) -> bool:
+    """Return True if the first record batch of an Arrow file has the field "compression".
 
-    A FlatBuffers table begins with the distance to its list of fields: the list's size, the
-    table's size, and the place of each field or 0. "header" is field 2 of Message, "compression"
-    field 3 of RecordBatch.
+    pyarrow does not tell, and unpacks before it can be asked. The file ends with its footer, four
+    bytes of its length, and the mark. The batches are field 3 of Footer; the batch is field 2 of
+    its Message, compression field 3 of RecordBatch.
     """
     unpack = struct.unpack_from
-    table = unpack("<I", message)[0]
-    fields = table - unpack("<i", message, table)[0]
-    table += unpack("<H", message, fields + 4 + 2 * 2)[0]
-    table += unpack("<I", message, table)[0]
-    fields = table - unpack("<i", message, table)[0]
-    last = 4 + 2 * 3
-    has_it = (
-        unpack("<H", message, fields)[0] > last and unpack("<H", message, fields + last)[0] != 0
-    )
-    return bool(has_it)
+    end = len(content) - len(MARK) - 4
+    footer = _target(content, end - unpack("<i", content, end)[0])
+    blocks = _target(content, _field(content, footer, 3))
+    (start,) = unpack("<q", content, blocks + 4)
+    if content[start : start + 4] != b"\xff\xff\xff\xff":
+        raise ValueError("its record batch begins with no mark")
+    batch = _target(content, _field(content, _target(content, start + 8), 2))
+    return _field(content, batch, 3) != 0
+
+
+def _target(content: memoryview, place: int) -> int:
+    """Return the position that the FlatBuffers offset at ``place`` names."""
+    return place + int(struct.unpack_from("<I", content, place)[0])
+
+
+def _field(content: memoryview, table: int, number: int) -> int:
+    """Return the position of a field of a FlatBuffers table; 0 if the table does not have it."""
+    fields = table - struct.unpack_from("<i", content, table)[0]
+    size, slot = struct.unpack_from("<H", content, fields)[0], 4 + 2 * number
+    place = struct.unpack_from("<H", content, fields + slot)[0] if size > slot else 0
+    return table + int(place) if place else 0
 
 
 def _mapped(path: Path) -> PackedFile:
