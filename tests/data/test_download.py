@@ -5,6 +5,7 @@ import hashlib
 import io
 import os
 import tarfile
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -171,6 +172,28 @@ def test_a_server_that_stalls_is_given_up(server, tmp_path):
     site.faults["/a/file"] = ["stall", None]
     impatient = Policy(timeout=0.3, tries=2, wait=0.01, progress=False)
     assert fetch(address, tmp_path, policy=impatient).read_bytes() == CONTENT
+
+
+def test_a_slow_drip_is_given_up(server, tmp_path, monkeypatch):
+    address, _ = server
+    monkeypatch.setattr(downloading, "MIN_SPEED", 10**12)
+    slow = Policy(timeout=0.0, tries=2, wait=0.01, progress=False)
+    monkeypatch.setattr(downloading, "CHUNK", 1000)
+    monkeypatch.setattr("urllib.request.urlopen", with_timeout(5.0))
+    with pytest.raises(DataError, match="gave up after 2 tries; slower than"):
+        fetch(address, tmp_path, policy=slow)
+
+
+def with_timeout(seconds):
+    opened = urllib.request.urlopen
+    return lambda request, timeout: opened(request, timeout=seconds)
+
+
+def test_messages_hold_no_secrets(server, tmp_path):
+    for address in ("http://me:hush@127.0.0.1:1", "http://127.0.0.1:1/x?token=hush&y="):
+        with pytest.raises(DataError, match="no address gave file") as info:
+            fetch(address, tmp_path)
+        assert "hush" not in str(info.value) and "hush" not in repr(info.value.__context__)
 
 
 def test_odd_answers(server, tmp_path):

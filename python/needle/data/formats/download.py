@@ -65,7 +65,8 @@ class RemoteFile:
 class Policy:
     """Limits of a download.
 
-    timeout: seconds that connecting or one read may take. tries: attempts per address. wait:
+    timeout: seconds that connecting or one read may take; after them a transfer must have brought
+    1 000 bytes per second. tries: attempts per address. wait:
     seconds before the second attempt, doubled after each. progress: show a bar.
     """
 
@@ -113,6 +114,8 @@ def download(file: RemoteFile, folder: PathLike, policy: Policy | None = None) -
 
 def _from_address(url: str, file: RemoteFile, target: Path, policy: Policy) -> None:
     """Download the file to ``target`` and check it; _Refused if this address fails."""
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        raise _Refused("an address must not have credentials in it")
     part = target.with_name(target.name + ".part")
     reason = ""
     for attempt in range(policy.tries):

@@ -13,6 +13,7 @@ Files are private (0600, folders 0700, whatever the umask). No link in the folde
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -207,8 +208,10 @@ class ObjectCache:
 
     def _opened(self, key: str) -> IO[bytes] | None:
         """Return the open file of the entry, from now the one used last; None if there is none."""
+        path = self._path(key)
         try:
-            file = _private_file(self._path(key), os.O_RDONLY)
+            _check_folder(path.parent)
+            file = _private_file(path, os.O_RDONLY)
             os.utime(file.fileno())
         except OSError:
             return None
@@ -242,8 +245,6 @@ def _check_folder(folder: Path) -> None:
 
 def _private_file(path: Path, flags: int) -> IO[bytes]:
     """Return the open file, made with mode 0600; OSError for a link, a pipe or a folder."""
-    if path.name != "bytes":
-        _check_folder(path.parent)
     handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
@@ -272,7 +273,11 @@ def _reserve(file: IO[bytes], size: int) -> None:
     file.truncate(0)
     file.seek(0)
     if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file.fileno(), 0, size)
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # not on this file system
+                raise
 
 
 def _digest(key: str, content: bytes = b"") -> bytes:
