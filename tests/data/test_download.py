@@ -231,7 +231,7 @@ def test_no_room_on_the_disk(server, tmp_path, monkeypatch):
         def write(self, _):
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(downloading, "open_for_writing", lambda path, mode: Full(path, "w"))
+    monkeypatch.setattr(downloading, "open", lambda path, mode: Full(path, "w"), raising=False)
     with pytest.raises(DataError, match=r"cannot write .*file.part \(No space left on device\)"):
         fetch(address, tmp_path)
 

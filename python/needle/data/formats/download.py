@@ -12,9 +12,11 @@ import hashlib
 import os
 import time
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import DataError
 from .files import MAX_BYTES, PathLike, without_secrets
@@ -95,10 +97,8 @@ def download(file: RemoteFile, folder: PathLike, policy: Policy | None = None) -
     target = Path(folder) / file.name
     if target.is_file() and file.digest.of(target) == file.digest.value:
         return target
-    try:
+    with writing(Path(folder)):
         Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(Path(folder), error) from error
     reasons = []
     for url in file.urls:
         try:
@@ -210,7 +210,8 @@ def _receive(
         progress_bar(
             policy.progress, total, name, "B", initial=start, unit_scale=True, disable=False
         ) as bar,
-        open_for_writing(part, "r+b" if start else "wb") as out,
+        writing(part),
+        open(part, "r+b" if start else "wb") as out,
     ):
         out.seek(start)
         while piece := _read_piece(answer, position, total):
@@ -220,7 +221,8 @@ def _receive(
             seconds = time.monotonic() - begun
             if seconds > policy.timeout and position - start < MIN_SPEED * seconds:
                 raise _Interrupted(f"slower than {MIN_SPEED} bytes a second")
-            _write(out, part, piece)
+            out.write(piece)
+            out.flush()
             if bar is not None:
                 bar.update(len(piece))
         out.truncate(position)
@@ -238,25 +240,15 @@ def _read_piece(answer: Any, position: int, total: int | None) -> bytes:
     return piece
 
 
-def _write(out: IO[bytes], path: Path, piece: bytes) -> None:
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise DataError for a disk that cannot hold the file, or whose permissions forbid it."""
     try:
-        out.write(piece)
-        out.flush()
+        yield
+    except gzip.BadGzipFile:  # what is read, not what is written
+        raise
     except OSError as error:
-        raise cannot_write(path, error) from error
-
-
-def open_for_writing(path: Path, mode: str) -> IO[bytes]:
-    """Return the open file; DataError if the disk or its permissions forbid it."""
-    try:
-        return open(path, mode)
-    except OSError as error:
-        raise cannot_write(path, error) from error
-
-
-def cannot_write(path: Path, error: OSError) -> DataError:
-    """Return the error for a disk that cannot hold the file."""
-    return DataError(
-        f"download: cannot write {path} ({error.strerror or error}); make room or give another "
-        f"folder"
-    )
+        raise DataError(
+            f"download: cannot write {path} ({error.strerror or error}); make room or give "
+            f"another folder"
+        ) from error
