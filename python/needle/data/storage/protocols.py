@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from urllib.parse import quote, unquote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from ... import config
 from ...errors import DataError
 from ..formats.files import open_file
 from .retry import Damaged, Refused, Retry
@@ -274,7 +275,7 @@ def _bounded_session() -> Any:
     aiohttp = package("aiohttp")
     base: Any = importlib.import_module("aiobotocore.httpsession").AIOHTTPSession
 
-    class Answer(aiohttp.ClientResponse):  # type: ignore[misc, name-defined]
+    class BoundedAnswer(aiohttp.ClientResponse):  # type: ignore[misc, name-defined]
         async def read(self) -> bytes:
             body = await _read(self.content.read, MAX_PAGE)
             if len(body) > MAX_PAGE:
@@ -283,14 +284,14 @@ def _bounded_session() -> Any:
             self._body: bytes | None = self._body or body
             return await super().read()  # type: ignore[no-any-return]
 
-    class Session(base):  # type: ignore[misc]
+    class BoundedSession(base):  # type: ignore[misc]
         async def _get_session(self, proxy_url: str | None) -> Any:
             session = await super()._get_session(proxy_url)
-            session._response_class = Answer
+            session._response_class = BoundedAnswer
             session._retry_connection = False  # retry.py counts the attempts
             return session
 
-    return Session
+    return BoundedSession
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:
@@ -300,9 +301,8 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 def _credentials(url: str) -> dict[str, str]:
     """Return the header with the credentials that ~/.netrc has for the host; empty for none."""
-    path = os.environ.get("NETRC") or os.path.expanduser("~/.netrc")
     try:
-        found = netrc.netrc(path).authenticators(urlsplit(url).hostname or "")
+        found = netrc.netrc(os.path.expanduser(config.NETRC.read())).authenticators(urlsplit(url).hostname or "")
     except (OSError, ValueError, netrc.NetrcParseError):
         return {}
     return _basic("Authorization", f"{found[0]}:{found[2]}") if found else {}
