@@ -316,8 +316,9 @@ def _checksum(arrays: Arrays, metadata: Metadata) -> str:
 
 def _is_whole(arrays: Arrays, metadata: Metadata) -> bool:
     """Return False for a wrong checksum, or for one whose own name is damaged."""
-    if "crc32" not in metadata:  # in files of other programs, whose names are not nearly that
-        return not any(sum(map(operator.eq, name, "crc32")) >= 3 for name in metadata)
+    if "crc32" not in metadata:  # a file of another program, unless a name is nearly that
+        alike = (name for name in metadata if len(name) == len("crc32"))
+        return not any(sum(map(operator.eq, name, "crc32")) >= 3 for name in alike)
     rest = {name: value for name, value in metadata.items() if name != "crc32"}
     return metadata["crc32"] == _checksum(arrays, rest)
 

@@ -211,16 +211,31 @@ MANY = (
     + b"c_codecs\nencode\nq\0"
     + TEXT
     + b"q\1X\6\0\0\0latin1q\2\x87"
-    + b"1(" * 0
     + b"h\0h\1h\2\x86R" * 20_000
     + b"e."
 )
 
 
-@pytest.mark.parametrize(
-    "content", [DEEP, DEEP_ITEMS, DEEP_DICT, MANY], ids=["item", "items", "dict", "many"]
-)
-def test_pickles(tmp_path: Path, content: bytes) -> None:
+def many_arrays() -> bytes:
+    """Return 2 000 arrays of one memoized megabyte, each of which Fortran's order would copy."""
+    start = b"\x80\x02(cnumpy.core.multiarray\n_reconstruct\nq\0cnumpy\nndarray\nq\1cnumpy\ndtype\n"
+    kind = b"X\2\0\0\0u1K\0K\1\x87Rq\2B" + struct.pack("<I", 1 << 20) + bytes(1 << 20) + b"q\3"
+    each = b"h\0h\1K\0\x85X\1\0\0\0b\x87R(K\1M\0\4M\0\4\x86h\2\x88h\3tb"
+    return start + kind + each * 2000 + b"l."
+
+
+PICKLES = {
+    "item": DEEP,
+    "items": DEEP_ITEMS,
+    "dict": DEEP_DICT,
+    "many": MANY,
+    "arrays": many_arrays(),
+}
+
+
+@pytest.mark.parametrize("name", PICKLES)
+def test_pickles(tmp_path: Path, name: str) -> None:
+    content = PICKLES[name]
     path = tmp_path / "data_batch_1"
     path.write_bytes(content)
     code = """

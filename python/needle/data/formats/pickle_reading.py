@@ -12,7 +12,6 @@ import os
 import pickle
 import struct
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -103,13 +102,20 @@ class _Unpickler(pickle._Unpickler):
             raise DataError(
                 f"the pickle asks for {module}.{name}, which a data set does not need"
             ) from None
-        return partial(self._made, found) if found in (_encode, _frombuffer) else found
+        if found not in (_encode, _frombuffer):
+            return found
+        return lambda data, *arguments: found(self._take(data), *arguments)
 
-    def _made(self, function: Callable[..., Any], data: Any, *arguments: Any) -> Any:
+    def _take(self, data: Any) -> Any:
         self.room -= len(data)
         if self.room < 0:
             raise ValueError("its values are larger than the file")
-        return function(data, *arguments)
+        return data
+
+    def _load_build(self: Any) -> None:
+        if isinstance(self.stack[-2], _Array):
+            self._take(self.stack[-1][-1])
+        super().load_build()
 
     def _load_items(self: Any, items: list[Any] | None = None) -> None:
         items = self.pop_mark() if items is None else items
@@ -137,6 +143,7 @@ class _Unpickler(pickle._Unpickler):
         pickle.SETITEMS[0]: _load_items,
         pickle.SETITEM[0]: _load_item,
         pickle.DICT[0]: _load_dict,
+        pickle.BUILD[0]: _load_build,
     }
     for _set in (pickle.EMPTY_SET, pickle.FROZENSET, pickle.ADDITEMS):
         del dispatch[_set[0]]
@@ -152,7 +159,7 @@ def read_pickle(path: str | os.PathLike[str], limit: int = 1 << 28) -> Any:
     content = read_file(path, limit)
     size, stream = len(content), io.BytesIO(content)
     try:
-        return _plain(_Unpickler(stream, 2 * size).load())
+        return _plain(_Unpickler(stream, 3 * size).load())
     except DataError as error:
         raise DataError(f"{path}: {error}; refused, use a file from its official source") from None
     except Exception as error:

@@ -302,7 +302,9 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 def _credentials(url: str) -> dict[str, str]:
     """Return the header with the credentials that ~/.netrc has for the host; empty for none."""
     try:
-        found = netrc.netrc(os.path.expanduser(config.NETRC.read())).authenticators(urlsplit(url).hostname or "")
+        found = netrc.netrc(os.path.expanduser(config.NETRC.read())).authenticators(
+            urlsplit(url).hostname or ""
+        )
     except (OSError, ValueError, netrc.NetrcParseError):
         return {}
     return _basic("Authorization", f"{found[0]}:{found[2]}") if found else {}
