@@ -317,7 +317,7 @@ def _is_compressed(content: memoryview) -> bool:
     footer = _target(content, end - unpack("<i", content, end)[0])
     blocks = _target(content, _field(content, footer, 3))
     (start,) = unpack("<q", content, blocks + 4)
-    if content[start : start + 4] != b"\xff\xff\xff\xff":
+    if bytes(content[start : start + 4]) != b"\xff\xff\xff\xff":
         raise ValueError("its record batch begins with no mark")
     batch = _target(content, _field(content, _target(content, start + 8), 2))
     return _field(content, batch, 3) != 0

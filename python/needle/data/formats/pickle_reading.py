@@ -115,7 +115,7 @@ class _Unpickler(pickle._Unpickler):
     def _load_build(self: Any) -> None:
         if isinstance(self.stack[-2], _Array):
             self._take(self.stack[-1][-1])
-        super().load_build()
+        pickle._Unpickler.dispatch[pickle.BUILD[0]](self)
 
     def _load_items(self: Any, items: list[Any] | None = None) -> None:
         items = self.pop_mark() if items is None else items
