@@ -26,7 +26,7 @@ CONFIGURE = $(CONFIGURE_CPP) \
 	-DPython_EXECUTABLE=$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 
 .DELETE_ON_ERROR:
-.PHONY: help train check test test-all test-torch test-course test-cuda train-cuda test-s3 test-browser soak lint bench ladder ladder-cuda bench-against bench-smoke bench-data bench-cuda sanitize docs notebook clean distclean build build-tests
+.PHONY: help train check test test-all test-torch test-course test-cuda train-cuda test-s3 test-browser soak fuzz lint bench ladder ladder-cuda bench-against bench-smoke bench-data bench-cuda sanitize docs notebook clean distclean build build-tests
 
 help:  ## this list of targets
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## /\1\t/p' Makefile | expand -t 16
@@ -159,6 +159,11 @@ test-browser: $(VENV)/.needle-test $(VENV)/.needle-browser build  ## the page of
 # One at a time, for they measure times and count processes. No suite contains them.
 soak: $(VENV)/.needle-test build  ## repeated faults and long runs of the loader: half an hour
 	@$(RUN) -m pytest -m soak $(PYTEST_ARGS)
+
+# Damaged and hostile files of every format (tests/fuzz); the seed in the last line repeats a finding.
+SECONDS ?= 3600
+fuzz: $(VENV)/.needle-test build  ## garbled files of every format for SECONDS=3600
+	@$(RUN) -m tests.fuzz $(SECONDS) $(SEED)
 
 # gcc on Linux, whose warnings are unreliable in instrumented code. The module with sanitizers goes to
 # its own folder; python/ keeps the one without.

@@ -408,3 +408,20 @@ def test_a_description_that_was_tampered_with_changes_nothing(name: str, tmp_pat
         io.load_checkpoint(tmp_path / "c", **other)
     assert bits(other) == before and other["optimizer"].lr == 0.5
     assert np.random.get_state()[1].tolist() == numbers
+
+
+def test_a_checksum_whose_name_is_damaged_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    io.save(path, {"a": np.arange(9)}, {"note": "kept"})
+    content = path.read_bytes()
+    for name in (b"c0c32", b"Crc32", b"crc42", b"cRC32"):
+        path.write_bytes(content.replace(b"crc32", name))
+        with pytest.raises(CheckpointError, match="do not match their checksum"):
+            io.load(path)
+    assert safetensors_of_others(path) == {"crc": "0123abcd", "note": "kept"}
+
+
+def safetensors_of_others(path: Path) -> dict[str, str]:
+    library = pytest.importorskip("safetensors.numpy")
+    library.save_file({"a": np.arange(3)}, path, metadata={"crc": "0123abcd", "note": "kept"})
+    return io.load_with_metadata(path)[1]

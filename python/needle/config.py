@@ -55,6 +55,7 @@ CACHE_DIR = Variable(
 CACHE_BYTES = Variable(
     "NEEDLE_CACHE_BYTES", "10e9", "size limit of that cache in bytes (0: no cache)"
 )
+NETRC = Variable("NETRC", "~/.netrc", "file with the user names and passwords of web servers")
 RUNTIME_DIR = Variable(
     "XDG_RUNTIME_DIR",
     "",
@@ -63,7 +64,7 @@ RUNTIME_DIR = Variable(
 
 VARIABLES = (
     *(BACKEND, CPU_ISA, NUM_THREADS, CONV2D, MATMUL_PRECISION, CUDA_SYNC),
-    *(DATA_DIR, CACHE_DIR, CACHE_BYTES, RUNTIME_DIR),
+    *(DATA_DIR, CACHE_DIR, CACHE_BYTES, NETRC, RUNTIME_DIR),
 )
 
 

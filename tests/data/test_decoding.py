@@ -47,7 +47,7 @@ def test_png_of_every_mode(mode, want):
     image = decoding.decode(content, want)
     assert image.dtype == np.uint8 and image.shape == (9, 7, 3 if want == "RGB" else 1)
     np.testing.assert_array_equal(image.squeeze(), by_pillow(content, want))
-    floats = decoding.decode_float(content, want)
+    floats = decoding.decode(content, want, dtype="float32")
     np.testing.assert_array_equal(floats, image / np.float32(255))
 
 
@@ -118,7 +118,7 @@ def test_greys_of_sixteen_bits():
         image = decoding.decode(content, mode)
         assert image.shape == (256, 256, channels)
         np.testing.assert_array_equal(image, np.repeat(want[..., None], channels, 2))
-        floats = decoding.decode_float(content, mode)
+        floats = decoding.decode(content, mode, dtype="float32")
         np.testing.assert_allclose(floats[..., 0], grey / 65535, rtol=1e-6)
 
 

@@ -86,7 +86,7 @@ def test_hidden_files_and_folders_are_no_images_and_no_classes(root):
 
 def test_a_pipe_is_named_and_not_waited_for(root):
     os.mkfifo(root / "ant" / "a.png")
-    with pytest.raises(DataError, match=r"ant/a\.png: an image must be a file, got a folder, pipe"):
+    with pytest.raises(DataError, match=r"ant/a\.png: must be a file, got a folder, pipe"):
         data.ImageFolder(root)[0]
 
 

@@ -246,11 +246,19 @@ def test_garbled_pixels_are_found_where_they_are(tmp_path):
     dataset = data.PackedDataset(path)
     with pytest.raises(DataError, match=rf"x: sample 7, field '0' at byte {byte} is garbled"):
         dataset.verify()
-    checked = data.PackedDataset(path, checked=True)
-    assert_same(checked[6], SAMPLES["tuples"][6])
-    assert checked.fetch(np.arange(3)) is None and checked.in_memory() is None
-    with pytest.raises(DataError, match="sample 7"):
-        checked[7]
+    assert_same(dataset[6], SAMPLES["tuples"][6])
+    np.testing.assert_array_equal(dataset.fetch(np.arange(6))[0], IMAGES[:6])
+    for read in (lambda: dataset[7], lambda: dataset.fetch(np.array([1, 7]))):
+        with pytest.raises(DataError, match="sample 7"):
+            read()
+    for workers in (0, 2):
+        options = {"num_workers": workers, "engine": "threads"} if workers else {}
+        with pytest.raises(DataError, match="sample 7"):
+            list(data.DataLoader(data.PackedDataset(path), 4, **options))
+        skipping = data.DataLoader(data.PackedDataset(path), 4, on_error="skip", **options)
+        assert sum(len(labels) for _, labels in skipping) == len(dataset) - 1
+    unchecked = data.PackedDataset(path, checked=False)
+    assert (unchecked[7][0] != SAMPLES["tuples"][7][0]).sum() == 1
 
 
 def test_a_garbled_jpeg_is_always_found(tmp_path):

@@ -93,7 +93,7 @@ print("ready", flush=True)
 i = 0
 while True:
     cache.write(f"{i % 50}", bytes([i % 50]) * 5000)
-    with cache.claim("large", wait=True) as file:
+    with cache.claim("large", 3000, wait=True) as file:
         file.write(b"x" * 3000)
         cache.commit("large", file)
     i += 1
@@ -113,8 +113,8 @@ def test_killed_while_writing_it_recovers(tmp_path: Path) -> None:
     cache = data.ObjectCache(tmp_path, limit=200_000)
     for i in range(50):
         assert cache.read(f"{i}") in (None, bytes([i]) * 5000)
-    with cache.claim("large", wait=False) as file:  # the dead one's claim is nobody's
-        assert file is not None and file.seek(0, os.SEEK_END) == 0
+    with cache.claim("large", 9, wait=False) as file:  # the dead one's claim is nobody's
+        assert file is not None and file.read() == bytes(9 + 16)
     old = list(tmp_path.glob("??/*.part"))
     for path in old:
         os.utime(path, (0, 0))
@@ -129,20 +129,27 @@ def test_a_claim_is_one_at_a_time(tmp_path: Path) -> None:
     cache, order = data.ObjectCache(tmp_path, limit=10_000), []
 
     def second() -> None:
-        with cache.claim("key", wait=True) as file:
+        with cache.claim("key", 3, wait=True) as file:
             assert file is not None
-            order.append(cache.file("key", 3))
+            order.append(content("key", 3))
 
-    with cache.claim("key", wait=False) as file:
+    def content(key: str, size: int) -> bytes | None:
+        found = cache.open(key, size)
+        if found is None:
+            return None
+        with found:
+            return found.read(size)
+
+    with cache.claim("key", 3, wait=False) as file:
         assert file is not None
-        with cache.claim("key", wait=False) as other:
+        with cache.claim("key", 3, wait=False) as other:
             assert other is None
         waiting = threading.Thread(target=second)
         waiting.start()
         file.write(b"abc")
-        path = cache.commit("key", file)
+        cache.commit("key", file)
     waiting.join()
-    assert order == [path] and path.read_bytes() == b"abc" and cache.file("key", 4) is None
+    assert order == [b"abc"] and content("key", 4) is None and content("key", 3) is None
     assert not list(tmp_path.glob("??/*.part"))
 
 

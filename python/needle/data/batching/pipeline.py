@@ -206,7 +206,12 @@ class Pipeline:
             return None
         if progress is not None and len(ticket.indices):
             progress(NO_SAMPLE)
-        where = self.dataset.rows(self._checked(ticket))
+        try:
+            where = self.dataset.rows(self._checked(ticket))
+        except DataError:
+            if self.skip:
+                return None  # one by one, to find the unreadable one
+            raise
         leaves: list[Any] = []
         if self.memory_chain.parts:
             with clock.measure("augment"):

@@ -5,7 +5,6 @@ formats/pickle_reading.py reads the pickles, formats/archives.py downloads the a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,12 @@ from ... import config
 from ...errors import DataError
 from ..formats.archives import download_archive
 from ..formats.download import Digest, RemoteFile
+from ..formats.files import PathLike, read_file
 from ..formats.pickle_reading import read_pickle
 from .arrays import ImageArrays
 from .dataset import ItemTransform
 from .mnist import check_is_there, check_labels
 
-PathLike = str | os.PathLike[str]
 Pixels = npt.NDArray[np.uint8]
 
 CLASSES = tuple("airplane automobile bird cat deer dog frog horse ship truck".split())
@@ -151,13 +150,14 @@ def read_python_batch(path: Path) -> tuple[Pixels, Pixels]:
 
 def read_binary_batch(path: Path) -> tuple[Pixels, Pixels]:
     """Return pixels ``(n, 3072)`` and labels ``(n,)`` of a file of records (label, pixels)."""
-    size, record = os.path.getsize(path), 1 + PIXELS
+    content = read_file(path)
+    size, record = len(content), 1 + PIXELS
     if size == 0 or size % record:
         raise DataError(
             f"{path}: expected a whole number of records of {record} bytes, got {size} bytes, "
             f"{size % record} after record {size // record}; the file is cut short, fetch it again"
         )
-    rows = np.fromfile(path, dtype=np.uint8).reshape(-1, record)
+    rows = np.frombuffer(content, np.uint8).reshape(-1, record)
     check_labels(path, rows[:, 0], len(CLASSES))
     return rows[:, 1:], rows[:, 0]
 
@@ -166,7 +166,7 @@ def _field(path: Path, record: dict[Any, Any], name: str) -> Any:
     for key in (name.encode(), name):
         if key in record:
             return record[key]
-    raise DataError(f"{path}: expected the key {name!r}, got {sorted(map(str, record))[:8]}")
+    raise DataError(f"{path}: expected the key {name!r}, got {sorted(map(ascii, record))[:8]}")
 
 
 def _download(root: Path, file_format: str, mirrors: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError
-from ..formats.decoding import CHANNELS, MAX_PIXELS, decode, decode_float, pillow, read_file
+from ..formats.decoding import CHANNELS, MAX_PIXELS, decode, pillow
+from ..formats.files import read_file
 from ..formats.string_table import StringTable
 from .arrays import check_layout, check_pixels, to_chw
 from .dataset import ItemTransform
@@ -105,13 +107,24 @@ class ImageFolder(ScaledDecoding):
 
     def _contents(self, places: Sequence[int]) -> list[bytes]:
         """Return the bytes of these files."""
-        return [read_file(self._file(place)) for place in places]
+        return [_read(self._file(place)) for place in places]
 
     def _pixels(self, place: int, content: bytes) -> npt.NDArray[Any]:
         """Return the image, uint8 or float32 ``(H, W, C)``, before any transform."""
-        function = decode if self.dtype == "uint8" else decode_float
-        size, name = self.decode_at_least, self._file(place)
-        return function(content, self.mode, size, name=name, max_pixels=self.max_pixels)
+        options: dict[str, Any] = {"max_pixels": self.max_pixels, "dtype": self.dtype}
+        name = self._file(place)
+        return decode(content, self.mode, self.decode_at_least, name=name, **options)
+
+
+def _read(path: str) -> bytes:
+    try:
+        return read_file(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ELOOP):
+            raise
+        raise DataError(
+            f"{path}: the image is gone, or a link to nothing; restore or remove it"
+        ) from error
 
 
 def _scan(

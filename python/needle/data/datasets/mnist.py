@@ -17,11 +17,10 @@ import numpy.typing as npt
 from ... import config
 from ...errors import DataError
 from ..formats.download import Digest, RemoteFile, download
+from ..formats.files import PathLike
 from ..formats.idx import read_idx
 from .arrays import ImageArrays
 from .dataset import ItemTransform
-
-PathLike = str | os.PathLike[str]
 
 IMAGES, LABELS = "{}-images-idx3-ubyte", "{}-labels-idx1-ubyte"
 

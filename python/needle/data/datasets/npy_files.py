@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError
+from ..formats.files import open_file
+from ..formats.npy import parse_npy
 from .arrays import ArrayDataset
 from .dataset import ItemTransform
 
@@ -49,19 +51,12 @@ class NpyDataset(ArrayDataset):
 
 def read_npy(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
     """Return the array in the file, mapped read-only; DataError for an invalid file."""
-    try:
-        found = np.lib.format.open_memmap(os.fspath(path), mode="r")
-    except OSError:
-        raise
-    except Exception as error:
-        size = os.path.getsize(path)
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+        found = parse_npy(os.fspath(path), file, content)
+    if found.ndim == 0:
         raise DataError(
-            f"{path}: not a whole .npy file of {size} bytes ({type(error).__name__}: {error}); "
-            f"write it with numpy.save, or fetch it again"
-        ) from error
-    if found.dtype.kind not in "biufc" or found.ndim == 0:
-        raise DataError(
-            f"{path}: must hold rows of numbers, got {found.dtype} of shape {found.shape}; save "
-            f"one row a sample"
+            f"{path}: must hold rows of numbers, got {found.dtype} of shape (); save an array"
         )
-    return found.view(np.ndarray)
+    return found

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import mmap
 import os
+import struct
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,8 @@ import numpy.typing as npt
 from ...errors import DataError
 from ..formats.arrow_columns import Column, Description, arrow_fields, pyarrow
 from ..formats.decoding import decode
+from ..formats.files import open_file
+from ..samples.ticket import check_indices
 from .dataset import ItemTransform
 from .decode_size import ScaledDecoding
 from .indexing import Indices, check_index, several
@@ -27,33 +30,38 @@ Array = npt.NDArray[Any]
 MARK = b"ARROW1"
 
 
+class GarbledSample(DataError):
+    """Raised for a sample whose bytes are not those that ``pack`` wrote."""
+
+
 class PackedDataset(ScaledDecoding):
     """The samples of a file written by ``pack``; encoded images are decoded to uint8 HWC.
 
     path: a file, which is mapped: opening takes the same time for any size, and processes share
     its pages. ``transforms`` see the first field. Arrays are read-only views of the file. checked:
-    compare every sample with its checksum, as is always done for encoded images. scaled_decode:
-    see ``ImageFolder``. Slices and index arrays give a list of items. Raises DataError, which
-    names the file and the position, for a file that is truncated, damaged or of another format.
-    Do not truncate an open file: access to its lost pages ends the process.
+    compare each sample with its checksum when this process first reads it (4 GB/s); False checks
+    encoded images only. scaled_decode: see ``ImageFolder``. Slices and index arrays give a list of
+    items. Raises DataError, which names the file and the position, for a file that is truncated,
+    damaged or of another format. Do not truncate an open file: access to its lost pages ends the
+    process.
 
     Pickles as its path; another process maps the file again.
     """
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | PackedFile,
         transforms: Sequence[ItemTransform] | None = None,
         *,
-        checked: bool = False,
+        checked: bool = True,
         scaled_decode: bool = False,
     ) -> None:
         super().__init__(transforms, scaled_decode)
-        self.path, self.checked = Path(path).absolute(), checked
-        self._open: _Map | None = _Map(self.path)
-        self._identity = self._open.identity
-        self.layout = self._open.description.layout
-        self.classes = self._open.description.classes
+        found = path if isinstance(path, PackedFile) else _mapped(Path(path).absolute())
+        self.path, self.checked = Path(found.name), checked
+        self._open: PackedFile | None = found
+        self._identity = found.identity
+        self.layout, self.classes = found.description.layout, found.description.classes
 
     def __len__(self) -> int:
         return self._map.description.length
@@ -63,8 +71,7 @@ class PackedDataset(ScaledDecoding):
             return [self[i] for i in places.tolist()]
         place = check_index("PackedDataset", index, len(self))
         file = self._map
-        if self.checked or file.encoded:
-            file.check(place)
+        self.rows(np.array([place]))
         values = [
             file.value(number, place, self.decode_at_least)
             for number in range(len(file.description.columns))
@@ -75,27 +82,31 @@ class PackedDataset(ScaledDecoding):
     def fetch(self, indices: Indices) -> Any | None:
         """Return one gather per column if all are numbers and arrays of one shape."""
         whole = self._map.whole
-        if self.transforms or self.checked or whole is None:
+        if self.transforms or whole is None:
             return None
-        return self._map.description.rebuild([column[indices] for column in whole])
+        places = self.rows(check_indices("PackedDataset", indices, len(self)))
+        return self._map.description.rebuild([column[places] for column in whole])
 
     def in_memory(self) -> tuple[Array, ...] | None:
         """Return the mapped columns if the samples are tuples of numbers and arrays."""
         file = self._map
-        if self.checked or file.whole is None or file.description.structure != "tuple":
-            return None
-        return file.whole
+        return file.whole if file.description.structure == "tuple" else None
+
+    def rows(self, indices: Indices) -> Indices:
+        """Return ``indices``; DataError for a sample that has not its checksum."""
+        if self.checked or self._map.encoded:
+            self._map.check(indices)
+        return indices
 
     def verify(self) -> None:
         """Read the whole file; DataError for the first sample with a wrong checksum."""
-        file = self._map
-        for place in range(len(self)):
-            file.check(place)
+        self._map.verified[:] = False
+        self._map.check(np.arange(len(self)))
 
     @property
-    def _map(self) -> _Map:
+    def _map(self) -> PackedFile:
         if self._open is None:
-            self._open = _Map(self.path)
+            self._open = _mapped(self.path)
             if self._open.identity != self._identity:
                 raise DataError(f"{self.path}: the file has changed since it was opened; reopen it")
         return self._open
@@ -104,48 +115,54 @@ class PackedDataset(ScaledDecoding):
         return {**self.__dict__, "_open": None}
 
 
-class _Map:
-    """An open file: NumPy views of its columns."""
+class PackedFile:
+    """A mapped file: NumPy views of its columns.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with open(path, "rb") as file:
-            status = os.fstat(file.fileno())
-            self.size = status.st_size
-            self.identity = (status.st_size, status.st_mtime_ns)
-            self._check_marks(file)
-            self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    name: of the file, for errors. size: bytes of the packed file; None for the whole file.
+    verified: True for each sample that was compared with its checksum.
+    """
+
+    def __init__(self, file: IO[bytes], name: str, size: int | None = None) -> None:
+        self.name = name
+        status = os.fstat(file.fileno())
+        self.size = status.st_size if size is None else size
+        self.identity = (status.st_size, status.st_mtime_ns)
+        self._check_marks(file)
+        self.memory = mmap.mmap(file.fileno(), self.size, access=mmap.ACCESS_READ)
         try:
             self._read_columns()
         except ImportError:
             raise
         except Exception as error:
             raise DataError(
-                f"{path}: not a whole packed file of {self.size} bytes "
+                f"{name}: not a whole packed file of {self.size} bytes "
                 f"({type(error).__name__}: {error}); pack or fetch it again"
             ) from error
         columns = self.description.columns
         self.encoded = any(column.kind == "image" for column in columns)
         fixed = all(column.kind in ("number", "array") for column in columns)
         self.whole = tuple(views[0] for views in self.views) if fixed else None
+        self.verified = np.zeros(self.description.length, np.bool_)
 
     def _check_marks(self, file: Any) -> None:
+        file.seek(0)
         start = file.read(8)
         file.seek(max(0, self.size - len(MARK)))
         if not start.startswith(MARK):
             raise DataError(
-                f"{self.path}: a packed file begins with {MARK!r}, got {start[:6]!r}; it is of "
+                f"{self.name}: a packed file begins with {MARK!r}, got {start[:6]!r}; it is of "
                 f"another format"
             )
-        end = file.read()
+        end = file.read(len(MARK))
         if end != MARK or self.size < 2 * len(MARK) + 6:
             raise DataError(
-                f"{self.path}: a packed file ends with {MARK!r}, got {end!r} before byte "
+                f"{self.name}: a packed file ends with {MARK!r}, got {end!r} before byte "
                 f"{self.size}; it is cut short, pack or fetch it again"
             )
 
     def _read_columns(self) -> None:
         pa = pyarrow("PackedDataset")
+        self.bytes = memoryview(self.memory)
         whole = pa.py_buffer(self.memory)
         reader = pa.ipc.open_file(pa.BufferReader(whole))
         self.description = Description.from_metadata(reader.schema.metadata)
@@ -153,8 +170,8 @@ class _Map:
         fields = arrow_fields(pa, columns)
         if list(reader.schema) != fields:
             raise ValueError("the schema is not the one that its metadata describe")
-        if reader.num_record_batches != 1:
-            raise ValueError(f"it must have one record batch, got {reader.num_record_batches}")
+        if reader.num_record_batches != 1 or _is_compressed(self.bytes):
+            raise ValueError("it must have one record batch, which is not compressed")
         batch = reader.get_batch(0)
         batch.validate()
         if not 0 < length == batch.num_rows:
@@ -163,6 +180,7 @@ class _Map:
         self.checksums = self._view(places.pop()[-1], np.dtype("<u4"), (length,))
         self.views: list[tuple[Array, ...]] = []
         self.starts: list[int] = []
+        self.parts = [_checked_part(column) for column in columns]
         for column in columns:
             mine = [places.pop(0) for _ in range(2 if column.kind == "varied" else 1)]
             self.starts.append(mine[0][-1][0])
@@ -226,7 +244,7 @@ class _Map:
             return found.item() if column.python else found
         content, byte = self.bytes_of(number, place)
         if column.kind == "image":
-            name = f"{self.path}: sample {place} at byte {byte}"
+            name = f"{self.name}: sample {place} at byte {byte}"
             return decode(content.data, column.mode, at_least, name=name)
         if column.kind == "varied":
             return self._varied(number, place, content)
@@ -236,21 +254,27 @@ class _Map:
         except UnicodeDecodeError as error:
             raise self._garbled(number, place, str(error)) from None
 
-    def check(self, place: int) -> None:
-        """Raise DataError if the checksum of the sample is wrong."""
+    def check(self, places: Indices) -> None:
+        """Raise DataError for the first of these samples that has not its checksum."""
+        new = places[~self.verified[places]]
+        for place, expected in zip(new.tolist(), self.checksums[new].tolist()):
+            if self._checksum(place) != expected:
+                raise self._garbled(0, place, "it does not have its checksum")
+        self.verified[new] = True
+
+    def _checksum(self, place: int) -> int:
         checksum = 0
-        for number, column in enumerate(self.description.columns):
-            views = self.views[number]
-            if column.kind in ("array", "varied"):
-                shape = column.shape if column.kind == "array" else views[2][place]
-                checksum = zlib.crc32(np.array(shape, dtype="<i8").tobytes(), checksum)
-            if column.kind in ("number", "array"):
-                content = views[0][place : place + 1].reshape(-1).view(np.uint8)
-            else:
-                content = self.bytes_of(number, place)[0]
-            checksum = zlib.crc32(content.data, checksum)
-        if checksum != self.checksums[place]:
-            raise self._garbled(0, place, "it does not have its checksum")
+        for number, (kind, shape, width) in enumerate(self.parts):
+            if shape:
+                checksum = zlib.crc32(shape, checksum)
+            if width:
+                start = self.starts[number] + place * width
+                checksum = zlib.crc32(self.bytes[start : start + width], checksum)
+                continue
+            if kind == "varied":
+                checksum = zlib.crc32(self.views[number][2][place].tobytes(), checksum)
+            checksum = zlib.crc32(self.bytes_of(number, place)[0].data, checksum)
+        return checksum
 
     def _varied(self, number: int, place: int, content: Array) -> Array:
         dtype = np.dtype(self.description.columns[number].dtype)
@@ -262,14 +286,56 @@ class _Map:
             raise self._garbled(number, place, f"shape {shape} of {dtype} in {len(content)} bytes")
         return content.view(dtype).reshape(shape)
 
-    def _garbled(self, number: int, place: int, what: str) -> DataError:
+    def _garbled(self, number: int, place: int, what: str) -> GarbledSample:
         views, byte = self.views[number], self.starts[number]
         if len(views) == 1:
             byte += place * int(views[0][:1].nbytes)
         else:
             byte += min(max(0, int(views[1][place])), len(views[0]))
         name = self.description.columns[number].name
-        return DataError(
-            f"{self.path}: sample {place}, field {name!r} at byte {byte} is garbled: {what}; pack "
+        return GarbledSample(
+            f"{self.name}: sample {place}, field {name!r} at byte {byte} is garbled: {what}; pack "
             f"or fetch the file again"
         )
+
+
+def _checked_part(column: Column) -> tuple[str, bytes, int]:
+    """Return the kind of a column, and for one of a fixed size its checked shape and its width."""
+    shape = np.array(column.shape, "<i8").tobytes() if column.kind == "array" else b""
+    return column.kind, shape, column.width if column.kind in ("number", "array") else 0
+
+
+def _is_compressed(content: memoryview) -> bool:
+    """Return True if the first record batch of an Arrow file has the field "compression".
+
+    pyarrow does not tell, and unpacks before it can be asked. The file ends with its footer, four
+    bytes of its length, and the mark. The batches are field 3 of Footer; the batch is field 2 of
+    its Message, compression field 3 of RecordBatch.
+    """
+    unpack = struct.unpack_from
+    end = len(content) - len(MARK) - 4
+    footer = _target(content, end - unpack("<i", content, end)[0])
+    blocks = _target(content, _field(content, footer, 3))
+    (start,) = unpack("<q", content, blocks + 4)
+    if bytes(content[start : start + 4]) != b"\xff\xff\xff\xff":
+        raise ValueError("its record batch begins with no mark")
+    batch = _target(content, _field(content, _target(content, start + 8), 2))
+    return _field(content, batch, 3) != 0
+
+
+def _target(content: memoryview, place: int) -> int:
+    """Return the position that the FlatBuffers offset at ``place`` names."""
+    return place + int(struct.unpack_from("<I", content, place)[0])
+
+
+def _field(content: memoryview, table: int, number: int) -> int:
+    """Return the position of a field of a FlatBuffers table; 0 if the table does not have it."""
+    fields = table - struct.unpack_from("<i", content, table)[0]
+    size, slot = struct.unpack_from("<H", content, fields)[0], 4 + 2 * number
+    place = struct.unpack_from("<H", content, fields + slot)[0] if size > slot else 0
+    return table + int(place) if place else 0
+
+
+def _mapped(path: Path) -> PackedFile:
+    with open_file(path) as file:
+        return PackedFile(file, str(path))

@@ -6,7 +6,7 @@ returns pieces of a few steps.
 
 from __future__ import annotations
 
-import os
+import io
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -16,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError, ShapeError
+from ..formats.files import PathLike, open_file
 from ..samples.tensor_hook import as_tensor
 from .mnist import check_is_there
-
-PathLike = str | os.PathLike[str]
 
 END_OF_LINE = "<eos>"
 
@@ -66,7 +65,7 @@ def _lines(path: PathLike, max_lines: int | None) -> Iterator[list[str]]:
     """Yield the words of each line."""
     check_is_there("Corpus", path, "any text with one sentence a line, such as the Penn Treebank")
     try:
-        with open(path, encoding="utf-8") as text:
+        with io.TextIOWrapper(open_file(path), encoding="utf-8") as text:
             for line in islice(text, max_lines):
                 yield line.split()
     except UnicodeDecodeError as error:

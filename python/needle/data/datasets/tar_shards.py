@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ...errors import DataError
 from ..formats.decoding import decode
+from ..formats.files import MAX_BYTES, open_file
+from ..formats.npy import parse_npy
 from ..transforms import Compose
 from .dataset import ItemTransform
 from .stream import IterableDataset
@@ -49,7 +49,7 @@ class TarShards(IterableDataset):
     as ``("jpg;png", "cls")`` with ";" between alternatives; None gives each sample as a dict of
     all its members by extension, with its name as "__key__". ``transforms`` see the first field.
     By extension: images become uint8 ``(H, W, 3)``, "cls" an int, "txt" text, "json" its value,
-    "npy" an array (no pickled objects), everything else bytes.
+    "npy" an array of numbers, everything else bytes. Links, folders and hidden files are left out.
 
     On resuming, earlier samples are skipped without being read. Raises DataError, which names
     file, member and byte, for a tar that is truncated or damaged, and for a sample that lacks a
@@ -79,7 +79,7 @@ class TarShards(IterableDataset):
     def iter_shard(self, shard: int, epoch: int, start: int) -> Iterator[Any]:
         """Yield the samples of one file from number ``start`` on, in every epoch the same."""
         path = self.paths[shard]
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             for number, (key, members) in enumerate(_groups(_members(path, file))):
                 if number >= start:
                     yield self._sample(path, file, key, members)
@@ -131,8 +131,11 @@ def _members(path: str, file: Any) -> Iterator[Member]:
                 if place + found.size > size:
                     raise ValueError(f"member {found.name!r} of {found.size} bytes is cut short")
                 tar.members = []  # type: ignore[attr-defined]  # it would keep them all
-                if found.issparse():
-                    raise ValueError(f"member {found.name!r} is sparse, which is not read")
+                if found.issparse() or found.size > MAX_BYTES:
+                    raise ValueError(
+                        f"member {found.name!r} must be no sparse file and have at most "
+                        f"{MAX_BYTES} bytes, got {found.size}"
+                    )
                 base = found.name.rpartition("/")[2]
                 if found.isreg() and not base.startswith((".", "__")):
                     yield Member(found.name, place, found.size)
@@ -174,14 +177,10 @@ def _content(path: str, file: Any, extension: str, member: Member) -> Any:
         ) from error
 
 
-def _array(content: bytes) -> Any:
-    return np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-
-
 READERS: dict[str, Callable[[bytes], Any]] = {
     "cls": int,
     "txt": bytes.decode,
     "json": json.loads,
-    "npy": _array,
+    "npy": lambda content: parse_npy("member", io.BytesIO(content), content).copy(),
 }
 """Functions from the bytes of a member to a value, by extension."""

@@ -14,10 +14,10 @@ import tempfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
 from ...errors import DataError
-from .download import PathLike, Policy, RemoteFile, cannot_write, download, open_for_writing
+from .download import Policy, RemoteFile, download, writing
+from .files import MAX_BYTES, PathLike
 
 
 def download_archive(
@@ -57,18 +57,11 @@ def _unpack(archive: Path, folder: str, members: Sequence[str], target: Path) ->
                 source = tar.extractfile(member) if member.isfile() else None
                 name = wanted.pop(member.name.removeprefix("./"), None) if source else None
                 if source is not None and name is not None:
-                    _copy_member(source, target / name)
+                    if member.size > MAX_BYTES:
+                        raise tarfile.TarError(f"{name} has more than {MAX_BYTES} bytes")
+                    with source, writing(target / name), open(target / name, "wb") as out:
+                        shutil.copyfileobj(source, out, 1 << 20)
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{archive}: not a whole tar archive ({error}); remove it") from error
     if wanted:
         raise DataError(f"{archive}: must have the files {sorted(wanted)}, got an archive without")
-
-
-def _copy_member(source: IO[bytes], target: Path) -> None:
-    with source, open_for_writing(target, "wb") as out:
-        try:
-            shutil.copyfileobj(source, out, 1 << 20)
-        except OSError as error:
-            if isinstance(error, gzip.BadGzipFile):
-                raise
-            raise cannot_write(target, error) from error

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import io
 import os
-import stat
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -22,6 +21,7 @@ import numpy.typing as npt
 
 from ...errors import DataError
 from ..samples.timing import measured
+from .files import read_file
 
 Pixels: TypeAlias = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 Source: TypeAlias = "bytes | memoryview | str | os.PathLike[str]"
@@ -43,44 +43,46 @@ def decode(
     *,
     name: str | None = None,
     max_pixels: int = MAX_PIXELS,
-) -> npt.NDArray[np.uint8]:
-    """Return the image as uint8 ``(H, W, C)``: three channels for mode "RGB", one for "L" (grey).
+    dtype: str = "uint8",
+) -> npt.NDArray[Any]:
+    """Return the image as ``(H, W, C)``: three channels for mode "RGB", one for "L" (grey).
 
     source: the content of the file, or its path. at_least: a sufficient ``(height, width)``; a
     JPEG at least twice as large is decoded at a half, quarter or eighth of its size, not below
     at_least. name: the name in errors, for content from a container. max_pixels: the limit of
-    pixels. Raises DataError for a damaged, truncated, unknown or too large file,
-    FileNotFoundError, and ImportError without Pillow.
+    pixels. dtype: "uint8", or "float32" for 0..1, where 16-bit greys keep their bits. Raises
+    DataError for a damaged, truncated, unknown or too large file, FileNotFoundError, and
+    ImportError without Pillow.
     """
-    pixels = _decode(source, mode, at_least, name, max_pixels)
-    if pixels.dtype == np.uint16:
-        pixels = ((pixels.astype(np.uint32) + 128) // 257).astype(np.uint8)
-    return _channels(pixels, CHANNELS[mode]).astype(np.uint8, copy=False)
-
-
-def decode_float(
-    source: Source,
-    mode: str = "RGB",
-    at_least: tuple[int, int] | None = None,
-    *,
-    name: str | None = None,
-    max_pixels: int = MAX_PIXELS,
-) -> npt.NDArray[np.float32]:
-    """Return the image as ``decode`` does, as float32 in 0..1; 16-bit greys keep their bits."""
-    pixels = _decode(source, mode, at_least, name, max_pixels)
-    full = np.float32(np.iinfo(pixels.dtype).max)
-    image: npt.NDArray[np.float32] = np.divide(
-        _channels(pixels, CHANNELS[mode]), full, dtype=np.float32
-    )
+    if mode not in CHANNELS:
+        raise ValueError(f"decode: mode must be 'RGB' or 'L', got {mode!r}")
+    if isinstance(source, (bytes, memoryview)):
+        content, name = source, name or "image"
+    else:
+        content, name = read_file(source), name or os.fspath(source)
+    try:
+        with measured("decode"):
+            pixels = _pixels(content, mode, at_least, max_pixels)
+    except (MemoryError, ImportError):
+        raise
+    except _TooLarge as error:
+        raise DataError(
+            f"{name}: an image may have {max_pixels} pixels, got {error}; check the file, and "
+            f"give a larger max_pixels (and Pillow a larger Image.MAX_IMAGE_PIXELS) if it is "
+            f"meant to be so large"
+        ) from None
+    except Exception as error:
+        raise DataError(
+            f"{name}: the image cannot be decoded, it is damaged, cut short or of an unknown "
+            f"format ({type(error).__name__}: {error}); replace or remove it"
+        ) from error
+    image = _channels(pixels, CHANNELS[mode])
+    if dtype == "float32":
+        full = np.float32(np.iinfo(image.dtype).max)
+        image = np.divide(image, full, dtype=np.float32)
+    elif image.dtype == np.uint16:
+        image = ((image.astype(np.uint32) + 128) // 257).astype(np.uint8)
     return image
-
-
-def read_file(path: str | os.PathLike[str]) -> bytes:
-    """Return the bytes of the file; DataError for a folder, pipe or device, without waiting."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise DataError(f"{path}: an image must be a file, got a folder, pipe or device; remove it")
-    with open(path, "rb", buffering=0) as file:
-        return file.read()
 
 
 def pillow(owner: str) -> ModuleType:
@@ -103,38 +105,6 @@ def simplejpeg() -> ModuleType | None:
     except ImportError:
         return None
     return module  # type: ignore[no-any-return]
-
-
-def _decode(
-    source: Source,
-    mode: str,
-    at_least: tuple[int, int] | None,
-    name: str | None,
-    max_pixels: int,
-) -> Pixels:
-    """Return pixels of uint8 or uint16, ``(H, W)`` or ``(H, W, C)``."""
-    if mode not in CHANNELS:
-        raise ValueError(f"decode: mode must be 'RGB' or 'L', got {mode!r}")
-    if isinstance(source, (bytes, memoryview)):
-        content, name = source, name or "image"
-    else:
-        content, name = read_file(source), name or os.fspath(source)
-    try:
-        with measured("decode"):
-            return _pixels(content, mode, at_least, max_pixels)
-    except (MemoryError, ImportError):
-        raise
-    except _TooLarge as error:
-        raise DataError(
-            f"{name}: an image may have {max_pixels} pixels, got {error}; check the file, and "
-            f"give a larger max_pixels (and Pillow a larger Image.MAX_IMAGE_PIXELS) if it is "
-            f"meant to be so large"
-        ) from None
-    except Exception as error:
-        raise DataError(
-            f"{name}: the image cannot be decoded, it is damaged, cut short or of an unknown "
-            f"format ({type(error).__name__}: {error}); replace or remove it"
-        ) from error
 
 
 def _pixels(

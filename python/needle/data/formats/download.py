@@ -9,26 +9,26 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import os
 import time
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import DataError
+from .files import MAX_BYTES, PathLike, without_secrets
 from .progress import progress_bar
 
 if TYPE_CHECKING:
     from urllib.error import HTTPError
     from urllib.request import Request
 
-PathLike = str | os.PathLike[str]
-
 CHUNK = 1 << 16
-MAX_BYTES = 1 << 30
-"""Maximum bytes of a file; a server that sends more is not trusted."""
+MIN_SPEED = 1000
+"""Bytes per second below which a transfer is given up."""
 TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -67,7 +67,8 @@ class RemoteFile:
 class Policy:
     """Limits of a download.
 
-    timeout: seconds that connecting or one read may take. tries: attempts per address. wait:
+    timeout: seconds that connecting or one read may take; after them a transfer must have brought
+    1 000 bytes per second. tries: attempts per address. wait:
     seconds before the second attempt, doubled after each. progress: show a bar.
     """
 
@@ -96,17 +97,15 @@ def download(file: RemoteFile, folder: PathLike, policy: Policy | None = None) -
     target = Path(folder) / file.name
     if target.is_file() and file.digest.of(target) == file.digest.value:
         return target
-    try:
+    with writing(Path(folder)):
         Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(Path(folder), error) from error
     reasons = []
     for url in file.urls:
         try:
             _from_address(url, file, target, policy)
             return target
         except _Refused as reason:
-            reasons.append(f"  {url}: {reason}")
+            reasons.append(without_secrets(f"  {url}: {reason}"))
     raise DataError(
         f"download: no address gave {file.name}; check the network, or put the file into "
         f"{folder} yourself\n" + "\n".join(reasons)
@@ -115,6 +114,8 @@ def download(file: RemoteFile, folder: PathLike, policy: Policy | None = None) -
 
 def _from_address(url: str, file: RemoteFile, target: Path, policy: Policy) -> None:
     """Download the file to ``target`` and check it; _Refused if this address fails."""
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        raise _Refused("an address must not have credentials in it")
     part = target.with_name(target.name + ".part")
     reason = ""
     for attempt in range(policy.tries):
@@ -128,9 +129,8 @@ def _from_address(url: str, file: RemoteFile, target: Path, policy: Policy) -> N
         got = file.digest.of(part)
         if got == file.digest.value:
             os.replace(part, target)
-            _note_path(part).unlink(missing_ok=True)
             return
-        _discard(part)
+        part.unlink()
         reason = f"wrong {file.digest.kind}: expected {file.digest.value}, got {got}"
         if not resumed:
             raise _Refused(reason)
@@ -147,10 +147,9 @@ def _transfer(url: str, name: str, part: Path, policy: Policy) -> bool:
 
     have = part.stat().st_size if part.is_file() else 0
     try:
-        with urllib.request.urlopen(_request(url, part, have), timeout=policy.timeout) as answer:
+        with urllib.request.urlopen(_request(url, have), timeout=policy.timeout) as answer:
             start = _start_of(answer, have)
             total = _total_of(answer, start)
-            _write_note(part, {"url": url, "etag": answer.headers.get("ETag")})
             _receive(answer, part, start, total, name, policy)
             return start > 0
     except urllib.error.HTTPError as error:
@@ -167,24 +166,18 @@ def _transfer(url: str, name: str, part: Path, policy: Policy) -> bool:
         raise _Refused(f"not an address: {error}") from error
 
 
-def _request(url: str, part: Path, have: int) -> Request:
+def _request(url: str, have: int) -> Request:
     from urllib.request import Request
 
     headers = {"User-Agent": "needle", "Accept-Encoding": "identity"}
-    if have:
-        headers["Range"] = f"bytes={have}-"
-        note = _read_note(part)
-        etag = note.get("etag")
-        if note.get("url") == url and isinstance(etag, str) and not etag.startswith("W/"):
-            headers["If-Range"] = etag  # a changed file is sent whole instead
-    return Request(url, headers=headers)
+    return Request(url, headers={**headers, **({"Range": f"bytes={have}-"} if have else {})})
 
 
 def _whole_already(error: HTTPError, part: Path, have: int) -> bool:
     """Return True if ``part`` has the full length (the digest decides), else start again."""
     if error.headers.get("Content-Range") == f"bytes */{have}":
         return True
-    _discard(part)
+    part.unlink()
     raise _Interrupted(f"the partial file of {have} bytes does not fit what the server has")
 
 
@@ -212,19 +205,24 @@ def _total_of(answer: Any, start: int) -> int | None:
 def _receive(
     answer: Any, part: Path, start: int, total: int | None, name: str, policy: Policy
 ) -> None:
-    position = start
+    position, begun = start, time.monotonic()
     with (
         progress_bar(
             policy.progress, total, name, "B", initial=start, unit_scale=True, disable=False
         ) as bar,
-        open_for_writing(part, "r+b" if start else "wb") as out,
+        writing(part),
+        open(part, "r+b" if start else "wb") as out,
     ):
         out.seek(start)
         while piece := _read_piece(answer, position, total):
             position += len(piece)
             if position > MAX_BYTES:
                 raise _Refused(f"the server sent more than {MAX_BYTES} bytes")
-            _write(out, part, piece)
+            seconds = time.monotonic() - begun
+            if seconds > policy.timeout and position - start < MIN_SPEED * seconds:
+                raise _Interrupted(f"slower than {MIN_SPEED} bytes a second")
+            out.write(piece)
+            out.flush()
             if bar is not None:
                 bar.update(len(piece))
         out.truncate(position)
@@ -242,50 +240,15 @@ def _read_piece(answer: Any, position: int, total: int | None) -> bytes:
     return piece
 
 
-def _write(out: IO[bytes], path: Path, piece: bytes) -> None:
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise DataError for a disk that cannot hold the file, or whose permissions forbid it."""
     try:
-        out.write(piece)
-        out.flush()
+        yield
+    except gzip.BadGzipFile:  # what is read, not what is written
+        raise
     except OSError as error:
-        raise cannot_write(path, error) from error
-
-
-def open_for_writing(path: Path, mode: str) -> IO[bytes]:
-    """Return the open file; DataError if the disk or its permissions forbid it."""
-    try:
-        return open(path, mode)
-    except OSError as error:
-        raise cannot_write(path, error) from error
-
-
-def cannot_write(path: Path, error: OSError) -> DataError:
-    """Return the error for a disk that cannot hold the file."""
-    return DataError(
-        f"download: cannot write {path} ({error.strerror or error}); make room or give another "
-        f"folder"
-    )
-
-
-def _note_path(part: Path) -> Path:
-    """Return the path of the file that keeps address and ETag of ``part``."""
-    return part.with_name(part.name + ".json")
-
-
-def _read_note(part: Path) -> dict[str, Any]:
-    try:
-        note = json.loads(_note_path(part).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return note if isinstance(note, dict) else {}
-
-
-def _write_note(part: Path, note: dict[str, Any]) -> None:
-    try:
-        _note_path(part).write_text(json.dumps(note), encoding="utf-8")
-    except OSError as error:
-        raise cannot_write(_note_path(part), error) from error
-
-
-def _discard(part: Path) -> None:
-    part.unlink(missing_ok=True)
-    _note_path(part).unlink(missing_ok=True)
+        raise DataError(
+            f"download: cannot write {path} ({error.strerror or error}); make room or give "
+            f"another folder"
+        ) from error

@@ -1,13 +1,13 @@
 """The IDX format of MNIST: a big-endian header, then numbers; plain or gzipped.
 
 Header: two zero bytes, a type code, the number of axes, then each axis as a 4-byte unsigned int.
-Sizes are checked against the file before memory is allocated. Called by datasets/mnist.py.
+Sizes are checked against the file before memory is allocated; a gzipped file may unpack to
+``files.MAX_BYTES``. Called by datasets/mnist.py.
 """
 
 from __future__ import annotations
 
 import gzip
-import io
 import os
 import struct
 import zlib
@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError, DTypeError
+from .files import MAX_BYTES, PathLike, open_file
 
-PathLike = str | os.PathLike[str]
 Readable: TypeAlias = IO[bytes] | gzip.GzipFile
 
 TYPES: dict[int, np.dtype[Any]] = {
@@ -43,7 +43,7 @@ def read_idx(path: PathLike, ndim: int | None = None) -> npt.NDArray[Any]:
     actual content, for a file of another format, truncated, too long or damaged; OSError if it
     cannot be opened.
     """
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         zipped = file.read(2) == GZIP_MAGIC
         file.seek(0)
@@ -51,7 +51,8 @@ def read_idx(path: PathLike, ndim: int | None = None) -> npt.NDArray[Any]:
             return _read(path, file, size, ndim)
         try:
             with gzip.GzipFile(fileobj=file) as unzipped:
-                return _read(path, unzipped, size * DEFLATE_MAX_RATIO, ndim, exact=False)
+                limit = min(size * DEFLATE_MAX_RATIO, MAX_BYTES)
+                return _read(path, unzipped, limit, ndim, exact=False)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise DataError(
                 f"{path}: the gzip stream is damaged or cut short ({error}), the file has {size} "
@@ -90,7 +91,7 @@ def _read(
             f"{path}: the header promises shape {shape} of {dtype.name}, {need} bytes after byte "
             f"{header}, got a file that {have}; it is cut short or its header is wrong"
         )
-    data = _read_up_to(file, need)
+    data = file.read(need)
     if len(data) != need:
         raise DataError(
             f"{path}: expected {need} bytes of data after byte {header} for shape {shape}, got "
@@ -130,14 +131,3 @@ def _read_header(
         )
     return TYPES[magic[2]], struct.unpack(f">{axes}I", sizes), 4 + 4 * axes
     ### END YOUR SOLUTION
-
-
-def _read_up_to(file: Readable, count: int, step: int = 1 << 22) -> bytearray:
-    """Return at most ``count`` bytes, allocated as they arrive."""
-    data = io.BytesIO()
-    while data.tell() < count:
-        piece = file.read(min(step, count - data.tell()))
-        if not piece:
-            break
-        data.write(piece)
-    return bytearray(data.getbuffer())

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError
+from .files import read_file
 
 
 class _DType:
@@ -85,23 +86,67 @@ ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {
 class _Unpickler(pickle._Unpickler):
     """The unpickler in Python: a false length cannot make it allocate memory.
 
-    Its memo is a dict, and its reads end with the data.
+    Its memo is a dict, and its reads end with the data. Keys are numbers, text or bytes, since
+    Python's hash of a deeply nested tuple ends the process. room: the bytes that stand-ins may
+    make, since they may be called for one value any number of times.
     """
+
+    def __init__(self, stream: io.BytesIO, room: int) -> None:
+        super().__init__(stream, encoding="bytes")
+        self.room = room
 
     def find_class(self, module: str, name: str) -> Any:
         try:
-            return ADMITTED[module, name]
+            found = ADMITTED[module, name]
         except KeyError:
             raise DataError(
                 f"the pickle asks for {module}.{name}, which a data set does not need"
             ) from None
+        if found not in (_encode, _frombuffer):
+            return found
+        return lambda data, *arguments: found(self._take(data), *arguments)
+
+    def _take(self, data: Any) -> Any:
+        self.room -= len(data)
+        if self.room < 0:
+            raise ValueError("its values are larger than the file")
+        return data
+
+    def _load_build(self: Any) -> None:
+        if isinstance(self.stack[-2], _Array):
+            self._take(self.stack[-1][-1])
+        pickle._Unpickler.dispatch[pickle.BUILD[0]](self)
+
+    def _load_items(self: Any, items: list[Any] | None = None) -> None:
+        items = self.pop_mark() if items is None else items
+        if not all(isinstance(key, (str, bytes, int, float)) for key in items[::2]):
+            raise ValueError("a key of a dict must be a number, text or bytes")
+        self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
+
+    def _load_item(self: Any) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self._load_items([key, value])
+
+    def _load_dict(self: Any) -> None:
+        items = self.pop_mark()
+        self.append({})
+        self._load_items(items)
 
     def _load_bytearray(self: Any) -> None:
         """Read a bytearray; the parent class would allocate the stated length first."""
         (size,) = struct.unpack("<Q", self.read(8))
         self.append(bytearray(self.read(size)))
 
-    dispatch = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: _load_bytearray}  # noqa: RUF012
+    dispatch = {  # noqa: RUF012
+        **pickle._Unpickler.dispatch,
+        pickle.BYTEARRAY8[0]: _load_bytearray,
+        pickle.SETITEMS[0]: _load_items,
+        pickle.SETITEM[0]: _load_item,
+        pickle.DICT[0]: _load_dict,
+        pickle.BUILD[0]: _load_build,
+    }
+    for _set in (pickle.EMPTY_SET, pickle.FROZENSET, pickle.ADDITEMS):
+        del dispatch[_set[0]]
 
 
 def read_pickle(path: str | os.PathLike[str], limit: int = 1 << 28) -> Any:
@@ -111,19 +156,16 @@ def read_pickle(path: str | os.PathLike[str], limit: int = 1 << 28) -> Any:
     size of the file in bytes. Raises DataError, which names the file, for a refused global, a
     truncated, damaged or too large file; OSError if it cannot be opened.
     """
-    size = os.stat(path).st_size
-    if size > limit:
-        raise DataError(f"{path}: a data pickle has at most {limit} bytes, got {size}")
-    with open(path, "rb") as file:
-        stream = io.BytesIO(file.read(limit))
+    content = read_file(path, limit)
+    size, stream = len(content), io.BytesIO(content)
     try:
-        return _plain(_Unpickler(stream, encoding="bytes").load())
+        return _plain(_Unpickler(stream, 3 * size).load())
     except DataError as error:
         raise DataError(f"{path}: {error}; refused, use a file from its official source") from None
     except Exception as error:
         raise DataError(
             f"{path}: not a whole data set pickle, reading stopped at byte {stream.tell()} of "
-            f"{size} ({type(error).__name__}: {error}); fetch it again"
+            f"{size} ({type(error).__name__}: {error!s:.300}); fetch it again"
         ) from error
 
 

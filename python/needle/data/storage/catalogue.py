@@ -17,15 +17,20 @@ import numpy.typing as npt
 
 from ...errors import DataError
 from ..datasets.image_folder import EXTENSIONS
+from ..formats.files import MAX_BYTES
 from ..formats.string_table import StringTable
 from .protocols import MD5
-from .retry import ObjectMissing
+from .retry import Damaged, ObjectMissing
 from .store import Store, Wanted
 
 INDEX = "needle-index.json"
 VERSION = 1
 KINDS = ("images", "packed")
 PACKED = ".arrow"
+MAX_INDEX = 1 << 28
+"""Maximum bytes of an index; one of a million images has about 100 MB."""
+MAX_SAMPLES = 1 << 48
+INVALID = (RecursionError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -62,16 +67,10 @@ class Catalogue:
 def read_catalogue(store: Store, extensions: Sequence[str] = EXTENSIONS) -> Catalogue:
     """Return the catalogue from the index or a listing. DataError if there is no data set."""
     try:
-        (content,) = store.get([Wanted(INDEX)])
+        (found,) = store.get([Wanted(INDEX, most=MAX_INDEX, parse=_parsed)])
     except ObjectMissing:
         return _from_listing(store, tuple(ending.lower() for ending in extensions))
-    try:
-        return _from_index(json.loads(content))
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
-        raise DataError(
-            f"{store.url}{INDEX}: not an index of a data set ({type(error).__name__}: {error}); "
-            f"upload the data set again"
-        ) from error
+    return found  # type: ignore[no-any-return]
 
 
 def to_index(
@@ -86,6 +85,15 @@ def to_index(
     return f'{json.dumps(head)[:-1]}, "objects": [\n{lines}\n]}}\n'.encode()
 
 
+def _parsed(content: bytes) -> Catalogue:
+    """Return the catalogue; Damaged, so that it is fetched again, if it is no index."""
+    try:
+        return _from_index(json.loads(content))
+    except (AttributeError, ArithmeticError, LookupError, *INVALID) as error:
+        what = f"{type(error).__name__}: {error!s:.200}"
+        raise Damaged(f"not an index of a data set ({what})") from None
+
+
 def _from_index(found: dict[str, Any]) -> Catalogue:
     if found["needle"] != VERSION:
         raise ValueError(f"it is of version {found['needle']}, this needle reads {VERSION}")
@@ -97,6 +105,10 @@ def _from_index(found: dict[str, Any]) -> Catalogue:
         unsafe = name.startswith("/") or ".." in name.split("/")
         if unsafe or not MD5.fullmatch(digest) or min(size, number) < 0:
             raise ValueError(f"an object is {name!r}, {size}, {digest!r}, {number}")
+        if size > MAX_BYTES and kind == "images":
+            raise ValueError(f"{name!r} has {size} bytes, and an image at most {MAX_BYTES}")
+    if sum(numbers) > MAX_SAMPLES:
+        raise ValueError(f"it has {sum(numbers)} samples, more than {MAX_SAMPLES}")
     if kind == "images" and max(numbers) >= len(classes):
         raise ValueError(f"it has {len(classes)} classes and an image of class {max(numbers)}")
     return Catalogue(

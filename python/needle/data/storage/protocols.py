@@ -1,35 +1,48 @@
 """One client per protocol (S3, HTTP, others): get bytes, put an object, list a page.
 
-Each uses a file system of fsspec with its retries turned off; retry.py repeats requests. Addresses
-end with "/", names of objects are relative to them. Called by store.py.
+Each uses a file system of fsspec with its retries turned off; retry.py repeats requests. No answer
+is read beyond the size that it may have. Addresses end with "/", names of objects are relative to
+them. Called by store.py.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import importlib
+import netrc
+import os
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urljoin, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
-from .retry import Refused, Retry
+from ... import config
+from ...errors import DataError
+from ..formats.files import open_file
+from .retry import Damaged, Refused, Retry
 
 MD5 = re.compile(r"[0-9a-f]{32}")
 PAGE = 1000
+MAX_PAGE = 1 << 26
+"""Maximum bytes of a page of a listing, or of the body of an error."""
+MAX_REDIRECTS = 10
+REDIRECTS = (301, 302, 303, 307, 308)
+CHUNK = 1 << 18
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The bytes, the ETag of the object ("" if there is none) and its whole size, if known.
+    """The bytes, and the ETag of the object ("" if there is none).
 
     digests: True if the ETag is the MD5 of the content.
     """
 
     content: bytes
     etag: str = ""
-    total: int | None = None
     digests: bool = False
 
 
@@ -47,8 +60,11 @@ class Client(Protocol):
 
     loop: Any
 
-    async def get(self, name: str, start: int, end: int | None, etag: str) -> Answer:
-        """Return bytes ``start`` to ``end`` (None: all) of the object, if it has that ETag."""
+    async def get(self, name: str, start: int, end: int | None, etag: str, most: int) -> Answer:
+        """Return bytes ``start`` to ``end`` (None: all) of the object, if it has that ETag.
+
+        Of an answer with more than ``most`` bytes, the first ``most + 1`` are read.
+        """
 
     async def put(self, name: str, content: bytes) -> str:
         """Write the whole object; return its ETag."""
@@ -73,26 +89,26 @@ class S3:
                 # Older servers know MD5 only, which the caller checks.
                 "request_checksum_calculation": "when_required",
                 "response_checksum_validation": "when_required",
+                "http_session_cls": _bounded_session(),
             },
         )
         self.fs.retries = 1
         self.loop = self.fs.loop
 
-    async def get(self, name: str, start: int, end: int | None, etag: str) -> Answer:
+    async def get(self, name: str, start: int, end: int | None, etag: str, most: int) -> Answer:
         """See Client."""
         asked = {"IfMatch": f'"{etag}"'} if etag else {}
         if end is not None:
             asked["Range"] = f"bytes={start}-{end - 1}"
         found = await self._call("get_object", Key=self.prefix + name, **asked)
         try:
-            content = await found["Body"].read()
+            content = await _read(found["Body"].read, most)
         finally:
             found["Body"].close()
         tag = found.get("ETag", "").strip('"')
         own_key = "SSECustomerAlgorithm" in found
         plain = found.get("ServerSideEncryption") in (None, "AES256") and not own_key
-        total = _total(found.get("ContentRange"), found.get("ContentLength"))
-        return Answer(content, tag, total, plain and MD5.fullmatch(tag) is not None)
+        return Answer(content, tag, plain and MD5.fullmatch(tag) is not None)
 
     async def put(self, name: str, content: bytes) -> str:
         """See Client."""
@@ -116,35 +132,64 @@ class S3:
 class Web:
     """``http://`` and ``https://``, read-only.
 
-    Proxies and credentials come from the environment and ~/.netrc.
+    Proxies and credentials come from the environment and ~/.netrc. Credentials are sent to the
+    host and port of the address only, never where it redirects to.
     """
 
     def __init__(self, url: str, retry: Retry) -> None:
         self.url = url
         package("aiohttp")  # raises now if it is missing
-        self.fs = package("fsspec").filesystem(
-            "http", skip_instance_cache=True, encoded=True, client_kwargs={"trust_env": True}
-        )
+        self.fs = package("fsspec").filesystem("http", skip_instance_cache=True, encoded=True)
         self.loop = self.fs.loop
+        self.credentials = _credentials(url)
 
-    async def get(self, name: str, start: int, end: int | None, etag: str) -> Answer:
+    async def get(self, name: str, start: int, end: int | None, etag: str, most: int) -> Answer:
         """See Client."""
         headers = {"Accept-Encoding": "identity"}
         if etag:
             headers["If-Match"] = f'"{etag}"'
         if end is not None:
             headers["Range"] = f"bytes={start}-{end - 1}"
-        session = await self.fs.set_session()
-        where = self.fs.encode_url(self.url + quote(name))
-        async with session.get(where, headers=headers) as found:
+        found = await self._answer(self.url + quote(name), headers)
+        try:
             found.raise_for_status()
-            content = await found.read()
+            place = found.headers.get("Content-Range", "")
+            if found.status == 206 and not place.startswith(f"bytes {start}-"):
+                raise Damaged(f"asked for bytes from {start}, got the range {place!r}")
+            ignored = found.status != 206 and end is not None  # a server without ranges
+            if ignored:
+                await _read(found.content.read, start - 1, keep=False)
+            content = await _read(found.content.read, most)
+            content = content[:most] if ignored else content
+        finally:
+            found.release() if found.content.at_eof() else found.close()
         tag = found.headers.get("ETag", "")
         tag = "" if tag.startswith("W/") else tag.strip('"')
-        total = _total(found.headers.get("Content-Range"), found.headers.get("Content-Length"))
-        if end is not None and found.status == 200:  # a server without ranges
-            content = content[start:end]
-        return Answer(content, tag, total)
+        return Answer(content, tag)
+
+    async def _answer(self, url: str, headers: dict[str, str]) -> Any:
+        """Return the answer after redirects, its body unread."""
+        session = await self.fs.set_session()
+        session._retry_connection = False  # retry.py counts the attempts
+        for _ in range(MAX_REDIRECTS + 1):
+            own = dict(self.credentials) if _origin(url) == _origin(self.url) else {}
+            proxy, permit = _proxy(url)
+            own |= permit if url.lower().startswith("http:") else {}  # https has a tunnel
+            found = await session.get(
+                self.fs.encode_url(url),
+                headers={**headers, **own},
+                proxy=proxy,
+                proxy_headers=permit,
+                allow_redirects=False,
+            )
+            target = found.headers.get("Location")
+            if found.status not in REDIRECTS or not target:
+                return found
+            found.close()
+            url = urljoin(url, target)
+            if not url.lower().startswith(("http://", "https://")):
+                raise Refused("it redirects to an address that is not http or https")
+        raise Refused(f"it redirects more than {MAX_REDIRECTS} times")
 
     async def put(self, name: str, content: bytes) -> str:
         """See Client."""
@@ -162,16 +207,18 @@ class Other:
     """Every other protocol of fsspec, and local folders; each request runs in a thread."""
 
     def __init__(self, url: str, retry: Retry) -> None:
-        fsspec = package("fsspec")
-        self.fs, self.root = fsspec.url_to_fs(url)
+        try:
+            self.fs, self.root = package("fsspec").url_to_fs(url)
+        except ValueError as error:
+            raise DataError(f"an address must have a protocol of fsspec: {error}") from None
+        self.local = "://" not in url
         self.root = self.root.rstrip("/") + "/"
         self.loop = importlib.import_module("fsspec.asyn").get_loop()
 
-    async def get(self, name: str, start: int, end: int | None, etag: str) -> Answer:
+    async def get(self, name: str, start: int, end: int | None, etag: str, most: int) -> Answer:
         """See Client."""
-        place = self.root + name
-        content = await asyncio.to_thread(self.fs.cat_file, place, start=start or None, end=end)
-        return Answer(content)
+        end = start + most + 1 if end is None else end
+        return Answer(await asyncio.to_thread(self._read, self.root + name, start, end))
 
     async def put(self, name: str, content: bytes) -> str:
         """See Client."""
@@ -183,6 +230,13 @@ class Other:
         found = await asyncio.to_thread(self.fs.find, self.root, detail=True)
         start = len(self.root)
         return [Listed(name[start:], int(info["size"])) for name, info in found.items()], None
+
+    def _read(self, place: str, start: int, end: int) -> bytes:
+        if not self.local:
+            return bytes(self.fs.cat_file(place, start=start or None, end=end))
+        with open_file(place) as file:
+            file.seek(start)
+            return file.read(end - start)
 
     def _put(self, place: str, content: bytes) -> None:
         self.fs.makedirs(place.rpartition("/")[0], exist_ok=True)
@@ -206,9 +260,67 @@ def package(name: str) -> ModuleType:
         ) from error
 
 
-def _total(content_range: str | None, length: Any) -> int | None:
-    """Return the size of the whole object from "bytes 0-9/100", else the length received."""
-    if content_range:
-        whole = content_range.rpartition("/")[2]
-        return int(whole) if whole.isdigit() else None
-    return None if length is None else int(length)
+async def _read(read: Callable[[int], Awaitable[bytes]], most: int, keep: bool = True) -> bytes:
+    """Return what ``read`` gives, at most ``most + 1`` bytes of it; keep=False: read past them."""
+    pieces, left = [], most + 1
+    while left and (piece := await read(min(CHUNK, left))):
+        left -= len(piece)
+        if keep:
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _bounded_session() -> Any:
+    """Return a class of aiobotocore's sessions that read at most ``MAX_PAGE`` bytes at once."""
+    aiohttp = package("aiohttp")
+    base: Any = importlib.import_module("aiobotocore.httpsession").AIOHTTPSession
+
+    class BoundedAnswer(aiohttp.ClientResponse):  # type: ignore[misc, name-defined]
+        async def read(self) -> bytes:
+            body = await _read(self.content.read, MAX_PAGE)
+            if len(body) > MAX_PAGE:
+                self.close()
+                raise aiohttp.ClientPayloadError(f"an answer of more than {MAX_PAGE} bytes")
+            self._body: bytes | None = self._body or body
+            return await super().read()  # type: ignore[no-any-return]
+
+    class BoundedSession(base):  # type: ignore[misc]
+        async def _get_session(self, proxy_url: str | None) -> Any:
+            session = await super()._get_session(proxy_url)
+            session._response_class = BoundedAnswer
+            session._retry_connection = False  # retry.py counts the attempts
+            return session
+
+    return BoundedSession
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+def _credentials(url: str) -> dict[str, str]:
+    """Return the header with the credentials that ~/.netrc has for the host; empty for none."""
+    try:
+        found = netrc.netrc(os.path.expanduser(config.NETRC.read())).authenticators(
+            urlsplit(url).hostname or ""
+        )
+    except (OSError, ValueError, netrc.NetrcParseError):
+        return {}
+    return _basic("Authorization", f"{found[0]}:{found[2]}") if found else {}
+
+
+def _basic(header: str, words: str) -> dict[str, str]:
+    return {header: "Basic " + base64.b64encode(words.encode()).decode()}
+
+
+def _proxy(url: str) -> tuple[str | None, dict[str, str]]:
+    """Return the proxy that the environment names, and the header with its credentials."""
+    parts = urlsplit(url)
+    proxy = getproxies().get(parts.scheme)
+    if not proxy or proxy_bypass(parts.hostname or ""):
+        return None, {}
+    found = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    user_info, _, place = found.netloc.rpartition("@")
+    permit = _basic("Proxy-Authorization", unquote(user_info)) if user_info else {}
+    return f"{found.scheme}://{place}", permit

@@ -1,18 +1,20 @@
 """RemotePacked: shards written by ``upload(packed=True)``; and open_remote for any address.
 
 The first batch that needs a shard fetches it into the cache, in pieces by concurrent requests.
-Then it is mapped, and PackedDataset reads and checks its samples.
+Then it is mapped, and PackedDataset reads and checks its samples. Where the cache's folder cannot
+be used, shards are in temporary files, which belong to one process.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
-from typing import IO, Any
+from itertools import islice
+from operator import methodcaller
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
@@ -20,7 +22,7 @@ from ...errors import DataError
 from ..datasets.dataset import Dataset, ItemTransform
 from ..datasets.decode_size import ScaledDecoding
 from ..datasets.indexing import Indices, check_index, several
-from ..datasets.packed_reading import PackedDataset
+from ..datasets.packed_reading import GarbledSample, PackedDataset, PackedFile
 from ..samples.pytree import flatten
 from ..samples.ticket import check_indices
 from .catalogue import Catalogue, read_catalogue
@@ -28,6 +30,8 @@ from .object_cache import ObjectCache
 from .remote_images import RemoteImageFolder
 from .retry import Retry
 from .store import Store, Wanted, store_at
+
+T = TypeVar("T")
 
 PIECE = 8 << 20
 """Bytes of one range request; with 20 ms per request the bandwidth is then the limit."""
@@ -41,6 +45,7 @@ class RemotePacked(ScaledDecoding):
 
     Everything else is as in ``PackedDataset``; a loader fetches the shards of a slice together.
     The cache must have room for a shard, and for all of them if each is to be fetched only once.
+    Damage in the cache is found where a sample is first read, and its shard is fetched again.
     Other options and errors are those of ``RemoteImageFolder``.
     """
 
@@ -49,7 +54,7 @@ class RemotePacked(ScaledDecoding):
         url: str | os.PathLike[str] | Store,
         transforms: Sequence[ItemTransform] | None = None,
         *,
-        checked: bool = False,
+        checked: bool = True,
         scaled_decode: bool = False,
         cache: ObjectCache | None = None,
         retry: Retry | None = None,
@@ -77,7 +82,7 @@ class RemotePacked(ScaledDecoding):
             return [self[i] for i in places.tolist()]
         place = np.array([check_index("RemotePacked", index, len(self))])
         (shard,), (row,) = self._places(place)
-        return self._shards([int(shard)])[0][int(row)]
+        return self._read(int(shard), lambda packed: packed[int(row)])
 
     def fetch(self, indices: Indices) -> Any | None:
         """Return the batch if all fields are numbers and arrays of one shape, else None.
@@ -85,10 +90,10 @@ class RemotePacked(ScaledDecoding):
         In both cases the shards of the samples are in the cache afterwards.
         """
         numbers, rows = self._places(check_indices("RemotePacked", indices, len(self)))
-        wanted = np.unique(numbers)
-        shards = self._shards(wanted.tolist())
+        wanted = np.unique(numbers).tolist()
+        self._shards(wanted)
         parts = [
-            shard.fetch(rows[numbers == number]) for number, shard in zip(wanted.tolist(), shards)
+            self._read(number, methodcaller("fetch", rows[numbers == number])) for number in wanted
         ]
         if not parts or any(part is None for part in parts):
             return None
@@ -109,24 +114,69 @@ class RemotePacked(ScaledDecoding):
 
     # ---- shards ------------------------------------------------------------------------------
 
-    def _shards(self, numbers: Sequence[int]) -> list[PackedDataset]:
-        """Return these shards open, fetched first if they are not in the cache."""
-        closed = [number for number in numbers if number not in self._open]
-        if closed:
-            paths = self._fetch_shards(closed)
-            opened = {number: self._opened(number, paths[number]) for number in closed}
-            kept = [*self._open.items(), *opened.items()][-max(OPEN_SHARDS, len(numbers)) :]
-            found = {**self._open, **opened}
-            self._open = dict(kept)
-            return [found[number] for number in numbers]
-        return [self._open[number] for number in numbers]
-
-    def _opened(self, number: int, path: Path) -> PackedDataset:
+    def _read(self, number: int, read: Callable[[PackedDataset], T]) -> T:
+        """Return ``read(shard)``; a damaged shard is dropped and fetched once more."""
         try:
-            shard = self._mapped(path)
-        except (DataError, FileNotFoundError):  # after a crash of the machine, or evicted meanwhile
+            return read(self._shards([number])[0])
+        except GarbledSample:
+            self._open.pop(number, None)
             self.cache.remove(self._key(number))
-            shard = self._mapped(self._fetch_shards([number])[number])
+            return read(self._shards([number])[0])
+
+    def _shards(self, numbers: Sequence[int]) -> list[PackedDataset]:
+        """Return these shards open, fetched first if they are not in the cache.
+
+        Shards that no other process fetches come first, concurrently; then the others.
+        """
+        found = {number: self._open[number] for number in numbers if number in self._open}
+        closed = [number for number in numbers if number not in found]
+        found |= self._opened(closed, wait=False)
+        for number in closed:
+            if number not in found:
+                found |= self._opened([number], wait=True)
+        if closed:
+            kept = [*self._open.items(), *((n, found[n]) for n in closed)]
+            self._open = dict(kept[-max(OPEN_SHARDS, len(numbers)) :])
+        return [found[number] for number in numbers]
+
+    def _opened(self, numbers: Sequence[int], wait: bool) -> dict[int, PackedDataset]:
+        """Return the shards in the cache, and those that this call fetches."""
+        with ExitStack() as stack:
+            claimed, opened = {}, {}
+            for number in numbers:
+                shard = self._from_cache(number)
+                if shard is None:
+                    claim = self.cache.claim(self._key(number), self._size(number), wait)
+                    file = stack.enter_context(claim)
+                    shard = self._from_cache(number)  # another process may just have finished it
+                    if shard is None and file is not None:
+                        claimed[number] = file
+                if shard is not None:
+                    opened[number] = shard
+            self._download(claimed)
+            for number, file in claimed.items():
+                self.cache.commit(self._key(number), file)
+                opened[number] = self._mapped(number, file)
+        return opened
+
+    def _from_cache(self, number: int) -> PackedDataset | None:
+        """Return the shard if it is in the cache; a damaged one is removed."""
+        file = self.cache.open(self._key(number), self._size(number))
+        if file is None:
+            return None
+        with file:
+            try:
+                return self._mapped(number, file)
+            except DataError:
+                self.cache.remove(self._key(number))
+                return None
+
+    def _mapped(self, number: int, file: IO[bytes]) -> PackedDataset:
+        options: dict[str, Any] = {"checked": self.checked, "scaled_decode": self.scaled_decode}
+        packed = PackedFile(file, self._url(number), self._size(number))
+        shard = PackedDataset(packed, self.transforms, **options)
+        if self.decode_at_least is not None:
+            shard.set_decode_size(*self.decode_at_least)
         if len(shard) != self.catalogue.numbers[number]:
             raise DataError(
                 f"{self._url(number)}: must have {self.catalogue.numbers[number]} samples, got "
@@ -134,61 +184,27 @@ class RemotePacked(ScaledDecoding):
             )
         return shard
 
-    def _mapped(self, path: Path) -> PackedDataset:
-        options: dict[str, Any] = {"checked": self.checked, "scaled_decode": self.scaled_decode}
-        shard = PackedDataset(path, self.transforms, **options)
-        if self.decode_at_least is not None:
-            shard.set_decode_size(*self.decode_at_least)
-        return shard
+    def _download(self, claimed: dict[int, IO[bytes]]) -> None:
+        """Fill the files; a second time if the MD5 is wrong, since pieces have no digest."""
+        damaged = self._filled(self._filled(list(claimed), claimed), claimed)
+        if damaged:
+            raise DataError(
+                f"{self._url(damaged[0])}: its bytes must have the MD5 "
+                f"{self.catalogue.wanted(damaged[0]).md5}, and have not, got twice; upload the "
+                f"data set again"
+            )
 
-    def _fetch_shards(self, numbers: Sequence[int]) -> dict[int, Path]:
-        """Return the files of the shards.
-
-        Shards that no other process fetches come first, concurrently; then the others.
-        """
-        paths: dict[int, Path] = {}
-        self._fetch_unclaimed(numbers, False, paths)
-        for number in [number for number in numbers if number not in paths]:
-            self._fetch_unclaimed([number], True, paths)
-        return paths
-
-    def _fetch_unclaimed(self, numbers: Sequence[int], wait: bool, paths: dict[int, Path]) -> None:
-        """Add to ``paths`` the shards in the cache, and those that this call fetches."""
-        with ExitStack() as stack:
-            claimed = {}
-            for number in numbers:
-                key, size = self._key(number), self._size(number)
-                found, file = self.cache.file(key, size), None
-                if found is None:
-                    file = stack.enter_context(self.cache.claim(key, wait))
-                    found = self.cache.file(key, size)  # another process may just have finished it
-                if found is not None:
-                    paths[number] = found
-                elif file is not None:
-                    claimed[number] = file
-            damaged = self._download(claimed)
-            damaged = self._download({number: claimed[number] for number in damaged})
-            if damaged:
-                raise DataError(
-                    f"{self._url(damaged[0])}: its bytes must have the MD5 "
-                    f"{self.catalogue.wanted(damaged[0]).md5}, and have not, got twice; upload the "
-                    f"data set again"
-                )
-            for number, file in claimed.items():
-                paths[number] = self.cache.commit(self._key(number), file)
-
-    def _download(self, claimed: dict[int, IO[bytes]]) -> list[int]:
-        """Fill the files; return the shards whose MD5 is wrong (pieces have no digest)."""
-        for file in claimed.values():
-            file.truncate(0)
-        pieces = [(number, each) for number in claimed for each in self._pieces(number)]
-        hashes = {number: hashlib.md5(usedforsecurity=False) for number in claimed}
-        for start in range(0, len(pieces), WINDOW):
-            window = pieces[start : start + WINDOW]
+    def _filled(self, numbers: list[int], files: dict[int, IO[bytes]]) -> list[int]:
+        """Fill the files of these shards; return the shards whose MD5 is wrong."""
+        hashes = {number: hashlib.md5(usedforsecurity=False) for number in numbers}
+        for number in numbers:
+            files[number].seek(0)
+        pieces = ((number, each) for number in numbers for each in self._pieces(number))
+        while window := list(islice(pieces, WINDOW)):
             for (number, _), content in zip(window, self.store.get([each for _, each in window])):
-                _write(claimed[number], content)
+                files[number].write(content)
                 hashes[number].update(content)
-        expected = {number: self.catalogue.wanted(number).md5 for number in claimed}
+        expected = {number: self.catalogue.wanted(number).md5 for number in numbers}
         return [n for n, md5 in expected.items() if md5 and hashes[n].hexdigest() != md5]
 
     def _pieces(self, number: int) -> Iterator[Wanted]:
@@ -212,19 +228,6 @@ class RemotePacked(ScaledDecoding):
         return {**self.__dict__, "_open": {}}
 
 
-def _write(file: IO[bytes], content: bytes) -> None:
-    try:
-        file.write(content)
-        file.flush()
-    except OSError as error:
-        raise OSError(
-            error.errno,
-            f"the cache cannot take a shard ({error.strerror}); make room, or give another folder "
-            f"by ObjectCache(folder=) or NEEDLE_CACHE_DIR",
-            file.name,
-        ) from error
-
-
 def open_remote(
     url: str | os.PathLike[str],
     transforms: Sequence[ItemTransform] | None = None,
@@ -232,16 +235,18 @@ def open_remote(
     cache: ObjectCache | None = None,
     retry: Retry | None = None,
     patience: Retry | None = None,
+    checked: bool = True,
     **images: Any,
 ) -> Dataset:
     """Return RemotePacked if packed files are at ``url``, else RemoteImageFolder.
 
-    images: further options of RemoteImageFolder. Everything else: see there.
+    checked: an option of RemotePacked. images: further options of RemoteImageFolder. Everything
+    else: see there.
     """
     store = Store(url, retry or patience)
     catalogue = read_catalogue(store)
     if catalogue.kind == "packed":
-        return RemotePacked(store, transforms, cache=cache, catalogue=catalogue)
+        return RemotePacked(store, transforms, checked=checked, cache=cache, catalogue=catalogue)
     return RemoteImageFolder(
         store, transforms=transforms, cache=cache, catalogue=catalogue, **images
     )

@@ -15,15 +15,19 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ...errors import DataError, NeedleError, StoreError
+from ..formats.files import without_secrets
 
 T = TypeVar("T")
 
 TEMPORARY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 509})
 BROKEN_CONNECTIONS = frozenset(
     {"HTTPClientError", "ConnectionError", "IncompleteReadError", "ResponseParserError"}
-    | {"ClientConnectionError", "ClientPayloadError"}
+    | {"ResponseStreamingError", "ClientConnectionError", "ClientPayloadError"}
 )
 """Classes of botocore and aiohttp, by name, since neither is imported before a store is used."""
+NO_KEYS = frozenset({"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"})
+NO_HTTP = frozenset({"HttpProcessingError"})
+"""The cause of aiohttp's error for a garbled status line or header, which says status 400."""
 _JITTER = random.SystemRandom()  # the global generator belongs to the transforms of the data set
 
 
@@ -62,7 +66,7 @@ Patience = Retry
 
 
 class Damaged(Exception):
-    """An answer of the wrong length or with the wrong checksum."""
+    """An answer of the wrong length, with the wrong checksum or of another format."""
 
 
 class Changed(Exception):
@@ -70,7 +74,7 @@ class Changed(Exception):
 
 
 class Refused(Exception):
-    """A request that this kind of store cannot serve; the message names an alternative."""
+    """A request that cannot be served; the message names the reason or an alternative."""
 
 
 class ObjectMissing(DataError):
@@ -81,20 +85,23 @@ async def retried(what: str, url: str, retry: Retry, attempt: Callable[[], Await
     """Return the result of ``attempt()``, repeated after errors that may be temporary.
 
     Raises ObjectMissing; DataError for an object that has changed or is damaged; StoreError if
-    the store cannot be reached, refuses, or fails in every attempt.
+    the store cannot be reached, refuses, or fails in every attempt. The error has no cause, since
+    the clients' errors hold requests with their credentials.
     """
-    for number in range(1, retry.tries + 1):
+    number = 0
+    while True:
+        number += 1
         try:
             return await asyncio.wait_for(attempt(), retry.timeout)
+        except NeedleError:
+            raise
         except Exception as error:
-            verdict = judge(error)
-            if not verdict.again or number == retry.tries:
-                raise verdict.kind(
-                    f"{what} {url}: {one_line(error)}, attempt {number} of {retry.tries}; "
-                    f"{verdict.remedy}"
-                ) from error
+            verdict, words = judge(error), one_line(error)
+        if not verdict.again or number == retry.tries:
+            raise verdict.kind(
+                f"{what} {url}: {words}, attempt {number} of {retry.tries}; {verdict.remedy}"
+            )
         await asyncio.sleep(retry.pause(number))
-    raise AssertionError("the last attempt returns or raises")
 
 
 @dataclass(frozen=True)
@@ -136,32 +143,30 @@ def judge(error: BaseException) -> Verdict:
         return _DAMAGED
     if isinstance(error, Changed) or status == 412:
         return _CHANGED
-    if status in (401, 403) or isinstance(error, PermissionError) or _named(error, _NO_KEYS):
+    if status in (401, 403) or isinstance(error, PermissionError) or _named(error, NO_KEYS):
         return _FORBIDDEN
     if status in (404, 410) or (status is None and isinstance(error, FileNotFoundError)):
         return _MISSING
     if status in TEMPORARY:
         return _AWAY
-    if status is None and _is_broken_connection(error):
+    broken = isinstance(error, (OSError, EOFError, asyncio.TimeoutError))
+    if status is None and (broken or _named(error, BROKEN_CONNECTIONS | NO_HTTP)):
         return _AWAY
-    return _REFUSED
+    return _AWAY if _is_garbled(error) else _REFUSED
 
 
-_NO_KEYS = frozenset({"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"})
-
-
-def _is_broken_connection(error: BaseException) -> bool:
-    broken = (OSError, EOFError, asyncio.TimeoutError)
-    return isinstance(error, broken) or _named(error, BROKEN_CONNECTIONS)
-
-
-def _named(error: BaseException, names: frozenset[str]) -> bool:
+def _named(error: BaseException | None, names: frozenset[str]) -> bool:
     return any(kind.__name__ in names for kind in type(error).__mro__)
+
+
+def _is_garbled(error: BaseException) -> bool:
+    """Return True for an answer that is no HTTP."""
+    return _named(error.__cause__, NO_HTTP)
 
 
 def status_of(error: BaseException | None) -> int | None:
     """Return the HTTP status in an error of botocore or aiohttp, or in its causes."""
-    while error is not None:
+    while error is not None and not _is_garbled(error):
         response = getattr(error, "response", None)
         if isinstance(response, dict):
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
@@ -174,10 +179,10 @@ def status_of(error: BaseException | None) -> int | None:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the error as one line of text."""
+    """Return the error as one line of text, without secrets."""
     if isinstance(error, (Damaged, Changed, Refused)):
-        return str(error)
+        return without_secrets(str(error))
     status = status_of(error)
-    words = " ".join(str(error).split()) or "no answer in time"
+    words = " ".join(without_secrets(str(error)).split()) or "no answer in time"
     prefix = f"HTTP status {status}, " if status is not None else ""
     return f"{prefix}{type(error).__name__}: {words[:300]}"

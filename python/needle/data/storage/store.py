@@ -9,17 +9,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from ...errors import DataError
+from ..formats.files import MAX_BYTES
 from ..samples.pytree import tag_sample
 from .protocols import Answer, Client, Listed, client_for
 from .retry import Changed, Damaged, Retry, retried
 
 T = TypeVar("T")
+MAX_PAGES = 100_000
+"""Maximum pages of a listing, of a thousand objects each."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,8 @@ class Wanted:
     """A request for an object, or for its bytes ``start`` to ``end``, with the facts to check.
 
     size: bytes of the whole object, None if unknown. etag: the ETag it must have. md5: the digest
-    of the requested bytes. sample: an index of the data set, for errors.
+    of the requested bytes. sample: an index of the data set, for errors. most: the maximum bytes of
+    an object of unknown size. parse: what is made of the bytes; it raises Damaged for others.
     """
 
     name: str
@@ -37,15 +42,25 @@ class Wanted:
     etag: str = ""
     md5: str = ""
     sample: int | None = None
+    most: int = MAX_BYTES
+    parse: Callable[[bytes], Any] = bytes
+
+    @property
+    def length(self) -> int | None:
+        """Number of bytes that the answer must have; None if the size is unknown."""
+        end = self.size if self.end is None else self.end
+        return None if end is None else end - self.start
 
     def check(self, answer: Answer) -> None:
         """Raise Damaged or Changed if the answer does not fit the request."""
         if self.etag and answer.etag and answer.etag != self.etag:
             raise Changed(f"its ETag must be {self.etag!r}, got {answer.etag!r}")
-        end = self.size if self.end is None else self.end
-        length = len(answer.content)
-        if end is not None and length != end - self.start:
-            raise Damaged(f"it must have {end - self.start} bytes, got {length}")
+        wanted, length = self.length, len(answer.content)
+        if length > (self.most if wanted is None else wanted):
+            limit = f"have {wanted}" if wanted is not None else f"have at most {self.most}"
+            raise Damaged(f"it must {limit} bytes, got more")
+        if wanted is not None and length != wanted:
+            raise Damaged(f"it must have {wanted} bytes, got {length}")
         md5 = self.md5 or (answer.etag if answer.digests and self.end is None else "")
         if md5 and md5 != md5_of(answer.content):
             raise Damaged(f"its {length} bytes must have the MD5 {md5}, and have not")
@@ -59,11 +74,11 @@ class Store:
         self.retry = retry or Retry()
         self._client: tuple[int, Client] | None = None
 
-    def get(self, wanted: Sequence[Wanted]) -> list[bytes]:
-        """Return the content of each object; the first error cancels the other requests."""
+    def get(self, wanted: Sequence[Wanted]) -> list[Any]:
+        """Return the parsed content of each object; the first error cancels the other requests."""
         if not wanted:
             return []
-        found: list[bytes] = self._run(lambda client: self._together(client, wanted, self._got))
+        found: list[Any] = self._run(lambda client: self._together(client, wanted, self._got))
         return found
 
     def put(
@@ -81,7 +96,7 @@ class Store:
     def listing(self) -> Iterator[Listed]:
         """Yield all objects below the address, page by page."""
         after: str | None = None
-        while True:
+        for _ in range(MAX_PAGES):
 
             def page(client: Client, asked: str | None = after) -> Any:
                 return self._retried("list", "", partial(client.page, asked))
@@ -90,6 +105,7 @@ class Store:
             yield from rows
             if after is None:
                 return
+        raise DataError(f"list {self.url}: the listing must end after {MAX_PAGES} pages, got more")
 
     async def _together(
         self, client: Client, items: Sequence[Any], one: Callable[[Client, Any], Awaitable[T]]
@@ -110,16 +126,17 @@ class Store:
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
-    async def _got(self, client: Client, wanted: Wanted) -> bytes:
-        async def attempt() -> bytes:
+    async def _got(self, client: Client, wanted: Wanted) -> Any:
+        most = wanted.most if wanted.length is None else wanted.length
+
+        async def attempt() -> Any:
             asked = (wanted.name, wanted.start, wanted.end, wanted.etag)
-            answer = await client.get(*asked)
+            answer = await client.get(*asked, most)
             wanted.check(answer)
-            return answer.content
+            return wanted.parse(answer.content)
 
         try:
-            found: bytes = await self._retried("get", wanted.name, attempt)
-            return found
+            return await self._retried("get", wanted.name, attempt)
         except Exception as error:
             if wanted.sample is not None:
                 tag_sample(error, wanted.sample)
@@ -169,19 +186,23 @@ def md5_of(content: bytes) -> str:
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
+USER_INFO = re.compile(r"[^/]*:[^/]*@|//[^/]*@")
+NETWORK = re.compile(r"(https?|s3):", re.IGNORECASE)
+PLACE = re.compile(r"\w+://([^/@:?#\[\]]+|\[[\da-f:.]+\])(:\d+)?(/[^?#]*)?", re.IGNORECASE)
+
+
 def _checked(url: str) -> str:
-    """Return the address with one "/" at its end; DataError if it contains credentials."""
+    """Return the address with one "/" at its end; DataError, which shows none of it, for others."""
     scheme, mark, rest = url.partition("://")
-    if mark and "@" in rest.partition("/")[0]:
+    head = f"{scheme}://..." if mark and scheme.isalnum() else "the address"
+    if USER_INFO.search(url):
         raise DataError(
-            f"{scheme}://...: an address must not have credentials in it; put them into the "
-            f"environment, ~/.aws/credentials or ~/.netrc"
+            f"{head}: an address must not have credentials in it; put them into the environment, "
+            f"~/.aws/credentials or ~/.netrc"
         )
-    if not mark:
-        return os.path.abspath(url).rstrip("/") + "/"
-    if not rest.strip("/") or any(letter in rest for letter in "?#"):
+    whole = PLACE.fullmatch(url) if NETWORK.match(url) else rest.strip("/") or not mark
+    if not whole or (mark and re.search("[?#]", rest)):
         raise DataError(
-            f"an address must be s3://bucket/prefix or http://host/path, without ? and #, got "
-            f"{scheme}://{rest.partition('?')[0]}"
+            f"{head}: an address must be s3://bucket/prefix or http://host/path, without ? and #"
         )
-    return url.rstrip("/") + "/"
+    return (url if mark else os.path.abspath(url)).rstrip("/") + "/"

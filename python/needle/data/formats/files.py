@@ -1,0 +1,61 @@
+"""Opening of files that may be damaged or hostile, and addresses in messages without secrets.
+
+Called by every reader of files in ``formats/``, ``datasets/`` and ``storage/``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from typing import IO
+
+from ...errors import DataError
+
+PathLike = str | os.PathLike[str]
+
+MAX_BYTES = 1 << 30
+"""Maximum bytes of what is read or unpacked into memory at once: an image, a member, a download."""
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//+)([^\s'\"<>]*)")
+_USER_INFO = re.compile(r"[^\s/@:'\"]+:[^\s/@'\"]*@")
+_SECRET = re.compile(
+    r"((?:signature|credential|token|password|secret|authorization)['\"]?\s*[=:]\s*['\"]?)"
+    r"(?:(?:basic|bearer)\s+)?[^\s,;&'\"]+",
+    re.IGNORECASE,
+)
+
+
+def open_file(path: PathLike) -> IO[bytes]:
+    """Return the open file; DataError for a folder, pipe, socket or device, without waiting."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise DataError(
+            f"{os.fspath(path)}: must be a file, got a folder, pipe, socket or device; give "
+            f"the path of a file, or remove it"
+        )
+    return open(path, "rb")
+
+
+def read_file(path: PathLike, limit: int = MAX_BYTES) -> bytes:
+    """Return the content of a file; DataError as open_file, or for more than ``limit`` bytes."""
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise DataError(
+                f"{os.fspath(path)}: it is read whole and may have at most {limit} bytes, got "
+                f"{size}; remove or split it"
+            )
+        return file.read(limit)
+
+
+def without_secrets(text: str) -> str:
+    """Return the text without user names, passwords, queries and fragments of addresses."""
+    return _SECRET.sub(r"\1...", _USER_INFO.sub("...@", _URL.sub(_plain_address, text)))
+
+
+def _plain_address(found: re.Match[str]) -> str:
+    scheme, slashes, rest = found.groups()
+    place = re.split(r"[?#]", rest)[0]
+    host, slash, path = place.partition("/")
+    cut = "?..." if len(place) < len(rest) else ""
+    return f"{scheme}:{slashes}{host.rpartition('@')[2]}{slash}{path}{cut}"
