@@ -87,7 +87,7 @@ class DeadlyFetch(Deadly):
 
 
 class Held:
-    """True for each sample if the worker's copy of a large array is a view of shared memory."""
+    """Tells of each sample if the worker's large arrays are views of shared memory."""
 
     def __init__(self) -> None:
         self.plain = np.arange(1 << 16, dtype=np.int64)
@@ -97,10 +97,7 @@ class Held:
         return 8
 
     def __getitem__(self, index: int) -> Any:
-        shared = [
-            int(not (array.flags.writeable or array.flags.owndata))
-            for array in (self.plain, self.turned)
-        ]
+        shared = [int(not array.flags.owndata) for array in (self.plain, self.turned)]
         return np.array([*shared, *self.turned.strides, self.plain[-1], int(self.turned.sum() > 0)])
 
 

@@ -156,7 +156,7 @@ def test_missing_memory_is_an_error_not_a_crash() -> None:
             ask(engine, 1, [2])
 
 
-def test_arrays_of_the_data_set_are_shared_and_read_only() -> None:
+def test_arrays_of_the_data_set_are_shared() -> None:
     dataset = datasets.Held()
     with running(dataset, 2) as engine:
         rows = one(engine, 0, range(8)).batch

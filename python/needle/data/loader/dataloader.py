@@ -8,6 +8,8 @@ engines in workers/ prepares them, iteration.py delivers them and state.py count
 
 from __future__ import annotations
 
+import copy
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -32,13 +34,13 @@ from ..sampling.epoch_order import (
     find_order,
 )
 from ..transforms.executors import pinning
-from ..workers import make_engine
+from ..workers import engine_names, make_engine
 from ..workers.engine import Engine
 from . import options
 from .delivery import Delivery
 from .engine_holder import EngineHolder
 from .iteration import LoaderIterator, RunningEpoch
-from .state import Progress, check_resumable, read_state, write_state
+from .state import Progress, check_resumable, is_count, read_state, write_state
 from .statistics import Stats
 
 
@@ -242,7 +244,7 @@ class DataLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next ``iter()`` start this epoch. Optional: epochs advance by themselves."""
-        if epoch < 0:
+        if not is_count(operator.index(epoch)):
             name = type(self).__name__
             raise ValueError(f"{name}.set_epoch: epoch must not be negative, got {epoch}")
         self._next, self._current = self._new_progress(int(epoch)), None
@@ -268,8 +270,9 @@ class DataLoader:
         of a loader with another batch size or a dataset of another length.
         """
         self._check_resumable("load_state_dict")
-        self.seed, self._next = read_state(state, self.seed, self.seed_drawn, self._fixed())
-        self._current = None
+        batches = len(self.order) if isinstance(self.order, PositionOrder) else None
+        seed, progress = read_state(state, self.seed, self.seed_drawn, self._fixed(), batches)
+        self.seed, self._next, self._current = seed, progress, None
         if self._own_order:
             self.sampler = self._default_sampler()
             self.order = self._find_order()
@@ -335,6 +338,21 @@ class DataLoader:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes of a copy, which begins with the epoch that is next here."""
+        if self.engine not in engine_names():
+            raise TypeError(
+                f"{type(self).__name__}: a loader whose batches come from a server cannot be "
+                "copied or pickled; make a second loader"
+            )
+        return {
+            **self.__dict__,
+            "_current": None,
+            "_next": copy.deepcopy(self._next),
+            "_stats": Stats(workers=self.num_workers),
+            "_engine": copy.copy(self._engine),
+        }
 
     def _running_engine(self) -> Engine:
         return self._engine.running()

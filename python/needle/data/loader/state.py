@@ -6,6 +6,7 @@ sampling/epoch_order.py lists the batches of an epoch and iteration.py delivers 
 
 from __future__ import annotations
 
+import reprlib
 from itertools import pairwise
 from typing import Any
 
@@ -73,26 +74,47 @@ def write_state(progress: Progress, seed: int | None, fixed: dict[str, int]) -> 
 
 
 def read_state(
-    state: dict[str, Any], seed: int | None, seed_drawn: bool, fixed: dict[str, int]
+    state: dict[str, Any],
+    seed: int | None,
+    seed_drawn: bool,
+    fixed: dict[str, int],
+    batches: int | None,
 ) -> tuple[int | None, Progress]:
     """Return the seed and progress of a state; ValueError if it belongs to another kind of loader.
 
     seed_drawn: the loader drew its seed for its workers, so a state without a seed fits as well.
+    batches: the number of batches of an epoch, if it is known.
     """
+    if not isinstance(state, dict):
+        raise TypeError(
+            f"DataLoader.load_state_dict: a state must be a dict, got {type(state).__name__}; give "
+            "what state_dict() returned"
+        )
     for name, value in {"version": STATE_VERSION, **fixed}.items():
-        if name not in state or state[name] != value:
+        found = state.get(name)
+        if not is_count(found) or found != value:
             raise ValueError(
                 f"DataLoader.load_state_dict: the state's {name} must be {value}, got "
-                f"{state.get(name)!r}; resume with the dataset and options it was saved with"
+                f"{_short(found)}; resume with the dataset and options it was saved with"
             )
     saved = state.get("seed")
     progress = _read_progress(state)
+    if batches is not None and progress.position > batches:
+        raise ValueError(
+            f"DataLoader.load_state_dict: position must be at most {batches}, the batches of an "
+            f"epoch, got {progress.position}; give what state_dict() returned"
+        )
     if saved is None and seed_drawn:
         return seed, progress
+    if saved is not None and type(saved) is not int:
+        raise TypeError(
+            f"DataLoader.load_state_dict: the state's seed must be an int or None, got "
+            f"{_short(saved)}; give what state_dict() returned"
+        )
     if (saved is None) != (seed is None):
         raise ValueError(
-            f"DataLoader.load_state_dict: the state's seed is {saved!r}, this loader's "
-            f"{seed!r}; make the loader with a seed exactly if it was saved with one"
+            f"DataLoader.load_state_dict: the state's seed is {saved}, this loader's {seed}; make "
+            f"the loader with a seed exactly if it was saved with one"
         )
     return None if saved is None else check_seed("DataLoader.load_state_dict", saved), progress
 
@@ -108,17 +130,17 @@ def check_resumable(method: str, sampler: Any, shuffle: bool) -> None:
 
 def _read_progress(state: dict[str, Any]) -> Progress:
     epoch, position = state.get("epoch"), state.get("position")
-    if not (_is_count(epoch) and _is_count(position)):
+    if not (is_count(epoch) and is_count(position)):
         raise ValueError(
-            f"DataLoader.load_state_dict: epoch and position must be counts, got {epoch!r} "
-            f"and {position!r}; give what state_dict() returned"
+            f"DataLoader.load_state_dict: epoch and position must be counts, got {_short(epoch)} "
+            f"and {_short(position)}; give what state_dict() returned"
         )
     runs = state.get("ahead", [])
     low = _low(position, runs)  # type: ignore[arg-type]
     if low is None:
         raise ValueError(
             f"DataLoader.load_state_dict: ahead must be rising [start, stop) pairs beyond the "
-            f"position, got {runs!r} at {position}; give what state_dict() returned"
+            f"position, got {_short(runs)} at {position}; give what state_dict() returned"
         )
     return Progress(epoch, low, runs)  # type: ignore[arg-type]
 
@@ -126,7 +148,7 @@ def _read_progress(state: dict[str, Any]) -> Progress:
 def _low(position: int, runs: Any) -> int | None:
     """Return the first place that is not done; None if the runs are not possible."""
     pairs = isinstance(runs, list) and all(
-        isinstance(run, (list, tuple)) and len(run) == 2 and all(_is_count(x) for x in run)
+        isinstance(run, (list, tuple)) and len(run) == 2 and all(is_count(x) for x in run)
         for run in runs
     )
     if not pairs:
@@ -137,5 +159,11 @@ def _low(position: int, runs: Any) -> int | None:
     return low if rising and low >= 0 else None
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+def is_count(value: Any) -> bool:
+    """Return True for an int from 0 to 2**62."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 2**62
+
+
+def _short(value: Any) -> str:
+    """Return ``repr(value)`` in a few words, however deeply the value is nested."""
+    return reprlib.repr(value)

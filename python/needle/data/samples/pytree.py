@@ -8,6 +8,7 @@ batching/collate.py stacks the leaves.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,17 +80,17 @@ class Slice:
 
 def tag_sample(error: BaseException, index: int) -> None:
     """Record on ``error`` the index of the sample that raised it."""
-    try:
+    with suppress(Exception):  # an exception class with slots takes no attribute
         if getattr(error, "__needle_index__", None) is None:
             error.__needle_index__ = int(index)  # type: ignore[attr-defined]
-    except (AttributeError, TypeError):  # an exception class with slots takes no attribute
-        return
 
 
 def tagged_sample(error: BaseException) -> int | None:
     """Return the index that ``tag_sample`` recorded, or None."""
-    index = getattr(error, "__needle_index__", None)
-    return index if isinstance(index, int) else None
+    with suppress(Exception):
+        index = getattr(error, "__needle_index__", None)
+        return index if isinstance(index, int) else None
+    return None
 
 
 def describe(sample: Any) -> Structure:

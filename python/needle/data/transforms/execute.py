@@ -328,7 +328,7 @@ def _each(images: Images, ticket: Ticket, transformed: Callable[[Any, int], Any]
     for place, image in enumerate(images.each()):
         try:
             made.append(transformed(image, place))
-        except Exception as error:
+        except BaseException as error:
             tag_sample(error, int(ticket.indices[place]))
             raise
     return made

@@ -66,12 +66,12 @@ def ending(member: WorkerHandle) -> str:
     return f"was killed by signal {-code}"
 
 
-def died_too_often(member: WorkerHandle, part: Part, sample: int) -> WorkerError:
+def died_too_often(member: WorkerHandle, part: Part) -> WorkerError:
     """Return the error for a sample at which several workers died in succession."""
     return WorkerError(
-        f"DataLoader: worker processes died {part.deaths[sample]} times at "
-        f"{named(part, sample)}, the last one {ending(member)}; look at that sample, or at the "
-        f"memory it needs"
+        f"DataLoader: worker processes died {part.deaths} times at "
+        f"{named(part, part.suspect)}, the last one {ending(member)}; look at that sample, or "
+        f"at the memory it needs"
     )
 
 

@@ -13,7 +13,7 @@ from ..batching.pipeline import Pipeline
 from ..samples.pytree import Slice
 from ..samples.ticket import IndexRun, Ticket
 from ..samples.timing import Clock
-from .engine import Completed, Engine
+from .engine import Completed, Engine, closed_meanwhile
 
 BYTES_TOGETHER = 1 << 25
 """The size of the batches that are prepared in one call."""
@@ -42,13 +42,18 @@ class InlineEngine(Engine):
     def collect(self, timeout: float | None = None) -> Completed:
         """Prepare the oldest ticket in this thread; after Ctrl-C it is still queued."""
         ticket, clock = self._asked[0], Clock()
+        done = Completed(ticket, seconds=clock.seconds)
         try:
             part = self._prepared(ticket, clock)
-        except Exception as error:
-            self._asked.popleft()
-            return Completed(ticket, error=error, seconds=clock.seconds)
+            done.batch, done.samples = part.batch(), part.samples
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also a data set that calls sys.exit
+            done.error = error
+        if not self._asked or self._asked[0] is not ticket:
+            raise closed_meanwhile()
         self._asked.popleft()
-        return Completed(ticket, part.batch(), samples=part.samples, seconds=clock.seconds)
+        return done
 
     def _prepared(self, ticket: Ticket, clock: Clock) -> Slice:
         if ticket.run is None or ticket.run is not self._run or ticket.row not in self._made:

@@ -136,8 +136,13 @@ class AnswerReader:
 
 def pack_error(error: BaseException) -> list[Any]:
     """Return an exception as buffers: itself if it can be pickled, its text, the sample's index."""
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return pack_value((_portable(error), repr(error), text, tagged_sample(error)))
+    try:
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        shown = repr(error)
+    except BaseException:  # its own __str__ or __repr__ raises
+        text = "".join(traceback.format_tb(error.__traceback__))
+        shown = f"{type(error).__name__}, which cannot be printed"
+    return pack_value((_portable(error), shown, text, tagged_sample(error)))
 
 
 def unpack_error(payload: bytearray, who: str) -> BaseException:
@@ -160,7 +165,7 @@ def unpack_error(payload: bytearray, who: str) -> BaseException:
 def _portable(error: BaseException) -> bytes | None:
     """Return a pickle from which ``_rebuilt`` makes an equal exception, or None."""
     for take_apart, exact in _WAYS:
-        with suppress(Exception):
+        with suppress(BaseException):  # its own methods may raise anything
             body = take_apart(error)
             made = _rebuilt(body)
             if type(made) is type(error) and (not exact or str(made) == str(error)):

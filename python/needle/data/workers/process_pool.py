@@ -10,20 +10,26 @@ import select
 import signal
 import socket
 import time
+import warnings
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...errors import WorkerError
 from ..batching.pipeline import Pipeline
 from .launch import Child, Launcher
+from .limits import limit_error
 from .messages import FORGET, SHARE, WAKE, AnswerReader, WorkerAnswer, send_down
 from .shared_memory import Memory
 from .worker import live
 
 _GRACE = (0.3, 0.2, 5.0)  # seconds for a worker to end by itself, by SIGTERM, by SIGKILL
 _NO_SENTINEL_POLL = 0.2
+_AT_ONCE = 8  # deaths in succession before the next start waits
+_PAUSE, _LONGEST_PAUSE = 1e-4, 0.5  # seconds, doubled at each death
+_PATIENCE = 300.0  # seconds of deaths without progress before an error
 _ALIVE: weakref.WeakSet[ProcessPool] = weakref.WeakSet()
 
 
@@ -43,6 +49,46 @@ class WorkerHandle:
         return f"worker {self.number} (pid {self.child.pid})"
 
 
+class Setbacks:
+    """Deaths of workers in succession, while no part of a batch is finished.
+
+    After a few of them the next start waits, longer each time, and a warning is issued.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Take note of a finished part."""
+        self.count, self._since, self._next_start = 0, 0.0, 0.0
+
+    def add(self, death: str) -> None:
+        """Take note of a death; WorkerError after ``_PATIENCE`` seconds without progress."""
+        now = time.monotonic()
+        self._since = self._since if self.count else now
+        self.count += 1
+        if self.count <= _AT_ONCE:
+            return
+        self._next_start = now + min(_LONGEST_PAUSE, _PAUSE * 2.0 ** min(self.count, 30))
+        text = (
+            f"DataLoader: worker processes died {self.count} times in {now - self._since:.1f} s "
+            f"before they finished anything (the last time: {death})"
+        )
+        if now - self._since > _PATIENCE:
+            raise WorkerError(f"{text}; look for what kills them, or take engine='threads'")
+        if self.count == _AT_ONCE + 1:
+            warnings.warn(f"{text}; starting them again", RuntimeWarning, stacklevel=2)
+
+    def wait_seconds(self) -> float:
+        """Return the seconds until workers may be started again."""
+        return self._next_start - time.monotonic() if self._next_start else 0.0
+
+    def until_next_start(self, timeout: float | None) -> float | None:
+        """Return ``timeout``, or the seconds until the next start if that is sooner."""
+        wait = max(0.0, self.wait_seconds())
+        return wait if timeout is None else min(wait, timeout)
+
+
 class ProcessPool:
     """``workers`` processes that share a wake-up pipe and the memory given to ``share``.
 
@@ -59,7 +105,10 @@ class ProcessPool:
         self._owners: dict[int, WorkerHandle] = {}
         self._half_started: socket.socket | None = None
         self._pid, self.closed = os.getpid(), False
-        self._wake, self._ring_bell = os.pipe()
+        try:
+            self._wake, self._ring_bell = os.pipe()
+        except OSError as error:
+            raise limit_error("making a pipe for the workers", error) from error
         os.set_blocking(self._wake, False)
         os.set_blocking(self._ring_bell, False)
         _ALIVE.add(self)
@@ -114,7 +163,8 @@ class ProcessPool:
             self._poll.poll(_milliseconds(step))
             return list(self.members.values())
         fds = self._poll.poll(None if timeout is None else _milliseconds(timeout))
-        return list({id(self._owners[fd]): self._owners[fd] for fd, _ in fds}.values())
+        found = [self._owners[fd] for fd, _ in fds if fd in self._owners]
+        return list({id(member): member for member in found}.values())
 
     def descriptors(self) -> list[int]:
         """Return sockets and sentinels; one is readable when a worker sent a message or died."""
@@ -130,6 +180,12 @@ class ProcessPool:
             if member.inbox.ended or member.child.poll():
                 yield from self._remove_dead(member)
 
+    def hang_up(self) -> None:
+        """Close the sockets to the workers, which ends them and a ``wait`` in another thread."""
+        for member in list(self.members.values()):
+            with suppress(OSError):
+                member.channel.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """End every process and close every descriptor; a second call does nothing."""
         if self.closed:
@@ -138,9 +194,7 @@ class ProcessPool:
         if os.getpid() != self._pid:
             self.disown()
             return
-        for member in self.members.values():
-            with suppress(OSError):
-                member.channel.shutdown(socket.SHUT_RDWR)
+        self.hang_up()
         self._close_pipe()
         for seconds, number in zip(_GRACE, (0, signal.SIGTERM, signal.SIGKILL)):
             self._end_within(seconds, number)
@@ -168,11 +222,19 @@ class ProcessPool:
         self.members.clear()
 
     def _start(self, number: int) -> None:
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise limit_error("making a socket for a worker", error) from error
         with theirs:
             self._half_started = ours
-            child = self._launcher.start(theirs)
-            self._half_started = None
+            try:
+                child = self._launcher.start(theirs)
+            except BaseException:
+                ours.close()
+                raise
+            finally:
+                self._half_started = None
         member = WorkerHandle(number, child, ours, AnswerReader(ours))
         self.members[number] = member
         self._starts += 1

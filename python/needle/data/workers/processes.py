@@ -8,6 +8,8 @@ memory of batches; worker.py is the worker's side.
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 import weakref
 from collections import deque
@@ -20,19 +22,20 @@ from ..batching.pipeline import Pipeline
 from ..samples.pytree import Field, Slice
 from ..samples.ticket import NO_SAMPLE, Ticket
 from .answers import died, died_too_often, ending, named, read_answer
-from .engine import Completed, Engine, smoothed
-from .launch import check_method
+from .engine import Completed, Engine, closed_meanwhile, smoothed
+from .launch import SupervisorKilled, check_method
 from .messages import BROKEN, READY, WorkerAnswer, unpack_error
 from .pending import MOST_PARTS, Batch, BatchMemory, Part, part_count
 from .pickling import explain_failure, pack
-from .process_pool import ProcessPool, WorkerHandle
+from .process_pool import ProcessPool, Setbacks, WorkerHandle
 from .shared_memory import Memory
 from .work_queue import ANY_WORKER, Entry, WorkQueue, key_of
 
 _HELD = 2  # batches that the consumer may hold in slots; further ones are copied
-_DEATHS = 3  # deaths of workers at one sample before an error
-_ATTEMPTS = 20  # issues of one part, whatever the reason of the deaths
-_START_DEATHS, _START_KILLS = 2, 6  # deaths in succession before an error: by itself, by a signal
+_DEATHS = 3  # deaths in succession at one sample before an error, and one more for each kill
+_MOST_KILLS = 50  # from outside that is known of
+_START_DEATHS, _START_FAULTS = 2, 6  # equal deaths of starting workers: by exit, by a fault
+_FAULTS = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, -signal.SIGABRT}
 
 
 class ProcessEngine(Engine):
@@ -74,6 +77,7 @@ class ProcessEngine(Engine):
         if self._packed is not None:
             weakref.finalize(self, self._packed.close)
         self._closed, self._pid = False, os.getpid()
+        self._using = threading.RLock()  # held by the thread that submits or collects
         self._open()
 
     def _open(self) -> None:
@@ -96,7 +100,9 @@ class ProcessEngine(Engine):
         self._parts: dict[int, Part] = {}
         self._batches: dict[int, Batch] = {}
         self._complete: deque[Batch] = deque()
-        self._orders, self._start_deaths = 0, 0
+        self._orders, self._kills = 0, 0
+        self._start_deaths: list[int | None] = []  # exit codes, in succession
+        self._setbacks = Setbacks()
         self._sample_seconds: float | None = None
         self._fatal: NeedleError | None = None
         self._torn = False
@@ -105,17 +111,21 @@ class ProcessEngine(Engine):
 
     def start(self) -> None:
         """Start the workers; WorkerError if that fails."""
-        self._check_usable()
-        self._pool.fill()
+        with self._using:
+            self._check_usable()
+            self._fill()
 
     def submit(self, ticket: Ticket) -> None:
         """Put the batch's parts into the work queue; the first call starts the workers."""
-        self._check_usable()
+        with self._using:
+            self._check_usable()
+            self._submit(ticket)
+
+    def _submit(self, ticket: Ticket) -> None:
         if self._torn:
             self._start_over()
         self._torn = True
-        if len(self._pool.members) < self.workers:
-            self._pool.fill()
+        self._fill()
         while len(self._records) < MOST_PARTS:
             self._hear(0.01)
         batch = Batch(ticket, ticket.samples)
@@ -146,7 +156,11 @@ class ProcessEngine(Engine):
 
     def cancel(self) -> None:
         """Withdraw all tickets; a part that was begun stops at its next sample."""
-        self._check_usable()
+        with self._using:
+            self._check_usable()
+            self._cancel()
+
+    def _cancel(self) -> None:
         if self._torn:
             self._start_over()
         self._torn = True
@@ -156,15 +170,23 @@ class ProcessEngine(Engine):
             self._memory.release(batch)
         self._batches.clear()
         self._complete.clear()
-        self._fatal, self._start_deaths = None, 0
+        self._fatal, self._kills = None, 0
+        self._start_deaths.clear()
+        self._setbacks = Setbacks()
         self._pool.clear_wakeups()
         self._torn = False
         self._hear(0)
 
     def close(self) -> None:
         """End the workers within a second and free shared memory; held batches stay valid."""
-        if not self._closed:
-            self._closed = True
+        if self._closed:
+            return
+        self._closed = True
+        if os.getpid() != self._pid:  # a forked copy, in which nobody may hold the lock
+            self._using = threading.RLock()
+        else:
+            self._pool.hang_up()  # a ``collect`` that waits in another thread lets the lock go
+        with self._using:
             self._finalizer()
             if self._packed is not None:
                 self._packed.close()
@@ -217,8 +239,15 @@ class ProcessEngine(Engine):
 
     def _heard(self, timeout: float | None) -> Completed | None:
         """Return a batch that is complete, after at most one wait for answers; else None."""
-        self._check_usable()
+        with self._using:
+            self._check_usable()
+            found = self._next_complete(timeout)
+        return found
+
+    def _next_complete(self, timeout: float | None) -> Completed | None:
         for last in (False, True):
+            if self._closed:
+                raise closed_meanwhile()
             if self._torn:
                 self._start_over()
                 raise WorkerError(
@@ -236,15 +265,19 @@ class ProcessEngine(Engine):
 
     def _hear(self, timeout: float | None) -> None:
         """Handle the messages of the workers; an interruption inside leaves ``_torn`` set."""
+        if self._batches and len(self._pool.members) < self.workers:
+            self._fill()
+            timeout = self._setbacks.until_next_start(timeout)
         ready = self._pool.wait(timeout)
-        if not ready:
+        if not ready or self._closed:
             return
         self._torn = True
         for member, answer in self._pool.read(ready):
             if answer is None:
                 self._on_worker_death(member)
             elif answer.kind == READY:
-                member.ready, self._start_deaths = True, 0
+                member.ready = True
+                self._start_deaths.clear()
             elif answer.kind == BROKEN:
                 self._broken(member, answer)
             else:
@@ -262,6 +295,8 @@ class ProcessEngine(Engine):
             batch.seconds[stage] = batch.seconds.get(stage, 0.0) + seconds
         if isinstance(result, Slice):
             part.done = result
+            self._kills += part.deaths  # the sample did not cause them
+            self._setbacks.clear()
             self._learn(result, answer.seconds)
         elif result is not None:
             self._failed(part, result)
@@ -336,35 +371,59 @@ class ProcessEngine(Engine):
         self._queue.sleep(member.number, False)
         if self._fatal is None:
             try:
-                self._pool.fill()
+                self._setbacks.add(f"{member} {ending(member)}")
+                self._fill()
             except WorkerError as error:
                 self._fatal = error
             self._pool.wake(self._queue.open_entries())
 
     def _reissue(self, member: WorkerHandle, record: int) -> None:
-        part = self._parts[record]
+        part, code = self._parts[record], member.child.code
         self._remove(record)
         batch = part.batch
         sample = self._queue.current(member.number)
-        part.deaths[sample] += 1
+        if sample != part.suspect:  # the former suspect was read without harm this time
+            self._kills += part.deaths
+            part.suspect, part.deaths = sample, 0
         part.attempt += 1
+        if code is None:  # died with the process that started it
+            self._kills += 1
+        else:
+            part.deaths += 1
+        pardoned = min(self._kills, _MOST_KILLS) if code is None or code < 0 else 0
         if batch.cancelled:
             self._memory.release(batch)
-        elif part.deaths[sample] >= _DEATHS or part.attempt >= _ATTEMPTS:
-            self._failed(part, died_too_often(member, part, sample))
+        elif part.deaths >= _DEATHS + pardoned:
+            self._failed(part, died_too_often(member, part))
             self._check_complete(batch)
         else:
             self._issue(part)
 
     def _died_starting(self, member: WorkerHandle) -> None:
-        self._start_deaths += 1
+        """Count deaths that have the same reason; signals from outside come in any order."""
         code = member.child.code  # None if it died with its supervisor
-        limit = _START_KILLS if code is None or code < 0 else _START_DEATHS
-        if self._start_deaths >= limit and self._fatal is None:  # a worker's own message is clearer
-            self._fatal = WorkerError(
+        self._start_deaths.append(code)
+        same = self._start_deaths.count(code) == len(self._start_deaths)
+        if code is None or (code < 0 and code not in _FAULTS) or not same:
+            self._kills += 1
+            self._start_deaths = [code]
+        limit = _START_FAULTS if code is None or code < 0 else _START_DEATHS
+        own = code is not None and (code >= 0 or code in _FAULTS)
+        if own and len(self._start_deaths) >= limit and self._fatal is None:
+            self._fatal = WorkerError(  # else a worker's own message, which is clearer
                 f"DataLoader: worker processes die while they start ({ending(member)}); look for "
                 f"their message above, or use engine='threads'"
             )
+
+    def _fill(self) -> None:
+        """Start the missing workers, unless it is too early to try again."""
+        if len(self._pool.members) == self.workers or self._setbacks.wait_seconds() > 0:
+            return
+        try:
+            self._pool.fill()
+        except SupervisorKilled as error:
+            self._kills += 1
+            self._setbacks.add(str(error))
 
     def _broken(self, member: WorkerHandle, answer: WorkerAnswer) -> None:
         """Record that a worker cannot unpickle the pipeline; no other worker could."""

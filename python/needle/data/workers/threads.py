@@ -22,7 +22,8 @@ from ..batching.pipeline import Pipeline
 from ..samples.pytree import Field, Slice, concatenate
 from ..samples.ticket import Ticket
 from ..samples.timing import Clock
-from .engine import Completed, Engine, smoothed
+from .engine import Completed, Engine, closed_meanwhile, smoothed
+from .limits import limit_error
 
 Array = npt.NDArray[Any]
 JOIN_SECONDS = 0.5
@@ -64,7 +65,7 @@ class ThreadsEngine(Engine):
         self.capacity = workers * prefetch
         self._fields = pipeline.layout() if pipeline.splits else None
         self._jobs: dict[int, _Job] = {}
-        self._done: SimpleQueue[_Job] = SimpleQueue()
+        self._done: SimpleQueue[_Job | None] = SimpleQueue()  # None: the engine was closed
         self._queues: list[_Tasks] = []
         self._threads: list[threading.Thread] = []
         self._sample_seconds: float | None = None
@@ -92,6 +93,8 @@ class ThreadsEngine(Engine):
                     f"DataLoader: no batch within {timeout} s; raise timeout, or look for the "
                     "sample that takes so long"
                 ) from None
+            if job is None:
+                raise closed_meanwhile()
             if self._jobs.pop(job.ticket.serial, None) is not None:
                 return self._completed(job)
 
@@ -109,6 +112,8 @@ class ThreadsEngine(Engine):
         self.cancel()
         threads, self._threads = self._threads, []
         queues, self._queues = self._queues, []
+        done, self._done = self._done, SimpleQueue()
+        done.put(None)
         for i in range(len(threads)):
             queues[i % len(queues)].put(None)
         end = time.monotonic() + JOIN_SECONDS
@@ -119,17 +124,19 @@ class ThreadsEngine(Engine):
     def _start(self) -> None:
         count = self.workers if self.pipeline.stream else 1
         self._queues = [SimpleQueue() for _ in range(count)]
-        self._threads = [
-            threading.Thread(
+        for i in range(self.workers):
+            thread = threading.Thread(
                 target=_work,
                 args=(self.pipeline, self._queues[i % count], self._done),
                 name=f"needle-loader-{i}",
                 daemon=True,
             )
-            for i in range(self.workers)
-        ]
-        for thread in self._threads:
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                self.close()
+                raise limit_error(f"starting thread {i + 1} of {self.workers}", error) from error
+            self._threads.append(thread)
 
     def _slices(self, ticket: Ticket) -> list[slice]:
         if not self.pipeline.splits:
@@ -173,7 +180,7 @@ def _fields_of(leaves: Sequence[Any]) -> list[Field] | None:
     return [Field(leaf.shape[1:], leaf.dtype) for leaf in leaves]
 
 
-def _work(pipeline: Pipeline, tasks: _Tasks, done: SimpleQueue[_Job]) -> None:
+def _work(pipeline: Pipeline, tasks: _Tasks, done: SimpleQueue[_Job | None]) -> None:
     """Process slices until None arrives; the main function of a thread."""
     while (task := tasks.get()) is not None:
         job = task[0]
@@ -183,7 +190,7 @@ def _work(pipeline: Pipeline, tasks: _Tasks, done: SimpleQueue[_Job]) -> None:
         del task, job
 
 
-def _prepare(pipeline: Pipeline, task: _Task, done: SimpleQueue[_Job]) -> None:
+def _prepare(pipeline: Pipeline, task: _Task, done: SimpleQueue[_Job | None]) -> None:
     job, number, rows = task
     clock = Clock()
 

@@ -122,7 +122,8 @@ class Worker:
         if role == "wake":
             self.wake, self.number, self.incarnation = fd, number, detail
             return
-        memory = Memory.attach(fd, size, writable=role in ("queue", "ring"))
+        writable, private = role in ("queue", "ring"), role == "pipeline"
+        memory = Memory.attach(fd, size, writable=writable, private=private)
         if role == "queue":
             self.queue = WorkQueue(memory, *detail)
         elif role == "pipeline":
