@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from complaints.sets import Numbers
+from complaints.sets import Slow as Slow
 
 
 class Fetched(Numbers):
@@ -40,19 +41,6 @@ class Ragged(Numbers):
 def listed(samples: list[Any]) -> Any:
     """A collate that keeps ragged samples apart."""
     return [np.asarray(sample) for sample in samples]
-
-
-class Sleepy(Numbers):
-    """Sample ``slow`` takes ``seconds``."""
-
-    def __init__(self, length: int, slow: int, seconds: float) -> None:
-        super().__init__(length)
-        self.slow, self.seconds = slow, seconds
-
-    def __getitem__(self, index: int) -> Any:
-        if index == self.slow:
-            time.sleep(self.seconds)
-        return super().__getitem__(index)
 
 
 class Deadly(Numbers):

@@ -159,7 +159,7 @@ class LoaderIterator:
                 self._progress.mark_place(place)
             self._next_place = ticket.place + 1
             progress = self._progress  # of a resumed epoch: batches delivered before their turn
-            if ticket.place < progress.low or (progress.runs and progress.done(ticket.place)):
+            if ticket.place < progress.low or (progress.early and progress.done(ticket.place)):
                 continue
             self._submit(engine, ticket)
 

@@ -17,26 +17,27 @@ STATE_VERSION = 1
 
 
 class Progress:
-    """The places of an epoch that are done: all below ``low``, and ``runs`` [start, stop) above.
+    """The places of an epoch that are done: all below ``low``, and the intervals ``early``.
 
+    early: [start, stop) of batches that were delivered before their turn, rising.
     A place without a batch, of a stream's shard that has ended, is done once it has been passed.
     """
 
-    def __init__(self, epoch: int, low: int = 0, runs: list[list[int]] | None = None) -> None:
+    def __init__(self, epoch: int, low: int = 0, early: list[list[int]] | None = None) -> None:
         self.epoch, self.low = epoch, low
-        self.runs = [] if runs is None else [list(run) for run in runs]
+        self.early = [] if early is None else [list(each) for each in early]
         self.finished = False
 
     @property
     def position(self) -> int:
         """The number of places that are done."""
-        return self.low + sum(stop - start for start, stop in self.runs)
+        return self.low + sum(stop - start for start, stop in self.early)
 
     def done(self, place: int) -> bool:
         """Return True if the place is done."""
-        if not self.runs:
+        if not self.early:
             return place < self.low
-        return place < self.low or any(start <= place < stop for start, stop in self.runs)
+        return place < self.low or any(start <= place < stop for start, stop in self.early)
 
     def mark(self, ticket: Ticket) -> None:
         """Mark the ticket's batch as done."""
@@ -46,30 +47,30 @@ class Progress:
         """Mark a place as done."""
         if self.done(place):
             return
-        if not self.runs and place == self.low:
+        if not self.early and place == self.low:
             self.low += 1
             return
-        runs = sorted([*self.runs, [place, place + 1]])
+        intervals = sorted([*self.early, [place, place + 1]])
         joined = [[0, self.low]]
-        for start, stop in runs:
+        for start, stop in intervals:
             if start == joined[-1][1]:
                 joined[-1][1] = stop
             else:
                 joined.append([start, stop])
-        self.low, self.runs = joined[0][1], joined[1:]
+        self.low, self.early = joined[0][1], joined[1:]
 
 
-def write_state(progress: Progress, seed: int | None, fixed: dict[str, int]) -> dict[str, Any]:
-    """Return the state of a loader. fixed: entries that must match when it is loaded."""
+def write_state(progress: Progress, seed: int | None, identity: dict[str, int]) -> dict[str, Any]:
+    """Return the state of a loader. identity: entries that must match when it is loaded."""
     state: dict[str, Any] = {
         "version": STATE_VERSION,
         "seed": seed,
         "epoch": progress.epoch,
         "position": progress.position,
-        **fixed,
+        **identity,
     }
-    if progress.runs:
-        state["ahead"] = [list(run) for run in progress.runs]
+    if progress.early:
+        state["ahead"] = [list(each) for each in progress.early]
     return state
 
 
@@ -77,7 +78,7 @@ def read_state(
     state: dict[str, Any],
     seed: int | None,
     seed_drawn: bool,
-    fixed: dict[str, int],
+    identity: dict[str, int],
     batches: int | None,
 ) -> tuple[int | None, Progress]:
     """Return the seed and progress of a state; ValueError if it belongs to another kind of loader.
@@ -90,7 +91,7 @@ def read_state(
             f"DataLoader.load_state_dict: a state must be a dict, got {type(state).__name__}; give "
             "what state_dict() returned"
         )
-    for name, value in {"version": STATE_VERSION, **fixed}.items():
+    for name, value in {"version": STATE_VERSION, **identity}.items():
         found = state.get(name)
         if not is_count(found) or found != value:
             raise ValueError(
@@ -135,26 +136,26 @@ def _read_progress(state: dict[str, Any]) -> Progress:
             f"DataLoader.load_state_dict: epoch and position must be counts, got {_short(epoch)} "
             f"and {_short(position)}; give what state_dict() returned"
         )
-    runs = state.get("ahead", [])
-    low = _low(position, runs)  # type: ignore[arg-type]
+    early = state.get("ahead", [])
+    low = _low(position, early)  # type: ignore[arg-type]
     if low is None:
         raise ValueError(
             f"DataLoader.load_state_dict: ahead must be rising [start, stop) pairs beyond the "
-            f"position, got {_short(runs)} at {position}; give what state_dict() returned"
+            f"position, got {_short(early)} at {position}; give what state_dict() returned"
         )
-    return Progress(epoch, low, runs)  # type: ignore[arg-type]
+    return Progress(epoch, low, early)  # type: ignore[arg-type]
 
 
-def _low(position: int, runs: Any) -> int | None:
-    """Return the first place that is not done; None if the runs are not possible."""
-    pairs = isinstance(runs, list) and all(
-        isinstance(run, (list, tuple)) and len(run) == 2 and all(is_count(x) for x in run)
-        for run in runs
+def _low(position: int, early: Any) -> int | None:
+    """Return the first place that is not done; None if the early are not possible."""
+    pairs = isinstance(early, list) and all(
+        isinstance(each, (list, tuple)) and len(each) == 2 and all(map(is_count, each))
+        for each in early
     )
     if not pairs:
         return None
-    low = position - sum(stop - start for start, stop in runs)
-    edges = [low, *(edge for run in runs for edge in run)]
+    low = position - sum(stop - start for start, stop in early)
+    edges = [low, *(edge for each in early for edge in each)]
     rising = all(a < b for a, b in pairwise(edges))
     return low if rising and low >= 0 else None
 

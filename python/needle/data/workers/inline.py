@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from functools import cached_property
 
-from ..batching.pipeline import Pipeline
+from ..batching.pipeline import Pipeline, Work
 from ..samples.pytree import Slice
 from ..samples.ticket import IndexRun, Ticket
 from ..samples.timing import Clock
@@ -65,12 +65,12 @@ class InlineEngine(Engine):
         run, first, size = ticket.run, ticket.row, len(ticket.indices)
         count = BYTES_TOGETHER // (self._row_bytes * size) if size and self._row_bytes else 0
         if run is None or ticket.seed is None or count < 2:
-            return {first: self.pipeline.prepare(ticket, clock=clock)}
+            return {first: self.pipeline.prepare(ticket, Work(clock))}
         wide = ticket._replace(indices=run.indices[first : first + count * size])
         try:
-            whole = self.pipeline.prepare(wide, clock=clock)
+            whole = self.pipeline.prepare(wide, Work(clock))
         except Exception:  # prepare one batch, to find the batch of the error
-            return {first: self.pipeline.prepare(ticket, clock=clock)}
+            return {first: self.pipeline.prepare(ticket, Work(clock))}
         return {
             first + row: whole.rows(slice(row, row + size)) for row in range(0, whole.samples, size)
         }

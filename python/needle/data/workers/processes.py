@@ -63,8 +63,6 @@ class ProcessEngine(Engine):
         held_slots: int = _HELD,
         pin: Callable[[Any], Any] | None = None,
     ) -> None:
-        if workers < 1:
-            raise ValueError(f"DataLoader: needs at least one worker, got {workers}")
         self.workers, self.restart_workers = workers, restart_workers
         self.held_slots, self._pin = max(1, held_slots), pin
         self.start_method = check_method("DataLoader", start_method)

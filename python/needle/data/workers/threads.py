@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import LoaderTimeout
-from ..batching.pipeline import Pipeline
+from ..batching.pipeline import Pipeline, Work
 from ..samples.pytree import Field, Slice, concatenate
 from ..samples.ticket import Ticket
 from ..samples.timing import Clock
@@ -201,7 +201,8 @@ def _prepare(pipeline: Pipeline, task: _Task, done: SimpleQueue[_Job | None]) ->
     out = None if job.out is None else [array[rows] for array in job.out]
     part = error = None
     try:
-        part = pipeline.prepare(job.ticket.rows(rows), clock, out, 1, progress, rows.start or 0)
+        work = Work(clock, out, 1, progress, rows.start or 0)
+        part = pipeline.prepare(job.ticket.rows(rows), work)
     except _Cancelled:
         raise
     except BaseException as failure:

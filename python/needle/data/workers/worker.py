@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..batching.pipeline import Pipeline
+from ..batching.pipeline import Pipeline, Work
 from ..samples.pytree import Slice, Structure, tag_sample
 from ..samples.random_source import reseed_every_sample
 from ..samples.ticket import NO_INDICES, NO_SAMPLE
@@ -168,7 +168,7 @@ class Worker:
         out = self._rows(entry)
         assert self.pipeline is not None
         ticket = entry.ticket(indices)
-        return self.pipeline.prepare(ticket, clock, out, 1, progress, entry.first)
+        return self.pipeline.prepare(ticket, Work(clock, out, 1, progress, entry.first))
 
     def _rows(self, entry: Entry) -> list[Any] | None:
         """Return the rows to write to, one array per array leaf."""
