@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from needle import data
-from needle.data.workers import process_pool
+from needle.data.workers import deaths
 from needle.errors import WorkerError
 
 
@@ -216,7 +216,7 @@ def test_an_iterator_survives_that_workers_could_not_start(
     if broken != "missing":
         program.write_text("#!/bin/sh\n" + ("exit 1" if broken == "exits" else "kill -9 $$"))
         program.chmod(0o755)
-    monkeypatch.setattr(process_pool, "_PATIENCE", 0.3)
+    monkeypatch.setattr(deaths, "_PATIENCE", 0.3)
     with data.DataLoader(list(range(6)), 2, num_workers=2, persistent_workers=False) as loader:
         assert len(list(loader)) == 3
         iterator, good = iter(loader), spawn.get_executable()

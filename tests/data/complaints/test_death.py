@@ -19,7 +19,7 @@ import pytest
 from proc import alive, becomes, children
 
 from needle import data
-from needle.data.workers import process_pool
+from needle.data.workers import deaths
 from needle.errors import WorkerError
 
 from .programs import linux, run, start, threads
@@ -219,7 +219,7 @@ def test_4_a_minute_of_kills(interval: float):
 
 def test_4_kills_without_progress_are_reported(monkeypatch: pytest.MonkeyPatch):
     """A warning after some deaths, an error after a long time without any progress."""
-    monkeypatch.setattr(process_pool, "_PATIENCE", 1.0)
+    monkeypatch.setattr(deaths, "_PATIENCE", 1.0)
 
     class ArrivesLate(Numbers):
         def __setstate__(self, state: dict[str, int]) -> None:

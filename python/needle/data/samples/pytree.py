@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -58,8 +58,9 @@ class Slice:
     """Prepared samples: part of a batch, or all of it.
 
     structure: None for no samples. leaves: arrays with the samples as first axis, or lists.
-    placed: for each leaf, True if it lies in the rows of ``out`` that ``prepare`` was given.
-    skipped: the number of unreadable samples that were left out.
+    placed: for each leaf, True if it lies in the rows that ``prepare`` was given. skipped: the
+    number of unreadable samples that were left out. error, seconds: of a worker's answer, the
+    exception instead of samples, and the time by stage.
     """
 
     structure: Structure | None
@@ -67,6 +68,8 @@ class Slice:
     samples: int
     placed: tuple[bool, ...] = ()
     skipped: int = 0
+    error: BaseException | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
 
     def rows(self, rows: slice) -> Slice:
         """Return some of the samples as views; no sample may have been left out."""

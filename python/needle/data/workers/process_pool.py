@@ -10,26 +10,22 @@ import select
 import signal
 import socket
 import time
-import warnings
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from ...errors import WorkerError
 from ..batching.pipeline import Pipeline
+from ..samples.pytree import Slice
 from .launch import Child, Launcher
 from .limits import limit_error
-from .messages import FORGET, SHARE, WAKE, AnswerReader, WorkerAnswer, send_down
+from .messages import DIED, FORGET, SHARE, WAKE, AnswerReader, Message, send_down
 from .shared_memory import Memory
 from .worker import live
 
 _GRACE = (0.3, 0.2, 5.0)  # seconds for a worker to end by itself, by SIGTERM, by SIGKILL
 _NO_SENTINEL_POLL = 0.2
-_AT_ONCE = 8  # deaths in succession before the next start waits
-_PAUSE, _LONGEST_PAUSE = 1e-4, 0.5  # seconds, doubled at each death
-_PATIENCE = 300.0  # seconds of deaths without progress before an error
 _ALIVE: weakref.WeakSet[ProcessPool] = weakref.WeakSet()
 
 
@@ -42,51 +38,20 @@ class WorkerHandle:
     channel: socket.socket
     inbox: AnswerReader
     ready: bool = False
-    heard: dict[str, Any] = field(default_factory=dict)
-    """The contents of earlier messages that later ones leave out."""
 
     def __str__(self) -> str:
         return f"worker {self.number} (pid {self.child.pid})"
 
-
-class Setbacks:
-    """Deaths of workers in succession, while no part of a batch is finished.
-
-    After a few of them the next start waits, longer each time, and a warning is issued.
-    """
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Take note of a finished part."""
-        self.count, self._since, self._next_start = 0, 0.0, 0.0
-
-    def add(self, death: str) -> None:
-        """Take note of a death; WorkerError after ``_PATIENCE`` seconds without progress."""
-        now = time.monotonic()
-        self._since = self._since if self.count else now
-        self.count += 1
-        if self.count <= _AT_ONCE:
-            return
-        self._next_start = now + min(_LONGEST_PAUSE, _PAUSE * 2.0 ** min(self.count, 30))
-        text = (
-            f"DataLoader: worker processes died {self.count} times in {now - self._since:.1f} s "
-            f"before they finished anything (the last time: {death})"
-        )
-        if now - self._since > _PATIENCE:
-            raise WorkerError(f"{text}; look for what kills them, or take engine='threads'")
-        if self.count == _AT_ONCE + 1:
-            warnings.warn(f"{text}; starting them again", RuntimeWarning, stacklevel=2)
-
-    def wait_seconds(self) -> float:
-        """Return the seconds until workers may be started again."""
-        return self._next_start - time.monotonic() if self._next_start else 0.0
-
-    def until_next_start(self, timeout: float | None) -> float | None:
-        """Return ``timeout``, or the seconds until the next start if that is sooner."""
-        wait = max(0.0, self.wait_seconds())
-        return wait if timeout is None else min(wait, timeout)
+    def ending(self) -> str:
+        """Return how the process ended, for an error message."""
+        code = self.child.code
+        if code is None:
+            return "ended for an unknown reason"
+        if code >= 0:
+            return f"ended with exit code {code}"
+        with suppress(ValueError):
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"was killed by signal {-code}"
 
 
 class ProcessPool:
@@ -170,13 +135,11 @@ class ProcessPool:
         """Return sockets and sentinels; one is readable when a worker sent a message or died."""
         return list(self._owners)
 
-    def read(
-        self, members: list[WorkerHandle]
-    ) -> Iterator[tuple[WorkerHandle, WorkerAnswer | None]]:
-        """Yield the messages of these workers; None for one that died and was removed."""
+    def read(self, members: list[WorkerHandle]) -> Iterator[tuple[WorkerHandle, Message]]:
+        """Yield the messages of these workers; DIED of one that died and was removed."""
         for member in members:
-            for answer in member.inbox.receive():
-                yield member, answer
+            for message in member.inbox.receive():
+                yield member, message
             if member.inbox.ended or member.child.poll():
                 yield from self._remove_dead(member)
 
@@ -235,7 +198,8 @@ class ProcessPool:
                 raise
             finally:
                 self._half_started = None
-        member = WorkerHandle(number, child, ours, AnswerReader(ours))
+        who = f"worker {number} (pid {child.pid})"
+        member = WorkerHandle(number, child, ours, AnswerReader(ours, who))
         self.members[number] = member
         self._starts += 1
         for fd in (ours.fileno(), child.sentinel):
@@ -250,9 +214,7 @@ class ProcessPool:
         fd, size, detail = self._posts[role, number]
         send_down(member.channel, SHARE, (role, number, size, detail), (fd,))
 
-    def _remove_dead(
-        self, member: WorkerHandle
-    ) -> Iterator[tuple[WorkerHandle, WorkerAnswer | None]]:
+    def _remove_dead(self, member: WorkerHandle) -> Iterator[tuple[WorkerHandle, Message]]:
         """Yield the last messages of a worker that died, or that lost its socket and is killed."""
         member.child.kill(signal.SIGKILL)
         _wait([member.child], _GRACE[-1])
@@ -264,8 +226,8 @@ class ProcessPool:
         member.channel.close()
         member.child.close()
         del self.members[member.number]
-        yield from ((member, answer) for answer in last)
-        yield member, None
+        yield from ((member, message) for message in last)
+        yield member, (DIED, -1, -1, Slice(None, [], 0))
 
     def _end_within(self, seconds: float, number: int) -> None:
         children = [member.child for member in self.members.values()]

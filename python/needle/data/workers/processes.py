@@ -8,7 +8,6 @@ memory of batches; worker.py is the worker's side.
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 import weakref
@@ -21,21 +20,17 @@ from ...errors import LoaderTimeout, NeedleError, WorkerError
 from ..batching.pipeline import Pipeline
 from ..samples.pytree import Field, Slice
 from ..samples.ticket import NO_SAMPLE, Ticket
-from .answers import died, died_too_often, ending, named, read_answer
+from .deaths import Deaths, named, not_replaced
 from .engine import Completed, Engine, closed_meanwhile, smoothed
 from .launch import SupervisorKilled, check_method
-from .messages import BROKEN, READY, WorkerAnswer, unpack_error
+from .messages import BROKEN, DIED, READY
 from .pending import MOST_PARTS, Batch, BatchMemory, Part, part_count
 from .pickling import explain_failure, pack
-from .process_pool import ProcessPool, Setbacks, WorkerHandle
+from .process_pool import ProcessPool, WorkerHandle
 from .shared_memory import Memory
 from .work_queue import ANY_WORKER, Entry, WorkQueue, key_of
 
 _HELD = 2  # batches that the consumer may hold in slots; further ones are copied
-_DEATHS = 3  # deaths in succession at one sample before an error, and one more for each kill
-_MOST_KILLS = 50  # from outside that is known of
-_START_DEATHS, _START_FAULTS = 2, 6  # equal deaths of starting workers: by exit, by a fault
-_FAULTS = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, -signal.SIGABRT}
 
 
 class ProcessEngine(Engine):
@@ -98,9 +93,7 @@ class ProcessEngine(Engine):
         self._parts: dict[int, Part] = {}
         self._batches: dict[int, Batch] = {}
         self._complete: deque[Batch] = deque()
-        self._orders, self._kills = 0, 0
-        self._start_deaths: list[int | None] = []  # exit codes, in succession
-        self._setbacks = Setbacks()
+        self._orders, self._deaths = 0, Deaths()
         self._sample_seconds: float | None = None
         self._fatal: NeedleError | None = None
         self._torn = False
@@ -168,9 +161,7 @@ class ProcessEngine(Engine):
             self._memory.release(batch)
         self._batches.clear()
         self._complete.clear()
-        self._fatal, self._kills = None, 0
-        self._start_deaths.clear()
-        self._setbacks = Setbacks()
+        self._fatal, self._deaths = None, Deaths()
         self._pool.clear_wakeups()
         self._torn = False
         self._hear(0)
@@ -265,46 +256,41 @@ class ProcessEngine(Engine):
         """Handle the messages of the workers; an interruption inside leaves ``_torn`` set."""
         if self._batches and len(self._pool.members) < self.workers:
             self._fill()
-            timeout = self._setbacks.until_next_start(timeout)
+            pause = self._deaths.wait_seconds()
+            timeout = pause if timeout is None else min(pause, timeout)
         ready = self._pool.wait(timeout)
         if not ready or self._closed:
             return
         self._torn = True
-        for member, answer in self._pool.read(ready):
-            if answer is None:
+        for member, (kind, record, number, answer) in self._pool.read(ready):
+            if kind == DIED:
                 self._on_worker_death(member)
-            elif answer.kind == READY:
+            elif kind == READY:
                 member.ready = True
-                self._start_deaths.clear()
-            elif answer.kind == BROKEN:
-                self._broken(member, answer)
-            else:
-                self._answered(member, answer)
+                self._deaths.started()
+            elif kind == BROKEN:
+                self._fatal = _not_unpickled(member, answer)
+            elif record in self._parts and self._parts[record].number == number:
+                self._answered(record, answer)
         self._torn = False
 
-    def _answered(self, member: WorkerHandle, answer: WorkerAnswer) -> None:
-        part = self._parts.get(answer.record)
-        result = read_answer(member, answer, part)
-        if part is None or part.number != answer.number:
-            return
-        self._remove(answer.record)
+    def _answered(self, record: int, answer: Slice) -> None:
+        """Take the answer to a part; it is empty if the part was withdrawn."""
+        part = self._parts[record]
+        self._remove(record)
         batch = part.batch
         for stage, seconds in answer.seconds.items():
             batch.seconds[stage] = batch.seconds.get(stage, 0.0) + seconds
-        if isinstance(result, Slice):
-            part.done = result
-            self._kills += part.deaths  # the sample did not cause them
-            self._setbacks.clear()
-            self._learn(result, answer.seconds)
-        elif result is not None:
-            self._failed(part, result)
+        if answer.error is not None:
+            self._failed(part, answer.error)
+        elif not batch.cancelled:
+            part.done = answer
+            self._deaths.finished(part)
+            if answer.samples:
+                before = self._sample_seconds
+                self._sample_seconds = smoothed(before, answer.seconds, answer.samples)
+                self._memory.learn(answer)
         self._check_complete(batch)
-
-    def _learn(self, done: Slice, seconds: dict[str, float]) -> None:
-        """Update the estimated time of a sample, and learn the leaves of batches."""
-        if done.samples:
-            self._sample_seconds = smoothed(self._sample_seconds, seconds, done.samples)
-            self._memory.learn(done)
 
     def _failed(self, part: Part, error: BaseException) -> None:
         """Record the error of a part; later parts of the batch are not needed any more."""
@@ -359,78 +345,43 @@ class ProcessEngine(Engine):
         """Replace a dead worker and issue its parts again, or make its death an error."""
         owned = self._queue.owned(member.number)
         if not member.ready:
-            self._died_starting(member)
+            self._fatal = self._fatal or self._deaths.starting(member)
         elif not self.restart_workers:
             parts = [self._parts[record] for record in owned]
-            self._fatal = died(member, parts, self._queue.current(member.number))
+            self._fatal = not_replaced(member, parts, self._queue.current(member.number))
         for record in owned:
             self._reissue(member, record)
         self._queue.note(member.number, NO_SAMPLE)
         self._queue.sleep(member.number, False)
         if self._fatal is None:
             try:
-                self._setbacks.add(f"{member} {ending(member)}")
+                self._deaths.add(f"{member} {member.ending()}")
                 self._fill()
             except WorkerError as error:
                 self._fatal = error
             self._pool.wake(self._queue.open_entries())
 
     def _reissue(self, member: WorkerHandle, record: int) -> None:
-        part, code = self._parts[record], member.child.code
+        part = self._parts[record]
         self._remove(record)
-        batch = part.batch
-        sample = self._queue.current(member.number)
-        if sample != part.suspect:  # the former suspect was read without harm this time
-            self._kills += part.deaths
-            part.suspect, part.deaths = sample, 0
         part.attempt += 1
-        if code is None:  # died with the process that started it
-            self._kills += 1
-        else:
-            part.deaths += 1
-        pardoned = min(self._kills, _MOST_KILLS) if code is None or code < 0 else 0
-        if batch.cancelled:
-            self._memory.release(batch)
-        elif part.deaths >= _DEATHS + pardoned:
-            self._failed(part, died_too_often(member, part))
-            self._check_complete(batch)
+        error = self._deaths.at_sample(member, part, self._queue.current(member.number))
+        if part.batch.cancelled:
+            self._memory.release(part.batch)
+        elif error is not None:
+            self._failed(part, error)
+            self._check_complete(part.batch)
         else:
             self._issue(part)
 
-    def _died_starting(self, member: WorkerHandle) -> None:
-        """Count deaths that have the same reason; signals from outside come in any order."""
-        code = member.child.code  # None if it died with its supervisor
-        self._start_deaths.append(code)
-        same = self._start_deaths.count(code) == len(self._start_deaths)
-        if code is None or (code < 0 and code not in _FAULTS) or not same:
-            self._kills += 1
-            self._start_deaths = [code]
-        limit = _START_FAULTS if code is None or code < 0 else _START_DEATHS
-        own = code is not None and (code >= 0 or code in _FAULTS)
-        if own and len(self._start_deaths) >= limit and self._fatal is None:
-            self._fatal = WorkerError(  # else a worker's own message, which is clearer
-                f"DataLoader: worker processes die while they start ({ending(member)}); look for "
-                f"their message above, or use engine='threads'"
-            )
-
     def _fill(self) -> None:
         """Start the missing workers, unless it is too early to try again."""
-        if len(self._pool.members) == self.workers or self._setbacks.wait_seconds() > 0:
+        if len(self._pool.members) == self.workers or self._deaths.wait_seconds():
             return
         try:
             self._pool.fill()
         except SupervisorKilled as error:
-            self._kills += 1
-            self._setbacks.add(str(error))
-
-    def _broken(self, member: WorkerHandle, answer: WorkerAnswer) -> None:
-        """Record that a worker cannot unpickle the pipeline; no other worker could."""
-        cause = unpack_error(answer.payload, str(member))
-        self._fatal = WorkerError(
-            f"DataLoader: {member} could not unpickle the data set ({cause!r}); what it needs "
-            f"must be importable in a new process, else take engine='threads'"
-        )
-        self._fatal.__cause__ = cause.__cause__
+            self._deaths.starter_killed(error)
 
     def _waited_for(self, timeout: float | None) -> str:
         places = [
@@ -468,3 +419,14 @@ def _packed(pipeline: Pipeline) -> Memory:
         raise
     except Exception as error:
         raise explain_failure(pipeline, "pipeline", error) from error
+
+
+def _not_unpickled(member: WorkerHandle, answer: Slice) -> WorkerError:
+    """Return the error for a worker that cannot unpickle the pipeline; no other worker could."""
+    cause = answer.error
+    error = WorkerError(
+        f"DataLoader: {member} could not unpickle the data set ({cause!r}); what it needs "
+        f"must be importable in a new process, else take engine='threads'"
+    )
+    error.__cause__ = None if cause is None else cause.__cause__
+    return error
