@@ -231,3 +231,31 @@ def test_an_iterator_survives_that_workers_could_not_start(
         finally:
             spawn.set_executable(good)
         assert [batch.numpy().tolist() for batch in iterator] == [[0, 1], [2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize("options", ENGINES, ids=["inline", "threads", "processes"])
+def test_a_loader_closed_at_any_moment_gives_each_batch_once(options: dict[str, Any]) -> None:
+    threads, rows = threading.active_count(), np.arange(400)
+    loader = data.DataLoader(data.ArrayDataset(rows), 2, seed=0, **options)
+    seen, errors = list[int](), list[BaseException]()
+
+    def consume() -> None:
+        iterator = iter(loader)
+        while True:
+            try:
+                seen.extend(next(iterator)[0].numpy().tolist())
+            except StopIteration:
+                return
+            except Exception as error:
+                errors.append(error)
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    for number in range(12):
+        time.sleep(0.003 * (number % 4))
+        loader.close()
+    consumer.join(60)
+    loader.close()
+    assert not consumer.is_alive() and threading.active_count() == threads
+    assert all(isinstance(error, WorkerError) for error in errors), errors
+    assert seen == rows.tolist()

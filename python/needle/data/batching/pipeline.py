@@ -41,7 +41,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass
 class Work:
-    """How a ticket is prepared.
+    """The conditions under which a ticket is prepared.
 
     clock: counts the seconds by stage. out: for each array leaf the rows to write to; a leaf of
     another shape or dtype is returned as an array of its own. threads: for native kernels, 0 for

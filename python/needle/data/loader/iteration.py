@@ -169,7 +169,7 @@ class LoaderIterator:
         try:
             engine.submit(ticket)
         except BaseException as error:
-            self._lost(error)
+            self._lost(engine, error)
             raise
 
     def _answer(self, engine: Engine) -> Completed:
@@ -199,16 +199,15 @@ class LoaderIterator:
                 f"ready within timeout={timeout} s; raise it, or see needle.data.doctor(loader)"
             ) from error
         except BaseException as error:
-            self._lost(error)
+            self._lost(engine, error)
             raise
         self._ready[answer.ticket.place] = answer
 
-    def _lost(self, error: BaseException) -> None:
+    def _lost(self, engine: Engine, error: BaseException) -> None:
         """Have the next call submit all tickets again, since the engine may have lost some."""
-        if isinstance(error, WorkerError):
+        self._holder.forget(self._key)
+        if isinstance(error, WorkerError) and self._holder.engine is engine:
             self._holder.close()  # the next call starts new workers
-        else:
-            self._holder.forget(self._key)
 
 
 _END = object()

@@ -1,4 +1,4 @@
-"""What the deaths of workers mean: a kill from outside, a deadly sample, or a failing start.
+"""The meaning of a worker's death: a kill from outside, a deadly sample, or a failing start.
 
 Whoever kills workers from outside costs time, never the epoch: they are started again, after pauses
 that grow while no part of a batch is finished. A sample that kills its worker every time is an

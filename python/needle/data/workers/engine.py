@@ -87,12 +87,13 @@ class Engine(ABC):
     def close(self) -> None:
         """End threads and processes and free shared memory; a second call does nothing.
 
-        Any thread may call it. A ``collect`` that waits in another thread raises WorkerError.
+        Any thread may call it. A ``collect`` that waits in another thread raises WorkerError, and
+        so does every later call.
         """
 
 
 def closed_meanwhile() -> WorkerError:
-    """Return the error of a ``collect`` during which another thread has closed the engine."""
+    """Return the error of a call during or after which another thread has closed the engine."""
     return WorkerError(
         "DataLoader: the loader was closed while a batch was waited for; call close() after the "
         "last next(), or begin a new epoch"

@@ -31,16 +31,21 @@ class InlineEngine(Engine):
 
     def __init__(self, pipeline: Pipeline, *, workers: int = 0, prefetch: int = 1) -> None:
         self.pipeline = pipeline
+        self._closed = False
         self._asked: deque[Ticket] = deque()
         self._run: IndexRun | None = None
         self._made: dict[int, Slice] = {}  # the batches of this run, by their first row
 
     def submit(self, ticket: Ticket) -> None:
         """Queue the ticket."""
+        if self._closed:
+            raise closed_meanwhile()
         self._asked.append(ticket)
 
     def collect(self, timeout: float | None = None) -> Completed:
         """Prepare the oldest ticket in this thread; after Ctrl-C it is still queued."""
+        if self._closed:
+            raise closed_meanwhile()
         ticket, clock = self._asked[0], Clock()
         done = Completed(ticket, seconds=clock.seconds)
         try:
@@ -50,7 +55,7 @@ class InlineEngine(Engine):
             raise
         except BaseException as error:  # also a data set that calls sys.exit
             done.error = error
-        if not self._asked or self._asked[0] is not ticket:
+        if self._closed:
             raise closed_meanwhile()
         self._asked.popleft()
         return done
@@ -86,4 +91,4 @@ class InlineEngine(Engine):
 
     def close(self) -> None:
         """Forget the queued tickets; there is nothing else to free."""
-        self.cancel()
+        self._closed = True

@@ -119,6 +119,7 @@ class ProcessEngine(Engine):
         self._fill()
         while len(self._records) < MOST_PARTS:
             self._hear(0.01)
+            self._check_usable()
         batch = Batch(ticket, ticket.samples)
         self._batches[ticket.serial] = batch
         self._memory.place(batch)
@@ -399,7 +400,7 @@ class ProcessEngine(Engine):
 
     def _check_usable(self) -> None:
         if self._closed:
-            raise ValueError("DataLoader: its worker processes are closed; make a new loader")
+            raise closed_meanwhile()
         if os.getpid() != self._pid:
             raise WorkerError(
                 "DataLoader: its worker processes belong to another process, which forked this "

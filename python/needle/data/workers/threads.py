@@ -64,6 +64,7 @@ class ThreadsEngine(Engine):
         self.pipeline, self.workers = pipeline, workers
         self.capacity = workers * prefetch
         self._fields = pipeline.layout() if pipeline.splits else None
+        self._closed, self._lock = False, threading.RLock()
         self._jobs: dict[int, _Job] = {}
         self._done: SimpleQueue[_Job | None] = SimpleQueue()  # None: the engine was closed
         self._queues: list[_Tasks] = []
@@ -72,6 +73,12 @@ class ThreadsEngine(Engine):
 
     def submit(self, ticket: Ticket) -> None:
         """Queue the slices of the batch; the first call starts the threads."""
+        with self._lock:
+            if self._closed:
+                raise closed_meanwhile()
+            self._submit(ticket)
+
+    def _submit(self, ticket: Ticket) -> None:
         if not self._threads:
             self._start()
         slices = self._slices(ticket)
@@ -84,7 +91,7 @@ class ThreadsEngine(Engine):
     def collect(self, timeout: float | None = None) -> Completed:
         """Return the next complete batch; see ``Engine.collect``."""
         end = None if timeout is None else time.monotonic() + timeout
-        while True:
+        while not self._closed:
             try:
                 left = None if end is None else max(0.0, end - time.monotonic())
                 job = self._done.get(timeout=left)
@@ -93,14 +100,13 @@ class ThreadsEngine(Engine):
                     f"DataLoader: no batch within {timeout} s; raise timeout, or look for the "
                     "sample that takes so long"
                 ) from None
-            if job is None:
-                raise closed_meanwhile()
-            if self._jobs.pop(job.ticket.serial, None) is not None:
+            if job is not None and self._jobs.pop(job.ticket.serial, None) is not None:
                 return self._completed(job)
+        raise closed_meanwhile()
 
     def cancel(self) -> None:
         """Forget all tickets; a thread stops before its next sample."""
-        for job in self._jobs.values():
+        for job in list(self._jobs.values()):
             job.cancelled = True
         self._jobs.clear()
 
@@ -109,11 +115,12 @@ class ThreadsEngine(Engine):
 
         A thread that hangs in a sample is left behind; it ends with the program.
         """
-        self.cancel()
-        threads, self._threads = self._threads, []
-        queues, self._queues = self._queues, []
-        done, self._done = self._done, SimpleQueue()
-        done.put(None)
+        with self._lock:
+            self._closed = True
+            self.cancel()
+            threads, self._threads = self._threads, []
+            queues, self._queues = self._queues, []
+        self._done.put(None)  # ends a ``collect`` in another thread
         for i in range(len(threads)):
             queues[i % len(queues)].put(None)
         end = time.monotonic() + JOIN_SECONDS
