@@ -48,10 +48,10 @@ class FailingOrder:
 
 def test_workers_end_with_a_loader_whose_dataset_raised() -> None:
     loader = data.DataLoader(Failing(), 8, num_workers=2, seed=0)
-    pids = loader._running_engine().process_ids()  # type: ignore[attr-defined]
+    pids = loader._engine.running().process_ids()  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="row 0"):
         next(iter(loader))
-    pids = pids or loader._running_engine().process_ids()  # type: ignore[attr-defined]
+    pids = pids or loader._engine.running().process_ids()  # type: ignore[attr-defined]
     del loader
     gc.collect()
     end = time.monotonic() + 20

@@ -34,7 +34,7 @@ class Killer:
     """Kills one of the loader's workers with SIGKILL after a while; ``when`` says when."""
 
     def __init__(self, loader: data.DataLoader, delay: float, rng: random.Random) -> None:
-        pids = loader._running_engine().process_ids()
+        pids = loader._engine.running().process_ids()
         self.pid, self.when = rng.choice(pids), 0.0
         self._timer = threading.Timer(delay, self._kill)
         self._timer.start()
@@ -366,5 +366,5 @@ def test_24_what_is_on_a_device_is_not_the_workers_business():
     """Workers hold NumPy arrays alone; the program makes Tensors of them on the device."""
     with data.DataLoader(Slow(8, -1, 0.0), 4, num_workers=1, device="cpu") as loader:
         assert [len(batch) for batch in loader] == [2, 2]
-        (pid,) = loader._running_engine().process_ids()
+        (pid,) = loader._engine.running().process_ids()
         assert "/dev/nvidia" not in Path(f"/proc/{pid}/maps").read_text()

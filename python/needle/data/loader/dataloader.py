@@ -35,7 +35,6 @@ from ..sampling.epoch_order import (
 )
 from ..transforms.executors import pinning
 from ..workers import engine_names, make_engine
-from ..workers.engine import Engine
 from . import options
 from .delivery import Delivery
 from .engine_holder import EngineHolder
@@ -354,6 +353,3 @@ class DataLoader:
             "_stats": Stats(workers=self.num_workers),
             "_engine": copy.copy(self._engine),
         }
-
-    def _running_engine(self) -> Engine:
-        return self._engine.running()
