@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
+import pickle
 import threading
 import time
+import warnings
 from collections.abc import Iterator
+from multiprocessing import spawn
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from needle import data
+from needle.data.workers import deaths
+from needle.errors import WorkerError
 
 
 class Failing(data.Dataset):
@@ -41,10 +48,10 @@ class FailingOrder:
 
 def test_workers_end_with_a_loader_whose_dataset_raised() -> None:
     loader = data.DataLoader(Failing(), 8, num_workers=2, seed=0)
-    pids = loader._running_engine().process_ids()  # type: ignore[attr-defined]
+    pids = loader._engine.running().process_ids()  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="row 0"):
         next(iter(loader))
-    pids = pids or loader._running_engine().process_ids()  # type: ignore[attr-defined]
+    pids = pids or loader._engine.running().process_ids()  # type: ignore[attr-defined]
     del loader
     gc.collect()
     end = time.monotonic() + 20
@@ -133,3 +140,122 @@ def test_a_forked_copy_does_not_inherit_a_held_lock() -> None:
     done.set()
     thread.join()
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+ENGINES: list[dict[str, Any]] = [
+    {},
+    {"num_workers": 2, "engine": "threads"},
+    {"num_workers": 2, "engine": "processes"},
+]
+
+
+class Waiting(data.Dataset):
+    """Rows from 6 on take a second."""
+
+    def __getitem__(self, index: int) -> int:
+        if index >= 6:
+            time.sleep(1.0)
+        return index
+
+    def __len__(self) -> int:
+        return 12
+
+
+@pytest.mark.parametrize("options", ENGINES, ids=["inline", "threads", "processes"])
+def test_closing_a_loader_ends_a_wait_in_another_thread(options: dict[str, Any]) -> None:
+    loader = data.DataLoader(Waiting(), 3, seed=0, **options)
+    iterator, errors = iter(loader), list[BaseException]()
+    assert [next(iterator).numpy().tolist() for _ in range(2)] == [[0, 1, 2], [3, 4, 5]]
+
+    def wait() -> None:
+        try:
+            next(iterator)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.3)
+    loader.close()
+    thread.join(20)
+    assert not thread.is_alive()
+    (error,) = errors
+    assert isinstance(error, WorkerError) and "closed while a batch was waited for" in str(error)
+    assert [batch.numpy().tolist() for batch in iterator] == [[6, 7, 8], [9, 10, 11]]
+    loader.close()
+
+
+@pytest.mark.parametrize("options", ENGINES, ids=["inline", "threads", "processes"])
+@pytest.mark.parametrize("how", ["copy", "deepcopy", "pickle"])
+def test_a_copy_of_a_loader_begins_with_the_next_epoch(how: str, options: dict[str, Any]) -> None:
+    make = {
+        "copy": copy.copy,
+        "deepcopy": copy.deepcopy,
+        "pickle": lambda loader: pickle.loads(pickle.dumps(loader)),
+    }[how]
+    with data.DataLoader(list(range(12)), 3, True, seed=4, **options) as loader:
+        iterator = iter(loader)
+        first = [next(iterator).numpy().tolist()]
+        with make(loader) as copied:
+            state = copied.state_dict()
+            assert (state["epoch"], state["position"]) == (1, 0)
+            theirs = [batch.numpy().tolist() for batch in copied]
+        first += [batch.numpy().tolist() for batch in iterator]
+        assert [batch.numpy().tolist() for batch in loader] == theirs
+        assert sorted(np.ravel(first)) == sorted(np.ravel(theirs)) == list(range(12))
+        assert first != theirs
+        with pytest.raises(TypeError, match="a running epoch cannot be copied or pickled"):
+            pickle.dumps(iterator)
+
+
+@pytest.mark.parametrize("broken", ["exits", "missing", "killed"])
+def test_an_iterator_survives_that_workers_could_not_start(
+    broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "python"
+    if broken != "missing":
+        program.write_text("#!/bin/sh\n" + ("exit 1" if broken == "exits" else "kill -9 $$"))
+        program.chmod(0o755)
+    monkeypatch.setattr(deaths, "_PATIENCE", 0.3)
+    with data.DataLoader(list(range(6)), 2, num_workers=2, persistent_workers=False) as loader:
+        assert len(list(loader)) == 3
+        iterator, good = iter(loader), spawn.get_executable()
+        descriptors = len(os.listdir("/proc/self/fd"))
+        spawn.set_executable(str(program))
+        try:
+            for _ in range(3):
+                with warnings.catch_warnings(), pytest.raises(WorkerError, match="start"):
+                    warnings.simplefilter("ignore")
+                    next(iterator)
+                assert len(os.listdir("/proc/self/fd")) == descriptors
+        finally:
+            spawn.set_executable(good)
+        assert [batch.numpy().tolist() for batch in iterator] == [[0, 1], [2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize("options", ENGINES, ids=["inline", "threads", "processes"])
+def test_a_loader_closed_at_any_moment_gives_each_batch_once(options: dict[str, Any]) -> None:
+    threads, rows = threading.active_count(), np.arange(400)
+    loader = data.DataLoader(data.ArrayDataset(rows), 2, seed=0, **options)
+    seen, errors = list[int](), list[BaseException]()
+
+    def consume() -> None:
+        iterator = iter(loader)
+        while True:
+            try:
+                seen.extend(next(iterator)[0].numpy().tolist())
+            except StopIteration:
+                return
+            except Exception as error:
+                errors.append(error)
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    for number in range(12):
+        time.sleep(0.003 * (number % 4))
+        loader.close()
+    consumer.join(60)
+    loader.close()
+    assert not consumer.is_alive() and threading.active_count() == threads
+    assert all(isinstance(error, WorkerError) for error in errors), errors
+    assert seen == rows.tolist()

@@ -332,3 +332,51 @@ def test_tensors_never_share_memory_with_arrays_of_the_user(engine):
         batch = next(iter(data.DataLoader(dataset, 8, **workers, **options)))
         batch.cached_data[0] = 7.0
         assert dataset.rows[0] == 0.0 and all(each[0] == 0.0 for each in kept)
+
+
+def nested(levels):
+    """A list in a list in a list ..."""
+    found = []
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize("state", ["x", [], None, 3, b"x", {"version"}], ids=str)
+def test_a_state_must_be_a_dict(state):
+    with pytest.raises(TypeError, match=r"DataLoader.load_state_dict: a state must be a dict, got"):
+        data.DataLoader(Counting(12), 3, seed=1).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": nested(10**5)},
+        {"version": np.ones(3)},
+        {"version": 1.0},
+        {"length": np.ones(3)},
+        {"seed": "x"},
+        {"seed": 1.5},
+        {"seed": True},
+        {"seed": -1},
+        {"seed": nested(10**5)},
+        {"epoch": 2**64},
+        {"epoch": 2**63 - 1},
+        {"epoch": nested(10**5)},
+        {"position": 5},
+        {"position": 2**62},
+        {"position": None},
+        {"ahead": nested(10**5)},
+        {"ahead": [[1, nested(10**5)]]},
+        {"ahead": [[10, 2**62]]},
+        {"ahead": {}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_damaged_state_is_refused_and_changes_nothing(change):
+    loader = data.DataLoader(Counting(12), 3, True, seed=1)
+    wanted = [ids(batch) for batch in data.DataLoader(Counting(12), 3, True, seed=1)]
+    with pytest.raises((TypeError, ValueError), match=r"^DataLoader.load_state_dict: ") as caught:
+        loader.load_state_dict({**loader.state_dict(), **change})
+    assert len(str(caught.value)) < 400
+    assert [ids(batch) for batch in loader] == wanted

@@ -14,6 +14,7 @@ from needle.data.samples.random_source import keyed
 from needle.data.samples.ticket import Ticket
 from needle.data.transforms import Compose, ImageSpec, OneOf, output_of
 from needle.data.transforms.compile import Chain, compile_plan, placed, spec_of
+from needle.data.transforms.execute import Images
 
 pytestmark = pytest.mark.skipif(not native.has("run_images"), reason="the kernels are not built")
 
@@ -180,7 +181,7 @@ def test_bytes_of_cifars_layout_become_normalised_floats():
     indices = np.array([4, 0, 4, 2])
     plan = compile_plan(chain, spec_of(images))
     assert plan.is_one_call()
-    got = plan.run(images, indices, Ticket(0, 1, 1, indices))
+    got = plan.run(Images(images, indices), Ticket(0, 1, 1, indices))
     assert_equal(got, one_by_one(chain, images, indices, 1, indices))
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from needle import data
-from needle.data.batching.pipeline import Pipeline
+from needle.data.batching.pipeline import Pipeline, Work
 from needle.data.samples.pytree import concatenate, tagged_sample
 from needle.data.samples.random_source import (
     LOADER_STREAM,
@@ -108,7 +108,7 @@ def test_every_way_of_making_a_batch_gives_the_definition(kind, chain, wrap):
     ]
     out = [np.zeros((5, *leaf.shape[1:]), leaf.dtype) for leaf in want]
     parts = [
-        pipeline.prepare(asked.rows(rows), out=[array[rows] for array in out])
+        pipeline.prepare(asked.rows(rows), Work(out=[array[rows] for array in out]))
         for rows in (slice(0, 2), slice(2, 5))
     ]
     assert all(all(part.placed) for part in parts)
@@ -207,7 +207,7 @@ def test_images_of_many_sizes_become_a_batch_by_resizing():
     chain = [data.RandomFlipHorizontal(), data.Resize((4, 4)), data.ToCHW()]
     asked = request(0, 1, 2, 3, 6, 8)
     out = [np.zeros((6, 3, 4, 4), "u1"), np.zeros(6, "i8")]
-    part = Pipeline(Photos(), chain).prepare(asked, out=out)
+    part = Pipeline(Photos(), chain).prepare(asked, Work(out=out))
     assert part.placed == (True, True)
     assert_same(part.batch(), definition(Photos(), chain, asked))
     with pytest.raises(ValueError, match="samples of a batch must have one shape"):
@@ -280,7 +280,7 @@ class DamagedFetch(Damaged):
 @pytest.mark.parametrize("dataset", [Damaged(), DamagedFetch()])
 def test_unreadable_samples_are_left_out_when_asked(dataset):
     out = [np.zeros((4, 2), "i2"), np.zeros(4, "i8")]
-    part = Pipeline(dataset, on_error="skip").prepare(request(1, 3, 0, 5), out=out)
+    part = Pipeline(dataset, on_error="skip").prepare(request(1, 3, 0, 5), Work(out=out))
     assert (part.samples, part.skipped) == (2, 2)
     assert part.batch()[1].tolist() == [1, 5] and part.batch()[0].tolist() == [[1, 1], [5, 5]]
     nothing = Pipeline(dataset, on_error="skip").prepare(request(3, 0))
@@ -326,10 +326,12 @@ def test_progress_is_called_before_each_sample_is_read():
             return self.inner[index]
 
     watched = Watched(DATASETS["bytes"]())
-    Pipeline(watched).prepare(request(4, 2), progress=lambda index: seen.append(("next", index)))
+    Pipeline(watched).prepare(
+        request(4, 2), Work(progress=lambda index: seen.append(("next", index)))
+    )
     assert seen == [("next", 4), ("read", 4), ("next", 2), ("read", 2)]
     seen.clear()
-    Pipeline(watched.inner).prepare(request(4, 2), progress=seen.append)
+    Pipeline(watched.inner).prepare(request(4, 2), Work(progress=seen.append))
     assert seen == [NO_SAMPLE]
 
 
@@ -404,7 +406,7 @@ def test_the_clock_counts_the_seconds_of_each_stage():
             return 3
 
     clock = Clock()
-    Pipeline(Slow(), [data.ToCHW()]).prepare(request(0, 1), clock=clock)
+    Pipeline(Slow(), [data.ToCHW()]).prepare(request(0, 1), Work(clock))
     assert set(clock.seconds) == {"read", "decode", "augment", "collate"}
     assert all(seconds > 0 for seconds in clock.seconds.values())
 

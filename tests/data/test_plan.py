@@ -25,6 +25,7 @@ from needle.data.transforms import (
 from needle.data.transforms import compile as compiling
 from needle.data.transforms import execute as executing
 from needle.data.transforms.compile import Chain, compile_plan, placed, spec_of
+from needle.data.transforms.execute import Destination, Images
 
 
 @dataclass(frozen=True)
@@ -176,9 +177,8 @@ def test_neighbours_with_a_native_form_are_one_call():
     calls.clear()
     chain = [Add(), Halve(), jitter, Add(), Place(), Add(), Compose([Add(), Halve()])]
     plan = compile_plan(chain, ImageSpec(8, 8, 3, "u1"))
-    plan.run(
-        pixels(4, 8, 8, 3), np.array([2, 2]), Ticket(0, 0, 0, np.array([2, 2])), device="steps"
-    )
+    images, places = pixels(4, 8, 8, 3), np.array([2, 2])
+    plan.run(Images(images, places), Ticket(0, 0, 0, places), Destination(device="steps"))
     assert calls == [["add", "halve"], ["add"], ["add", "add", "halve"]]
 
 
@@ -189,7 +189,7 @@ def test_a_choice_among_steps_stays_one_call():
     assert plan.is_one_call("steps") and not plan.is_one_call("cuda")
     keys = Ticket(0, 9, 2, np.arange(64))
     images = pixels(64, 4, 4, 3)
-    got = plan.run(images, None, keys, device="steps")
+    got = plan.run(Images(images), keys, Destination(device="steps"))
     assert calls == [["add"] * 5]
     np.testing.assert_array_equal(got, one_by_one(chain, images, None, 9, 2, keys.indices))
 
@@ -232,7 +232,8 @@ def test_out_is_written_in_place():
     assert np.shares_memory(rows, slot)
     for device in ("none", "steps"):
         slot[:] = 0
-        got = compile_plan([Halve()], spec_of(images)).run(images, None, keys, rows, 1, device)
+        plan = compile_plan([Halve()], spec_of(images))
+        got = plan.run(Images(images), keys, Destination(rows, 1, device))
         assert got is rows
         np.testing.assert_array_equal(slot[:, :4].reshape(3, 2, 2), images[:, ::2, ::2, 0])
         assert (slot[:, 4:] == 0).all()
@@ -243,7 +244,7 @@ def test_rows_of_another_shape_or_in_pieces_are_not_written():
     plan = compile_plan([Halve()], spec_of(images))
     pieces = np.zeros((3, 2, 2, 2), "u1")[..., :1]
     for out in (np.zeros((3, 2, 2, 1), "f4"), np.zeros((3, 4), "u1"), pieces):
-        got = plan.run(images, None, keys, out, 1, "steps")
+        got = plan.run(Images(images), keys, Destination(out, 1, "steps"))
         assert got is not out and (out == 0).all()
         np.testing.assert_array_equal(got, images[:, ::2, ::2])
 
@@ -268,7 +269,7 @@ def test_a_choice_of_colours_leaves_other_floats_as_they_are():
     plan = compile_plan(chain, ImageSpec(4, 4, 3, "f4"))
     assert plan.segments[0].kind == "native"
     images = (pixels(16, 4, 4, 3, dtype="f4") - 300) / 100  # beyond 0..1, which colours clip
-    got = plan.run(images, None, Ticket(0, 1, 0, np.arange(16)))
+    got = plan.run(Images(images), Ticket(0, 1, 0, np.arange(16)))
     np.testing.assert_array_equal(got, one_by_one(chain, images, None, 1, 0, np.arange(16)))
 
 

@@ -19,6 +19,7 @@ import needle.data as data
 from needle.data.samples.ticket import Ticket
 from needle.data.transforms import ImageSpec
 from needle.data.transforms.compile import compile_plan
+from needle.data.transforms.execute import Destination, Images
 
 from . import ours
 from .case import Calls, Case, Subject
@@ -225,8 +226,8 @@ def our_call(work: Work, images: Image) -> Callable[[], object]:
     spec = ImageSpec(size, size, 3, images.dtype)
     plan = compile_plan(work.transforms(size), spec)
     ticket = Ticket(0, ours.SEED, 0, np.arange(BATCH))
-    out = plan.run(images, None, ticket, threads=1)
-    return lambda: plan.run(images, None, ticket, out, 1)
+    out = plan.run(Images(images), ticket, Destination(threads=1))
+    return lambda: plan.run(Images(images), ticket, Destination(out, 1))
 
 
 def opencv_call(work: Work, images: Image) -> Callable[[], object]:

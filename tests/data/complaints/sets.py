@@ -145,6 +145,36 @@ class Locked(Exception):
         raise TypeError("cannot travel")
 
 
+class Unprintable(Exception):
+    """Cannot be made text."""
+
+    def __str__(self) -> str:
+        raise SystemExit("no text")
+
+    __repr__ = __str__
+
+
+class Refusing(Exception):
+    """Ends the process when it is pickled."""
+
+    def __reduce__(self) -> Any:
+        raise SystemExit(2)
+
+
+class Marking(Numbers):
+    """Counts in an array of its own, and in one that is mapped from a file, how often it reads."""
+
+    def __init__(self, length: int, file: Path) -> None:
+        super().__init__(length)
+        self.counts = np.zeros(1 << 16, np.int64)
+        self.mapped = np.memmap(file, np.int64, "w+", shape=(1 << 10,))
+
+    def __getitem__(self, index: int) -> Any:
+        self.counts[index] += 1
+        self.mapped[index] += 1
+        return self.counts[index], self.mapped[index]
+
+
 class Unreadable(Numbers):
     """Every seventh sample is a file cut short."""
 

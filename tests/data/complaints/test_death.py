@@ -9,8 +9,9 @@ import signal
 import subprocess
 import threading
 import time
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ import pytest
 from proc import alive, becomes, children
 
 from needle import data
+from needle.data.workers import deaths
 from needle.errors import WorkerError
 
 from .programs import linux, run, start, threads
@@ -32,7 +34,7 @@ class Killer:
     """Kills one of the loader's workers with SIGKILL after a while; ``when`` says when."""
 
     def __init__(self, loader: data.DataLoader, delay: float, rng: random.Random) -> None:
-        pids = loader._running_engine().process_ids()
+        pids = loader._engine.running().process_ids()
         self.pid, self.when = rng.choice(pids), 0.0
         self._timer = threading.Timer(delay, self._kill)
         self._timer.start()
@@ -158,6 +160,78 @@ def test_4_a_sample_that_always_kills_is_named():
         for batch in batches:
             seen += batch.numpy().tolist()
     assert seen == [i for i in range(40) if i // 4 != 3]
+
+
+FATAL = ("SIGKILL", "SIGTERM", "SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
+
+
+@contextmanager
+def storm(seconds: float, interval: float, rng: random.Random) -> Iterator[threading.Event]:
+    """Kill workers, and the process that starts them, again and again; the event ends it."""
+    over = threading.Event()
+    end = time.monotonic() + seconds
+
+    def kill() -> None:
+        while time.monotonic() < end and not over.wait(rng.expovariate(1 / interval)):
+            found = sorted(children())
+            if found:
+                with suppress(ProcessLookupError):
+                    os.kill(rng.choice(found), getattr(signal, rng.choice(FATAL)))
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield over
+    finally:
+        over.set()
+        thread.join()
+
+
+def epochs_in_a_storm(seconds: float, interval: float, seed: int) -> None:
+    """Each epoch has every sample once, however long the storm delays it."""
+    with (
+        data.DataLoader(Pausing(64, 2e-3), 8, True, seed=seed, num_workers=3) as loader,
+        warnings.catch_warnings(),
+        storm(seconds, interval, random.Random(seed)) as over,
+    ):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            seen = [i for _, labels in loader for i in labels.numpy().tolist()]
+            assert sorted(seen) == list(range(64))
+        over.set()
+    assert becomes(lambda: not children())
+
+
+def test_4_processes_killed_faster_than_they_start_cost_time_and_not_the_epoch():
+    """Seven kinds of signals to any process of the loader, every 50 ms for three seconds."""
+    before = len(os.listdir("/proc/self/fd"))
+    epochs_in_a_storm(3.0, 0.05, 1)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("interval", [0.01, 0.1, 0.5, 1.0])
+def test_4_a_minute_of_kills(interval: float):
+    """The same for a minute at each of four rates."""
+    epochs_in_a_storm(60.0, interval, 2)
+
+
+def test_4_kills_without_progress_are_reported(monkeypatch: pytest.MonkeyPatch):
+    """A warning after some deaths, an error after a long time without any progress."""
+    monkeypatch.setattr(deaths, "_PATIENCE", 1.0)
+
+    class ArrivesLate(Numbers):
+        def __setstate__(self, state: dict[str, int]) -> None:
+            time.sleep(60)
+
+    with (
+        data.DataLoader(ArrivesLate(8), 4, num_workers=1) as loader,
+        storm(60.0, 0.02, random.Random(3)),
+        pytest.warns(RuntimeWarning, match=r"worker processes died 9 times in .*starting them"),
+        pytest.raises(WorkerError, match=r"died \d+ times in .* before they finished anything"),
+    ):
+        next(iter(loader))
 
 
 BUSY = """
@@ -292,5 +366,5 @@ def test_24_what_is_on_a_device_is_not_the_workers_business():
     """Workers hold NumPy arrays alone; the program makes Tensors of them on the device."""
     with data.DataLoader(Slow(8, -1, 0.0), 4, num_workers=1, device="cpu") as loader:
         assert [len(batch) for batch in loader] == [2, 2]
-        (pid,) = loader._running_engine().process_ids()
+        (pid,) = loader._engine.running().process_ids()
         assert "/dev/nvidia" not in Path(f"/proc/{pid}/maps").read_text()

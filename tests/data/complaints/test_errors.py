@@ -13,7 +13,7 @@ import pytest
 from needle import data
 from needle.errors import DataError, NeedleError, WorkerError
 
-from .sets import Locked, Numbers, Raising, TwoParts, Unreadable
+from .sets import Locked, Marking, Numbers, Raising, Refusing, TwoParts, Unprintable, Unreadable
 
 ENGINES: list[dict[str, Any]] = [
     {},
@@ -81,6 +81,93 @@ def test_17_what_cannot_be_pickled_is_told_of():
         assert isinstance(caught.value, NeedleError)
         assert "raise self.make()" in str(caught.value.__cause__)
         assert sum(len(labels.numpy()) for _, labels in [next(iter(loader))]) == 4
+
+
+ODD = {
+    "SystemExit": lambda: SystemExit(3),
+    "GeneratorExit": GeneratorExit,
+    "KeyboardInterrupt": KeyboardInterrupt,
+    "StopIteration": StopIteration,
+    "unprintable": Unprintable,
+    "unpicklable": Locked,
+    "refusing": Refusing,
+}
+
+
+def placed_at(place: str, make: Any) -> dict[str, Any]:
+    """Return options of a loader of Raising or Numbers that raise for the number 5."""
+
+    def transform(image: Any) -> Any:
+        if image.ravel()[0] == 5:
+            raise make()
+        return image
+
+    def collate(samples: list[Any]) -> Any:
+        if any(number == 5 for _, number in samples):
+            raise make()
+        return data.default_collate(samples)
+
+    def whole(batch: Any) -> Any:
+        if 5 in batch[1]:
+            raise make()
+        return batch
+
+    choices = {
+        "sample": {},
+        "transform": {"transforms": [transform]},
+        "collate": {"collate": collate},
+        "batch": {"batch_transforms": [whole]},
+    }
+    return choices[place]
+
+
+@pytest.mark.parametrize("options", ENGINES, ids=IDS)
+@pytest.mark.parametrize("place", ["sample", "transform", "collate", "batch"])
+@pytest.mark.parametrize("name", ODD)
+def test_17_odd_exceptions_come_at_their_batch_and_the_epoch_continues(name, place, options):
+    """Raised once at batch 2, whatever they are; an interrupted batch is prepared again."""
+    make = ODD[name]
+    inside = not options or place == "batch"  # in the calling thread
+    if name == "KeyboardInterrupt" and inside:
+        times = iter([True])
+        raised = make
+
+        def make() -> BaseException:
+            return raised() if next(times, False) else Once()
+
+    dataset = Raising(make) if place == "sample" else Numbers(20)
+    expected: tuple[type[BaseException], ...] = (type(ODD[name]()),)
+    if name == "StopIteration":
+        expected = (RuntimeError,)  # StopIteration would end the loop in silence
+    elif name in ("unpicklable", "refusing") and options.get("engine") == "processes":
+        expected = (WorkerError,) if place != "batch" else expected
+    with data.DataLoader(dataset, 4, **options, **placed_at(place, make)) as loader:
+        batches = iter(loader)
+        assert next(batches)[1].numpy().tolist() == [0, 1, 2, 3]
+        with pytest.raises(expected):
+            next(batches)
+        if name == "KeyboardInterrupt" and inside:
+            with pytest.raises(Once):
+                next(batches)
+        rest = [labels.numpy().tolist() for _, labels in batches]
+        assert rest == [[8, 9, 10, 11], [12, 13, 14, 15], [16, 17, 18, 19]]
+        assert loader.state_dict()["position"] == 0 and loader.state_dict()["epoch"] == 1
+
+
+class Once(Exception):
+    """The error of a batch that was interrupted before."""
+
+
+@pytest.mark.parametrize("options", ENGINES, ids=IDS)
+def test_a_data_set_may_write_to_its_own_arrays(options, tmp_path):
+    """In processes a written page becomes the worker's own; the program's arrays stay."""
+    dataset = Marking(20, tmp_path / "counts")
+    with data.DataLoader(dataset, 4, **options) as loader:
+        for counts, mapped in loader:
+            assert counts.numpy().tolist() == mapped.numpy().tolist() == [1] * 4
+    private = options.get("engine") == "processes"
+    assert dataset.counts[:20].tolist() == [0 if private else 1] * 20
+    assert dataset.mapped[:20].tolist() == dataset.counts[:20].tolist()
 
 
 @pytest.mark.parametrize("options", ENGINES, ids=IDS)

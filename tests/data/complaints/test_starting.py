@@ -45,9 +45,9 @@ def test_7_a_large_data_set_travels_once_and_epochs_begin_at_once():
     before = Paths.pickled
     with data.DataLoader(dataset, 8, True, seed=1, num_workers=4, start_method="spawn") as loader:
         assert len(next(iter(loader)).numpy()) == 8
-        pids = loader._running_engine().process_ids()
+        pids = loader._engine.running().process_ids()
         assert next_epochs(loader) < 0.25
-        assert loader._running_engine().process_ids() == pids
+        assert loader._engine.running().process_ids() == pids
     assert Paths.pickled == before + 1
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from complaints.sets import Numbers
+from complaints.sets import Slow as Slow
 
 
 class Fetched(Numbers):
@@ -40,19 +41,6 @@ class Ragged(Numbers):
 def listed(samples: list[Any]) -> Any:
     """A collate that keeps ragged samples apart."""
     return [np.asarray(sample) for sample in samples]
-
-
-class Sleepy(Numbers):
-    """Sample ``slow`` takes ``seconds``."""
-
-    def __init__(self, length: int, slow: int, seconds: float) -> None:
-        super().__init__(length)
-        self.slow, self.seconds = slow, seconds
-
-    def __getitem__(self, index: int) -> Any:
-        if index == self.slow:
-            time.sleep(self.seconds)
-        return super().__getitem__(index)
 
 
 class Deadly(Numbers):
@@ -87,7 +75,7 @@ class DeadlyFetch(Deadly):
 
 
 class Held:
-    """True for each sample if the worker's copy of a large array is a view of shared memory."""
+    """Tells of each sample if the worker's large arrays are views of shared memory."""
 
     def __init__(self) -> None:
         self.plain = np.arange(1 << 16, dtype=np.int64)
@@ -97,10 +85,7 @@ class Held:
         return 8
 
     def __getitem__(self, index: int) -> Any:
-        shared = [
-            int(not (array.flags.writeable or array.flags.owndata))
-            for array in (self.plain, self.turned)
-        ]
+        shared = [int(not array.flags.owndata) for array in (self.plain, self.turned)]
         return np.array([*shared, *self.turned.strides, self.plain[-1], int(self.turned.sum() > 0)])
 
 

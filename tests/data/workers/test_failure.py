@@ -79,7 +79,7 @@ def test_without_restart_the_first_death_is_the_error(tmp_path: Path) -> None:
 
 
 def test_a_death_is_noticed_while_waiting() -> None:
-    with running(datasets.Sleepy(10, 3, 60.0), 1, restart_workers=False) as engine:
+    with running(datasets.Slow(10, 3, 60.0), 1, restart_workers=False) as engine:
         one(engine, 0, [0])
         ask(engine, 1, [3])
         killer = threading.Timer(0.3, os.kill, (engine.process_ids()[0], signal.SIGKILL))
@@ -191,7 +191,7 @@ def test_an_odd_result_is_an_error_of_its_batch() -> None:
 
 
 def test_close_ends_workers_that_are_busy() -> None:
-    engine = ProcessEngine(Pipeline(datasets.Sleepy(10, 3, 60.0)), workers=2)
+    engine = ProcessEngine(Pipeline(datasets.Slow(10, 3, 60.0)), workers=2)
     one(engine, 0, [1])
     ask(engine, 1, [3])
     time.sleep(0.1)

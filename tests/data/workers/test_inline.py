@@ -109,9 +109,9 @@ def prepared(loader, batches):
     """Return the numbers of samples that the pipeline prepared for each of the first batches."""
     counts, prepare = [], Pipeline.prepare
 
-    def noted(self, asked, **options):
+    def noted(self, asked, work):
         counts.append(len(asked.indices))
-        return prepare(self, asked, **options)
+        return prepare(self, asked, work)
 
     with mock.patch.object(Pipeline, "prepare", noted):
         iterator = iter(loader)

@@ -83,7 +83,7 @@ def test_a_refusal_of_the_system_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     used = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
     resource.setrlimit(resource.RLIMIT_AS, (used + (8 << 20), limits[1]))
     try:
-        with pytest.raises(WorkerError, match=r"needs 32.0 MiB, the system says: .*memory"):
+        with pytest.raises(WorkerError, match=r"needs 32.0 MiB; the limit on memory \(ulimit"):
             Memory(32 << 20, "a test")
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)

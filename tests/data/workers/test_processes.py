@@ -54,13 +54,6 @@ def test_fork_is_refused_while_threads_run() -> None:
         thread.join()
 
 
-def test_options_that_mean_nothing_are_refused() -> None:
-    with pytest.raises(ValueError, match="start_method must be one of .*got 'thread'"):
-        ProcessEngine(Pipeline(datasets.Numbers()), workers=1, start_method="thread")
-    with pytest.raises(ValueError, match="at least one worker, got 0"):
-        ProcessEngine(Pipeline(datasets.Numbers()), workers=0)
-
-
 def test_a_batched_fetch_is_sliced_and_put_together() -> None:
     with running(datasets.Fetched(), 3) as engine:
         for serial, indices in enumerate(([7], range(2), range(100, 131), [])):
@@ -156,7 +149,7 @@ def test_missing_memory_is_an_error_not_a_crash() -> None:
             ask(engine, 1, [2])
 
 
-def test_arrays_of_the_data_set_are_shared_and_read_only() -> None:
+def test_arrays_of_the_data_set_are_shared() -> None:
     dataset = datasets.Held()
     with running(dataset, 2) as engine:
         rows = one(engine, 0, range(8)).batch
@@ -165,7 +158,7 @@ def test_arrays_of_the_data_set_are_shared_and_read_only() -> None:
 
 
 def test_timeout_names_the_sample() -> None:
-    with running(datasets.Sleepy(10, 3, 30.0), 1) as engine:
+    with running(datasets.Slow(10, 3, 30.0), 1) as engine:
         one(engine, 0, [0])
         ask(engine, 1, range(10))
         with pytest.raises(LoaderTimeout, match=r"timeout=0.3 s.*worker 0 .* is at sample 3"):
@@ -238,7 +231,7 @@ def test_a_forked_copy_of_the_parent_leaves_the_workers_alone() -> None:
 def test_closed_engines_say_so() -> None:
     with running(datasets.Numbers()) as engine:
         pass
-    with pytest.raises(ValueError, match="closed"):
+    with pytest.raises(WorkerError, match="closed"):
         ask(engine, 0, [1])
     assert becomes(lambda: not children())
 

@@ -12,7 +12,7 @@ from needle.data.batching.collate import default_collate
 from needle.data.batching.pipeline import Pipeline
 from needle.data.samples.ticket import Ticket
 from needle.data.workers.threads import ThreadsEngine
-from needle.errors import LoaderTimeout, ShapeError
+from needle.errors import LoaderTimeout, ShapeError, WorkerError
 
 
 class Watched:
@@ -148,9 +148,10 @@ def test_threads_do_not_keep_an_engine_alive_and_close_waits_for_them():
     engine.close()
     engine.close()
     assert threading.active_count() == before
-    engine.submit(request(1, 4))
-    assert engine.collect(10).ticket.serial == 1
-    engine.close()
+    with pytest.raises(WorkerError, match="closed"):
+        engine.submit(request(1, 4))
+    with pytest.raises(WorkerError, match="closed"):
+        engine.collect(10)
     del engine
     gc.collect()
     assert not closing.alive

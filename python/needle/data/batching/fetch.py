@@ -80,9 +80,11 @@ class Reader:
                     if between is not None:
                         with clock.measure("augment"):
                             sample = between(sample)
-            except Exception as error:
+            except BaseException as error:
                 self._open.pop(ticket.shard, None)
                 tag_sample(error, index)
+                if isinstance(error, StopIteration):  # which would end this generator
+                    raise RuntimeError(f"DataLoader: sample {index} raised {error!r}") from error
                 raise
             samples.append(sample)
             kept.append(index)

@@ -2,14 +2,15 @@
 # Next: python/needle/data/loader/dataloader.py
 """The pipeline of a slice of a batch: fetch, transform, collate; the same in every engine.
 
-``Pipeline`` is a picklable value. Engines call ``prepare`` with a ticket and the arrays to write
-to, in whatever thread or process they choose, and join the slices (``pytree.concatenate``).
+``Pipeline`` is a picklable value. Engines call ``prepare`` with a ticket and with ``Work``, the
+arrays to write to, in any thread or process, and join the slices (``pytree.concatenate``).
 fetch.py reads sample by sample and from streams; transforms/compile.py runs the transforms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -36,7 +37,33 @@ from .gathering import Gathering
 
 Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
-Out = Sequence[Array | None] | None
+
+
+@dataclass
+class Work:
+    """The conditions under which a ticket is prepared.
+
+    clock: counts the seconds by stage. out: for each array leaf the rows to write to; a leaf of
+    another shape or dtype is returned as an array of its own. threads: for native kernels, 0 for
+    all, 1 for the calling one. progress: called with the index of a sample before it is read, once
+    with ``NO_SAMPLE`` where samples are read together. first: the ticket's first row in its batch,
+    for error messages.
+    """
+
+    clock: Clock = field(default_factory=Clock)
+    out: Sequence[Array | None] | None = None
+    threads: int = 0
+    progress: Progress | None = None
+    first: int = 0
+
+    def rows(self, leaf: int) -> Array | None:
+        """Return the rows to write a leaf to, or None."""
+        return None if self.out is None or leaf >= len(self.out) else self.out[leaf]
+
+    def begins_together(self, count: int) -> None:
+        """Report that ``count`` samples are read together."""
+        if self.progress is not None and count:
+            self.progress(NO_SAMPLE)
 
 
 class Pipeline:
@@ -106,7 +133,7 @@ class Pipeline:
             return None
         if chain.parts and not chain.plan(spec_of(arrays[0])).is_one_call():
             return None
-        return sum(field.dtype.itemsize * prod(field.row_shape) for field in fields)
+        return sum(each.dtype.itemsize * prod(each.row_shape) for each in fields)
 
     def explain(self) -> str:
         """Return a text on where the transforms run, which are native, and why others are not."""
@@ -130,31 +157,19 @@ class Pipeline:
             )
         return "\n".join(lines)
 
-    def prepare(
-        self,
-        ticket: Ticket,
-        clock: Clock | None = None,
-        out: Out = None,
-        threads: int = 0,
-        progress: Progress | None = None,
-        first: int = 0,
-    ) -> Slice:
+    def prepare(self, ticket: Ticket, work: Work | None = None) -> Slice:
         """Return the samples of the ticket, prepared.
 
-        out: for each array leaf the rows to write to; a leaf of another shape or dtype is returned
-        as an array of its own. threads: for native kernels, 0 for all, 1 for the calling one.
-        progress: called with the index of a sample before it is read, once with ``NO_SAMPLE`` where
-        samples are read together. first: the ticket's first row in its batch, for error messages.
         An error of one sample carries its index (``pytree.tagged_sample``).
         """
-        clock = Clock() if clock is None else clock
-        with clock.active():
+        work = Work() if work is None else work
+        with work.clock.active():
             if self.splits:
                 for together in (self._from_memory, self._from_fetch):
-                    part = together(ticket, clock, out, threads, progress, first)
+                    part = together(ticket, work)
                     if part is not None:
-                        return self._with_indices(part, ticket.indices, out)
-            return self._sample_by_sample(ticket, clock, out, threads, progress, first)
+                        return self._with_indices(part, ticket.indices, work)
+            return self._sample_by_sample(ticket, work)
 
     def finish(
         self, batch: Any, ticket: Ticket, clock: Clock | None = None, stays: bool = False
@@ -191,21 +206,12 @@ class Pipeline:
         first = row_fields([declared[0].of(0)], self.chain.transforms)
         return None if first is None else [*first, *declared[1:]]
 
-    def _from_memory(
-        self,
-        ticket: Ticket,
-        clock: Clock,
-        out: Out,
-        threads: int,
-        progress: Progress | None,
-        first: int,
-    ) -> Slice | None:
+    def _from_memory(self, ticket: Ticket, work: Work) -> Slice | None:
         """Gather and transform rows of whole arrays in one call; None if there are none."""
-        arrays = in_memory_of(self.dataset)
-        if arrays is None or (ticket.seed is None and self.memory_chain.draws):
+        arrays, chain = in_memory_of(self.dataset), self.memory_chain
+        if arrays is None or (ticket.seed is None and chain.draws):
             return None
-        if progress is not None and len(ticket.indices):
-            progress(NO_SAMPLE)
+        work.begins_together(len(ticket.indices))
         try:
             where = self.dataset.rows(self._checked(ticket))
         except DataError:
@@ -213,17 +219,16 @@ class Pipeline:
                 return None  # one by one, to find the unreadable one
             raise
         leaves: list[Any] = []
-        if self.memory_chain.parts:
-            with clock.measure("augment"):
-                leaves += [self.memory_chain.run(arrays[0], where, ticket, _row(out, 0), threads)]
-        with clock.measure("read"):
+        if chain.parts:
+            with work.clock.measure("augment"):
+                leaves += [chain.run(arrays[0], where, ticket, work.rows(0), work.threads)]
+        with work.clock.measure("read"):
             for i, array in enumerate(arrays[len(leaves) :], len(leaves)):
-                leaves.append(gather_rows(array, where, _fitting(array, len(where), _row(out, i))))
+                leaves.append(gather_rows(array, where, _fitting(array, len(where), work.rows(i))))
         if isinstance(leaves[0], list):
-            return collate_slice(list(zip(*leaves)), out, first)
-        structure = _rows_structure(len(leaves))
-        placed_in = tuple(leaf is _row(out, i) for i, leaf in enumerate(leaves))
-        return Slice(structure, leaves, len(where), placed_in)
+            return collate_slice(list(zip(*leaves)), work.out, work.first)
+        in_place = tuple(leaf is work.rows(i) for i, leaf in enumerate(leaves))
+        return Slice(_rows_structure(len(leaves)), leaves, len(where), in_place)
 
     def _checked(self, ticket: Ticket) -> Integers:
         """Return the ticket's indices, checked; an error belongs to the batch that contains it."""
@@ -232,71 +237,57 @@ class Pipeline:
             return ticket.indices
         return check_indices("DataLoader", ticket.indices, length)
 
-    def _from_fetch(
-        self,
-        ticket: Ticket,
-        clock: Clock,
-        out: Out,
-        threads: int,
-        progress: Progress | None,
-        first: int,
-    ) -> Slice | None:
+    def _from_fetch(self, ticket: Ticket, work: Work) -> Slice | None:
         """Have the dataset fetch all samples at once, then transform them; None if it cannot."""
         fetch = fetch_of(self.dataset)
         if fetch is None or (ticket.seed is None and self.chain.draws):
             return None
-        if progress is not None and len(ticket.indices):
-            progress(NO_SAMPLE)
+        work.begins_together(len(ticket.indices))
         try:
-            with clock.measure("read"):
+            with work.clock.measure("read"):
                 batch = fetch(ticket.indices)
         except DataError:
             if self.skip:
                 return None  # one by one, to find the unreadable one
             raise
         images = first_field(batch)
-        uneven = _are_uneven(images)
-        if batch is None or (
-            self.chain.parts and not isinstance(images, np.ndarray) and not uneven
-        ):
+        uneven, chain = _are_uneven(images), self.chain
+        if batch is None or (uneven and not chain.parts):
             return None
-        if uneven and not self.chain.parts:
-            return None
-        if self.chain.parts:
-            with clock.measure("augment"):
-                made = self.chain.run(images, None, ticket, _row(out, 0), threads)
+        if chain.parts:
+            if not (uneven or isinstance(images, np.ndarray)):
+                return None
+            with work.clock.measure("augment"):
+                made = chain.run(images, None, ticket, work.rows(0), work.threads)
                 made = stack(made, "array") if isinstance(made, list) else made
             batch = with_first(batch, made)
-        return _as_slice(batch, len(ticket.indices), out)
+        return _as_slice(batch, len(ticket.indices), work)
 
-    def _sample_by_sample(
-        self,
-        ticket: Ticket,
-        clock: Clock,
-        out: Out,
-        threads: int,
-        progress: Progress | None,
-        first: int,
-    ) -> Slice:
+    def _sample_by_sample(self, ticket: Ticket, work: Work) -> Slice:
         mixed = ticket.seed is None and self.chain.draws  # draws come in the course's order
         between = self._transformed if mixed else None
         found = Samples()
-        rows = _row(out, 0) if self.collate is default_collate else None
+        rows = work.rows(0) if self.collate is default_collate else None
         images = Gathering(ticket.samples, rows)
-        for group in self.reader.read(ticket, clock, progress, between):
+        for group in self.reader.read(ticket, work.clock, work.progress, between):
             if self.chain.parts and group.samples and not mixed:
-                keyed = ticket.of(group.indices)
-                with clock.measure("augment"):
-                    fields = [first_field(sample) for sample in group.samples]
-                    made = self.chain.run(fields, None, keyed, images.room(len(fields)), threads)
-                    images.add(made)
-                    group.samples = [with_first(s, x) for s, x in zip(group.samples, made)]
+                self._transform(group, ticket.of(group.indices), images, work)
             found.extend(group)
         if not found.samples:
             return Slice(None, [], 0, skipped=found.skipped)
-        if out is not None:
-            out = [None if each is None else each[: len(found.samples)] for each in out]
-        return self._collated(found, images, first, clock, out)
+        if work.out is not None:
+            out = [None if each is None else each[: len(found.samples)] for each in work.out]
+            work = replace(work, out=out)
+        return self._collated(found, images, work)
+
+    def _transform(self, group: Samples, ticket: Ticket, images: Gathering, work: Work) -> None:
+        """Transform the samples of a group together."""
+        with work.clock.measure("augment"):
+            fields = [first_field(sample) for sample in group.samples]
+            room = images.room(len(fields))
+            made = self.chain.run(fields, None, ticket, room, work.threads)
+            images.add(made)
+            group.samples = [with_first(s, x) for s, x in zip(group.samples, made)]
 
     def _transformed(self, sample: Any) -> Any:
         """Apply the transforms to one sample; they draw in the order that the course expects."""
@@ -305,31 +296,24 @@ class Pipeline:
             field = part.transform(field)
         return with_first(sample, field)
 
-    def _collated(
-        self,
-        found: Samples,
-        images: Gathering,
-        first: int,
-        clock: Clock,
-        out: Out,
-    ) -> Slice:
-        with clock.measure("collate"):
+    def _collated(self, found: Samples, images: Gathering, work: Work) -> Slice:
+        with work.clock.measure("collate"):
             if self.collate is default_collate:
                 ragged = 0 if self.uneven else None
-                ready = images.array()
+                ready, out = images.array(), work.out
                 if out is not None and images.in_place:
                     out = [ready, *out[1:]]
-                part = collate_slice(found.samples, out, first, ragged, ready)
+                part = collate_slice(found.samples, out, work.first, ragged, ready)
             else:
-                part = _as_slice(self.collate(found.samples), len(found.samples), out)
+                part = _as_slice(self.collate(found.samples), len(found.samples), work)
         part.skipped = found.skipped
-        return self._with_indices(part, found.indices, out)
+        return self._with_indices(part, found.indices, work)
 
-    def _with_indices(self, part: Slice, indices: Integers, out: Out) -> Slice:
+    def _with_indices(self, part: Slice, indices: Integers, work: Work) -> Slice:
         if not self._notes_indices or part.structure is None:
             return part
         inner = part.structure
-        rows = _row(out, len(part.leaves))
+        rows = work.rows(len(part.leaves))
         column = indices if rows is None else place(indices, rows)
         structure = Structure(("tuple", None, (inner.tree, LEAF)), (*inner.kinds, "array"))
         in_place = (*part.placed, column is rows)
@@ -358,22 +342,18 @@ def _rows_structure(leaves: int) -> Structure:
     return Structure(("tuple", None, (LEAF,) * leaves), ("array",) * leaves)
 
 
-def _row(out: Out, leaf: int) -> Array | None:
-    return None if out is None or leaf >= len(out) else out[leaf]
-
-
 def _fitting(array: Array, count: int, out: Array | None) -> Array | None:
     if out is None or out.shape != (count, *array.shape[1:]) or out.dtype != array.dtype:
         return None
     return out
 
 
-def _as_slice(batch: Any, samples: int, out: Out) -> Slice:
-    """Return a finished batch as a Slice, its arrays copied to ``out`` if they fit."""
+def _as_slice(batch: Any, samples: int, work: Work) -> Slice:
+    """Return a finished batch as a Slice, its arrays copied to ``work.out`` if they fit."""
     structure, leaves = flatten(batch)
     in_place = []
     for i, leaf in enumerate(leaves):
-        rows = _row(out, i)
+        rows = work.rows(i)
         if rows is not None and isinstance(leaf, np.ndarray) and leaf is not rows:
             leaves[i] = place(leaf, rows)
         in_place.append(rows is not None and leaves[i] is rows)

@@ -8,6 +8,8 @@ engines in workers/ prepares them, iteration.py delivers them and state.py count
 
 from __future__ import annotations
 
+import copy
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -32,13 +34,12 @@ from ..sampling.epoch_order import (
     find_order,
 )
 from ..transforms.executors import pinning
-from ..workers import make_engine
-from ..workers.engine import Engine
+from ..workers import engine_names, make_engine
 from . import options
 from .delivery import Delivery
 from .engine_holder import EngineHolder
 from .iteration import LoaderIterator, RunningEpoch
-from .state import Progress, check_resumable, read_state, write_state
+from .state import Progress, check_resumable, is_count, read_state, write_state
 from .statistics import Stats
 
 
@@ -120,16 +121,17 @@ class DataLoader:
         self.device = None if device is None else find_device(device)
         self.batch_size = check_batch_size("DataLoader", batch_size)
         self.drop_last, self.ordered, self.timeout = drop_last, bool(ordered), timeout
-        self.num_workers = options.check_workers(num_workers)
-        self.engine = options.check_engine(engine, self.num_workers, start_method)
-        self.prefetch = options.check_waiting(self.engine, prefetch, timeout)
+        self.num_workers = options.worker_count(num_workers)
+        self.engine = options.engine_name(engine, self.num_workers, start_method)
+        self.prefetch = options.prefetch_count(self.engine, prefetch, timeout)
         self.start_method, self.restart_workers = start_method, bool(restart_workers)
         self.persistent_workers = bool(persistent_workers)
-        self.transforms = options.check_transforms(dataset, transforms)
-        self.batch_transforms = options.check_batch_transforms(batch_transforms)
-        self.augment = options.check_choice("augment", augment, options.AUGMENT)
-        self.on_error = options.check_choice("on_error", on_error, options.ON_ERROR)
-        self.valid_mask = options.check_mask(valid_mask, on_error)
+        self.transforms = options.composed(dataset, transforms)
+        self.batch_transforms = options.transform_tuple(batch_transforms)
+        self.augment = options.one_of("augment", augment, options.AUGMENT)
+        self.on_error = options.one_of("on_error", on_error, options.ON_ERROR)
+        options.check_mask(valid_mask, on_error)
+        self.valid_mask = bool(valid_mask)
         self.seed = None if seed is None else check_seed("DataLoader", seed)
         options.check_order(
             sampler,
@@ -150,7 +152,7 @@ class DataLoader:
         self.seed_drawn = self.seed is None and self.num_workers > 0
         if self.seed_drawn:
             self.seed = int(np.random.randint(0, 2**32, dtype=np.uint32))
-        self._own_order = sampler is None and batch_sampler is None
+        self._makes_sampler = sampler is None and batch_sampler is None
         self.batch_sampler = batch_sampler
         self.sampler = self._default_sampler() if sampler is None else sampler
         self.order = self._find_order()
@@ -224,7 +226,7 @@ class DataLoader:
     @property
     def epoch(self) -> int:
         """The number of the running epoch, else of the epoch that the next ``iter()`` starts."""
-        return self._place().epoch
+        return self._latest_progress().epoch
 
     @property
     def ordering(self) -> list[npt.NDArray[np.int64]] | None:
@@ -242,7 +244,7 @@ class DataLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next ``iter()`` start this epoch. Optional: epochs advance by themselves."""
-        if epoch < 0:
+        if not is_count(operator.index(epoch)):
             name = type(self).__name__
             raise ValueError(f"{name}.set_epoch: epoch must not be negative, got {epoch}")
         self._next, self._current = self._new_progress(int(epoch)), None
@@ -252,13 +254,13 @@ class DataLoader:
 
         After the last batch but before the end of the ``for`` the position is ``len(loader)``:
         a resumed loader then yields no further batch in that epoch. With ordered=False, "ahead"
-        lists the [start, stop) runs of batches delivered early, which the position includes. For a
+        lists the intervals [start, stop) of batches delivered early, which count as well. For a
         stream the position counts the turns of all shards, also of those that have ended. A batch
         that raised counts as delivered once the next one is requested. Raises ValueError for a
         loader that shuffles without a seed, whose order cannot be repeated.
         """
         self._check_resumable("state_dict")
-        return write_state(self._place(), self.seed, self._fixed())
+        return write_state(self._latest_progress(), self.seed, self._identity())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Have the next ``iter()`` continue at the saved position.
@@ -268,9 +270,10 @@ class DataLoader:
         of a loader with another batch size or a dataset of another length.
         """
         self._check_resumable("load_state_dict")
-        self.seed, self._next = read_state(state, self.seed, self.seed_drawn, self._fixed())
-        self._current = None
-        if self._own_order:
+        batches = len(self.order) if isinstance(self.order, PositionOrder) else None
+        seed, progress = read_state(state, self.seed, self.seed_drawn, self._identity(), batches)
+        self.seed, self._next, self._current = seed, progress, None
+        if self._makes_sampler:
             self.sampler = self._default_sampler()
             self.order = self._find_order()
 
@@ -278,13 +281,13 @@ class DataLoader:
         decides = self.sampler if self.batch_sampler is None else self.batch_sampler
         check_resumable(method, decides, self.shuffle)
 
-    def _fixed(self) -> dict[str, int]:
+    def _identity(self) -> dict[str, int]:
         """Return the entries of a state that must equal those of this loader."""
         if isinstance(self.order, StreamOrder):
             return {"batch_size": self.batch_size, "shards": self.order.shards}
         return {"batch_size": self.batch_size, "length": len(self.dataset)}
 
-    def _place(self) -> Progress:
+    def _latest_progress(self) -> Progress:
         current = self._current
         return self._next if current is None or current.finished else current
 
@@ -336,5 +339,17 @@ class DataLoader:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _running_engine(self) -> Engine:
-        return self._engine.running()
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes of a copy, which begins with the epoch that is next here."""
+        if self.engine not in engine_names():
+            raise TypeError(
+                f"{type(self).__name__}: a loader whose batches come from a server cannot be "
+                "copied or pickled; make a second loader"
+            )
+        return {
+            **self.__dict__,
+            "_current": None,
+            "_next": copy.deepcopy(self._next),
+            "_stats": Stats(workers=self.num_workers),
+            "_engine": copy.copy(self._engine),
+        }

@@ -52,9 +52,15 @@ class EngineHolder:
         engine = self.running()
         if self._user is user:
             return engine, False
-        self._user = user
+        self._user = None
         engine.cancel()
+        self._user = user
         return engine, True
+
+    def forget(self, user: object) -> None:
+        """Have the next ``taken_by`` of ``user`` cancel its tickets, which are in doubt."""
+        if self._user is user:
+            self._user = None
 
     def release(self, user: object) -> None:
         """Cancel what was submitted for ``user``, whose epoch has ended or was dropped.
@@ -78,10 +84,14 @@ class EngineHolder:
             self.lock.release()
 
     def close(self) -> None:
-        """End the workers and free what they shared; a second call does nothing."""
-        if self._finalizer is not None:
-            self._finalizer()
-        self.engine = self._user = self._finalizer = None
+        """End the workers and free what they shared; a second call does nothing.
+
+        An iterator that waits for a batch in another thread raises WorkerError.
+        """
+        finalizer, self._finalizer = self._finalizer, None
+        self.engine = self._user = None
+        if finalizer is not None:
+            finalizer()
 
     def __getstate__(self) -> tuple[Callable[[], Engine], bool]:
         return self.make, self.persistent

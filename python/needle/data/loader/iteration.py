@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import weakref
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,13 +78,21 @@ class LoaderIterator:
     def __iter__(self) -> LoaderIterator:
         return self
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "DataLoader: a running epoch cannot be copied or pickled; copy the loader, or save "
+            "loader.state_dict()"
+        )
+
     def __next__(self) -> Any:
         with self._holder.locked():
-            return self._next()
+            batch = _END if self._progress.finished else self._next()
+        if batch is _END:
+            raise StopIteration
+        return batch
 
     def _next(self) -> Any:
-        if self._progress.finished:
-            raise StopIteration
+        """Return the next batch, or ``_END`` after the last."""
         engine = self._take_engine()
         if self._failed is not None:  # an epoch continues after an error with the next batch
             self._progress.mark(self._failed)
@@ -93,16 +102,16 @@ class LoaderIterator:
             if not self._waiting:
                 self._progress.finished = True
                 self._holder.release(self._key)
-                raise StopIteration
+                return _END
             answer = self._answer(engine)
             ticket, stats = answer.ticket, self._epoch.stats
             if answer.error is not None:
                 self._failed = ticket
-                name_sample(answer.error, self._epoch.delivery.pipeline.dataset)
+                error = _raisable(answer.error, self._epoch.delivery.pipeline.dataset)
                 try:
-                    raise answer.error
+                    raise error
                 finally:  # the traceback must not keep this iterator alive
-                    del answer
+                    del answer, error
             stats.skipped += max(0, len(ticket.indices) - answer.samples)
             if not self._epoch.tickets.answered(ticket, answer.samples):
                 self._progress.mark(ticket)
@@ -117,8 +126,14 @@ class LoaderIterator:
                 raise
             try:
                 batch = self._epoch.delivery(answer.batch, ticket, clock)
-            except Exception:
+            except KeyboardInterrupt:  # the next call prepares the batch again
+                self._waiting = {ticket.place: ticket, **self._waiting}
+                self._holder.forget(self._key)
+                raise
+            except BaseException as error:
                 self._failed = ticket
+                if isinstance(error, StopIteration):
+                    raise _raisable(error, self._epoch.delivery.pipeline.dataset) from error
                 raise
             stats.samples, stats.batches = stats.samples + answer.samples, stats.batches + 1
             stats.add(answer.seconds)
@@ -144,14 +159,18 @@ class LoaderIterator:
                 self._progress.mark_place(place)
             self._next_place = ticket.place + 1
             progress = self._progress  # of a resumed epoch: batches delivered before their turn
-            if ticket.place < progress.low or (progress.runs and progress.done(ticket.place)):
+            if ticket.place < progress.low or (progress.early and progress.done(ticket.place)):
                 continue
             self._submit(engine, ticket)
 
     def _submit(self, engine: Engine, ticket: Ticket) -> None:
         ticket = ticket._replace(serial=next(SERIALS))
         self._waiting[ticket.place] = ticket
-        engine.submit(ticket)
+        try:
+            engine.submit(ticket)
+        except BaseException as error:
+            self._lost(engine, error)
+            raise
 
     def _answer(self, engine: Engine) -> Completed:
         """Wait for the batch that is to be delivered next."""
@@ -179,14 +198,31 @@ class LoaderIterator:
                 f"DataLoader: batch {next(iter(self._waiting))} of epoch {self.epoch} was not "
                 f"ready within timeout={timeout} s; raise it, or see needle.data.doctor(loader)"
             ) from error
-        except WorkerError:
-            self._holder.close()  # a later next() starts new workers
+        except BaseException as error:
+            self._lost(engine, error)
             raise
         self._ready[answer.ticket.place] = answer
 
+    def _lost(self, engine: Engine, error: BaseException) -> None:
+        """Have the next call submit all tickets again, since the engine may have lost some."""
+        self._holder.forget(self._key)
+        if isinstance(error, WorkerError) and self._holder.engine is engine:
+            self._holder.close()  # the next call starts new workers
 
-def name_sample(error: BaseException, dataset: Any) -> None:
-    """Add the index of the sample to the traceback (from Python 3.11 on)."""
+
+_END = object()
+
+
+def _raisable(error: BaseException, dataset: Any) -> BaseException:
+    """Return the error with the index of its sample in the traceback (from Python 3.11 on).
+
+    StopIteration would end the loop that calls ``next``, so it is the cause of a RuntimeError.
+    """
     index = tagged_sample(error)
-    if index is not None and hasattr(error, "add_note") and not hasattr(error, "__notes__"):
-        error.add_note(f"(at sample {index} of {type(dataset).__name__})")
+    if isinstance(error, StopIteration):
+        made = RuntimeError("DataLoader: a sample, transform or collate raised StopIteration")
+        made.__cause__, error = error, made
+    with suppress(Exception):  # a user's class may refuse notes
+        if index is not None and hasattr(error, "add_note") and not hasattr(error, "__notes__"):
+            error.add_note(f"(at sample {index} of {type(dataset).__name__})")
+    return error

@@ -1,4 +1,4 @@
-"""Checks of a loader's options: their values, and contradictions among them.
+"""The options of a loader: their values, and checks of contradictions among them.
 
 Every error names the remedy. dataloader.py calls these functions; so does sharing/.
 """
@@ -38,7 +38,7 @@ def is_stream(dataset: Any) -> bool:
     return True
 
 
-def check_workers(num_workers: Any) -> int:
+def worker_count(num_workers: Any) -> int:
     """Return ``num_workers`` as an int of at least 0."""
     if isinstance(num_workers, bool) or not isinstance(num_workers, (int, np.integer)):
         raise TypeError(f"DataLoader: num_workers must be an int, got {num_workers!r}")
@@ -49,7 +49,7 @@ def check_workers(num_workers: Any) -> int:
     return int(num_workers)
 
 
-def check_engine(engine: str | None, workers: int, start_method: str | None) -> str:
+def engine_name(engine: str | None, workers: int, start_method: str | None) -> str:
     """Return the name of the engine; by default "inline" without workers, else "processes"."""
     name = engine or ("processes" if workers else "inline")
     if name not in engine_names():
@@ -73,7 +73,7 @@ def check_engine(engine: str | None, workers: int, start_method: str | None) -> 
     return name
 
 
-def check_waiting(engine: str, prefetch: int | None, timeout: float | None) -> int:
+def prefetch_count(engine: str, prefetch: int | None, timeout: float | None) -> int:
     """Return ``prefetch``, 2 by default; it and ``timeout`` are for engines that work ahead."""
     for name, value in (("prefetch", prefetch), ("timeout", timeout)):
         if value is not None and not value > 0:
@@ -86,7 +86,7 @@ def check_waiting(engine: str, prefetch: int | None, timeout: float | None) -> i
     return PREFETCH if prefetch is None else int(prefetch)
 
 
-def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
+def one_of(name: str, value: Any, choices: Sequence[str]) -> str:
     """Return ``value`` if it is one of ``choices``; else UnknownNameError lists them."""
     if value not in choices:
         raise unknown_name(name, str(value), choices)
@@ -151,19 +151,16 @@ def _given(**options: bool) -> list[str]:
     return [name for name, given in options.items() if given]
 
 
-def check_mask(valid_mask: bool, on_error: str) -> bool:
-    """Return ``valid_mask``; ValueError where rows may be missing."""
+def check_mask(valid_mask: bool, on_error: str) -> None:
+    """Raise ValueError for a mask of rows that may be missing."""
     if valid_mask and on_error == "skip":
         raise ValueError(
             "DataLoader: valid_mask has a value for every sample asked for, got on_error='skip', "
             "which leaves some out; use one of them"
         )
-    return bool(valid_mask)
 
 
-def check_transforms(
-    dataset: Any, transforms: Sequence[Callable[[Any], Any]] | None
-) -> Compose | None:
+def composed(dataset: Any, transforms: Sequence[Callable[[Any], Any]] | None) -> Compose | None:
     """Return the transforms as one; ValueError if they do not fit the layout of the dataset."""
     if not transforms:
         return None
@@ -180,7 +177,7 @@ def check_transforms(
     return compose
 
 
-def check_batch_transforms(transforms: Any) -> tuple[Callable[..., Any], ...]:
+def transform_tuple(transforms: Any) -> tuple[Callable[..., Any], ...]:
     """Return the transforms of whole batches as a tuple; TypeError for a single one."""
     if callable(transforms):
         raise TypeError(

@@ -6,6 +6,7 @@ sampling/epoch_order.py lists the batches of an epoch and iteration.py delivers 
 
 from __future__ import annotations
 
+import reprlib
 from itertools import pairwise
 from typing import Any
 
@@ -16,26 +17,27 @@ STATE_VERSION = 1
 
 
 class Progress:
-    """The places of an epoch that are done: all below ``low``, and ``runs`` [start, stop) above.
+    """The places of an epoch that are done: all below ``low``, and the intervals ``early``.
 
+    early: [start, stop) of batches that were delivered before their turn, rising.
     A place without a batch, of a stream's shard that has ended, is done once it has been passed.
     """
 
-    def __init__(self, epoch: int, low: int = 0, runs: list[list[int]] | None = None) -> None:
+    def __init__(self, epoch: int, low: int = 0, early: list[list[int]] | None = None) -> None:
         self.epoch, self.low = epoch, low
-        self.runs = [] if runs is None else [list(run) for run in runs]
+        self.early = [] if early is None else [list(each) for each in early]
         self.finished = False
 
     @property
     def position(self) -> int:
         """The number of places that are done."""
-        return self.low + sum(stop - start for start, stop in self.runs)
+        return self.low + sum(stop - start for start, stop in self.early)
 
     def done(self, place: int) -> bool:
         """Return True if the place is done."""
-        if not self.runs:
+        if not self.early:
             return place < self.low
-        return place < self.low or any(start <= place < stop for start, stop in self.runs)
+        return place < self.low or any(start <= place < stop for start, stop in self.early)
 
     def mark(self, ticket: Ticket) -> None:
         """Mark the ticket's batch as done."""
@@ -45,54 +47,75 @@ class Progress:
         """Mark a place as done."""
         if self.done(place):
             return
-        if not self.runs and place == self.low:
+        if not self.early and place == self.low:
             self.low += 1
             return
-        runs = sorted([*self.runs, [place, place + 1]])
+        intervals = sorted([*self.early, [place, place + 1]])
         joined = [[0, self.low]]
-        for start, stop in runs:
+        for start, stop in intervals:
             if start == joined[-1][1]:
                 joined[-1][1] = stop
             else:
                 joined.append([start, stop])
-        self.low, self.runs = joined[0][1], joined[1:]
+        self.low, self.early = joined[0][1], joined[1:]
 
 
-def write_state(progress: Progress, seed: int | None, fixed: dict[str, int]) -> dict[str, Any]:
-    """Return the state of a loader. fixed: entries that must match when it is loaded."""
+def write_state(progress: Progress, seed: int | None, identity: dict[str, int]) -> dict[str, Any]:
+    """Return the state of a loader. identity: entries that must match when it is loaded."""
     state: dict[str, Any] = {
         "version": STATE_VERSION,
         "seed": seed,
         "epoch": progress.epoch,
         "position": progress.position,
-        **fixed,
+        **identity,
     }
-    if progress.runs:
-        state["ahead"] = [list(run) for run in progress.runs]
+    if progress.early:
+        state["ahead"] = [list(each) for each in progress.early]
     return state
 
 
 def read_state(
-    state: dict[str, Any], seed: int | None, seed_drawn: bool, fixed: dict[str, int]
+    state: dict[str, Any],
+    seed: int | None,
+    seed_drawn: bool,
+    identity: dict[str, int],
+    batches: int | None,
 ) -> tuple[int | None, Progress]:
     """Return the seed and progress of a state; ValueError if it belongs to another kind of loader.
 
     seed_drawn: the loader drew its seed for its workers, so a state without a seed fits as well.
+    batches: the number of batches of an epoch, if it is known.
     """
-    for name, value in {"version": STATE_VERSION, **fixed}.items():
-        if name not in state or state[name] != value:
+    if not isinstance(state, dict):
+        raise TypeError(
+            f"DataLoader.load_state_dict: a state must be a dict, got {type(state).__name__}; give "
+            "what state_dict() returned"
+        )
+    for name, value in {"version": STATE_VERSION, **identity}.items():
+        found = state.get(name)
+        if not is_count(found) or found != value:
             raise ValueError(
                 f"DataLoader.load_state_dict: the state's {name} must be {value}, got "
-                f"{state.get(name)!r}; resume with the dataset and options it was saved with"
+                f"{_short(found)}; resume with the dataset and options it was saved with"
             )
     saved = state.get("seed")
     progress = _read_progress(state)
+    if batches is not None and progress.position > batches:
+        raise ValueError(
+            f"DataLoader.load_state_dict: position must be at most {batches}, the batches of an "
+            f"epoch, got {progress.position}; give what state_dict() returned"
+        )
     if saved is None and seed_drawn:
         return seed, progress
+    if saved is not None and type(saved) is not int:
+        raise TypeError(
+            f"DataLoader.load_state_dict: the state's seed must be an int or None, got "
+            f"{_short(saved)}; give what state_dict() returned"
+        )
     if (saved is None) != (seed is None):
         raise ValueError(
-            f"DataLoader.load_state_dict: the state's seed is {saved!r}, this loader's "
-            f"{seed!r}; make the loader with a seed exactly if it was saved with one"
+            f"DataLoader.load_state_dict: the state's seed is {saved}, this loader's {seed}; make "
+            f"the loader with a seed exactly if it was saved with one"
         )
     return None if saved is None else check_seed("DataLoader.load_state_dict", saved), progress
 
@@ -108,34 +131,40 @@ def check_resumable(method: str, sampler: Any, shuffle: bool) -> None:
 
 def _read_progress(state: dict[str, Any]) -> Progress:
     epoch, position = state.get("epoch"), state.get("position")
-    if not (_is_count(epoch) and _is_count(position)):
+    if not (is_count(epoch) and is_count(position)):
         raise ValueError(
-            f"DataLoader.load_state_dict: epoch and position must be counts, got {epoch!r} "
-            f"and {position!r}; give what state_dict() returned"
+            f"DataLoader.load_state_dict: epoch and position must be counts, got {_short(epoch)} "
+            f"and {_short(position)}; give what state_dict() returned"
         )
-    runs = state.get("ahead", [])
-    low = _low(position, runs)  # type: ignore[arg-type]
+    early = state.get("ahead", [])
+    low = _low(position, early)  # type: ignore[arg-type]
     if low is None:
         raise ValueError(
             f"DataLoader.load_state_dict: ahead must be rising [start, stop) pairs beyond the "
-            f"position, got {runs!r} at {position}; give what state_dict() returned"
+            f"position, got {_short(early)} at {position}; give what state_dict() returned"
         )
-    return Progress(epoch, low, runs)  # type: ignore[arg-type]
+    return Progress(epoch, low, early)  # type: ignore[arg-type]
 
 
-def _low(position: int, runs: Any) -> int | None:
-    """Return the first place that is not done; None if the runs are not possible."""
-    pairs = isinstance(runs, list) and all(
-        isinstance(run, (list, tuple)) and len(run) == 2 and all(_is_count(x) for x in run)
-        for run in runs
+def _low(position: int, early: Any) -> int | None:
+    """Return the first place that is not done; None if the early are not possible."""
+    pairs = isinstance(early, list) and all(
+        isinstance(each, (list, tuple)) and len(each) == 2 and all(map(is_count, each))
+        for each in early
     )
     if not pairs:
         return None
-    low = position - sum(stop - start for start, stop in runs)
-    edges = [low, *(edge for run in runs for edge in run)]
+    low = position - sum(stop - start for start, stop in early)
+    edges = [low, *(edge for each in early for edge in each)]
     rising = all(a < b for a, b in pairwise(edges))
     return low if rising and low >= 0 else None
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+def is_count(value: Any) -> bool:
+    """Return True for an int from 0 to 2**62."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 2**62
+
+
+def _short(value: Any) -> str:
+    """Return ``repr(value)`` in a few words, however deeply the value is nested."""
+    return reprlib.repr(value)

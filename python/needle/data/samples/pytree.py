@@ -8,7 +8,8 @@ batching/collate.py stacks the leaves.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -57,8 +58,9 @@ class Slice:
     """Prepared samples: part of a batch, or all of it.
 
     structure: None for no samples. leaves: arrays with the samples as first axis, or lists.
-    placed: for each leaf, True if it lies in the rows of ``out`` that ``prepare`` was given.
-    skipped: the number of unreadable samples that were left out.
+    placed: for each leaf, True if it lies in the rows that ``prepare`` was given. skipped: the
+    number of unreadable samples that were left out. error, seconds: of a worker's answer, the
+    exception instead of samples, and the time by stage.
     """
 
     structure: Structure | None
@@ -66,6 +68,8 @@ class Slice:
     samples: int
     placed: tuple[bool, ...] = ()
     skipped: int = 0
+    error: BaseException | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
 
     def rows(self, rows: slice) -> Slice:
         """Return some of the samples as views; no sample may have been left out."""
@@ -79,17 +83,17 @@ class Slice:
 
 def tag_sample(error: BaseException, index: int) -> None:
     """Record on ``error`` the index of the sample that raised it."""
-    try:
+    with suppress(Exception):  # an exception class with slots takes no attribute
         if getattr(error, "__needle_index__", None) is None:
             error.__needle_index__ = int(index)  # type: ignore[attr-defined]
-    except (AttributeError, TypeError):  # an exception class with slots takes no attribute
-        return
 
 
 def tagged_sample(error: BaseException) -> int | None:
     """Return the index that ``tag_sample`` recorded, or None."""
-    index = getattr(error, "__needle_index__", None)
-    return index if isinstance(index, int) else None
+    with suppress(Exception):
+        index = getattr(error, "__needle_index__", None)
+        return index if isinstance(index, int) else None
+    return None
 
 
 def describe(sample: Any) -> Structure:

@@ -20,7 +20,7 @@ from ..samples.ticket import IndexRun, Indices, Ticket
 from .batches import BatchSampler, batch_count
 from .sampler import Sampler, set_epoch
 
-AHEAD = 4096
+INDICES_AT_ONCE = 4096
 """The number of indices that are asked of a sampler at a time."""
 
 
@@ -64,7 +64,7 @@ class PositionOrder(EpochOrder):
     def _tickets(self, seed: int | None, epoch: int, start: int) -> Iterator[Ticket]:
         """Ask for positions in runs, since one call per batch is too expensive."""
         size, total = self.batch_size, len(self.sampler)
-        batches = max(1, AHEAD // size)
+        batches = max(1, INDICES_AT_ONCE // size)
         for place in range(start, len(self), batches):
             first, end = place * size, min((place + batches) * size, total)
             set_epoch(self.sampler, epoch)  # another iterator may have set another epoch

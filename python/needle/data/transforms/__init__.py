@@ -1,7 +1,7 @@
 """Transforms of images: small picklable values with NumPy bodies, which are the definitions.
 
-base.py says what a transform is; the others hold them by kind. Plans that run a list of them
-natively for whole batches are in ../plan.py.
+base.py says what a transform is; the others hold them by kind. compile.py and execute.py run a
+list of them natively for whole batches.
 """
 
 from .affine import RandomAffine, RandomRotation

@@ -22,6 +22,7 @@ from ..samples.ticket import Ticket
 from .base import Compose, ImageSpec, OneOf, Step, Transform, output_of, streams_of
 from .execute import (
     Choice,
+    Destination,
     Images,
     PlacedTransform,
     Segment,
@@ -93,17 +94,20 @@ class Chain:
         written to and returned if shape and dtype fit. threads: 0 for all, 1 for the calling one.
         An error of one image carries the index of its sample.
         """
+        return self.transformed(Images(images, indices), ticket, Destination(out, threads, device))
+
+    def transformed(self, images: Images, ticket: Ticket, into: Destination) -> Array | list[Any]:
+        """Return the images transformed; see ``run``."""
         if ticket.seed is None and self.draws:
             unseeded = Segment("python", self.parts, None)
-            made = run_segment(unseeded, Images(images, indices), ticket, None, 1, device)
-            return gathered(made, out)
-        if isinstance(images, np.ndarray):
-            return self.plan(spec_of(images)).run(images, indices, ticket, out, threads, device)
-        kind = spec_of(images)
-        several = varies(kind) and len({_key(image) for image in images}) > 1
-        if several and (kind is None or not self.plan(kind).is_one_call(device)):
-            return self._run_by_kind(images, ticket, out, threads, device)
-        return self.plan(kind).run(images, None, ticket, out, threads, device)
+            return gathered(run_segment(unseeded, images, ticket, into), into.out)
+        pixels = images.pixels
+        kind = spec_of(pixels)
+        if isinstance(pixels, list):
+            several = varies(kind) and len({_key(image) for image in pixels}) > 1
+            if several and (kind is None or not self.plan(kind).is_one_call(into.device)):
+                return self._run_by_kind(pixels, ticket, into)
+        return self.plan(kind).run(images, ticket, into)
 
     def on_device(self, images: Array | list[Any], ticket: Ticket, device: str) -> Any | None:
         """Return the transformed images on the device; None if one call cannot do all."""
@@ -116,16 +120,18 @@ class Chain:
         return run_on_device(plan.segments[0], Images(images), ticket, executor)
 
     def _run_by_kind(
-        self, images: list[Any], ticket: Ticket, out: Array | None, threads: int, device: str
+        self, images: list[Any], ticket: Ticket, into: Destination
     ) -> Array | list[Any]:
         """Run neighbouring images of one kind by their own plan, of which more is native."""
         made: list[Any] = []
+        out = into.out
         in_place = out is not None
         for _, group in groupby(images, key=_key):
             alike = list(group)
             rows = slice(len(made), len(made) + len(alike))
             room = None if out is None else out[rows]
-            part = self.run(alike, None, ticket.of(ticket.indices[rows]), room, threads, device)
+            keys = ticket.of(ticket.indices[rows])
+            part = self.transformed(Images(alike), keys, into._replace(out=room))
             in_place = in_place and part is room
             made.extend(part)
         return out if in_place and out is not None else gathered(Images(made), out)
@@ -148,22 +154,17 @@ class Plan:
     output: ImageSpec | None
 
     def run(
-        self,
-        images: Array | list[Any],
-        indices: Integers | None,
-        ticket: Ticket,
-        out: Array | None = None,
-        threads: int = 0,
-        device: str = "cpu",
+        self, images: Images, ticket: Ticket, into: Destination | None = None
     ) -> Array | list[Any]:
         """Transform images of this kind; see ``Chain.run``."""
-        made = Images(images, indices)
+        into = Destination() if into is None else into
         for i, segment in enumerate(self.segments):
             last = i == len(self.segments) - 1 and self.rest is None
-            made = run_segment(segment, made, ticket, out if last else None, threads, device)
+            place = into if last else into._replace(out=None)
+            images = run_segment(segment, images, ticket, place)
         if self.rest is not None:
-            return self.rest.run(made.pixels, None, ticket, out, threads, device)
-        return gathered(made, out)
+            return self.rest.transformed(images, ticket, into)
+        return gathered(images, into.out)
 
     def is_one_call(self, device: str = "cpu") -> bool:
         """Return True if one call of the device's executor does everything."""

@@ -116,24 +116,28 @@ class Images:
         return (*self.pixels.shape[1:3], 0, 0)[:2]
 
 
-def run_segment(
-    segment: Segment, images: Images, ticket: Ticket, out: Array | None, threads: int, device: str
-) -> Images:
-    """Return the images after this segment: an array if the shape is known, else a list.
+class Destination(NamedTuple):
+    """The array to write to, if it fits; the number of threads, 0 for all; and the device."""
 
-    out: the array to write to, if it fits.
-    """
+    out: Array | None = None
+    threads: int = 0
+    device: str = "cpu"
+
+
+def run_segment(segment: Segment, images: Images, ticket: Ticket, into: Destination) -> Images:
+    """Return the images after this segment: an array if the shape is known, else a list."""
     if segment.kind == "python":
         return Images(_call(segment, images, ticket))
     drawn = _drawn(segment, images, ticket)
-    executor = executor_for(device) if segment.kind == "native" else None
+    executor = executor_for(into.device) if segment.kind == "native" else None
     if executor is None:
         return Images(_define(images, ticket, drawn))
     assert segment.output is not None and segment.row_shape is not None
     shape = (len(images), *segment.row_shape)
+    out = into.out
     if out is None or not fits(out, shape, segment.output.dtype):
         out = empty(shape, segment.output.dtype)
-    _execute(executor, segment, images, ticket, drawn, out, threads)
+    _execute(executor, segment, images, ticket, drawn, out, into.threads)
     return Images(out)
 
 
@@ -328,7 +332,7 @@ def _each(images: Images, ticket: Ticket, transformed: Callable[[Any, int], Any]
     for place, image in enumerate(images.each()):
         try:
             made.append(transformed(image, place))
-        except Exception as error:
+        except BaseException as error:
             tag_sample(error, int(ticket.indices[place]))
             raise
     return made

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import LoaderTimeout
+from ...errors import LoaderTimeout, WorkerError
 from ..samples.ticket import Ticket
 
 
@@ -85,4 +85,16 @@ class Engine(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End threads and processes and free shared memory; a second call does nothing."""
+        """End threads and processes and free shared memory; a second call does nothing.
+
+        Any thread may call it. A ``collect`` that waits in another thread raises WorkerError, and
+        so does every later call.
+        """
+
+
+def closed_meanwhile() -> WorkerError:
+    """Return the error of a call during or after which another thread has closed the engine."""
+    return WorkerError(
+        "DataLoader: the loader was closed while a batch was waited for; call close() after the "
+        "last next(), or begin a new epoch"
+    )

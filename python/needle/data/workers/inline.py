@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import deque
 from functools import cached_property
 
-from ..batching.pipeline import Pipeline
+from ..batching.pipeline import Pipeline, Work
 from ..samples.pytree import Slice
 from ..samples.ticket import IndexRun, Ticket
 from ..samples.timing import Clock
-from .engine import Completed, Engine
+from .engine import Completed, Engine, closed_meanwhile
 
 BYTES_TOGETHER = 1 << 25
 """The size of the batches that are prepared in one call."""
@@ -31,24 +31,34 @@ class InlineEngine(Engine):
 
     def __init__(self, pipeline: Pipeline, *, workers: int = 0, prefetch: int = 1) -> None:
         self.pipeline = pipeline
+        self._closed = False
         self._asked: deque[Ticket] = deque()
         self._run: IndexRun | None = None
         self._made: dict[int, Slice] = {}  # the batches of this run, by their first row
 
     def submit(self, ticket: Ticket) -> None:
         """Queue the ticket."""
+        if self._closed:
+            raise closed_meanwhile()
         self._asked.append(ticket)
 
     def collect(self, timeout: float | None = None) -> Completed:
         """Prepare the oldest ticket in this thread; after Ctrl-C it is still queued."""
+        if self._closed:
+            raise closed_meanwhile()
         ticket, clock = self._asked[0], Clock()
+        done = Completed(ticket, seconds=clock.seconds)
         try:
             part = self._prepared(ticket, clock)
-        except Exception as error:
-            self._asked.popleft()
-            return Completed(ticket, error=error, seconds=clock.seconds)
+            done.batch, done.samples = part.batch(), part.samples
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also a data set that calls sys.exit
+            done.error = error
+        if self._closed:
+            raise closed_meanwhile()
         self._asked.popleft()
-        return Completed(ticket, part.batch(), samples=part.samples, seconds=clock.seconds)
+        return done
 
     def _prepared(self, ticket: Ticket, clock: Clock) -> Slice:
         if ticket.run is None or ticket.run is not self._run or ticket.row not in self._made:
@@ -60,12 +70,12 @@ class InlineEngine(Engine):
         run, first, size = ticket.run, ticket.row, len(ticket.indices)
         count = BYTES_TOGETHER // (self._row_bytes * size) if size and self._row_bytes else 0
         if run is None or ticket.seed is None or count < 2:
-            return {first: self.pipeline.prepare(ticket, clock=clock)}
+            return {first: self.pipeline.prepare(ticket, Work(clock))}
         wide = ticket._replace(indices=run.indices[first : first + count * size])
         try:
-            whole = self.pipeline.prepare(wide, clock=clock)
+            whole = self.pipeline.prepare(wide, Work(clock))
         except Exception:  # prepare one batch, to find the batch of the error
-            return {first: self.pipeline.prepare(ticket, clock=clock)}
+            return {first: self.pipeline.prepare(ticket, Work(clock))}
         return {
             first + row: whole.rows(slice(row, row + size)) for row in range(0, whole.samples, size)
         }
@@ -81,4 +91,4 @@ class InlineEngine(Engine):
 
     def close(self) -> None:
         """Forget the queued tickets; there is nothing else to free."""
-        self.cancel()
+        self._closed = True

@@ -6,6 +6,7 @@ ends with the parent; "fork" copies this process, where that is safe.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -24,8 +25,8 @@ from typing import Any, NoReturn
 from ...config import one_thread_environment
 from ...errors import WorkerError
 from . import supervisor
+from .limits import limit_error
 
-METHODS = ("forkserver", "spawn", "fork")
 _START_SECONDS = 120.0  # includes a first import from a slow disk
 _ANSWER_SECONDS = 10.0
 
@@ -64,6 +65,10 @@ class Child:
             self.sentinel = None
 
 
+class SupervisorKilled(WorkerError):
+    """A signal has ended the process that starts workers; ``Launcher.start`` makes a new one."""
+
+
 class Launcher:
     """Starts workers by a method: "forkserver", "spawn" or "fork"."""
 
@@ -76,33 +81,42 @@ class Launcher:
         """Start the supervisor, if the method needs one and none runs; do not wait for it."""
         if self.method == "fork" or self._process is not None:
             return
-        ours, theirs = socket.socketpair()
         script = str(Path(supervisor.__file__).resolve())
-        command = [executable(), *interpreter_flags(), script, str(theirs.fileno())]
-        with theirs:
-            self._channel = ours
-            with interrupts_blocked():
+        command = [executable(), *interpreter_flags(), script]
+        try:
+            self._channel, theirs = socket.socketpair()
+            with theirs, interrupts_blocked():
                 self._process = subprocess.Popen(
-                    command,
+                    [*command, str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
                     env=one_thread_environment(),
                 )
+        except OSError as error:
+            self.close()
+            raise limit_error(f"starting {command[0]}", error) from error
         settings = {
             "method": self.method,
             "path": sys.path,
             "parent": os.getpid(),
-            "command": command[:-2],
+            "command": command[:-1],
         }
         with suppress(OSError):  # the first start reports that it died at once
-            supervisor.send(ours, settings)
+            supervisor.send(self._channel, settings)
 
     def start(self, channel: socket.socket) -> Child:
-        """Start a worker with its end of the socket to the parent."""
+        """Start a worker with its end of the socket to the parent.
+
+        Raises SupervisorKilled if a later call may succeed, WorkerError if not.
+        """
         if self.method == "fork":
             refuse_fork("DataLoader")
             return self._fork(channel)
-        answer, fds = self._ask_for_worker(channel.fileno())
+        self.prepare()
+        answer, fds = self._call({"do": "start"}, (channel.fileno(),), _START_SECONDS)
+        if "errno" in answer:
+            error = OSError(answer["errno"], os.strerror(answer["errno"]))
+            raise limit_error("starting a worker process", error)
         if "failure" in answer:
             raise WorkerError(
                 "DataLoader: a worker process cannot start:\n\n" + answer["failure"].rstrip()
@@ -133,18 +147,6 @@ class Launcher:
             self._process.returncode = 0
             self._process = None
 
-    def _ask_for_worker(self, fd: int) -> tuple[dict[str, Any], list[int]]:
-        """Ask a second time if the supervisor was killed, which is noticed only here."""
-        self.prepare()
-        process = self._process
-        try:
-            return self._call({"do": "start"}, (fd,), _START_SECONDS)
-        except WorkerError:
-            if process is None or (process.returncode or 0) >= 0:
-                raise  # it ended by itself and would do so again
-        self.prepare()
-        return self._call({"do": "start"}, (fd,), _START_SECONDS)
-
     def _status(self, reaper: object, pid: int, wait: bool) -> int | None:
         if reaper is None or reaper is not self._process:
             raise ChildProcessError("the supervisor that started it is gone")
@@ -158,27 +160,34 @@ class Launcher:
         self, message: dict[str, Any], fds: tuple[int, ...], seconds: float
     ) -> tuple[dict[str, Any], list[int]]:
         """Ask the supervisor; one that does not answer is ended, and its workers with it."""
-        answer = None
+        answer, process = None, self._process
         try:
             if self._channel is not None:
                 self._channel.settimeout(seconds)
                 supervisor.send(self._channel, message, fds)
                 answer = supervisor.receive(self._channel)
-        except OSError:
-            pass
+        except OSError as error:
+            if error.errno == errno.EMFILE:
+                raise limit_error("receiving the descriptor of a worker process", error) from error
         finally:
             if answer is None:  # also after Ctrl-C between question and answer
                 self.close()
         if answer is None:
-            raise WorkerError(
-                "DataLoader: the process that starts the workers has died, or cannot start; look "
-                "for its message above, or take engine='threads'"
+            code = None if process is None else process.returncode
+            kind = SupervisorKilled if code is not None and code < 0 else WorkerError
+            raise kind(
+                "DataLoader: the process that starts the workers has died, or cannot start "
+                f"(exit code {code}); look for its message above, or take engine='threads'"
             )
         return answer
 
     def _fork(self, channel: socket.socket) -> Child:
         with interrupts_blocked():
-            parent, pid = os.getpid(), os.fork()
+            parent = os.getpid()
+            try:
+                pid = os.fork()
+            except OSError as error:
+                raise limit_error("starting a worker process", error) from error
             if pid == 0:
                 _become_worker(self._run_forked, channel, parent)
         sentinel = supervisor.pidfd(pid)
@@ -199,8 +208,6 @@ def check_method(op: str, method: str | None) -> str:
         )
     if method is None:  # forking is not safe in any process of macOS
         return "spawn" if sys.platform == "darwin" else "forkserver"
-    if method not in METHODS:
-        raise ValueError(f"{op}: start_method must be one of {', '.join(METHODS)}, got {method!r}")
     if method == "fork":
         refuse_fork(op)
     return method

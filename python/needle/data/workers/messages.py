@@ -12,33 +12,25 @@ import struct
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from ...errors import WorkerError
-from ..samples.pytree import tagged_sample
+from ..samples.pytree import Slice, Structure, tagged_sample
 from ..samples.timing import STAGES
 from .pickling import dumps, pack_value, unpack_value
 from .shared_memory import readable_bytes
 from .supervisor import receive_bytes
 
-READY, DONE, FAILED, DROPPED, BROKEN = range(5)  # from a worker
+READY, DONE, FAILED, DROPPED, BROKEN, DIED = range(6)  # from a worker, or about it
 SHARE, FORGET, WAKE = range(3)  # to a worker
 
-_UP = struct.Struct(f"<qqqQ{len(STAGES)}d")  # kind, record, number, payload's bytes, seconds
+_UP = struct.Struct(f"<qqqqQ{len(STAGES)}d")  # kind, record, number, samples, payload's bytes, ...
 _DOWN = struct.Struct("<qQ")  # kind, payload's bytes
 _PIECE = 1 << 20
 
 
-@dataclass(frozen=True)
-class WorkerAnswer:
-    """A worker's answer to entry ``number`` in ``record``, with seconds by stage."""
-
-    kind: int
-    record: int
-    number: int
-    seconds: dict[str, float]
-    payload: bytearray
+Message = tuple[int, int, int, Slice]
+"""The kind, the record and number of the entry that is answered, and the answer."""
 
 
 def send_up(
@@ -46,13 +38,14 @@ def send_up(
     kind: int,
     record: int = -1,
     number: int = -1,
+    samples: int = 0,
     seconds: dict[str, float] | None = None,
     payload: Sequence[Any] = (),
 ) -> None:
     """Send a worker's message; blocks while the parent does not read. payload: buffers."""
     times = [(seconds or {}).get(stage, 0.0) for stage in STAGES]
     length = sum(memoryview(part).nbytes for part in payload)
-    channel.sendall(_UP.pack(kind, record, number, length, *times))
+    channel.sendall(_UP.pack(kind, record, number, samples, length, *times))
     for part in payload:
         channel.sendall(part)
 
@@ -86,16 +79,21 @@ def receive_down(channel: socket.socket) -> tuple[int, Any, list[int]] | None:
 
 
 class AnswerReader:
-    """Reads the messages of a worker without waiting; keeps incomplete ones."""
+    """Reads the messages of a worker without waiting; keeps incomplete ones.
 
-    def __init__(self, channel: socket.socket) -> None:
-        self._channel = channel
+    who: names the worker in errors.
+    """
+
+    def __init__(self, channel: socket.socket, who: str) -> None:
+        self._channel, self._who = channel, who
+        self._structure: Structure | None = None  # of the latest slice, and which leaves were
+        self._placed: tuple[bool, ...] = ()  # placed; a worker does not repeat them
         self._head: bytearray = bytearray(_UP.size)
         self._body: bytearray | None = None
         self._filled = 0
         self.ended = False
 
-    def receive(self) -> Iterator[WorkerAnswer]:
+    def receive(self) -> Iterator[Message]:
         """Yield every complete message; set ``ended`` when the worker closed the socket."""
         while not self.ended:
             target = self._head if self._body is None else self._body
@@ -108,11 +106,30 @@ class AnswerReader:
                 self._filled += count
             self._filled = 0
             if self._body is None:
-                self._body = self._room(_UP.unpack(self._head)[3])
+                self._body = self._room(_UP.unpack(self._head)[4])
             else:
                 body, self._body = self._body, None
-                kind, record, number, _, *seconds = _UP.unpack(self._head)
-                yield WorkerAnswer(kind, record, number, dict(zip(STAGES, seconds)), body)
+                kind, record, number, samples, _, *seconds = _UP.unpack(self._head)
+                answer = self._answer(kind, samples, body)
+                answer.seconds = dict(zip(STAGES, seconds))
+                yield kind, record, number, answer
+
+    def _answer(self, kind: int, samples: int, body: bytearray) -> Slice:
+        try:
+            if kind in (FAILED, BROKEN):
+                return Slice(None, [], 0, error=unpack_error(body, self._who))
+            if kind != DONE:
+                return Slice(None, [], 0)
+            if not body:
+                leaves = [None] * len(self._placed)
+                return Slice(self._structure, leaves, samples, self._placed)
+            self._structure, leaves, self._placed, skipped = unpack_value(body)
+            return Slice(self._structure, leaves, samples, self._placed, skipped)
+        except Exception as error:
+            text = f"DataLoader: the answer of {self._who} cannot be unpickled ({error!r})"
+            failed = WorkerError(text)
+            failed.__cause__ = error
+            return Slice(None, [], 0, error=failed)
 
     def _room(self, size: int) -> bytearray:
         try:
@@ -136,8 +153,13 @@ class AnswerReader:
 
 def pack_error(error: BaseException) -> list[Any]:
     """Return an exception as buffers: itself if it can be pickled, its text, the sample's index."""
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return pack_value((_portable(error), repr(error), text, tagged_sample(error)))
+    try:
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        shown = repr(error)
+    except BaseException:  # its own __str__ or __repr__ raises
+        text = "".join(traceback.format_tb(error.__traceback__))
+        shown = f"{type(error).__name__}, which cannot be printed"
+    return pack_value((_portable(error), shown, text, tagged_sample(error)))
 
 
 def unpack_error(payload: bytearray, who: str) -> BaseException:
@@ -160,7 +182,7 @@ def unpack_error(payload: bytearray, who: str) -> BaseException:
 def _portable(error: BaseException) -> bytes | None:
     """Return a pickle from which ``_rebuilt`` makes an equal exception, or None."""
     for take_apart, exact in _WAYS:
-        with suppress(Exception):
+        with suppress(BaseException):  # its own methods may raise anything
             body = take_apart(error)
             made = _rebuilt(body)
             if type(made) is type(error) and (not exact or str(made) == str(error)):

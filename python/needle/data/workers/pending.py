@@ -7,7 +7,7 @@ ticket is submitted, and issues the parts.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..samples.pytree import Array, Field, Slice, concatenate
-from ..samples.ticket import Ticket
+from ..samples.ticket import NO_SAMPLE, Ticket
 from .process_pool import ProcessPool
 from .shared_memory import Memory
 from .shared_ring import Layout, Ring, learn_fields
@@ -47,20 +47,24 @@ def part_count(rows: int, workers: int, in_flight: int, seconds: float | None) -
 
 @dataclass(eq=False)
 class Part:
-    """The rows first to last of a batch, issued to workers ``attempt`` times before."""
+    """The rows first to last of a batch, issued to workers ``attempt`` times before.
+
+    deaths: the number of workers that died in succession at the sample ``suspect``.
+    """
 
     batch: Batch
     first: int
     last: int
     order: int
     attempt: int = 0
-    deaths: Counter[int] = field(default_factory=Counter)
+    suspect: int = NO_SAMPLE
+    deaths: int = 0
     done: Slice | None = None
 
     @property
     def number(self) -> int:
         """The number of this issue of the part; older parts have smaller ones."""
-        return self.order << 8 | self.attempt
+        return self.order << 24 | self.attempt
 
 
 @dataclass(eq=False)

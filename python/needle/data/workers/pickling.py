@@ -1,6 +1,7 @@
 """Pickling of a data set and its pipeline for the workers, once, into shared memory.
 
-Workers see the arrays in place, read-only; arrays that are mapped from a file are mapped again.
+Workers see the arrays in place; pages that a worker writes become its own, as after a fork. Arrays
+that are mapped from a file are mapped again.
 Classes and functions of the main program and of notebooks are pickled by value where cloudpickle is
 installed.
 """
@@ -183,7 +184,7 @@ def _transposed(array: npt.NDArray[Any], axes: tuple[int, ...]) -> npt.NDArray[A
 
 
 def _place_in_file(array: npt.NDArray[Any]) -> tuple[Any, ...] | None:
-    """Return path, offset, shape, strides and dtype of a view of a ``np.memmap``, else None."""
+    """Return the arguments of ``_mapped`` for a view of a ``np.memmap``, else None."""
     root: Any = array
     while isinstance(root, np.ndarray) and not isinstance(root.base, mmap.mmap):
         root = root.base
@@ -191,10 +192,16 @@ def _place_in_file(array: npt.NDArray[Any]) -> tuple[Any, ...] | None:
         return None  # "c": the file lacks the changes of this process
     start = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
     path = os.path.abspath(root.filename)
-    return path, root.offset + start, array.shape, array.strides, array.dtype
+    mode = "c" if array.flags.writeable else "r"
+    return path, mode, root.offset + start, array.shape, array.strides, array.dtype
 
 
 def _mapped(
-    path: str, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
+    path: str,
+    mode: Any,
+    offset: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dtype: np.dtype[Any],
 ) -> npt.NDArray[Any]:
-    return np.ndarray(shape, dtype, np.memmap(path, np.uint8, "r"), offset, strides)
+    return np.ndarray(shape, dtype, np.memmap(path, np.uint8, mode), offset, strides)

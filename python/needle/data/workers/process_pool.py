@@ -13,12 +13,14 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ..batching.pipeline import Pipeline
+from ..samples.pytree import Slice
 from .launch import Child, Launcher
-from .messages import FORGET, SHARE, WAKE, AnswerReader, WorkerAnswer, send_down
+from .limits import limit_error
+from .messages import DIED, FORGET, SHARE, WAKE, AnswerReader, Message, send_down
 from .shared_memory import Memory
 from .worker import live
 
@@ -36,11 +38,20 @@ class WorkerHandle:
     channel: socket.socket
     inbox: AnswerReader
     ready: bool = False
-    heard: dict[str, Any] = field(default_factory=dict)
-    """The contents of earlier messages that later ones leave out."""
 
     def __str__(self) -> str:
         return f"worker {self.number} (pid {self.child.pid})"
+
+    def ending(self) -> str:
+        """Return how the process ended, for an error message."""
+        code = self.child.code
+        if code is None:
+            return "ended for an unknown reason"
+        if code >= 0:
+            return f"ended with exit code {code}"
+        with suppress(ValueError):
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"was killed by signal {-code}"
 
 
 class ProcessPool:
@@ -59,7 +70,10 @@ class ProcessPool:
         self._owners: dict[int, WorkerHandle] = {}
         self._half_started: socket.socket | None = None
         self._pid, self.closed = os.getpid(), False
-        self._wake, self._ring_bell = os.pipe()
+        try:
+            self._wake, self._ring_bell = os.pipe()
+        except OSError as error:
+            raise limit_error("making a pipe for the workers", error) from error
         os.set_blocking(self._wake, False)
         os.set_blocking(self._ring_bell, False)
         _ALIVE.add(self)
@@ -114,21 +128,26 @@ class ProcessPool:
             self._poll.poll(_milliseconds(step))
             return list(self.members.values())
         fds = self._poll.poll(None if timeout is None else _milliseconds(timeout))
-        return list({id(self._owners[fd]): self._owners[fd] for fd, _ in fds}.values())
+        found = [self._owners[fd] for fd, _ in fds if fd in self._owners]
+        return list({id(member): member for member in found}.values())
 
     def descriptors(self) -> list[int]:
         """Return sockets and sentinels; one is readable when a worker sent a message or died."""
         return list(self._owners)
 
-    def read(
-        self, members: list[WorkerHandle]
-    ) -> Iterator[tuple[WorkerHandle, WorkerAnswer | None]]:
-        """Yield the messages of these workers; None for one that died and was removed."""
+    def read(self, members: list[WorkerHandle]) -> Iterator[tuple[WorkerHandle, Message]]:
+        """Yield the messages of these workers; DIED of one that died and was removed."""
         for member in members:
-            for answer in member.inbox.receive():
-                yield member, answer
+            for message in member.inbox.receive():
+                yield member, message
             if member.inbox.ended or member.child.poll():
                 yield from self._remove_dead(member)
+
+    def hang_up(self) -> None:
+        """Close the sockets to the workers, which ends them and a ``wait`` in another thread."""
+        for member in list(self.members.values()):
+            with suppress(OSError):
+                member.channel.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """End every process and close every descriptor; a second call does nothing."""
@@ -138,9 +157,7 @@ class ProcessPool:
         if os.getpid() != self._pid:
             self.disown()
             return
-        for member in self.members.values():
-            with suppress(OSError):
-                member.channel.shutdown(socket.SHUT_RDWR)
+        self.hang_up()
         self._close_pipe()
         for seconds, number in zip(_GRACE, (0, signal.SIGTERM, signal.SIGKILL)):
             self._end_within(seconds, number)
@@ -168,12 +185,21 @@ class ProcessPool:
         self.members.clear()
 
     def _start(self, number: int) -> None:
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise limit_error("making a socket for a worker", error) from error
         with theirs:
             self._half_started = ours
-            child = self._launcher.start(theirs)
-            self._half_started = None
-        member = WorkerHandle(number, child, ours, AnswerReader(ours))
+            try:
+                child = self._launcher.start(theirs)
+            except BaseException:
+                ours.close()
+                raise
+            finally:
+                self._half_started = None
+        who = f"worker {number} (pid {child.pid})"
+        member = WorkerHandle(number, child, ours, AnswerReader(ours, who))
         self.members[number] = member
         self._starts += 1
         for fd in (ours.fileno(), child.sentinel):
@@ -188,9 +214,7 @@ class ProcessPool:
         fd, size, detail = self._posts[role, number]
         send_down(member.channel, SHARE, (role, number, size, detail), (fd,))
 
-    def _remove_dead(
-        self, member: WorkerHandle
-    ) -> Iterator[tuple[WorkerHandle, WorkerAnswer | None]]:
+    def _remove_dead(self, member: WorkerHandle) -> Iterator[tuple[WorkerHandle, Message]]:
         """Yield the last messages of a worker that died, or that lost its socket and is killed."""
         member.child.kill(signal.SIGKILL)
         _wait([member.child], _GRACE[-1])
@@ -202,8 +226,8 @@ class ProcessPool:
         member.channel.close()
         member.child.close()
         del self.members[member.number]
-        yield from ((member, answer) for answer in last)
-        yield member, None
+        yield from ((member, message) for message in last)
+        yield member, (DIED, -1, -1, Slice(None, [], 0))
 
     def _end_within(self, seconds: float, number: int) -> None:
         children = [member.child for member in self.members.values()]

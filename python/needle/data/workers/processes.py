@@ -8,6 +8,7 @@ memory of batches; worker.py is the worker's side.
 from __future__ import annotations
 
 import os
+import threading
 import time
 import weakref
 from collections import deque
@@ -19,10 +20,10 @@ from ...errors import LoaderTimeout, NeedleError, WorkerError
 from ..batching.pipeline import Pipeline
 from ..samples.pytree import Field, Slice
 from ..samples.ticket import NO_SAMPLE, Ticket
-from .answers import died, died_too_often, ending, named, read_answer
-from .engine import Completed, Engine, smoothed
-from .launch import check_method
-from .messages import BROKEN, READY, WorkerAnswer, unpack_error
+from .deaths import Deaths, named, not_replaced
+from .engine import Completed, Engine, closed_meanwhile, smoothed
+from .launch import SupervisorKilled, check_method
+from .messages import BROKEN, DIED, READY
 from .pending import MOST_PARTS, Batch, BatchMemory, Part, part_count
 from .pickling import explain_failure, pack
 from .process_pool import ProcessPool, WorkerHandle
@@ -30,9 +31,6 @@ from .shared_memory import Memory
 from .work_queue import ANY_WORKER, Entry, WorkQueue, key_of
 
 _HELD = 2  # batches that the consumer may hold in slots; further ones are copied
-_DEATHS = 3  # deaths of workers at one sample before an error
-_ATTEMPTS = 20  # issues of one part, whatever the reason of the deaths
-_START_DEATHS, _START_KILLS = 2, 6  # deaths in succession before an error: by itself, by a signal
 
 
 class ProcessEngine(Engine):
@@ -60,8 +58,6 @@ class ProcessEngine(Engine):
         held_slots: int = _HELD,
         pin: Callable[[Any], Any] | None = None,
     ) -> None:
-        if workers < 1:
-            raise ValueError(f"DataLoader: needs at least one worker, got {workers}")
         self.workers, self.restart_workers = workers, restart_workers
         self.held_slots, self._pin = max(1, held_slots), pin
         self.start_method = check_method("DataLoader", start_method)
@@ -74,6 +70,7 @@ class ProcessEngine(Engine):
         if self._packed is not None:
             weakref.finalize(self, self._packed.close)
         self._closed, self._pid = False, os.getpid()
+        self._using = threading.RLock()  # held by the thread that submits or collects
         self._open()
 
     def _open(self) -> None:
@@ -96,7 +93,7 @@ class ProcessEngine(Engine):
         self._parts: dict[int, Part] = {}
         self._batches: dict[int, Batch] = {}
         self._complete: deque[Batch] = deque()
-        self._orders, self._start_deaths = 0, 0
+        self._orders, self._deaths = 0, Deaths()
         self._sample_seconds: float | None = None
         self._fatal: NeedleError | None = None
         self._torn = False
@@ -105,19 +102,24 @@ class ProcessEngine(Engine):
 
     def start(self) -> None:
         """Start the workers; WorkerError if that fails."""
-        self._check_usable()
-        self._pool.fill()
+        with self._using:
+            self._check_usable()
+            self._fill()
 
     def submit(self, ticket: Ticket) -> None:
         """Put the batch's parts into the work queue; the first call starts the workers."""
-        self._check_usable()
+        with self._using:
+            self._check_usable()
+            self._submit(ticket)
+
+    def _submit(self, ticket: Ticket) -> None:
         if self._torn:
             self._start_over()
         self._torn = True
-        if len(self._pool.members) < self.workers:
-            self._pool.fill()
+        self._fill()
         while len(self._records) < MOST_PARTS:
             self._hear(0.01)
+            self._check_usable()
         batch = Batch(ticket, ticket.samples)
         self._batches[ticket.serial] = batch
         self._memory.place(batch)
@@ -146,7 +148,11 @@ class ProcessEngine(Engine):
 
     def cancel(self) -> None:
         """Withdraw all tickets; a part that was begun stops at its next sample."""
-        self._check_usable()
+        with self._using:
+            self._check_usable()
+            self._cancel()
+
+    def _cancel(self) -> None:
         if self._torn:
             self._start_over()
         self._torn = True
@@ -156,15 +162,21 @@ class ProcessEngine(Engine):
             self._memory.release(batch)
         self._batches.clear()
         self._complete.clear()
-        self._fatal, self._start_deaths = None, 0
+        self._fatal, self._deaths = None, Deaths()
         self._pool.clear_wakeups()
         self._torn = False
         self._hear(0)
 
     def close(self) -> None:
         """End the workers within a second and free shared memory; held batches stay valid."""
-        if not self._closed:
-            self._closed = True
+        if self._closed:
+            return
+        self._closed = True
+        if os.getpid() != self._pid:  # a forked copy, in which nobody may hold the lock
+            self._using = threading.RLock()
+        else:
+            self._pool.hang_up()  # a ``collect`` that waits in another thread lets the lock go
+        with self._using:
             self._finalizer()
             if self._packed is not None:
                 self._packed.close()
@@ -217,8 +229,15 @@ class ProcessEngine(Engine):
 
     def _heard(self, timeout: float | None) -> Completed | None:
         """Return a batch that is complete, after at most one wait for answers; else None."""
-        self._check_usable()
+        with self._using:
+            self._check_usable()
+            found = self._next_complete(timeout)
+        return found
+
+    def _next_complete(self, timeout: float | None) -> Completed | None:
         for last in (False, True):
+            if self._closed:
+                raise closed_meanwhile()
             if self._torn:
                 self._start_over()
                 raise WorkerError(
@@ -236,42 +255,43 @@ class ProcessEngine(Engine):
 
     def _hear(self, timeout: float | None) -> None:
         """Handle the messages of the workers; an interruption inside leaves ``_torn`` set."""
+        if self._batches and len(self._pool.members) < self.workers:
+            self._fill()
+            pause = self._deaths.wait_seconds()
+            timeout = pause if timeout is None else min(pause, timeout)
         ready = self._pool.wait(timeout)
-        if not ready:
+        if not ready or self._closed:
             return
         self._torn = True
-        for member, answer in self._pool.read(ready):
-            if answer is None:
+        for member, (kind, record, number, answer) in self._pool.read(ready):
+            if kind == DIED:
                 self._on_worker_death(member)
-            elif answer.kind == READY:
-                member.ready, self._start_deaths = True, 0
-            elif answer.kind == BROKEN:
-                self._broken(member, answer)
-            else:
-                self._answered(member, answer)
+            elif kind == READY:
+                member.ready = True
+                self._deaths.started()
+            elif kind == BROKEN:
+                self._fatal = _not_unpickled(member, answer)
+            elif record in self._parts and self._parts[record].number == number:
+                self._answered(record, answer)
         self._torn = False
 
-    def _answered(self, member: WorkerHandle, answer: WorkerAnswer) -> None:
-        part = self._parts.get(answer.record)
-        result = read_answer(member, answer, part)
-        if part is None or part.number != answer.number:
-            return
-        self._remove(answer.record)
+    def _answered(self, record: int, answer: Slice) -> None:
+        """Take the answer to a part; it is empty if the part was withdrawn."""
+        part = self._parts[record]
+        self._remove(record)
         batch = part.batch
         for stage, seconds in answer.seconds.items():
             batch.seconds[stage] = batch.seconds.get(stage, 0.0) + seconds
-        if isinstance(result, Slice):
-            part.done = result
-            self._learn(result, answer.seconds)
-        elif result is not None:
-            self._failed(part, result)
+        if answer.error is not None:
+            self._failed(part, answer.error)
+        elif not batch.cancelled:
+            part.done = answer
+            self._deaths.finished(part)
+            if answer.samples:
+                before = self._sample_seconds
+                self._sample_seconds = smoothed(before, answer.seconds, answer.samples)
+                self._memory.learn(answer)
         self._check_complete(batch)
-
-    def _learn(self, done: Slice, seconds: dict[str, float]) -> None:
-        """Update the estimated time of a sample, and learn the leaves of batches."""
-        if done.samples:
-            self._sample_seconds = smoothed(self._sample_seconds, seconds, done.samples)
-            self._memory.learn(done)
 
     def _failed(self, part: Part, error: BaseException) -> None:
         """Record the error of a part; later parts of the batch are not needed any more."""
@@ -326,17 +346,18 @@ class ProcessEngine(Engine):
         """Replace a dead worker and issue its parts again, or make its death an error."""
         owned = self._queue.owned(member.number)
         if not member.ready:
-            self._died_starting(member)
+            self._fatal = self._fatal or self._deaths.starting(member)
         elif not self.restart_workers:
             parts = [self._parts[record] for record in owned]
-            self._fatal = died(member, parts, self._queue.current(member.number))
+            self._fatal = not_replaced(member, parts, self._queue.current(member.number))
         for record in owned:
             self._reissue(member, record)
         self._queue.note(member.number, NO_SAMPLE)
         self._queue.sleep(member.number, False)
         if self._fatal is None:
             try:
-                self._pool.fill()
+                self._deaths.add(f"{member} {member.ending()}")
+                self._fill()
             except WorkerError as error:
                 self._fatal = error
             self._pool.wake(self._queue.open_entries())
@@ -344,36 +365,24 @@ class ProcessEngine(Engine):
     def _reissue(self, member: WorkerHandle, record: int) -> None:
         part = self._parts[record]
         self._remove(record)
-        batch = part.batch
-        sample = self._queue.current(member.number)
-        part.deaths[sample] += 1
         part.attempt += 1
-        if batch.cancelled:
-            self._memory.release(batch)
-        elif part.deaths[sample] >= _DEATHS or part.attempt >= _ATTEMPTS:
-            self._failed(part, died_too_often(member, part, sample))
-            self._check_complete(batch)
+        error = self._deaths.at_sample(member, part, self._queue.current(member.number))
+        if part.batch.cancelled:
+            self._memory.release(part.batch)
+        elif error is not None:
+            self._failed(part, error)
+            self._check_complete(part.batch)
         else:
             self._issue(part)
 
-    def _died_starting(self, member: WorkerHandle) -> None:
-        self._start_deaths += 1
-        code = member.child.code  # None if it died with its supervisor
-        limit = _START_KILLS if code is None or code < 0 else _START_DEATHS
-        if self._start_deaths >= limit and self._fatal is None:  # a worker's own message is clearer
-            self._fatal = WorkerError(
-                f"DataLoader: worker processes die while they start ({ending(member)}); look for "
-                f"their message above, or use engine='threads'"
-            )
-
-    def _broken(self, member: WorkerHandle, answer: WorkerAnswer) -> None:
-        """Record that a worker cannot unpickle the pipeline; no other worker could."""
-        cause = unpack_error(answer.payload, str(member))
-        self._fatal = WorkerError(
-            f"DataLoader: {member} could not unpickle the data set ({cause!r}); what it needs "
-            f"must be importable in a new process, else take engine='threads'"
-        )
-        self._fatal.__cause__ = cause.__cause__
+    def _fill(self) -> None:
+        """Start the missing workers, unless it is too early to try again."""
+        if len(self._pool.members) == self.workers or self._deaths.wait_seconds():
+            return
+        try:
+            self._pool.fill()
+        except SupervisorKilled as error:
+            self._deaths.starter_killed(error)
 
     def _waited_for(self, timeout: float | None) -> str:
         places = [
@@ -391,7 +400,7 @@ class ProcessEngine(Engine):
 
     def _check_usable(self) -> None:
         if self._closed:
-            raise ValueError("DataLoader: its worker processes are closed; make a new loader")
+            raise closed_meanwhile()
         if os.getpid() != self._pid:
             raise WorkerError(
                 "DataLoader: its worker processes belong to another process, which forked this "
@@ -411,3 +420,14 @@ def _packed(pipeline: Pipeline) -> Memory:
         raise
     except Exception as error:
         raise explain_failure(pipeline, "pipeline", error) from error
+
+
+def _not_unpickled(member: WorkerHandle, answer: Slice) -> WorkerError:
+    """Return the error for a worker that cannot unpickle the pipeline; no other worker could."""
+    cause = answer.error
+    error = WorkerError(
+        f"DataLoader: {member} could not unpickle the data set ({cause!r}); what it needs "
+        f"must be importable in a new process, else take engine='threads'"
+    )
+    error.__cause__ = None if cause is None else cause.__cause__
+    return error

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from ...errors import WorkerError
+from .limits import described_limit, limit_error
 
 PAGE = mmap.PAGESIZE
 _PIECE = 64 << 20  # bytes allocated at a time, so that a signal is answered in between
@@ -41,7 +42,7 @@ class Memory:
         self.purpose = purpose
         if not sparse:
             _check_room(self.size, purpose)
-        self.fd = _anonymous_file(folder)
+        self.fd = _anonymous_file(folder, purpose)
         try:
             os.ftruncate(self.fd, self.size)
             if not sparse:
@@ -55,12 +56,19 @@ class Memory:
             raise
 
     @classmethod
-    def attach(cls, fd: int, size: int, *, writable: bool) -> Memory:
-        """Return the memory of a descriptor that another process sent, and own the descriptor."""
+    def attach(cls, fd: int, size: int, *, writable: bool, private: bool = False) -> Memory:
+        """Return the memory of a descriptor that another process sent, and own the descriptor.
+
+        private: pages that this process writes become its own copies, as after a fork; where the
+        system has not enough memory for copies of all of them, the memory is read-only.
+        """
         memory = cls.__new__(cls)
         memory.size, memory.purpose, memory.fd = size, "attached", fd
-        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        memory.buffer = _map(fd, size, access)
+        if private:
+            with contextlib.suppress(OSError, OverflowError, ValueError):
+                memory.buffer = _map(fd, size, mmap.ACCESS_COPY)
+                return memory
+        memory.buffer = _map(fd, size, mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
         return memory
 
     @classmethod
@@ -119,20 +127,25 @@ def _check_room(size: int, purpose: str) -> None:
 
 
 def _no_room(size: int, purpose: str, have: int | None, error: BaseException | None) -> WorkerError:
-    got = f"have {readable_bytes(have)}" if have is not None else f"the system says: {error}"
+    need = f"DataLoader: shared memory for {purpose} needs {readable_bytes(size)}"
+    if error is not None:
+        return WorkerError(f"{need}; {described_limit(error)}; engine='threads' shares nothing")
     return WorkerError(
-        f"DataLoader: shared memory for {purpose} needs {readable_bytes(size)}, {got}; take a "
-        f"smaller batch_size or prefetch, or engine='threads', which shares nothing"
+        f"{need}, have {readable_bytes(have or 0)}; take a smaller batch_size or prefetch, or "
+        f"engine='threads', which shares nothing"
     )
 
 
-def _anonymous_file(folder: str | None) -> int:
-    if folder is None and hasattr(os, "memfd_create"):
-        return os.memfd_create("needle", os.MFD_CLOEXEC)
-    if folder is None and os.path.isdir("/dev/shm"):
-        folder = "/dev/shm"
-    with tempfile.TemporaryFile(dir=folder) as file:  # has no name after this block
-        return os.dup(file.fileno())
+def _anonymous_file(folder: str | None, purpose: str) -> int:
+    try:
+        if folder is None and hasattr(os, "memfd_create"):
+            return os.memfd_create("needle", os.MFD_CLOEXEC)
+        if folder is None:
+            folder = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
+        with tempfile.TemporaryFile(dir=folder) as file:  # has no name after this block
+            return os.dup(file.fileno())
+    except OSError as error:
+        raise limit_error(f"making shared memory for {purpose}", error, folder) from error
 
 
 def _allocate(fd: int, first: int, size: int) -> None:

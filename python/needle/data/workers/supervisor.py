@@ -12,6 +12,7 @@ import sys
 if __name__ == "__main__":
     sys.path.pop(0)  # the files of this folder must not be top-level modules
 
+import errno
 import gc
 import importlib
 import json
@@ -54,8 +55,12 @@ def receive_bytes(channel: socket.socket, size: int, fds: list[int]) -> bytes | 
     """Return the next ``size`` bytes, None at the end; append received descriptors to ``fds``."""
     data = b""
     while len(data) < size:
-        piece, more, _, _ = socket.recv_fds(channel, size - len(data), 4)
+        piece, more, flags, _ = socket.recv_fds(channel, size - len(data), 4)
         fds += more
+        if flags & socket.MSG_CTRUNC:
+            for fd in fds:
+                os.close(fd)
+            raise OSError(errno.EMFILE, "no room for a descriptor that was sent")
         if not piece:
             return None
         data += piece
@@ -88,7 +93,11 @@ class Supervisor:
         """Answer messages until the parent has ended."""
         while True:
             self._await()
-            got = receive(self.channel)
+            try:
+                got = receive(self.channel)
+            except OSError as error:  # of a worker's channel, which no longer fits
+                send(self.channel, failed(error))
+                continue
             if got is None:
                 return
             message, fds = got
@@ -123,7 +132,7 @@ class Supervisor:
         try:
             pid = self._spawn(fd) if self.run is None else self._fork(fd)
         except OSError as error:  # no more processes, no more memory
-            send(self.channel, {"failure": str(error)})
+            send(self.channel, failed(error))
             return
         finally:
             os.close(fd)
@@ -167,6 +176,11 @@ class Supervisor:
         if code is not None:
             self.running.discard(pid)
         send(self.channel, {"status": code})
+
+
+def failed(error: OSError) -> dict[str, Any]:
+    """Return the answer for a worker that the system does not let start."""
+    return {"failure": str(error), "errno": error.errno}
 
 
 def pidfd(pid: int) -> int | None:

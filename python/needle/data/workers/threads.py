@@ -18,11 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import LoaderTimeout
-from ..batching.pipeline import Pipeline
+from ..batching.pipeline import Pipeline, Work
 from ..samples.pytree import Field, Slice, concatenate
 from ..samples.ticket import Ticket
 from ..samples.timing import Clock
-from .engine import Completed, Engine, smoothed
+from .engine import Completed, Engine, closed_meanwhile, smoothed
+from .limits import limit_error
 
 Array = npt.NDArray[Any]
 JOIN_SECONDS = 0.5
@@ -63,14 +64,21 @@ class ThreadsEngine(Engine):
         self.pipeline, self.workers = pipeline, workers
         self.capacity = workers * prefetch
         self._fields = pipeline.layout() if pipeline.splits else None
+        self._closed, self._lock = False, threading.RLock()
         self._jobs: dict[int, _Job] = {}
-        self._done: SimpleQueue[_Job] = SimpleQueue()
+        self._done: SimpleQueue[_Job | None] = SimpleQueue()  # None: the engine was closed
         self._queues: list[_Tasks] = []
         self._threads: list[threading.Thread] = []
         self._sample_seconds: float | None = None
 
     def submit(self, ticket: Ticket) -> None:
         """Queue the slices of the batch; the first call starts the threads."""
+        with self._lock:
+            if self._closed:
+                raise closed_meanwhile()
+            self._submit(ticket)
+
+    def _submit(self, ticket: Ticket) -> None:
         if not self._threads:
             self._start()
         slices = self._slices(ticket)
@@ -83,7 +91,7 @@ class ThreadsEngine(Engine):
     def collect(self, timeout: float | None = None) -> Completed:
         """Return the next complete batch; see ``Engine.collect``."""
         end = None if timeout is None else time.monotonic() + timeout
-        while True:
+        while not self._closed:
             try:
                 left = None if end is None else max(0.0, end - time.monotonic())
                 job = self._done.get(timeout=left)
@@ -92,12 +100,13 @@ class ThreadsEngine(Engine):
                     f"DataLoader: no batch within {timeout} s; raise timeout, or look for the "
                     "sample that takes so long"
                 ) from None
-            if self._jobs.pop(job.ticket.serial, None) is not None:
+            if job is not None and self._jobs.pop(job.ticket.serial, None) is not None:
                 return self._completed(job)
+        raise closed_meanwhile()
 
     def cancel(self) -> None:
         """Forget all tickets; a thread stops before its next sample."""
-        for job in self._jobs.values():
+        for job in list(self._jobs.values()):
             job.cancelled = True
         self._jobs.clear()
 
@@ -106,9 +115,12 @@ class ThreadsEngine(Engine):
 
         A thread that hangs in a sample is left behind; it ends with the program.
         """
-        self.cancel()
-        threads, self._threads = self._threads, []
-        queues, self._queues = self._queues, []
+        with self._lock:
+            self._closed = True
+            self.cancel()
+            threads, self._threads = self._threads, []
+            queues, self._queues = self._queues, []
+        self._done.put(None)  # ends a ``collect`` in another thread
         for i in range(len(threads)):
             queues[i % len(queues)].put(None)
         end = time.monotonic() + JOIN_SECONDS
@@ -119,17 +131,19 @@ class ThreadsEngine(Engine):
     def _start(self) -> None:
         count = self.workers if self.pipeline.stream else 1
         self._queues = [SimpleQueue() for _ in range(count)]
-        self._threads = [
-            threading.Thread(
+        for i in range(self.workers):
+            thread = threading.Thread(
                 target=_work,
                 args=(self.pipeline, self._queues[i % count], self._done),
                 name=f"needle-loader-{i}",
                 daemon=True,
             )
-            for i in range(self.workers)
-        ]
-        for thread in self._threads:
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                self.close()
+                raise limit_error(f"starting thread {i + 1} of {self.workers}", error) from error
+            self._threads.append(thread)
 
     def _slices(self, ticket: Ticket) -> list[slice]:
         if not self.pipeline.splits:
@@ -173,7 +187,7 @@ def _fields_of(leaves: Sequence[Any]) -> list[Field] | None:
     return [Field(leaf.shape[1:], leaf.dtype) for leaf in leaves]
 
 
-def _work(pipeline: Pipeline, tasks: _Tasks, done: SimpleQueue[_Job]) -> None:
+def _work(pipeline: Pipeline, tasks: _Tasks, done: SimpleQueue[_Job | None]) -> None:
     """Process slices until None arrives; the main function of a thread."""
     while (task := tasks.get()) is not None:
         job = task[0]
@@ -183,7 +197,7 @@ def _work(pipeline: Pipeline, tasks: _Tasks, done: SimpleQueue[_Job]) -> None:
         del task, job
 
 
-def _prepare(pipeline: Pipeline, task: _Task, done: SimpleQueue[_Job]) -> None:
+def _prepare(pipeline: Pipeline, task: _Task, done: SimpleQueue[_Job | None]) -> None:
     job, number, rows = task
     clock = Clock()
 
@@ -194,7 +208,8 @@ def _prepare(pipeline: Pipeline, task: _Task, done: SimpleQueue[_Job]) -> None:
     out = None if job.out is None else [array[rows] for array in job.out]
     part = error = None
     try:
-        part = pipeline.prepare(job.ticket.rows(rows), clock, out, 1, progress, rows.start or 0)
+        work = Work(clock, out, 1, progress, rows.start or 0)
+        part = pipeline.prepare(job.ticket.rows(rows), work)
     except _Cancelled:
         raise
     except BaseException as failure:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..batching.pipeline import Pipeline
+from ..batching.pipeline import Pipeline, Work
 from ..samples.pytree import Slice, Structure, tag_sample
 from ..samples.random_source import reseed_every_sample
 from ..samples.ticket import NO_INDICES, NO_SAMPLE
@@ -122,7 +122,8 @@ class Worker:
         if role == "wake":
             self.wake, self.number, self.incarnation = fd, number, detail
             return
-        memory = Memory.attach(fd, size, writable=role in ("queue", "ring"))
+        writable, private = role in ("queue", "ring"), role == "pipeline"
+        memory = Memory.attach(fd, size, writable=writable, private=private)
         if role == "queue":
             self.queue = WorkQueue(memory, *detail)
         elif role == "pipeline":
@@ -141,10 +142,10 @@ class Worker:
                 raise Withdrawn
             queue.note(self.number, sample)
 
-        kind, payload = DONE, []
+        kind, samples, payload = DONE, 0, []
         try:
             part = self._prepare(entry, clock, progress)
-            payload = self._packed(part, entry.last - entry.first)
+            samples, payload = part.samples, self._packed(part)
         except Withdrawn:
             kind = DROPPED
         except Ended:
@@ -154,7 +155,7 @@ class Worker:
                 tag_sample(error, queue.current(self.number))
             kind, payload = FAILED, pack_error(error)
         queue.note(self.number, NO_SAMPLE)
-        send_up(self.channel, kind, record, entry.number, clock.seconds, payload)
+        send_up(self.channel, kind, record, entry.number, samples, clock.seconds, payload)
 
     def _prepare(self, entry: Entry, clock: Clock, progress: Any) -> Slice:
         self._reseed(entry)
@@ -167,7 +168,7 @@ class Worker:
         out = self._rows(entry)
         assert self.pipeline is not None
         ticket = entry.ticket(indices)
-        return self.pipeline.prepare(ticket, clock, out, 1, progress, entry.first)
+        return self.pipeline.prepare(ticket, Work(clock, out, 1, progress, entry.first))
 
     def _rows(self, entry: Entry) -> list[Any] | None:
         """Return the rows to write to, one array per array leaf."""
@@ -181,15 +182,15 @@ class Worker:
         slot = self._slots[key]
         return [None if each is None else each[entry.first : entry.last] for each in slot]
 
-    def _packed(self, part: Slice, rows: int) -> list[Any]:
+    def _packed(self, part: Slice) -> list[Any]:
         """Return the slice without the leaves in the slot; nothing if the rest is as last time."""
         placed = part.placed or (False,) * len(part.leaves)
         same = part.structure, placed
-        if part.samples == rows and not part.skipped and all(placed) and same == self._sent:
+        if not part.skipped and all(placed) and same == self._sent:
             return []
         leaves = [None if there else leaf for leaf, there in zip(part.leaves, placed)]
         self._sent = same
-        return pack_value((part.structure, leaves, part.samples, placed, part.skipped))
+        return pack_value((part.structure, leaves, placed, part.skipped))
 
     def _reseed(self, entry: Entry) -> None:
         """Seed the global generators once per worker and epoch, for code that draws from them."""

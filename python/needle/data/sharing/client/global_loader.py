@@ -99,8 +99,8 @@ class GlobalDataLoader(DataLoader):
         address = source if isinstance(source, (str, os.PathLike)) else None
         dataset = _data_set(source, address, fallback)
         check_batch_size("GlobalDataLoader", batch_size)
-        self.share = options.check_choice("share", share, SHARE)
-        self.credits = _check_credits(credits, options.check_waiting("server", prefetch, timeout))
+        self.share = options.one_of("share", share, SHARE)
+        self.credits = _check_credits(credits, options.prefetch_count("server", prefetch, timeout))
         settings = _server_options(
             address,
             num_workers=num_workers,
@@ -108,7 +108,7 @@ class GlobalDataLoader(DataLoader):
             spill_bytes=spill_bytes,
             name=name,
         )
-        compose = options.check_transforms(dataset, transforms)
+        compose = options.composed(dataset, transforms)
         self._division = divide(compose, share)
         self._address = ServerAddress(address, None if address else dataset, settings, name)
         length = self._address.length() if dataset is None else len(dataset)
@@ -180,10 +180,10 @@ class GlobalDataLoader(DataLoader):
 
         The samples are one bit each, compressed. The order of the rest is drawn again on resuming.
         """
-        progress = self._place()
+        progress = self._latest_progress()
         assert isinstance(progress, SampleProgress)
         return {
-            **self._fixed(),
+            **self._identity(),
             "seed": self.seed,
             "epoch": progress.epoch,
             "position": progress.position,
@@ -195,7 +195,7 @@ class GlobalDataLoader(DataLoader):
 
         This works at another server too. Raises ValueError for a state of another kind or size.
         """
-        for name, value in self._fixed().items():
+        for name, value in self._identity().items():
             found = state.get(name) if isinstance(state, dict) else None
             if found != value:
                 raise ValueError(
@@ -215,7 +215,7 @@ class GlobalDataLoader(DataLoader):
         self.seed = check_seed("GlobalDataLoader.load_state_dict", state.get("seed"))
         self._next, self._current = SampleProgress(epoch, self.indices, done, position), None
 
-    def _fixed(self) -> dict[str, Any]:
+    def _identity(self) -> dict[str, Any]:
         return {
             "version": STATE_VERSION,
             "kind": "global",
@@ -319,7 +319,7 @@ def _server_options(address: Any, **given: Any) -> ServerOptions:
     if workers is None:
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
     return ServerOptions(
-        options.check_workers(workers),
+        options.worker_count(workers),
         1 << 30 if cache is None else cache,
         spill=spill or 0,
         until_last=True,

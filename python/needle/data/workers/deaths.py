@@ -1,0 +1,129 @@
+"""The meaning of a worker's death: a kill from outside, a deadly sample, or a failing start.
+
+Whoever kills workers from outside costs time, never the epoch: they are started again, after pauses
+that grow while no part of a batch is finished. A sample that kills its worker every time is an
+error, and so is a worker that ends by itself while it starts. processes.py reports deaths here.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+import warnings
+
+from ...errors import WorkerError
+from ..samples.ticket import NO_SAMPLE
+from .pending import Part
+from .process_pool import WorkerHandle
+
+_DEATHS = 3  # in succession at one sample before an error; one more for each kill from outside
+_MOST_KILLS = 50  # of those
+_START_EXITS, _START_FAULTS = 2, 6  # equal deaths in succession of starting workers
+_FAULTS = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, -signal.SIGABRT}
+_AT_ONCE = 8  # deaths in succession before the next start waits
+_PAUSE, _LONGEST_PAUSE = 1e-4, 0.5  # seconds, doubled at each death
+_PATIENCE = 300.0  # seconds of deaths without progress before an error
+
+
+class Deaths:
+    """The deaths of an engine's workers since its epoch began or a part was finished."""
+
+    def __init__(self) -> None:
+        self._kills = 0  # deaths that were certainly caused from outside
+        self._starting: list[int | None] = []  # exit codes in succession
+        self._count, self._since, self._next_start = 0, 0.0, 0.0
+
+    def started(self) -> None:
+        """Take note of a worker that is ready."""
+        self._starting.clear()
+
+    def finished(self, part: Part) -> None:
+        """Take note of a finished part, whose samples did not cause the deaths at it."""
+        self._kills += part.deaths
+        self._count, self._next_start = 0, 0.0
+
+    def add(self, death: str) -> None:
+        """Take note of a death; WorkerError after ``_PATIENCE`` seconds without progress."""
+        now = time.monotonic()
+        self._since = self._since if self._count else now
+        self._count += 1
+        if self._count <= _AT_ONCE:
+            return
+        self._next_start = now + min(_LONGEST_PAUSE, _PAUSE * 2.0 ** min(self._count, 30))
+        text = (
+            f"DataLoader: worker processes died {self._count} times in {now - self._since:.1f} s "
+            f"before they finished anything (the last time: {death})"
+        )
+        if now - self._since > _PATIENCE:
+            raise WorkerError(f"{text}; look for what kills them, or take engine='threads'")
+        if self._count == _AT_ONCE + 1:
+            warnings.warn(f"{text}; starting them again", RuntimeWarning, stacklevel=2)
+
+    def wait_seconds(self) -> float:
+        """Return the seconds until workers may be started again, at least 0."""
+        return max(0.0, self._next_start - time.monotonic()) if self._next_start else 0.0
+
+    def starter_killed(self, error: WorkerError) -> None:
+        """Take note of a kill of the process that starts workers; raises as ``add``."""
+        self._kills += 1
+        self.add(str(error))
+
+    def starting(self, member: WorkerHandle) -> WorkerError | None:
+        """Return an error for a worker that died while starting, if that is its own doing.
+
+        A data set that crashes does so in the same way each time; signals from outside vary.
+        """
+        code = member.child.code  # None if it died with the process that started it
+        if code is None or (code < 0 and code not in _FAULTS):
+            self._kills += 1
+            self._starting.clear()
+            return None
+        if code not in self._starting:
+            self._kills += len(self._starting)
+            self._starting.clear()
+        self._starting.append(code)
+        if len(self._starting) < (_START_FAULTS if code < 0 else _START_EXITS):
+            return None
+        return WorkerError(
+            f"DataLoader: worker processes die while they start ({member.ending()}); look for "
+            f"their message above, or use engine='threads'"
+        )
+
+    def at_sample(self, member: WorkerHandle, part: Part, sample: int) -> WorkerError | None:
+        """Return an error for a worker that died at a sample, if the sample is the cause."""
+        code = member.child.code
+        if sample != part.suspect:  # the former suspect was read without harm this time
+            self._kills += part.deaths
+            part.suspect, part.deaths = sample, 0
+        if code is None:
+            self._kills += 1
+            return None
+        part.deaths += 1
+        pardoned = min(self._kills, _MOST_KILLS) if code < 0 else 0
+        if part.deaths < _DEATHS + pardoned:
+            return None
+        return WorkerError(
+            f"DataLoader: worker processes died {part.deaths} times at {named(part, sample)}, the "
+            f"last one {member.ending()}; look at that sample, or at the memory it needs"
+        )
+
+
+def named(part: Part, sample: int) -> str:
+    """Return the name of a sample, or of the samples of a part that is fetched at once."""
+    if sample != NO_SAMPLE:
+        return f"sample {sample}"
+    ticket = part.batch.ticket
+    if ticket.is_stream:
+        return f"shard {ticket.shard}"
+    chosen = ticket.indices[part.first : part.last].tolist()
+    shown = ", ".join(map(str, chosen[:8])) + (", ..." if len(chosen) > 8 else "")
+    return f"samples [{shown}]"
+
+
+def not_replaced(member: WorkerHandle, parts: list[Part], sample: int) -> WorkerError:
+    """Return the error for a dead worker that is not replaced, with its samples."""
+    samples = ", ".join(named(part, sample) for part in parts)
+    return WorkerError(
+        f"DataLoader: {member} {member.ending()} at {samples or 'no sample'}; "
+        f"restart_workers=True replaces such a worker and loses nothing"
+    )
