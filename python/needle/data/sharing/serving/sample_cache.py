@@ -15,13 +15,13 @@ from collections.abc import Callable, Hashable
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
-from ...workers.shared_memory import PAGE, Memory
+from ....errors import WorkerError
+from ...workers.shared_memory import PAGE, Memory, readable_bytes
 from ..wire.sample_layout import rounded
 
 STEP = 4 << 20
 """Minimum number of bytes by which an arena grows."""
-SPAN = 64
-"""Address space of an arena as a multiple of its budget; only ``committed`` bytes are memory."""
+PURPOSE = "prepared samples"
 
 Key = TypeVar("Key", bound=Hashable)
 Payload = TypeVar("Payload")
@@ -30,12 +30,12 @@ Payload = TypeVar("Payload")
 class Arena:
     """Blocks of any size in one shared memory, allocated first fit.
 
-    budget: expected bytes in use; the arena takes more if it must. memory: mapped once, at full
-    length, by every reader. committed: the bytes of it that the system has provided.
+    memory: mapped again at twice the size when it is full, by readers too. committed: the bytes of
+    it that the system has provided.
     """
 
-    def __init__(self, budget: int) -> None:
-        self.memory = Memory.sparse(max(budget, STEP) * SPAN, "prepared samples")
+    def __init__(self) -> None:
+        self.memory = Memory.sparse(STEP, PURPOSE)
         self.committed = 0
         self._starts: list[int] = []  # of free stretches, rising; none touches the next
         self._ends: list[int] = []
@@ -93,9 +93,25 @@ class Arena:
 
     def _grow(self, size: int) -> None:
         more = -(-max(size, STEP) // PAGE) * PAGE
+        if self.committed + more > self.memory.size:
+            self._map(max(self.committed + more, 2 * self.memory.size))
         self.memory.commit(self.committed, more)
         start, self.committed = self.committed, self.committed + more
         self.free(start, more)
+
+    def _map(self, size: int) -> None:
+        fd = os.dup(self.memory.fd)
+        try:
+            os.ftruncate(fd, size)
+            larger = Memory.attach(fd, size, writable=True)
+        except (OSError, ValueError) as error:
+            os.close(fd)
+            raise WorkerError(
+                f"server: cannot map {readable_bytes(size)} for {PURPOSE} ({error}); raise the "
+                "limit of the address space (ulimit -v), or lower batch_size or credits"
+            ) from error
+        self.memory.close()
+        self.memory, larger.purpose = larger, PURPOSE
 
 
 class SpillFile:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -17,33 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...samples.ticket import Indices
-
-
-@dataclass(eq=False, slots=True)
-class Sample:
-    """One preparation of the sample ``index``; ``number`` identifies the preparation.
-
-    holders: tasks that wait for it or hold it; once it is ``cached`` the cache counts them. alone:
-    it is read by itself, because a sample of its chunk failed. layout, offset, nbytes: how and
-    where it lies in memory. error: the reason why it could not be read. takers: names of the tasks
-    that got it.
-    """
-
-    number: int
-    index: int
-    holders: int = 0
-    cached: bool = False
-    alone: bool = False
-    layout: int = -1
-    offset: int = -1
-    nbytes: int = 0
-    error: BaseException | None = None
-    takers: set[str] = field(default_factory=set)
-
-    @property
-    def ready(self) -> bool:
-        """True if the sample is in memory or has failed."""
-        return self.offset >= 0 or self.error is not None
+from .reading import Sample
 
 
 class Task:
@@ -57,6 +30,7 @@ class Task:
         self.epoch, self.generation = 0, -1
         self.left: Indices = indices[:0]
         self.delivered = self.hits = 0
+        self.notices: deque[str] = deque()  # to be sent: samples that delay the task
         self._granted = self._sent = 0  # batches of this generation
         self._drawn = self._to_draw = 0  # samples of this generation
         self._queue: deque[Sample] = deque()  # drawn and not sent, in the order of the draws
@@ -115,6 +89,10 @@ class Task:
     @property
     def _unused(self) -> int:
         return self._granted * self.batch_size - self._drawn
+
+    def waits_for(self, sample: Sample) -> bool:
+        """Return True if the sample was drawn and not sent."""
+        return any(each is sample for each in self._queue)
 
     # ---- batches
 
