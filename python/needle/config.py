@@ -135,7 +135,7 @@ _ONE_THREAD = (
 
 def reading_environment() -> list[str]:
     """Return the variables, as "name=value", that change how data sets are read."""
-    chosen = ("NEEDLE_", "AWS_", "S3_", "LD_", "OMP_", "OPENBLAS_", "MKL_", "HTTP_PROXY", "HTTPS_PROXY")
+    chosen = ("NEEDLE_", "AWS_", "LD_", "OMP_", "OPENBLAS_", "MKL_", "HTTP_PROXY", "HTTPS_PROXY")
     return sorted(
         f"{name}={value}" for name, value in os.environ.items() if name.upper().startswith(chosen)
     )

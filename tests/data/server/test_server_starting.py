@@ -224,16 +224,13 @@ def test_a_server_ends_soon_after_its_starter_was_interrupted_at_any_moment(
     number: int, place: Path
 ) -> None:
     rng = random.Random(int(number))
-    late = 0
     for _ in range(5):
         process = program(after="time.sleep(20)", workers=1)
-        assert becomes(lambda: servers_of(place) or process.poll() is not None, 60)
+        assert becomes(lambda: bool(servers_of(place)), 60)
         time.sleep(rng.random() * 0.6)
         process.send_signal(number)
         process.communicate(timeout=60)
-        late += not ends_within(2.5, place)  # processes that begin cannot be ended before
-        assert ends_within(20, place)
-    assert late <= 1
+        assert ends_within(4, place)  # 2 s on an idle machine
 
 
 def test_a_server_ends_although_a_child_of_its_client_has_the_socket(place: Path) -> None:

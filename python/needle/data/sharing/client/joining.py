@@ -38,10 +38,17 @@ MOST_KILLS = 5  # of servers that start, in a row
 _NOFILE, _NPROC = resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC
 END_SECONDS = 2.0
 START_SECONDS = 60.0  # for a server to listen; a first import from a slow disk takes long
-STARTER = (
-    "import json, sys; settings = json.loads(sys.argv[1]); sys.path[:] = settings['path']; "
-    "from needle.data.sharing.client import joining; joining.run_child(settings)"
-)
+STARTER = """
+import json, os, select, sys, threading
+settings, poll = json.loads(sys.argv[1]), select.poll()
+settings["listens"] = listens = []
+poll.register(settings["starter"], select.POLLIN)
+threading.Thread(target=lambda: poll.poll() and listens or os._exit(1), daemon=True).start()
+sys.path[:] = settings["path"]
+from needle.data.sharing.client import joining
+joining.run_child(settings)
+"""
+"""The main program of a server. Until it listens, it ends at once when its starter has ended."""
 _started: dict[Path, subprocess.Popen[bytes]] = {}  # servers, by their sockets
 Found = TypeVar("Found")
 
@@ -233,9 +240,11 @@ def run_child(settings: dict[str, Any]) -> None:
             starter=starter.fileno(),
         )
     except BaseException as error:
+        settings["listens"].append(False)
         with suppress(OSError):
             starter.sendall(f"{type(error).__name__}: {text_of_error(error, 4000)}".encode())
         os._exit(1)
+    settings["listens"].append(True)
     with suppress(OSError):  # the loader that started it has died; others may come
         starter.sendall(READY)
     starter.detach()

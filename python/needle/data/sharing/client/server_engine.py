@@ -30,7 +30,6 @@ from .assembly import Assembler
 from .joining import ServerAddress
 from .session import ServedBatch, Session
 
-
 CANNOT_SERVE = (WorkerError, TypeError)
 """Errors of a server that is lost, or cannot be started or given the data set."""
 

@@ -24,9 +24,8 @@ from ..wire.protocol import (
     text_of_error,
     unpack_marks,
 )
-from .feed import Feed
+from .feed import Feed, Task
 from .reading import Sample
-from .task import Task
 
 MOST_BATCH, MOST_CREDITS = 1 << 20, 1 << 10
 
@@ -137,14 +136,14 @@ class Connection(FrameSocket):
             credits=count_of(values, "credits", 1, MOST_CREDITS),
         )
         self.feed, self.task = self.host.feed_for(values, task), task
-        arena = self.feed.arena
+        arena = self.feed.store.arena
         self.send(FrameKind.REGISTER, {"bytes": arena.memory.size}, fd=arena.read_only())
 
     def leave(self) -> None:
         """Release everything that the task held."""
         if self.feed is not None and self.task is not None:
             self.feed.leave(self.task)
-            self.feed.arena.trim()
+            self.feed.store.arena.trim()
 
     # ---- answers
 
@@ -162,7 +161,7 @@ class Connection(FrameSocket):
         self._sent_layouts |= new
         values: dict[str, Any] = {"generation": task.generation, "batch": number}
         if new:
-            values["layouts"] = {str(n): feed.layouts[n].as_values() for n in new}
+            values["layouts"] = {str(n): feed.store.layouts[n].as_values() for n in new}
         errors = {
             str(i): [type(s.error).__name__, text_of_error(s.error, 2000)]
             for i, s in enumerate(batch)

@@ -25,8 +25,7 @@ from ..wire.descriptions import check_shareable
 from ..wire.fingerprint import fingerprint
 from ..wire.protocol import MISSED_HEARTBEATS, Bell, text_of
 from .connection import Connection
-from .feed import Feed, ServerOptions
-from .task import Task
+from .feed import Feed, ServerOptions, Task
 
 MOST_CONNECTIONS = 256
 FIRST_TASK = 30.0

@@ -1,36 +1,38 @@
-"""A feed: what tasks share that get the same prepared samples. Draws, reads, samples in memory.
+"""A feed: what tasks share that get the same prepared samples; and the tasks themselves.
 
 A feed is one data set with one list of shared transforms. It never waits: the server calls
 ``step`` whenever something may have happened. Which task gets which index is the planner's
-decision; task.py counts credits, reading.py reads samples, sample_cache.py keeps them.
+decision; reading.py reads samples, sample_cache.py keeps them, connection.py sends the batches.
 """
 
 from __future__ import annotations
 
 import logging
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import compress, count
+from itertools import islice
 from math import prod
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ....errors import DataError, NeedleError
 from ...batching.pipeline import Pipeline
 from ...datasets.dataset import in_memory_of
 from ...datasets.decode_size import decoded_at
-from ...samples.pytree import Field, Structure, columns, count_leaves
+from ...samples.pytree import Field
 from ...samples.ticket import Indices, Ticket
 from ...transforms.base import Compose, ImageSpec, Size
-from ...workers.engine import Completed
 from ...workers.shared_memory import available, readable_bytes
 from ..planner import Planner
 from ..planner.policy import MAX_TASKS
 from ..wire.descriptions import build
-from ..wire.sample_layout import NUMBER_KINDS, SampleLayout, layout_of
 from .reading import Reading, Sample
-from .sample_cache import Arena, SampleCache, SpillFile
-from .task import Task
+from .sample_cache import SampleStore
 
 SLICE_SECONDS = 40e-3
 """Target duration of a worker's part of a chunk: long compared with a submission, short enough that
@@ -52,8 +54,8 @@ class ServerOptions:
     workers: processes that read, for each kind of prepared samples; 0 reads in a thread of the
     server, which is enough for samples in memory. budget: bytes of prepared samples kept beyond
     those in use. beat: seconds between heartbeats. until_last: the server ends with its last task,
-    or if no task comes. policy, seed: of the planner. spill: bytes of samples that an epoch still
-    needs, kept in a nameless file beyond the budget.
+    or if no task comes. policy, seed: of the planner. spill: bytes of samples kept beyond the
+    budget, for which all samples lie in an unnamed file that the system keeps in memory in part.
     """
 
     workers: int = 2
@@ -63,6 +65,120 @@ class ServerOptions:
     policy: str = "coupled"
     seed: int | None = None
     spill: int = 0
+
+
+class Task:
+    """The epochs of one loader: batches of ``batch_size`` out of ``indices`` (rising)."""
+
+    def __init__(
+        self, name: str, indices: Indices, *, batch_size: int, drop_last: bool, credits: int
+    ) -> None:
+        self.name, self.indices = name, indices
+        self.batch_size, self.drop_last, self.credits = batch_size, drop_last, credits
+        self.epoch, self.generation = 0, -1
+        self.left: Indices = indices[:0]
+        self.delivered = self.hits = 0
+        self.notices: deque[str] = deque()  # to be sent: samples that delay the task
+        self._granted = self._sent = 0  # batches of this generation
+        self._drawn = self._to_draw = 0  # samples of this generation
+        self._queue: deque[Sample] = deque()  # drawn and not sent, in the order of the draws
+        self._held: dict[int, list[Sample]] = {}  # of batches that were sent, by number
+        self._first = self._latest = time.monotonic()
+
+    def begin(self, epoch: int, generation: int, done: npt.NDArray[np.bool_]) -> None:
+        """Start ``epoch`` without the indices at ``done``, which were delivered before."""
+        self.epoch, self.generation = epoch, generation
+        self.left = self.indices[~done]
+        self._to_draw = len(self.left)
+        if self.drop_last:
+            self._to_draw = max(0, self._to_draw - len(self.indices) % self.batch_size)
+        self._granted, self._sent, self._drawn = self.credits, 0, 0
+
+    def drop(self) -> list[Sample]:
+        """Forget the epoch and return the samples that were held, for the caller to release."""
+        held = [*self._queue, *(sample for batch in self._held.values() for sample in batch)]
+        self._queue.clear()
+        self._held.clear()
+        self._to_draw = self._drawn
+        return held
+
+    # ---- credits
+
+    @property
+    def most_ahead(self) -> int:
+        """The most samples that may be drawn and not used."""
+        return self.credits * self.batch_size
+
+    @property
+    def room(self) -> int:
+        """The number of samples that may be drawn for the task now."""
+        if len(self._held) >= 2 * self.credits:  # it takes batches and never releases them
+            return 0
+        return min(self._unused, self._to_draw - self._drawn)
+
+    @property
+    def urgent(self) -> bool:
+        """True if half of the credits are used up, so that the task should get samples soon.
+
+        Until then it waits for other tasks to have room too, since a common round shares reads.
+        """
+        return self.room > 0 and 2 * self._unused > self.most_ahead
+
+    def grant(self, batches: int) -> None:
+        """Return the credits of batches that the loader has used."""
+        self._granted = min(self._granted + batches, self._sent + self.credits)
+
+    def take(self, sample: Sample, *, hit: bool) -> None:
+        """Add a drawn sample. hit: it needed no read of its own."""
+        self._queue.append(sample)
+        self._drawn += 1
+        self.hits += hit
+
+    @property
+    def _unused(self) -> int:
+        return self._granted * self.batch_size - self._drawn
+
+    def waits_for(self, sample: Sample) -> bool:
+        """Return True if the sample was drawn and not sent."""
+        return any(each is sample for each in self._queue)
+
+    # ---- batches
+
+    def ready_batches(self) -> Iterator[tuple[int, list[Sample]]]:
+        """Yield the batches that can be sent, with their numbers; they are held until released."""
+        while self._queue:
+            sent = self._drawn - len(self._queue)
+            size = min(self.batch_size, self._to_draw - sent)
+            batch = list(islice(self._queue, size))
+            if len(batch) < size or not all(sample.ready for sample in batch):
+                return
+            for _ in batch:
+                self._queue.popleft()
+            number, self._sent = self._sent, self._sent + 1
+            self._held[number] = batch
+            self.delivered += size
+            self._latest = time.monotonic()
+            yield number, batch
+
+    def release(self, number: int) -> list[Sample]:
+        """Return the samples of a batch that the loader has released; none if it is unknown."""
+        return self._held.pop(number, [])
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the task as JSON values."""
+        seconds = max(self._latest - self._first, 1e-9)
+        return {
+            "task": self.name,
+            "epoch": self.epoch,
+            "size": len(self.indices),
+            "drawn": len(self.indices) - len(self.left) + self._drawn,
+            "waiting": len(self._queue),
+            "held": sum(map(len, self._held.values())),
+            "credits": max(0, self._granted - self._sent),
+            "delivered": self.delivered,
+            "hits": self.hits,
+            "rate": self.delivered / seconds if self.delivered else 0.0,
+        }
 
 
 class Feed:
@@ -82,28 +198,21 @@ class Feed:
         seed: int,
     ) -> None:
         pipeline = Pipeline(decoded_at(dataset, decode_at), build(shared), uneven=True)
-        budget = options.budget
         self.prepared, self.seed = prepared, seed
         self._sample_bytes = _sample_bytes(pipeline)
         self.planner = Planner(options.policy, seed=seed)
-        self.arena = Arena()
         self.tasks: dict[str, Task] = {}
-        self.layouts: list[SampleLayout] = []
         self.delivered = 0
-        self._spill = SpillFile(options.spill) if options.spill and not prepared else None
-        self._spilled: dict[int, Sample] = {}  # by index: what the spill file may have
-        self._numbers: dict[SampleLayout, int] = {}
-        self._cache: SampleCache[int, Sample] = SampleCache(
-            budget,
-            need=self._need,
-            pool_bytes=0 if prepared else budget,
-            on_evict=self._evicted,
-            spill=self._spill,
-            to_bytes=self._block,
-        )
-        self._samples = count()
         self._current: dict[int, Sample] = {}  # by index: the preparation to hand out
-        self._indices: dict[int, int] = {}  # by number: the index of a sample in the cache
+        limit = options.budget + options.spill
+        self.store = SampleStore(
+            limit,
+            0 if prepared else limit,
+            tempfile.gettempdir() if options.spill else None,
+            need=self.planner.need,
+            left=self._forget,
+            check=self._check_layout,
+        )
         in_thread = in_memory_of(pipeline.dataset) is not None and pipeline.layout() is not None
         workers = 0 if in_thread else options.workers
         self.reading = Reading(pipeline, workers, self._ticket, self._wanted, self._report)
@@ -134,11 +243,15 @@ class Feed:
                 "batch_size or credits, or let the loader run the transform that enlarges them"
             )
 
+    def _check_layout(self, nbytes: int, sample: Sample) -> None:
+        for name in self._waiting(sample)[:1]:
+            self._check_room(nbytes, self.tasks[name])
+
     def join(self, task: Task) -> None:
         """Start the epoch of a task, of which ``task.left`` is to be delivered."""
         self.planner.join(task.name, task.indices, remaining=task.left)
         self.tasks[task.name] = task
-        self._cache.refresh()
+        self.store.cache.refresh()
 
     def leave(self, task: Task) -> None:
         """Release what a task holds that ends or starts another epoch."""
@@ -147,12 +260,12 @@ class Feed:
         self.planner.leave(task.name)
         for sample in task.drop():
             self.release(sample)
-        self._cache.refresh()
+        self.store.cache.refresh()
 
     def release(self, sample: Sample) -> None:
         """Remove a holder of a sample."""
         if sample.cached:
-            self._cache.release(sample.number)
+            self.store.cache.release(sample)
         else:
             sample.holders -= 1
 
@@ -162,15 +275,13 @@ class Feed:
             {"sample": sample.index, "seconds": seconds, "tasks": self._waiting(sample)}
             for sample, seconds in self.reading.slow_samples()
         ]
-        counts = {"reads": self.reads, "committed": self.arena.committed, "slow": slow}
-        return {**self._cache.statistics(), **counts}
+        counts = {"reads": self.reads, "committed": self.store.arena.committed, "slow": slow}
+        return {**self.store.cache.statistics(), **counts}
 
     def close(self, wait: bool = True) -> None:
-        """End the workers and free memory and disk space. wait: until the workers have ended."""
+        """End the workers and free the memory. wait: until the workers have ended."""
         self.reading.close(wait)
-        self.arena.close()
-        if self._spill is not None:
-            self._spill.close()
+        self.store.close()
 
     # ---- draws
 
@@ -182,10 +293,11 @@ class Feed:
         if not self.reading.started:  # tasks that come in the meantime begin together
             return
         for chunk, answer in self.reading.collect():
-            if answer.error is None:
-                self._arrived(chunk, answer)
-            else:
+            if answer.error is not None:
                 self._failed(chunk[0], answer.error)
+                continue
+            for sample, error in self.store.add(chunk, answer):
+                self._failed(sample, error)
         self.reading.submit(self._chunk_size())
         while self._draw():
             self.reading.submit(self._chunk_size())
@@ -209,11 +321,11 @@ class Feed:
         sample = self._current.get(index)
         fresh = sample is None or (self.prepared and not sample.takers.isdisjoint(names))
         if sample is None or fresh:
-            sample = self._current[index] = Sample(next(self._samples), index)
+            sample = self._current[index] = Sample(index)
             self.reading.queue.append(sample)
         for name in names:
             if sample.cached:
-                self._cache.hold(sample.number)
+                self.store.cache.hold(sample)
             else:
                 sample.holders += 1
             if self.prepared:
@@ -239,8 +351,7 @@ class Feed:
         """Return True if the sample must be read, since a task waits for it."""
         if not sample.holders:  # its tasks have left
             self._forget(sample)
-            return False
-        return not self._recalled(sample)
+        return sample.holders > 0
 
     def _waiting(self, sample: Sample) -> list[str]:
         return [task.name for task in self.tasks.values() if task.waits_for(sample)]
@@ -253,66 +364,6 @@ class Feed:
         for name in names:
             self.tasks[name].notices.append(text)
 
-    def _recalled(self, sample: Sample) -> bool:
-        """Return True if an earlier preparation was in the spill file and is now in memory."""
-        old = self._spilled.pop(sample.index, None)
-        data = None if old is None else self._cache.recall(old.number)
-        if old is None or data is None:
-            return False
-        if self._keep(sample, old.layout, old.nbytes):
-            self._block(sample)[:] = data
-        return True
-
-    def _arrived(self, chunk: list[Sample], answer: Completed) -> None:
-        try:
-            assert answer.structure is not None, "no sample of a chunk is left out"
-            tree = answer.structure.tree
-            structure = Structure(tree, ("array",) * count_leaves(tree))
-            leaves = [column[0] for column in columns([answer.batch], structure)]
-            if all(isinstance(x, np.ndarray) and x.dtype.kind in NUMBER_KINDS for x in leaves):
-                self._store(chunk, tree, leaves)
-                return
-        except Exception as error:
-            for sample in chunk:
-                self._failed(sample, error)
-            return
-        for i, sample in enumerate(chunk):  # images of several sizes, texts
-            try:
-                rows = [leaf[i] for leaf in leaves]
-                self._store(
-                    [sample],
-                    tree,
-                    [[x] if isinstance(x, (str, bytes)) else np.asarray(x)[None] for x in rows],
-                )
-            except Exception as error:
-                self._failed(sample, error)
-
-    def _store(self, chunk: list[Sample], tree: Any, leaves: list[Any]) -> None:
-        """Write samples of one layout into blocks; row i of each leaf belongs to sample i."""
-        layout = layout_of(tree, [leaf[0] for leaf in leaves])
-        if layout not in self._numbers:
-            for name in self._waiting(chunk[0])[:1]:
-                self._check_room(layout.nbytes, self.tasks[name])
-            self._numbers[layout] = len(self.layouts)
-            self.layouts.append(layout)
-        number = self._numbers[layout]
-        kept = [self._keep(sample, number, layout.nbytes) for sample in chunk]
-        if not all(kept):
-            leaves = [list(compress(leaf, kept)) for leaf in leaves]
-        offsets = np.array([sample.offset for sample in compress(chunk, kept)], np.int64)
-        layout.write(self.arena.memory.buffer, offsets, leaves)
-
-    def _keep(self, sample: Sample, layout: int, nbytes: int) -> bool:
-        """Allocate a block; return False if no task wants the sample and there is no room."""
-        sample.layout, sample.nbytes = layout, nbytes
-        self._indices[sample.number] = sample.index
-        if not self._cache.put(sample.number, sample, nbytes, holders=sample.holders):
-            self._evicted(sample.number, sample)
-        sample.cached = sample.number in self._cache  # it may have left at once
-        if sample.cached:
-            sample.offset = self.arena.allocate(nbytes)
-        return sample.cached
-
     def _failed(self, sample: Sample, error: BaseException) -> None:
         sample.error = error
         self._forget(sample)
@@ -320,24 +371,6 @@ class Feed:
     def _forget(self, sample: Sample) -> None:
         if self._current.get(sample.index) is sample:
             del self._current[sample.index]
-
-    # ---- callbacks of the cache
-
-    def _need(self, number: int) -> int:
-        return self.planner.need(self._indices[number])
-
-    def _evicted(self, number: int, sample: Sample) -> None:
-        sample.cached = False
-        del self._indices[number]
-        self._forget(sample)
-        if self._spill is not None and number in self._spill:
-            self._spilled[sample.index] = sample
-        if sample.offset >= 0:
-            self.arena.free(sample.offset, sample.nbytes)
-            sample.offset = -1
-
-    def _block(self, sample: Sample) -> memoryview:
-        return memoryview(self.arena.memory.buffer)[sample.offset : sample.offset + sample.nbytes]
 
 
 def _sample_bytes(pipeline: Pipeline) -> int:

@@ -38,7 +38,7 @@ SLOWER = 20.0
 
 @dataclass(eq=False, slots=True)
 class Sample:
-    """One preparation of the sample ``index``; ``number`` identifies the preparation.
+    """One preparation of the sample ``index``.
 
     holders: tasks that wait for it or hold it; once it is ``cached`` the cache counts them.
     layout, offset, nbytes: how and where it lies in memory. error: the reason why it could not be
@@ -47,7 +47,6 @@ class Sample:
     reported as slow.
     """
 
-    number: int
     index: int
     holders: int = 0
     cached: bool = False
@@ -273,7 +272,9 @@ class Reading:
     def slow_samples(self) -> list[tuple[Sample, float]]:
         """Return the samples that have been read for long, with the seconds."""
         now, single = time.monotonic(), self._single
-        reading = [] if single is None else [s for chunk, _ in single.chunks.values() for s in chunk]
+        reading = (
+            [] if single is None else [s for chunk, _ in single.chunks.values() for s in chunk]
+        )
         waiting = [(sample, now - sample.submitted) for sample in (*reading, *self.doubtful)]
         return [(sample, seconds) for sample, seconds in waiting if seconds > PATIENCE]
 
