@@ -101,12 +101,16 @@ def readings(file: Path) -> list[int]:
 
 
 class Unprintable(Exception):
-    """An exception that cannot be shown."""
+    """An exception without a text."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
 
-    __repr__ = __str__
+
+class Unspeakable(Unprintable):
+    """An exception that cannot be shown in any way."""
+
+    __repr__ = Unprintable.__str__
 
 
 class Ended(BaseException):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from server_checks import Leftovers, as_data_loader, assert_same, by_index, loader, served
 from server_peers import Peer
-from server_sets import Ended, Faulty, Images, Unprintable
+from server_sets import Ended, Faulty, Images, Unprintable, Unspeakable
 
 from needle import data
 from needle.data.sharing import Options
@@ -19,7 +20,15 @@ from needle.errors import DataError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
-FAULTS = [Unprintable, SystemExit, KeyboardInterrupt, GeneratorExit, Ended, MemoryError]
+FAULTS = [
+    Unprintable,
+    Unspeakable,
+    SystemExit,
+    KeyboardInterrupt,
+    GeneratorExit,
+    Ended,
+    MemoryError,
+]
 
 
 def assert_whole(task: Any, dataset: Any, indices: Any) -> None:
@@ -130,10 +139,12 @@ def test_transforms_that_need_more_memory_than_there_is_are_refused(dataset: Any
 
 
 def test_slow_samples_do_not_run_in_the_loop_of_the_server() -> None:
-    with served(Images(40, 1.0)) as path, loader(path) as task:
+    with served(Images(40, 4.0)) as path, loader(path, fallback=Images(40)) as task:
         epoch = iter(task)
-        time.sleep(1.5)
+        threading.Thread(target=lambda: next(epoch), daemon=True).start()
+        time.sleep(1.0)
         start = time.monotonic()
-        assert task.server_status()["length"] == 40
-        assert time.monotonic() - start < 0.9
+        with loader(path, task="other") as other:
+            assert other.server_status()["length"] == 40
+        assert time.monotonic() - start < 3
         del epoch

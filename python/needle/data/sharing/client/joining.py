@@ -106,7 +106,8 @@ class ServerAddress:
                     return use(connector)
                 except LoaderServerError:
                     connector.close()
-                    if not self.starts or time.monotonic() > end:
+                    refused = not connector.ended  # others were at their end
+                    if refused or not self.starts or time.monotonic() > end:
                         raise
                 except BaseException:
                     connector.close()
