@@ -175,6 +175,27 @@ def test_a_changed_file_of_any_kind_is_seen(tmp_path: Path) -> None:
         assert fingerprint(make()) != before, path
 
 
+def test_the_folders_that_links_lead_to_are_seen(tmp_path: Path) -> None:
+    write_images(tmp_path / "elsewhere", 65)
+    (tmp_path / "root").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "root" / name).symlink_to(tmp_path / "elsewhere" / name)
+    (tmp_path / "root" / "a" / "broken.pgm").symlink_to(tmp_path / "nothing")
+    (tmp_path / "elsewhere" / "a" / "back").symlink_to(tmp_path / "root")
+    before = fingerprint(data.ImageFolder(tmp_path / "root"))
+    assert before == fingerprint(data.ImageFolder(tmp_path / "root"))
+    same_times(tmp_path / "elsewhere" / "b" / "3.pgm", b"P5 2 2 255\nabcd")
+    assert fingerprint(data.ImageFolder(tmp_path / "root")) != before
+
+
+def test_files_that_change_places_are_seen(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_text("1 2 3")
+    other.write_text("4 5 6")
+    first, second = Scaled(1.0, [one, other]), Scaled(1.0, [other, one])
+    assert fingerprint(first) != fingerprint(second)
+
+
 def test_a_mapped_array_is_known_by_its_file(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", PIXELS)
     mapped = [np.load(tmp_path / "x.npy", mmap_mode="r") for _ in range(2)]
@@ -197,6 +218,8 @@ def test_a_file_that_a_class_names_is_seen_and_its_log_is_not(tmp_path: Path) ->
 
 
 PROGRAM = """
+import abc
+import functools
 import sys
 import numpy as np
 from needle import data
@@ -204,8 +227,18 @@ from needle.data.sharing.wire.fingerprint import fingerprint
 
 SHADE = int(sys.argv[1])
 
-class Mine(data.Dataset):
+@functools.lru_cache
+def cached(index):
+    return index
+
+class Mine(data.Dataset, abc.ABC):
     names = {"one", "two", "three"}
+    transform = data.Pad(3)
+    __slots__ = ("place",)
+
+    @property
+    def shade(self):
+        return cached(3)
 
     def __len__(self):
         return 3

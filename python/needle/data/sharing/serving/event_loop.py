@@ -120,9 +120,10 @@ class Server:
 
     def _drop(self, connection: Connection, error: BaseException) -> None:
         """Send the error to a task, and release everything that the task held."""
-        for action in (lambda: connection.refuse(error), connection.leave):
-            with suppress(Exception):
-                action()
+        with suppress(Exception):
+            connection.refuse(error)
+        with suppress(Exception):
+            connection.leave()
 
     def _wait(self, seconds: float) -> set[int]:
         poll = select.poll()

@@ -36,9 +36,9 @@ INSTALLED = tuple(
 )
 """Folders of code that is identified by its name: Python, installed packages, needle."""
 _ATOMS = (int, float, complex, bool, str, type(None), type(Ellipsis))
-_MEMBERS = (types.FunctionType, staticmethod, classmethod, property, *_ATOMS, bytes, tuple, list)
-_MEMBERS += (dict, set, frozenset, np.ndarray, PurePath)
-"""Attributes of a class that are added; others belong to Python."""
+_OF_PYTHON = ("__doc__", "__firstlineno__", "__annotations__", "_abc_impl")
+_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+"""Attributes of a class that Python adds."""
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME")
 
 
@@ -137,8 +137,8 @@ class _Contents:
             self.note("dict", len(value))
             self._add_all(chain.from_iterable(value.items()))
         elif isinstance(value, PurePath):
-            self.note("path", kind.__name__)
-            self._add_path(value, folders=True) or self.note("name", str(value))
+            name = os.path.realpath(value)
+            self.note("path", name if self._add_path(name, folders=True) else str(value))
         elif isinstance(value, types.ModuleType):
             self._add_module(value.__name__)
         elif isinstance(value, types.FunctionType):
@@ -164,7 +164,7 @@ class _Contents:
             self.add(value)
 
     def _add_array(self, array: npt.NDArray[Any]) -> None:
-        self.note("array", (array.dtype.descr, array.shape))
+        self.note("array", (str(array.dtype), array.shape))
         file = _mapped_file(array)
         if file is not None:
             self.note("mapped", (file, array.strides))
@@ -181,8 +181,10 @@ class _Contents:
         """Add what pickling would keep of an object."""
         reduce = copyreg.dispatch_table.get(kind)
         reduced = value.__reduce_ex__(5) if reduce is None else reduce(value)
-        if isinstance(reduced, str):
-            self.note("global", (kind.__module__, reduced))
+        if isinstance(reduced, str):  # a global name, perhaps of a function with a cache
+            self.note("global", (getattr(value, "__module__", None), reduced))
+            self._add_module(str(getattr(value, "__module__", None)))
+            self.add(getattr(value, "__wrapped__", None))
             return
         function, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
         self.note("object", kind.__qualname__)
@@ -202,7 +204,7 @@ class _Contents:
         elif self._is_new(kind):
             self._add_all(kind.__bases__)
             for name, value in sorted(vars(kind).items()):
-                if isinstance(value, _MEMBERS) and name not in ("__doc__", "__firstlineno__"):
+                if name not in _OF_PYTHON and type(value) not in _DESCRIPTORS:
                     self.note("member", name)
                     self.add(value)
 
@@ -244,10 +246,9 @@ class _Contents:
         self._modules.add(name)
         found.add(file)
         for value in list(vars(module).values()):
-            other = value if isinstance(value, types.ModuleType) else None
-            used = getattr(value, "__module__", None) if other is None else other.__name__
-            if isinstance(used, str):
-                found |= self._files_of(used)
+            name_of = "__name__" if isinstance(value, types.ModuleType) else "__module__"
+            with suppress(Exception):  # of an object that looks its attributes up elsewhere
+                found |= self._files_of(str(getattr(value, name_of, None)))
         return found
 
     # ---- files
@@ -269,20 +270,18 @@ class _Contents:
 
     def _add_folder(self, folder: str) -> None:
         rows: list[tuple[Any, ...]] = []
-        pending = [folder]
-        while pending and len(rows) < MOST_FILES:
-            try:
-                with os.scandir(pending.pop()) as entries:
-                    for entry in entries:
-                        if entry.is_dir(follow_symlinks=False):
-                            pending.append(entry.path)
-                        else:
-                            rows.append((entry.path, *_times(entry.stat())))
-            except OSError:  # a folder that cannot be read, a link to nothing
+        seen: set[tuple[int, int]] = set()
+        for path, below, names in os.walk(folder, followlinks=True):
+            status = os.stat(path)
+            if (status.st_dev, status.st_ino) in seen:  # a link that leads back
+                below.clear()
                 continue
-        if pending:
-            rows.append((os.urandom(16).hex(),))
-        self.note("folder", (folder, sorted(rows)))
+            seen.add((status.st_dev, status.st_ino))
+            rows += [(path, name, _times_of(os.path.join(path, name))) for name in names]
+            if len(rows) > MOST_FILES:
+                rows.append((os.urandom(16),))
+                break
+        self.note("folder", (folder, sorted(rows, key=repr)))
 
 
 def _times_of(path: str | bytes) -> tuple[int, ...] | None:
