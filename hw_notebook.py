@@ -5,29 +5,19 @@
 # each part works inside. You need some Python and the chain rule. Run the cells from top to bottom;
 # all of them take a minute or two. Every picture is drawn from values that were just computed.
 #
-# The next cell makes needle importable: from this folder if it was built here (`make build`), else
-# with pip. In a hosted notebook set `SOURCE` to the URL of needle's repository first.
+# The next cell takes needle from the folder that this notebook lies in, built or not, and says how
+# much of it is open. In a hosted notebook, run `!git clone` with the address of needle's repository
+# and `%cd` into its folder first.
 
 # %%
-import importlib.util
-import subprocess
 import sys
 from pathlib import Path
 
-SOURCE = ""  # URL for git clone, if this notebook was opened outside needle's folder
-
 here = Path.cwd()
-folders = [here, *here.parents, here / "needle-source"]
-if SOURCE and not any((folder / "apps" / "pictures").is_dir() for folder in folders):
-    subprocess.run(["git", "clone", "--depth=1", SOURCE, "needle-source"], check=True)
-root = next((folder for folder in folders if (folder / "apps" / "pictures").is_dir()), None)
-if root is not None:
-    sys.path.insert(0, str(root))
-    if any((root / "python/needle/backend_ndarray").glob("*.so")):
-        sys.path.insert(0, str(root / "python"))
-    elif importlib.util.find_spec("needle") is None:
-        subprocess.run([sys.executable, "-m", "pip", "install", "-q", f"{root}[train]"], check=True)
-        importlib.invalidate_caches()
+sys.path[:0] = [str(folder) for folder in (here, *here.parents) if (folder / "apps").is_dir()]
+from apps.course.tree import use_tree
+
+use_tree()
 
 # %% [markdown]
 # `watch` does two things. It reloads modules that you have edited before the next cell runs, and
@@ -35,26 +25,40 @@ if root is not None:
 # growing part of the graph alive.
 #
 # Each chapter lists its exercises. `python -m apps.course student DIR` writes a tree in which they
-# are open. There `python -m apps.course show TAG` explains an exercise, `check TAG` tests your
-# answer, and this notebook shows your progress.
+# are open, with a notebook for each part in which you answer them. There this notebook shows your
+# progress, and a cell that needs an open exercise names it.
 
 # %%
 import numpy as np
 
 import needle as ndl
 from apps import pictures
-from apps.notebook import exercises, watch
+from apps.notebook import exercises, kernels_of, own_arrays, start, watch
 from needle import nn
 from needle.testing import check_gradients, conformance
 
+start()
 watch("needle", "apps")
-device = ndl.cpu()  # needle's C++ kernels; ndl.cpu_numpy() computes the same with NumPy
+device = ndl.default_device()  # needle's C++ kernels if they are built, else NumPy
 
 # %% [markdown]
 # ## 1 Tensors and gradients
 #
 # A `Tensor` is an array that records how it was computed. It lies on a device, and both operands
 # of an operation must be on the same device; therefore this notebook passes `device=device`.
+#
+# Part 0 of the exercises writes the same for single numbers: 60 lines that train a small network.
+
+# %% tags=["remove-input"]
+exercises(
+    "scalar-add",
+    "scalar-multiply",
+    "scalar-tanh",
+    "scalar-order",
+    "scalar-backward",
+    "scalar-network",
+    "scalar-step",
+)
 
 # %%
 x = ndl.Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], device=device)
@@ -257,7 +261,7 @@ exercises("sgd", "adam", "clip-grad-norm", "schedules", "train-epoch")
 # buffer.
 
 # %%
-a = ndl.backend_ndarray.array(np.arange(12).reshape(3, 4), device=device)
+a = own_arrays().array(np.arange(12).reshape(3, 4), device=device)
 views = {"a": a, "a.permute((1, 0))": a.permute((1, 0)), "a[::-1, 1:3]": a[::-1, 1:3]}
 pictures.draw_memory(views)
 
@@ -280,8 +284,8 @@ exercises("compact-strides", "row-major", "slice-view")
 # them.
 
 # %%
-column = ndl.backend_ndarray.array(np.arange(3).reshape(3, 1), device=device)
-row = ndl.backend_ndarray.array(np.arange(4).reshape(1, 4), device=device)
+column = own_arrays().array(np.arange(3).reshape(3, 1), device=device)
+row = own_arrays().array(np.arange(4).reshape(1, 4), device=device)
 pictures.draw_broadcast(column, row)
 
 # %% tags=["remove-input"]
@@ -310,7 +314,7 @@ exercises("permute-view")
 # %%
 from time import perf_counter
 
-numbers = ndl.backend_ndarray.array(np.arange(1000), device=device)
+numbers = own_arrays().array(np.arange(1000), device=device)
 start = perf_counter()
 slow = sum(numbers[i].item() for i in range(1000))
 middle = perf_counter()
@@ -335,7 +339,7 @@ from needle import accelerated
 from needle.backends.base import OPTIONAL, REQUIRED, provides
 from needle.shapes import Geometry
 
-backend = device.backend
+backend = kernels_of(device)
 print("instruction set:", backend.module.isa, "of", *backend.module.available_isas())
 print("required:", *REQUIRED)
 print("kernels:", *(name for name in OPTIONAL if provides(backend, name)))

@@ -39,6 +39,7 @@ from apps.training.folder import (
     new_folder,
 )
 from apps.training.interruption import Interrupted, StopRequest, end_if_interrupted
+from apps.training.own_pictures import as_place, remarks, write_overview
 from apps.training.recipes import Recipe, find_recipe, recipe_names
 from apps.training.records import Records, tensorboard_package
 from apps.training.report import write_epochs, write_report
@@ -59,12 +60,18 @@ def parser() -> argparse.ArgumentParser:
     add = result.add_argument
     add("--recipe", help=f"a file of options, or one of {', '.join(recipe_names())}")
     add("--model", help=f"{', '.join(sorted(MODELS))} (default: lenet5)")
-    add("--data", help=f"{', '.join(sorted(SOURCES))} (default: digits, which needs no download)")
+    known = ", ".join(sorted(SOURCES))
+    add(
+        "--data",
+        help=f"a folder of pictures, with a folder for each class; a packed file; a URL; {known} "
+        "(default: digits, which needs no download)",
+    )
     add("--data-dir", type=Path, help="folder of the data set's files (default: data)")
     add(
         "--source", help=f"{', '.join(PLACES)}, s3://bucket/prefix or http://... (default: builtin)"
     )
     add("--download", action="store_true", help="download the data set if it is missing")
+    add("--image-size", type=_positive(int), help="pixels (default: those of the model)")
     add("--limit", type=_positive(int), help="samples of each split to use (default: all)")
     add("--device", help="cpu (compiled kernels; the default), cpu_numpy or another backend")
     add(
@@ -165,6 +172,7 @@ def train(options: dict[str, Any]) -> int:
         for name in ("download", "resume", "force", "keep", "profile", "goal", "no_report")
     )
     workers = _workers(options.pop("workers"), options.pop("engine"))
+    _name_pictures(options)
     recipe = find_recipe(options.pop("recipe") or _recipe_for(options))
     out = options.pop("out") or _default_folder(options, recipe, resume)
     if not resume:
@@ -188,6 +196,8 @@ def train(options: dict[str, Any]) -> int:
             facts = _facts(run, recipe, workers, folder if resume else None)
             folder.write_facts(facts)
             _say_start(run, resume)
+            if run.source.size is None and not resume:
+                _show_pictures(run, folder)
             if profile:
                 _write_profile(run, folder.path)
             _train(run, folder, keep, resume)
@@ -252,6 +262,20 @@ def _workers(count: int, engine: str | None) -> Workers:
     return Workers(count, engine)
 
 
+def _name_pictures(options: dict[str, Any]) -> None:
+    """Replace a folder, packed file or URL in ``--data`` by the data set ``pictures`` there."""
+    given = options["data"]
+    place = None if given is None or given in SOURCES else as_place(given)
+    if place is None:
+        return
+    if options["source"]:
+        raise NeedleError(
+            f"--source: --data {given} says where the pictures are, got {options['source']} too; "
+            "leave it out"
+        )
+    options.update(data="pictures", source=place)
+
+
 def _recipe_for(options: dict[str, Any]) -> str:
     """Return the name of the recipe that applies to the data set if none is given."""
     return find_source(options["data"] or "digits").recipe
@@ -259,7 +283,8 @@ def _recipe_for(options: dict[str, Any]) -> str:
 
 def _default_folder(options: dict[str, Any], recipe: Recipe, resume: bool) -> Path:
     chosen = {**recipe.options, **{k: v for k, v in options.items() if v is not None}}
-    name = f"{chosen['model']}-{chosen['data']}"
+    data = Path(chosen["source"]).stem if chosen["data"] == "pictures" else chosen["data"]
+    name = f"{chosen['model']}-{data}"
     return latest_folder(name) if resume else new_folder(name)
 
 
@@ -335,6 +360,12 @@ def _say_start(run: Run, resume: bool) -> None:
     if resume:
         p = run.progress
         print(f"resumed after {p.epochs_done} epochs and {p.seen:,} images of the next one")
+
+
+def _show_pictures(run: Run, folder: RunFolder) -> None:
+    """Print what the user's own pictures are like, and write a sheet of them."""
+    for line in (*remarks(*run.datasets), write_overview(folder.path, *run.datasets)):
+        print(line)
 
 
 def _epoch_line(row: dict[str, float], epochs: int) -> str:

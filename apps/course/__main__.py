@@ -17,19 +17,23 @@ from .blocks import MarkerError, blocks_in, open_tags
 from .building import LIBRARY, is_built
 from .checking import check
 from .edition import ROOT, EditionError, is_student_tree, put_back, solutions_of, write_edition
+from .notebooks import FOLDER, write_notebooks
 from .rates import rate_line
 from .registry import RegistryError, exercises, needed, parts, select
+from .tree import VIEWS
 
 Options = argparse.Namespace
-VIEWS = 4
-"""The part that needle's own arrays need; before it only NumPy's arrays work."""
 
 
 def student(options: Options) -> int:
     """Write a student tree."""
     chosen = select(options.parts)
-    write_edition(ROOT, options.dir, {exercise.tag for exercise in chosen})
-    print(f"{options.dir}: a student tree with {len(chosen)} open exercises. Start with")
+    tags = {exercise.tag for exercise in chosen}
+    write_edition(ROOT, options.dir, tags)
+    first = write_notebooks(options.dir.resolve(), tags)[0]
+    print(f"{options.dir}: a student tree with {len(chosen)} open exercises. Open a notebook")
+    print(f"  jupyter lab {options.dir / FOLDER / first.name}")
+    print("or work in a terminal:")
     print(f"  cd {options.dir}")
     print(f"  python -m apps.course show {chosen[0].tag}")
     if any(exercise.part == VIEWS for exercise in chosen):

@@ -16,7 +16,7 @@ from .registry import exercises
 
 ROOT = Path(__file__).resolve().parents[2]
 STATE = ".course"
-SOLUTIONS = "solutions.json"
+SOLUTIONS, TAKEN = "solutions.json", "taken.json"
 
 LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "*.so", "*.pyd", "*.dylib", "*.pyc"
@@ -85,9 +85,21 @@ def put_back(root: Path, tags: Collection[str]) -> list[Path]:
     missing = [tag for tag in tags if tag not in solutions]
     if missing:
         raise EditionError(f"{', '.join(missing)}: solved from the start in this tree")
+    taken = sorted({*_recorded_as_taken(root), *(tag for tag in tags if tag not in _own(root))})
     kept = [path for tag in tags if (path := _keep_attempt(root, tag))]
     fill(root, {tag: solutions[tag] for tag in tags})
+    (root / STATE / TAKEN).write_text(json.dumps(taken) + "\n", "utf-8")
     return kept
+
+
+def _own(root: Path) -> set[str]:
+    """Return the tags whose blocks hold the learner's own answer with the text of the solution."""
+    return _equal_to_solutions(root) - _recorded_as_taken(root)
+
+
+def _recorded_as_taken(root: Path) -> set[str]:
+    path = root / STATE / TAKEN
+    return set(json.loads(path.read_text("utf-8"))) if path.is_file() else set()
 
 
 def _keep_attempt(root: Path, tag: str) -> Path | None:
@@ -105,9 +117,16 @@ def _keep_attempt(root: Path, tag: str) -> Path | None:
 
 
 def taken_tags(root: Path) -> set[str]:
-    """Return the tags whose blocks hold the solutions; empty outside a student tree."""
+    """Return the tags whose blocks hold the solutions that ``put_back`` put there.
+
+    Empty outside a student tree. A learner's own answer counts, even if its text is the solution's.
+    """
     if not is_student_tree(root):
         return set()
+    return _equal_to_solutions(root) & _recorded_as_taken(root)
+
+
+def _equal_to_solutions(root: Path) -> set[str]:
     found = blocks_in(root)
     return {
         tag

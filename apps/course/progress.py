@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .blocks import Block, blocks_in, is_open
 from .checking import Result
-from .edition import STATE, is_student_tree, solutions_of
+from .edition import STATE, is_student_tree, solutions_of, taken_tags
 from .registry import Exercise, Part, exercises, parts
 
 FILE = "progress.json"
@@ -85,20 +85,21 @@ def open_hint(root: Path, exercise: Exercise) -> int:
 
 def states(root: Path) -> dict[str, str]:
     """Return the state of each tag, a key of ``MARKS``."""
-    entries, blocks, solutions = load(root), blocks_in(root), solutions_of(root)
+    entries, blocks = load(root), blocks_in(root)
+    own, taken = solutions_of(root), taken_tags(root)
     return {
-        tag: _state(blocks.get(tag, []), entries.get(tag, Entry()), solutions.get(tag))
+        tag: "solved"
+        if tag in taken
+        else _state(blocks.get(tag, []), entries.get(tag, Entry()))
+        if tag in own
+        else "given"
         for tag in exercises()
     }
 
 
-def _state(blocks: list[Block], entry: Entry, solution: list[str] | None) -> str:
-    if solution is None:
-        return "given"
+def _state(blocks: list[Block], entry: Entry) -> str:
     if any(map(is_open, blocks)):
         return "open"
-    if [block.text for block in blocks] == solution:
-        return "solved"
     if entry.text != _digest(blocks):
         return "changed"
     return {"passes": "own", "": "changed"}.get(entry.state, entry.state)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from .compare import Case, WrongAnswer
 from .outcome import gist, open_tag
 
 RECORDS = pytest.StashKey[list[dict[str, Any]]]()
+LONGEST = 20
+"""Seconds of processor time that the test of an exercise may take."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,6 +30,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Start with an empty report, so that a run that ends early has one too."""
     config.stash[RECORDS] = []
+
+
+class TooLong(BaseException):
+    """An answer computes for too long; no ``except Exception`` of the answer catches it."""
+
+
+def _stop(number: int, frame: Any) -> None:
+    raise TooLong(f"stopped after {LONGEST} s of computing; is there an infinite loop?")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Any:
+    """Stop a test after some seconds of processor time, which other programs do not take."""
+    before = signal.signal(signal.SIGPROF, _stop)
+    signal.setitimer(signal.ITIMER_PROF, LONGEST)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -28,9 +28,10 @@ class Exercise:
     """An exercise, with the fields of its table in the part's file.
 
     minutes: expected time. prerequisites: tags whose code the solution or the tests call. contract:
-    what the block must do. hints: from a nudge to nearly the answer. tests: pytest node ids.
-    explanation: why the reference solution is right. rate: the timing to report, if any. builds:
-    names for ``building.build`` that the tests need; a part may give them for all its exercises.
+    what the block must do. why: why it matters, in two sentences and perhaps a formula. hints: from
+    a nudge to nearly the answer. tests: pytest node ids. explanation: why the reference solution is
+    right. rate: the timing to report, if any. builds: names for ``building.build`` that the tests
+    need; a part may give them for all its exercises.
     """
 
     tag: str
@@ -42,6 +43,7 @@ class Exercise:
     hints: tuple[str, ...]
     tests: tuple[str, ...]
     explanation: str
+    why: str = ""
     prerequisites: tuple[str, ...] = ()
     rate: str = ""
     builds: tuple[str, ...] = ()
@@ -49,12 +51,17 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the course. backend: the NEEDLE_BACKEND of its tests ("np" needs no compiler)."""
+    """A part of the course.
+
+    backend: the NEEDLE_BACKEND of its tests ("np" needs no compiler). closing: the code of the last
+    cell of its notebook, which uses the answers.
+    """
 
     number: int
     title: str
     backend: str
     exercises: tuple[Exercise, ...]
+    closing: str = ""
 
 
 class RegistryError(ValueError):
@@ -73,7 +80,8 @@ def read_part(path: Path) -> Part:
         exercises = tuple(_exercise(number, tag, {**common, **row}) for tag, row in rows)
     except (KeyError, TypeError) as error:
         raise RegistryError(f"{path.name}: {error}; correct the table") from error
-    return Part(number, table["title"], table.get("backend", "np"), exercises)
+    closing = table.get("closing", "").strip()
+    return Part(number, table["title"], table.get("backend", "np"), exercises, closing)
 
 
 def _exercise(part: int, tag: str, row: dict[str, Any]) -> Exercise:
@@ -142,10 +150,10 @@ def _tags(word: str) -> set[str]:
         if found:
             return found
     near = difflib.get_close_matches(word, exercises(), n=5)
-    last = max(exercise.part for exercise in exercises().values())
+    numbers = [exercise.part for exercise in exercises().values()]
     raise RegistryError(
         f"{word}: neither an exercise nor a part; "
         + (f"similar: {', '.join(near)}; " if near else "")
-        + f"give parts from 1 to {last}, such as 1 4 or 1-4, or exercises that "
-        "`python -m apps.course list` shows"
+        + f"give parts from {min(numbers)} to {max(numbers)}, such as 1 4 or 1-4, or exercises "
+        "that `python -m apps.course list` shows"
     )

@@ -6,7 +6,7 @@ Imported as ``apps.models`` or, with apps/ on the path, as ``models``. Training 
 from .language import LanguageModel
 from .mobilenet import MobileNet
 from .pretrained import load_weights
-from .registry import MODELS, build_model, find_model, model
+from .registry import MODELS, build_model, find_model, image_size, model
 from .resnet import (
     BasicBlock,
     Bottleneck,
@@ -29,6 +29,7 @@ __all__ = [
     "MODELS",
     "build_model",
     "find_model",
+    "image_size",
     "load_weights",
     "model",
     "ConvBN",

@@ -32,6 +32,12 @@ def find_model(name: str) -> Callable[..., nn.Module]:
     return MODELS[name]
 
 
+def image_size(name: str, pixels: int = 0) -> tuple[int, int]:
+    """Return (height, width) of a model's images: ``pixels`` squared, or the model's own for 0."""
+    own: tuple[int, int] = find_model(name).image_size  # type: ignore[attr-defined]
+    return (pixels, pixels) if pixels else own
+
+
 def build_model(name: str, **options: Any) -> nn.Module:
     """A new model: ``build_model("lenet5", in_channels=1, num_classes=10)``."""
     return find_model(name)(**options)

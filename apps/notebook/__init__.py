@@ -12,9 +12,22 @@ from typing import Any
 
 from .chapters import Chapter, exercises
 from .growth import GraphGrowthWarning, growing_graphs
+from .homework import check, hint, kernels_of, own_arrays, start
 from .reloading import Reloader
 
-__all__ = ["Chapter", "GraphGrowthWarning", "Reloader", "exercises", "growing_graphs", "watch"]
+__all__ = [
+    "Chapter",
+    "GraphGrowthWarning",
+    "Reloader",
+    "check",
+    "exercises",
+    "growing_graphs",
+    "hint",
+    "kernels_of",
+    "own_arrays",
+    "start",
+    "watch",
+]
 
 
 def watch(*packages: str) -> Reloader | None:

@@ -6,7 +6,7 @@ hw_notebook.ipynb. Curves and tables of training runs are in apps/training/repor
 
 from .canvas import Picture
 from .computation import draw_computation
-from .learning import draw_curves, draw_images
+from .learning import draw_boundary, draw_curves, draw_images
 from .memory import draw_broadcast, draw_memory
 from .roofline import Kernel, draw_roofline, measured_kernels
 from .sliders import slider
@@ -18,6 +18,7 @@ __all__ = [
     "Picture",
     "Slow",
     "Span",
+    "draw_boundary",
     "draw_broadcast",
     "draw_computation",
     "draw_curves",

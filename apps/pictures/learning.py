@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,26 @@ def draw_curves(curves: Mapping[str, Sequence[float]], ylabel: str, log: bool = 
     axes.set(xlabel="step", ylabel=ylabel, yscale="log" if log else "linear")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
+    return figure
+
+
+def draw_boundary(
+    answer: Callable[[float, float], float],
+    points: Sequence[tuple[float, float]],
+    targets: Sequence[float],
+    steps: int = 40,
+) -> Picture:
+    """Draw points of two classes, and the plane coloured by the sign of ``answer(x, y)``."""
+    places = np.array(points)
+    low, high = places.min(axis=0) - 0.3, places.max(axis=0) + 0.3
+    xs, ys = (np.linspace(low[axis], high[axis], steps) for axis in (0, 1))
+    values = np.array([[answer(float(x), float(y)) for x in xs] for y in ys])
+    most = max(float(np.abs(values).max()), 1e-12)
+    figure, axes = picture(6, 4)
+    axes.contourf(xs, ys, values, levels=np.linspace(-most, most, 21), cmap="RdBu", alpha=0.6)
+    axes.contour(xs, ys, values, levels=[0.0], colors="black", linewidths=1)
+    axes.scatter(places[:, 0], places[:, 1], c=targets, cmap="RdBu", edgecolors="black", s=25)
+    axes.set(xlabel="x", ylabel="y")
     return figure
 
 

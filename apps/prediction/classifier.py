@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import needle
-from apps.models import build_model, find_model
+from apps.models import build_model, image_size
 from apps.training.sources import find_source, fitting
 from needle import data, nn
 from needle.data.formats.decoding import decode
@@ -46,7 +46,7 @@ class Classifier:
         arrays, about = needle.io.load_with_metadata(path)
         settings, self.classes = _description(path, about)
         self.source = find_source(settings["data"])
-        self.image_size = find_model(settings["model"]).image_size  # type: ignore[attr-defined]
+        self.image_size = image_size(settings["model"], int(settings["image_size"]))
         self.device = needle.device(device)
         self.model = build_model(
             settings["model"],
@@ -65,11 +65,12 @@ class Classifier:
         mode, name = "L" if self.source.channels == 1 else "RGB", str(picture)
         name = name if isinstance(picture, Path) else "the picture sent"
         image = decode(picture, mode, name=name, max_pixels=MOST_PIXELS)
-        small = data.Resize(self.source.size)(image)
+        size = self.source.size or self.image_size
+        small = data.Resize(size)(image)
         pixels = np.asarray(small, np.float32) / np.float32(255)
         pixels = 1 - pixels if invert else pixels
         normalised = data.Normalize(self.source.mean, self.source.std)(pixels)
-        fit = fitting(self.source.size, self.image_size)
+        fit = fitting(size, self.image_size)
         framed = np.asarray(normalised if fit is None else fit(normalised), np.float32)
         return np.ascontiguousarray(framed.transpose(2, 0, 1))
 
@@ -116,7 +117,8 @@ def _description(path: Path, about: dict[str, str]) -> tuple[dict[str, Any], lis
             settings, classes = extra["settings"], extra["classes"]
         else:
             settings, classes = json.loads(about["settings"]), json.loads(about["classes"])
-        return {key: str(settings[key]) for key in ("model", "data")}, [str(c) for c in classes]
+        found = {key: str(settings[key]) for key in ("model", "data")}
+        return found | {"image_size": settings.get("image_size", 0)}, [str(c) for c in classes]
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"--checkpoint: {path} does not record its model and data set; give "

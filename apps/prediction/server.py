@@ -2,17 +2,24 @@
 
 The server listens on the loopback interface unless told otherwise. A request is a picture of
 limited size, its answer JSON; the server writes nothing and serves nothing else.
+
+Limits: a picture has at most 8 MB and 50 million pixels; 256 connections are served at once and
+1 024 more wait; a connection that is silent for 20 s is closed.
 """
 
 from __future__ import annotations
 
 import base64
 import io
+import ipaddress
 import socket
+import sys
 import threading
+import time
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import Any
+from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import numpy as np
@@ -29,8 +36,11 @@ except ImportError:
 
 PAGE = Path(__file__).with_name("page.html")
 MOST_BYTES = 8_000_000
+MOST_CONNECTIONS, WAITING_CONNECTIONS = 256, 1024
+IDLE_SECONDS = 20
+LINGER_SECONDS = 10
 MOST_MAPS, CELL = 16, 48  # feature maps shown of a layer, and the side of each in pixels
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def application(classifier: Classifier, host: str = "127.0.0.1") -> Any:
@@ -38,13 +48,11 @@ def application(classifier: Classifier, host: str = "127.0.0.1") -> Any:
     if bottle is None:
         raise ModuleNotFoundError("--serve: needs the package bottle; pip install 'needle[serve]'")
     app, one_at_a_time = bottle.Bottle(), threading.Lock()
+    app.default_error_handler = _plain_error
 
     @app.hook("before_request")  # type: ignore[untyped-decorator]
-    def check_host() -> None:
-        """Refuse requests under another host name (DNS rebinding)."""
-        name = bottle.request.get_header("Host", "").rpartition(":")[0]
-        if host == "127.0.0.1" and name not in LOOPBACK:
-            raise bottle.HTTPResponse("this page answers to this machine only", 403)
+    def check_sender() -> None:
+        _check_sender(bottle.request, host)
 
     @app.get("/")  # type: ignore[untyped-decorator]
     def page() -> Any:
@@ -60,18 +68,79 @@ def application(classifier: Classifier, host: str = "127.0.0.1") -> Any:
 
     @app.post("/predict")  # type: ignore[untyped-decorator]
     def predict() -> dict[str, Any]:
-        if not 0 < bottle.request.content_length <= MOST_BYTES:
-            bottle.response.status = 413
-            return {"error": f"expected a picture of at most {MOST_BYTES:,} bytes"}
-        picture = bottle.request.body.read()
         try:
+            picture = _body(bottle.request)
             with one_at_a_time:
                 return answer(classifier, picture)
         except NeedleError as error:
             bottle.response.status = 400
             return {"error": str(error)}
+        except bottle.HTTPResponse as refused:
+            bottle.response.status = refused.status
+            return {"error": refused.body}
 
     return app
+
+
+def _plain_error(error: Any) -> str:
+    """Return the text of an error page: one sentence, without a traceback."""
+    bottle.response.content_type = "text/plain; charset=utf-8"
+    return str(error.body)
+
+
+def _check_sender(request: Any, bound: str) -> None:
+    """Refuse requests that another site makes through the user's browser.
+
+    Such a request has a foreign ``Origin``, or a foreign name in ``Host`` (DNS rebinding). A page
+    that listens on loopback answers to loopback's names, another one also to ``bound``, to the
+    machine's name and to numeric addresses, which cannot be rebound.
+    """
+    name = _host_name("//" + request.get_header("Host", ""))
+    if not (name in LOOPBACK or (bound not in LOOPBACK and _is_own(name, bound))):
+        raise bottle.HTTPResponse(f"this page does not answer as the host {name!r}", 403)
+    origin = request.get_header("Origin")
+    if origin is not None and origin != f"http://{request.get_header('Host')}":
+        raise bottle.HTTPResponse("this page does not answer to other sites", 403)
+
+
+def _host_name(address: str) -> str:
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:  # brackets that do not match
+        return ""
+
+
+def _is_own(name: str, bound: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        own = socket.gethostname().lower()
+        return name in (bound.lower(), own, own + ".local", socket.getfqdn().lower())
+    return True
+
+
+def _body(request: Any) -> bytes:
+    """Return the body of a request; HTTPResponse with a sentence if it has no acceptable size."""
+    declared = request.get_header("Content-Length", "")
+    if request.get_header("Transfer-Encoding") or not declared:
+        raise bottle.HTTPResponse("the request must declare its Content-Length", 411)
+    if not (declared.isascii() and declared.isdigit()):
+        raise bottle.HTTPResponse(f"Content-Length must be a number, got {declared!r:.80}", 400)
+    size = int(declared) if len(declared) < 20 else MOST_BYTES + 1
+    if size > MOST_BYTES:
+        raise bottle.HTTPResponse(f"expected a picture of at most {MOST_BYTES:,} bytes", 413)
+    try:
+        content: bytes = request.environ["wsgi.input"].read(size)
+    except OSError as error:
+        raise bottle.HTTPResponse("the connection was silent for too long", 408) from error
+    if len(content) != size or not size:
+        raise bottle.HTTPResponse(
+            f"expected a picture of {size:,} bytes, got {len(content):,}"
+            if size
+            else "expected a picture, got an empty body",
+            400,
+        )
+    return content
 
 
 def answer(classifier: Classifier, picture: bytes) -> dict[str, Any]:
@@ -98,7 +167,11 @@ def tiled(values: NDArray[Any]) -> NDArray[np.uint8]:
     return np.concatenate(cells, axis=1)
 
 
-class _Quiet(WSGIRequestHandler):
+class _Handler(WSGIRequestHandler):
+    """One request; prints nothing, and gives up on a silent client."""
+
+    timeout = IDLE_SECONDS
+
     def log_message(self, *_: Any) -> None:
         pass
 
@@ -107,6 +180,42 @@ class _Server(ThreadingMixIn, WSGIServer):
     """A server with a thread for each connection; browsers open idle connections in advance."""
 
     daemon_threads = True
+    request_queue_size = WAITING_CONNECTIONS
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._free = threading.Semaphore(MOST_CONNECTIONS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._free.acquire()
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def shutdown_request(self, request: socket.socket) -> None:
+        """Close a connection, and let the client read the answer first.
+
+        Closing a socket with unread data resets the connection, and a client that still sends its
+        body would lose the answer. So the rest of the body is read and dropped, for some seconds.
+        """
+        try:
+            request.shutdown(socket.SHUT_WR)
+            request.settimeout(1)
+            end = time.monotonic() + LINGER_SECONDS
+            while request.recv(1 << 16) and time.monotonic() < end:
+                pass
+        except OSError:  # the client is gone
+            pass
+        self.close_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print nothing for a client that is silent or gone: that is no error of the server."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
 class _Server6(_Server):
@@ -116,7 +225,7 @@ class _Server6(_Server):
 def server_for(classifier: Classifier, host: str, port: int) -> WSGIServer:
     """Return the server, bound to its port (0: a free one) but not running."""
     kind = _Server6 if ":" in host else _Server
-    return make_server(host, port, application(classifier, host), kind, _Quiet)
+    return make_server(host, port, application(classifier, host), kind, _Handler)
 
 
 def serve(classifier: Classifier, host: str, port: int) -> None:

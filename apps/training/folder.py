@@ -26,7 +26,17 @@ CHECKPOINT, BEST = "checkpoint.safetensors", "best.safetensors"
 MODEL, RUN, LOCK = "model.safetensors", "run.json", ".lock"
 KEPT = "checkpoint-*.safetensors"
 OWN = (
-    *(CHECKPOINT, BEST, MODEL, RUN, "metrics.csv", "epochs.csv", "report.html", "*.png"),
+    *(
+        CHECKPOINT,
+        BEST,
+        MODEL,
+        RUN,
+        "metrics.csv",
+        "epochs.csv",
+        "split.csv",
+        "report.html",
+        "*.png",
+    ),
     *(KEPT, "profile.md", "trace.json", "tensorboard/events.*"),
 )
 """The files that a run writes; --force removes these and no others."""

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 import needle
-from apps.models import build_model, find_model, load_weights
+from apps.models import build_model, image_size, load_weights
 from apps.profiling import Profile, profile_step
 from needle import nn, optim
-from needle.errors import DataError, NeedleError
+from needle.errors import DataError, NeedleError, ShapeError
 
 from .evaluation import Evaluation, evaluate, ranks
 from .folder import RunFolder
@@ -108,7 +108,7 @@ class Run:
         workers: Workers | None = None,
     ) -> None:
         self.settings = settings
-        self.image_size = find_model(settings.model).image_size  # type: ignore[attr-defined]
+        self.image_size = image_size(settings.model, settings.image_size)
         self.source = source = find_source(settings.data)
         device = needle.device(settings.device)
         check_precision(settings.precision, device)
@@ -118,6 +118,7 @@ class Run:
         training_read = time.perf_counter()
         self.classes: tuple[str, ...] = tuple(training.classes)
         test = limited(open_source(*place, False, download), settings.limit)
+        self.datasets = training, test
         self.test = open_split(source, test, self.image_size)
         self.reading = (began[0], training_read - began[1], time.perf_counter() - training_read)
         np.random.seed(settings.seed)
@@ -127,6 +128,8 @@ class Run:
             num_classes=len(self.classes),
             device=device,
         )
+        if settings.image_size:
+            self._check_image_size()
         self.loader = training_loader(
             source,
             training,
@@ -146,6 +149,20 @@ class Run:
         self.average = optim.ExponentialAverage(self.model, settings.ema) if settings.ema else None
         self.progress = Progress()
         self.evaluation: Evaluation | None = None
+
+    def _check_image_size(self) -> None:
+        """Raise NeedleError if the model does not take images of the size in the settings."""
+        shape = (1, self.source.channels, *self.image_size)
+        self.model.eval()
+        try:
+            with needle.no_grad():
+                self.model(needle.zeros(*shape, device=needle.device(self.settings.device)))
+        except ShapeError as error:
+            raise NeedleError(
+                f"--image-size: {self.settings.model} does not take images of "
+                f"{self.settings.image_size} pixels ({error}); leave the option out"
+            ) from error
+        self.model.train()
 
     def close(self) -> None:
         """Stop the loader's workers."""

@@ -44,6 +44,8 @@ class Settings:
     """The place that the data is read from: one of sources.PLACES, or a URL."""
     precision: str = "float32"
     """Precision of matrix products, as config.matmul_precision."""
+    image_size: int = 0
+    """Height and width of the model's images; 0: the model's own."""
     limit: int = 0
     """Number of samples of each split to use, balanced over the classes; 0: all."""
 

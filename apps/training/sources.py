@@ -18,8 +18,11 @@ from needle import data
 from needle.data.transforms.executors import device_executor
 from needle.errors import DataError, unknown_name
 
+from .own_pictures import open_own
+
 Images = NDArray[np.float32]
 CHUNK = 2000
+FEW = 32  # large pictures of different sizes that are in memory together
 WIDEST_FRAME = 4
 
 
@@ -29,8 +32,8 @@ class Source:
 
     open: Callable[[Path, bool, bool], Any]
     """(data_dir, train, download) -> dataset of (H, W, C) images, with ``classes``."""
-    size: tuple[int, int]
-    """(height, width) of the images."""
+    size: tuple[int, int] | None
+    """(height, width) of the images; None if they differ: each is resized to the model's size."""
     mean: tuple[float, ...]
     std: tuple[float, ...]
     recipe: str
@@ -82,6 +85,14 @@ SOURCES: dict[str, Source] = {
         std=(0.2470, 0.2435, 0.2616),
         recipe="resnet9-cifar10",
     ),
+    # Pictures of one's own, in place of data_dir or --source; normalised as ImageNet's.
+    "pictures": Source(
+        lambda root, train, download: open_own(str(root), train),
+        size=None,
+        mean=(0.485, 0.456, 0.406),
+        std=(0.229, 0.224, 0.225),
+        recipe="resnet20-pictures",
+    ),
 }
 
 
@@ -106,6 +117,8 @@ def open_source(name: str, place: str, data_dir: Path, train: bool, download: bo
     source, split = find_source(name), "train" if train else "test"
     if place == "builtin":
         return source.open(data_dir, train, download)
+    if source.size is None:
+        return open_own(place, train)
     mode = "L" if source.channels == 1 else "RGB"
     if "://" in place:
         return data.open_remote(f"{place.rstrip('/')}/{split}", layout="HWC", mode=mode)
@@ -153,14 +166,16 @@ def _spread(length: int, count: int, labels: NDArray[np.int64] | None) -> NDArra
 
 def open_split(source: Source, dataset: Any, image_size: tuple[int, int]) -> Split:
     """Return a whole dataset as arrays, fitted to ``image_size`` and normalised."""
-    fit = fitting(tuple(dataset[0][0].shape[:2]), image_size)
+    fit = _fit(source, dataset, image_size)
+    chunk_size = CHUNK if source.size else FEW
     normalize = data.Normalize(source.mean, source.std)
     images = np.empty((len(dataset), *image_size, source.channels), np.float32)
     labels = np.empty(len(dataset), np.int64)
-    for start in range(0, len(dataset), CHUNK):
-        chunk, labels[start : start + CHUNK] = _rows(dataset, start, start + CHUNK)
+    for start in range(0, len(dataset), chunk_size):
+        stop = start + chunk_size
+        chunk, labels[start:stop] = _rows(dataset, start, stop)
         fitted = np.stack(chunk if fit is None else [fit(image) for image in chunk])
-        images[start : start + CHUNK] = normalize(fitted)
+        images[start:stop] = normalize(fitted)
     return Split(images, labels)
 
 
@@ -173,6 +188,13 @@ def _rows(dataset: Any, start: int, stop: int) -> tuple[Any, Any]:
     if all(image.dtype == np.uint8 for image in images):
         images = [image.astype(np.float32) / np.float32(255) for image in images]
     return images, labels
+
+
+def _fit(source: Source, dataset: Any, wanted: tuple[int, int]) -> data.Transform | None:
+    """Return the transform from the images of a dataset to images of one size, if one is needed."""
+    if source.size is None:
+        return data.Resize(wanted)
+    return fitting(tuple(dataset[0][0].shape[:2]), wanted)
 
 
 def fitting(size: tuple[int, int], wanted: tuple[int, int]) -> data.Transform | None:
@@ -216,7 +238,7 @@ def training_loader(
     Order and random numbers depend on (seed, epoch) only. Pixels stay bytes in memory; one pass
     fits, augments, normalises and transposes a batch to channels first, on the device if it can.
     """
-    fit = fitting(tuple(dataset[0][0].shape[:2]), image_size)
+    fit = _fit(source, dataset, image_size)
     before = () if fit is None else (fit,)
     normalize = data.Normalize(source.mean, source.std)
     workers = workers or Workers()

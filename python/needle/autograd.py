@@ -352,6 +352,23 @@ class Tensor(Value, TensorMethods):
         host = self.numpy()
         return np.array(host, dtype=dtype) if copy else np.asarray(host, dtype=dtype)
 
+    def __dlpack_device__(self) -> tuple[int, int]:
+        place: tuple[int, int] = self.realize_cached_data().__dlpack_device__()
+        return place
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Return a DLPack capsule on the data's memory; the other library records no gradient."""
+        return self.realize_cached_data().__dlpack__(
+            stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
+
     def item(self) -> Any:
         """Return the only element as a Python number; ShapeError if there are more or none."""
         if self.size != 1:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from .config import MAX_DIMS
-from .errors import DTypeError, ShapeError
+from .errors import DTypeError, IndexingError, ShapeError
 
 Shape = tuple[int, ...]
 Strides = tuple[int, ...]
@@ -153,7 +153,7 @@ def normalize_axis(op: str, axis: Any, ndim: int) -> int:
         raise DTypeError(f"{op}: axis must be an int, got {axis!r}") from None
     if not -ndim <= index < ndim:
         valid = f"use {-ndim}..{ndim - 1}" if ndim else "a 0-d array has no axes"
-        raise ShapeError(f"{op}: axis {index} is out of range for {ndim} dimensions; {valid}")
+        raise IndexingError(f"{op}: axis {index} is out of range for {ndim} dimensions; {valid}")
     return index + ndim if index < 0 else index
 
 

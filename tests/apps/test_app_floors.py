@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("models", "pictures", "recipes"),
+    ("models", "pictures", "recipes", "scalar_autograd"),
     ("profiling", "simple_ml"),
     ("training",),
     ("prediction", "plot", "upload"),

@@ -109,7 +109,7 @@ def test_an_exercise_from_empty_to_solved(
 
 
 @pytest.mark.parametrize(
-    ("word", "said"), [("1,4", "parts from 1 to 9, such as 1 4"), ("recor", "similar: record;")]
+    ("word", "said"), [("1,4", "parts from 0 to 9, such as 1 4"), ("recor", "similar: record;")]
 )
 def test_what_is_no_exercise_says_what_there_is(word: str, said: str) -> None:
     with pytest.raises(registry.RegistryError, match=said) as caught:

@@ -16,7 +16,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from wsgiref.util import setup_testing_defaults
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ import pytest
 from apps import predict as program
 from apps import train
 from apps.prediction.classifier import Classifier
-from apps.prediction.server import server_for, tiled
+from apps.prediction.server import application, server_for, tiled
 from needle import data
 
 for package in (*train.PACKAGES, "PIL"):
@@ -210,10 +212,90 @@ def test_the_page_and_what_it_asks_first(server: int) -> None:
 def test_the_page_refuses_what_it_should(server: int) -> None:
     status, content = ask(server, "POST", "/predict", b"no picture")
     assert status == 400 and "the picture sent" in json.loads(content)["error"]
-    assert ask(server, "POST", "/predict")[0] == 413
+    status, content = ask(server, "POST", "/predict")
+    assert status == 400 and "an empty body" in json.loads(content)["error"]
     assert ask(server, "GET", "/predict")[0] == 405
     assert ask(server, "GET", "/../../etc/passwd")[0] == 404
-    assert ask(server, "GET", "/", host="elsewhere.example:80")[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("lines", "status", "sentence"),
+    [
+        ("Content-Length: abc", 400, "Content-Length must be a number, got 'abc'"),
+        ("Content-Length: -5", 400, "Content-Length must be a number, got '-5'"),
+        ("Content-Length: 9" + 30 * "0", 413, "at most 8,000,000 bytes"),
+        ("X-Nothing: 1", 411, "must declare its Content-Length"),
+        ("Transfer-Encoding: chunked", 411, "must declare its Content-Length"),
+    ],
+)
+def test_a_bad_size_of_the_body_is_answered_with_a_sentence(
+    server: int, lines: str, status: int, sentence: str
+) -> None:
+    request = f"POST /predict HTTP/1.1\r\nHost: localhost:{server}\r\n{lines}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server), timeout=30) as connection:
+        connection.sendall(request.encode())
+        reply = http.client.HTTPResponse(connection)
+        reply.begin()
+        assert reply.status == status and sentence in json.loads(reply.read())["error"]
+
+
+def test_a_body_that_ends_early_is_answered(server: int) -> None:
+    request = f"POST /predict HTTP/1.1\r\nHost: localhost:{server}\r\nContent-Length: 9\r\n\r\nabc"
+    with socket.create_connection(("127.0.0.1", server), timeout=30) as connection:
+        connection.sendall(request.encode())
+        connection.shutdown(socket.SHUT_WR)
+        reply = http.client.HTTPResponse(connection)
+        reply.begin()
+        assert reply.status == 400 and b"of 9 bytes, got 3" in reply.read()
+
+
+def test_a_client_that_sends_too_much_sees_the_answer(server: int) -> None:
+    for _ in range(5):
+        status, content = ask(server, "POST", "/predict", bytes(30_000_000))
+        assert status == 413 and b"at most 8,000,000 bytes" in content
+
+
+def test_two_hundred_requests_at_once_are_answered(server: int, pictures: Path) -> None:
+    picture = min(pictures.glob("*-3.png")).read_bytes()
+    with ThreadPoolExecutor(200) as clients:
+        answers = list(clients.map(lambda _: ask(server, "POST", "/predict", picture), range(200)))
+    assert {status for status, _ in answers} == {200} and len({found for _, found in answers}) == 1
+
+
+@pytest.mark.parametrize(
+    ("bound", "host", "status"),
+    [
+        ("127.0.0.1", "127.0.0.1:8000", 200),
+        ("127.0.0.1", "[::1]:8000", 200),
+        ("127.0.0.1", "elsewhere.example:80", 403),
+        ("127.0.0.1", "192.0.2.1", 403),
+        ("127.0.0.1", "", 403),
+        ("localhost", "localhost", 200),
+        ("localhost", "elsewhere.example", 403),
+        ("0.0.0.0", "192.0.2.1:8000", 200),
+        ("0.0.0.0", "elsewhere.example", 403),
+        ("machine.example", "machine.example:8000", 200),
+    ],
+)
+def test_the_page_answers_to_its_own_names_only(
+    run: Path, bound: str, host: str, status: int
+) -> None:
+    pytest.importorskip("bottle")
+    answered = []
+    about = {"PATH_INFO": "/about", "HTTP_HOST": host}
+    setup_testing_defaults(about)
+    app = application(Classifier(run / "model.safetensors"), bound)
+    b"".join(app(about, lambda line, *_: answered.append(int(line[:3]))))
+    assert answered == [status]
+
+
+def test_other_sites_cannot_post(server: int, pictures: Path) -> None:
+    picture = min(pictures.glob("*-3.png")).read_bytes()
+    for origin, expected in ((f"http://localhost:{server}", 200), ("http://other.example", 403)):
+        connection = http.client.HTTPConnection("localhost", server, timeout=30)
+        connection.request("POST", "/predict", picture, {"Origin": origin})
+        assert connection.getresponse().status == expected
+        connection.close()
 
 
 @pytest.mark.usefixtures("interruptible")

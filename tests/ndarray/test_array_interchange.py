@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from array_layouts import DTYPES, LAYOUTS, case, check
 
-from needle import backends
+from needle import Tensor, backends
 from needle import ndarray as nd
 from needle.errors import DeviceError, DTypeError, ShapeError
 
@@ -134,9 +134,34 @@ def test_a_device_that_shares_nothing_still_converts() -> None:
     for call in (a.__dlpack__, a.__dlpack_device__):
         with pytest.raises(BufferError, match="does not share memory; use .numpy"):
             call()
-    with pytest.raises(DeviceError, match="from_dlpack: memory must be on the CPU"):
+    with pytest.raises(DeviceError, match="from_dlpack: the array must be in the CPU.s memory"):
         nd.from_dlpack(a)
     check(nd.from_dlpack(np.ones(2, np.float32), device=place), [1, 1])
+
+
+UNALIGNED = np.frombuffer(b"x" + np.arange(6, dtype=np.float32).tobytes(), np.float32, 6, 1)
+RECORDS = np.array([(1, 2.5), (3, 4.5)], [("a", "u1"), ("b", "<f4")])
+FOREIGN = np.arange(4, dtype=">i4")
+
+
+@pytest.mark.parametrize("host", [UNALIGNED, UNALIGNED.reshape(2, 3).T, RECORDS["b"], FOREIGN])
+def test_memory_that_no_kernel_reads_is_copied(host: Any, device: Any) -> None:
+    """Unaligned arrays, fields of records and arrays of the other byte order."""
+    native = host.astype(host.dtype.newbyteorder("="))
+    check(nd.asarray(host, device=device), native)
+    check(nd.from_dlpack(host, device=device), native)
+    check(nd.zeros(host.shape, device=device) + host, native)
+    a = nd.zeros(host.shape, native.dtype, device)
+    a[...] = host
+    check(a, native)
+    np.testing.assert_array_equal(Tensor(host, device=device).numpy(), native)
+
+
+def test_a_tensor_exchanges_its_memory(device: Any) -> None:
+    x = Tensor(np.arange(3.0), device=device)
+    shared = np.from_dlpack(x)
+    shared[0] = 7
+    assert x.numpy().tolist() == [7, 1, 2]
 
 
 # ---- NumPy's ufuncs --------------------------------------------------------------------------

@@ -5,6 +5,7 @@ The random counterpart is ``tests/properties``.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -239,6 +240,24 @@ def test_gather_and_scatter_of_every_dtype(dtype: str, device: Any) -> None:
     check(a, host)
 
 
+@pytest.mark.parametrize("shape", [(), (2, 3)])
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_0d_bool_adds_an_axis_of_size_1_or_0(
+    shape: tuple[int, ...], flag: bool, device: Any
+) -> None:
+    host = np.arange(6.0)[: max(1, math.prod(shape))].reshape(shape)
+    a = nd.asarray(host, device=device)
+    for mask in (flag, np.array(flag), nd.asarray(flag, device=device)):
+        check(a[mask], host[flag])
+        changed, expected = a.copy(), host.copy()
+        changed[mask], expected[flag] = 9, 9
+        check(changed, expected)
+    if shape:
+        check(a[:, flag], host[:, flag])
+        check(a[1, flag, [0, 2]], host[1, flag, [0, 2]]) if flag else None
+        check(a[[0, 1], :, flag], host[[0, 1], :, flag]) if flag else None
+
+
 def test_a_mask_may_be_a_view_of_the_array(device: Any) -> None:
     host = np.random.default_rng(0).integers(0, 2, (5, 5)).astype(bool)
     for value in (True, False):
@@ -299,7 +318,6 @@ ERRORS = [
     (lambda a: a[::0], ShapeError, "step must not be 0"),
     (lambda a: a["x"], DTypeError, "getitem: an index must be an int, slice"),
     (lambda a: a[1.5], DTypeError, "getitem: an index must be an int, slice"),
-    (lambda a: a[True], DTypeError, "getitem: an index must be an int"),
     (lambda a: a[[0.5]], DTypeError, "got list of float64; cast it to int64"),
     (lambda a: a[0.5:], IndexingError, "getitem: slice bounds must be ints"),
     (lambda a: a[[0, 3]], IndexingError, "getitem: index 3 is out of range for axis 0 with size 3"),

@@ -117,16 +117,28 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> N
         target = x.device if device is None else usable_device(device)
     else:
         target = usable_device(device)
-    try:
-        host = np.from_dlpack(x)
-    except (BufferError, RuntimeError) as error:
-        raise DeviceError(f"from_dlpack: memory must be on the CPU, got {error}") from error
-    shared = None if copy else adopt(host, target)
+    host, shared = _host_from_dlpack(x), None
+    if not copy and host.flags.aligned:
+        shared = adopt(host, target)
     if shared is not None:
         return shared
     if copy is False:
         raise ShapeError(f"from_dlpack: {target} cannot share this memory; leave copy=False out")
+    host = host_array("from_dlpack", host)
     return wrap(upload(host, target, as_dtype(host.dtype, "from_dlpack")), target)
+
+
+def _host_from_dlpack(x: Any) -> Any:
+    """Return ``x`` as a NumPy array; DeviceError if DLPack cannot pass it on."""
+    try:
+        return np.from_dlpack(x)
+    except (BufferError, RuntimeError) as error:
+        if isinstance(x, np.ndarray):  # of foreign byte order, or not aligned
+            return x
+        raise DeviceError(
+            f"from_dlpack: the array must be in the CPU's memory in a form that NumPy reads, got "
+            f"{type(x).__name__} ({error}); copy it to a NumPy array"
+        ) from error
 
 
 def empty(shape: Any, dtype: Any = None, device: Any = None) -> NDArray:
@@ -260,7 +272,7 @@ def _triangle(name: str, x: NDArray, k: int) -> NDArray:
     return out
 
 
-def meshgrid(*arrays: NDArray, indexing: str = "xy") -> tuple[NDArray, ...]:
+def meshgrid(*arrays: NDArray, indexing: str = "xy") -> list[NDArray]:
     """Return coordinate arrays made of 1-D arrays.
 
     Their shape is (len 1, len 0, ...) for ``indexing="xy"`` and (len 0, len 1, ...) for "ij".
@@ -280,7 +292,7 @@ def meshgrid(*arrays: NDArray, indexing: str = "xy") -> tuple[NDArray, ...]:
     if indexing == "xy" and len(arrays) > 1:
         order = (1, 0, *range(2, len(arrays)))
         grids = [grid.permute(order) for grid in grids]
-    return tuple(grid.copy() for grid in grids)
+    return [grid.copy() for grid in grids]
 
 
 # ---- functions that array_namespace takes for both modes -------------------------------------

@@ -15,7 +15,8 @@ import numpy as np
 from ..dtypes import bool_, default_float, is_floating, promote
 from ..errors import DTypeError
 from . import kernels
-from .array import SCALARS, NDArray, same_device, wrap
+from .array import SCALARS, NDArray, from_host, same_device, wrap
+from .data_types import isdtype, result_type
 
 
 def _unary(name: str, x: Any) -> NDArray:
@@ -307,6 +308,9 @@ def power(x1: Any, x2: Any, /) -> NDArray:
     return _binary("power", x1, x2)
 
 
+pow = power
+
+
 def remainder(x1: Any, x2: Any, /) -> NDArray:
     """Return x1 % x2, with the sign of x2."""
     return _binary("remainder", x1, x2)
@@ -370,10 +374,52 @@ def reciprocal(x: NDArray, /) -> NDArray:
 
 
 def signbit(x: NDArray, /) -> NDArray:
-    """Return True where the sign is negative, also for -0.0 (floats only; NaN is positive)."""
+    """Return True where the sign is negative, also for -0.0 and NaN (floats only)."""
     if not is_floating(as_array("signbit", x).dtype):
         raise DTypeError(f"signbit: the array must be floating, got {x.dtype}; cast it")
-    return (x < 0) | ((x == 0) & (1 / x < 0))
+    return from_host(np.signbit(np.asarray(x)), x.device)
+
+
+def bitwise_left_shift(x1: Any, x2: Any, /) -> NDArray:
+    """Return the integers x1 with their bits moved left by x2 >= 0 places."""
+    return _on_host("bitwise_left_shift", np.left_shift, "integral", x1, x2)
+
+
+def bitwise_right_shift(x1: Any, x2: Any, /) -> NDArray:
+    """Return the integers x1 with their bits moved right by x2 >= 0 places; the sign stays."""
+    return _on_host("bitwise_right_shift", np.right_shift, "integral", x1, x2)
+
+
+def nextafter(x1: Any, x2: Any, /) -> NDArray:
+    """Return the number next to x1 in the direction of x2 (floats only)."""
+    return _on_host("nextafter", np.nextafter, "real floating", x1, x2)
+
+
+def _on_host(op: str, function: Any, kind: str, x1: Any, x2: Any) -> NDArray:
+    """Return a function of NumPy, which no backend has as a kernel, of arrays or scalars."""
+    common = result_type(x1, x2)
+    if not isdtype(common, kind):
+        raise DTypeError(f"{op}: operands must be of kind {kind!r}, got {common}; cast them")
+    first = x1 if isinstance(x1, NDArray) else as_array(op, x2)
+    if isinstance(x2, NDArray):
+        same_device(op, first, x2)
+    hosts = (np.asarray(x).astype(common) for x in (x1, x2))
+    return from_host(np.asarray(function(*hosts)), first.device)
+
+
+def conj(x: NDArray, /) -> NDArray:
+    """Return a copy: the complex conjugate of a real number is the number itself."""
+    return as_array("conj", x).copy()
+
+
+def real(x: NDArray, /) -> NDArray:
+    """Return a copy: every dtype of needle is real."""
+    return as_array("real", x).copy()
+
+
+def imag(x: NDArray, /) -> NDArray:
+    """Return zeros: every dtype of needle is real."""
+    return as_array("imag", x) * 0
 
 
 def copysign(x1: Any, x2: Any, /) -> NDArray:

@@ -3,7 +3,7 @@
 Basic items (ints, slices, newaxis, ellipsis) become another window on the same memory. Index arrays
 and masks become an ``IndexPlan``: NumPy's rule that index arrays (ints among them) broadcast
 together, and that their axes replace the indexed ones if these are adjacent, else come first. A 0-d
-bool index is not supported. ``array`` calls this file.
+bool adds an axis of size 1 (True) or 0 (False). ``array`` calls this file.
 """
 
 from __future__ import annotations
@@ -151,12 +151,7 @@ def index_plan(shape: Shape, items: Sequence[Any]) -> IndexPlan:
     Raises IndexingError for an index out of range or a mask of another shape, DTypeError for index
     arrays that are neither integer nor bool.
     """
-    masks = [as_mask(item) for item in items]
-    used = sum(
-        1 if mask is None else mask.ndim
-        for item, mask in zip(items, masks, strict=True)
-        if item is not None and item is not Ellipsis
-    )
+    used = sum(_axes_used(item) for item in items)
     basic: list[Any] = []
     arrays: list[HostArray] = []
     indexed: list[int] = []
@@ -167,9 +162,10 @@ def index_plan(shape: Shape, items: Sequence[Any]) -> IndexPlan:
             if not arrays:
                 position = len(basic)
             indexed.extend(range(len(basic), len(basic) + len(found)))
-            basic.extend([slice(None)] * len(found))
+            taken = _axes_used(item)
+            basic.extend([slice(None)] * taken or [None])
             arrays.extend(found)
-            axis += len(found)
+            axis += taken
         else:
             basic.append(item)
             axis += item is not None
@@ -181,7 +177,15 @@ def as_mask(item: Any) -> HostArray | None:
     if is_basic_item(item):
         return None
     array = np.asarray(item)
-    return array if array.dtype == bool and array.ndim else None
+    return array if array.dtype == bool else None
+
+
+def _axes_used(item: Any) -> int:
+    """Return the number of the array's axes that an item consumes."""
+    if item is None or item is Ellipsis:
+        return 0
+    mask = as_mask(item)
+    return 1 if mask is None else mask.ndim
 
 
 def _adjacent(items: Sequence[Any]) -> bool:
@@ -200,7 +204,7 @@ def _index_arrays(shape: Shape, item: Any, axis: int) -> list[HostArray]:
                 f"getitem: a mask must have the shape of the axes it selects from, got "
                 f"{mask.shape} for {shape[axis : axis + mask.ndim]}"
             )
-        return list(np.nonzero(mask))
+        return list(np.nonzero(mask if mask.ndim else mask[None]))
     index = np.asarray(item)
     if index.size == 0 and isinstance(item, list | tuple):
         index = index.astype(np.int64)

@@ -25,7 +25,10 @@ HostArray = NumpyArray[Any]
 
 
 def host_array(op: str, source: Any) -> HostArray:
-    """Return anything array-like as a NumPy array of real numbers; DTypeError or ShapeError."""
+    """Return anything array-like as an aligned NumPy array of real numbers in native byte order.
+
+    Raises DTypeError or ShapeError.
+    """
     try:
         host = np.asarray(source)
     except ValueError as error:
@@ -36,6 +39,8 @@ def host_array(op: str, source: Any) -> HostArray:
             f"{type(source).__name__}; convert them first"
         )
     shapes.check_ndim(op, host.ndim)
+    if not (host.flags.aligned and host.dtype.isnative):  # no kernel reads such memory
+        return host.astype(host.dtype.newbyteorder("="))
     return host
 
 
@@ -57,6 +62,10 @@ class ArrayInterchange:
     __array_priority__ = 1000.0
     __array_namespace__: ClassVar[Callable[..., ModuleType]]
     __array_ufunc__: ClassVar[Callable[..., Any]]
+    __lshift__: ClassVar[Callable[..., Any]]
+    __rshift__: ClassVar[Callable[..., Any]]
+    __rlshift__: ClassVar[Callable[..., Any]]
+    __rrshift__: ClassVar[Callable[..., Any]]
     view: View
     _device: BackendDevice
 
@@ -95,12 +104,21 @@ class ArrayInterchange:
             raise BufferError(f"__dlpack__: {self._device} does not share memory; use .numpy()")
         return 1, 0
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
         """Return a DLPack capsule on the same memory (options as in the array API standard)."""
         shared = self.shared_memory()
         if shared is None:
             raise BufferError(f"__dlpack__: {self._device} does not share memory; use .numpy()")
-        return shared.__dlpack__(**options)
+        return shared.__dlpack__(
+            stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
 
     def item(self) -> bool | int | float:
         """Return the value of an array of one element as a Python scalar."""

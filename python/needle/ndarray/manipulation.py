@@ -60,13 +60,13 @@ def broadcast_to(x: NDArray, /, shape: Any) -> NDArray:
     return as_array("broadcast_to", x).broadcast_to(shape)
 
 
-def broadcast_arrays(*arrays: NDArray) -> tuple[NDArray, ...]:
+def broadcast_arrays(*arrays: NDArray) -> list[NDArray]:
     """Return views of the arrays, broadcast to one common shape."""
     shape = broadcast_shapes("broadcast_arrays", *(x.shape for x in arrays))
-    return tuple(x.broadcast_to(shape) for x in arrays)
+    return [x.broadcast_to(shape) for x in arrays]
 
 
-def expand_dims(x: NDArray, /, *, axis: Any = 0) -> NDArray:
+def expand_dims(x: NDArray, /, axis: Any = 0) -> NDArray:
     """Return a view with new axes of size 1, at ``axis`` (an int or a tuple) of the result."""
     positions = axis if isinstance(axis, tuple | list) else (axis,)
     ndim = as_array("expand_dims", x).ndim + len(positions)

@@ -1,12 +1,13 @@
 """The two protocols by which NumPy and the array API standard reach this room's functions.
 
-Both need every function of the namespace, so they are added to NDArray here, above the functions.
-NDArray itself never calls them.
+Both need every function of the namespace, so they are added to NDArray here, above the functions;
+so are the operators << and >>, which no backend has as kernels. NDArray itself never calls them.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -26,6 +27,8 @@ UFUNC_NAMES = {
     "arctan2": "atan2",
     "arctanh": "atanh",
     "invert": "bitwise_invert",
+    "left_shift": "bitwise_left_shift",
+    "right_shift": "bitwise_right_shift",
     "rint": "round",
 }
 """NumPy's ufuncs that have another name here."""
@@ -72,5 +75,13 @@ def _operand(array: NDArray, item: Any) -> Any:
     return from_host(item, array.device) if isinstance(item, np.ndarray) else item
 
 
+def _reflected(function: Callable[[Any, Any], NDArray]) -> Callable[[Any, Any], NDArray]:
+    return lambda array, other: function(other, array)
+
+
+NDArray.__lshift__ = elementwise.bitwise_left_shift
+NDArray.__rshift__ = elementwise.bitwise_right_shift
+NDArray.__rlshift__ = _reflected(elementwise.bitwise_left_shift)
+NDArray.__rrshift__ = _reflected(elementwise.bitwise_right_shift)
 NDArray.__array_namespace__ = array_namespace
 NDArray.__array_ufunc__ = array_ufunc

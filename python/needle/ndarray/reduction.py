@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..dtypes import as_dtype
+from ..dtypes import as_dtype, bool_
 from ..errors import ShapeError
 from ..shapes import normalize_axis
 from .array import NDArray
 from .elementwise import as_array
+from .manipulation import concat
 
 
 def sum(x: NDArray, /, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> NDArray:
@@ -95,25 +96,66 @@ def cumulative_sum(
     Sums of 2, 4, 8, ... neighbours are combined, so that the rounding error in float32 grows only
     with log(n).
     """
-    along = _running_axis(as_array("cumulative_sum", x), axis)
-    start = sum(x, (), dtype=dtype)
-    if include_initial:
-        pairs = [(int(i == along), 0) for i in range(x.ndim)]
-        start = start.pad(pairs)
-    result, reach = start.copy(), 1
+    along = _running_axis("cumulative_sum", x, axis)
+    return _running(sum(x, (), dtype=dtype), "add", along, 0 if include_initial else None)
+
+
+def cumulative_prod(
+    x: NDArray,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: Any = None,
+    include_initial: bool = False,
+) -> NDArray:
+    """Return running products along ``axis``, which may be omitted for a 1-D array only."""
+    along = _running_axis("cumulative_prod", x, axis)
+    return _running(prod(x, (), dtype=dtype), "multiply", along, 1 if include_initial else None)
+
+
+def _running(start: NDArray, name: str, along: int, initial: int | None) -> NDArray:
+    """Return running results of a binary kernel; ``initial``, if any, comes before the first."""
+    before = (slice(None),) * along
+    result = start.copy()
+    if initial is not None:
+        result = start.pad([(int(i == along), 0) for i in range(start.ndim)])
+        result[(*before, slice(0, 1))] = initial
+    reach = 1
     while reach < result.shape[along]:
-        later = (slice(None),) * along + (slice(reach, None),)
-        earlier = (slice(None),) * along + (slice(None, -reach),)
-        result[later] = result[later] + result[earlier]
+        later, earlier = (*before, slice(reach, None)), (*before, slice(None, -reach))
+        result[later] = result[later].binary(name, result[earlier])
         reach *= 2
     return result
 
 
-def _running_axis(x: NDArray, axis: int | None) -> int:
+def _running_axis(op: str, x: NDArray, axis: int | None) -> int:
+    ndim = as_array(op, x).ndim
     if axis is None:
-        if x.ndim != 1:
-            raise ShapeError(
-                f"cumulative_sum: axis may be omitted for 1-D arrays only, got shape {x.shape}"
-            )
+        if ndim != 1:
+            raise ShapeError(f"{op}: axis may be omitted for 1-D arrays only, got shape {x.shape}")
         return 0
-    return normalize_axis("cumulative_sum", axis, x.ndim)
+    return normalize_axis(op, axis, ndim)
+
+
+def diff(
+    x: NDArray,
+    /,
+    *,
+    axis: int = -1,
+    n: int = 1,
+    prepend: NDArray | None = None,
+    append: NDArray | None = None,
+) -> NDArray:
+    """Return the ``n``-th differences of neighbours along ``axis``.
+
+    ``prepend`` and ``append`` are joined to the array along ``axis`` first.
+    """
+    if n < 0:
+        raise ShapeError(f"diff: n must not be negative, got {n}; give a number of differences")
+    along = normalize_axis("diff", axis, as_array("diff", x).ndim)
+    x = concat([part for part in (prepend, x, append) if part is not None], axis=along)
+    before = (slice(None),) * along
+    for _ in range(n):
+        later, earlier = x[(*before, slice(1, None))], x[(*before, slice(None, -1))]
+        x = later != earlier if x.dtype == bool_ else later - earlier
+    return x

@@ -1,0 +1,44 @@
+"""The tree that a notebook runs; its first cell calls this before it imports needle.
+
+A notebook runs the needle of the tree that it lies in, never an installed one: in a student tree
+with open exercises, too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from .blocks import open_tags
+from .edition import ROOT, is_student_tree
+from .registry import exercises
+
+VIEWS = 4
+"""The part that needle's own arrays need; before it only NumPy's arrays work."""
+
+
+def use_tree(root: Path = ROOT) -> None:
+    """Make ``import needle`` take this tree's sources, and print which tree it is.
+
+    Where exercises of part 4 are open, NumPy's arrays are used (NEEDLE_BACKEND=np). ImportError if
+    needle was imported from another place before.
+    """
+    source = root / "python"
+    imported = getattr(sys.modules.get("needle"), "__file__", None)
+    if imported is not None and source not in Path(imported).parents:
+        raise ImportError(
+            f"needle was imported from {Path(imported).parent} before; restart the kernel and run "
+            "this cell first"
+        )
+    sys.path[:0] = [str(source), str(root)]
+    empty = open_tags(root)
+    if any(exercises()[tag].part == VIEWS for tag in empty if tag in exercises()):
+        os.environ.setdefault("NEEDLE_BACKEND", "np")
+    print(f"needle from {source}{_described(root, len(empty))}")
+
+
+def _described(root: Path, count: int) -> str:
+    if is_student_tree(root):
+        return f": a student tree, {count} of {len(exercises())} exercises open"
+    return ": the full sources, every exercise solved"

@@ -1,0 +1,157 @@
+"""The homework notebooks: written for a student tree, they run, take answers and check them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from apps.course import registry
+from apps.course.edition import put_back, write_edition
+from apps.course.notebooks import write_notebooks
+from apps.notebook import homework
+
+ROOT = Path(__file__).resolve().parents[2]
+TAGS = {"pass-on", "hooks", "gemm-vectors"}
+RIGHT = """
+parts = node.op.gradient_as_tuple(grad, node)
+for source, part in zip(node.inputs, parts, strict=True):
+    if source.requires_grad and part is not None:
+        pending.setdefault(source, []).append(part)
+"""
+RUN = """
+import json, sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+for source in json.load(sys.stdin):
+    result = shell.run_cell(source)
+    if result.error_before_exec or result.error_in_exec:
+        print("stopped at:", source)
+        break
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a student tree in which three exercises are open."""
+    target = tmp_path / "tree"
+    write_edition(ROOT, target, TAGS)
+    monkeypatch.setattr(homework, "ROOT", target)
+    return target
+
+
+def run_cells(folder: Path, cells: list[str]) -> str:
+    """Run cells as a notebook in ``folder`` does; return what they print."""
+    pytest.importorskip("IPython")
+    done = subprocess.run(
+        [sys.executable, "-c", RUN],
+        input=json.dumps(cells),
+        cwd=folder,
+        env={k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "NEEDLE_BACKEND")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def code_cells(path: Path) -> list[str]:
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    return [cell["source"] for cell in cells if cell["cell_type"] == "code"]
+
+
+def test_a_notebook_for_each_part_with_exercises(tree: Path) -> None:
+    nbformat = pytest.importorskip("nbformat")
+    paths = write_notebooks(tree, TAGS)
+    assert [path.name for path in paths] == ["part1_autograd.ipynb", "part5_kernels_in_Cpp.ipynb"]
+    for path in paths:
+        nbformat.validate(nbformat.read(path, as_version=4))
+    first = code_cells(paths[0])
+    found = next(cell for cell in first if cell.startswith("%%exercise pass-on"))
+    assert "# in _pass_on(node: Any, grad: Any" in found
+    assert "python/needle/graph.py:" in found
+    assert 'check("pass-on")' in first
+
+
+@pytest.mark.slow
+def test_an_untouched_notebook_runs_to_its_end(tree: Path) -> None:
+    (path, _) = write_notebooks(tree, TAGS)
+    out = run_cells(path.parent, code_cells(path))
+    assert f"needle from {tree / 'python'}: a student tree, 3 of " in out
+    assert "pass-on is open; write your answer into this cell or edit" in out
+    assert "pass-on is open: write your answer, then run this cell again." in out
+    assert "**record: " in out and "stopped at:" not in out
+
+
+@pytest.mark.slow
+def test_an_answer_in_a_cell_is_written_checked_and_used(tree: Path) -> None:
+    (path, _) = write_notebooks(tree, TAGS)
+    start = code_cells(path)[0]
+    use = (
+        "import needle as ndl; x = ndl.Tensor([2.0, 3.0]); (x * x).sum().backward(); print(x.grad)"
+    )
+    out = run_cells(path.parent, [start, use, "%%exercise pass-on\n" + RIGHT])
+    assert "needs the exercise pass-on (gradients for the inputs), which is open" in out
+    assert "Traceback" not in out and "stopped at: import needle" in out
+    wrong = "%%exercise pass-on\n" + RIGHT.replace("is not None", "is None")
+    cells = [start, wrong, 'check("pass-on")', "%%exercise pass-on\n" + RIGHT]
+    out = run_cells(path.parent, [*cells, 'check("pass-on")', use])
+    assert "first failing case" in out and "`hint('pass-on')` opens a hint" in out
+    assert "**pass-on: 3 of 3 tests pass**, 2 of 2 points." in out and "**Remember.**" in out
+    assert "[4. 6.]" in out
+
+
+@pytest.mark.slow
+def test_an_answer_equal_to_the_solution_earns_its_points(tree: Path) -> None:
+    reference = ROOT / "python/needle/graph.py"
+    text = reference.read_text("utf-8").split("[pass-on]\n")[1].split("    ### END")[0]
+    assert "written to python/needle/graph.py" in homework.write_answer("pass-on", text)
+    assert "2 of 2 points" in repr(homework.check("pass-on"))
+    put_back(tree, ["pass-on"])
+    assert "2 of 2 points" in repr(homework.check("pass-on"))
+    put_back(tree, ["hooks"])
+    assert "0 of 2 points" in repr(homework.check("hooks")).replace(
+        "0 of 1 points", "0 of 2 points"
+    )
+
+
+def test_an_answer_that_does_not_parse_is_not_written(tree: Path) -> None:
+    before = (tree / "python/needle/graph.py").read_bytes()
+    assert "line 2 of the answer" in homework.write_answer("pass-on", "a = 1\nb = = 2\n")
+    assert (tree / "python/needle/graph.py").read_bytes() == before
+    assert "has 1 blocks, got number 2" in homework.write_answer("pass-on", "a = 1", 2)
+
+
+def test_hints_open_one_by_one(tree: Path) -> None:
+    assert "**Hint 1.**" in repr(homework.hint("pass-on"))
+    assert "**Hint 2.**" not in repr(homework.hint("hooks"))
+    assert "**Hint 2.**" in repr(homework.hint("pass-on"))
+    assert "These are all hints." in repr(homework.hint("pass-on"))
+
+
+@pytest.mark.slow
+def test_an_endless_answer_is_stopped_at_its_line(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = tree / "apps/course/recorder.py"
+    recorder.write_text(recorder.read_text().replace("LONGEST = 20", "LONGEST = 1"))
+    homework.write_answer("pass-on", "while True:\n    pass\n")
+    said = repr(homework.check("pass-on"))
+    assert "stopped after 1 s of computing; is there an infinite loop?" in said
+    assert "at python/needle/graph.py:" in said
+
+
+def test_what_belongs_to_the_answer() -> None:
+    assert homework.answer_of("# in f(x), a.py:3\n") == ""
+    assert homework.answer_of("\n// in a.cc:3\n  x();\n  y();\n") == "x();\ny();"
+    assert homework.answer_of("# a comment of mine\nreturn 1") == "# a comment of mine\nreturn 1"
+    assert homework.answer_of("    return 1\n") == "return 1"
+
+
+def test_one_exercise_at_a_time() -> None:
+    with pytest.raises(registry.RegistryError, match="give the tag of one exercise"):
+        homework.hint("1")
