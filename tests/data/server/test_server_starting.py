@@ -91,7 +91,7 @@ def program(
 
 
 def told(process: subprocess.Popen[str]) -> str:
-    """What the program prints, which ends well."""
+    """Return what the program prints, which ends well."""
     out, errors = process.communicate(timeout=200)
     assert process.returncode == 0, errors
     return out.strip()
