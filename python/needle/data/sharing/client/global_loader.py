@@ -50,9 +50,10 @@ class GlobalDataLoader(DataLoader):
     server lets tasks get the same index at the same time as often as that allows; the sample is
     then read once.
 
-    source: a data set, whose server is found, or started and ended with its last task; or the
-    address of a server, a name or the path of its socket. indices: the samples of this task, by
-    default all. task: its name, which no other task of the server may have. share: "decoded"
+    source: a data set, whose server is found by the contents of the set, or started and ended with
+    its last task (a class with a method ``fingerprint()`` says by that what its samples depend on);
+    or the address of a server, a name or the path of its socket. indices: the samples of this task,
+    by default all. task: its name, which no other task of the server may have. share: "decoded"
     shares each sample after the transforms before the first random one, and each task augments for
     itself with DataLoader's random numbers of (seed, epoch, index); "prepared" shares the whole
     list, so that tasks that meet at an index see the same augmentation: cheaper, but correlated.

@@ -139,7 +139,8 @@ class Server:
                 poll.register(connection.peer, select.POLLIN)
         for feed in self.feeds.values():
             for fd in feed.reading.descriptors():
-                poll.register(fd, select.POLLIN)
+                if fd >= 0:  # of a worker that has just ended
+                    poll.register(fd, select.POLLIN)
         return {fd for fd, _ in poll.poll(int(seconds * 1000) + 1)}
 
     def _receive(self, ready: set[int]) -> None:
@@ -181,7 +182,8 @@ class Server:
     def _close_feed(self, key: str, wait: bool = False) -> None:
         feed = self.feeds.pop(key)
         self._past.update(reads=feed.reads, delivered=feed.delivered)
-        feed.close(wait)
+        with suppress(Exception):
+            feed.close(wait)
 
     def _end(self, connection: Connection) -> None:
         fd = next(fd for fd, each in self.connections.items() if each is connection)
