@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....errors import DataError, NeedleError
+from ....errors import DataError
 from ...batching.pipeline import Pipeline
 from ...datasets.dataset import in_memory_of
 from ...datasets.decode_size import decoded_at
@@ -42,7 +42,7 @@ CHUNKS_AHEAD = 4
 """Minimum read-ahead of a task in chunks; less would make it wait for a whole chunk."""
 ROUNDS = 64
 """Most rounds that are drawn at a time."""
-MEMORY_SHARE = 0.5
+MEMORY_SHARE = 0.8
 """Part of the available memory that the samples which one task holds may take."""
 _log = logging.getLogger("needle.data.sharing")
 
@@ -379,7 +379,7 @@ def _sample_bytes(pipeline: Pipeline) -> int:
     if fields is None:
         try:
             made = Compose(pipeline.chain.transforms).output(ImageSpec(1, 1, 1, np.dtype(np.uint8)))
-        except NeedleError:  # one pixel is too small for a crop
+        except Exception:  # one grey pixel is too small for a crop, or has too few channels
             made = None
         size = (0,) if made is None else tuple(0 if each is None else each for each in made.shape)
         fields = [Field(size, np.dtype(np.uint8) if made is None else made.dtype)]
