@@ -93,7 +93,7 @@ def test_a_sample_that_hangs_delays_only_the_tasks_that_wait_for_it(workers: int
     dataset, before = Faulty(60, "hangs"), Leftovers()
     with (
         served(dataset, Options(workers=workers)) as path,
-        loader(path, task="stuck", indices=range(30), timeout=9) as stuck,
+        loader(path, task="stuck", indices=range(30), timeout=15) as stuck,
         loader(path, task="free", indices=range(10, 60)) as free,
     ):
         waiting = iter(stuck)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 from queue import Empty, SimpleQueue
 
 import numpy as np
@@ -44,7 +44,7 @@ class Sample:
     layout, offset, nbytes: how and where it lies in memory. error: the reason why it could not be
     read. takers: names of the tasks that got it. submitted: the time of the first submission.
     patience: seconds for the next attempt to read it alone. report_after: seconds after which it is
-    reported as slow.
+    reported as slow again; 0 if it was not.
     """
 
     index: int
@@ -57,7 +57,7 @@ class Sample:
     takers: set[str] = field(default_factory=set)
     submitted: float = 0.0
     patience: float = PATIENCE
-    report_after: float = PATIENCE
+    report_after: float = 0.0
 
     @property
     def ready(self) -> bool:
@@ -271,12 +271,12 @@ class Reading:
 
     def slow_samples(self) -> list[tuple[Sample, float]]:
         """Return the samples that have been read for long, with the seconds."""
-        now, single = time.monotonic(), self._single
-        reading = (
-            [] if single is None else [s for chunk, _ in single.chunks.values() for s in chunk]
+        chunks = (
+            [] if self._single is None else [chunk for chunk, _ in self._single.chunks.values()]
         )
-        waiting = [(sample, now - sample.submitted) for sample in (*reading, *self.doubtful)]
-        return [(sample, seconds) for sample, seconds in waiting if seconds > PATIENCE]
+        samples = [*chain.from_iterable(chunks), *self.doubtful]
+        now = time.monotonic()
+        return [(each, now - each.submitted) for each in samples if each.report_after]
 
     def close(self, wait: bool) -> None:
         """End the workers. wait: until they have ended."""
@@ -322,9 +322,10 @@ class Reading:
         single = self._single
         if single is None or not single.chunks:
             return
-        (((sample,), _),) = single.chunks.values()
-        seconds = time.monotonic() - sample.submitted
-        if seconds > sample.report_after and sample.holders:
+        (((sample,), started),) = single.chunks.values()
+        now = time.monotonic()
+        seconds = now - sample.submitted
+        if now - started > PATIENCE and seconds > sample.report_after and sample.holders:
             sample.report_after = 2 * seconds
             self._slow(sample, seconds)
         if not sample.holders or (self.doubtful and single.overdue(sample.patience)):
