@@ -134,6 +134,14 @@ _ONE_THREAD = (
 )
 
 
+def reading_environment() -> list[str]:
+    """Return the variables, as "name=value", that change how data sets are read."""
+    chosen = ("NEEDLE_", "AWS_", "LD_", "OMP_", "OPENBLAS_", "MKL_", "HTTP_PROXY", "HTTPS_PROXY")
+    return sorted(
+        f"{name}={value}" for name, value in os.environ.items() if name.upper().startswith(chosen)
+    )
+
+
 def one_thread_environment() -> dict[str, str]:
     """Return this process's environment with every library limited to one thread, for a worker."""
     return {**os.environ, **dict.fromkeys(_ONE_THREAD, "1")}

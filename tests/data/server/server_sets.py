@@ -98,3 +98,35 @@ def images(length: int = 100, pause: int = 0) -> Images:
 def readings(file: Path) -> list[int]:
     """The indices that were read, in order."""
     return [int(i) for i in np.fromfile(file, dtype="<i8")]
+
+
+class Unprintable(Exception):
+    """An exception without a text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Unspeakable(Unprintable):
+    """An exception that cannot be shown in any way."""
+
+    __repr__ = Unprintable.__str__
+
+
+class Ended(BaseException):
+    """An exception that no ``except Exception`` catches."""
+
+
+class Faulty(Images):
+    """Sample 5 does something else: ``fault`` is an exception class, or "hangs"."""
+
+    def __init__(self, length: int, fault: Any) -> None:
+        super().__init__(length)
+        self.fault = fault
+
+    def make(self, index: int) -> Any:
+        if index == 5:
+            if self.fault == "hangs":
+                time.sleep(1000)
+            raise self.fault("of sample 5")
+        return image(index)

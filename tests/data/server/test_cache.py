@@ -1,19 +1,14 @@
 """SampleCache: bytes bounded, held samples stay, what fewest epochs need goes first; beside a naive
-model of the same rules, and the spill file.
+model of the same rules.
 """
 
 from __future__ import annotations
 
-import os
-import stat
-from pathlib import Path
-
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from needle.data.sharing import SampleCache
-from needle.data.sharing.serving.sample_cache import SpillFile
 
 
 def use(cache: SampleCache, key: object) -> object:
@@ -173,43 +168,3 @@ def test_as_the_naive_model(limit: int, pool: int, steps: list[tuple[str, int]])
         assert figures["held_bytes"] == sum(row[0] for row in model.seen.values() if row[1])
         assert figures["pool_bytes"] <= pool and figures["evictions"] == len(gone)
         assert kept == len(cache) + len(gone)
-
-
-@settings(max_examples=50)
-@given(st.integers(1, 40), st.lists(st.tuples(KEYS, st.binary(max_size=20)), max_size=40))
-def test_the_spill_file_gives_the_last_bytes_or_none(limit: int, writes: list) -> None:
-    spill, last = SpillFile(limit), {}
-    for key, data in writes:
-        kept = spill.write(key, data)
-        assert kept == (0 < len(data) <= limit)
-        last[key] = data if kept else last.get(key)
-        assert not kept or spill.read(key) == data
-        for other, expected in last.items():
-            assert spill.read(other) in (None, expected)
-        assert os.fstat(spill._file.fileno()).st_size <= limit
-    spill.close()
-
-
-def test_the_spill_file_has_no_name_and_is_private(tmp_path: Path) -> None:
-    before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
-    spill = SpillFile(100, tmp_path)
-    spill.write("a", b"12345")
-    assert list(tmp_path.iterdir()) == []
-    assert stat.S_IMODE(os.fstat(spill._file.fileno()).st_mode) == 0o600
-    spill.close()
-    assert not before or len(os.listdir("/proc/self/fd")) == before
-    with pytest.raises(ValueError, match="above 0"):
-        SpillFile(0)
-
-
-def test_evicted_samples_that_are_needed_come_back_from_the_spill_file() -> None:
-    need = {"a": 1, "b": 2, "c": 0}
-    cache = SampleCache[str, bytes](
-        2, need=need.__getitem__, spill=SpillFile(100), to_bytes=lambda payload: payload * 2
-    )
-    cache.put("a", b"aa", 2)
-    cache.put("c", b"cc", 2, holders=1)
-    cache.put("b", b"bb", 2)
-    cache.release("c")
-    assert cache.recall("a") == b"aaaa" and cache.recall("c") is None and cache.recall("b") is None
-    assert cache.statistics()["spilled"] == cache.statistics()["recalled"] == 1

@@ -17,7 +17,7 @@ from needle import data
 from needle.data.sharing import Server
 from needle.data.sharing.__main__ import main
 from needle.data.sharing.wire import address
-from needle.data.sharing.wire.descriptions import fingerprint, open_named
+from needle.data.sharing.wire.descriptions import open_named
 from needle.errors import DataError, WorkerError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks the system who peers are")
@@ -121,13 +121,6 @@ def test_data_sets_by_name(tmp_path: Path) -> None:
     for bad in ("nothing", "no_such_module:make", "server_sets:nothing", "server_sets:x y"):
         with pytest.raises(DataError, match="server: "):
             open_named(bad)
-
-
-def test_equal_data_sets_have_one_fingerprint() -> None:
-    one = fingerprint(Images(30))
-    assert one == fingerprint(data.Subset(Images(50), np.arange(30)))
-    others = [Images(31), data.Subset(Images(50), np.arange(30) + 1)]
-    assert one not in [fingerprint(each) for each in others]
 
 
 def test_the_status_of_servers(

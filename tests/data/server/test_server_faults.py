@@ -32,7 +32,7 @@ from server_sets import Deadly, Images
 
 from needle import data
 from needle.data.sharing import Options, Server
-from needle.data.sharing.serving import event_loop, readers
+from needle.data.sharing.serving import event_loop, reading
 from needle.data.sharing.wire.protocol import (
     LIMITS,
     MAGIC,
@@ -294,7 +294,7 @@ def test_workers_that_begin_delay_no_other_task(monkeypatch: pytest.MonkeyPatch)
         assert not pipeline.chain.parts or go_on.wait(100)
         return make_engine(name, pipeline, **options)
 
-    monkeypatch.setattr(readers, "make_engine", slow)
+    monkeypatch.setattr(reading, "make_engine", slow)
     before = Leftovers()
     with served(Images(40), Options(workers=1)) as path, loader(path, task="mine") as mine:
         with loader(path, task="other", transforms=[data.CenterCrop(4)]) as other:
@@ -316,11 +316,11 @@ def test_workers_that_cannot_begin_are_an_error_of_their_tasks(
     def broken(name: str, pipeline: Any, **options: Any) -> Any:
         raise TypeError("cannot pickle the data set")
 
-    monkeypatch.setattr(readers, "make_engine", broken)
+    monkeypatch.setattr(reading, "make_engine", broken)
     with served(Images(40), Options(workers=1)) as path, loader(path) as task:
         with pytest.raises(LoaderServerError, match="cannot pickle"):
             next(iter(task))
-        monkeypatch.setattr(readers, "make_engine", make_engine)
+        monkeypatch.setattr(reading, "make_engine", make_engine)
         assert len(by_index(task)) == 40
 
 

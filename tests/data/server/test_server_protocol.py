@@ -200,7 +200,7 @@ def test_what_is_shared_is_the_costly_front_without_random_numbers(
 @given(st.lists(st.integers(1, 3000), min_size=1, max_size=40), st.randoms())
 @settings(max_examples=60, deadline=None)
 def test_blocks_never_overlap_and_free_space_joins(sizes: list[int], rng: Any) -> None:
-    arena = Arena(1 << 16)
+    arena = Arena()
     live: dict[int, int] = {}
     for size in sizes * 2:
         if live and rng.random() < 0.4:

@@ -122,6 +122,9 @@ def _feed_lines(feed: dict[str, Any]) -> list[str]:
             f"  {task['task']:<24.24} {task['epoch']:>5} {done:>6.0%} {task['rate']:>10.0f} "
             f"{min(1.0, hits):>6.0%} {task['waiting']:>6}"
         )
+    for slow in feed["slow"]:
+        waiting = ", ".join(slow["tasks"]) or "no task"
+        lines.append(f"  sample {slow['sample']} is read for {slow['seconds']:.0f} s: {waiting}")
     return lines
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import LoaderTimeout, WorkerError
+from ..samples.pytree import Structure
 from ..samples.ticket import Ticket
 
 
@@ -23,6 +24,7 @@ class Completed:
     ticket: the one that was submitted, or the same with the indices that an engine has chosen.
     samples: the number of samples in the batch, of a stream that has ended fewer than the ticket
     asked for; ``batch`` is None for 0. seconds: by stage, summed over all threads and processes.
+    structure: of ``batch``; only the engines that the shared loader's server uses give it.
     """
 
     ticket: Ticket
@@ -30,6 +32,7 @@ class Completed:
     error: BaseException | None = None
     samples: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
+    structure: Structure | None = None
 
 
 def smoothed(before: float | None, seconds: Mapping[str, float], samples: int) -> float:

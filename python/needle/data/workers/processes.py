@@ -320,6 +320,7 @@ class ProcessEngine(Engine):
             try:
                 joined = self._memory.assemble(batch)
                 done.batch, done.samples = joined.batch(), joined.samples
+                done.structure = joined.structure
             except Exception as error:
                 done.error = error
         self._memory.release(batch)

@@ -6,6 +6,7 @@ index). session.py receives the list of blocks of a batch.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -51,8 +52,10 @@ class Assembler:
 
     def attach(self, fd: int, size: int) -> None:
         """Map the memory of a server, read-only."""
-        self.detach()
-        self._memory = Memory.attach(fd, size, writable=False)
+        memory = Memory.attach(fd, size, writable=False)
+        if self._memory is not None:
+            self._memory.close()
+        self._memory = memory
 
     def detach(self) -> None:
         """Unmap the memory; batches are copies and stay."""
@@ -142,13 +145,15 @@ class Assembler:
         ]
 
     def _check(self, blocks: Blocks) -> None:
-        """Raise DataError unless every block lies in the mapped memory."""
+        """Raise DataError unless every block lies in the memory, mapped again if it has grown."""
         assert self._memory is not None
         for number in set(blocks.layouts.tolist()):
             layout = self._layouts.get(number)
-            last = self._memory.size - (0 if layout is None else layout.nbytes)
             offsets = blocks.offsets[blocks.layouts == number]
-            if layout is None or offsets.min() < 0 or offsets.max() > last:
+            end = int(offsets.max()) + (0 if layout is None else layout.nbytes)
+            if end > self._memory.size:
+                self.attach(os.dup(self._memory.fd), os.fstat(self._memory.fd).st_size)
+            if layout is None or offsets.min() < 0 or end > self._memory.size:
                 raise DataError("GlobalDataLoader: the server named a block that does not exist")
 
 

@@ -29,8 +29,14 @@ from ..serving.feed import ServerOptions
 from ..wire.descriptions import check_shareable, divide, shared_names
 from ..wire.protocol import marks_of_text, marks_to_text, pack_marks
 from .assembly import Assembler
-from .joining import ServerAddress, await_end
-from .server_engine import SampleProgress, ServerEngine, TaskConnection, TaskOrder
+from .joining import END_SECONDS, ServerAddress, await_end
+from .server_engine import (
+    CANNOT_SERVE,
+    SampleProgress,
+    ServerEngine,
+    TaskConnection,
+    TaskOrder,
+)
 
 SHARE = ("decoded", "prepared")
 STATE_VERSION = 1
@@ -44,15 +50,17 @@ class GlobalDataLoader(DataLoader):
     server lets tasks get the same index at the same time as often as that allows; the sample is
     then read once.
 
-    source: a data set, whose server is found, or started and ended with its last task; or the
-    address of a server, a name or the path of its socket. indices: the samples of this task, by
-    default all. task: its name, which no other task of the server may have. share: "decoded"
+    source: a data set, whose server is found by the contents of the set, or started and ended with
+    its last task (a class with a method ``fingerprint()`` says by that what its samples depend on);
+    or the address of a server, a name or the path of its socket. indices: the samples of this task,
+    by default all. task: its name, which no other task of the server may have. share: "decoded"
     shares each sample after the transforms before the first random one, and each task augments for
     itself with DataLoader's random numbers of (seed, epoch, index); "prepared" shares the whole
     list, so that tasks that meet at an index see the same augmentation: cheaper, but correlated.
     What a data set draws by itself is shared in either case. fallback: True reads the rest of an
-    epoch in this process if the server dies (with an address: the data set to read from); False
-    raises LoaderServerError, after which ``next()`` continues with another server.
+    epoch in this process if the server dies, or none can be started or reached (with an address:
+    the data set to read from); False raises LoaderServerError or WorkerError, after which
+    ``next()`` continues with another server.
 
     num_workers, cache_bytes, spill_bytes: of a server that this loader starts: processes that
     read, bytes of samples kept in memory beyond those in use, and in a file beyond these; by
@@ -110,7 +118,7 @@ class GlobalDataLoader(DataLoader):
         )
         compose = options.composed(dataset, transforms)
         self._division = divide(compose, share)
-        self._address = ServerAddress(address, None if address else dataset, settings, name)
+        self._address = ServerAddress(address, dataset, settings, name)
         length = self._address.length() if dataset is None else len(dataset)
         if seed is None:
             seed = int(np.random.randint(0, 2**32, dtype=np.uint32))
@@ -138,7 +146,11 @@ class GlobalDataLoader(DataLoader):
             self._registration(),
             pack_marks(np.isin(np.arange(length), self.indices)),
         )
-        self._connection.session()  # a refusal by the server is an error here, not in a loop
+        try:
+            self._connection.session()  # a refusal by the server is an error here, not in a loop
+        except CANNOT_SERVE:
+            if not self.fallback:
+                raise
 
     def _registration(self) -> dict[str, Any]:
         return {
@@ -242,7 +254,7 @@ class GlobalDataLoader(DataLoader):
     def close(self) -> None:
         """End the task, and with the last task a server that a loader has started."""
         if self._connection.close():
-            await_end(2.0)
+            await_end(self._address.path, END_SECONDS)
 
 
 class _Absent:

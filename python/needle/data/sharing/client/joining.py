@@ -8,51 +8,72 @@ inherits. What comes over the socket of a server is never unpickled.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-import select
+import resource
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ....errors import DataError, LoaderServerError, WorkerError
+from ....errors import DataError, LoaderServerError, NeedleError, WorkerError
 from ...workers.launch import executable, interpreter_flags, interrupts_blocked
 from ...workers.pickling import explain_failure, pack, unpack
 from ...workers.shared_memory import Memory
 from ..serving.event_loop import Server, serve
 from ..serving.feed import ServerOptions
 from ..wire.address import connect, socket_path
-from ..wire.descriptions import fingerprint
-from ..wire.protocol import Connector, FrameKind
+from ..wire.fingerprint import fingerprint, surroundings
+from ..wire.protocol import Connector, FrameKind, text_of_error
 
 READY = b"ready"
+MOST_KILLS = 5  # of servers that start, in a row
+_NOFILE, _NPROC = resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC
+END_SECONDS = 2.0
 START_SECONDS = 60.0  # for a server to listen; a first import from a slow disk takes long
-STARTER = (
-    "import json, sys; settings = json.loads(sys.argv[1]); sys.path[:] = settings['path']; "
-    "from needle.data.sharing.client import joining; joining.run_child(settings)"
-)
-_started: list[subprocess.Popen[bytes]] = []
+STARTER = """
+import json, os, select, sys, threading
+settings, poll = json.loads(sys.argv[1]), select.poll()
+settings["listens"] = listens = []
+poll.register(settings["starter"], select.POLLIN)
+threading.Thread(target=lambda: poll.poll() and listens or os._exit(1), daemon=True).start()
+sys.path[:] = settings["path"]
+from needle.data.sharing.client import joining
+joining.run_child(settings)
+"""
+"""The main program of a server. Until it listens, it ends at once when its starter has ended."""
+_started: dict[Path, subprocess.Popen[bytes]] = {}  # servers, by their sockets
 Found = TypeVar("Found")
 
 
 class ServerAddress:
     """The address of a loader's server: ``address``, or derived from ``dataset`` if that is None.
 
-    options: of a server that this loader starts. name: another name for it.
+    dataset: None if only the server has it. At an address only its length must be the server's.
+    options: of a server that this loader starts. name: another name for it. Nothing is asked of
+    the system before ``connected``.
     """
 
     def __init__(
         self, address: Any, dataset: Any, options: ServerOptions, name: str | None = None
     ) -> None:
         self.dataset, self.options = dataset, options
-        self.fingerprint = None if dataset is None else fingerprint(dataset)
         self.starts = address is None
-        self.path = socket_path((name or f"auto-{self.fingerprint}") if self.starts else address)
+        self._address = name if self.starts else address
+        self.fingerprint = fingerprint(dataset) if self.starts else None
+
+    @cached_property
+    def path(self) -> Path:
+        """The path of the socket; raises as ``socket_path``."""
+        automatic = f"auto-{self.fingerprint}-{surroundings()}"
+        return socket_path(automatic if self._address is None else self._address)
 
     def length(self) -> int:
         """Return the length of the server's data set; raises as ``connected``."""
@@ -66,28 +87,34 @@ class ServerAddress:
     def connected(self, use: Callable[[Connector], Found]) -> Found:
         """Return ``use(connection)``; repeat it with another server if this one was at its end.
 
-        Raises LoaderServerError if there is no server and none is to be started, DataError if the
-        server has another data set or refuses the task.
+        Raises LoaderServerError if there is no server and none is to be started, WorkerError if
+        none can be started, DataError if the server has another data set or refuses the task.
         """
-        end = time.monotonic() + START_SECONDS
-        while True:
-            channel = connect(self.path)
-            if channel is None:
-                self._start(end)
-                continue
-            connector = Connector(channel)
-            try:
-                self._check(connector.greet())
-                return use(connector)
-            except LoaderServerError:
-                connector.close()
-                if not self.starts or time.monotonic() > end:
+        with lack_explained(), ExitStack() as start:
+            end, kills = time.monotonic() + START_SECONDS, 0
+            while True:
+                channel = connect(self.path)
+                if channel is None:
+                    killed = self._start(end, start)
+                    kills += killed is not None
+                    if kills == MOST_KILLS:
+                        raise WorkerError(f"{killed}, {kills} times in a row; see the system's log")
+                    continue
+                connector = Connector(channel)
+                try:
+                    self._check(connector.greet())
+                    return use(connector)
+                except LoaderServerError:
+                    connector.close()
+                    refused = not connector.ended  # others were at their end
+                    if refused or not self.starts or time.monotonic() > end:
+                        raise
+                except BaseException:
+                    connector.close()
                     raise
-            except BaseException:
-                connector.close()
-                raise
 
-    def _start(self, end: float) -> None:
+    def _start(self, end: float, start: ExitStack) -> str | None:
+        """Start a server, whose lifeline ``start`` closes; return how it was killed, if it was."""
         if not self.starts:
             raise LoaderServerError(
                 f"GlobalDataLoader: no server listens at {self.path}; start one: python -m "
@@ -97,15 +124,45 @@ class ServerAddress:
             raise LoaderServerError(
                 f"GlobalDataLoader: no server came to listen at {self.path}; start one by hand"
             )
-        start_server(self.dataset, self.path, self.options)
+        return start_server(self.dataset, self.path, self.options, self.fingerprint, start)
 
     def _check(self, server: dict[str, Any]) -> None:
-        theirs = server.get("fingerprint")
-        if self.fingerprint is not None and theirs != self.fingerprint:
+        same = self.fingerprint is None or server.get("fingerprint") == self.fingerprint
+        if not same or (self.dataset is not None and server.get("length") != len(self.dataset)):
             raise DataError(
                 f"GlobalDataLoader: the server at {self.path} has another data set "
-                f"({server.get('dataset')}, {server.get('length')} samples); use another address"
+                f"({server.get('dataset')}, {server.get('length')} samples, or other contents, "
+                "options or files); use another address, or define fingerprint() in its class if "
+                "the samples are equal"
             )
+
+
+@contextmanager
+def lack_explained() -> Iterator[None]:
+    """Raise WorkerError, which says what is missing, where the system refuses a resource."""
+    try:
+        yield
+    except NeedleError:
+        raise
+    except (OSError, MemoryError, RuntimeError) as error:
+        limits = {
+            errno.EMFILE: f"descriptors (ulimit -n is {resource.getrlimit(_NOFILE)[0]})",
+            errno.ENFILE: "descriptors of the whole machine",
+            errno.EAGAIN: f"processes or threads (ulimit -u is {resource.getrlimit(_NPROC)[0]})",
+            errno.ENOMEM: "memory or address space (ulimit -v)",
+        }
+        number = getattr(error, "errno", None)
+        if isinstance(error, MemoryError):
+            number = errno.ENOMEM
+        elif "start new thread" in str(error):
+            number = errno.EAGAIN
+        if number not in limits:
+            raise
+        raise WorkerError(
+            f"GlobalDataLoader: a connection to a server needs about 12 descriptors, one process "
+            f"and one thread, and there are no more {limits[number]} ({error}); raise the limit, "
+            "or use DataLoader"
+        ) from error
 
 
 def ask_status(path: Path) -> dict[str, Any] | None:
@@ -124,96 +181,134 @@ def ask_status(path: Path) -> dict[str, Any] | None:
 # ---- starting a server ---------------------------------------------------------------------------
 
 
-def start_server(dataset: Any, path: Path, options: ServerOptions) -> None:
+def start_server(
+    dataset: Any, path: Path, options: ServerOptions, identity: str | None, start: ExitStack
+) -> str | None:
     """Start a server of ``dataset`` at ``path``, in a process that outlives this one.
 
-    Returns when it listens, or when another server listens there. Raises TypeError naming the part
-    of the data set that cannot be pickled, WorkerError if the child fails.
+    Returns None when it listens, or when another server listens there; a text if a signal has ended
+    it. identity: the fingerprint of the data set. start: closes the lifeline: until then the server
+    waits for its first task, and afterwards it ends with the last one. Raises TypeError naming the
+    part of the data set that cannot be pickled, WorkerError if the child fails.
     """
     reap()
     try:
         memory = pack(dataset, "the data set")
-    except WorkerError:
+    except (WorkerError, OSError, MemoryError):
         raise
     except Exception as error:
         raise explain_failure(dataset, "dataset", error) from error
-    ours, theirs = os.pipe()
-    try:
-        settings = {
-            "path": sys.path,
-            "data": [memory.fd, memory.size],
-            "report": theirs,
-            "socket": str(path),
-            "options": asdict(options),
-        }
-        command = [executable(), *interpreter_flags(), "-c", STARTER, json.dumps(settings)]
-        with interrupts_blocked():
-            process = subprocess.Popen(
-                command,
-                pass_fds=[memory.fd, theirs],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        _started.append(process)
-    finally:
-        os.close(theirs)
-        memory.close()
-    with os.fdopen(ours, "rb") as channel:
-        _await_report(channel.fileno(), process)
+    with closing(memory):
+        ours, theirs = socket.socketpair()
+        start.push(partial(_release, ours, path))
+        with theirs:
+            settings = {
+                "path": sys.path,
+                "data": [memory.fd, memory.size],
+                "starter": theirs.fileno(),
+                "socket": str(path),
+                "identity": identity,
+                "options": asdict(options),
+            }
+            command = [executable(), *interpreter_flags(), "-c", STARTER, json.dumps(settings)]
+            with interrupts_blocked():
+                process = subprocess.Popen(
+                    command,
+                    pass_fds=[memory.fd, theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+                _started[path] = process
+    return _await_report(ours, process)
 
 
 def run_child(settings: dict[str, Any]) -> None:
     """Run a server: the main program of the child."""
-    report = settings["report"]
-    os.set_inheritable(report, False)
+    starter = socket.socket(fileno=settings["starter"])
+    os.set_inheritable(starter.fileno(), False)
     try:
+        os.umask(0o077)
+        _raise_limits()
         memory = Memory.attach(*settings["data"], writable=False)
         os.set_inheritable(memory.fd, False)
-        options = ServerOptions(**settings["options"])
-        server = Server(unpack(memory), Path(settings["socket"]), options)
+        server = Server(
+            unpack(memory),
+            Path(settings["socket"]),
+            ServerOptions(**settings["options"]),
+            identity=settings["identity"],
+            starter=starter.fileno(),
+        )
     except BaseException as error:
+        settings["listens"].append(False)
         with suppress(OSError):
-            os.write(report, f"{type(error).__name__}: {error}"[:4000].encode())
+            starter.sendall(f"{type(error).__name__}: {text_of_error(error, 4000)}".encode())
         os._exit(1)
+    settings["listens"].append(True)
     with suppress(OSError):  # the loader that started it has died; others may come
-        os.write(report, READY)
-    os.close(report)
+        starter.sendall(READY)
+    starter.detach()
     serve(server)
+
+
+def _raise_limits() -> None:
+    """Raise the limits of the loader that started this server as far as any loader could."""
+    for name in dir(resource):
+        if name.startswith("RLIMIT_") and name not in ("RLIMIT_STACK", "RLIMIT_CORE"):
+            limit = getattr(resource, name)
+            hard = resource.getrlimit(limit)[1]
+            with suppress(OSError, ValueError):
+                resource.setrlimit(limit, (hard, hard))
 
 
 def reap() -> None:
     """Forget servers that have ended, so that they do not stay as zombies."""
-    _started[:] = [process for process in _started if process.poll() is None]
+    for path, process in list(_started.items()):
+        if process.poll() is not None:
+            _started.pop(path, None)
 
 
-def await_end(seconds: float) -> None:
-    """Wait for a server of this process that is about to end."""
-    end = time.monotonic() + seconds
-    while _started and time.monotonic() < end:
+def await_end(path: Path, seconds: float) -> None:
+    """Wait for a server that is about to end, if this process has started it."""
+    process = _started.get(path)
+    if process is not None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
         reap()
-        time.sleep(0.002)
 
 
-def _await_report(channel: int, process: subprocess.Popen[bytes]) -> None:
-    """Wait until the child has reported that it listens, or why it cannot."""
+def _release(lifeline: socket.socket, path: Path, failed: object, *details: object) -> None:
+    """Let the server end that was started in vain; at a registered task it stays."""
+    lifeline.close()
+    if failed is not None:
+        await_end(path, END_SECONDS)
+
+
+def _await_report(channel: socket.socket, process: subprocess.Popen[bytes]) -> str | None:
+    """Wait until the child has reported that it listens, or why it cannot; see start_server."""
     end, report = time.monotonic() + START_SECONDS, b""
-    poll = select.poll()
-    poll.register(channel, select.POLLIN)
     while report != READY:
-        if not poll.poll(max(0, int(1000 * (end - time.monotonic())))):
+        try:
+            channel.settimeout(max(0.01, end - time.monotonic()))
+            piece = channel.recv(4096)
+        except TimeoutError:
             process.kill()
             raise WorkerError(
                 f"GlobalDataLoader: the server was not ready within {START_SECONDS:g} s; start it "
                 "by hand: python -m needle.data.sharing"
-            )
-        piece = os.read(channel, 4096)
+            ) from None
+        except ConnectionResetError:
+            piece = b""
         if not piece:
             break
         report += piece
-    if report != READY and b"another server listens" not in report:
-        process.wait()
-        reap()
-        reason = report.decode(errors="replace") or "it died"
-        raise WorkerError(f"GlobalDataLoader: a server cannot start: {reason}")
+    if report == READY or b"another server listens" in report:
+        return None
+    code = process.wait()
+    reap()
+    reason = report.decode(errors="replace") or f"it died with exit code {code}"
+    text = f"GlobalDataLoader: a server cannot start: {reason}"
+    if code < 0 and not report:
+        return text
+    raise WorkerError(text)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....errors import DataError, LoaderServerError
+from ....errors import DataError, WorkerError
 from ...batching.pipeline import Pipeline
 from ...loader.state import Progress
 from ...samples.pytree import tag_sample
@@ -29,6 +29,9 @@ from ..wire.protocol import Connector
 from .assembly import Assembler
 from .joining import ServerAddress
 from .session import ServedBatch, Session
+
+CANNOT_SERVE = (WorkerError, TypeError)
+"""Errors of a server that is lost, or cannot be started or given the data set."""
 
 
 class SampleProgress(Progress):
@@ -94,7 +97,7 @@ class TaskOrder(EpochOrder):
 class TaskConnection:
     """The session of a task: opened when needed, with a new server if the last one was lost.
 
-    values, raw: of the REGISTER frame. user: identifies the engine that the session works for.
+    values, raw: of the REGISTER frame. The session works for the engine that claimed it last.
     """
 
     def __init__(
@@ -105,14 +108,27 @@ class TaskConnection:
         values: dict[str, Any],
         raw: bytes,
     ) -> None:
-        self.address, self.user = address, object()
+        self.address, self._user = address, object()
         self._assembler, self._prefetch = assembler, prefetch
         self._values, self._raw = values, raw
         self._session: Session | None = None
         self._finalizer: Any = None
 
-    def session(self) -> Session:
-        """Return the session; raises as ``ServerAddress.connected``."""
+    def claim(self) -> object:
+        """Return a key with which the session can be had until the next ``claim``."""
+        self._user = object()
+        return self._user
+
+    def session(self, user: object = None) -> Session:
+        """Return the session; raises as ``ServerAddress.connected``.
+
+        user: a key of ``claim``; RuntimeError if it is not the latest.
+        """
+        if user is not None and user is not self._user:
+            raise RuntimeError(
+                "GlobalDataLoader: another iterator of this loader has begun, and a task has one "
+                "epoch at a time; make a second loader"
+            )
         if self._session is None:
             self._session = self.address.connected(self._registered)
             self._finalizer = weakref.finalize(self, self._session.close)
@@ -157,7 +173,7 @@ class ServerEngine(Engine):
     ) -> None:
         self._connection, self._order, self._progress = connection, order, progress
         self._skip, self._fallback = skip, fallback
-        self._key = connection.user = object()
+        self._key = connection.claim()
         self._submitted: deque[Ticket] = deque()
         self._begun = False
         self._local: InlineEngine | None = None
@@ -176,7 +192,7 @@ class ServerEngine(Engine):
         if self._local is None:
             try:
                 return self._from_server(timeout)
-            except LoaderServerError:
+            except CANNOT_SERVE:
                 self._connection.close()
                 self._begun = False
                 if self._fallback is None:
@@ -186,12 +202,7 @@ class ServerEngine(Engine):
         return self._local.collect()
 
     def _from_server(self, timeout: float | None) -> Completed:
-        if self._connection.user is not self._key:
-            raise RuntimeError(
-                "GlobalDataLoader: another iterator of this loader has begun, and a task has one "
-                "epoch at a time; make a second loader"
-            )
-        session, seed = self._connection.session(), self._submitted[0].seed
+        session, seed = self._connection.session(self._key), self._submitted[0].seed
         if not self._begun:
             assert seed is not None, "a GlobalDataLoader always has a seed"
             session.begin(seed, self._progress.epoch, self._progress.delivered)

@@ -7,13 +7,14 @@ decides which epoch the session delivers.
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
 import time
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from ....errors import LoaderServerError, LoaderTimeout, NeedleError
 from ...samples.timing import Clock
 from ..wire.protocol import (
     MISSED_HEARTBEATS,
+    Bell,
     Connector,
     Frame,
     FrameKind,
@@ -36,6 +38,16 @@ from .assembly import Assembler, Blocks
 
 GOODBYE = 1.0
 """Seconds to wait for the server's BYE."""
+_log = logging.getLogger("needle.data.sharing")
+
+
+class State(Enum):
+    """The life of a session, in this order."""
+
+    OPEN = "open"
+    CLOSING = "closing"  # the program has asked for the end
+    PARTED = "parted"  # the server has said BYE
+    CLOSED = "closed"
 
 
 @dataclass
@@ -60,16 +72,15 @@ class Session:
     def __init__(self, connector: Connector, assembler: Assembler, prefetch: int) -> None:
         self._connector, self._assembler, self._prefetch = connector, assembler, prefetch
         self.ended_server = False  # by its BYE the server ends, since this was its last task
+        self._state = State.OPEN
         self._changed = threading.Condition()
-        self._wake, self._waker = os.pipe()
-        os.set_blocking(self._wake, False)
-        os.set_blocking(self._waker, False)
+        self._wake = Bell()
         self._arrived: deque[ServedBatch] = deque()
         self._ready: deque[ServedBatch] = deque()
         self._status: dict[str, Any] | None = None
+        self._notice = ""  # the latest about a sample that delays this task
         self._generation, self._seed, self._epoch = -1, 0, 0
         self._error: BaseException | None = None
-        self._parted = self._closing = self._gone = False
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
 
@@ -80,8 +91,9 @@ class Session:
             raise lost("it sent no memory")
         self._assembler.attach(frame.fds[0], count_of(frame.values, "bytes", 1))
         self._connector.channel.setblocking(False)
-        self._thread = threading.Thread(target=self._run, name="needle-session", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="needle-session", daemon=True)
+        thread.start()
+        self._thread = thread
 
     # ---- called by the program
 
@@ -94,7 +106,7 @@ class Session:
             self._ready.clear()
             values = {"epoch": epoch, "generation": self._generation}
             self._connector.send(FrameKind.RESUME, values, pack_marks(done))
-        self._wake_thread()
+        self._wake.ring()
 
     def next(self, timeout: float | None = None) -> ServedBatch:
         """Wait for the next batch of the epoch and return it.
@@ -109,15 +121,17 @@ class Session:
         with self._changed:
             if not self._changed.wait_for(lambda: self._error or self._ready, timeout):
                 raise LoaderTimeout(
-                    f"GlobalDataLoader: no batch was ready within timeout={timeout} s; raise it, "
-                    "or look at python -m needle.data.sharing --status"
+                    f"GlobalDataLoader: no batch was ready within timeout={timeout} s"
+                    f"{self._notice and f' ({self._notice})'}; raise it, or look at python -m "
+                    "needle.data.sharing --status"
                 )
             if self._error is not None:
                 raise self._error.with_traceback(None)
             found = self._ready.popleft()
             values = {"generation": self._generation, "batches": 1}
             self._connector.send(FrameKind.NEXT, values)
-        self._wake_thread()
+            self._notice = ""
+        self._wake.ring()
         return found
 
     def status(self, timeout: float = 5.0) -> dict[str, Any]:
@@ -125,9 +139,9 @@ class Session:
         with self._changed:
             self._status = None
             self._connector.send(FrameKind.STATUS)
-        self._wake_thread()
+        self._wake.ring()
         with self._changed:
-            self._changed.wait_for(lambda: self._status is not None or self._gone, timeout)
+            self._changed.wait_for(lambda: self._status is not None or self._error, timeout)
             if self._status is not None:
                 return self._status
         raise self._error or lost("it does not answer")
@@ -135,26 +149,22 @@ class Session:
     def close(self) -> None:
         """Send BYE and end the thread; a second call does nothing."""
         thread, self._thread = self._thread, None
-        if thread is not None and os.getpid() == self._process and not self._closing:
+        if thread is not None and os.getpid() == self._process and self._state is State.OPEN:
             with self._changed:
-                self._closing = True
+                self._state = State.CLOSING
                 self._connector.send(FrameKind.BYE)
-            self._wake_thread()
+            self._wake.ring()
             if thread is not threading.current_thread():  # a finalizer may run in any thread
                 thread.join(2 * GOODBYE)
         elif thread is None:
             self._free()
-
-    def _wake_thread(self) -> None:
-        with self._changed, suppress(OSError):  # full: it is awake; closed: it has ended
-            os.write(self._waker, b"!")
 
     # ---- the thread
 
     def _run(self) -> None:
         try:
             self._serve()
-        except Exception as error:
+        except BaseException as error:
             failure = error
             if not isinstance(error, NeedleError):
                 failure = lost(f"its messages are invalid ({error!r})")
@@ -167,26 +177,27 @@ class Session:
     def _serve(self) -> None:
         beat = float(self._connector.server.get("beat", 5.0))
         connector = self._connector
-        heard = beaten = time.monotonic()
+        last_received = last_sent = time.monotonic()
         goodbye: float | None = None
         while True:
             now = time.monotonic()
-            if self._closing:
+            if self._state is State.CLOSING:
                 goodbye = goodbye or now + GOODBYE
-            if now - beaten >= beat:
-                beaten = now
+            if now - last_sent >= beat:
+                last_sent = now
                 with self._changed:
                     self._connector.send(FrameKind.HEARTBEAT)
-            ready = self._wait(max(0.0, min(beaten + beat, goodbye or now + beat) - now))
+            ready = self._wait(max(0.0, min(last_sent + beat, goodbye or now + beat) - now))
             if connector.channel.fileno() in ready:
-                heard = time.monotonic()
+                last_received = time.monotonic()
                 for frame in connector.receive():
                     self._take(frame)
-            elif now - heard > MISSED_HEARTBEATS * beat:
-                raise lost(f"it has not answered for {now - heard:.1f} s")
-            if connector.ended and not self._closing:
+            elif now - last_received > MISSED_HEARTBEATS * beat:
+                raise lost(f"it has not answered for {now - last_received:.1f} s")
+            if connector.ended and self._state is State.OPEN:
                 raise lost("its process has ended")
-            if connector.ended or self._parted or (goodbye and time.monotonic() > goodbye):
+            parted = connector.ended or self._state is State.PARTED
+            if parted or (goodbye and time.monotonic() > goodbye):
                 return
             self._assemble()
 
@@ -200,9 +211,7 @@ class Session:
         poll.register(self._connector.channel, select.POLLIN | select.POLLOUT * waiting)
         poll.register(self._wake, select.POLLIN)
         found = dict(poll.poll(0 if work else int(seconds * 1000) + 1))
-        if self._wake in found:
-            with suppress(BlockingIOError):
-                os.read(self._wake, 4096)
+        self._wake.clear()
         mask = select.POLLIN | select.POLLHUP | select.POLLERR
         return {fd for fd, events in found.items() if events & mask}
 
@@ -215,8 +224,11 @@ class Session:
                 self._changed.notify_all()
         elif frame.kind is FrameKind.ERROR:
             raise refusal(frame.values)
+        elif frame.kind is FrameKind.NOTICE:
+            self._notice = str(frame.values.get("text"))[:200]
+            _log.warning("%s", self._notice)
         elif frame.kind is FrameKind.BYE:
-            self._parted = True
+            self._state = State.PARTED
             self.ended_server = frame.values.get("ending") is True
 
     def _batch_arrived(self, frame: Frame) -> None:
@@ -244,7 +256,7 @@ class Session:
             readable = np.ones(len(blocks.indices), bool)
             readable[[place for place, _ in served.failed]] = False
             served.batch = self._assembler.batch(blocks.only(readable), seed, epoch, clock)
-        except Exception as error:
+        except BaseException as error:  # of a collate or a transform: raised in the program
             served.error = error
         served.seconds = clock.seconds
         with self._changed:
@@ -256,13 +268,11 @@ class Session:
 
     def _free(self) -> None:
         with self._changed:
-            if self._gone:
+            if self._state is State.CLOSED:
                 return
-            self._gone = True
+            self._state = State.CLOSED
             self._connector.close()
             self._assembler.detach()
-            os.close(self._wake)
-            os.close(self._waker)
-            self._wake = self._waker = -1
+            self._wake.close()
             self._error = self._error or lost("the connection is closed")
             self._changed.notify_all()

@@ -6,6 +6,7 @@ affected. event_loop.py runs the loop around the connections.
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from typing import Any, Protocol
@@ -13,9 +14,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from ....errors import DataError
-from ..wire.protocol import VERSION, Frame, FrameKind, FrameSocket, count_of, text_of, unpack_marks
-from .feed import Feed
-from .task import Sample, Task
+from ..wire.protocol import (
+    VERSION,
+    Frame,
+    FrameKind,
+    FrameSocket,
+    count_of,
+    text_of,
+    text_of_error,
+    unpack_marks,
+)
+from .feed import Feed, Task
+from .reading import Sample
 
 MOST_BATCH, MOST_CREDITS = 1 << 20, 1 << 10
 
@@ -24,7 +34,7 @@ class Host(Protocol):
     """The part of the server that a connection uses."""
 
     def hello(self) -> dict[str, Any]: ...
-    def feed_for(self, values: dict[str, Any]) -> Feed: ...
+    def feed_for(self, values: dict[str, Any], task: Task) -> Feed: ...
     def task_names(self) -> set[str]: ...
     def status(self) -> dict[str, Any]: ...
     def length(self) -> int: ...
@@ -32,12 +42,15 @@ class Host(Protocol):
 
 
 class Connection(FrameSocket):
-    """A peer of the server. It starts with HELLO; from REGISTER on it belongs to one task."""
+    """A peer of the server. It starts with HELLO; from REGISTER on it belongs to one task.
 
-    def __init__(self, channel: socket.socket, host: Host) -> None:
+    peer: a descriptor that is readable once the peer's process has ended, -1 if there is none.
+    """
+
+    def __init__(self, channel: socket.socket, host: Host, peer: int = -1) -> None:
         super().__init__(channel)
         channel.setblocking(False)
-        self.host, self.heard = host, time.monotonic()
+        self.host, self.peer, self.last_received = host, peer, time.monotonic()
         self.closing = False
         self.task: Task | None = None
         self.feed: Feed | None = None
@@ -48,18 +61,15 @@ class Connection(FrameSocket):
 
     def execute(self) -> None:
         """Read and execute the frames that have arrived."""
-        try:
-            for frame in self.receive():
-                self.heard = time.monotonic()
-                if not self.closing:
-                    self._execute(frame)
-        except Exception as error:  # whatever it is, other peers must not be affected
-            self.refuse(error)
+        for frame in self.receive():
+            self.last_received = time.monotonic()
+            if not self.closing:
+                self._execute(frame)
 
     def refuse(self, error: BaseException) -> None:
         """Send an error as the last frame of the connection."""
         if not self.closing:
-            values = {"error": type(error).__name__, "text": str(error)[:8000]}
+            values = {"error": type(error).__name__, "text": text_of_error(error)}
             self.send(FrameKind.ERROR, values)
             self.closing = True
 
@@ -125,15 +135,15 @@ class Connection(FrameSocket):
             drop_last=values.get("drop_last") is True,
             credits=count_of(values, "credits", 1, MOST_CREDITS),
         )
-        self.feed, self.task = self.host.feed_for(values), task
-        arena = self.feed.arena
+        self.feed, self.task = self.host.feed_for(values, task), task
+        arena = self.feed.store.arena
         self.send(FrameKind.REGISTER, {"bytes": arena.memory.size}, fd=arena.read_only())
 
     def leave(self) -> None:
         """Release everything that the task held."""
         if self.feed is not None and self.task is not None:
             self.feed.leave(self.task)
-            self.feed.arena.trim()
+            self.feed.store.arena.trim()
 
     # ---- answers
 
@@ -142,6 +152,8 @@ class Connection(FrameSocket):
         if self.task is not None and self.feed is not None and not self.closing:
             for number, batch in self.task.ready_batches():
                 self._send_batch(self.task, self.feed, number, batch)
+            while self.task.notices:
+                self.send(FrameKind.NOTICE, {"text": self.task.notices.popleft()})
 
     def _send_batch(self, task: Task, feed: Feed, number: int, batch: list[Sample]) -> None:
         where = np.array([(s.index, s.offset, s.layout) for s in batch], "<i8").reshape(-1, 3)
@@ -149,9 +161,9 @@ class Connection(FrameSocket):
         self._sent_layouts |= new
         values: dict[str, Any] = {"generation": task.generation, "batch": number}
         if new:
-            values["layouts"] = {str(n): feed.layouts[n].as_values() for n in new}
+            values["layouts"] = {str(n): feed.store.layouts[n].as_values() for n in new}
         errors = {
-            str(i): [type(s.error).__name__, f"{s.error}"[:2000]]
+            str(i): [type(s.error).__name__, text_of_error(s.error, 2000)]
             for i, s in enumerate(batch)
             if s.error is not None
         }
@@ -162,5 +174,10 @@ class Connection(FrameSocket):
 
     def close(self) -> None:
         """Close the connection; its task leaves."""
-        self.leave()
-        super().close()
+        try:
+            self.leave()
+        finally:
+            super().close()
+            if self.peer >= 0:
+                os.close(self.peer)
+                self.peer = -1

@@ -1,27 +1,31 @@
-"""Memory for prepared samples: blocks of shared memory, the cache, and the spill file.
+"""Memory for prepared samples: blocks of shared memory, the cache, and what puts samples there.
 
-feed.py allocates a block of the ``Arena`` for each sample and asks the ``SampleCache`` which
-samples leave. A sample that leaves although an epoch still needs it goes to the ``SpillFile``.
-Nothing here uses threads or a clock.
+feed.py gives the ``SampleStore`` what was read. The ``SampleCache`` decides which samples leave,
+and their blocks of the ``Arena`` are used again. Nothing here uses threads or a clock.
 """
 
 from __future__ import annotations
 
 import bisect
 import os
-import tempfile
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import compress
 from typing import Any, Generic, TypeVar
 
-from ...workers.shared_memory import PAGE, Memory
-from ..wire.sample_layout import rounded
+import numpy as np
+
+from ....errors import WorkerError
+from ...samples.pytree import Structure, columns, count_leaves
+from ...workers.engine import Completed
+from ...workers.shared_memory import PAGE, Memory, readable_bytes
+from ..wire.sample_layout import NUMBER_KINDS, SampleLayout, layout_of, rounded
+from .reading import Sample
 
 STEP = 4 << 20
 """Minimum number of bytes by which an arena grows."""
-SPAN = 64
-"""Address space of an arena as a multiple of its budget; only ``committed`` bytes are memory."""
+PURPOSE = "prepared samples"
 
 Key = TypeVar("Key", bound=Hashable)
 Payload = TypeVar("Payload")
@@ -30,12 +34,13 @@ Payload = TypeVar("Payload")
 class Arena:
     """Blocks of any size in one shared memory, allocated first fit.
 
-    budget: expected bytes in use; the arena takes more if it must. memory: mapped once, at full
-    length, by every reader. committed: the bytes of it that the system has provided.
+    memory: mapped again at twice the size when it is full, by readers too. committed: the bytes of
+    it that the system has provided. folder: of an unnamed file, whose pages the system writes to
+    disk and reads back as it sees fit; None for memory only.
     """
 
-    def __init__(self, budget: int) -> None:
-        self.memory = Memory.sparse(max(budget, STEP) * SPAN, "prepared samples")
+    def __init__(self, folder: str | None = None) -> None:
+        self.memory = Memory(STEP, PURPOSE, folder, sparse=True)
         self.committed = 0
         self._starts: list[int] = []  # of free stretches, rising; none touches the next
         self._ends: list[int] = []
@@ -93,81 +98,33 @@ class Arena:
 
     def _grow(self, size: int) -> None:
         more = -(-max(size, STEP) // PAGE) * PAGE
+        if self.committed + more > self.memory.size:
+            self._map(max(self.committed + more, 2 * self.memory.size))
         self.memory.commit(self.committed, more)
         start, self.committed = self.committed, self.committed + more
         self.free(start, more)
 
-
-class SpillFile:
-    """Bytes by key in a nameless temporary file, written as a ring of ``limit_bytes``.
-
-    The newest bytes overwrite the oldest. folder: of the file, by default the system's folder for
-    temporary files. Raises OSError if the file cannot be made.
-    """
-
-    def __init__(self, limit_bytes: int, folder: str | os.PathLike[str] | None = None) -> None:
-        if limit_bytes <= 0:
-            raise ValueError(f"SpillFile: limit_bytes must be above 0, got {limit_bytes}")
-        self.limit_bytes = limit_bytes
-        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115  # mode 0600
-        self._places: OrderedDict[Hashable, tuple[int, int]] = OrderedDict()  # oldest first
-        self._head = 0
-
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._places
-
-    def write(self, key: Hashable, data: Any) -> bool:
-        """Keep these bytes; return False if there are none or too many, or the disk is full."""
-        view = memoryview(data).cast("B")
-        length = len(view)
-        if not 0 < length <= self.limit_bytes:
-            return False
-        if self._head + length > self.limit_bytes:
-            self._free(self._head, self.limit_bytes)
-            self._head = 0
-        start, end = self._head, self._head + length
-        self._free(start, end)
-        self._places.pop(key, None)
+    def _map(self, size: int) -> None:
+        fd = os.dup(self.memory.fd)
         try:
-            written = os.pwrite(self._file.fileno(), view, start)
-        except OSError:
-            return False
-        if written < length:
-            return False
-        self._places[key] = (start, length)
-        self._head = end
-        return True
-
-    def read(self, key: Hashable) -> bytes | None:
-        """Return the bytes kept under this key; None if there are none any more."""
-        if key not in self._places:
-            return None
-        start, length = self._places[key]
-        data = os.pread(self._file.fileno(), length, start)
-        return data if len(data) == length else None
-
-    def close(self) -> None:
-        """Release the disk space."""
-        self._places.clear()
-        self._file.close()
-
-    def _free(self, start: int, end: int) -> None:
-        """Forget what lies there: the oldest entries, which the ring reaches in their order."""
-        while self._places:
-            place, length = next(iter(self._places.values()))
-            if not (place < end and place + length > start):
-                break
-            self._places.popitem(last=False)
+            os.ftruncate(fd, size)
+            larger = Memory.attach(fd, size, writable=True)
+        except (OSError, ValueError) as error:
+            os.close(fd)
+            raise WorkerError(
+                f"server: cannot map {readable_bytes(size)} for {PURPOSE} ({error}); raise the "
+                "limit of the address space (ulimit -v), or lower batch_size or credits"
+            ) from error
+        self.memory.close()
+        self.memory, larger.purpose = larger, PURPOSE
 
 
 @dataclass
 class CacheStatistics:
-    """Counts since the start, and the present contents; bytes are of memory, not of the file."""
+    """Counts since the start, and the present contents."""
 
     evictions: int = 0
     refused: int = 0
-    spilled: int = 0
-    recalled: int = 0
     entries: int = 0
     bytes: int = 0
     held_bytes: int = 0
@@ -189,8 +146,7 @@ class SampleCache(Generic[Key, Payload]):
     least recently used first. Then leave the samples that the fewest epochs need, oldest first.
 
     need: returns how many epochs still miss a key; called when a key is used and before it is
-    evicted. on_evict: called with the key and payload of every sample that leaves. spill: file for
-    evicted samples that are still needed, written as ``to_bytes(payload)``.
+    evicted. on_evict: called with the key and payload of every sample that leaves.
     """
 
     def __init__(
@@ -200,8 +156,6 @@ class SampleCache(Generic[Key, Payload]):
         need: Callable[[Key], int],
         pool_bytes: int = 0,
         on_evict: Callable[[Key, Payload], None] | None = None,
-        spill: SpillFile | None = None,
-        to_bytes: Callable[[Payload], Any] = lambda payload: payload,
     ) -> None:
         if limit_bytes < 0 or not 0 <= pool_bytes <= limit_bytes:
             raise ValueError(
@@ -209,7 +163,7 @@ class SampleCache(Generic[Key, Payload]):
                 f"{pool_bytes} and {limit_bytes}; the pool is a part of the limit"
             )
         self.limit_bytes, self._pool_limit, self._need = limit_bytes, pool_bytes, need
-        self._on_evict, self._spill, self._to_bytes = on_evict, spill, to_bytes
+        self._on_evict = on_evict
         self._entries: dict[Key, _Entry[Payload]] = {}
         self._queues: dict[int, OrderedDict[Key, None]] = {}
         self._counts = CacheStatistics()
@@ -258,12 +212,6 @@ class SampleCache(Generic[Key, Payload]):
             self._trim_pool()
             self._make_room(0)
 
-    def recall(self, key: Key) -> bytes | None:
-        """Return the bytes of an evicted sample from the spill file; None if it has none."""
-        data = None if self._spill is None else self._spill.read(key)
-        self._counts.recalled += data is not None
-        return data
-
     def refresh(self) -> None:
         """Query the need of every sample again: a task joined, left or began an epoch."""
         for key, entry in self._entries.items():
@@ -303,8 +251,6 @@ class SampleCache(Generic[Key, Payload]):
         self._dequeue(key, entry)
         self._counts.bytes -= entry.nbytes
         self._counts.evictions += 1
-        if self._spill is not None and self._need(key):
-            self._counts.spilled += self._spill.write(key, self._to_bytes(entry.payload))
         if self._on_evict:
             self._on_evict(key, entry.payload)
 
@@ -324,3 +270,90 @@ class SampleCache(Generic[Key, Payload]):
             del self._queues[entry.queue][key]
             self._counts.pool_bytes -= entry.nbytes * (entry.queue == 0)
             entry.queue = -1
+
+
+class SampleStore:
+    """Samples in blocks of shared memory, in the cache while they are held, needed or in the pool.
+
+    limit_bytes, pool_bytes: of the cache. folder: see ``Arena``. need: returns how many epochs
+    still miss an index. left: called with every sample that leaves. check: called with the bytes
+    of a sample of a new layout; raises DataError if that is too much.
+    """
+
+    def __init__(
+        self,
+        limit_bytes: int,
+        pool_bytes: int,
+        folder: str | None,
+        *,
+        need: Callable[[int], int],
+        left: Callable[[Sample], None],
+        check: Callable[[int, Sample], None],
+    ) -> None:
+        self.arena = Arena(folder)
+        self.cache: SampleCache[Sample, None] = SampleCache(
+            limit_bytes,
+            need=lambda sample: need(sample.index),
+            pool_bytes=pool_bytes,
+            on_evict=self._evicted,
+        )
+        self.layouts: list[SampleLayout] = []
+        self._numbers: dict[SampleLayout, int] = {}
+        self._left, self._check = left, check
+
+    def add(self, chunk: list[Sample], answer: Completed) -> Iterator[tuple[Sample, Exception]]:
+        """Store the samples that an engine has read; yield those that cannot be, with the error."""
+        try:
+            assert answer.structure is not None, "no sample of a chunk is left out"
+            tree = answer.structure.tree
+            structure = Structure(tree, ("array",) * count_leaves(tree))
+            leaves = [column[0] for column in columns([answer.batch], structure)]
+            if all(isinstance(x, np.ndarray) and x.dtype.kind in NUMBER_KINDS for x in leaves):
+                self._write(chunk, tree, leaves)
+                return
+        except Exception as error:
+            yield from ((sample, error) for sample in chunk)
+            return
+        for i, sample in enumerate(chunk):  # images of several sizes, texts
+            try:
+                rows = [leaf[i] for leaf in leaves]
+                texts = (isinstance(row, (str, bytes)) for row in rows)
+                row = [[x] if text else np.asarray(x)[None] for x, text in zip(rows, texts)]
+                self._write([sample], tree, row)
+            except Exception as error:
+                yield sample, error
+
+    def close(self) -> None:
+        """Release the memory."""
+        self.arena.close()
+
+    def _write(self, chunk: list[Sample], tree: Any, leaves: list[Any]) -> None:
+        """Write samples of one layout into blocks; row i of each leaf belongs to sample i."""
+        layout = layout_of(tree, [leaf[0] for leaf in leaves])
+        if layout not in self._numbers:
+            self._check(layout.nbytes, chunk[0])
+            self._numbers[layout] = len(self.layouts)
+            self.layouts.append(layout)
+        number = self._numbers[layout]
+        kept = [self._keep(sample, number, layout.nbytes) for sample in chunk]
+        if not all(kept):
+            leaves = [list(compress(leaf, kept)) for leaf in leaves]
+        offsets = np.array([sample.offset for sample in compress(chunk, kept)], np.int64)
+        layout.write(self.arena.memory.buffer, offsets, leaves)
+
+    def _keep(self, sample: Sample, layout: int, nbytes: int) -> bool:
+        """Allocate a block; return False if no task wants the sample and there is no room."""
+        sample.layout, sample.nbytes = layout, nbytes
+        if not self.cache.put(sample, None, nbytes, holders=sample.holders):
+            self._evicted(sample, None)
+        sample.cached = sample in self.cache  # it may have left at once
+        if sample.cached:
+            sample.offset = self.arena.allocate(nbytes)
+        return sample.cached
+
+    def _evicted(self, sample: Sample, _: None) -> None:
+        sample.cached = False
+        self._left(sample)
+        if sample.offset >= 0:
+            self.arena.free(sample.offset, sample.nbytes)
+            sample.offset = -1

@@ -26,15 +26,23 @@ LONGEST = 100  # bytes of a socket's path, of which systems allow 104 to 108
 def folder() -> Path:
     """Return the user's folder for sockets, made if it is missing.
 
-    It is below XDG_RUNTIME_DIR, else below the folder for temporary files. Raises WorkerError if
-    another user could access it.
+    It is below XDG_RUNTIME_DIR, or below the folder for temporary files if that is not set or does
+    not exist. Raises WorkerError if it cannot be made, or another user could access it.
     """
     runtime = RUNTIME_DIR.read()
+    if not os.path.isdir(runtime):
+        runtime = ""
     name = "needle" if runtime else f"needle-{os.getuid()}"
-    found = Path(runtime or tempfile.gettempdir()) / name
-    with suppress(FileExistsError):
-        found.mkdir(mode=0o700)
-    check_private(found)
+    try:
+        found = Path(runtime or tempfile.gettempdir()) / name
+        with suppress(FileExistsError):
+            found.mkdir(mode=0o700)
+        check_private(found)
+    except OSError as error:
+        raise WorkerError(
+            f"server: cannot make a folder for sockets ({error}); set {RUNTIME_DIR.name} to a "
+            "folder of yours that can be written to"
+        ) from error
     return found
 
 
@@ -77,7 +85,12 @@ class ListeningSocket:
 
         Raises WorkerError if another server listens there.
         """
-        check_private(path.parent)
+        try:
+            check_private(path.parent)
+        except FileNotFoundError as error:
+            raise WorkerError(
+                f"server: the folder of {path} does not exist; make it with mode 0700"
+            ) from error
         self.path, self._lock_path = path, path.with_suffix(_LOCK)
         self._lock = _locked(self._lock_path)
         try:
@@ -117,14 +130,14 @@ def connect(path: Path) -> socket.socket | None:
     """
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        channel.connect(str(path))
+        channel.connect(os.fspath(path))
     except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError):
         channel.close()
         return None
     except OSError as error:
         channel.close()
         raise WorkerError(f"GlobalDataLoader: cannot connect to {path} ({error})") from error
-    if not same_user(channel):
+    if peer_of(channel)[1] != os.getuid():
         channel.close()
         raise WorkerError(
             f"GlobalDataLoader: the server at {path} belongs to another user; use your own"
@@ -132,13 +145,13 @@ def connect(path: Path) -> socket.socket | None:
     return channel
 
 
-def same_user(channel: socket.socket) -> bool:
-    """Return True if the peer is a process of this user, as far as the system can tell."""
+def peer_of(channel: socket.socket) -> tuple[int, int]:
+    """Return the process and the user of the peer; 0 and this user where the system cannot tell."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
-        return True  # the folder was checked
-    data = channel.getsockopt(socket.SOL_SOCKET, option, _PEER.size)
-    return bool(_PEER.unpack(data)[1] == os.getuid())
+        return 0, os.getuid()  # the folder was checked
+    process, user, _ = _PEER.unpack(channel.getsockopt(socket.SOL_SOCKET, option, _PEER.size))
+    return process, user
 
 
 def _locked(path: Path) -> int:

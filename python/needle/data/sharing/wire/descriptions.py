@@ -7,22 +7,18 @@ calls nothing that a loader sends. A transform keeps the random streams of its p
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
-import numpy as np
-
 from ....errors import DataError
 from ... import transforms as known
 from ...datasets import CIFAR10, MNIST, Digits, FashionMNIST, ImageFolder
 from ...datasets.npy_files import NpyDataset
 from ...datasets.packed_reading import PackedDataset
-from ...samples.pytree import flatten
-from ...samples.random_source import LOADER_STREAM, keyed
+from ...samples.random_source import LOADER_STREAM
 from ...transforms import Compose, Normalize, OneOf, Permute, ToCHW, ToFloat, Transform
 from ...transforms.base import Size, decode_size
 from ...transforms.compile import Chain, placed
@@ -93,25 +89,6 @@ def check_shareable(dataset: Any) -> None:
                 f"GlobalDataLoader: {type(each).__name__} has transforms that draw random numbers "
                 "or may, and its samples are shared; give them to the loader: transforms=[...]"
             )
-
-
-def fingerprint(dataset: Any) -> str:
-    """Return a digest that equal data sets share: of the length and of the bytes of 3 samples."""
-    digest = hashlib.blake2b(digest_size=12)
-    length = len(dataset)
-    digest.update(f"{length}".encode())
-    for index in sorted({0, length // 2, length - 1}):
-        try:
-            with keyed(0, 0, index):
-                _, leaves = flatten(dataset[index])
-        except DataError:
-            digest.update(b"unreadable")
-            continue
-        for leaf in leaves:
-            array = np.asarray(leaf)
-            digest.update(f"{array.dtype.str}{array.shape}".encode())
-            digest.update(repr(leaf).encode() if array.dtype.hasobject else array.tobytes())
-    return digest.hexdigest()
 
 
 def _with_parts(dataset: Any) -> list[Any]:

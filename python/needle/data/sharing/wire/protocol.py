@@ -29,7 +29,7 @@ from ....errors import DataError, LoaderServerError, NeedleError, WorkerError
 
 Marks = npt.NDArray[np.bool_]
 
-VERSION = 2
+VERSION = 3
 MAGIC = b"nL"
 MISSED_HEARTBEATS = 3
 """Heartbeat intervals without a frame after which the other side is considered dead."""
@@ -50,7 +50,7 @@ class FrameKind(IntEnum):
     NEXT = 4  # client: this many more batches may be sent
     BATCH = 5  # server: where the samples of one batch lie
     RELEASE = 6  # client: the samples of this batch are not in use any more
-    EPOCH_END = 7  # server: the last batch of the epoch has been sent
+    NOTICE = 8  # server: a text about a sample that delays the task
     STATUS = 9  # client: request; server: the state of all tasks
     HEARTBEAT = 10  # either side
     BYE = 11  # client: the task ends; server: so does the connection
@@ -64,6 +64,7 @@ LIMITS: dict[FrameKind, tuple[int, int]] = {
     FrameKind.BATCH: (64 * _MIB, 64 * _MIB),
     FrameKind.STATUS: (4 * _MIB, 0),
     FrameKind.ERROR: (64 * _KIB, 0),
+    FrameKind.NOTICE: (4 * _KIB, 0),
 }
 """The most bytes of JSON and of raw bytes of a kind; the others have 1 KiB and none."""
 
@@ -81,6 +82,34 @@ def pack_frame(kind: FrameKind, values: dict[str, Any] | None = None, raw: bytes
     """Return the bytes of a frame."""
     body = json.dumps(values or {}, separators=(",", ":")).encode()
     return _HEAD.pack(MAGIC, VERSION, kind, len(body), len(raw)) + body + raw
+
+
+class Bell:
+    """A descriptor that other threads, or a signal handler, make readable."""
+
+    def __init__(self) -> None:
+        self._ours, self._theirs = socket.socketpair()
+        self._ours.setblocking(False)
+        self._theirs.setblocking(False)
+
+    def fileno(self) -> int:
+        """Return the descriptor; -1 after ``close``."""
+        return self._ours.fileno()
+
+    def ring(self) -> None:
+        """Make the descriptor readable; nothing happens after ``close``."""
+        with suppress(OSError):  # full: it is readable already
+            self._theirs.send(b"!")
+
+    def clear(self) -> None:
+        """Make the descriptor unreadable until the next ``ring``."""
+        with suppress(OSError):
+            self._ours.recv(4096)
+
+    def close(self) -> None:
+        """Close both ends."""
+        self._ours.close()
+        self._theirs.close()
 
 
 class FrameSocket:
@@ -125,18 +154,15 @@ class FrameSocket:
     def receive(self) -> Iterator[Frame]:
         """Read from the socket once and yield every frame that is complete then."""
         try:
-            if self._max_fds:
-                data, fds, _, _ = socket.recv_fds(self.channel, _PIECE, self._max_fds)
-                self._fds += fds
-            else:
-                data = self.channel.recv(_PIECE)
+            try:
+                data = self._receive()
+            except ConnectionResetError:  # the peer has closed without reading all; it may have
+                data = self._receive()  # sent the reason before
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
             data = b""
-        if not data:
-            self.ended = True
-            return
+        self.ended = self.ended or not data
         self._data += data
         while (frame := self._take()) is not None:
             yield frame
@@ -148,6 +174,13 @@ class FrameSocket:
             with suppress(OSError):
                 os.close(fd)
         self._fds, self._fd_to_send = [], -1
+
+    def _receive(self) -> bytes:
+        if not self._max_fds:
+            return self.channel.recv(_PIECE)
+        data, fds, _, _ = socket.recv_fds(self.channel, _PIECE, self._max_fds)
+        self._fds += fds
+        return data
 
     def _send(self, view: memoryview) -> int:
         if self._fd_to_send < 0:
@@ -204,6 +237,14 @@ def _object(kind: FrameKind, body: bytes) -> dict[str, Any]:
 
 
 # ---- values in frames ----------------------------------------------------------------------------
+
+
+def text_of_error(error: BaseException, most: int = 8000) -> str:
+    """Return the text of an exception, whatever its ``__str__`` does."""
+    try:
+        return str(error)[:most]
+    except BaseException:
+        return f"{type(error).__name__}, whose text cannot be printed"
 
 
 def count_of(values: dict[str, Any], name: str, least: int = 0, most: int = 2**53) -> int:

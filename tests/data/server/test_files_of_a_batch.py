@@ -1,0 +1,64 @@
+"""One ``next()`` of a GlobalDataLoader crosses few files of data/, in the server and the loader."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from forks import ROOT
+
+MOST_FILES, MOST_OF_SHARING = 30, 13
+TRACE = """
+import os, sys, tempfile, threading
+from pathlib import Path
+import numpy as np
+from needle import data
+from needle.data.sharing import GlobalDataLoader, Options, Server
+
+root = os.path.dirname(data.__file__) + os.sep
+files, tracing = set(), threading.Event()
+
+def profile(frame, event, argument):
+    name = frame.f_code.co_filename
+    if tracing.is_set() and event == "call" and name.startswith(root):
+        files.add(name[len(root):])
+
+threading.setprofile(profile)
+images = data.ImageArrays(
+    np.zeros((6400, 8, 8, 3), np.uint8), np.zeros(6400, int), layout="HWC", dtype="uint8"
+)
+with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+    path = Path(folder) / "s.sock"
+    server = Server(images, path, Options(workers=0))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    transforms = [data.RandomCrop(2), data.ToFloat()]
+    with GlobalDataLoader(path, 16, seed=1, transforms=transforms) as loader:
+        epoch = iter(loader)
+        for number in range(60):  # the first batches also compile plans and allocate memory
+            if number == 20:
+                sys.setprofile(profile)
+                tracing.set()
+            next(epoch)
+        tracing.clear()
+        sys.setprofile(None)
+    server.stop()
+    thread.join()
+print(*sorted(files), sep="\\n")
+"""
+
+
+def test_a_batch_of_a_server_crosses_few_files_of_data() -> None:
+    trace = subprocess.run(
+        [sys.executable, "-c", TRACE],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python"), "NEEDLE_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert trace.returncode == 0, trace.stderr
+    crossed = trace.stdout.split()
+    of_sharing = [name for name in crossed if name.startswith("sharing")]
+    assert "loader/iteration.py" in crossed and "sharing/serving/feed.py" in of_sharing
+    assert len(crossed) <= MOST_FILES and len(of_sharing) <= MOST_OF_SHARING, trace.stdout
