@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 
 import numpy as np
 
-from ...batching.pipeline import Pipeline
+from ...batching.pipeline import Pipeline, Work
 from ...samples.ticket import Ticket
 from ...samples.timing import Clock
 from ...workers import make_engine
@@ -106,7 +106,7 @@ def _read(
         clock = Clock()
         answer = Completed(ticket, seconds=clock.seconds)
         try:
-            part = pipeline.prepare(ticket, clock=clock)
+            part = pipeline.prepare(ticket, Work(clock))
             answer.batch, answer.samples = part.batch(), part.samples
             answer.structure = part.structure
         except BaseException as error:  # also SystemExit: it is an error of this chunk
