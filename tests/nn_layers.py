@@ -1,6 +1,6 @@
 """The layer table: how a layer is made, the shapes of its inputs, and the same layer in PyTorch.
 
-``nn/test_layer_table`` and ``torch_parity/test_layers`` generate the tests.
+``nn/test_layer_table`` and ``torch_parity/test_torch_layers`` generate the tests.
 """
 
 from __future__ import annotations
