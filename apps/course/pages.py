@@ -21,7 +21,7 @@ def exercise_page(exercise: Exercise, blocks: Sequence[Block], hints: int, done:
     if exercise.prerequisites:
         lines += [f"builds on: {', '.join(exercise.prerequisites)}"]
     lines += [f"where: {block.path}:{block.first + 1}" for block in blocks]
-    lines += ["", exercise.contract]
+    lines += ["", exercise.why, "", exercise.contract]
     for number, hint in enumerate(exercise.hints[:hints], 1):
         lines += ["", f"hint {number} of {len(exercise.hints)}: {hint}"]
     left = len(exercise.hints) - hints

@@ -136,28 +136,30 @@ class Value(Tracked):
 
         A constant if nothing has to be recorded.
         """
-        ### BEGIN YOUR SOLUTION [record]
         value = _new(cls)
-        arrays, recorded = [], False
+        ### BEGIN YOUR SOLUTION [record]
+        for source in inputs:
+            if source.requires_grad:
+                if op.differentiable and recording.on:
+                    value.op, value.inputs, value.requires_grad = op, inputs, True
+                break
+        ### END YOUR SOLUTION
+        if LAZY_MODE and value.op is not None:
+            value.saved = [*[source.cached_data for source in inputs], None, now()]
+            return value
+        arrays = []
         for source in inputs:
             data = source.cached_data
-            if data is None and not LAZY_MODE:
-                data = source.realize_cached_data()
+            arrays.append(source.realize_cached_data() if data is None else data)
+        data = op.compute(*arrays)
+        if type(data) is not NDArray:  # a call less in the common case
+            data = _as_array(data)
+        value.cached_data = data
+        if value.op is not None:
             arrays.append(data)
-            recorded = recorded or source.requires_grad
-        if recorded and op.differentiable and recording.on:
-            value.op, value.inputs, value.requires_grad = op, inputs, True
-            if not LAZY_MODE:
-                value.cached_data = _as_array(op.compute(*arrays))
-            arrays.append(value.cached_data)
             arrays.append(now())
             value.saved = arrays
-            return value
-        if LAZY_MODE:
-            arrays = [source.realize_cached_data() for source in inputs]
-        value.cached_data = _as_array(op.compute(*arrays))
         return value
-        ### END YOUR SOLUTION
 
     def register_hook(self, hook: Callable[[Any], Any]) -> HookHandle:
         """Call ``hook(grad)`` whenever a backward has completed the gradient of this value.

@@ -234,10 +234,11 @@ _known_reshape = lru_cache(_CACHED)(_resolve_reshape)
 def view_strides_for_reshape(shape: Shape, strides: Strides, new_shape: Shape) -> Strides | None:
     """Return strides that view the same memory as ``new_shape``, or None if a copy is needed.
 
-    Both shapes have the same number of elements. Runs of old axes are matched with runs of new axes
-    of equal size; the elements of a run of old axes must have one common stride.
+    Both shapes have the same number of elements.
     """
     ### BEGIN YOUR SOLUTION [reshape-view]
+    # Runs of old axes are matched with runs of new axes of equal size; the elements of a run of old
+    # axes must have one common stride.
     if shape == new_shape:
         return strides
     if product(shape) == 0 or is_row_major(shape, strides):

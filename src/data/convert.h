@@ -60,11 +60,11 @@ template <bool kMirrored>
   return __builtin_convertvector(words, Floats);
 }
 
-// out[i] = f(in[i] as a float), of in[-i] where mirrored; a vector at a time, the last one overlaps
-// the one before, so that rows of any length (a crop's) have no scalar rest.
+// out[i] = f(in[i] as a float), of in[-i] where mirrored.
 template <bool kMirrored, class F>
 [[gnu::always_inline]] inline void convert_run(const std::uint8_t* in, float* out, Index n, F f) {
   /// BEGIN SOLUTION [augment-rows]
+  // The last vector overlaps the one before, so rows of any length (a crop's) have no scalar rest.
   const auto convert_at = [&](Index i) __attribute__((always_inline)) {
     const Floats values = f(widened<kMirrored>(kMirrored ? in - i - (kLanes - 1) : in + i));
     std::memcpy(out + i, &values, sizeof values);

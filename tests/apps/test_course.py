@@ -32,6 +32,11 @@ CPP = """void f() {
 """
 
 
+def test_every_exercise_says_in_few_words_why_it_matters() -> None:
+    words = {tag: len(each.why.split()) for tag, each in registry.exercises().items()}
+    assert {tag: n for tag, n in words.items() if not 10 <= n <= 60} == {}
+
+
 def test_tags_are_the_same_in_sources_registry_tests_and_notebook() -> None:
     assert proof.sets_differ(ROOT) == []
 

@@ -159,7 +159,9 @@ def test_a_window_of_an_image() -> None:
         (-2, 0, (8, 4)),
         (5, 0, (2, 2)),
         (-4, 0, (2, 2)),
+        (-3, 0, (2, 2)),  # here and below a bound of -1 or -2 would select more than one row
         (0, -5, (3, 3)),
+        (-3, -5, (2, 4)),
     ):
         got = window(image, top, left, size, 99)
         want = margins[top + 5 : top + 5 + size[0], left + 5 : left + 5 + size[1]]

@@ -17,11 +17,11 @@ Triple = tuple[Array, Array, Array]
 
 
 def _moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
-    """Return the mean and biased variance over ``axes``, kept as axes of size 1; two passes."""
+    """Return the mean and biased variance over ``axes``, kept as axes of size 1."""
     ### BEGIN YOUR SOLUTION [normalise]
     xp = x.__array_namespace__()
     mean = xp.mean(x, axis=axes, keepdims=True)
-    centred = x - mean
+    centred = x - mean  # a second pass; mean(x * x) - mean**2 loses digits where the mean is large
     return mean, xp.mean(centred * centred, axis=axes, keepdims=True)
     ### END YOUR SOLUTION
 

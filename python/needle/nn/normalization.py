@@ -145,10 +145,11 @@ class BatchStatistics(Module):
         return Tensor.make_const(xp.astype(mixed, old.dtype))
 
     def _evaluate(self, x: Tensor) -> Tensor:
-        """Return x * scale + shift: one multiplication and one addition per element."""
+        """Return x normalised with the running statistics, times weight plus bias."""
         if self.weight is None or self.bias is None:
             return self._standardised(x)
         ### BEGIN YOUR SOLUTION [running-statistics]
+        # One multiplication and one addition per element.
         scale = self.weight / ops.sqrt(self.running_var + self.eps)
         shift = self.bias - self.running_mean * scale
         shape = (1, self.dim) + (1,) * (len(x.shape) - 2)
