@@ -307,6 +307,37 @@ def _() -> None:
     same(layer.running_var, x.var(axis=(0, 2, 3)))
 
 
+@row("`nn.GroupNorm`, `nn.ConvTranspose2d`, `nn.GRU`, ...")
+def _() -> None:
+    for name in ("GroupNorm", "InstanceNorm2d", "RMSNorm", "ConvTranspose2d", "Conv1d", "GRU"):
+        assert issubclass(getattr(nn, name), nn.Module)
+
+
+@row("`nn.LSTM(3, 5).weight_ih_l0` (20, 3)")
+def _() -> None:
+    assert nn.LSTM(3, 5).lstm_cells[0].W_ih.shape == (3, 20)
+
+
+@row("`pack_padded_sequence(x, lengths)`")
+def _() -> None:
+    out, _ = nn.LSTM(3, 5)(ndl.Tensor(np.ones((4, 2, 3))), lengths=[4, 2])
+    assert out.shape == (4, 2, 5)
+    same(out[2:, 1], np.zeros((2, 5)))
+
+
+@row("`nn.MultiheadAttention`")
+def _() -> None:
+    out, weights = nn.MultiheadAttention(4, 2)(*[ndl.Tensor(np.ones((3, 1, 4)))] * 3)
+    assert out.shape == (3, 1, 4) and weights.shape == (1, 3, 3)
+
+
+@row("`F.interpolate(x, scale_factor=2)`")
+def _() -> None:
+    x = ndl.Tensor([[[1.0, 2.0]]])
+    same(ndl.interpolate(x, scale_factor=2), [[[1, 1, 2, 2]]])
+    same(nn.Upsample(scale_factor=2)(x), [[[1, 1, 2, 2]]])
+
+
 @row("`nn.CrossEntropyLoss()`")
 def _() -> None:
     logits, labels = tensor(), ndl.Tensor([0, 2], dtype="int64")

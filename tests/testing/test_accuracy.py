@@ -20,8 +20,10 @@ STRIDE = 40009
 @pytest.mark.parametrize("name", accuracy.names())
 def test_within_two_ulp_over_the_range_of_float32(name: str) -> None:
     worst = accuracy.measure(name, STRIDE)
-    assert worst
-    for device, error in worst.items():
+    own = [device for device in worst if device.startswith(("cpu", "cuda", "NumPy mode"))]
+    assert own
+    for device in own:  # other tests may have registered devices
+        error = worst[device]
         assert error.ulps <= accuracy.LIMIT, f"{name} on {device}: {error}"
 
 

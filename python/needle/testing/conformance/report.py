@@ -7,12 +7,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...backends.base import REQUIRED
+from ...backends.base import REQUIRED, UNARY
 
 SHOWN = 8
 """The maximum number of known failures that the table names."""
 
 PASSES, FALLS_BACK, FAILS = "passes", "falls back", "FAILS"
+
+
+def _is_required(row: str, function: str) -> bool:
+    """Return True if a row belongs to a required function, and is no optional kernel of unary."""
+    name, _, operation = row.partition(".")
+    return name == function and (name != "unary" or operation in ("", *UNARY))
 
 
 @dataclass
@@ -76,7 +82,7 @@ class Report:
         """Return the progress of each required function that ran, such as ``unary 3 of 33``."""
         parts, done = [], 0
         for name in REQUIRED:
-            rows = [row for row in self.rows if row.name.split(".")[0] == name]
+            rows = [row for row in self.rows if _is_required(row.name, name)]
             passed = sum(row.state == PASSES for row in rows)
             done += bool(rows) and passed == len(rows)
             if rows:
