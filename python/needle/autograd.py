@@ -209,12 +209,14 @@ def _as_values(args: Sequence[Any]) -> tuple[Value, ...]:
     return tuple(arg if isinstance(arg, Value) else as_operand(arg, like) for arg in args)
 
 
-def as_operand(b: Any, like: Any) -> Tensor:
-    """Return an array or number as a constant on the device of the Tensor ``like``.
+def as_operand(b: Any, like: Any = None) -> Tensor:
+    """Return a Tensor as it is, an array or number as a constant on the device of ``like``.
 
     Floating values take the dtype of a floating ``like``. DTypeError for anything that is not a
     number or an array of numbers.
     """
+    if isinstance(b, Tensor):
+        return b
     if not isinstance(like, Tensor):  # no operand is a Tensor
         return Tensor(b, requires_grad=False)
     host = b if is_array(b) else np.asarray(b)

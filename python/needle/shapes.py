@@ -345,6 +345,14 @@ def pair(op: str, name: str, value: Any) -> tuple[int, int]:
     return items[0], items[1]
 
 
+def row_pair(op: str, name: str, value: Any, row: int) -> tuple[int, int]:
+    """Return the size of a signal, an int or one int, as that of an image with one row."""
+    items = as_int_tuple(op, name, value)
+    if len(items) != 1:
+        raise ShapeError(f"{op}: {name} must be an int or one int, got {value!r}; pass an int")
+    return row, items[0]
+
+
 class Geometry(NamedTuple):
     """The geometry of a convolution: one value from the layer to the kernel."""
 

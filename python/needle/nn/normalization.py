@@ -179,7 +179,7 @@ class _BatchNorm(BatchStatistics):
             )
         weight, bias = self.weight, self.bias
         if weight is None or bias is None:
-            x = x if isinstance(x, Tensor) else as_operand(x, None)
+            x = as_operand(x)
             weight = constant_like(x, (self.dim,), 1.0)
             bias = constant_like(x, (self.dim,), 0.0)
         more = () if added is None else (added,)

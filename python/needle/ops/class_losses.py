@@ -55,7 +55,7 @@ def cross_entropy(
     integers, ValueError for invalid options.
     """
     shape = shape_of("cross_entropy", logits)
-    logits = logits if isinstance(logits, Tensor) else as_operand(logits, None)
+    logits = as_operand(logits)
     _check_options("cross_entropy", shape, reduction)
     _check_smoothing(label_smoothing)
     weight = _class_weights("cross_entropy", weight, logits)
@@ -98,7 +98,7 @@ def nll_loss(
     this loss of ``logsoftmax``.
     """
     shape = shape_of("nll_loss", logs)
-    logs = logs if isinstance(logs, Tensor) else as_operand(logs, None)
+    logs = as_operand(logs)
     _check_options("nll_loss", shape, reduction)
     weight = _class_weights("nll_loss", weight, logs)
     host = _checked_labels("nll_loss", ids, shape, ignore_index)
@@ -141,7 +141,7 @@ def _class_weights(name: str, weight: Any, logits: Tensor) -> Tensor | None:
     if weight is None:
         return None
     classes = logits.shape[min(1, len(logits.shape) - 1)]
-    given = weight if isinstance(weight, Tensor) else as_operand(np.asarray(weight), logits)
+    given = as_operand(weight if isinstance(weight, Tensor) else np.asarray(weight), logits)
     if given.shape != (classes,):
         raise ShapeError(
             f"{name}: weight must have one number for each of {classes} classes, shape "
@@ -160,7 +160,7 @@ def _of_probabilities(
     logits: Tensor, ids: Any, smoothing: float, reduction: str, weight: Tensor | None
 ) -> Tensor:
     """Return the cross entropy with a distribution over the classes for each row."""
-    q = ids if isinstance(ids, Tensor) else as_operand(ids, logits)
+    q = as_operand(ids, logits)
     axis = min(1, len(logits.shape) - 1)
     classes = logits.shape[axis]
     if smoothing:

@@ -102,7 +102,7 @@ def scatter(a: Tensor, axis: int, index: Any, src: Any, reduce: str | None = Non
     """
     shape = shape_of("scatter", a)
     if not shape:
-        src = reshape(src if isinstance(src, Tensor) else as_operand(src, a), (1,))
+        src = reshape(as_operand(src, a), (1,))
         row = _integers("scatter", index).reshape(-1)
         return reshape(scatter(reshape(a, (1,)), axis, row, src, reduce), ())
     axis = normalize_axis("scatter", axis, len(shape))
@@ -122,7 +122,7 @@ def scatter(a: Tensor, axis: int, index: Any, src: Any, reduce: str | None = Non
 
 def _fitting(src: Any, a: Tensor, shape: Shape) -> Tensor:
     """Return ``src`` cut to the shape of the index; a number is repeated."""
-    src = src if isinstance(src, Tensor) else as_operand(src, a)
+    src = as_operand(src, a)
     if not src.shape:
         return broadcast_to(src, shape)
     if len(src.shape) != len(shape) or any(n < m for n, m in zip(src.shape, shape, strict=True)):
@@ -185,7 +185,7 @@ def masked_fill(a: Tensor, mask: Any, value: Any) -> Tensor:
 
     The mask broadcasts with ``a``.
     """
-    mask = mask if isinstance(mask, Tensor) else as_operand(mask, a)
+    mask = as_operand(mask, a)
     if np.shape(value):
         raise ShapeError(
             f"masked_fill: the value must be a number or 0-d, got shape {np.shape(value)}; use "

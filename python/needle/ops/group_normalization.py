@@ -70,7 +70,7 @@ def _grouped(
             f"{name}: input must be (N, C, ...) and the number of groups must divide C, got shape "
             f"{shape} and {groups} groups; change one of them"
         )
-    x = x if isinstance(x, Tensor) else as_operand(x, weight)
+    x = as_operand(x, weight)
     rows = (shape[0] * groups, product(shape[1:]) // max(groups, 1))
     y = reshape(layer_norm(reshape(x, rows), eps=eps), shape)
     y = y if weight is None else y * _per_channel(name, weight, shape)
@@ -92,7 +92,7 @@ def rms_norm(
     """
     shape = shape_of("rms_norm", x)
     over = last_axes("rms_norm", shape, normalized_shape, weight)
-    x = x if isinstance(x, Tensor) else as_operand(x, weight)
+    x = as_operand(x, weight)
     if product(shape) == 0:
         return x if weight is None else x * weight
     square = mean(x * x, axes=tuple(range(-len(over), 0)), keepdims=True)

@@ -168,7 +168,7 @@ def embedding(weight: Tensor, ids: Any) -> Tensor:
     one is outside or ``weight`` has fewer than 2 axes, DTypeError if they are not integers.
     """
     shape = shape_of("embedding", weight)
-    weight = weight if isinstance(weight, Tensor) else as_operand(weight, None)
+    weight = as_operand(weight)
     if len(shape) < 2:
         raise ShapeError(f"embedding: weight must be (V, E), got shape {shape}; reshape it")
     return Embedding(_row_ids(ids, shape[0], device_of(weight.realize_cached_data())))(weight)

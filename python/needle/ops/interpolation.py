@@ -51,7 +51,7 @@ def interpolate(
     UnknownNameError for another mode.
     """
     shape = shape_of("interpolate", x)
-    x = x if isinstance(x, Tensor) else as_operand(x, None)
+    x = as_operand(x)
     _check_mode(mode, shape, align_corners)
     target, factors = _target(shape, size, scale_factor)
     if mode == "area":

@@ -271,7 +271,7 @@ def layer_norm(
     """
     shape = shape_of("layer_norm", x)
     over = last_axes("layer_norm", shape, normalized_shape, weight, bias)
-    x = x if isinstance(x, Tensor) else as_operand(x, weight)
+    x = as_operand(x, weight)
     width = (product(over),)
     w = constant_like(x, width, 1.0) if weight is None else _in_a_row(weight, width)
     b = constant_like(x, width, 0.0) if bias is None else _in_a_row(bias, width)

@@ -174,8 +174,7 @@ class Compare(TensorOp):
 
 def _operands(a: Any, b: Any) -> tuple[Any, Any]:
     """Return both operands as tensors; numbers take the dtype of the other operand."""
-    if not isinstance(a, Tensor):
-        a = as_operand(a, b)
+    a = as_operand(a, b)
     if isinstance(b, Tensor):
         return a, b
     if isinstance(b, (int, float)):

@@ -56,10 +56,14 @@ def diagonal(a: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tens
     *lead, rows, columns = (a.shape[axis] for axis in (*rest, *pair))
     flat = reshape(permute(a, (*rest, *pair)), (*lead, rows * columns))
     count = min(rows + min(offset, 0), columns - max(offset, 0))
+    return GetItem((*[slice(None)] * len(lead), _along(offset, count, columns)))(flat)
+
+
+def _along(offset: int, count: int, columns: int) -> slice:
+    """Return the places of the ``count`` elements of a diagonal in the flattened matrix."""
     start = offset if offset >= 0 else -offset * columns
     stop = start + (count - 1) * (columns + 1) + 1
-    along = slice(start, stop, columns + 1) if count > 0 else slice(0, 0)
-    return GetItem((*[slice(None)] * len(lead), along))(flat)
+    return slice(start, stop, columns + 1) if count > 0 else slice(0, 0)
 
 
 @op(ScatterAdd, methods=["diag"])
@@ -71,9 +75,7 @@ def diag(a: Tensor, offset: int = 0) -> Tensor:
     if ndim != 1:
         raise ShapeError(f"diag: expected a vector or a matrix, got shape {a.shape}; use diagonal")
     size = a.shape[0] + abs(offset)
-    start = offset if offset >= 0 else -offset * size
-    stop = start + (a.shape[0] - 1) * (size + 1) + 1
-    along = slice(start, stop, size + 1) if a.shape[0] else slice(0, 0)
+    along = _along(offset, a.shape[0], size)
     return reshape(ScatterAdd(along, (size * size,))(a), (size, size))
 
 
