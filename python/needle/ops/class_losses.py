@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ..array_namespace import array_api as xp
-from ..array_namespace import device_of, from_numpy, is_array, to_numpy
+from ..array_namespace import device_of, from_numpy
 from ..autograd import Tensor, as_operand
-from ..errors import DTypeError, ShapeError
+from ..errors import ShapeError
 from ..host_steps import host_step
 from ..shapes import product, shape_of
-from .indexing import Embedding
+from .indexing import Embedding, integers, on_device
 from .linalg import matmul
 from .loss import CrossEntropy, CrossEntropyGrad, logsoftmax
 from .reduction import summation
@@ -70,7 +70,7 @@ def cross_entropy(
     device = device_of(logits.realize_cached_data())
     if len(shape) == 2 and _is_plain(host, weight, ignore_index):
         # A replay of this step refuses an ignored label, which the recorded step had none of.
-        return CrossEntropy(_on_device(host, device), float(label_smoothing), reduction)(logits)
+        return CrossEntropy(on_device(host, device), float(label_smoothing), reduction)(logits)
     numbers = _numbers(host, ignore_index, device)
     rows = _rows(logits)
     smoothing = float(label_smoothing) if weight is None else 0.0
@@ -178,8 +178,7 @@ def _of_probabilities(
 @host_step
 def _checked_labels(name: str, ids: Any, shape: Shape, ignore_index: int) -> Host:
     """Return the labels on the host after checking shape, dtype and range."""
-    data = ids.realize_cached_data() if isinstance(ids, Tensor) else ids
-    host = np.asarray(to_numpy(data) if is_array(data) else data)
+    host = integers(name, "labels", ids)
     wanted = (*shape[:1], *shape[2:]) if len(shape) > 1 else ()
     classes = shape[min(1, len(shape) - 1)]
     if host.shape != wanted:
@@ -187,11 +186,6 @@ def _checked_labels(name: str, ids: Any, shape: Shape, ignore_index: int) -> Hos
             f"{name}: labels must be one class number per row, shape {wanted}, got shape "
             f"{host.shape}; reshape them, or take the argmax of one-hot labels"
         )
-    if host.dtype.kind not in "iu" and host.size:
-        raise DTypeError(
-            f"{name}: labels must be integers, got {host.dtype}; cast whole numbers to int64"
-        )
-    host = host.astype(np.int64)
     wrong = host[((host < 0) | (host >= classes)) & (host != ignore_index)]
     if wrong.size:
         raise ShapeError(
@@ -203,11 +197,6 @@ def _checked_labels(name: str, ids: Any, shape: Shape, ignore_index: int) -> Hos
 
 def _is_plain(host: Host, weight: Tensor | None, ignore_index: int) -> bool:
     return weight is None and ignore_index == IGNORED and not (host == IGNORED).any()
-
-
-@host_step
-def _on_device(host: Host, device: Any) -> Array:
-    return from_numpy(host, device, np.int64)
 
 
 @host_step

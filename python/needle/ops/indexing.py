@@ -20,6 +20,7 @@ from ..shapes import as_shape, normalize_axis, product, shape_of
 from .registry import op
 
 Array = Any
+Host = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
 
@@ -177,15 +178,32 @@ def embedding(weight: Tensor, ids: Any) -> Tensor:
 @host_step
 def _row_ids(ids: Any, count: int, device: Any) -> Array:
     """Return the ids as an int64 array on ``device`` after checking their dtype and range."""
-    if isinstance(ids, Tensor):
-        ids = ids.realize_cached_data()
-    host = to_numpy(ids) if is_array(ids) else np.asarray(ids)
-    if host.dtype.kind not in "iu" and host.size:
-        raise DTypeError(f"embedding: ids must be integers, got {host.dtype}; cast them to int64")
+    host = integers("embedding", "ids", ids)
     if host.size and (host.min() < 0 or host.max() >= count):
         wrong = host[(host < 0) | (host >= count)][0]
         raise ShapeError(f"embedding: ids must be in [0, {count}), got {wrong}; enlarge the table")
-    return from_numpy(host.astype(np.int64), device, np.int64)
+    return on_device(host, device)
+
+
+def integers(name: str, what: str, value: Any) -> Host:
+    """Return a Tensor, array or list of integers as an int64 array of the host.
+
+    DTypeError for other elements; without elements any dtype is accepted.
+    """
+    data = value.realize_cached_data() if isinstance(value, Tensor) else value
+    try:
+        host = np.asarray(to_numpy(data) if is_array(data) else data)
+    except ValueError:  # lists of different lengths
+        raise ShapeError(f"{name}: {what} must be a regular array, got {value!r}; pad it") from None
+    if host.dtype.kind not in "iu" and host.size:
+        raise DTypeError(f"{name}: {what} must be integers, got {host.dtype}; cast to int64")
+    return host.astype(np.int64)
+
+
+@host_step
+def on_device(host: Host, device: Any) -> Array:
+    """Return integers of the host as an int64 array on ``device``."""
+    return from_numpy(host, device, np.int64)
 
 
 class Concatenate(TensorOp):
