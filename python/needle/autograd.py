@@ -212,8 +212,8 @@ def _as_values(args: Sequence[Any]) -> tuple[Value, ...]:
 def as_operand(b: Any, like: Any = None) -> Tensor:
     """Return a Tensor as it is, an array or number as a constant on the device of ``like``.
 
-    Floating values take the dtype of a floating ``like``. DTypeError for anything that is not a
-    number or an array of numbers.
+    Floating values take the dtype of a floating ``like``, and so do ints, of any. DTypeError for
+    anything that is not a number or an array of numbers.
     """
     if isinstance(b, Tensor):
         return b
@@ -225,7 +225,9 @@ def as_operand(b: Any, like: Any = None) -> Tensor:
             f"Tensor: an operand must be a number or an array of numbers, got {b!r}; convert it"
         )
     both_floating = host.dtype.kind == "f" and like.dtype.kind == "f"
-    dtype = like.dtype if both_floating or isinstance(b, (int, float)) else host.dtype
+    dtype = like.dtype if both_floating or isinstance(b, int) else host.dtype
+    if isinstance(b, float) and not both_floating:
+        dtype = "float32"
     return Tensor(b, device=like.device, dtype=dtype, requires_grad=False)
 
 

@@ -92,9 +92,12 @@ def as_int_tuple(op: str, what: str, value: Any) -> tuple[int, ...]:
     """Return an int or a sequence of ints (also of NumPy) as a tuple of Python ints."""
     items = value if isinstance(value, Iterable) else (value,)
     try:
-        return tuple(operator.index(item) for item in items)
+        result = tuple(operator.index(item) for item in items)
     except TypeError:
         raise DTypeError(f"{op}: {what} must be an int or a tuple of ints, got {value!r}") from None
+    if result and not -MAX_SIZE <= min(result) <= max(result) <= MAX_SIZE:
+        raise ShapeError(f"{op}: {what} must be at most 2**60, got {value!r}; pass a smaller one")
+    return result
 
 
 def check_ndim(op: str, ndim: int) -> None:

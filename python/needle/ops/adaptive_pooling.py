@@ -20,8 +20,9 @@ from .indexing import EmbeddingGrad
 from .linalg import matmul
 from .pool_windows import taken
 from .pooling import AvgPool2d, MaxPool2d
+from .reduction import mean
 from .registry import op
-from .shape import reshape, transpose
+from .shape import reshape, stack, transpose
 
 Array = Any
 Host = np.ndarray[Any, Any]
@@ -62,7 +63,20 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Grid) -> Tensor:
     if shape[2] % rows == 0 and shape[3] % columns == 0:
         return AvgPool2d((shape[2] // rows, shape[3] // columns))(x)
     across = matmul(x, _means(shape[3], columns, x))
-    return transpose(matmul(transpose(across), _means(shape[2], rows, x)))
+    y = transpose(matmul(transpose(across), _means(shape[2], rows, x)))
+    return y if _is_finite(y) else _means_of_slices(x, rows, columns)
+
+
+@host_step
+def _is_finite(y: Tensor) -> bool:
+    return bool(xp.all(xp.isfinite(y.realize_cached_data())))
+
+
+def _means_of_slices(x: Tensor, rows: int, columns: int) -> Tensor:
+    """Return the means window by window: slow, but inf and NaN stay in their own windows."""
+    h, w = x.shape[2:]
+    across = stack([mean(x[..., span], 3) for span in _spans(w, columns)], 3)
+    return stack([mean(across[:, :, span], 2) for span in _spans(h, rows)], 2)
 
 
 def _spans(size: int, windows: int) -> list[slice]:

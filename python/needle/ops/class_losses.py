@@ -16,6 +16,7 @@ from ..autograd import Tensor, as_operand
 from ..errors import ShapeError
 from ..host_steps import host_step
 from ..shapes import product, shape_of
+from .broadcasting import as_number
 from .indexing import Embedding, integers, on_device
 from .linalg import matmul
 from .loss import CrossEntropy, CrossEntropyGrad, logsoftmax
@@ -57,7 +58,7 @@ def cross_entropy(
     shape = shape_of("cross_entropy", logits)
     logits = as_operand(logits)
     _check_options("cross_entropy", shape, reduction)
-    _check_smoothing(label_smoothing)
+    label_smoothing = _checked_smoothing(label_smoothing)
     weight = _class_weights("cross_entropy", weight, logits)
     if _is_distribution(ids, shape):
         if ignore_index >= 0:
@@ -70,10 +71,10 @@ def cross_entropy(
     device = device_of(logits.realize_cached_data())
     if len(shape) == 2 and _is_plain(host, weight, ignore_index):
         # A replay of this step refuses an ignored label, which the recorded step had none of.
-        return CrossEntropy(on_device(host, device), float(label_smoothing), reduction)(logits)
+        return CrossEntropy(on_device(host, device), label_smoothing, reduction)(logits)
     numbers = _numbers(host, ignore_index, device)
     rows = _rows(logits)
-    smoothing = float(label_smoothing) if weight is None else 0.0
+    smoothing = label_smoothing if weight is None else 0.0
     losses = CrossEntropy(numbers, smoothing)(rows)
     if weight is not None and label_smoothing:
         picked = Embedding(numbers)(weight)
@@ -128,12 +129,15 @@ def check_reduction(name: str, reduction: str, known: tuple[str, ...] = REDUCTIO
         raise ValueError(f"{name}: reduction must be one of {known}, got {reduction!r}; choose one")
 
 
-def _check_smoothing(value: Any) -> None:
-    if not isinstance(value, (int, float)) or not 0.0 <= value <= 1.0:
+def _checked_smoothing(value: Any) -> float:
+    given = np.ndim(value) == 0  # PyTorch's first option is the class weights
+    share = float(as_number("cross_entropy", value, "label_smoothing")) if given else np.nan
+    if not 0.0 <= share <= 1.0:
         raise ValueError(
             f"cross_entropy: label_smoothing must be in [0, 1], got {value}; 0 turns it off, and "
             "class weights are weight=..."
         )
+    return share
 
 
 def _class_weights(name: str, weight: Any, logits: Tensor) -> Tensor | None:

@@ -11,9 +11,10 @@ import numpy as np
 
 from ..array_namespace import device_of, from_numpy
 from ..autograd import Tensor, as_operand
-from ..errors import IndexingError, ShapeError
+from ..errors import DTypeError, IndexingError, ShapeError
 from ..host_steps import host_step
 from ..shapes import compact_strides, normalize_axis, product, shape_of
+from .elementwise import astype
 from .indexing import Embedding, EmbeddingGrad, GetItem, integers, on_device
 from .registry import op
 from .selection import where
@@ -66,7 +67,7 @@ def gather(a: Tensor, axis: int, index: Any) -> Tensor:
 
     For 3 axes and axis 1, out[i, j, k] = a[i, index[i, j, k], k]. ``index``: integers in [0, size
     of the axis) with as many axes as ``a``, none longer but ``axis``; a Tensor, array or list.
-    IndexingError if one is outside.
+    IndexingError if one is outside, DTypeError unless they are integers.
     """
     shape = shape_of("gather", a)
     if not shape:
@@ -86,11 +87,11 @@ def scatter(a: Tensor, axis: int, index: Any, src: Any, reduce: str | None = Non
     For 3 axes and axis 1, out[i, index[i, j, k], k] = src[i, j, k]. ``index`` as in ``gather``;
     ``src``: a number, or a tensor with no axis shorter than the index has. Of several elements for
     one place the last counts, and it alone gets the gradient; with ``reduce="add"`` all are added
-    to the element of ``a``.
+    to the element of ``a``. DTypeError for a src of another dtype than a.
     """
     shape = shape_of("scatter", a)
     if not shape:
-        src = reshape(as_operand(src, a), (1,))
+        src = reshape(_source(src, a), (1,))
         row = integers("scatter", "the index", index).reshape(-1)
         return reshape(scatter(reshape(a, (1,)), axis, row, src, reduce), ())
     axis = normalize_axis("scatter", axis, len(shape))
@@ -110,7 +111,7 @@ def scatter(a: Tensor, axis: int, index: Any, src: Any, reduce: str | None = Non
 
 def _fitting(src: Any, a: Tensor, shape: Shape) -> Tensor:
     """Return ``src`` cut to the shape of the index; a number is repeated."""
-    src = as_operand(src, a)
+    src = _source(src, a)
     if not src.shape:
         return broadcast_to(src, shape)
     if len(src.shape) != len(shape) or any(n < m for n, m in zip(src.shape, shape, strict=True)):
@@ -119,6 +120,19 @@ def _fitting(src: Any, a: Tensor, shape: Shape) -> Tensor:
             f"{src.shape} for index shape {shape}; broadcast it"
         )
     return src if src.shape == shape else GetItem(tuple(slice(size) for size in shape))(src)
+
+
+def _source(src: Any, a: Tensor) -> Tensor:
+    """Return ``src`` as a Tensor of the dtype of ``a``, to which only numbers and arrays adapt."""
+    given = as_operand(src, a)
+    if given.dtype == a.dtype:
+        return given
+    if given is src or not np.can_cast(given.dtype, a.dtype, "same_kind"):
+        raise DTypeError(
+            f"scatter: src must have the tensor's dtype {a.dtype}, got {given.dtype}; cast it with "
+            f"astype({str(a.dtype)!r})"
+        )
+    return astype(given, a.dtype)
 
 
 @host_step

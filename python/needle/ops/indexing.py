@@ -17,6 +17,7 @@ from ..autograd import Tensor, TensorOp, as_operand
 from ..errors import DTypeError, IndexingError, ShapeError
 from ..host_steps import host_step
 from ..shapes import as_shape, normalize_axis, product, shape_of
+from .broadcasting import tensors_of
 from .registry import op
 
 Array = Any
@@ -238,4 +239,4 @@ class Concatenate(TensorOp):
 @op(Concatenate)
 def concatenate(args: Sequence[Tensor], axis: int = 0) -> Tensor:
     """Return the tensors joined along an existing axis; their other sizes must agree."""
-    return Concatenate(axis)(*args)
+    return Concatenate(axis)(*tensors_of("concatenate", args))

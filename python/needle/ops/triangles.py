@@ -7,7 +7,7 @@ from typing import Any
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp
 from ..errors import ShapeError
-from ..shapes import distinct_axes, shape_of
+from ..shapes import as_int_tuple, distinct_axes, shape_of
 from .indexing import GetItem, ScatterAdd
 from .reduction import summation
 from .registry import op
@@ -20,7 +20,8 @@ class Triangle(TensorOp):
     """Zeros outside the lower or upper triangle of the last two axes: ``tril`` and ``triu``."""
 
     def __init__(self, lower: bool, diagonal: int) -> None:
-        self.lower, self.diagonal = lower, diagonal
+        self.lower = lower
+        (self.diagonal,) = as_int_tuple("tril" if lower else "triu", "diagonal", (diagonal,))
 
     def compute(self, a: Array) -> Array:
         if len(a.shape) < 2:
