@@ -285,3 +285,23 @@ def test_uneven_adaptive_means_keep_a_bad_pixel_in_its_windows(bad: float, devic
     clean = Tensor(np.zeros_like(host), device=device, dtype="float32")
     ops.adaptive_avg_pool2d(clean, (3, 2)).sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), clean.grad.numpy(), rtol=1e-6)
+
+
+# ---- tails ---------------------------------------------------------------------------------------
+
+
+def test_gelu_tanh_keeps_its_digits_far_below_zero(device: Any) -> None:
+    exact = {  # computed with 60 digits
+        -21.3: -1.26335442077e-313,
+        -20.37: -1.8392454284650558e-275,
+        -18.05: -3.229239589910734e-194,
+        -14.71: -2.16160745038274e-108,
+        -9.33: -2.165983149820792e-31,
+        -5.62: -2.2605006719149273e-09,
+        -3.1: -0.002626610230549775,
+        -1.7: -0.07589410444884384,
+        -0.4: -0.13783883057264382,
+        2.2: 2.1696785270380117,
+    }
+    y = ops.gelu(of(list(exact), device, "float64"), approximate="tanh")
+    np.testing.assert_allclose(y.numpy(), list(exact.values()), rtol=16 * 2.0**-52, atol=0)
