@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from needle import Tensor, nn, ops
+from needle import Tensor, capture, nn, ops
+from needle.backend_selection import BACKEND
 from needle.shapes import Geometry
 
 NAN, INF = np.nan, np.inf
@@ -285,6 +286,15 @@ def test_uneven_adaptive_means_keep_a_bad_pixel_in_its_windows(bad: float, devic
     clean = Tensor(np.zeros_like(host), device=device, dtype="float32")
     ops.adaptive_avg_pool2d(clean, (3, 2)).sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), clean.grad.numpy(), rtol=1e-6)
+
+
+def test_uneven_adaptive_means_are_replayed(device: Any) -> None:
+    pool = capture(lambda x: ops.adaptive_avg_pool2d(x, 3))
+    x = of(np.arange(35.0).reshape(1, 1, 7, 5), device)
+    found = [pool(x).numpy() for _ in range(3)]
+    np.testing.assert_array_equal(found, [ops.adaptive_avg_pool2d(x, 3).numpy()] * 3)
+    if BACKEND != "np":
+        assert pool.replays == 2
 
 
 # ---- tails ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from ..array_namespace import array_api as xp
 from ..array_namespace import device_of, from_numpy, to_numpy
 from ..autograd import Tensor
 from ..errors import ShapeError
-from ..host_steps import host_step
+from ..host_steps import current, host_step
 from ..shapes import as_int_tuple, pair, product, shape_of
 from .gathering import scatter
 from .indexing import EmbeddingGrad
@@ -53,8 +53,9 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Grid) -> Tensor:
     """Return the means over a grid of windows: (N, C, H, W) -> (N, C, OH, OW), or without N.
 
     ``output_size``: an int or (OH, OW), where None keeps the size. If OH divides H and OW divides
-    W, this is avg_pool2d; otherwise two products with averaging matrices. ShapeError if a size is
-    below 1 or x has another number of axes.
+    W, this is avg_pool2d; otherwise two products with averaging matrices. inf and NaN stay in their
+    windows, except in a captured step with such products. ShapeError if a size is below 1 or x has
+    another number of axes.
     """
     shape = shape_of("adaptive_avg_pool2d", x)
     if len(shape) == 3:
@@ -64,10 +65,12 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Grid) -> Tensor:
         return AvgPool2d((shape[2] // rows, shape[3] // columns))(x)
     across = matmul(x, _means(shape[3], columns, x))
     y = transpose(matmul(transpose(across), _means(shape[2], rows, x)))
-    return y if _is_finite(y) else _means_of_slices(x, rows, columns)
+    # A recorded step cannot branch on values.
+    if current.recorder is not None or _is_finite(y):
+        return y
+    return _means_of_slices(x, rows, columns)
 
 
-@host_step
 def _is_finite(y: Tensor) -> bool:
     return bool(xp.all(xp.isfinite(y.realize_cached_data())))
 
