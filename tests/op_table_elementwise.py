@@ -24,9 +24,7 @@ def unbroadcastable(name: str, call: Any) -> Failure:
 
 
 def not_a_number(name: str, call: Any) -> Failure:
-    return Failure(
-        lambda t: call(t(np.ones(3)), "two"), DTypeError, f"{name}: the scalar must be a real"
-    )
+    return Failure(lambda t: call(t(np.ones(3)), "two"), DTypeError, f"{name} must be a real")
 
 
 def not_one_element(name: str, call: Any) -> Failure:
@@ -71,7 +69,7 @@ def scalar(name: str, number: float, oracle: Any, inputs: Any = normal, **more: 
         lambda a: oracle(a, number),
         inputs(S),
         str(number),
-        failures=(not_a_number(name, call), not_one_element(name, call)),
+        failures=(not_a_number(f"{name}: the scalar", call), not_one_element(name, call)),
         **more,
     )
 

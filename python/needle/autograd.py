@@ -211,12 +211,14 @@ def _as_values(args: Sequence[Any]) -> tuple[Value, ...]:
     return tuple(arg if isinstance(arg, Value) else as_operand(arg, like) for arg in args)
 
 
-def as_operand(b: Any, like: Any) -> Tensor:
-    """Return an array or number as a constant on the device of the Tensor ``like``.
+def as_operand(b: Any, like: Any = None) -> Tensor:
+    """Return a Tensor as it is, an array or number as a constant on the device of ``like``.
 
-    Floating values take the dtype of a floating ``like``. DTypeError for anything that is not a
-    number or an array of numbers.
+    Floating values take the dtype of a floating ``like``, and so do ints, of any. DTypeError for
+    anything that is not a number or an array of numbers.
     """
+    if isinstance(b, Tensor):
+        return b
     if not isinstance(like, Tensor):  # no operand is a Tensor
         return Tensor(b, requires_grad=False)
     host = b if is_array(b) else np.asarray(b)
@@ -225,7 +227,9 @@ def as_operand(b: Any, like: Any) -> Tensor:
             f"Tensor: an operand must be a number or an array of numbers, got {b!r}; convert it"
         )
     both_floating = host.dtype.kind == "f" and like.dtype.kind == "f"
-    dtype = like.dtype if both_floating or isinstance(b, (int, float)) else host.dtype
+    dtype = like.dtype if both_floating or isinstance(b, int) else host.dtype
+    if isinstance(b, float) and not both_floating:
+        dtype = "float32"
     return Tensor(b, device=like.device, dtype=dtype, requires_grad=False)
 
 

@@ -92,9 +92,12 @@ def as_int_tuple(op: str, what: str, value: Any) -> tuple[int, ...]:
     """Return an int or a sequence of ints (also of NumPy) as a tuple of Python ints."""
     items = value if isinstance(value, Iterable) else (value,)
     try:
-        return tuple(operator.index(item) for item in items)
+        result = tuple(operator.index(item) for item in items)
     except TypeError:
         raise DTypeError(f"{op}: {what} must be an int or a tuple of ints, got {value!r}") from None
+    if result and not -MAX_SIZE <= min(result) <= max(result) <= MAX_SIZE:
+        raise ShapeError(f"{op}: {what} must be at most 2**60, got {value!r}; pass a smaller one")
+    return result
 
 
 def check_ndim(op: str, ndim: int) -> None:
@@ -344,6 +347,14 @@ def pair(op: str, name: str, value: Any) -> tuple[int, int]:
     if len(items) != 2:
         raise ShapeError(f"{op}: {name} must be an int or two ints, got {value!r}")
     return items[0], items[1]
+
+
+def row_pair(op: str, name: str, value: Any, row: int) -> tuple[int, int]:
+    """Return the size of a signal, an int or one int, as that of an image with one row."""
+    items = as_int_tuple(op, name, value)
+    if len(items) != 1:
+        raise ShapeError(f"{op}: {name} must be an int or one int, got {value!r}; pass an int")
+    return row, items[0]
 
 
 class Geometry(NamedTuple):

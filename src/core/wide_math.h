@@ -253,10 +253,15 @@ NEEDLE_MATH float gelu_tanh(float x) {
   double a = x;
   return float(a * wide_sigmoid(1.5957691216057308 * (a + 0.044715 * (a * a * a))));
 }
+// The exponent is split at the nearest 1/16 of x, of which 26 bits of each factor have exact products.
 NEEDLE_MATH double gelu_tanh(double x) {
-  double u = 1.5957691216057308 * (x + 0.044715 * (x * x * x));
-  double half = std::exp(-0.5 * std::fabs(u)), t = half * half;
-  return (u < 0.0 ? x * half * half : x) / (1.0 + t);
+  double a = std::fabs(x) < 24.0 ? std::fabs(x) : 24.0, head = std::floor(a * 16.0 + 0.5) / 16.0;
+  double cube = head * head * head;
+  double slope = 1.5957691216057308 + 0.07135481627260025 * (a * a + a * head + head * head);
+  double rest = (a - head) * slope + (1.426396435433791e-08 * head + 5.361872467621785e-10 * cube);
+  double most = std::exp(-1.5957691073417664 * head) * std::exp(-rest);
+  double last = std::exp(-0.071354815736413 * cube);
+  return (x < 0.0 ? x * most * last : x) / (1.0 + most * last);
 }
 
 }  // namespace needle::math

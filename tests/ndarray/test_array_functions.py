@@ -419,7 +419,7 @@ ERRORS = [
     (lambda a: nd.arange(math.nan), ShapeError, "arange: .* fewer than 2.*60 values"),
     (lambda a: nd.split(a, [1.5]), DTypeError, "split: sections must be an int or a tuple of ints"),
     (lambda a: nd.zeros((10**10, 10**10)), ShapeError, r"at most 2\*\*60 elements"),
-    (lambda a: nd.zeros((0, 10**30)), ShapeError, r"at most 2\*\*60 elements"),
+    (lambda a: nd.zeros((0, 10**30)), ShapeError, r"at most 2\*\*60"),
     (lambda a: nd.argmin(a, axis=3), ShapeError, "argmin: axis 3 is out of range"),
     (lambda a: nd.nonzero(a[0, 0]), ShapeError, "nonzero: the array must have at least 1 axis"),
     (lambda a: nd.take(a, [0]), ShapeError, "take: axis may be omitted for 1-D"),

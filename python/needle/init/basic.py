@@ -17,7 +17,7 @@ from ..autograd import Tensor
 from ..dtypes import numpy_dtype
 from ..errors import ShapeError
 from ..host_steps import host_step
-from ..shapes import as_shape
+from ..shapes import as_int_tuple, as_shape
 from .generator import Generator
 
 DTypeLike = Any
@@ -184,6 +184,7 @@ def one_hot(
 
     ``i``: labels, which are whole numbers in [0, n) of any dtype and shape; ShapeError for others.
     """
+    (n,) = as_int_tuple("one_hot", "n", (n,))
     host = i.numpy()
     if not bool(((host >= 0) & (host < n) & (host == np.floor(host))).all()):
         raise ShapeError(

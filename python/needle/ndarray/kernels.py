@@ -15,6 +15,7 @@ from ..backends.base import Backend, Operand, Scalar, View
 from ..dtypes import DType, bool_, int32, promote, promote_scalar, uint8
 from ..errors import ShapeError
 from ..shapes import (
+    MAX_SIZE,
     Shape,
     Strides,
     broadcast_shapes,
@@ -45,7 +46,10 @@ def empty(backend: Backend, shape: Shape, dtype: DType, strides: Strides | None 
     """Return a view of a new buffer, contents undefined; row-major unless strides are given."""
     if strides is None:
         strides = compact_strides(shape)
-    return new_view(View, (backend.allocate(product(shape), dtype), shape, strides, 0, dtype))
+    size = product(shape)
+    if size > MAX_SIZE:
+        raise ShapeError(f"empty: an array has at most 2**60 elements, got shape {shape}")
+    return new_view(View, (backend.allocate(size, dtype), shape, strides, 0, dtype))
 
 
 def cast(backend: Backend, a: View, dtype: DType) -> View:

@@ -170,7 +170,7 @@ class Hardtanh(Module):
         return f"min_val={self.min_val}, max_val={self.max_val}"
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x if isinstance(x, Tensor) else as_operand(x, None)
+        x = as_operand(x)
         a = x.realize_cached_data()
         outside = Tensor.make_const(xp.logical_or(a <= self.min_val, a >= self.max_val))
         return ops.where(outside, ops.clip(x.detach(), self.min_val, self.max_val), x)
@@ -231,7 +231,7 @@ class PReLU(Module):
                     f"shape {shape}; use num_parameters=1 or reshape the input"
                 )
             weight = ops.reshape(weight, (1, -1) + (1,) * (len(shape) - 2))
-        x = x if isinstance(x, Tensor) else as_operand(x, weight)
+        x = as_operand(x, weight)
         positive = Tensor.make_const(x.realize_cached_data() > 0)
         return ops.where(positive, x, x * (weight if shape else ops.reshape(weight, ())))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .. import init
 from ..autograd import Tensor
+from ..ops.broadcasting import as_number
 from ..shapes import shape_of
 from .module import Module
 
@@ -17,6 +18,7 @@ class Dropout(Module):
 
     def __init__(self, p: float = 0.5, generator: init.Generator | None = None) -> None:
         super().__init__()
+        p = as_number("Dropout", p, "p")
         if not 0.0 <= p < 1.0:
             raise ValueError(
                 f"Dropout: p must be in [0, 1), got {p}; pass the probability of dropping"

@@ -114,7 +114,7 @@ class _InstanceNorm(BatchStatistics):
         y = y if added is None else y + added
         mean = var = y
         if self.track_running_stats:
-            values = (x if isinstance(x, Tensor) else as_operand(x, None)).detach()
+            values = as_operand(x).detach()
             mean = ops.mean(ops.mean(values, axes), 0)
             var = ops.mean(ops.var(values, axes, correction=1), 0)
         return ops.relu(y) if relu else y, mean, var

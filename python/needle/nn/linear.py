@@ -25,7 +25,7 @@ def affine(owner: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor
             "or reshape the input"
         )
     lead = shape[:-1]
-    x = x if isinstance(x, Tensor) else as_operand(x, weight)
+    x = as_operand(x, weight)
     y = ops.matmul(x if len(lead) == 1 else ops.reshape(x, (product(lead), inputs)), weight)
     if bias is not None:
         y = y + bias

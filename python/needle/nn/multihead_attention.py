@@ -165,7 +165,7 @@ def _masks(
 
 def _shaped(name: str, mask: Mask, shapes: dict[Shape, Shape], like: Tensor) -> Tensor:
     """Return the mask in the shape that ``shapes`` maps its own to."""
-    given = mask if isinstance(mask, Tensor) else as_operand(mask, like)
+    given = as_operand(mask, like)
     if given.shape not in shapes or given.dtype.kind not in "bf":
         wanted = " or ".join(map(str, shapes))
         raise ShapeError(

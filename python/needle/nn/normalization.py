@@ -16,7 +16,7 @@ from ..array_namespace import array_api as xp
 from ..autograd import Tensor, as_operand
 from ..errors import ShapeError
 from ..ops import normalization
-from ..ops.broadcasting import constant_like
+from ..ops.broadcasting import as_number, constant_like
 from ..shapes import as_shape, shape_of
 from .activations import check_activation
 from .module import Module, Parameter
@@ -64,7 +64,7 @@ class BatchStatistics(Module):
         track_running_stats: bool = True,
     ) -> None:
         super().__init__()
-        self.dim, self.eps = dim, eps
+        self.dim, self.eps = dim, as_number(type(self).__name__, eps, "eps")
         self.momentum: Any = momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         self.activation = check_activation(self, activation)
@@ -180,7 +180,7 @@ class _BatchNorm(BatchStatistics):
             )
         weight, bias = self.weight, self.bias
         if weight is None or bias is None:
-            x = x if isinstance(x, Tensor) else as_operand(x, None)
+            x = as_operand(x)
             weight = constant_like(x, (self.dim,), 1.0)
             bias = constant_like(x, (self.dim,), 0.0)
         more = () if added is None else (added,)

@@ -1,4 +1,4 @@
-"""Base class of convolution layers: sizes, padding and borders. Used by the layers alone."""
+"""Base class of convolution layers: sizes and padding."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from .. import ops
 from ..autograd import Tensor
 from ..errors import ShapeError, UnknownNameError
-from ..shapes import Geometry, as_int_tuple, pair, shape_of
+from ..shapes import Geometry, pair, row_pair, shape_of
 from .module import Module
 
 Sides = tuple[tuple[int, int], tuple[int, int]]
@@ -59,12 +59,7 @@ class WindowLayer(Module):
     def sizes(self, name: str, value: Any, row: int) -> tuple[int, int]:
         """Return an option of sizes as a pair; a signal's gets ``row`` for its one row."""
         owner = type(self).__name__
-        if self.axes == 2:
-            return pair(owner, name, value)
-        items = as_int_tuple(owner, name, value)
-        if len(items) != 1:
-            raise ShapeError(f"{owner}: {name} must be an int or one int, got {value!r}")
-        return row, items[0]
+        return pair(owner, name, value) if self.axes == 2 else row_pair(owner, name, value, row)
 
     def _check_channels(self, groups: int) -> None:
         name, channels = type(self).__name__, (self.in_channels, self.out_channels)
@@ -127,7 +122,9 @@ class WindowLayer(Module):
                 f"shape {shape}; reshape or permute the input"
             )
         x = x if self.axes == 2 else ops.expand_dims(x, 2)
-        return x if self.border == NONE else bordered(self, x)
+        if self.border == NONE:
+            return x
+        return ops.pad(x, ((0, 0), (0, 0), *self.border), self.padding_mode)
 
     def result(self, y: Tensor) -> Tensor:
         """Return the images without what the kernels padded too much, signals without the row."""
@@ -159,40 +156,3 @@ def sides_of(
         )
     rows, columns = (0, 0) if padding == "valid" else pair(owner, "padding", padding)
     return (rows, rows), (columns, columns)
-
-
-def bordered(layer: WindowLayer, x: Tensor) -> Tensor:
-    """Return x (N, C, H, W) with a border that continues the image by the layer's padding_mode.
-
-    "reflect" mirrors without the outermost pixels, "replicate" repeats them, "circular" wraps
-    around. ShapeError if the image is too small.
-    """
-    owner, mode = type(layer).__name__, layer.padding_mode
-    for axis, (before, after) in enumerate(layer.border, 2):
-        size = x.shape[axis]
-        least = max(before, after) + (mode == "reflect") if mode != "replicate" else 1
-        if size < least:
-            raise ShapeError(
-                f"{owner}: padding_mode={mode!r} needs at least {least} pixels an axis, got shape "
-                f"{tuple(x.shape)}; lower the padding"
-            )
-        parts = [
-            _continued(x, axis, before, mode, at_end=False),
-            x,
-            _continued(x, axis, after, mode, at_end=True),
-        ]
-        x = ops.concatenate([part for part in parts if part.shape[axis]], axis)
-    return x
-
-
-def _continued(x: Tensor, axis: int, count: int, mode: str, at_end: bool) -> Tensor:
-    """Return ``count`` rows (axis 2) or columns (axis 3) that continue x before or after it."""
-    size = x.shape[axis]
-    before = (slice(None),) * axis
-    if mode == "circular":
-        return x[(*before, slice(0, count) if at_end else slice(size - count, size))]
-    if mode == "reflect":
-        part = slice(size - 1 - count, size - 1) if at_end else slice(1, 1 + count)
-        return ops.flip(x[(*before, part)], axis)
-    edge = x[(*before, slice(size - 1, size) if at_end else slice(0, 1))]
-    return ops.broadcast_to(edge, (*x.shape[:axis], count, *x.shape[axis + 1 :]))

@@ -13,15 +13,16 @@ from ..array_namespace import array_api as xp
 from ..array_namespace import device_of, from_numpy, to_numpy
 from ..autograd import Tensor
 from ..errors import ShapeError
-from ..host_steps import host_step
+from ..host_steps import current, host_step
 from ..shapes import as_int_tuple, pair, product, shape_of
 from .gathering import scatter
 from .indexing import EmbeddingGrad
 from .linalg import matmul
 from .pool_windows import taken
 from .pooling import AvgPool2d, MaxPool2d
+from .reduction import mean
 from .registry import op
-from .shape import reshape, transpose
+from .shape import reshape, stack, transpose
 
 Array = Any
 Host = np.ndarray[Any, Any]
@@ -52,8 +53,9 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Grid) -> Tensor:
     """Return the means over a grid of windows: (N, C, H, W) -> (N, C, OH, OW), or without N.
 
     ``output_size``: an int or (OH, OW), where None keeps the size. If OH divides H and OW divides
-    W, this is avg_pool2d; otherwise two products with averaging matrices. ShapeError if a size is
-    below 1 or x has another number of axes.
+    W, this is avg_pool2d; otherwise two products with averaging matrices. inf and NaN stay in their
+    windows, except in a captured step with such products. ShapeError if a size is below 1 or x has
+    another number of axes.
     """
     shape = shape_of("adaptive_avg_pool2d", x)
     if len(shape) == 3:
@@ -62,7 +64,22 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Grid) -> Tensor:
     if shape[2] % rows == 0 and shape[3] % columns == 0:
         return AvgPool2d((shape[2] // rows, shape[3] // columns))(x)
     across = matmul(x, _means(shape[3], columns, x))
-    return transpose(matmul(transpose(across), _means(shape[2], rows, x)))
+    y = transpose(matmul(transpose(across), _means(shape[2], rows, x)))
+    # A recorded step cannot branch on values.
+    if current.recorder is not None or _is_finite(y):
+        return y
+    return _means_of_slices(x, rows, columns)
+
+
+def _is_finite(y: Tensor) -> bool:
+    return bool(xp.all(xp.isfinite(y.realize_cached_data())))
+
+
+def _means_of_slices(x: Tensor, rows: int, columns: int) -> Tensor:
+    """Return the means window by window: slow, but inf and NaN stay in their own windows."""
+    h, w = x.shape[2:]
+    across = stack([mean(x[..., span], 3) for span in _spans(w, columns)], 3)
+    return stack([mean(across[:, :, span], 2) for span in _spans(h, rows)], 2)
 
 
 def _spans(size: int, windows: int) -> list[slice]:

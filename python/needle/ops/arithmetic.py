@@ -15,7 +15,15 @@ import numpy as np
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp, as_operand
 from ..errors import DTypeError
-from .broadcasting import Number, as_number, check_broadcast, log_or_zero, unbroadcast, unit_shift
+from .broadcasting import (
+    Number,
+    as_number,
+    check_broadcast,
+    constant_like,
+    log_or_zero,
+    unbroadcast,
+    unit_shift,
+)
 from .registry import attach, op
 
 Array = Any
@@ -128,10 +136,9 @@ class EWiseDiv(TensorOp):
         """Return the gradients of a / b, each for the operands that require one."""
         ### BEGIN YOUR SOLUTION [divide-grad]
         a, b = node.inputs
-        over_b = out_grad / b
         return (
-            unbroadcast(over_b, a) if a.requires_grad else None,
-            unbroadcast(negate(over_b * node), b) if b.requires_grad else None,
+            unbroadcast(out_grad / b, a) if a.requires_grad else None,
+            unbroadcast(negate(out_grad * (node / b)), b) if b.requires_grad else None,
         )
         ### END YOUR SOLUTION
 
@@ -287,9 +294,9 @@ def _over(a: Tensor, b: Any) -> Tensor:
 
 
 def _over_reversed(a: Tensor, b: Any) -> Tensor:
-    """Return b / a."""
+    """Return b / a; b * a**-1 would be rounded twice."""
     if _is_number(b):
-        return MulScalar(b)(PowerScalar(-1.0)(a))
+        return EWiseDiv()(constant_like(a, (), float(as_number("divide", b))), a)
     return EWiseDiv()(as_operand(b, a), a)
 
 

@@ -41,7 +41,7 @@ def scaled_dot_product_attention(
     floating, added. ``is_causal``: query i sees keys up to i. A query that a bool mask lets see no
     key gives 0. ShapeError if the shapes do not fit.
     """
-    query = query if isinstance(query, Tensor) else as_operand(query, key)
+    query = as_operand(query, key)
     if attn_mask is not None and not isinstance(attn_mask, Tensor):
         attn_mask = as_operand(attn_mask, query)
     seen = causal(query.shape[-2], key.shape[-2], query.device) if is_causal else None

@@ -5,6 +5,7 @@ No op is defined here; the family files call these functions.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def unbroadcast(grad: Tensor, like: Tensor) -> Tensor:
     ### END YOUR SOLUTION
 
 
-def as_number(op: str, scalar: Any) -> Number:
+def as_number(op: str, scalar: Any, what: str = "the scalar") -> Number:
     """Return a number, NumPy scalar, or one-element array or Tensor as a Python number.
 
     A Python number takes the array's dtype instead of widening it. ShapeError for more than one
@@ -65,21 +66,32 @@ def as_number(op: str, scalar: Any) -> Number:
         host = np.asarray(scalar)
         if host.size != 1:
             raise ShapeError(
-                f"{op}: the scalar must have one element, got shape {host.shape}; pass a Tensor "
+                f"{op}: {what} must have one element, got shape {host.shape}; pass a Tensor "
                 "for an elementwise operation"
             )
         value = host.reshape(())[()].item()
     except (AttributeError, TypeError):
         value = None
     if not isinstance(value, (bool, int, float)):
-        raise DTypeError(f"{op}: the scalar must be a real number, got {scalar!r}; convert it")
+        raise DTypeError(f"{op}: {what} must be a real number, got {scalar!r}; convert it")
     return value
 
 
+def tensors_of(op: str, args: Any) -> tuple[Any, ...]:
+    """Return a sequence of tensors as a tuple; DTypeError for anything else."""
+    is_sequence = isinstance(args, Iterable) and not isinstance(args, (str, Mapping))
+    if is_sequence and getattr(args, "shape", None) != ():
+        return tuple(args)
+    raise DTypeError(
+        f"{op}: expected a list or tuple of tensors, got {type(args).__name__}; write {op}([a, b])"
+    )
+
+
 def constant_like(x: Tensor, shape: tuple[int, ...], value: float) -> Tensor:
-    """Return a constant of ``shape``, with the dtype and device of x."""
+    """Return a constant of ``shape`` and of the dtype and device of x; a float beside integers."""
     like = x.realize_cached_data()
-    return Tensor.make_const(xp.full(shape, value, dtype=like.dtype, device=like.device))
+    dtype = "float32" if isinstance(value, float) and like.dtype.kind != "f" else like.dtype
+    return Tensor.make_const(xp.full(shape, value, dtype=dtype, device=like.device))
 
 
 # ---- what the gradients of a ** b multiply by --------------------------------------------------

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from ..array_namespace import array_api as xp
-from ..array_namespace import device_of, from_numpy, is_array, to_numpy
+from ..array_namespace import device_of, from_numpy
 from ..autograd import Tensor, as_operand
-from ..errors import DTypeError, ShapeError
+from ..errors import ShapeError
 from ..host_steps import host_step
 from ..shapes import product, shape_of
-from .indexing import Embedding
+from .broadcasting import as_number
+from .indexing import Embedding, integers, on_device
 from .linalg import matmul
 from .loss import CrossEntropy, CrossEntropyGrad, logsoftmax
 from .reduction import summation
@@ -55,9 +56,9 @@ def cross_entropy(
     integers, ValueError for invalid options.
     """
     shape = shape_of("cross_entropy", logits)
-    logits = logits if isinstance(logits, Tensor) else as_operand(logits, None)
+    logits = as_operand(logits)
     _check_options("cross_entropy", shape, reduction)
-    _check_smoothing(label_smoothing)
+    label_smoothing = _checked_smoothing(label_smoothing)
     weight = _class_weights("cross_entropy", weight, logits)
     if _is_distribution(ids, shape):
         if ignore_index >= 0:
@@ -70,10 +71,10 @@ def cross_entropy(
     device = device_of(logits.realize_cached_data())
     if len(shape) == 2 and _is_plain(host, weight, ignore_index):
         # A replay of this step refuses an ignored label, which the recorded step had none of.
-        return CrossEntropy(_on_device(host, device), float(label_smoothing), reduction)(logits)
+        return CrossEntropy(on_device(host, device), label_smoothing, reduction)(logits)
     numbers = _numbers(host, ignore_index, device)
     rows = _rows(logits)
-    smoothing = float(label_smoothing) if weight is None else 0.0
+    smoothing = label_smoothing if weight is None else 0.0
     losses = CrossEntropy(numbers, smoothing)(rows)
     if weight is not None and label_smoothing:
         picked = Embedding(numbers)(weight)
@@ -98,7 +99,7 @@ def nll_loss(
     this loss of ``logsoftmax``.
     """
     shape = shape_of("nll_loss", logs)
-    logs = logs if isinstance(logs, Tensor) else as_operand(logs, None)
+    logs = as_operand(logs)
     _check_options("nll_loss", shape, reduction)
     weight = _class_weights("nll_loss", weight, logs)
     host = _checked_labels("nll_loss", ids, shape, ignore_index)
@@ -128,12 +129,15 @@ def check_reduction(name: str, reduction: str, known: tuple[str, ...] = REDUCTIO
         raise ValueError(f"{name}: reduction must be one of {known}, got {reduction!r}; choose one")
 
 
-def _check_smoothing(value: Any) -> None:
-    if not isinstance(value, (int, float)) or not 0.0 <= value <= 1.0:
+def _checked_smoothing(value: Any) -> float:
+    given = np.ndim(value) == 0  # PyTorch's first option is the class weights
+    share = float(as_number("cross_entropy", value, "label_smoothing")) if given else np.nan
+    if not 0.0 <= share <= 1.0:
         raise ValueError(
             f"cross_entropy: label_smoothing must be in [0, 1], got {value}; 0 turns it off, and "
             "class weights are weight=..."
         )
+    return share
 
 
 def _class_weights(name: str, weight: Any, logits: Tensor) -> Tensor | None:
@@ -141,7 +145,7 @@ def _class_weights(name: str, weight: Any, logits: Tensor) -> Tensor | None:
     if weight is None:
         return None
     classes = logits.shape[min(1, len(logits.shape) - 1)]
-    given = weight if isinstance(weight, Tensor) else as_operand(np.asarray(weight), logits)
+    given = as_operand(weight if isinstance(weight, Tensor) else np.asarray(weight), logits)
     if given.shape != (classes,):
         raise ShapeError(
             f"{name}: weight must have one number for each of {classes} classes, shape "
@@ -160,7 +164,7 @@ def _of_probabilities(
     logits: Tensor, ids: Any, smoothing: float, reduction: str, weight: Tensor | None
 ) -> Tensor:
     """Return the cross entropy with a distribution over the classes for each row."""
-    q = ids if isinstance(ids, Tensor) else as_operand(ids, logits)
+    q = as_operand(ids, logits)
     axis = min(1, len(logits.shape) - 1)
     classes = logits.shape[axis]
     if smoothing:
@@ -178,8 +182,7 @@ def _of_probabilities(
 @host_step
 def _checked_labels(name: str, ids: Any, shape: Shape, ignore_index: int) -> Host:
     """Return the labels on the host after checking shape, dtype and range."""
-    data = ids.realize_cached_data() if isinstance(ids, Tensor) else ids
-    host = np.asarray(to_numpy(data) if is_array(data) else data)
+    host = integers(name, "labels", ids)
     wanted = (*shape[:1], *shape[2:]) if len(shape) > 1 else ()
     classes = shape[min(1, len(shape) - 1)]
     if host.shape != wanted:
@@ -187,11 +190,6 @@ def _checked_labels(name: str, ids: Any, shape: Shape, ignore_index: int) -> Hos
             f"{name}: labels must be one class number per row, shape {wanted}, got shape "
             f"{host.shape}; reshape them, or take the argmax of one-hot labels"
         )
-    if host.dtype.kind not in "iu" and host.size:
-        raise DTypeError(
-            f"{name}: labels must be integers, got {host.dtype}; cast whole numbers to int64"
-        )
-    host = host.astype(np.int64)
     wrong = host[((host < 0) | (host >= classes)) & (host != ignore_index)]
     if wrong.size:
         raise ShapeError(
@@ -203,11 +201,6 @@ def _checked_labels(name: str, ids: Any, shape: Shape, ignore_index: int) -> Hos
 
 def _is_plain(host: Host, weight: Tensor | None, ignore_index: int) -> bool:
     return weight is None and ignore_index == IGNORED and not (host == IGNORED).any()
-
-
-@host_step
-def _on_device(host: Host, device: Any) -> Array:
-    return from_numpy(host, device, np.int64)
 
 
 @host_step

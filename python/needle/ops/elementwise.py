@@ -249,7 +249,7 @@ class LeakyReLU(TensorOp):
     """Leaky rectifier: a where positive, else negative_slope * a."""
 
     def __init__(self, negative_slope: float = 0.01) -> None:
-        self.negative_slope = as_number("leaky_relu: negative_slope", negative_slope)
+        self.negative_slope = as_number("leaky_relu", negative_slope, "negative_slope")
 
     def compute(self, a: Array) -> Array:
         return xp.where(a > 0, a, a * self.negative_slope)
@@ -403,7 +403,7 @@ class ELU(TensorOp):
     """Exponential linear unit: a where positive, else alpha (e**a - 1)."""
 
     def __init__(self, alpha: float = 1.0) -> None:
-        self.alpha = as_number("elu: alpha", alpha)
+        self.alpha = as_number("elu", alpha, "alpha")
 
     def compute(self, a: Array) -> Array:
         a = _floating(a)

@@ -26,8 +26,8 @@ Parts = tuple[Tensor | None, ...]
 
 def _operands(name: str, a: Any, target: Any) -> tuple[Tensor, Tensor]:
     """Return both as Tensors; ShapeError unless their shapes are equal."""
-    a = a if isinstance(a, Tensor) else as_operand(a, target)
-    target = target if isinstance(target, Tensor) else as_operand(target, a)
+    a = as_operand(a, target)
+    target = as_operand(target, a)
     if a.shape != target.shape:
         raise ShapeError(
             f"{name}: both shapes must be equal, got {a.shape} and target {target.shape}; reshape "
@@ -39,7 +39,7 @@ def _operands(name: str, a: Any, target: Any) -> tuple[Tensor, Tensor]:
 def _reduced(name: str, losses: Tensor, reduction: str, weight: Any = None) -> Tensor:
     check_reduction(name, reduction)
     if weight is not None:
-        weight = weight if isinstance(weight, Tensor) else as_operand(weight, losses)
+        weight = as_operand(weight, losses)
         losses = losses * weight
     if reduction == "none":
         return losses
@@ -162,7 +162,7 @@ def binary_cross_entropy_with_logits(
     a, target = _operands(name, a, target)
     yes = target * softplus(-a)
     if pos_weight is not None:
-        yes = yes * (pos_weight if isinstance(pos_weight, Tensor) else as_operand(pos_weight, a))
+        yes = yes * as_operand(pos_weight, a)
     return _reduced(name, yes + (1 - target) * softplus(a), reduction, weight)
 
 

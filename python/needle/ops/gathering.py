@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ..array_namespace import device_of, from_numpy, is_array, to_numpy
+from ..array_namespace import device_of, from_numpy
 from ..autograd import Tensor, as_operand
 from ..errors import DTypeError, IndexingError, ShapeError
 from ..host_steps import host_step
 from ..shapes import compact_strides, normalize_axis, product, shape_of
-from .indexing import Embedding, EmbeddingGrad, GetItem
+from .elementwise import astype
+from .indexing import Embedding, EmbeddingGrad, GetItem, integers, on_device
 from .registry import op
 from .selection import where
 from .shape import broadcast_to, permute, reshape
@@ -22,15 +23,6 @@ from .shape import broadcast_to, permute, reshape
 Array = Any
 Host = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
-
-
-def _integers(name: str, index: Any) -> Host:
-    """Return an index as an int64 array of the host; DTypeError for other elements."""
-    data = index.realize_cached_data() if isinstance(index, Tensor) else index
-    host = np.asarray(to_numpy(data) if is_array(data) else data)
-    if host.dtype.kind not in "iu" and host.size:
-        raise DTypeError(f"{name}: the index must be integers, got {host.dtype}; cast it to int64")
-    return host.astype(np.int64)
 
 
 def _check_range(name: str, host: Host, size: int, axis: int) -> None:
@@ -47,7 +39,7 @@ def _flat_positions(name: str, index: Any, shape: Shape, axis: int) -> Host:
 
     The index has as many axes as ``shape``, none longer but ``axis``.
     """
-    host = _integers(name, index)
+    host = integers(name, "the index", index)
     fits = len(host.shape) == len(shape) and all(
         i == axis or size <= shape[i] for i, size in enumerate(host.shape)
     )
@@ -65,11 +57,6 @@ def _flat_positions(name: str, index: Any, shape: Shape, axis: int) -> Host:
     return np.asarray(sum(part * stride for part, stride in zip(grid, strides, strict=True)))
 
 
-@host_step
-def _on_device(host: Host, device: Any) -> Array:
-    return from_numpy(host, device, np.int64)
-
-
 def _device(a: Tensor) -> Any:
     return device_of(a.realize_cached_data())
 
@@ -80,14 +67,16 @@ def gather(a: Tensor, axis: int, index: Any) -> Tensor:
 
     For 3 axes and axis 1, out[i, j, k] = a[i, index[i, j, k], k]. ``index``: integers in [0, size
     of the axis) with as many axes as ``a``, none longer but ``axis``; a Tensor, array or list.
-    IndexingError if one is outside.
+    IndexingError if one is outside, DTypeError unless they are integers.
     """
     shape = shape_of("gather", a)
     if not shape:
         flat = reshape(a, (1,))
-        return reshape(gather(flat, axis, _integers("gather", index).reshape(-1)), np.shape(index))
+        return reshape(
+            gather(flat, axis, integers("gather", "the index", index).reshape(-1)), np.shape(index)
+        )
     axis = normalize_axis("gather", axis, len(shape))
-    positions = _on_device(_flat_positions("gather", index, shape, axis), _device(a))
+    positions = on_device(_flat_positions("gather", index, shape, axis), _device(a))
     return Embedding(positions)(reshape(a, (-1,)))
 
 
@@ -98,12 +87,12 @@ def scatter(a: Tensor, axis: int, index: Any, src: Any, reduce: str | None = Non
     For 3 axes and axis 1, out[i, index[i, j, k], k] = src[i, j, k]. ``index`` as in ``gather``;
     ``src``: a number, or a tensor with no axis shorter than the index has. Of several elements for
     one place the last counts, and it alone gets the gradient; with ``reduce="add"`` all are added
-    to the element of ``a``.
+    to the element of ``a``. DTypeError for a src of another dtype than a.
     """
     shape = shape_of("scatter", a)
     if not shape:
-        src = reshape(src if isinstance(src, Tensor) else as_operand(src, a), (1,))
-        row = _integers("scatter", index).reshape(-1)
+        src = reshape(_source(src, a), (1,))
+        row = integers("scatter", "the index", index).reshape(-1)
         return reshape(scatter(reshape(a, (1,)), axis, row, src, reduce), ())
     axis = normalize_axis("scatter", axis, len(shape))
     if reduce not in (None, "add"):
@@ -112,9 +101,9 @@ def scatter(a: Tensor, axis: int, index: Any, src: Any, reduce: str | None = Non
     values = reshape(_fitting(src, a, positions.shape), (-1,))
     device, count = _device(a), product(shape)
     if reduce == "add":
-        rows = _on_device(positions, device)
+        rows = on_device(positions, device)
         return a + reshape(EmbeddingGrad(rows, (count,))(values), shape)
-    rows = _on_device(_without_overwritten(positions, count), device)
+    rows = on_device(_without_overwritten(positions, count), device)
     placed = EmbeddingGrad(rows, (count + 1,))(values)
     placed = reshape(GetItem(slice(0, count))(placed), shape)
     return where(Tensor.make_const(_mask(positions, shape, device)), placed, a)
@@ -122,7 +111,7 @@ def scatter(a: Tensor, axis: int, index: Any, src: Any, reduce: str | None = Non
 
 def _fitting(src: Any, a: Tensor, shape: Shape) -> Tensor:
     """Return ``src`` cut to the shape of the index; a number is repeated."""
-    src = src if isinstance(src, Tensor) else as_operand(src, a)
+    src = _source(src, a)
     if not src.shape:
         return broadcast_to(src, shape)
     if len(src.shape) != len(shape) or any(n < m for n, m in zip(src.shape, shape, strict=True)):
@@ -131,6 +120,19 @@ def _fitting(src: Any, a: Tensor, shape: Shape) -> Tensor:
             f"{src.shape} for index shape {shape}; broadcast it"
         )
     return src if src.shape == shape else GetItem(tuple(slice(size) for size in shape))(src)
+
+
+def _source(src: Any, a: Tensor) -> Tensor:
+    """Return ``src`` as a Tensor of the dtype of ``a``, to which only numbers and arrays adapt."""
+    given = as_operand(src, a)
+    if given.dtype == a.dtype:
+        return given
+    if given is src or not np.can_cast(given.dtype, a.dtype, "same_kind"):
+        raise DTypeError(
+            f"scatter: src must have the tensor's dtype {a.dtype}, got {given.dtype}; cast it with "
+            f"astype({str(a.dtype)!r})"
+        )
+    return astype(given, a.dtype)
 
 
 @host_step
@@ -160,7 +162,7 @@ def index_select(a: Tensor, axis: int, index: Any) -> Tensor:
     if not shape:
         return reshape(index_select(reshape(a, (1,)), axis, index), ())
     axis = normalize_axis("index_select", axis, len(shape))
-    rows = _on_device(_row_numbers(index, shape[axis], axis), _device(a))
+    rows = on_device(_row_numbers(index, shape[axis], axis), _device(a))
     if axis == 0:
         return Embedding(rows)(a)
     to_first = (axis, *(i for i in range(len(shape)) if i != axis))
@@ -170,7 +172,7 @@ def index_select(a: Tensor, axis: int, index: Any) -> Tensor:
 
 @host_step
 def _row_numbers(index: Any, size: int, axis: int) -> Host:
-    host = _integers("index_select", index)
+    host = integers("index_select", "the index", index)
     if host.ndim > 1:
         raise ShapeError(
             f"index_select: the index must have one axis, got shape {host.shape}; use a[...]"
@@ -185,7 +187,7 @@ def masked_fill(a: Tensor, mask: Any, value: Any) -> Tensor:
 
     The mask broadcasts with ``a``.
     """
-    mask = mask if isinstance(mask, Tensor) else as_operand(mask, a)
+    mask = as_operand(mask, a)
     if np.shape(value):
         raise ShapeError(
             f"masked_fill: the value must be a number or 0-d, got shape {np.shape(value)}; use "

@@ -13,6 +13,7 @@ import numpy as np
 from ..autograd import Tensor, as_operand
 from ..errors import ShapeError
 from ..shapes import product, shape_of
+from .broadcasting import as_number
 from .elementwise import sqrt
 from .normalization import LayerNorm, last_axes, layer_norm
 from .reduction import Summation, mean
@@ -70,7 +71,7 @@ def _grouped(
             f"{name}: input must be (N, C, ...) and the number of groups must divide C, got shape "
             f"{shape} and {groups} groups; change one of them"
         )
-    x = x if isinstance(x, Tensor) else as_operand(x, weight)
+    x, eps = as_operand(x, weight), as_number(name, eps, "eps")
     rows = (shape[0] * groups, product(shape[1:]) // max(groups, 1))
     y = reshape(layer_norm(reshape(x, rows), eps=eps), shape)
     y = y if weight is None else y * _per_channel(name, weight, shape)
@@ -92,9 +93,10 @@ def rms_norm(
     """
     shape = shape_of("rms_norm", x)
     over = last_axes("rms_norm", shape, normalized_shape, weight)
-    x = x if isinstance(x, Tensor) else as_operand(x, weight)
+    x = as_operand(x, weight)
     if product(shape) == 0:
         return x if weight is None else x * weight
+    least = float(np.finfo(x.dtype).eps) if eps is None else as_number("rms_norm", eps, "eps")
     square = mean(x * x, axes=tuple(range(-len(over), 0)), keepdims=True)
-    y = x / sqrt(square + float(np.finfo(x.dtype).eps if eps is None else eps))
+    y = x / sqrt(square + least)
     return y if weight is None else y * weight

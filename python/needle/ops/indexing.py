@@ -17,9 +17,11 @@ from ..autograd import Tensor, TensorOp, as_operand
 from ..errors import DTypeError, IndexingError, ShapeError
 from ..host_steps import host_step
 from ..shapes import as_shape, normalize_axis, product, shape_of
+from .broadcasting import tensors_of
 from .registry import op
 
 Array = Any
+Host = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
 
@@ -168,7 +170,7 @@ def embedding(weight: Tensor, ids: Any) -> Tensor:
     one is outside or ``weight`` has fewer than 2 axes, DTypeError if they are not integers.
     """
     shape = shape_of("embedding", weight)
-    weight = weight if isinstance(weight, Tensor) else as_operand(weight, None)
+    weight = as_operand(weight)
     if len(shape) < 2:
         raise ShapeError(f"embedding: weight must be (V, E), got shape {shape}; reshape it")
     return Embedding(_row_ids(ids, shape[0], device_of(weight.realize_cached_data())))(weight)
@@ -177,15 +179,32 @@ def embedding(weight: Tensor, ids: Any) -> Tensor:
 @host_step
 def _row_ids(ids: Any, count: int, device: Any) -> Array:
     """Return the ids as an int64 array on ``device`` after checking their dtype and range."""
-    if isinstance(ids, Tensor):
-        ids = ids.realize_cached_data()
-    host = to_numpy(ids) if is_array(ids) else np.asarray(ids)
-    if host.dtype.kind not in "iu" and host.size:
-        raise DTypeError(f"embedding: ids must be integers, got {host.dtype}; cast them to int64")
+    host = integers("embedding", "ids", ids)
     if host.size and (host.min() < 0 or host.max() >= count):
         wrong = host[(host < 0) | (host >= count)][0]
         raise ShapeError(f"embedding: ids must be in [0, {count}), got {wrong}; enlarge the table")
-    return from_numpy(host.astype(np.int64), device, np.int64)
+    return on_device(host, device)
+
+
+def integers(name: str, what: str, value: Any) -> Host:
+    """Return a Tensor, array or list of integers as an int64 array of the host.
+
+    DTypeError for other elements; without elements any dtype is accepted.
+    """
+    data = value.realize_cached_data() if isinstance(value, Tensor) else value
+    try:
+        host = np.asarray(to_numpy(data) if is_array(data) else data)
+    except ValueError:  # lists of different lengths
+        raise ShapeError(f"{name}: {what} must be a regular array, got {value!r}; pad it") from None
+    if host.dtype.kind not in "iu" and host.size:
+        raise DTypeError(f"{name}: {what} must be integers, got {host.dtype}; cast to int64")
+    return host.astype(np.int64)
+
+
+@host_step
+def on_device(host: Host, device: Any) -> Array:
+    """Return integers of the host as an int64 array on ``device``."""
+    return from_numpy(host, device, np.int64)
 
 
 class Concatenate(TensorOp):
@@ -220,4 +239,4 @@ class Concatenate(TensorOp):
 @op(Concatenate)
 def concatenate(args: Sequence[Tensor], axis: int = 0) -> Tensor:
     """Return the tensors joined along an existing axis; their other sizes must agree."""
-    return Concatenate(axis)(*args)
+    return Concatenate(axis)(*tensors_of("concatenate", args))

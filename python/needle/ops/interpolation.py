@@ -16,7 +16,7 @@ from numpy.typing import NDArray as NumpyArray
 from ..autograd import Tensor, as_operand
 from ..errors import ShapeError, UnknownNameError
 from ..host_steps import host_step
-from ..shapes import as_int_tuple, product, shape_of
+from ..shapes import MAX_SIZE, as_int_tuple, product, shape_of
 from .adaptive_pooling import adaptive_avg_pool2d
 from .indexing import Embedding
 from .registry import op
@@ -51,7 +51,7 @@ def interpolate(
     UnknownNameError for another mode.
     """
     shape = shape_of("interpolate", x)
-    x = x if isinstance(x, Tensor) else as_operand(x, None)
+    x = as_operand(x)
     _check_mode(mode, shape, align_corners)
     target, factors = _target(shape, size, scale_factor)
     if mode == "area":
@@ -93,7 +93,7 @@ def _target(
         )
     given = size if factor is None else factor
     each = tuple(given) if isinstance(given, Sequence) else (given,) * axes
-    if len(each) != axes or not all(value > 0 for value in each):
+    if len(each) != axes or not all(0 < value <= MAX_SIZE for value in each):
         raise ShapeError(
             f"interpolate: size or scale_factor must be one positive number or {axes}, got "
             f"{given!r} for shape {shape}; give one for each axis after C"

@@ -48,8 +48,8 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     counts as a row, a 1-d ``b`` as a column, and that axis is dropped from the result. ShapeError
     if the inner dimensions differ.
     """
-    a = a if isinstance(a, Tensor) else as_operand(a, b)
-    b = b if isinstance(b, Tensor) else as_operand(b, a)
+    a = as_operand(a, b)
+    b = as_operand(b, a)
     left, right = a.shape, b.shape
     if (len(left) > 1 and len(right) > 1) or not left or not right:
         return MatMul()(a, b)

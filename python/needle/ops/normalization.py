@@ -20,7 +20,7 @@ from ..autograd import Tensor, TensorTuple, TensorTupleOp, as_operand
 from ..backends.base import Epilogue
 from ..errors import ShapeError
 from ..shapes import as_shape, product, shape_of
-from .broadcasting import constant_like
+from .broadcasting import as_number, constant_like
 from .elementwise import relu_grad, sqrt
 from .reduction import mean, summation
 from .registry import op
@@ -211,7 +211,7 @@ def batch_norm(
     weight, bias, mean and the biased var are (C,); mean and var are taken over all axes but 1.
     They are constants: y's gradient takes them into account, but none flows back from them.
     """
-    result = BatchNorm(eps)(x, weight, bias)
+    result = BatchNorm(as_number("batch_norm", eps, "eps"))(x, weight, bias)
     return result[0], result[1].detach(), result[2].detach()
 
 
@@ -271,12 +271,13 @@ def layer_norm(
     """
     shape = shape_of("layer_norm", x)
     over = last_axes("layer_norm", shape, normalized_shape, weight, bias)
-    x = x if isinstance(x, Tensor) else as_operand(x, weight)
+    x = as_operand(x, weight)
     width = (product(over),)
     w = constant_like(x, width, 1.0) if weight is None else _in_a_row(weight, width)
     b = constant_like(x, width, 0.0) if bias is None else _in_a_row(bias, width)
     rows = (product(shape[: len(shape) - len(over)]), *width)
     whole = len(over) == 1 and len(shape) > 1
+    eps = as_number("layer_norm", eps, "eps")
     y: Tensor = LayerNorm(eps)(x if whole else reshape(x, rows), w, b)[0]
     return y if whole else reshape(y, shape)
 

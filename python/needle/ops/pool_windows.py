@@ -14,7 +14,7 @@ from ..autograd import Tensor
 from ..errors import ShapeError
 from ..host_steps import host_step
 from ..shapes import conv_output_size, pair, product
-from .indexing import Embedding
+from .indexing import Embedding, on_device
 from .shape import reshape
 
 Array = Any
@@ -159,7 +159,7 @@ def taken(x: Tensor, positions: Host) -> tuple[Tensor, Tensor]:
     """Return the elements of x (N, C, H, W) at positions (N, C, OH, OW) in H * W, and these."""
     device = device_of(x.realize_cached_data())
     rows = _flat_positions(positions, product(x.shape[2:]), device)
-    return Embedding(rows)(reshape(x, (-1,))), Tensor.make_const(_indices(positions, device))
+    return Embedding(rows)(reshape(x, (-1,))), Tensor.make_const(on_device(positions, device))
 
 
 @host_step
@@ -167,8 +167,3 @@ def _flat_positions(positions: Host, pixels: int, device: Any) -> Array:
     """Return positions in the flattened x from positions in each image."""
     planes = np.arange(product(positions.shape[:2])).reshape(*positions.shape[:2], 1, 1)
     return from_numpy(planes * pixels + positions, device, np.int64)
-
-
-@host_step
-def _indices(positions: Host, device: Any) -> Array:
-    return from_numpy(positions, device, np.int64)

@@ -14,9 +14,8 @@ from .. import accelerated
 from ..array_namespace import array_api as xp
 from ..array_namespace import device_of, from_numpy
 from ..autograd import Tensor, TensorOp
-from ..errors import ShapeError
 from ..host_steps import host_step
-from ..shapes import conv_output_size, pair, shape_of
+from ..shapes import pair, shape_of
 from .convolution import TO_FIRST, TO_LAST, Array, Shape, Size
 from .padding import Pad
 from .pool_windows import PoolWindows, max_positions, taken
@@ -36,20 +35,7 @@ class _Pool2d(TensorOp):
 
     def _output_size(self, name: str, x: Shape) -> tuple[int, int]:
         """Return (OH, OW) for an input of shape x; ShapeError if a window would miss the image."""
-        kernel, stride, padding = self.windows
-        if len(x) != 4:
-            raise ShapeError(
-                f"{name}: expected 4 axes (N, C, H, W), got shape {tuple(x)}; reshape the input"
-            )
-        if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
-            raise ShapeError(
-                f"{name}: padding must be at most half the kernel, got padding {padding} for "
-                f"kernel {kernel}; use less padding or pad the input itself"
-            )
-        rows, columns = (
-            conv_output_size(name, x[2 + i], kernel[i], stride[i], padding[i], 1) for i in (0, 1)
-        )
-        return rows, columns
+        return PoolWindows.of(name, x, *self.windows).out
 
 
 class MaxPool2d(_Pool2d):

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..autograd import Tensor
 from ..errors import ShapeError
-from ..shapes import as_int_tuple, shape_of
+from ..shapes import row_pair, shape_of
 from .adaptive_pooling import adaptive_avg_pool2d, adaptive_max_pool2d
 from .pooling import AvgPool2d, MaxPool2d, avg_pool2d, max_pool2d
 from .registry import op
@@ -28,14 +28,6 @@ def _signal(y: Any) -> Any:
     return reshape(y, (*y.shape[:-2], y.shape[-1]))
 
 
-def _across(name: str, what: str, size: Any, down: int) -> tuple[int, int]:
-    """Return a size as a pair of which the row has ``down``."""
-    sizes = as_int_tuple(name, what, size)
-    if len(sizes) != 1:
-        raise ShapeError(f"{name}: {what} must be an int, got {size!r}")
-    return down, sizes[0]
-
-
 @op(MaxPool2d)
 def max_pool1d(
     x: Tensor,
@@ -53,10 +45,10 @@ def max_pool1d(
     name = "max_pool1d"
     y = max_pool2d(
         _image(name, x),
-        _across(name, "kernel", kernel, 1),
-        _across(name, "stride", kernel if stride is None else stride, 1),
-        _across(name, "padding", padding, 0),
-        _across(name, "dilation", dilation, 1),
+        row_pair(name, "kernel", kernel, 1),
+        row_pair(name, "stride", kernel if stride is None else stride, 1),
+        row_pair(name, "padding", padding, 0),
+        row_pair(name, "dilation", dilation, 1),
         ceil_mode,
         return_indices,
     )
@@ -80,9 +72,9 @@ def avg_pool1d(
     y: Tensor = _signal(
         avg_pool2d(
             _image(name, x),
-            _across(name, "kernel", kernel, 1),
-            _across(name, "stride", kernel if stride is None else stride, 1),
-            _across(name, "padding", padding, 0),
+            row_pair(name, "kernel", kernel, 1),
+            row_pair(name, "stride", kernel if stride is None else stride, 1),
+            row_pair(name, "padding", padding, 0),
             ceil_mode,
             count_include_pad,
         )
@@ -94,7 +86,7 @@ def avg_pool1d(
 def adaptive_avg_pool1d(x: Tensor, output_size: One) -> Tensor:
     """Return the means over ``output_size`` windows of x: (N, C, L) -> (N, C, OL)."""
     name = "adaptive_avg_pool1d"
-    size = _across(name, "output_size", output_size, 1)
+    size = row_pair(name, "output_size", output_size, 1)
     y: Tensor = _signal(adaptive_avg_pool2d(_image(name, x), size))
     return y
 
@@ -103,5 +95,5 @@ def adaptive_avg_pool1d(x: Tensor, output_size: One) -> Tensor:
 def adaptive_max_pool1d(x: Tensor, output_size: One, return_indices: bool = False) -> Any:
     """Return the maxima over ``output_size`` windows of x: (N, C, L) -> (N, C, OL)."""
     name = "adaptive_max_pool1d"
-    size = _across(name, "output_size", output_size, 1)
+    size = row_pair(name, "output_size", output_size, 1)
     return _signal(adaptive_max_pool2d(_image(name, x), size, return_indices))

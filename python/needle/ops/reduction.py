@@ -14,6 +14,7 @@ from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp
 from ..errors import ShapeError
 from ..shapes import normalize_axes, product, reduced_shape, shape_of
+from .broadcasting import as_number
 from .registry import op
 from .shape import broadcast_to, reshape
 
@@ -156,7 +157,7 @@ def var(a: Tensor, axes: Axes = None, keepdims: bool = False, correction: float 
 
 def variance(name: str, a: Tensor, axes: Axes, keepdims: bool, correction: float) -> Tensor:
     """Return the variance, with errors that name the op ``name``."""
-    count = _count(name, a, axes)
+    count, correction = _count(name, a, axes), as_number(name, correction, "correction")
     if count <= correction:
         raise ShapeError(
             f"{name}: needs more than correction={correction} elements, got {count} in "

@@ -13,7 +13,7 @@ from typing import Any
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp, as_operand
 from ..errors import DTypeError
-from .broadcasting import Number, as_number, check_broadcast, unbroadcast
+from .broadcasting import Number, as_number, check_broadcast, constant_like, unbroadcast
 from .registry import attach, op
 
 Array = Any
@@ -77,8 +77,8 @@ class Clip(TensorOp):
     """Values limited to an interval; None for a side without a limit."""
 
     def __init__(self, low: float | None = None, high: float | None = None) -> None:
-        self.low = None if low is None else as_number("clip: low", low)
-        self.high = None if high is None else as_number("clip: high", high)
+        self.low = None if low is None else as_number("clip", low, "low")
+        self.high = None if high is None else as_number("clip", high, "high")
 
     def compute(self, a: Array) -> Array:
         a = a if self.low is None else xp.maximum(a, self.low)
@@ -145,18 +145,11 @@ def _choice(x: Any, other: Any, condition: Any) -> Tensor:
         return x
     like = other if isinstance(other, Tensor) else None
     if isinstance(x, (int, float)) and like is not None:
-        return _number_like(x, like)
+        return constant_like(like, (), x)
     device = condition.device if isinstance(condition, Tensor) else None
     return (
         as_operand(x, like) if like is not None else Tensor(x, device=device, requires_grad=False)
     )
-
-
-def _number_like(x: float, like: Tensor) -> Tensor:
-    """Return a number as a 0-d constant of the dtype of ``like``, or a float beside integers."""
-    data = like.realize_cached_data()
-    dtype = "float32" if isinstance(x, float) and data.dtype.kind != "f" else data.dtype
-    return Tensor.make_const(xp.full((), x, dtype=dtype, device=data.device))
 
 
 class Compare(TensorOp):
@@ -174,12 +167,11 @@ class Compare(TensorOp):
 
 def _operands(a: Any, b: Any) -> tuple[Any, Any]:
     """Return both operands as tensors; numbers take the dtype of the other operand."""
-    if not isinstance(a, Tensor):
-        a = as_operand(a, b)
+    a = as_operand(a, b)
     if isinstance(b, Tensor):
         return a, b
     if isinstance(b, (int, float)):
-        return a, _number_like(b, a)
+        return a, constant_like(a, (), b)
     return a, Tensor(b, device=a.device, requires_grad=False)
 
 

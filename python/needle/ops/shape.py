@@ -21,7 +21,7 @@ from ..shapes import (
     resolve_reshape,
     shape_of,
 )
-from .broadcasting import unbroadcast
+from .broadcasting import tensors_of, unbroadcast
 from .registry import op
 
 Array = Any
@@ -296,7 +296,7 @@ class Stack(TensorOp):
 @op(Stack)
 def stack(args: Sequence[Tensor] | TensorTuple, axis: int = 0) -> Tensor:
     """Return tensors of one shape joined along a new axis."""
-    return Stack(axis)(*args)
+    return Stack(axis)(*tensors_of("stack", args))
 
 
 class Split(TensorTupleOp):

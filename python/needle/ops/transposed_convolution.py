@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from ..autograd import Tensor
 from ..errors import ShapeError
-from ..shapes import Geometry, as_int_tuple, pair, shape_of
-from .broadcasting import constant_like
+from ..shapes import Geometry, pair, row_pair, shape_of
 from .convolution import TO_HWIO, Conv2dInputGrad, Shape, Size, conv2d
-from .indexing import concatenate
+from .padding import Pad
 from .registry import op
 from .shape import expand_dims, permute, reshape, squeeze
 
@@ -37,7 +36,9 @@ def transposed(
                 f"{output_padding} with stride={stride} and dilation={dilation}; lower it"
             )
     # a whole stride of further output comes from one more row of zeros in the input
-    x = _with_zeros(x, tuple(m // s for m, s in zip(output_padding, stride, strict=True)))
+    down, across = (m // s for m, s in zip(output_padding, stride, strict=True))
+    if down or across:
+        x = Pad(((0, 0), (0, 0), (0, down), (0, across)))(x)
     size = [
         (shape[2 + i] - 1) * stride[i]
         - 2 * padding[i]
@@ -75,15 +76,6 @@ def _checked(name: str, x: Tensor, weight: Tensor, groups: int) -> Shape:
             f"it, got {filters[3]} for {shape[1]} channels with groups={groups}; change one of them"
         )
     return shape
-
-
-def _with_zeros(x: Tensor, more: tuple[int, ...]) -> Tensor:
-    """Return x (N, C, H, W) with zeros after its rows and columns."""
-    for axis, count in enumerate(more, 2):
-        if count:
-            shape = tuple(count if i == axis else size for i, size in enumerate(x.shape))
-            x = concatenate((x, constant_like(x, shape, 0.0)), axis)
-    return x
 
 
 @op(Conv2dInputGrad)
@@ -128,7 +120,7 @@ def conv_transpose1d(
     """
     name = "conv_transpose1d"
     geometry = _across_all(name, stride, padding, dilation, groups)
-    more = _across(name, "output_padding", output_padding, 0)
+    more = row_pair(name, "output_padding", output_padding, 0)
     rows, filters = _one_row(name, x), permute(_one_row(name, weight), TO_HWIO)
     return squeeze(transposed(name, rows, filters, bias, geometry, more), 2)
 
@@ -156,18 +148,11 @@ def conv1d(
 def _across_all(name: str, stride: Size, padding: Size, dilation: Size, groups: int) -> Geometry:
     """Return a signal's geometry as that of an image with one row."""
     return Geometry(
-        _across(name, "stride", stride, 1),
-        _across(name, "padding", padding, 0),
-        _across(name, "dilation", dilation, 1),
+        row_pair(name, "stride", stride, 1),
+        row_pair(name, "padding", padding, 0),
+        row_pair(name, "dilation", dilation, 1),
         groups,
     )
-
-
-def _across(name: str, what: str, value: Size, row: int) -> tuple[int, int]:
-    items = as_int_tuple(name, what, value)
-    if len(items) != 1:
-        raise ShapeError(f"{name}: {what} must be an int or one int, got {value!r}; pass an int")
-    return row, items[0]
 
 
 def _one_row(name: str, x: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp
 from ..errors import ShapeError
-from ..shapes import distinct_axes, shape_of
+from ..shapes import as_int_tuple, distinct_axes, shape_of
 from .indexing import GetItem, ScatterAdd
 from .reduction import summation
 from .registry import op
@@ -20,7 +20,8 @@ class Triangle(TensorOp):
     """Zeros outside the lower or upper triangle of the last two axes: ``tril`` and ``triu``."""
 
     def __init__(self, lower: bool, diagonal: int) -> None:
-        self.lower, self.diagonal = lower, diagonal
+        self.lower = lower
+        (self.diagonal,) = as_int_tuple("tril" if lower else "triu", "diagonal", (diagonal,))
 
     def compute(self, a: Array) -> Array:
         if len(a.shape) < 2:
@@ -56,10 +57,14 @@ def diagonal(a: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tens
     *lead, rows, columns = (a.shape[axis] for axis in (*rest, *pair))
     flat = reshape(permute(a, (*rest, *pair)), (*lead, rows * columns))
     count = min(rows + min(offset, 0), columns - max(offset, 0))
+    return GetItem((*[slice(None)] * len(lead), _along(offset, count, columns)))(flat)
+
+
+def _along(offset: int, count: int, columns: int) -> slice:
+    """Return the places of the ``count`` elements of a diagonal in the flattened matrix."""
     start = offset if offset >= 0 else -offset * columns
     stop = start + (count - 1) * (columns + 1) + 1
-    along = slice(start, stop, columns + 1) if count > 0 else slice(0, 0)
-    return GetItem((*[slice(None)] * len(lead), along))(flat)
+    return slice(start, stop, columns + 1) if count > 0 else slice(0, 0)
 
 
 @op(ScatterAdd, methods=["diag"])
@@ -71,9 +76,7 @@ def diag(a: Tensor, offset: int = 0) -> Tensor:
     if ndim != 1:
         raise ShapeError(f"diag: expected a vector or a matrix, got shape {a.shape}; use diagonal")
     size = a.shape[0] + abs(offset)
-    start = offset if offset >= 0 else -offset * size
-    stop = start + (a.shape[0] - 1) * (size + 1) + 1
-    along = slice(start, stop, size + 1) if a.shape[0] else slice(0, 0)
+    along = _along(offset, a.shape[0], size)
     return reshape(ScatterAdd(along, (size * size,))(a), (size, size))
 
 
