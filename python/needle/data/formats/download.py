@@ -67,9 +67,9 @@ class RemoteFile:
 class Policy:
     """Limits of a download.
 
-    timeout: seconds that connecting or one read may take; after them a transfer must have brought
-    1 000 bytes per second. tries: attempts per address. wait:
-    seconds before the second attempt, doubled after each. progress: show a bar.
+    timeout: seconds for the connection, for the headers and for each read; later a transfer must
+    have brought 1 000 bytes per second. tries: attempts per address. wait: seconds before the
+    second attempt, doubled after each. progress: show a bar.
     """
 
     timeout: float = 30.0
@@ -143,11 +143,12 @@ def _transfer(url: str, name: str, part: Path, policy: Policy) -> bool:
     # Imported here: slower than the rest of needle.data, and few programs download.
     import http.client
     import urllib.error
-    import urllib.request
+
+    from .http_limits import open_limited
 
     have = part.stat().st_size if part.is_file() else 0
     try:
-        with urllib.request.urlopen(_request(url, have), timeout=policy.timeout) as answer:
+        with open_limited(_request(url, have), policy.timeout) as answer:
             start = _start_of(answer, have)
             total = _total_of(answer, start)
             _receive(answer, part, start, total, name, policy)
