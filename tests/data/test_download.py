@@ -17,7 +17,6 @@ from remote.hostile_server import HostileServer
 from needle import data
 from needle.data.datasets import cifar10
 from needle.data.formats import download as downloading
-from needle.data.formats import http_limits
 from needle.data.formats.archives import download_archive
 from needle.data.formats.download import Digest, Policy, RemoteFile, download
 from needle.data.formats.idx import write_idx
@@ -181,13 +180,13 @@ def test_a_slow_drip_is_given_up(server, tmp_path, monkeypatch):
     monkeypatch.setattr(downloading, "MIN_SPEED", 10**12)
     slow = Policy(timeout=0.0, tries=2, wait=0.01, progress=False)
     monkeypatch.setattr(downloading, "CHUNK", 1000)
-    monkeypatch.setattr(http_limits, "open_limited", with_timeout(5.0))
+    monkeypatch.setattr(downloading, "open_limited", with_timeout(5.0))
     with pytest.raises(DataError, match="gave up after 2 tries; slower than"):
         fetch(address, tmp_path, policy=slow)
 
 
 def with_timeout(seconds):
-    opened = http_limits.open_limited
+    opened = downloading.open_limited
     return lambda request, timeout: opened(request, seconds)
 
 

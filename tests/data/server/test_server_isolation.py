@@ -146,6 +146,6 @@ def test_a_collate_longer_than_the_lease_costs_no_sample() -> None:
         time.sleep(1.0)
         return data.default_collate(samples)
 
-    with served(Images(32), Options(workers=0, beat=0.1)) as path:
-        with loader(path, collate=collate) as task:
-            assert len(by_index(task)) == 32
+    options = Options(workers=0, beat=0.1)
+    with served(Images(32), options) as path, loader(path, collate=collate) as task:
+        assert len(by_index(task)) == 32

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import http.client
 import os
 import time
 import zlib
@@ -16,15 +17,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request
 
 from ...errors import DataError
 from .files import MAX_BYTES, PathLike, without_secrets
+from .http_limits import open_limited
 from .progress import progress_bar
-
-if TYPE_CHECKING:
-    from urllib.error import HTTPError
-    from urllib.request import Request
 
 CHUNK = 1 << 16
 MIN_SPEED = 1000
@@ -140,12 +140,6 @@ def _from_address(url: str, file: RemoteFile, target: Path, policy: Policy) -> N
 
 def _transfer(url: str, name: str, part: Path, policy: Policy) -> bool:
     """Fill ``part`` to the length that the server states; return True if it was continued."""
-    # Imported here: slower than the rest of needle.data, and few programs download.
-    import http.client
-    import urllib.error
-
-    from .http_limits import open_limited
-
     have = part.stat().st_size if part.is_file() else 0
     try:
         with open_limited(_request(url, have), policy.timeout) as answer:
@@ -153,13 +147,13 @@ def _transfer(url: str, name: str, part: Path, policy: Policy) -> bool:
             total = _total_of(answer, start)
             _receive(answer, part, start, total, name, policy)
             return start > 0
-    except urllib.error.HTTPError as error:
+    except HTTPError as error:
         error.close()
         if error.code == 416 and have:  # longer than the file, or complete
             return _whole_already(error, part, have)
         message = f"HTTP status {error.code} {error.reason}"
         raise (_Interrupted if error.code in TEMPORARY else _Refused)(message) from error
-    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as e:
+    except (URLError, http.client.HTTPException, TimeoutError, ConnectionError) as e:
         raise _Interrupted(f"{type(e).__name__}: {getattr(e, 'reason', e)}") from e
     except ValueError as error:
         if isinstance(error, DataError):
@@ -168,8 +162,6 @@ def _transfer(url: str, name: str, part: Path, policy: Policy) -> bool:
 
 
 def _request(url: str, have: int) -> Request:
-    from urllib.request import Request
-
     headers = {"User-Agent": "needle", "Accept-Encoding": "identity"}
     return Request(url, headers={**headers, **({"Range": f"bytes={have}-"} if have else {})})
 

@@ -1,7 +1,7 @@
 """HTTP answers whose headers, and whose pieces of the body, must come within a time limit.
 
-The limit of a socket is for one receipt, so a server that sends one byte at a time would never
-reach it. download.py imports this file late, since http.client is slow to import.
+The timeout of a socket is for one receipt, so a server that sends one byte at a time would never
+reach it. Called by download.py.
 """
 
 from __future__ import annotations

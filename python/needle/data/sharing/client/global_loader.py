@@ -59,8 +59,8 @@ class GlobalDataLoader(DataLoader):
     list, so that tasks that meet at an index see the same augmentation: cheaper, but correlated.
     What a data set draws by itself is shared in either case. fallback: True reads the rest of an
     epoch in this process if the server dies, or none can be started or reached (with an address:
-    the data set to read from, which must have the server's fingerprint); False raises LoaderServerError or WorkerError, after which
-    ``next()`` continues with another server.
+    the data set to read from, which must have the server's fingerprint); False raises
+    LoaderServerError or WorkerError, after which ``next()`` continues with another server.
 
     num_workers, cache_bytes, spill_bytes: of a server that this loader starts: processes that
     read, bytes of samples kept in memory beyond those in use, and in a file beyond these; by
