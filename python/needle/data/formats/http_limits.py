@@ -61,7 +61,7 @@ class _Limits(urllib.request.AbstractHTTPHandler):
             made.response_class = _Answer
             return made
 
-        return super().do_open(connection, *args, **options)  # type: ignore[arg-type]
+        return super().do_open(connection, *args, **options)
 
 
 class _Http(_Limits, urllib.request.HTTPHandler):
