@@ -5,13 +5,14 @@ import hashlib
 import io
 import os
 import tarfile
-import urllib.request
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import test_cifar10
 from fault_server import FaultServer
+from remote.hostile_server import HostileServer
 
 from needle import data
 from needle.data.datasets import cifar10
@@ -179,14 +180,34 @@ def test_a_slow_drip_is_given_up(server, tmp_path, monkeypatch):
     monkeypatch.setattr(downloading, "MIN_SPEED", 10**12)
     slow = Policy(timeout=0.0, tries=2, wait=0.01, progress=False)
     monkeypatch.setattr(downloading, "CHUNK", 1000)
-    monkeypatch.setattr("urllib.request.urlopen", with_timeout(5.0))
+    monkeypatch.setattr(downloading, "open_limited", with_timeout(5.0))
     with pytest.raises(DataError, match="gave up after 2 tries; slower than"):
         fetch(address, tmp_path, policy=slow)
 
 
 def with_timeout(seconds):
-    opened = urllib.request.urlopen
-    return lambda request, timeout: opened(request, timeout=seconds)
+    opened = downloading.open_limited
+    return lambda request, timeout: opened(request, seconds)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [b"HTTP/1.1 200 OK\r\nX-", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"],
+    ids=["headers", "length of a chunk"],
+)
+def test_dripping_headers_and_chunk_lengths_are_given_up(server, tmp_path, start):
+    def drip(*_):
+        yield start
+        for _ in range(200):
+            time.sleep(0.05)
+            yield b"0"
+
+    short = Policy(timeout=0.4, tries=2, wait=0.01, progress=False)
+    with HostileServer(drip) as hostile:
+        begun = time.monotonic()
+        with pytest.raises(DataError, match="gave up after 2 tries; .*within 0.4 s"):
+            fetch(hostile.address, tmp_path, policy=short)
+        assert time.monotonic() - begun < 5
 
 
 def test_messages_hold_no_secrets(server, tmp_path):

@@ -18,7 +18,7 @@ from needle.data.samples.random_source import (
     reseed_every_sample,
 )
 from needle.data.samples.ticket import NO_SAMPLE, Ticket
-from needle.data.samples.timing import Clock, measured
+from needle.data.samples.timing import Clock, add_seconds, measured
 from needle.errors import DataError
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (9, 6, 5, 3), dtype=np.uint8)
@@ -420,7 +420,7 @@ def test_stages_within_stages_are_counted_once(monkeypatch):
     with clock.measure("read"):
         pass
     assert clock.seconds == {"decode": 2.0, "read": 9.0}
-    clock.merge({"read": 1.0, "collate": 5.0})
+    add_seconds(clock.seconds, {"read": 1.0, "collate": 5.0})
     assert clock.seconds == {"decode": 2.0, "read": 10.0, "collate": 5.0}
     with measured("read"):
         pass

@@ -6,14 +6,22 @@ import os
 import subprocess
 import sys
 
-from forks import ROOT
+import pytest
+from forks import HERE, ROOT
 
-MOST_FILES, MOST_OF_SHARING = 30, 13
+MOST_OF_SHARING = 13
+IN_MEMORY = """
+images = data.ImageArrays(
+    np.zeros((6400, 8, 8, 3), np.uint8), np.zeros(6400, int), layout="HWC", dtype="uint8"
+)
+"""
+READ = "from server_sets import Images; images = Images(6400)"
 TRACE = """
 import os, sys, tempfile, threading
 from pathlib import Path
 import numpy as np
 from needle import data
+{dataset}
 from needle.data.sharing import GlobalDataLoader, Options, Server
 
 root = os.path.dirname(data.__file__) + os.sep
@@ -25,12 +33,9 @@ def profile(frame, event, argument):
         files.add(name[len(root):])
 
 threading.setprofile(profile)
-images = data.ImageArrays(
-    np.zeros((6400, 8, 8, 3), np.uint8), np.zeros(6400, int), layout="HWC", dtype="uint8"
-)
 with tempfile.TemporaryDirectory(dir="/tmp") as folder:
     path = Path(folder) / "s.sock"
-    server = Server(images, path, Options(workers=0))
+    server = Server(images, path, Options(workers={workers}))
     thread = threading.Thread(target=server.run)
     thread.start()
     transforms = [data.RandomCrop(2), data.ToFloat()]
@@ -49,10 +54,15 @@ print(*sorted(files), sep="\\n")
 """
 
 
-def test_a_batch_of_a_server_crosses_few_files_of_data() -> None:
+@pytest.mark.parametrize(("dataset", "workers", "most"), [(IN_MEMORY, 0, 29), (READ, 1, 35)])
+def test_a_batch_of_a_server_crosses_few_files_of_data(
+    dataset: str, workers: int, most: int
+) -> None:
+    paths = f"{ROOT / 'python'}{os.pathsep}{HERE}"
+    program = TRACE.replace("{dataset}", dataset).replace("{workers}", str(workers))
     trace = subprocess.run(
-        [sys.executable, "-c", TRACE],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "python"), "NEEDLE_NUM_THREADS": "1"},
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": paths, "NEEDLE_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=300,
@@ -61,4 +71,4 @@ def test_a_batch_of_a_server_crosses_few_files_of_data() -> None:
     crossed = trace.stdout.split()
     of_sharing = [name for name in crossed if name.startswith("sharing")]
     assert "loader/iteration.py" in crossed and "sharing/serving/feed.py" in of_sharing
-    assert len(crossed) <= MOST_FILES and len(of_sharing) <= MOST_OF_SHARING, trace.stdout
+    assert len(crossed) <= most and len(of_sharing) <= MOST_OF_SHARING, trace.stdout

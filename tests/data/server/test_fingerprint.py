@@ -311,7 +311,11 @@ def test_another_data_set_at_a_named_server_is_an_error() -> None:
     other = data.ArrayDataset(PIXELS, changed(LABELS, 77))
     shorter = data.ArrayDataset(PIXELS[:399], LABELS[:399])
     with served(one) as path:
-        for source, options in ((path, {"fallback": shorter}), (other, {"name": str(path)})):
+        for source, options in (
+            (path, {"fallback": shorter}),
+            (path, {"fallback": other}),
+            (other, {"name": str(path)}),
+        ):
             with pytest.raises(DataError, match="another data set"):
                 loader(source, **options)
         loader(data.ArrayDataset(PIXELS, LABELS), name=str(path)).close()

@@ -28,7 +28,7 @@ from server_checks import (
     server_process,
 )
 from server_peers import Peer, client_process, every
-from server_sets import Deadly, Images
+from server_sets import Deadly, Images, images
 
 from needle import data
 from needle.data.sharing import Options, Server
@@ -370,7 +370,7 @@ def seconds_to_the_error() -> float:
 
 def kill_servers(times: int, fallback: bool) -> None:
     """Kills the server at a random moment, again and again, and starts another one each time."""
-    rng, dataset, length = random.Random(4), Images(160), 160
+    rng, dataset, length = random.Random(4), images(160, 100), 160
     name = f"server_sets:images?length={length}&pause=100"
     with folder() as place:
         path, mine, killed = place / "s.sock", None, 0

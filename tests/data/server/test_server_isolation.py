@@ -131,10 +131,21 @@ def test_transforms_that_need_more_memory_than_there_is_are_refused(dataset: Any
 
 
 def test_slow_samples_do_not_run_in_the_loop_of_the_server() -> None:
-    with served(Images(40, 4.0)) as path, loader(path, fallback=Images(40)) as task:
+    slow = Images(40, 4.0)
+    with served(slow) as path, loader(path, fallback=slow) as task:
         threading.Thread(target=next, args=(iter(task),), daemon=True).start()
         time.sleep(1.0)
         start = time.monotonic()
         with loader(path, task="other") as other:
             assert other.server_status()["length"] == 40
         assert time.monotonic() - start < 3
+
+
+def test_a_collate_longer_than_the_lease_costs_no_sample() -> None:
+    def collate(samples: list[Any]) -> Any:
+        time.sleep(1.0)
+        return data.default_collate(samples)
+
+    options = Options(workers=0, beat=0.1)
+    with served(Images(32), options) as path, loader(path, collate=collate) as task:
+        assert len(by_index(task)) == 32

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import http.client
 import os
 import time
 import zlib
@@ -16,15 +17,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request
 
 from ...errors import DataError
 from .files import MAX_BYTES, PathLike, without_secrets
+from .http_limits import open_limited
 from .progress import progress_bar
-
-if TYPE_CHECKING:
-    from urllib.error import HTTPError
-    from urllib.request import Request
 
 CHUNK = 1 << 16
 MIN_SPEED = 1000
@@ -67,9 +67,9 @@ class RemoteFile:
 class Policy:
     """Limits of a download.
 
-    timeout: seconds that connecting or one read may take; after them a transfer must have brought
-    1 000 bytes per second. tries: attempts per address. wait:
-    seconds before the second attempt, doubled after each. progress: show a bar.
+    timeout: seconds for the connection, for the headers and for each read; later a transfer must
+    have brought 1 000 bytes per second. tries: attempts per address. wait: seconds before the
+    second attempt, doubled after each. progress: show a bar.
     """
 
     timeout: float = 30.0
@@ -140,25 +140,20 @@ def _from_address(url: str, file: RemoteFile, target: Path, policy: Policy) -> N
 
 def _transfer(url: str, name: str, part: Path, policy: Policy) -> bool:
     """Fill ``part`` to the length that the server states; return True if it was continued."""
-    # Imported here: slower than the rest of needle.data, and few programs download.
-    import http.client
-    import urllib.error
-    import urllib.request
-
     have = part.stat().st_size if part.is_file() else 0
     try:
-        with urllib.request.urlopen(_request(url, have), timeout=policy.timeout) as answer:
+        with open_limited(_request(url, have), policy.timeout) as answer:
             start = _start_of(answer, have)
             total = _total_of(answer, start)
             _receive(answer, part, start, total, name, policy)
             return start > 0
-    except urllib.error.HTTPError as error:
+    except HTTPError as error:
         error.close()
         if error.code == 416 and have:  # longer than the file, or complete
             return _whole_already(error, part, have)
         message = f"HTTP status {error.code} {error.reason}"
         raise (_Interrupted if error.code in TEMPORARY else _Refused)(message) from error
-    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as e:
+    except (URLError, http.client.HTTPException, TimeoutError, ConnectionError) as e:
         raise _Interrupted(f"{type(e).__name__}: {getattr(e, 'reason', e)}") from e
     except ValueError as error:
         if isinstance(error, DataError):
@@ -167,8 +162,6 @@ def _transfer(url: str, name: str, part: Path, policy: Policy) -> bool:
 
 
 def _request(url: str, have: int) -> Request:
-    from urllib.request import Request
-
     headers = {"User-Agent": "needle", "Accept-Encoding": "identity"}
     return Request(url, headers={**headers, **({"Range": f"bytes={have}-"} if have else {})})
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..batching.pipeline import Pipeline
 from ..samples.ticket import SERIALS, Ticket
+from ..samples.timing import add_seconds
 from ..workers import make_engine
 from ..workers.engine import Engine
 from .dataloader import DataLoader
@@ -120,7 +121,7 @@ def _pass(tickets: list[Ticket], engine: Engine) -> Stats:
         waiting += 1
     while waiting:
         waiting -= _collect(engine, stats)
-    stats.add({"all": time.perf_counter() - started})
+    stats.seconds["all"] = time.perf_counter() - started
     return stats
 
 
@@ -129,7 +130,7 @@ def _collect(engine: Engine, stats: Stats) -> int:
     if answer.error is not None:
         raise answer.error
     stats.samples += answer.samples
-    stats.add(answer.seconds)
+    add_seconds(stats.seconds, answer.seconds)
     return 1
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from ...errors import LoaderTimeout, WorkerError
 from ..samples.pytree import tagged_sample
 from ..samples.ticket import SERIALS, Ticket
-from ..samples.timing import Clock
+from ..samples.timing import Clock, add_seconds
 from ..sampling.epoch_order import EpochTickets
 from ..workers.engine import Completed, Engine
 from .delivery import Delivery
@@ -136,8 +136,8 @@ class LoaderIterator:
                     raise _raisable(error, self._epoch.delivery.pipeline.dataset) from error
                 raise
             stats.samples, stats.batches = stats.samples + answer.samples, stats.batches + 1
-            stats.add(answer.seconds)
-            stats.add(clock.seconds)
+            add_seconds(stats.seconds, answer.seconds)
+            add_seconds(stats.seconds, clock.seconds)
             self._progress.mark(ticket)
             return batch
 
@@ -178,7 +178,8 @@ class LoaderIterator:
         while (place := self._next_out()) is None:
             self._collect(engine, started)
         if engine.capacity > 1:
-            self._epoch.stats.add({"wait_data": time.perf_counter() - started})
+            waited = {"wait_data": time.perf_counter() - started}
+            add_seconds(self._epoch.stats.seconds, waited)
         del self._waiting[place]
         return self._ready.pop(place)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ..samples.timing import STAGES
@@ -32,11 +31,6 @@ class Stats:
     skipped: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     workers: int = 0
-
-    def add(self, seconds: Mapping[str, float]) -> None:
-        """Add seconds by stage."""
-        for stage, value in seconds.items():
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + value
 
     def samples_per_second(self, stage: str) -> float:
         """Return samples per second of ``stage``; inf if it took no time."""

@@ -26,11 +26,6 @@ class Clock:
         """Add ``seconds`` to ``stage``."""
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
-    def merge(self, seconds: Mapping[str, float]) -> None:
-        """Add the seconds of another clock."""
-        for stage, value in seconds.items():
-            self.add(stage, value)
-
     def measure(self, stage: str) -> AbstractContextManager[None]:
         """Count the time of the block as ``stage``, without the stages measured inside it."""
         return _Measured(self, stage)
@@ -72,6 +67,18 @@ class _Active:
 
 
 _active: ContextVar[Clock | None] = ContextVar("needle_stage_clock", default=None)
+
+
+def add_seconds(total: dict[str, float], seconds: Mapping[str, float]) -> None:
+    """Add seconds by stage to ``total``."""
+    for stage, value in seconds.items():
+        total[stage] = total.get(stage, 0.0) + value
+
+
+def smoothed(before: float | None, seconds: Mapping[str, float], samples: int) -> float:
+    """Return the moving average of the seconds per sample, after one more measurement."""
+    now = sum(seconds.values()) / samples
+    return now if before is None else 0.8 * before + 0.2 * now
 
 
 def measured(stage: str) -> AbstractContextManager[None]:

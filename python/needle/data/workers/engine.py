@@ -8,7 +8,6 @@ at a time calls an engine.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,12 +32,6 @@ class Completed:
     samples: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     structure: Structure | None = None
-
-
-def smoothed(before: float | None, seconds: Mapping[str, float], samples: int) -> float:
-    """Return the moving average of the seconds per sample, after one more measurement."""
-    now = sum(seconds.values()) / samples
-    return now if before is None else 0.8 * before + 0.2 * now
 
 
 class Engine(ABC):

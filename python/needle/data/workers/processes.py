@@ -20,8 +20,9 @@ from ...errors import LoaderTimeout, NeedleError, WorkerError
 from ..batching.pipeline import Pipeline
 from ..samples.pytree import Field, Slice
 from ..samples.ticket import NO_SAMPLE, Ticket
+from ..samples.timing import smoothed
 from .deaths import Deaths, named, not_replaced
-from .engine import Completed, Engine, closed_meanwhile, smoothed
+from .engine import Completed, Engine, closed_meanwhile
 from .launch import SupervisorKilled, check_method
 from .messages import BROKEN, DIED, READY
 from .pending import MOST_PARTS, Batch, BatchMemory, Part, part_count

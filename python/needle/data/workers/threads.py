@@ -21,8 +21,8 @@ from ...errors import LoaderTimeout
 from ..batching.pipeline import Pipeline, Work
 from ..samples.pytree import Field, Slice, concatenate
 from ..samples.ticket import Ticket
-from ..samples.timing import Clock
-from .engine import Completed, Engine, closed_meanwhile, smoothed
+from ..samples.timing import Clock, add_seconds, smoothed
+from .engine import Completed, Engine, closed_meanwhile
 from .limits import limit_error
 
 Array = npt.NDArray[Any]
@@ -218,7 +218,7 @@ def _prepare(pipeline: Pipeline, task: _Task, done: SimpleQueue[_Job | None]) ->
         job.parts[number] = part
         if error is not None and (job.error is None or number < job.failed):
             job.error, job.failed = error, number
-        job.clock.merge(clock.seconds)
+        add_seconds(job.clock.seconds, clock.seconds)
         job.left -= 1
         last = job.left == 0
     if last:

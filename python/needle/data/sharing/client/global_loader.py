@@ -59,12 +59,14 @@ class GlobalDataLoader(DataLoader):
     list, so that tasks that meet at an index see the same augmentation: cheaper, but correlated.
     What a data set draws by itself is shared in either case. fallback: True reads the rest of an
     epoch in this process if the server dies, or none can be started or reached (with an address:
-    the data set to read from); False raises LoaderServerError or WorkerError, after which
-    ``next()`` continues with another server.
+    the data set to read from, which must have the server's fingerprint); False raises
+    LoaderServerError or WorkerError, after which ``next()`` continues with another server.
 
     num_workers, cache_bytes, spill_bytes: of a server that this loader starts: processes that
     read, bytes of samples kept in memory beyond those in use, and in a file beyond these; by
-    default all cores, 1 GiB and none. name: another name for it, for a server of one's own.
+    default all cores, 1 GiB and none. name: another name for it, for a server of one's own; unlike
+    the name made from the contents, it does not depend on limits, priority and environment, which
+    are those of the process that starts the server.
     credits: batches drawn ahead, by default 4; with more, tasks of uneven speed share more and
     take more memory. prefetch: how many of them are assembled ahead. batch_size, drop_last,
     transforms, batch_transforms, collate, seed, device, timeout and on_error are DataLoader's;

@@ -56,7 +56,7 @@ Found = TypeVar("Found")
 class ServerAddress:
     """The address of a loader's server: ``address``, or derived from ``dataset`` if that is None.
 
-    dataset: None if only the server has it. At an address only its length must be the server's.
+    dataset: None if only the server has it; otherwise the server's must have its fingerprint.
     options: of a server that this loader starts. name: another name for it. Nothing is asked of
     the system before ``connected``.
     """
@@ -67,7 +67,11 @@ class ServerAddress:
         self.dataset, self.options = dataset, options
         self.starts = address is None
         self._address = name if self.starts else address
-        self.fingerprint = fingerprint(dataset) if self.starts else None
+
+    @cached_property
+    def fingerprint(self) -> str | None:
+        """The fingerprint of the data set, if this process has it."""
+        return None if self.dataset is None else fingerprint(self.dataset)
 
     @cached_property
     def path(self) -> Path:
@@ -160,7 +164,7 @@ def lack_explained() -> Iterator[None]:
             raise
         raise WorkerError(
             f"GlobalDataLoader: a connection to a server needs about 12 descriptors, one process "
-            f"and one thread, and there are no more {limits[number]} ({error}); raise the limit, "
+            f"and two threads, and there are no more {limits[number]} ({error}); raise the limit, "
             "or use DataLoader"
         ) from error
 

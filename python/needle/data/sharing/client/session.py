@@ -1,8 +1,8 @@
-"""The connection of a task: a thread that receives frames, assembles batches and sends heartbeats.
+"""The connection of a task: a thread that receives frames and assembles batches, and heartbeats.
 
-The thread alone reads and writes the socket; the program takes finished batches from it. It never
-waits for the program, so a training step of minutes does not cost the lease. server_engine.py
-decides which epoch the session delivers.
+The program takes finished batches from the thread, which never waits for the program. Heartbeats
+have a thread of their own. So neither a training step nor a collate of minutes costs the lease.
+server_engine.py decides which epoch the session delivers.
 """
 
 from __future__ import annotations
@@ -83,16 +83,18 @@ class Session:
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
+        self._seconds = float(connector.server.get("beat", 5.0))  # between heartbeats
 
     def register(self, values: dict[str, Any], raw: bytes) -> None:
-        """Register the task and start the thread; raise the error of a refusal."""
+        """Register the task and start the threads; raise the error of a refusal."""
         frame = self._connector.ask(FrameKind.REGISTER, values, raw)
         if len(frame.fds) != 1:
             raise lost("it sent no memory")
         self._assembler.attach(frame.fds[0], count_of(frame.values, "bytes", 1))
         self._connector.channel.setblocking(False)
-        thread = threading.Thread(target=self._run, name="needle-session", daemon=True)
-        thread.start()
+        for name, work in (("needle-heartbeats", self._beat), ("needle-session", self._run)):
+            thread = threading.Thread(target=work, name=name, daemon=True)
+            thread.start()
         self._thread = thread
 
     # ---- called by the program
@@ -147,7 +149,7 @@ class Session:
         raise self._error or lost("it does not answer")
 
     def close(self) -> None:
-        """Send BYE and end the thread; a second call does nothing."""
+        """Send BYE and end the threads; a second call does nothing."""
         thread, self._thread = self._thread, None
         if thread is not None and os.getpid() == self._process and self._state is State.OPEN:
             with self._changed:
@@ -174,20 +176,22 @@ class Session:
         finally:
             self._free()
 
+    def _beat(self) -> None:
+        """Send heartbeats until the session is closed."""
+        with self._changed:
+            while not self._changed.wait_for(lambda: self._state is State.CLOSED, self._seconds):
+                self._connector.send(FrameKind.HEARTBEAT)
+                self._connector.flush()
+
     def _serve(self) -> None:
-        beat = float(self._connector.server.get("beat", 5.0))
-        connector = self._connector
-        last_received = last_sent = time.monotonic()
+        beat, connector = self._seconds, self._connector
+        last_received = time.monotonic()
         goodbye: float | None = None
         while True:
             now = time.monotonic()
             if self._state is State.CLOSING:
                 goodbye = goodbye or now + GOODBYE
-            if now - last_sent >= beat:
-                last_sent = now
-                with self._changed:
-                    self._connector.send(FrameKind.HEARTBEAT)
-            ready = self._wait(max(0.0, min(last_sent + beat, goodbye or now + beat) - now))
+            ready = self._wait(beat if goodbye is None else max(0.0, min(beat, goodbye - now)))
             if connector.channel.fileno() in ready:
                 last_received = time.monotonic()
                 for frame in connector.receive():
