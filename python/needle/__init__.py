@@ -36,7 +36,8 @@ from .capture import CaptureWarning, capture
 from .derivative import grad
 from .draw import draw_graph
 from .dtypes import bool_, float32, float64, int32, int64, uint8
-from .init import ones, ones_like, zeros, zeros_like
+from .init import ones, ones_like, seed, zeros, zeros_like
+from .nn.layer_table import summary
 
 if TYPE_CHECKING:
     from . import data
@@ -79,7 +80,9 @@ __all__ = [
     "ones_like",
     "ops",
     "optim",
+    "seed",
     "set_default_device",
+    "summary",
     "testing",
     "uint8",
     "zeros",

@@ -19,7 +19,7 @@ from ..array_namespace import device as as_device
 from ..autograd import Tensor
 from ..dtypes import as_dtype, is_floating
 from ..errors import CheckpointError
-from .summary import describe
+from .representation import describe
 
 Self = TypeVar("Self", bound="Module")
 
