@@ -87,6 +87,8 @@ def _() -> None:
     for _ in range(2):
         (x * 2).sum().backward()
     same(x.grad, np.full((2, 3), 2))
+    (x * 2).sum().backward(accumulate=True)
+    same(x.grad, np.full((2, 3), 4))
 
 
 @row("`loss.backward()` twice")
@@ -263,7 +265,7 @@ def _() -> None:
 
 @row("`torch.manual_seed(0)`", "random numbers of `init`")
 def _() -> None:
-    np.random.seed(0)
+    ndl.seed(0)
     first = nn.Linear(3, 2).weight.numpy()
     np.random.seed(0)
     same(nn.Linear(3, 2).weight, first)
