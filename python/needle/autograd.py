@@ -46,13 +46,14 @@ from .graph import (
 )
 from .host_steps import host_step
 from .replay import ReplayedGradient, Tape, release_for_good, release_onto
+from .torch_names import MethodPointers
 
 if TYPE_CHECKING:
     from .tensor_methods import TensorMethods
 else:
 
-    class TensorMethods:
-        """The methods that ops attach, for type checkers; empty at run time."""
+    class TensorMethods(MethodPointers):
+        """The methods that ops attach, for type checkers; at run time pointers to other names."""
 
 
 __all__ = [

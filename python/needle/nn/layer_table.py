@@ -53,7 +53,9 @@ class Summary:
         return sum(row.multiplications for row in self.rows)
 
     def __repr__(self) -> str:
-        cells = [("layer", "kind", "output", "parameters", "multiplications")]
+        cells: list[tuple[str, ...]] = [
+            ("layer", "kind", "output", "parameters", "multiplications")
+        ]
         for row in self.rows:
             calls = f", {row.calls} calls" if row.calls > 1 else ""
             numbers = (f"{n:,}" if n else "" for n in (row.parameters, row.multiplications))

@@ -30,7 +30,7 @@ class MatMul(TensorOp):
             broadcast_shapes("matmul", left[:-2], right[:-2])
         return xp.matmul(a, b)
 
-    def multiplications(self, inputs: Sequence[Any], output: Any) -> int:
+    def multiplications(self, inputs: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
         return product(output) * inputs[0][-1]
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor | None, ...]:
