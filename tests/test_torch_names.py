@@ -40,6 +40,8 @@ def test_a_missing_name_points_to_ours(home: str, name: str) -> None:
 
 @pytest.mark.parametrize(("home", "name"), ROWS)
 def test_a_pointer_exists(home: str, name: str) -> None:
+    if ndl.BACKEND == "np" and "needle.cuda" in NAMES[home][name]:
+        pytest.skip("devices are of needle's own arrays")
     for dotted in re.findall(r"needle((?:\.\w+)+)", NAMES[home][name]):
         found: Any = ndl
         for part in dotted.split(".")[1:]:
