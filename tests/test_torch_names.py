@@ -143,10 +143,10 @@ def test_signatures_pickles_and_names_stay() -> None:
 
 def tables() -> str:
     """Return the tables of names and keywords as docs/glossary.md shows them."""
-    lines = ["| PyTorch | needle |", "|---|---|"]
+    lines = ["| missing in | name | use |", "|---|---|---|"]
     for home, names in NAMES.items():
         for name, pointer in names.items():
-            lines.append(f"| `{'x' if home == 'Tensor' else home}.{name}` | {pointer} |")
+            lines.append(f"| `{home}` | `{name}` | {pointer} |")
     lines += ["", "| keyword | needle |", "|---|---|"]
     for name, found in KEYWORDS.items():
         ours = " or ".join(f"`{each}=`" for each in found) or "left out"
