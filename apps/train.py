@@ -110,6 +110,12 @@ def parser() -> argparse.ArgumentParser:
         help="average over test images and their mirror images",
     )
     add("--weights", help="file of initial weights: safetensors, or PyTorch's format")
+    add(
+        "--only-matching",
+        action="store_true",
+        default=None,
+        help="of --weights, load only the arrays whose names and shapes are those of the model",
+    )
     in_range = _number(int, "0 to 2**32 - 1", lambda x: 0 <= x < 2**32)
     add("--seed", type=in_range, help="seed of weights, order and augmentation (default: 0)")
     add(

@@ -453,3 +453,65 @@ def test_failed_construction_keeps_the_count() -> None:
 def test_a_misspelt_option_is_refused() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'devise'"):
         Tensor([1.0], devise="cpu")  # type: ignore[call-arg]
+
+
+# ---- accumulated gradients -------------------------------------------------------------------
+
+
+@MODES
+def test_accumulate_adds_to_the_gradient_of_leaves(retain_graph: bool | None) -> None:
+    x, w = leaf([1, 2, 3]), leaf([4, 5, 6])
+    expected = np.zeros(3), np.zeros(3)
+    for factor in (1.0, 2.0, 5.0):
+        product = x * w
+        (product * product * factor).sum().backward(retain_graph=retain_graph, accumulate=True)
+        gradient = 2 * factor * x.numpy() * w.numpy()
+        expected = expected[0] + gradient * w.numpy(), expected[1] + gradient * x.numpy()
+        np.testing.assert_allclose(x.grad.numpy(), expected[0], rtol=1e-12)
+        np.testing.assert_allclose(w.grad.numpy(), expected[1], rtol=1e-12)
+        np.testing.assert_allclose(product.grad.numpy(), gradient, rtol=1e-12)
+        assert x.grad.is_leaf() and not x.grad.requires_grad
+    (x * w).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), w.numpy())  # the default overwrites
+
+
+def test_accumulate_keeps_the_earlier_sum_as_it_was() -> None:
+    x = leaf([1, 2])
+    (x * 3).sum().backward(accumulate=True)
+    first, held = x.grad, x.grad.numpy()
+    (x * 4).sum().backward(accumulate=True)
+    np.testing.assert_array_equal(first.numpy(), held)
+    np.testing.assert_array_equal(x.grad.numpy(), [7, 7])
+
+
+def test_accumulate_of_one_graph_twice_and_of_a_leaf_itself() -> None:
+    x = leaf([2.0])
+    y = (x * x).sum()
+    for count in (1, 2, 3):
+        y.backward(accumulate=True)
+        assert x.grad.numpy() == 4 * count
+        x.backward([0.0], accumulate=True)
+        x.backward([1.0], accumulate=True)
+        x.backward([-1.0], accumulate=True)
+
+
+def test_accumulate_gives_hooks_the_new_gradient() -> None:
+    x, seen = leaf([1.0]), []
+    x.register_hook(lambda grad: seen.append(float(grad)))
+    for factor in (2, 3):
+        (x * factor).sum().backward(accumulate=True)
+    assert seen == [2.0, 3.0] and float(x.grad) == 5.0
+
+
+@MODES
+def test_accumulate_is_pytorchs_rule(retain_graph: bool | None) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    start, images = rng.standard_normal((4, 3)), rng.standard_normal((5, 2, 4))
+    ours, theirs = leaf(start), torch.tensor(start, requires_grad=True)
+    for image in images:
+        (leaf(image, requires_grad=False) @ ours).tanh().sum().backward(
+            retain_graph=retain_graph, accumulate=True
+        )
+        (torch.tensor(image) @ theirs).tanh().sum().backward()
+        np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), rtol=1e-12)

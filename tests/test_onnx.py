@@ -141,6 +141,12 @@ def test_ops_as_onnx_nodes(name: str) -> None:
     np.testing.assert_allclose(run_elsewhere(proto, x), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_swapped_arguments_of_save_are_named(tmp_path: Path) -> None:
+    for args in ((str(tmp_path / "m"), nn.Linear(2, 3)), (nn.Linear(2, 3), nn.ReLU())):
+        with pytest.raises(TypeError, match=r"a Module, a path .* call save\(model, path, example"):
+            save(*args, needle.zeros(1, 2))  # type: ignore[arg-type]
+
+
 def test_a_shape_is_no_example() -> None:
     with pytest.raises(ShapeError, match=r"got \(1, 3, 32, 32\); pass an input such as"):
         needle.onnx.export(nn.Identity(), (1, 3, 32, 32))

@@ -32,16 +32,49 @@ def read_weights(path: Path) -> dict[str, NDArray[Any]]:
     return own or arrays
 
 
-def load_weights(model: nn.Module, path: Path) -> None:
+def load_weights(model: nn.Module, path: Path, only_matching: bool = False) -> int:
     """Puts the file's values into ``model``, whichever of the two layouts they are in.
 
-    CheckpointError, and nothing changed, if they are of another model.
+    Returns the number of arrays that were loaded. only_matching: leave arrays of other names or
+    shapes out. CheckpointError, and nothing changed, if they are of another model.
     """
     state = read_weights(path)
-    if _is_torch_layout(model, state):
-        torch_mapping.from_torch_state_dict(model, state)
+    of_torch = _is_torch_layout(model, state)
+    all_own: Any = torch_mapping.to_torch_state_dict(model) if of_torch else model.state_dict()
+    own, state = (
+        {k: v for k, v in each.items() if not k.endswith(torch_mapping.COUNTER)}
+        for each in (all_own, state)
+    )
+    matching = {k: v for k, v in state.items() if k in own and tuple(own[k].shape) == v.shape}
+    if len(matching) < max(len(own), len(state)) and not (only_matching and matching):
+        raise CheckpointError(_differences(path, own, state, matching))
+    whole = {**own, **matching}
+    if of_torch:
+        torch_mapping.from_torch_state_dict(model, whole)
     else:
-        model.load_state_dict(state)
+        model.load_state_dict(whole)
+    return len(matching)
+
+
+def _differences(
+    path: Path, own: dict[str, Any], state: dict[str, Any], matching: dict[str, Any]
+) -> str:
+    """Returns three lines: the kinds of differences with an example each, and the remedy."""
+    shapes = [
+        f"{name} {tuple(state[name].shape)} instead of {tuple(own[name].shape)}"
+        for name in own
+        if name in state and name not in matching
+    ]
+    missing = [name for name in own if name not in state]
+    unknown = [name for name in state if name not in own]
+    found = [(shapes, "of another shape"), (missing, "missing"), (unknown, "unknown")]
+    parts = [f"{len(names)} {what}, such as {names[0]}" for names, what in found if names]
+    remedy = "give --only-matching to load these alone" if matching else "give another file"
+    return (
+        f"{path} is of another model: {len(matching)} of {len(own)} arrays match\n"
+        f"  {'; '.join(parts)}\n"
+        f"  {remedy}, or the --model that the file was saved from"
+    )
 
 
 def _is_torch_layout(model: nn.Module, state: dict[str, NDArray[Any]]) -> bool:

@@ -194,7 +194,10 @@ class Run:
         CheckpointError if the file belongs to another model.
         """
         if self.settings.weights:
-            load_weights(self.model, Path(self.settings.weights))
+            path, only = Path(self.settings.weights), self.settings.only_matching
+            count = load_weights(self.model, path, only)
+            if only:
+                print(f"{count} of {len(self.model.state_dict())} arrays loaded from {path}")
 
     def resume(self, path: Path) -> None:
         """Restore the state that the checkpoint holds."""

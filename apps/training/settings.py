@@ -40,6 +40,8 @@ class Settings:
     augment: list[dict[str, Any]] = field(default_factory=list)
     weights: str = ""
     """File of initial weights; empty: none."""
+    only_matching: bool = False
+    """Load only the weights whose names and shapes are those of the model."""
     source: str = "builtin"
     """The place that the data is read from: one of sources.PLACES, or a URL."""
     precision: str = "float32"
@@ -118,6 +120,13 @@ def resumed(saved: dict[str, Any], given: dict[str, Any]) -> Settings:
         if name == "epochs" and settings["schedule"] == "constant":
             settings["epochs"] = value
             continue
+        if name == "epochs":
+            raise CheckpointError(
+                f"--resume: --epochs extends a run of a constant learning rate only, got {value}: "
+                f"the rate of this run falls ({settings['schedule']}) over its "
+                f"{settings['epochs']} epochs; start a new run from its weights, with --weights "
+                f"and another --out"
+            )
         raise CheckpointError(
             f"--resume: the run was started with --{name.replace('_', '-')} {settings.get(name)}, "
             f"got {value}; leave the option out, or start a new run with another --out"

@@ -31,39 +31,26 @@ class Gradients:
 
     def __call__(self, images: needle.Tensor, labels: needle.Tensor) -> tuple[float, NDArray[Any]]:
         """Return the loss and the logits (N, classes) for images (N, ...) and labels (N,)."""
+        for p in self.parameters:
+            p.grad = None
         count = images.shape[0]
         if self.parts == 1:
             loss, logits = self.passes(images, labels, 1.0)
             return loss.numpy().item(), logits.numpy()
-        total, rows, sums = 0.0, [], [None] * len(self.parameters)
+        total, rows = 0.0, []
         bounds = np.linspace(0, count, min(self.parts, count) + 1).astype(int)
         for start, end in pairwise(int(bound) for bound in bounds):
             share = (end - start) / count
             loss, logits = self.passes(images[start:end], labels[start:end], share)
             total += loss.numpy().item() * share
             rows.append(logits.numpy())
-            sums = [_added(before, p.grad) for before, p in zip(sums, self.parameters)]
-        for p, grad in zip(self.parameters, sums):
-            p.grad = grad
         return total, np.concatenate(rows)
 
     def _forward_and_backward(
         self, images: needle.Tensor, labels: needle.Tensor, share: float
     ) -> tuple[needle.Tensor, needle.Tensor]:
         """Return the loss and the logits of a piece; its gradients are weighted by its share."""
-        for p in self.parameters:
-            p.grad = None
         logits = self.model(images)
         loss = self.loss_function(logits, labels)
-        (loss if share == 1 else loss * share).backward()
+        (loss if share == 1 else loss * share).backward(accumulate=self.parts > 1)
         return loss, logits
-
-
-def _added(before: Any, grad: Any) -> Any:
-    """Return the sum of two gradients as a constant; either may be None."""
-    if grad is None:
-        return before
-    array = grad.realize_cached_data()
-    return needle.Tensor.make_const(
-        array if before is None else before.realize_cached_data() + array
-    )

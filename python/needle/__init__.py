@@ -36,7 +36,9 @@ from .capture import CaptureWarning, capture
 from .derivative import grad
 from .draw import draw_graph
 from .dtypes import bool_, float32, float64, int32, int64, uint8
-from .init import ones, ones_like, zeros, zeros_like
+from .init import ones, ones_like, seed, zeros, zeros_like
+from .nn.layer_table import summary
+from .torch_names import missing_attribute
 
 if TYPE_CHECKING:
     from . import data
@@ -79,7 +81,9 @@ __all__ = [
     "ones_like",
     "ops",
     "optim",
+    "seed",
     "set_default_device",
+    "summary",
     "testing",
     "uint8",
     "zeros",
@@ -98,7 +102,7 @@ def __getattr__(name: str) -> Any:
     """Import ``needle.data`` at its first use: it takes a quarter of the time of all imports."""
     if name == "data":
         return importlib.import_module(".data", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise missing_attribute(__name__, name)
 
 
 def __dir__() -> list[str]:

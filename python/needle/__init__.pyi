@@ -38,8 +38,10 @@ from .dtypes import int64 as int64
 from .dtypes import uint8 as uint8
 from .init import ones as ones
 from .init import ones_like as ones_like
+from .init import seed as seed
 from .init import zeros as zeros
 from .init import zeros_like as zeros_like
+from .nn.layer_table import summary as summary
 from .ops import AddScalar as AddScalar
 from .ops import BroadcastTo as BroadcastTo
 from .ops import Conv as Conv
@@ -206,5 +208,6 @@ from .ops import tuple_get_item as tuple_get_item
 from .ops import undilate as undilate
 from .ops import var as var
 from .ops import where as where
+from .torch_names import missing_attribute as missing_attribute
 
 __version__: str

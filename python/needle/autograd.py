@@ -44,14 +44,16 @@ from .graph import (
     sum_node_list,
     topo_sort_dfs,
 )
+from .host_steps import host_step
 from .replay import ReplayedGradient, Tape, release_for_good, release_onto
+from .torch_names import MethodPointers
 
 if TYPE_CHECKING:
     from .tensor_methods import TensorMethods
 else:
 
-    class TensorMethods:
-        """The methods that ops attach, for type checkers; empty at run time."""
+    class TensorMethods(MethodPointers):
+        """The methods that ops attach, for type checkers; at run time pointers to other names."""
 
 
 __all__ = [
@@ -405,11 +407,15 @@ class Tensor(Value, TensorMethods):
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
 
-    def backward(self, out_grad: Any = None, retain_graph: bool | None = None) -> None:
+    def backward(
+        self, out_grad: Any = None, retain_graph: bool | None = None, accumulate: bool = False
+    ) -> None:
         """Compute ``.grad`` of every tensor that this one depends on and that requires grad.
 
         ``out_grad``: the gradient of this tensor, ones by default. ``retain_graph``: see the top of
-        this module. GraphError if nothing was recorded or the graph has been released.
+        this module. ``accumulate``: add to the ``.grad`` that leaves have, as PyTorch does, instead
+        of overwriting it; the sums are constants. GraphError if nothing was recorded or the graph
+        has been released.
         """
         if not self.requires_grad:
             raise GraphError(
@@ -417,10 +423,14 @@ class Tensor(Value, TensorMethods):
                 "with requires_grad=True, outside no_grad"
             )
         seed = seed_gradient(self, out_grad)
+        found: list[tuple[Value, Any]] = []
+        visit = _collect_for_leaves(found) if accumulate else _set_grad
         if retain_graph:
-            compute_gradient_of_variables(self, seed)
+            reverse_pass(find_topo_sort([self]), seed, visit)
         else:
-            _backward_releasing(self, seed, again=retain_graph is None and recording.on)
+            _backward_releasing(self, seed, retain_graph is None and recording.on, visit)
+        if found:
+            _add_to_grads(*(each for pair in found for each in pair))
 
     def __repr__(self) -> str:
         text = np.array2string(self.numpy(), separator=", ", prefix="needle.Tensor(")
@@ -496,22 +506,46 @@ def _set_grad(node: Value, grad: Any) -> None:
     node.grad = grad
 
 
-def _backward_releasing(output: Tensor, out_grad: Tensor, again: bool) -> None:
+def _collect_for_leaves(found: list[tuple[Value, Any]]) -> Callable[[Value, Any], None]:
+    """Return a visit of ``reverse_pass`` that lists the gradients of leaves and sets the others."""
+
+    def visit(node: Value, grad: Any) -> None:
+        if node.op is None:
+            found.append((node, grad.detach()))
+        else:
+            node.grad = grad
+
+    return visit
+
+
+@host_step(changes_state=True)
+def _add_to_grads(*pairs: Any) -> None:
+    """Add to ``.grad``, for (leaf, gradient, leaf, gradient, ...); a host step, as it reads it."""
+    for leaf, grad in zip(pairs[::2], pairs[1::2], strict=True):
+        if leaf.grad is not None:
+            total = leaf.grad.realize_cached_data() + grad.realize_cached_data()
+            grad = Tensor.make_const(_as_array(total))
+        leaf.grad = grad
+
+
+def _backward_releasing(
+    output: Tensor, out_grad: Tensor, again: bool, visit: Callable[[Value, Any], None]
+) -> None:
     """Run ``backward`` and free the graph; with ``again``, leave a tape (see ``replay``)."""
     order = find_topo_sort([output])
     del output  # then only the caller and the graph refer to it
     if not again:
         with no_grad():
-            reverse_pass(order, out_grad, _set_grad, release_for_good)
+            reverse_pass(order, out_grad, visit, release_for_good)
         return
     tape = Tape(order, out_grad)
 
-    def set_grad(node: Value, grad: Any) -> None:
+    def record(node: Value, grad: Any) -> None:
         # A separate node, because an op may pass one gradient object to several inputs.
         recorded = grad.detach()
         recorded.op = ReplayedGradient(tape, tape.position[node])
         recorded.inputs, recorded.requires_grad = tape.leaves, True
-        node.grad = recorded
+        visit(node, recorded)
 
     with no_grad():
-        reverse_pass(order, out_grad, set_grad, release_onto(tape))
+        reverse_pass(order, out_grad, record, release_onto(tape))

@@ -46,6 +46,13 @@ class Op:
             return result
         return tuple(result) if isinstance(result, list) else (result,)
 
+    def multiplications(self, inputs: Sequence[Any], output: Any) -> int:
+        """Return the number of multiplications of ``compute`` for these shapes.
+
+        Only matrix products and convolutions are counted; 0 for all other ops.
+        """
+        return 0
+
 
 class _Recording(threading.local):
     """The recording switch of a thread: ``on`` if operations are recorded for differentiation."""

@@ -23,6 +23,7 @@ import needle
 from apps import train as program
 from apps import upload
 from apps.bench.loopback_store import LoopbackStore
+from apps.models import build_model
 from apps.training import run as run_module
 from apps.training import sources
 from apps.training.evaluation import Evaluation, evaluate
@@ -241,6 +242,37 @@ def test_a_constant_rate_can_be_given_more_epochs(tmp_path: Path) -> None:
     assert program.main(more) == 0
     assert program.main([*constant, "--epochs", "5", "--out", str(tmp_path / "five")]) == 0
     assert weights(tmp_path / "three") == weights(tmp_path / "five")
+
+
+@quick
+def test_a_falling_rate_cannot_be_given_more_epochs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.main([*SMALL, "--schedule", "cosine", "--out", str(tmp_path)]) == 0
+    assert program.main(["--epochs", "50", "--out", str(tmp_path), "--resume"]) == 1
+    error = capsys.readouterr().err
+    assert "--epochs extends a run of a constant learning rate only, got 50" in error
+    assert "start a new run from its weights" in error
+
+
+def test_weights_of_another_model_are_described_in_three_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = build_model("lenet5", num_classes=3, device=needle.cpu())
+    names = [*model.state_dict()]
+    file = tmp_path / "three.safetensors"
+    needle.io.save(file, model.state_dict())
+    options = ["--weights", str(file), "--limit", "20", "--epochs", "1", "--no-report"]
+    assert program.main([*options, "--out", str(tmp_path / "a")]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    last = f"{names[-2]} (84, 3) instead of (84, 10)"
+    assert lines == [
+        f"error: {file} is of another model: {len(names) - 2} of {len(names)} arrays match",
+        f"  2 of another shape, such as {last}",
+        "  give --only-matching to load these alone, or the --model that the file was saved from",
+    ]
+    assert program.main([*options, "--only-matching", "--out", str(tmp_path / "b")]) == 0
+    assert f"{len(names) - 2} of {len(names)} arrays loaded from" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("interruptible")

@@ -422,3 +422,31 @@ def test_a_recording_can_be_read() -> None:
     lines = str(product.programs[0]).splitlines()
     assert [line.split("(")[0] for line in lines if "(" in line] == ["matmul", "binary"]
     assert any(line.endswith("= weight") for line in lines)
+
+
+@pytest.mark.parametrize("retain_graph", [None, False, True])
+def test_a_captured_step_accumulates_gradients(retain_graph: bool | None) -> None:
+    def run(captured: bool) -> tuple[list[np.ndarray[Any, Any]], Any]:
+        np.random.seed(0)
+        model = nn.Linear(1024, 10, device=needle.cpu())
+        optimizer = optim.SGD(model.parameters(), lr=0.1)
+
+        def passes(x: needle.Tensor, y: needle.Tensor) -> needle.Tensor:
+            loss = nn.CrossEntropyLoss()(model(x.reshape((-1, 1024))), y)
+            loss.backward(retain_graph=retain_graph, accumulate=True)
+            return loss
+
+        step: Any = needle.capture(passes) if captured else passes
+        found = []
+        for i in range(9):
+            step(*batch(2, 1, i))
+            found += [p.grad.numpy() for p in model.parameters()]
+            if i % 3 == 2:
+                optimizer.step()
+                optimizer.zero_grad()
+        return found, step
+
+    (eager, _), (replayed, step) = run(False), run(True)
+    for a, b in zip(eager, replayed, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert step.replays >= 6

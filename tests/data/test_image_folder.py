@@ -2,8 +2,10 @@
 
 import os
 import pickle
+import shutil
 import sys
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -181,3 +183,22 @@ def test_decoding_is_counted_as_its_own_stage(root):
     with clock.active():
         data.ImageFolder(root)[0]
     assert set(clock.seconds) == {"decode"} and clock.seconds["decode"] > 0
+
+
+def test_a_subset_gives_slices(root):
+    part = data.Subset(data.ImageFolder(root), range(2))
+    assert [label for _, label in part[0:5]] == [label for _, label in (part[0], part[1])]
+
+
+def test_the_root_of_splits_warns(root, tmp_path_factory):
+    for names in (("train", "test"), ("train", "val", "Test")):
+        whole = tmp_path_factory.mktemp("-".join(names))
+        for name in names:
+            shutil.copytree(root, whole / name)
+        with pytest.warns(UserWarning, match="which are names of splits; give the folder of one"):
+            assert data.ImageFolder(whole).classes == tuple(sorted(names))
+    shutil.copytree(root / data.ImageFolder(root).classes[0], whole / "cat")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data.ImageFolder(whole)
+        data.ImageFolder(whole / "train")

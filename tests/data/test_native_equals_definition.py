@@ -84,7 +84,7 @@ def chains(draw, spec):
             continue
         kinds += sizing() + [st.just(T.ToFloat())]
         if draw(st.integers(0, 5)) == 0:
-            kinds = [st.just(T.Normalize(0.4, 0.25))]
+            kinds = [st.just(T.Normalize(0.4, 1.25))]
         found.append(draw(st.one_of(kinds)))
         spec = output_of(found[-1], spec)
     ends = [

@@ -9,6 +9,7 @@ import pytest
 from needle import data
 from needle.data.transforms import ImageSpec
 from needle.data.transforms.resampling import axis_taps, fixed_point, nearest_places
+from needle.errors import DTypeError
 
 DTYPES = ["uint8", "float32"]
 
@@ -69,8 +70,22 @@ def test_to_float_and_normalize_are_float32_arithmetic():
     want = x.astype(np.float32) / np.float32(255)
     np.testing.assert_array_equal(data.ToFloat()(x), want)
     assert data.ToFloat()(want) is want
-    got = data.Normalize((0.5,), (0.25,))(x)
-    np.testing.assert_array_equal(got, (x.astype(np.float32) - np.float32(0.5)) / np.float32(0.25))
+    got = data.Normalize((127.5,), (63.75,))(x)
+    expected = (x.astype(np.float32) - np.float32(127.5)) / np.float32(63.75)
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_normalize_refuses_bytes_with_numbers_for_0_to_1():
+    x = np.full((4, 4, 3), 255, np.uint8)
+    rule = r"Normalize: mean 0.5 and std 0.25 are for pixels of 0..1, got bytes .* put ToFloat\(\)"
+    for chain in ([data.Normalize(0.5, 0.25)], [data.RandomCrop(1), data.Normalize(0.5, 0.25)]):
+        with pytest.raises(DTypeError, match=rule):
+            data.Compose(chain)(x)
+        images = data.ImageArrays(np.stack([x, x]), np.zeros(2), layout="HWC", dtype="uint8")
+        with pytest.raises(DTypeError, match=rule):
+            next(iter(data.DataLoader(images, 2, transforms=chain)))
+    np.testing.assert_allclose(data.Normalize(0.5, 0.25)(data.ToFloat()(x)), 2.0)
+    np.testing.assert_allclose(data.Normalize(0.0, 1.0)(x), 255.0)
 
 
 def exact_weights(size, new_size, antialias, i):

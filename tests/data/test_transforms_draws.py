@@ -36,7 +36,7 @@ FIXED = [
     data.ToCHW(),
     data.Permute((1, 0, 2)),
     data.ToFloat(),
-    data.Normalize((0.1, 0.2, 0.3), 0.5),
+    data.Normalize((0.1, 0.2, 0.3), 1.5),
     data.Compose([data.Pad(1), data.OneOf([data.Pad(1), data.ToFloat()], 0.5, [1, 2])]),
     data.MixUp(0.3, 10),
     data.CutMix(1.0, 10, layout="HWC"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import sys
 from pathlib import Path
 from typing import Any
@@ -89,13 +90,25 @@ def test_completing_the_ten_empties_the_list_and_lenet_trains(tmp_path: Path) ->
 
 def test_pip_installs_it(tmp_path: Path) -> None:
     pytest.importorskip("pip")
-    pytest.importorskip("scikit_build_core", reason="pip needs it to build without isolation")
+    if int(importlib.metadata.version("setuptools").partition(".")[0]) < 71:
+        pytest.skip("pip needs setuptools >= 70.1 to build without isolation")
     folder, site = write_package("toy", "python", tmp_path / "toy"), tmp_path / "site"
     options = ["--no-build-isolation", "--no-deps", "--no-index", "--quiet", "--target", site]
     done = command("-m", "pip", "install", *options, folder, path=tmp_path)
     assert done.returncode == 0, done.stderr
     done = judge(site, "toy", "--only", "where")
     assert done.returncode == 0 and "known failures: where (1)" in done.stdout, done.stdout
+
+
+def test_a_pure_python_package_needs_no_build_tool_of_needles() -> None:
+    files = package_files("toy", "python")
+    assert 'requires = ["setuptools>=70.1"]' in files["pyproject.toml"]
+    assert "scikit" not in "".join(files.values())
+    assert "pip install --no-deps -e ." in files["README.md"]
+    for kind in ("cpp", "cuda"):
+        files = package_files("toy", kind)
+        assert 'requires = ["scikit-build-core>=0.10", "pybind11>=2.13"]' in files["pyproject.toml"]
+        assert "pip install --no-build-isolation --no-deps -e ." in files["README.md"]
 
 
 @pytest.mark.skipif(BACKEND == "np", reason="devices are of needle's own arrays")

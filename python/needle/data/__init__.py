@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from .. import philox as philox
+from ..torch_names import missing_attribute
 from . import datasets, transforms
 from . import sampling as sampler
 from .batching import collate
@@ -169,7 +170,7 @@ def __getattr__(name: str) -> Any:
     """The loader that tasks share is imported when somebody asks for it."""
     if name == "GlobalDataLoader":
         return importlib.import_module(".sharing", __name__).GlobalDataLoader
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise missing_attribute(__name__, name)
 
 
 def __dir__() -> list[str]:

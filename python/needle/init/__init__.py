@@ -13,7 +13,7 @@ from .basic import (
     zeros_like,
 )
 from .fans import kaiming_normal, kaiming_uniform, xavier_normal, xavier_uniform
-from .generator import Generator
+from .generator import Generator, seed
 
 __all__ = [
     "Generator",
@@ -27,6 +27,7 @@ __all__ = [
     "rand",
     "randb",
     "randn",
+    "seed",
     "xavier_normal",
     "xavier_uniform",
     "zeros",

@@ -1,4 +1,4 @@
-"""Generator: random numbers of a seed of their own, computed on the device.
+"""Generator: random numbers of a seed of their own, computed on the device; ``needle.seed``.
 
 ``rand``, ``randn``, ``randb`` and ``nn.Dropout`` accept one. Without a generator they draw from
 NumPy's global stream on the host, as programs of the course expect.
@@ -7,7 +7,10 @@ NumPy's global stream on the host, as programs of the course expect.
 from __future__ import annotations
 
 import operator
+import random
 from typing import Any
+
+import numpy as np
 
 from .. import accelerated
 from ..array_namespace import Device
@@ -40,3 +43,18 @@ class Generator:
 
     def __repr__(self) -> str:
         return f"Generator({self.seed}, draws={self.draws})"
+
+
+def seed(number: int) -> None:
+    """Seed the global random streams: NumPy's (``numpy.random``) and Python's (``random``).
+
+    From NumPy's stream needle draws initial weights, dropout masks, the order of a loader without
+    ``seed=`` and augmentation without a seed. A ``Generator`` and a loader with ``seed=`` have
+    seeds of their own and are not affected. ValueError unless ``number`` is in [0, 2**32), the
+    range of NumPy's seeds.
+    """
+    number = operator.index(number)
+    if not 0 <= number < 2**32:
+        raise ValueError(f"seed: must be in [0, 2**32), got {number}; take it modulo 2**32")
+    np.random.seed(number)
+    random.seed(number)

@@ -1,5 +1,8 @@
 """Layers, losses, and the Module class that they derive from."""
 
+from typing import TYPE_CHECKING
+
+from ..torch_names import missing_attribute
 from . import torch_mapping
 from .activations import (
     ELU,
@@ -134,3 +137,8 @@ __all__ = [
     "InstanceNorm2d",
     "RMSNorm",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        raise missing_attribute(__name__, name)

@@ -19,7 +19,8 @@ from ..array_namespace import device as as_device
 from ..autograd import Tensor
 from ..dtypes import as_dtype, is_floating
 from ..errors import CheckpointError
-from .summary import describe
+from ..torch_names import PointsToKeywords
+from .representation import describe
 
 Self = TypeVar("Self", bound="Module")
 
@@ -28,7 +29,7 @@ class Parameter(Tensor):
     """A Tensor that is trained as part of a module."""
 
 
-class Module:
+class Module(PointsToKeywords):
     """Base class of layers and models: set Parameters and modules as attributes, define forward."""
 
     training: bool = True

@@ -34,8 +34,14 @@ BATCHES = (13, 17)
 def save(model: Module, path: str | os.PathLike[str], example: Any, batch_axis: int = 0) -> None:
     """Write ``model`` in evaluation mode to an ONNX file.
 
-    ``example``, ``batch_axis`` and errors as in ``export``.
+    ``example``, ``batch_axis`` and errors as in ``export``; TypeError if model and path are
+    swapped.
     """
+    if not isinstance(model, Module) or not isinstance(path, (str, os.PathLike)):
+        raise TypeError(
+            "onnx.save: the arguments must be a Module, a path and an example, got "
+            f"{type(model).__name__} and {type(path).__name__}; call save(model, path, example)"
+        )
     content = export(model, example, batch_axis).SerializeToString()
     target = Path(path)
     partial = target.with_name(f".{target.name}.partial")

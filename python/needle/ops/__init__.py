@@ -8,7 +8,9 @@ file registers it. A class that the course does not have is a name of its family
 
 import importlib
 import pkgutil
+from typing import Any
 
+from ..torch_names import missing_attribute
 from .registry import REGISTRY, op
 
 for _module in pkgutil.iter_modules(__path__):
@@ -32,3 +34,7 @@ PUBLIC = {row.name: row.function for row in REGISTRY.values()} | {
 
 globals().update(PUBLIC)
 __all__ = ["COURSE_CLASSES", "PUBLIC", "REGISTRY", "op", *PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    raise missing_attribute("needle", name)

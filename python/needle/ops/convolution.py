@@ -11,6 +11,7 @@ kernels take images channels last, as permuted views, so nothing is copied. Laye
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .. import accelerated
@@ -18,7 +19,7 @@ from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp
 from ..backends.base import Epilogue
 from ..errors import ShapeError
-from ..shapes import Geometry, as_shape
+from ..shapes import Geometry, as_shape, product
 from .elementwise import BiasReLUGrad, relu_grad
 from .reduction import summation
 from .registry import op
@@ -53,6 +54,9 @@ class _Convolution(TensorOp):
 
     def __init__(self, geometry: Geometry) -> None:
         self.geometry = geometry
+
+    def multiplications(self, inputs: Sequence[Shape], output: Shape) -> int:
+        return product(output) * product(inputs[1][:3])
 
     def _check_grad(self, name: str, grad: Shape, x: Shape, weight: Shape) -> None:
         """Raise ShapeError unless grad has the shape of conv2d's result for x and weight."""
@@ -165,6 +169,9 @@ class Conv2dInputGrad(_Convolution):
         )
         return xp.permute_dims(x_grad, TO_FIRST)
 
+    def multiplications(self, inputs: Sequence[Shape], output: Shape) -> int:
+        return product(inputs[0]) * product(inputs[1][:3])
+
     def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
         grad, weight = node.inputs
         return Conv2d(self.geometry)(out_grad, weight), self._for_weight(grad, out_grad, weight)
@@ -206,6 +213,9 @@ class Conv2dWeightGrad(_Convolution):
             xp.permute_dims(grad, TO_LAST), xp.permute_dims(x, TO_LAST), (kh, kw, i, o),
             self.geometry,
         )  # fmt: skip
+
+    def multiplications(self, inputs: Sequence[Shape], output: Shape) -> int:
+        return product(inputs[0]) * product(self.weight_shape[:3])
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
         grad, x = node.inputs

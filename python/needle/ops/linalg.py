@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp, as_operand
 from ..errors import ShapeError
-from ..shapes import broadcast_shapes
+from ..shapes import broadcast_shapes, product
 from .broadcasting import unbroadcast
 from .registry import op
 from .shape import reshape, transpose
@@ -28,6 +29,9 @@ class MatMul(TensorOp):
         if left[:-2] != right[:-2]:
             broadcast_shapes("matmul", left[:-2], right[:-2])
         return xp.matmul(a, b)
+
+    def multiplications(self, inputs: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
+        return product(output) * inputs[0][-1]
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of both operands, summed over broadcast batch axes."""

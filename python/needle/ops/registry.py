@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..autograd import Op, Tensor
+from ..torch_names import points_to_keywords
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -37,6 +38,7 @@ class Row:
 
 
 REGISTRY: dict[str, Row] = {}
+TAKES_AXES = frozenset({"axis", "axes"})
 METHODS: dict[str, Callable[..., Any]] = {}
 """All methods attached to Tensor."""
 
@@ -45,11 +47,13 @@ def op(*classes: type[Op], methods: Sequence[str] = ()) -> Callable[[Function], 
     """Register a public function, the op classes behind it, and its Tensor methods.
 
     ``methods`` are names on Tensor, operators included (``"__add__"``); the function's first
-    argument is then the tensor. The function itself is returned unchanged, so a call has no extra
-    cost.
+    argument is then the tensor. The function itself is returned; if it takes axes, it is wrapped
+    such that a TypeError for ``dim=`` names the keyword.
     """
 
     def register(function: Function) -> Function:
+        if not TAKES_AXES.isdisjoint(function.__annotations__):
+            function = points_to_keywords(function)
         name = function.__name__
         assert name not in REGISTRY, f"op {name!r} is registered twice"
         family = function.__module__.rpartition(".")[2]

@@ -1,5 +1,8 @@
 """Optimisers, learning-rate schedules and averages of weights."""
 
+from typing import TYPE_CHECKING
+
+from ..torch_names import missing_attribute
 from .adam import Adam, AdamW
 from .averaging import ExponentialAverage
 from .optimizer import Optimizer, clip_grad_norm
@@ -32,3 +35,8 @@ __all__ = [
     "WarmUp",
     "clip_grad_norm",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        raise missing_attribute(__name__, name)

@@ -21,6 +21,7 @@ from ..autograd import Tensor
 from ..errors import CheckpointError, ShapeError
 from ..host_steps import host_step
 from ..replay import forget_leaf
+from ..torch_names import PointsToKeywords
 from .options import COUNT, Rule, broken_rule
 
 Array = Any
@@ -42,7 +43,7 @@ class GroupOption:
             group[self.name] = value
 
 
-class Optimizer:
+class Optimizer(PointsToKeywords):
     """Base class of optimisers.
 
     ``params``: Tensors, or dicts ``{"params": [...], "lr": ...}`` (groups). ``options``: defaults

@@ -16,10 +16,11 @@ from typing import Any
 
 from ..errors import CheckpointError
 from ..host_steps import host_step
+from ..torch_names import PointsToKeywords
 from .optimizer import Optimizer
 
 
-class Schedule:
+class Schedule(PointsToKeywords):
     """Base class of schedules; subclasses define ``rate``."""
 
     def __init__(self, optimizer: Optimizer) -> None:

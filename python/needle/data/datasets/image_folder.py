@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import DataError
+from ...errors import DataError, warn_caller
 from ..formats.decoding import CHANNELS, MAX_PIXELS, decode, pillow
 from ..formats.files import read_file
 from ..formats.string_table import StringTable
@@ -21,6 +21,7 @@ from .decode_size import ScaledDecoding
 from .indexing import check_index, several
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+SPLITS = frozenset(("train", "training", "test", "testing", "val", "valid", "validation"))
 
 
 class ImageFolder(ScaledDecoding):
@@ -34,7 +35,7 @@ class ImageFolder(ScaledDecoding):
     channel. scaled_decode: decode a JPEG at half its size or less if the transforms of the dataset
     or the loader begin by resizing; faster, and pixels differ a little (as may the longer side of
     ``Resize(int)``, by one). max_pixels: larger images are refused. Slices and index arrays give
-    a list of items.
+    a list of items. UserWarning if the classes are names of splits.
 
     Pickles as a few arrays (paths, labels), which protocol 5 moves without copying.
     Raises DataError for no class, no image or a file that cannot be decoded, and ImportError
@@ -152,6 +153,12 @@ def _class_names(root: Path) -> tuple[str, ...]:
         )
     if not names:
         raise DataError(f"ImageFolder: {root} must have one folder a class, got no folder in it")
+    if len(names) > 1 and all(name.lower() in SPLITS for name in names):
+        warn_caller(
+            f"ImageFolder: the classes of {root} are {', '.join(names)}, which are names of "
+            f"splits; give the folder of one split, such as {root / names[-1]}",
+            UserWarning,
+        )
     return tuple(names)
 
 

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from ...torch_names import PointsToKeywords
 from ..sampling.distributed import check_rank
 
 
-class IterableDataset:
+class IterableDataset(PointsToKeywords):
     """Base of streams: subclasses define ``__iter__``, or ``iter_shard`` and ``num_shards``.
 
     A stream has no ``__getitem__``. ``__len__``, if defined, is the number of samples of all

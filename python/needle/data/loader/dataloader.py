@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from ...array_namespace import default_device
 from ...array_namespace import device as find_device
+from ...torch_names import PointsToKeywords
 from ..batching.collate import default_collate
 from ..batching.pipeline import Pipeline
 from ..datasets.dataset import Dataset, in_memory_of
@@ -43,7 +44,7 @@ from .state import Progress, check_resumable, is_count, read_state, write_state
 from .statistics import Stats
 
 
-class DataLoader:
+class DataLoader(PointsToKeywords):
     """Iterates over ``dataset`` in batches; each ``iter()`` is one epoch.
 
     The defaults are those of the course: everything runs in this process, shuffling draws one

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...torch_names import PointsToKeywords
+
 Indices = npt.NDArray[np.int64]
 
 
-class Sampler:
+class Sampler(PointsToKeywords):
     """Base class: ``__iter__`` yields the indices of one epoch, ``__len__`` is their number.
 
     With ``positions`` a loader resumes at any step without iterating over the earlier ones.

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ... import philox
+from ...torch_names import PointsToKeywords
 from ..samples.pytree import Field
 from ..samples.random_source import draws
 
@@ -63,7 +64,7 @@ class Step:
     constants: tuple[float, ...] = ()
 
 
-class Transform:
+class Transform(PointsToKeywords):
     """Base class of callables from one image to another, a NumPy array (H, W, C).
 
     A user's transform defines ``__call__(x)``, or ``words``, ``parameters`` and ``apply``. Bytes

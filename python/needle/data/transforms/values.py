@@ -38,9 +38,11 @@ class ToFloat(ImageTransform):
 
 @dataclass(frozen=True)
 class Normalize(ImageTransform):
-    """``(x - mean) / std`` for each channel (the last axis), in float32; bytes are not scaled.
+    """``(x - mean) / std`` for each channel (the last axis), in float32.
 
-    mean, std: one number, or one per channel. Raises ShapeError for another number of channels.
+    mean, std: one number, or one per channel. Bytes are not scaled, so their mean and std are
+    those of 0..255. Raises ShapeError for another number of channels, and DTypeError for bytes if
+    every std is below 1: those are values for 0..1.
     """
 
     kernel = "normalize"
@@ -60,6 +62,7 @@ class Normalize(ImageTransform):
     def apply(self, image: Image, row: Rows) -> Image:
         """Return a new float32 array."""
         self._check_channels(image.shape[-1] if image.ndim else 1, image.shape)
+        self._check_scale(image.dtype)
         mean, std = np.asarray(self.mean, np.float32), np.asarray(self.std, np.float32)
         out: Image = (np.asarray(image, np.float32) - mean) / std
         return out
@@ -72,8 +75,16 @@ class Normalize(ImageTransform):
         """Return the number of channels, then a mean and a std for each."""
         count = spec.channels
         self._check_channels(count, (spec.height, spec.width, count))
+        self._check_scale(spec.dtype)
         both = (np.broadcast_to(np.asarray(v, np.float64), count) for v in (self.mean, self.std))
         return count, *(v for each in both for v in each)
+
+    def _check_scale(self, dtype: Any) -> None:
+        if dtype == np.uint8 and np.all(np.asarray(self.std) < 1):
+            raise DTypeError(
+                f"Normalize: mean {self.mean} and std {self.std} are for pixels of 0..1, got bytes "
+                "of 0..255; put ToFloat() before it"
+            )
 
     def _check_channels(self, channels: int, shape: tuple[int | None, ...]) -> None:
         for name, value in (("mean", self.mean), ("std", self.std)):

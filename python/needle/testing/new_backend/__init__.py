@@ -22,9 +22,28 @@ __all__ = ["KINDS", "package_files", "write_package"]
 
 TEMPLATES = Path(__file__).parent / "templates"
 KINDS = ("python", "cpp", "cuda")
-COMPILED = """cmake.version = ">=3.24"
+INSTALL = dict.fromkeys(KINDS, "pip install --no-build-isolation --no-deps")
+"""By kind, the command that installs the package; pip fetches what a pure Python one is built with.
+"""
+INSTALL["python"] = "pip install --no-deps"
+BUILD_SYSTEM = dict.fromkeys(
+    KINDS,
+    """requires = ["scikit-build-core>=0.10", "pybind11>=2.13"]
+build-backend = "scikit_build_core.build\"""",
+)
+BUILD_SYSTEM["python"] = """requires = ["setuptools>=70.1"]
+build-backend = "setuptools.build_meta\""""
+BUILD_OPTIONS = dict.fromkeys(
+    KINDS,
+    """[tool.scikit-build]
+cmake.version = ">=3.24"
 cmake.build-type = "Release"
-build-dir = "build/{wheel_tag}\""""
+build-dir = "build/{wheel_tag}"
+wheel.packages = ["needle_@name@"]""",
+)
+BUILD_OPTIONS["python"] = """[tool.setuptools]
+packages = ["needle_@name@"]
+package-data = { needle_@name@ = ["*.txt"] }"""
 BESIDE_THE_TEN = ("export",)
 """Rows of optional services that cannot pass before arrays can be created."""
 
@@ -60,8 +79,9 @@ def package_files(name: str, kind: str) -> dict[str, str]:
         "package": f"needle_{name}",
         "class": "".join(part.capitalize() for part in name.split("_")) + "Backend",
         "kind": kind,
-        "build_options": "wheel.cmake = false" if kind == "python" else COMPILED,
-        "requirements": "" if kind == "python" else ', "pybind11>=2.13"',
+        "build_system": BUILD_SYSTEM[kind],
+        "build_options": BUILD_OPTIONS[kind].replace("@name@", name),
+        "install": INSTALL[kind],
         "functions": "\n\n".join(_skeletons()),
         "known_failures": "\n".join(_rows()),
         **{f"contract:{each}": _contract(each) for each in REQUIRED},

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import NeedleError
-from . import KINDS, write_package
+from . import INSTALL, KINDS, write_package
 
 NEXT = """{folder}: a package for the device {name}; its README.md explains the next steps:
-  pip install --no-build-isolation --no-deps -e {folder}
+  {install} -e {folder}
   python -m needle.testing.conformance {name}"""
 
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (NeedleError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    print(NEXT.format(folder=folder, name=options.name))
+    print(NEXT.format(folder=folder, name=options.name, install=INSTALL[options.kind]))
     return 0
 
 

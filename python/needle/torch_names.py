@@ -1,0 +1,285 @@
+"""Names that people from PyTorch type, and needle's names for them: one table for every error.
+
+The packages ask here when a name is missing (``missing_attribute``), and constructors and ops when
+a keyword is unknown (``PointsToKeywords``, ``points_to_keywords``). Existing names cost nothing.
+docs/glossary.md shows the table.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+HOMES = ("needle", "needle.nn", "needle.optim", "needle.data", "needle.init")
+"""The packages whose public names are known; the first that has a missing name is pointed to."""
+
+NAMES: dict[str, dict[str, str]] = {
+    "needle": {
+        "tensor": "needle.Tensor(values)",
+        "as_tensor": "needle.Tensor(values)",
+        "from_numpy": "needle.Tensor(array)",
+        "cat": "needle.concatenate(tensors, axis)",
+        "concat": "needle.concatenate(tensors, axis)",
+        "hstack": "needle.concatenate(tensors, 1)",
+        "vstack": "needle.concatenate(tensors, 0)",
+        "sum": "needle.summation(x, axes)",
+        "amax": "needle.max(x, axes)",
+        "amin": "needle.min(x, axes)",
+        "mm": "needle.matmul(a, b)",
+        "bmm": "needle.matmul(a, b)",
+        "mul": "needle.multiply(a, b)",
+        "div": "needle.divide(a, b)",
+        "neg": "needle.negate(x)",
+        "pow": "needle.power(a, b)",
+        "eq": "needle.equal(a, b)",
+        "ne": "needle.not_equal(a, b)",
+        "lt": "needle.less(a, b)",
+        "le": "needle.less_equal(a, b)",
+        "gt": "needle.greater(a, b)",
+        "ge": "needle.greater_equal(a, b)",
+        "absolute": "needle.abs(x)",
+        "unsqueeze": "needle.expand_dims(x, axis)",
+        "clamp": "needle.clip(x, low, high)",
+        "chunk": "needle.split(x, axis)",
+        "unbind": "needle.split(x, axis)",
+        "log_softmax": "needle.logsoftmax(x, axis)",
+        "full": "needle.init.constant(*shape, c=value)",
+        "arange": "needle.Tensor(numpy.arange(n))",
+        "linspace": "needle.Tensor(numpy.linspace(a, b, n))",
+        "eye": "needle.Tensor(numpy.eye(n))",
+        "manual_seed": "needle.seed(number)",
+        "save": "needle.io.save(path, model.state_dict())",
+        "load": "needle.io.load(path)",
+        "compile": "needle.capture(step)",
+        "inference_mode": "needle.no_grad()",
+        "set_grad_enabled": "needle.no_grad(), needle.enable_grad()",
+        "functional": "needle, where the functions are: needle.relu(x)",
+        "utils": "needle.data for torch.utils.data",
+        "long": "needle.int64",
+        "float": "needle.float32",
+        "double": "needle.float64",
+        "bool": "needle.bool_",
+    },
+    "needle.nn": {
+        "ModuleList": "a list: modules in lists, tuples and dicts are found",
+        "ModuleDict": "a dict: modules in lists, tuples and dicts are found",
+        "ParameterList": "a list: parameters in lists, tuples and dicts are found",
+        "LogSoftmax": "needle.logsoftmax(x, axis)",
+        "functional": "needle, where the functions are: needle.relu(x)",
+        "TransformerEncoder": "needle.nn.Transformer",
+        "TransformerEncoderLayer": "needle.nn.TransformerLayer",
+        "UpsamplingNearest2d": "needle.nn.Upsample(mode='nearest')",
+        "UpsamplingBilinear2d": "needle.nn.Upsample(mode='bilinear', align_corners=True)",
+        "Swish": "needle.nn.SiLU",
+        "summary": "needle.summary(model, shape)",
+    },
+    "needle.optim": {
+        "lr_scheduler": "needle.optim, where the schedules are: needle.optim.CosineLR",
+        "CosineAnnealingLR": "needle.optim.CosineLR(optimizer, total_steps)",
+        "LinearLR": "needle.optim.WarmUp(optimizer, total_steps)",
+    },
+    "needle.data": {
+        "RandomHorizontalFlip": "needle.data.RandomFlipHorizontal",
+        "HorizontalFlip": "needle.data.RandomFlipHorizontal",
+        "RandomVerticalFlip": "needle.data.RandomFlipVertical",
+        "VerticalFlip": "needle.data.RandomFlipVertical",
+        "ToTensor": "needle.data.ToFloat and needle.data.ToCHW",
+        "ConvertImageDtype": "needle.data.ToFloat",
+        "RandomApply": "needle.data.OneOf(transforms, p)",
+        "RandomChoice": "needle.data.OneOf(transforms)",
+        "Lambda": "the function itself, in a list of transforms",
+        "TensorDataset": "needle.data.ArrayDataset(*arrays)",
+        "DatasetFolder": "needle.data.ImageFolder(root)",
+        "random_split": "needle.data.Subset(dataset, indices)",
+    },
+    "Tensor": {
+        "view": ".reshape(shape)",
+        "view_as": ".reshape(other.shape)",
+        "reshape_as": ".reshape(other.shape)",
+        "ravel": ".reshape((-1,))",
+        "expand": ".broadcast_to(shape)",
+        "expand_as": ".broadcast_to(other.shape)",
+        "T": ".transpose()",
+        "mT": ".transpose()",
+        "t": ".transpose()",
+        "dim": ".ndim",
+        "numel": ".size",
+        "clamp": ".clip(low, high)",
+        "clone": ".detach() for a constant; values are never changed in place",
+        "contiguous": "nothing: leave it out",
+        "tolist": ".numpy().tolist()",
+        "cpu": ".to(needle.cpu())",
+        "cuda": ".to(needle.cuda())",
+        "float": '.astype("float32")',
+        "double": '.astype("float64")',
+        "long": '.astype("int64")',
+        "bool": '.astype("bool")',
+        "amax": ".max(axes)",
+        "amin": ".min(axes)",
+        "mm": ".matmul(other)",
+        "bmm": ".matmul(other)",
+        "eq": "needle.equal(a, b)",
+        "pow": "x ** y",
+        "softmax": "needle.softmax(x, axis)",
+        "log_softmax": "needle.logsoftmax(x, axis)",
+        "chunk": "needle.split(x, axis)",
+        "split": "needle.split(x, axis)",
+        "unbind": "needle.split(x, axis)",
+        "scatter_add": '.scatter(axis, index, values, reduce="add")',
+        "retain_grad": "nothing: every tensor keeps its .grad",
+        "requires_grad_": "x.requires_grad = True",
+        "grad_fn": ".op",
+    },
+}
+"""By package, or ``Tensor``: PyTorch's name, and what to write instead."""
+
+KEYWORDS: dict[str, tuple[str, ...]] = {
+    "dim": ("axis", "axes"),
+    "axis": ("axes", "dim"),
+    "axes": ("axis",),
+    "dims": ("axes", "axis"),
+    "keepdim": ("keepdims",),
+    "unbiased": ("correction",),
+    "ddof": ("correction",),
+    "learning_rate": ("lr",),
+    "betas": ("beta1",),
+    "T_max": ("total_steps",),
+    "eta_min": ("min_lr",),
+    "collate_fn": ("collate",),
+    "prefetch_factor": ("prefetch",),
+    "worker_init_fn": ("seed",),
+    "generator": ("seed",),
+    "transform": ("transforms",),
+    "num_features": ("dim",),
+    "normalized_shape": ("dim",),
+    "inplace": (),
+    "pin_memory": (),
+}
+"""PyTorch's keyword, and the keywords that may replace it; () if it has to be left out."""
+
+
+# ---- names ---------------------------------------------------------------------------------------
+
+
+def missing_attribute(home: str, name: str) -> AttributeError:
+    """Return the error for a name that the package ``home`` does not have, with a pointer.
+
+    >>> str(missing_attribute("needle.nn", "Swish"))
+    "module 'needle.nn' has no attribute 'Swish'; use needle.nn.SiLU"
+    """
+    pointer = NAMES.get(home, {}).get(name) or _elsewhere(name)
+    hint = f"; use {pointer}" if pointer else ""
+    text = f"module {home!r} has no attribute {name!r}{hint}"
+    return AttributeError(text, name=name, obj=None if hint else sys.modules.get(home))
+
+
+def _elsewhere(name: str) -> str | None:
+    """Return the full name of a public name of another package."""
+    for home in HOMES:
+        if name in getattr(sys.modules.get(home), "__all__", ()):
+            return f"{home}.{name}"
+    return next((names[name] for names in list(NAMES.values())[:-1] if name in names), None)
+
+
+class _Missing:
+    """A name that a class does not have; access is an AttributeError that says what to use."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        raise AttributeError(
+            f"{owner.__name__!r} object has no attribute {self.name!r}; "
+            f"use {NAMES['Tensor'][self.name]}"
+        )
+
+
+class _MethodPointers:
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in NAMES["Tensor"]]
+
+
+_missing: dict[str, Any] = {name: _Missing() for name in NAMES["Tensor"]}
+MethodPointers = type(
+    "MethodPointers", (_MethodPointers,), {**_missing, "__doc__": "Names of no Tensor method."}
+)
+"""Base class of Tensor: PyTorch's methods that it does not have, without a cost for the others."""
+
+
+# ---- keywords ------------------------------------------------------------------------------------
+
+
+def keyword_hint(keyword: str, known: Iterable[str]) -> str:
+    """Return ``"; use axis= instead of dim="`` or the like, or "" if there is no pointer."""
+    known = set(known)
+    if keyword not in KEYWORDS or keyword in known:
+        return ""
+    if not KEYWORDS[keyword]:
+        return f"; leave {keyword}= out"
+    found = next((name for name in KEYWORDS[keyword] if name in known), None)
+    return f"; use {found}= instead of {keyword}=" if found else ""
+
+
+class _InitSignature:
+    """The signature of a class: that of its ``__init__``, since ``__new__`` takes everything."""
+
+    def __get__(self, instance: Any, owner: type) -> inspect.Signature:
+        if instance is not None:
+            raise AttributeError("__signature__")
+        if owner.__init__ is object.__init__:  # type: ignore[misc]
+            return inspect.Signature()
+        first, *others = inspect.signature(owner.__init__).parameters.values()  # type: ignore[misc]
+        return inspect.Signature(others if first.name == "self" else [first, *others])
+
+
+class PointsToKeywords:
+    """Base class of layers, optimisers and data classes: it names the keyword for PyTorch's."""
+
+    if not TYPE_CHECKING:
+        __signature__ = _InitSignature()
+
+        def __new__(cls, *args, **options):
+            """Return a new object; TypeError if a keyword is PyTorch's."""
+            if options and not KEYWORDS.keys().isdisjoint(options):
+                wrong = keyword_error(cls, options)
+                if wrong is not None:
+                    raise wrong
+            elif (args or options) and cls.__init__ is object.__init__:
+                raise TypeError(f"{cls.__name__}() takes no arguments")
+            return super().__new__(cls)
+
+
+def points_to_keywords(function: Function) -> Function:
+    """Return ``function`` such that its TypeError for a keyword of PyTorch names needle's."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        try:
+            return function(*args, **options)
+        except TypeError as error:
+            raised_here = error.__traceback__ is not None and error.__traceback__.tb_next is None
+            wrong = keyword_error(function, options) if raised_here else None
+            if wrong is None:
+                raise
+            raise wrong from None
+
+    return call  # type: ignore[return-value]
+
+
+def keyword_error(function: Callable[..., Any], options: Mapping[str, Any]) -> TypeError | None:
+    """Return the error for a keyword that ``function`` does not take but has a pointer, or None."""
+    parameters = inspect.signature(function).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return None
+    for keyword in options:
+        hint = "" if keyword in parameters else keyword_hint(keyword, parameters)
+        if hint:
+            return TypeError(
+                f"{function.__name__}: got an unexpected keyword argument {keyword!r}{hint}"
+            )
+    return None

@@ -1,0 +1,175 @@
+"""PyTorch's names point to needle's: the errors, the table behind them, and the glossary's page.
+
+``python -m tests.test_torch_names`` writes the tables of docs/glossary.md anew.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle as ndl
+from needle import data, nn, optim
+from needle.torch_names import HOMES, KEYWORDS, NAMES, missing_attribute
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "glossary.md"
+START, END = "<!-- from torch_names.py -->\n", "<!-- end -->\n"
+ROWS = [(home, name) for home, names in NAMES.items() for name in names]
+
+
+def owner(home: str) -> Any:
+    return ndl.Tensor if home == "Tensor" else importlib.import_module(home)
+
+
+@pytest.mark.parametrize(("home", "name"), ROWS)
+def test_a_missing_name_points_to_ours(home: str, name: str) -> None:
+    place = owner(home)
+    assert not hasattr(place, name), f"{home}.{name} exists; drop its row"
+    target = ndl.Tensor([1.0]) if home == "Tensor" else place
+    assert not hasattr(target, name) and name not in dir(target)
+    with pytest.raises(AttributeError, match=re.escape(f"{name!r}; use {NAMES[home][name]}")):
+        getattr(target, name)
+
+
+@pytest.mark.parametrize(("home", "name"), ROWS)
+def test_a_pointer_exists(home: str, name: str) -> None:
+    if ndl.BACKEND == "np" and "needle.cuda" in NAMES[home][name]:
+        pytest.skip("devices are of needle's own arrays")
+    for dotted in re.findall(r"needle((?:\.\w+)+)", NAMES[home][name]):
+        found: Any = ndl
+        for part in dotted.split(".")[1:]:
+            found = getattr(found, part)
+    method = re.match(r"\.(\w+)", NAMES[home][name])
+    if method:
+        assert hasattr(ndl.Tensor([1.0]), method[1])
+
+
+def test_a_name_of_another_package_is_found() -> None:
+    for place, name, full in (
+        (ndl, "Linear", "needle.nn.Linear"),
+        (nn, "relu", "needle.relu"),
+        (nn, "Adam", "needle.optim.Adam"),
+        (ndl.ops, "cat", "needle.concatenate(tensors, axis)"),
+        (optim, "DataLoader", "needle.data.DataLoader"),
+        (ndl, "randn", "needle.init.randn"),
+    ):
+        with pytest.raises(AttributeError, match=re.escape(f"{name!r}; use {full}")):
+            getattr(place, name)
+
+
+def test_an_unknown_name_is_an_ordinary_error() -> None:
+    for home in HOMES[:4]:
+        with pytest.raises(AttributeError) as found:
+            _ = owner(home).nonsense
+        assert str(found.value) == f"module {home!r} has no attribute 'nonsense'"
+    assert missing_attribute("needle.nn", "Linar").name == "Linar"
+    with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'nonsense'"):
+        _ = ndl.Tensor([1.0]).nonsense  # type: ignore[attr-defined]
+
+
+X = ndl.Tensor([[1.0, 2.0], [3.0, 4.0]])
+P = [ndl.Tensor([1.0])]
+DIGITS = data.ArrayDataset(np.zeros((4, 2)))
+WRONG: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
+    (ndl.Tensor.sum, (X,), {"dim": 1}, "use axes= instead of dim="),
+    (ndl.Tensor.sum, (X,), {"axis": 1}, "use axes= instead of axis="),
+    (ndl.mean, (X,), {"axes": 1, "keepdim": True}, "use keepdims= instead of keepdim="),
+    (ndl.Tensor.argmax, (X,), {"dim": 1}, "use axis= instead of dim="),
+    (ndl.softmax, (X,), {"dim": 1}, "use axis= instead of dim="),
+    (ndl.concatenate, ([X, X],), {"dim": 1}, "use axis= instead of dim="),
+    (ndl.var, (X,), {"unbiased": True}, "use correction= instead of unbiased="),
+    (nn.Softmax, (), {"axis": 1}, "use dim= instead of axis="),
+    (nn.ReLU, (), {"inplace": True}, "leave inplace= out"),
+    (nn.BatchNorm2d, (), {"num_features": 3}, "use dim= instead of num_features="),
+    (optim.SGD, (P,), {"learning_rate": 0.1}, "use lr= instead of learning_rate="),
+    (optim.Adam, (P,), {"betas": (0.9, 0.999)}, "use beta1= instead of betas="),
+    (data.DataLoader, (DIGITS, 2), {"collate_fn": len}, "use collate= instead of collate_fn="),
+    (data.DataLoader, (DIGITS, 2), {"pin_memory": True}, "leave pin_memory= out"),
+    (data.ImageFolder, ("x",), {"transform": None}, "use transforms= instead of transform="),
+    (data.RandomFlipHorizontal, (), {"inplace": True}, "leave inplace= out"),
+]
+
+
+@pytest.mark.parametrize(("function", "args", "options", "hint"), WRONG)
+def test_a_keyword_of_pytorch_points_to_ours(
+    function: Any, args: Any, options: Any, hint: str
+) -> None:
+    with pytest.raises(TypeError, match="got an unexpected keyword argument") as found:
+        function(*args, **options)
+    assert str(found.value).endswith(hint)
+
+
+def test_other_mistakes_stay_what_they_were() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
+        nn.Linear(2, 3, nonsense=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
+        X.sum(nonsense=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        nn.Linear(2)  # type: ignore[call-arg]
+
+
+class Mine(nn.Module):
+    """A layer that has a keyword of PyTorch's, and gives all others away."""
+
+    def __init__(self, dim: int, **rest: Any) -> None:
+        super().__init__()
+        self.dim, self.rest = dim, rest
+
+
+def test_a_users_class_may_have_the_keyword() -> None:
+    layer = Mine(dim=3, inplace=True)
+    assert (layer.dim, layer.rest) == (3, {"inplace": True})
+    assert [*inspect.signature(Mine).parameters] == ["dim", "rest"]
+
+
+def test_signatures_pickles_and_names_stay() -> None:
+    assert [*inspect.signature(nn.Linear).parameters][:3] == [
+        "in_features",
+        "out_features",
+        "bias",
+    ]
+    assert [*inspect.signature(data.Normalize).parameters] == ["mean", "std"]
+    assert pickle.loads(pickle.dumps(data.RandomCrop(padding=2))) == data.RandomCrop(padding=2)
+    assert pickle.loads(pickle.dumps(ndl.softmax)) is ndl.softmax
+    assert "axis" in inspect.signature(ndl.softmax).parameters
+
+
+def tables() -> str:
+    """Return the tables of names and keywords as docs/glossary.md shows them."""
+    lines = ["| missing in | name | use |", "|---|---|---|"]
+    for home, names in NAMES.items():
+        for name, pointer in names.items():
+            lines.append(f"| `{home}` | `{name}` | {pointer} |")
+    lines += ["", "| keyword | needle |", "|---|---|"]
+    for name, found in KEYWORDS.items():
+        ours = " or ".join(f"`{each}=`" for each in found) or "left out"
+        lines.append(f"| `{name}=` | {ours} |")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_glossary_shows_the_table() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    shown = text[text.index(START) + len(START) : text.index(END)]
+    assert shown == tables(), "run python -m tests.test_torch_names, which writes the tables"
+
+
+def test_the_glossary_uses_no_other_missing_name() -> None:
+    text = PAGE.read_text(encoding="utf-8").split("## Coming from the course")[0]
+    cells = " ".join(re.findall(r"^\| (.+?) \|", text, re.MULTILINE))
+    for prefix, home in (("torch", "needle"), ("nn", "needle.nn"), ("x", "Tensor")):
+        for name in re.findall(rf"`{prefix}\.(\w+)", cells):
+            known = name in NAMES[home] or hasattr(owner(home), name)
+            assert known or name in ("Generator", "autograd", "func"), f"{prefix}.{name}"
+
+
+if __name__ == "__main__":
+    page = PAGE.read_text(encoding="utf-8")
+    head, rest = page.split(START)
+    PAGE.write_text(head + START + tables() + END + rest.split(END)[1], encoding="utf-8")
