@@ -83,7 +83,7 @@ def silu(a: registry.Array) -> registry.Array:
 
 
 def _silu(xp: registry.Array, a: registry.Array) -> registry.Array:
-    """Return a * e**a / (1 + e**a) below 0; the product keeps its digits where e**a is subnormal."""
+    """Return a * e**a / (1 + e**a) below 0, in an order that keeps the digits of tiny results."""
     half = xp.exp(xp.abs(a) * -0.5)
     return xp.where(a < 0, a * half * half, a) / (half * half + 1.0)
 

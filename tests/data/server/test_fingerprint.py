@@ -250,6 +250,7 @@ print(fingerprint(Mine()))
 """
 
 
+@pytest.mark.slow
 def test_a_class_of_the_main_program_has_one_in_every_process(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
 
@@ -265,6 +266,7 @@ def test_a_class_of_the_main_program_has_one_in_every_process(tmp_path: Path) ->
     assert told("1", "1") == told("1", "2") != told("2", "1")
 
 
+@pytest.mark.slow
 def test_a_module_of_ones_own_that_changes_is_seen(tmp_path: Path) -> None:
     program = (
         "from mine import Mine\nfrom needle.data.sharing.wire.fingerprint import fingerprint\n"

@@ -88,6 +88,7 @@ def test_the_task_beyond_the_limit_is_refused_and_all_others_go_on() -> None:
             peer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_a_sample_that_hangs_delays_only_the_tasks_that_wait_for_it(workers: int) -> None:
     dataset, before = Faulty(60, "hangs"), Leftovers()

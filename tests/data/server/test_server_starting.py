@@ -172,6 +172,7 @@ def test_a_folder_for_sockets_that_is_missing_or_cannot_be_used(
 # ---- limits
 
 
+@pytest.mark.slow
 def test_few_descriptors_are_an_error_that_says_so(place: Path) -> None:
     dataset = Images(40)
     task = (
@@ -195,6 +196,7 @@ def test_a_small_address_space_is_enough(place: Path) -> None:
     assert told(program(before="limit('RLIMIT_AS', 3 << 30, 3 << 30)"))
 
 
+@pytest.mark.slow
 def test_a_server_has_no_limits_of_the_one_that_started_it(place: Path) -> None:
     before = "limit('RLIMIT_NOFILE', 128, 4096); os.umask(0); os.chdir('/')"
     first = program("first", before, "time.sleep(20)")
@@ -219,6 +221,7 @@ def ends_within(seconds: float, place: Path) -> bool:
     return becomes(lambda: not servers_of(place), seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_server_ends_soon_after_its_starter_was_interrupted_at_any_moment(
     number: int, place: Path
