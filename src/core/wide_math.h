@@ -253,7 +253,8 @@ NEEDLE_MATH float gelu_tanh(float x) {
   double a = x;
   return float(a * wide_sigmoid(1.5957691216057308 * (a + 0.044715 * (a * a * a))));
 }
-// The exponent is split at the nearest 1/16 of x, of which 26 bits of each factor have exact products.
+// The exponent is split at the nearest 1/16 of x, of which 26 bits of each factor have exact
+// products.
 NEEDLE_MATH double gelu_tanh(double x) {
   double a = std::fabs(x) < 24.0 ? std::fabs(x) : 24.0, head = std::floor(a * 16.0 + 0.5) / 16.0;
   double cube = head * head * head;
