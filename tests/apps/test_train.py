@@ -398,9 +398,11 @@ def test_a_run_is_not_resumed_with_other_options(
 ) -> None:
     out = ["--out", str(tmp_path)]
     assert program.main([*SMALL, *out]) == 0
-    for option, value in (("--seed", "5"), ("--epochs", "9"), ("--model", "mlp_resnet")):
+    for option, value in (("--seed", "5"), ("--model", "mlp_resnet")):
         assert program.main([*out, "--resume", option, value]) == 1
         assert f"--resume: the run was started with {option}" in capsys.readouterr().err
+    assert program.main([*out, "--resume", "--epochs", "9"]) == 1
+    assert "--epochs extends a run of a constant learning rate only" in capsys.readouterr().err
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,6 +66,7 @@ def test_augmented_batches_are_the_cpus(place: Place, dtype: str) -> None:
         T.RandomResizedCrop((14, 15)),
         T.ColorJitter(0.4, 0.4, 0.4, 0.1),
         T.Cutout(4),
+        T.ToFloat(),
         T.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4)),
         T.ToCHW(),
     ]

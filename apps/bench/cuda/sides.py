@@ -17,6 +17,7 @@ from needle.data.samples.ticket import Ticket
 from needle.data.transforms.compile import Chain, placed
 
 PAD, MEAN, STD = 4, (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
+BYTE_MEAN, BYTE_STD = (tuple(255 * value for value in values) for values in (MEAN, STD))
 
 
 class GpuSide(Side, Protocol):
@@ -45,7 +46,14 @@ class NeedleOn(Needle):
 
     def augment(self, images: Any, resident: bool) -> Step:
         chain = Chain(
-            placed([T.RandomCrop(PAD), T.RandomFlipHorizontal(), T.Normalize(MEAN, STD), T.ToCHW()])
+            placed(
+                [
+                    T.RandomCrop(PAD),
+                    T.RandomFlipHorizontal(),
+                    T.Normalize(BYTE_MEAN, BYTE_STD),
+                    T.ToCHW(),
+                ]
+            )
         )
         ticket = Ticket(0, 0, 0, np.arange(len(images)))
         if not resident:
@@ -56,7 +64,7 @@ class NeedleOn(Needle):
         corners = random.integers(-PAD, PAD + 1, (len(images), 2)).astype(float)
         flips = np.stack([random.integers(0, 2, len(images)), np.zeros(len(images))], 1)
         height, width, channels = images.shape[1:]
-        numbers = (float(channels), *MEAN, *STD)
+        numbers = (float(channels), *BYTE_MEAN, *BYTE_STD)
         steps = [
             ("crop", (float(height), float(width), 0.0)),
             ("flip", ()),
@@ -68,7 +76,12 @@ class NeedleOn(Needle):
         return lambda: self.device.run_images(steps, rows, held.view, None, out.view)
 
     def fed_step(self, model: Any, images: Any, labels: Any, batch: int) -> Step:
-        chain = [T.RandomCrop(PAD), T.RandomFlipHorizontal(), T.Normalize(MEAN, STD), T.ToCHW()]
+        chain = [
+            T.RandomCrop(PAD),
+            T.RandomFlipHorizontal(),
+            T.Normalize(BYTE_MEAN, BYTE_STD),
+            T.ToCHW(),
+        ]
         loader = data.DataLoader(
             data.ArrayDataset(images, labels),
             batch,
