@@ -52,6 +52,15 @@ T invert(T x) {
 }
 
 template <class T>
+T magnitude(T x) {
+  if constexpr (kFloat<T>) {
+    return std::fabs(x);
+  } else {
+    return x < T(0) ? static_cast<T>(U<T>(0) - U<T>(x)) : x;
+  }
+}
+
+template <class T>
 T floor_divide(T x, T y) {
   if constexpr (kFloat<T>) {
     if (y == 0) return x / y;
@@ -73,6 +82,7 @@ T modulo(T x, T y) {
   T rest;
   if constexpr (kFloat<T>) {
     rest = std::fmod(x, y);
+    if (rest == 0) return std::copysign(T(0), y);  // as NumPy and Python
   } else {
     if (y == 0 || (std::is_signed_v<T> && y == T(-1))) return 0;
     rest = static_cast<T>(x % y);
@@ -136,10 +146,10 @@ T minimum(T x, T y) {
   ROW(isnan, bool, std::isnan(x)) \
   ROW(isinf, bool, std::isinf(x)) \
   ROW(isfinite, bool, std::isfinite(x))
-#define UNARY_NUMBER(ROW)                                                           \
-  ROW(negative, T, static_cast<T>(kFloat<T> ? -x : T(U<T>(0) - U<T>(x))))           \
-  ROW(abs, T, x < T(0) ? static_cast<T>(kFloat<T> ? -x : T(U<T>(0) - U<T>(x))) : x) \
-  ROW(sign, T, sign(x))                                                             \
+#define UNARY_NUMBER(ROW)                                                 \
+  ROW(negative, T, static_cast<T>(kFloat<T> ? -x : T(U<T>(0) - U<T>(x)))) \
+  ROW(abs, T, magnitude(x))                                               \
+  ROW(sign, T, sign(x))                                                   \
   ROW(square, T, static_cast<T>(U<T>(x) * U<T>(x)))
 #define UNARY_ANY(ROW) ROW(logical_not, bool, x == T(0))
 #define UNARY_INTEGER(ROW) ROW(bitwise_invert, T, invert(x))
