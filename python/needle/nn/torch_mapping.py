@@ -3,22 +3,20 @@
 Both sides use the same dotted attribute names if the two models name their layers alike
 (Sequential's are "0", "1", ... on both; a Residual's block is under "fn"). Values per layer:
 
-================================  ==========================  ==================================
-needle                            PyTorch                     values
-================================  ==========================  ==================================
-Linear.weight (I, O)              weight (O, I)               transposed
-Linear.bias (1, O)                bias (O,)                   reshaped
-Conv.weight (K, K, I, O)          weight (O, I, K, K)         permuted (also Conv1d, Conv2d and
-                                                              transposed convolutions, grouped)
-LSTM.lstm_cells.0.W_ih (I, 4*H)   weight_ih_l0 (4*H, I)       transposed; the gates have one order
-LSTM.lstm_cells.1.bias_hh         bias_hh_l0_reverse          unchanged (bidirectional); also RNN,
-                                                              GRU and the cells
-MultiheadAttention                in_proj_weight (3*E, E)     transposed; also q_proj_weight, ...
-norm layers                       the same names              unchanged; running_mean,
-                                                              running_var too
-—                                 num_batches_tracked         dropped by loading, 0 when written,
-                                                              unless momentum is None
-================================  ==========================  ==================================
+====================================  ============================  ==============================
+needle                                PyTorch                       values
+====================================  ============================  ==============================
+Linear.weight (I, O)                  weight (O, I)                 transposed
+Linear.bias (1, O)                    bias (O,)                     reshaped
+Conv.weight (K, K, I, O)              weight (O, I, K, K)           permuted; all convolutions
+LSTM.lstm_cells.0.W_ih (I, 4*H)       weight_ih_l0 (4*H, I)         transposed; same gate order
+LSTM.lstm_cells.1.bias_hh             bias_hh_l0_reverse            unchanged; also RNN, GRU, cells
+MultiheadAttention                    in_proj_weight (3*E, E)       transposed; also q_proj_weight
+norm layers                           the same names                unchanged, and running values
+—                                     num_batches_tracked           dropped; 0 when written
+====================================  ============================  ==============================
+
+num_batches_tracked is written only for norms whose momentum is not None.
 
 PyTorch's running_var is the unbiased variance, needle's the biased one, except in InstanceNorm;
 loading keeps the value.
