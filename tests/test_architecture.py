@@ -25,7 +25,7 @@ FLOORS = {
     0: ("changes", "errors", "config", "dtypes", "shapes", "host_steps", "philox", "torch_names"),
     1: ("backends",),
     2: ("ndarray", "accelerated", "array_namespace", *COURSE_NAMES),
-    3: ("graph", "replay", "autograd", "derivative", "tensor_methods"),
+    3: ("graph", "discarding", "replay", "autograd", "derivative", "tensor_methods"),
     4: ("ops",),
     5: ("init", "optim"),
     6: ("nn", "testing", "io", "draw", "capture", "onnx"),

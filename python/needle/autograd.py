@@ -31,6 +31,7 @@ from .array_namespace import (
 from .array_namespace import Device as Device
 from .array_namespace import device as as_device
 from .changes import RECORDS, Tracked, check_deferred, now
+from .discarding import SMALLEST, Discarded, discard_inputs
 from .dtypes import numpy_dtype
 from .errors import DTypeError, GraphError, ShapeError
 from .graph import (
@@ -112,7 +113,10 @@ class Value(Tracked):
 
     def realize_cached_data(self) -> Any:
         """Return the value's array; compute it first if necessary."""
-        if self.cached_data is None:
+        data = self.cached_data
+        if type(data) is Discarded:
+            return data.of(self)
+        if data is None:
             assert self.op is not None
             arrays = [source.realize_cached_data() for source in self.inputs]
             check_deferred(self)
@@ -152,7 +156,12 @@ class Value(Tracked):
         arrays = []
         for source in inputs:
             data = source.cached_data
-            arrays.append(source.realize_cached_data() if data is None else data)
+            if type(data) is NDArray:
+                arrays.append(data)
+                if source.op is not None and data.size >= SMALLEST:
+                    discard_inputs(source)
+            else:
+                arrays.append(source.realize_cached_data())
         data = op.compute(*arrays)
         if type(data) is not NDArray:  # a call less in the common case
             data = _as_array(data)
@@ -317,7 +326,8 @@ class Tensor(Value, TensorMethods):
     @property
     def device(self) -> Any:
         """The device that holds the data."""
-        return device_of(self.realize_cached_data())
+        data = self.cached_data
+        return data.device if type(data) is Discarded else device_of(self.realize_cached_data())
 
     @property
     def ndim(self) -> int:
@@ -327,7 +337,8 @@ class Tensor(Value, TensorMethods):
     @property
     def size(self) -> int:
         """The number of elements."""
-        return int(self.realize_cached_data().size)
+        data = self.cached_data
+        return int((self.realize_cached_data() if data is None else data).size)
 
     def detach(self) -> Tensor:
         """Return a constant that shares this tensor's data."""

@@ -20,7 +20,7 @@ from .errors import GraphError
 
 now = count(1).__next__
 """Return the next time."""
-RECORDS = ("saved", "is_changed", "changed_by")
+RECORDS = ("saved", "is_changed", "changed_by", "held")
 """The attributes of a Value that belong to this detection: no part of its state."""
 _written: dict[int, int] = {}
 _last_write = 0
@@ -33,6 +33,8 @@ class Tracked:
     """The arrays of the inputs, the array of the result, and the time; None for a leaf."""
     is_changed: bool = False
     """True if a backward found that the value or an input has changed since it was computed."""
+    held: bool = False
+    """True if an input could be discarded once the program no longer refers to it."""
     changed_by: str = ""
     """The way in which the data was assigned last, for messages."""
 

@@ -26,6 +26,8 @@ class Op:
 
     differentiable = True
     """False for ops whose gradient is zero everywhere, such as comparisons."""
+    reads: Collection[str] = ("inputs", "result")
+    """The values that ``gradient`` needs; others are freed early (see ``discarding``)."""
 
     def compute(self, *args: Any) -> Any:
         """Return the result array for the input arrays."""
@@ -45,6 +47,17 @@ class Op:
         if isinstance(result, tuple):
             return result
         return tuple(result) if isinstance(result, list) else (result,)
+
+    def reads_item(self, index: int) -> bool:
+        """Return True if ``gradient`` needs item ``index`` of a result that is a tuple."""
+        return "result" in self.reads
+
+    def recompute(self, node: Any) -> Any:
+        """Return the array of ``node``, which was discarded."""
+        return self.compute(*[source.realize_cached_data() for source in node.inputs])
+
+    def discard(self, node: Any, place: Any) -> None:
+        """Drop further references to the array of ``node``, which ``place`` has replaced."""
 
     def multiplications(self, inputs: Sequence[Any], output: Any) -> int:
         """Return the number of multiplications of ``compute`` for these shapes.

@@ -133,6 +133,9 @@ class _Replayed(Op):
     def __call__(self, *leaves: Any) -> Any:
         raise NotImplementedError
 
+    def recompute(self, node: Any) -> Any:
+        return self(*node.inputs).realize_cached_data()
+
     def gradient(self, out_grad: Any, node: Any) -> tuple[Any, ...]:
         """Recompute the value from its leaves and differentiate the recomputed graph."""
         leaves = tuple(node.inputs)
@@ -187,6 +190,13 @@ def release_onto(tape: Tape) -> Callable[[Any], None]:
 
 class Released(Op):
     """The op of a node whose graph was released for good."""
+
+    def recompute(self, node: Any) -> Any:
+        """Raise GraphError: the graph is gone."""
+        raise GraphError(
+            "backward: an earlier backward(retain_graph=False) has released this graph with a "
+            "value that it did not need; keep a reference to the tensor to read it afterwards"
+        )
 
     def gradient(self, out_grad: Any, node: Any) -> Any:
         """Raise GraphError: the graph is gone."""

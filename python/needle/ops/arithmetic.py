@@ -33,6 +33,8 @@ Parts = tuple[Tensor | None, ...]
 class EWiseAdd(TensorOp):
     """Elementwise sum a + b."""
 
+    reads = ()
+
     def compute(self, a: Array, b: Array) -> Array:
         check_broadcast("add", a, b)
         return a + b
@@ -50,6 +52,8 @@ def add(a: Tensor, b: Tensor) -> Tensor:
 
 class AddScalar(TensorOp):
     """Sum of a tensor and a number."""
+
+    reads = ()
 
     def __init__(self, scalar: Any) -> None:
         self.scalar = as_number("add_scalar", scalar)
@@ -69,6 +73,8 @@ def add_scalar(a: Tensor, scalar: Number) -> Tensor:
 
 class EWiseMul(TensorOp):
     """Elementwise product a * b."""
+
+    reads = ("inputs",)
 
     def compute(self, a: Array, b: Array) -> Array:
         check_broadcast("multiply", a, b)
@@ -93,6 +99,8 @@ def multiply(a: Tensor, b: Tensor) -> Tensor:
 class MulScalar(TensorOp):
     """Product of a tensor and a number."""
 
+    reads = ()
+
     def __init__(self, scalar: Any) -> None:
         self.scalar = as_number("mul_scalar", scalar)
 
@@ -111,6 +119,8 @@ def mul_scalar(a: Tensor, scalar: Number) -> Tensor:
 
 class Negate(TensorOp):
     """Elementwise negation -a."""
+
+    reads = ()
 
     def compute(self, a: Array) -> Array:
         return -a
@@ -151,6 +161,8 @@ def divide(a: Tensor, b: Tensor) -> Tensor:
 
 class DivScalar(TensorOp):
     """Quotient of a tensor and a number."""
+
+    reads = ()
 
     def __init__(self, scalar: Any) -> None:
         self.scalar = as_number("divide_scalar", scalar)
@@ -197,6 +209,8 @@ def power(a: Tensor, b: Tensor) -> Tensor:
 class PowerScalar(TensorOp):
     """Power of a tensor with a number as exponent."""
 
+    reads = ("inputs",)
+
     def __init__(self, scalar: Any) -> None:
         self.scalar = as_number("power_scalar", scalar)
 
@@ -226,6 +240,8 @@ def power_scalar(a: Tensor, scalar: Number) -> Tensor:
 
 class ScalarPower(TensorOp):
     """Power of a number with a tensor as exponent."""
+
+    reads = ("result",)
 
     def __init__(self, scalar: Any) -> None:
         self.scalar = as_number("scalar_power", scalar)

@@ -25,6 +25,8 @@ def _slice(axis: int, start: int | None, stop: int | None) -> tuple[slice, ...]:
 class CumSum(TensorOp):
     """Running sums along an axis: ``cumsum``."""
 
+    reads = ()
+
     def __init__(self, axis: int, reverse: bool = False) -> None:
         self.axis, self.reverse = axis, reverse
 
@@ -103,6 +105,8 @@ def cumprod(a: Tensor, axis: int) -> Tensor:
 
 class Prod(TensorOp):
     """Product over axes: ``prod``."""
+
+    reads = ("inputs",)
 
     def __init__(self, axes: Axes = None, keepdims: bool = False) -> None:
         self.axes, self.keepdims = axes, keepdims

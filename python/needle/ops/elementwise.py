@@ -37,6 +37,8 @@ def _positive(a: Tensor) -> Tensor:
 class Log(TensorOp):
     """Natural logarithm."""
 
+    reads = ("inputs",)
+
     def compute(self, a: Array) -> Array:
         return accelerated.log(_floating(a))
 
@@ -56,6 +58,8 @@ def log(a: Tensor) -> Tensor:
 class Exp(TensorOp):
     """Exponential function e**a."""
 
+    reads = ("result",)
+
     def compute(self, a: Array) -> Array:
         return accelerated.exp(_floating(a))
 
@@ -74,6 +78,8 @@ def exp(a: Tensor) -> Tensor:
 class Sqrt(TensorOp):
     """Square root."""
 
+    reads = ("result",)
+
     def compute(self, a: Array) -> Array:
         return xp.sqrt(a)
 
@@ -89,6 +95,8 @@ def sqrt(a: Tensor) -> Tensor:
 
 class Abs(TensorOp):
     """Absolute value."""
+
+    reads = ("inputs",)
 
     def compute(self, a: Array) -> Array:
         return xp.abs(a)
@@ -106,6 +114,8 @@ def abs(a: Tensor) -> Tensor:
 class Sin(TensorOp):
     """Sine."""
 
+    reads = ("inputs",)
+
     def compute(self, a: Array) -> Array:
         return xp.sin(a)
 
@@ -122,6 +132,8 @@ def sin(a: Tensor) -> Tensor:
 class Cos(TensorOp):
     """Cosine."""
 
+    reads = ("inputs",)
+
     def compute(self, a: Array) -> Array:
         return xp.cos(a)
 
@@ -137,6 +149,8 @@ def cos(a: Tensor) -> Tensor:
 
 class Tanh(TensorOp):
     """Hyperbolic tangent."""
+
+    reads = ("result",)
 
     def compute(self, a: Array) -> Array:
         return xp.tanh(a)
@@ -157,6 +171,8 @@ def tanh(a: Tensor) -> Tensor:
 class Sigmoid(TensorOp):
     """Logistic function 1 / (1 + e**-a)."""
 
+    reads = ("result",)
+
     def compute(self, a: Array) -> Array:
         return accelerated.sigmoid(_floating(a))
 
@@ -174,11 +190,13 @@ def sigmoid(a: Tensor) -> Tensor:
 class ReLU(TensorOp):
     """Rectifier max(a, 0)."""
 
+    reads = ("result",)
+
     def compute(self, a: Array) -> Array:
         return xp.maximum(a, 0)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        # The result is positive where the input is, and it is kept anyway.
+        # The result is positive where the input is, so that the input need not be kept.
         return ReLUGrad()(out_grad, node)
 
 
@@ -199,6 +217,8 @@ def relu_grad(grad: Tensor, y: Tensor) -> Tensor:
 
 class BiasReLU(TensorOp):
     """Bias and relu in one pass: max(a + bias, 0), for a (..., C) and a bias (C,) or (1, C)."""
+
+    reads = ("result",)
 
     def compute(self, a: Array, bias: Array) -> Array:
         if a.ndim == 0 or bias.size != a.shape[-1] or bias.shape[-1:] != a.shape[-1:]:
@@ -248,6 +268,8 @@ def relu(a: Tensor) -> Tensor:
 class LeakyReLU(TensorOp):
     """Leaky rectifier: a where positive, else negative_slope * a."""
 
+    reads = ("inputs",)
+
     def __init__(self, negative_slope: float = 0.01) -> None:
         self.negative_slope = as_number("leaky_relu", negative_slope, "negative_slope")
 
@@ -268,6 +290,8 @@ def leaky_relu(a: Tensor, negative_slope: float = 0.01) -> Tensor:
 class Erf(TensorOp):
     """Error function."""
 
+    reads = ("inputs",)
+
     def compute(self, a: Array) -> Array:
         return accelerated.erf(_floating(a))
 
@@ -285,6 +309,8 @@ def erf(a: Tensor) -> Tensor:
 
 class NormalCDF(TensorOp):
     """Standard normal distribution function Phi."""
+
+    reads = ("inputs",)
 
     def compute(self, a: Array) -> Array:
         return accelerated.normal_cdf(_floating(a))
@@ -307,6 +333,8 @@ def normal_cdf(a: Tensor) -> Tensor:
 class GELU(TensorOp):
     """Gaussian error linear unit a * Phi(a), Phi the standard normal distribution function."""
 
+    reads = ("inputs",)
+
     def compute(self, a: Array) -> Array:
         return accelerated.gelu(_floating(a))
 
@@ -319,6 +347,8 @@ class GELU(TensorOp):
 
 class GELUTanh(TensorOp):
     """Approximation of GELU, a/2 (1 + tanh(u)) with u = sqrt(2/pi) (a + 0.044715 a**3)."""
+
+    reads = ("inputs",)
 
     def compute(self, a: Array) -> Array:
         return accelerated.gelu_tanh(_floating(a))
@@ -351,6 +381,8 @@ def gelu(a: Tensor, approximate: str = "none") -> Tensor:
 class SiLU(TensorOp):
     """Sigmoid linear unit a * sigmoid(a)."""
 
+    reads = ("inputs",)
+
     def compute(self, a: Array) -> Array:
         return accelerated.silu(_floating(a))
 
@@ -370,6 +402,8 @@ def silu(a: Tensor) -> Tensor:
 class Softplus(TensorOp):
     """Smooth rectifier log(1 + e**a)."""
 
+    reads = ("inputs",)
+
     def compute(self, a: Array) -> Array:
         return accelerated.softplus(_floating(a))
 
@@ -386,6 +420,8 @@ def softplus(a: Tensor) -> Tensor:
 class LogSigmoid(TensorOp):
     """Logarithm of the logistic function, -log(1 + e**-a)."""
 
+    reads = ("inputs",)
+
     def compute(self, a: Array) -> Array:
         return accelerated.log_sigmoid(_floating(a))
 
@@ -401,6 +437,8 @@ def log_sigmoid(a: Tensor) -> Tensor:
 
 class ELU(TensorOp):
     """Exponential linear unit: a where positive, else alpha (e**a - 1)."""
+
+    reads = ("inputs",)
 
     def __init__(self, alpha: float = 1.0) -> None:
         self.alpha = as_number("elu", alpha, "alpha")
@@ -427,6 +465,8 @@ def elu(a: Tensor, alpha: float = 1.0) -> Tensor:
 class Hardswish(TensorOp):
     """Piecewise approximation of silu: a * min(max(a + 3, 0), 6) / 6."""
 
+    reads = ("inputs",)
+
     def compute(self, a: Array) -> Array:
         a = _floating(a)
         return a * (xp.minimum(xp.maximum(a + 3.0, 0.0), 6.0) / 6.0)
@@ -449,6 +489,8 @@ def hardswish(a: Tensor) -> Tensor:
 class AsType(TensorOp):
     """Cast to another dtype."""
 
+    reads = ()
+
     def __init__(self, dtype: Any) -> None:
         self.dtype = numpy_dtype(dtype, "astype")
 
@@ -470,6 +512,8 @@ def astype(a: Tensor, dtype: Any) -> Tensor:
 
 class ToDevice(TensorOp):
     """Copy to another device."""
+
+    reads = ()
 
     def __init__(self, device: Any) -> None:
         self.device = as_device(device)

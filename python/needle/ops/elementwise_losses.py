@@ -104,6 +104,8 @@ def huber_loss(a: Tensor, target: Any, reduction: str = "mean", delta: float = 1
 class BinaryCrossEntropy(TensorOp):
     """Cross entropy of probabilities and targets; logarithms are at least -100, as in PyTorch."""
 
+    reads = ("inputs",)
+
     def compute(self, a: Array, target: Array) -> Array:
         check_broadcast("binary_cross_entropy", a, target)
         yes, no = xp.maximum(xp.log(a), -100.0), xp.maximum(xp.log1p(-a), -100.0)

@@ -58,6 +58,8 @@ def _is_view(index: tuple[Any, ...]) -> bool:
 class GetItem(TensorOp):
     """Indexing a[index]: ``getitem``."""
 
+    reads = ()
+
     def __init__(self, index: Any) -> None:
         self.index = _index_of(index)
 
@@ -79,6 +81,8 @@ def getitem(a: Tensor, index: Any) -> Tensor:
 
 class ScatterAdd(TensorOp):
     """Zeros to which the input is added at an index: the adjoint of GetItem."""
+
+    reads = ()
 
     def __init__(self, index: Any, shape: Shape) -> None:
         self.index, self.shape = _index_of(index), tuple(shape)
@@ -134,6 +138,8 @@ def scatter_add(a: Tensor, index: Any, shape: Sequence[int]) -> Tensor:
 class Embedding(TensorOp):
     """Rows of a matrix: weight[ids]."""
 
+    reads = ()
+
     def __init__(self, ids: Array) -> None:
         self.ids = ids
 
@@ -148,6 +154,8 @@ class Embedding(TensorOp):
 
 class EmbeddingGrad(TensorOp):
     """Sum of gradient rows into the rows they came from: the adjoint of Embedding."""
+
+    reads = ()
 
     def __init__(self, ids: Array, shape: Shape) -> None:
         self.ids, self.shape = ids, shape
@@ -209,6 +217,8 @@ def on_device(host: Host, device: Any) -> Array:
 
 class Concatenate(TensorOp):
     """Tensors joined along an existing axis: ``concatenate``."""
+
+    reads = ()
 
     def __init__(self, axis: int = 0) -> None:
         self.axis = axis

@@ -19,6 +19,8 @@ Array = Any
 class MatMul(TensorOp):
     """Matrix product (..., m, k) @ (..., k, n) -> (..., m, n); batch axes broadcast."""
 
+    reads = ("inputs",)
+
     def compute(self, a: Array, b: Array) -> Array:
         left, right = tuple(a.shape), tuple(b.shape)
         if len(left) < 2 or len(right) < 2 or left[-1] != right[-2]:

@@ -29,6 +29,8 @@ Axes = int | Sequence[int] | None
 class Softmax(TensorOp):
     """Normalised exponentials along an axis: ``softmax``."""
 
+    reads = ("result",)
+
     def __init__(self, axis: int = -1) -> None:
         self.axis = axis
 
@@ -51,6 +53,8 @@ def softmax(a: Tensor, axis: int = -1) -> Tensor:
 
 class LogSoftmax(TensorOp):
     """Logarithm of softmax along an axis: ``logsoftmax``."""
+
+    reads = ("result",)
 
     def __init__(self, axis: int = -1) -> None:
         self.axis = axis
@@ -107,6 +111,8 @@ class CrossEntropy(TensorOp):
 
     labels: int64 array (N,) in [0, C), already checked; q = (1-smoothing) * one_hot + smoothing/C.
     """
+
+    reads = ("inputs",)
 
     def __init__(self, labels: Array, smoothing: float = 0.0, reduction: str = "none") -> None:
         self.labels, self.smoothing, self.reduction = labels, smoothing, reduction

@@ -111,10 +111,15 @@ class BatchNorm(_PerChannel):
     def __init__(self, eps: float = 1e-5, relu: bool = False) -> None:
         super().__init__(eps)
         self.relu = relu
+        self.reads_y = True
+
+    def reads_item(self, index: int) -> bool:
+        return index > 0 or self.reads_y
 
     def compute(
         self, x: Array, weight: Array, bias: Array, residual: Array | None = None
     ) -> tuple[Array, Array, Array]:
+        self.reads_y = residual is not None
         self._check(x.shape, weight.shape, bias.shape)
         if x.size == 0:
             raise ShapeError(
@@ -227,6 +232,9 @@ class _OverLast(_Norm):
 
 class LayerNorm(_OverLast):
     """Layer norm: (x, weight, bias) -> (y, mean, biased variance) over the last axis."""
+
+    def reads_item(self, index: int) -> bool:
+        return index > 0
 
     def compute(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
         self._check(x.shape, weight.shape, bias.shape)

@@ -21,6 +21,8 @@ MODES = ("constant", "reflect", "replicate", "circular")
 class Pad(TensorOp):
     """One value around a tensor: ``pad`` with mode "constant" and widths of at least 0."""
 
+    reads = ()
+
     def __init__(self, widths: Sequence[tuple[int, int]], value: float = 0.0) -> None:
         self.widths, self.value = tuple(widths), value
 

@@ -41,6 +41,8 @@ class _Pool2d(TensorOp):
 class MaxPool2d(_Pool2d):
     """Maximum of each window: ``max_pool2d``."""
 
+    reads = ("inputs",)
+
     def compute(self, x: Array) -> Array:
         self._output_size("max_pool2d", x.shape)
         y = accelerated.max_pool2d(xp.permute_dims(x, TO_LAST), *self.windows)
@@ -175,6 +177,8 @@ def _extended(x: Tensor, windows: PoolWindows, value: float) -> Tensor:
 
 class AvgPool2d(_Pool2d):
     """Mean of each window: ``avg_pool2d``."""
+
+    reads = ()
 
     def compute(self, x: Array) -> Array:
         self._output_size("avg_pool2d", x.shape)

@@ -47,6 +47,8 @@ class _Reduction(TensorOp):
 class Summation(_Reduction):
     """Sum over axes: ``summation``."""
 
+    reads = ()
+
     name = "summation"
 
     def compute(self, a: Array) -> Array:

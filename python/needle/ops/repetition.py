@@ -22,6 +22,8 @@ Axes = int | Sequence[int] | None
 class Roll(TensorOp):
     """Cyclic shift along axes: ``roll``."""
 
+    reads = ()
+
     def __init__(self, shifts: Sequence[int], axes: Sequence[int]) -> None:
         self.shifts, self.axes = tuple(shifts), tuple(axes)
 

@@ -21,6 +21,8 @@ class _Step(TensorOp):
 class Floor(_Step):
     """Largest whole number that is not above an element: ``floor``."""
 
+    reads = ()
+
     def compute(self, a: Array) -> Array:
         return xp.floor(a)
 
@@ -34,6 +36,8 @@ def floor(a: Tensor) -> Tensor:
 class Ceil(_Step):
     """Smallest whole number that is not below an element: ``ceil``."""
 
+    reads = ()
+
     def compute(self, a: Array) -> Array:
         return xp.ceil(a)
 
@@ -46,6 +50,8 @@ def ceil(a: Tensor) -> Tensor:
 
 class Round(_Step):
     """Nearest whole number: ``round``."""
+
+    reads = ()
 
     def compute(self, a: Array) -> Array:
         return xp.round(a)
@@ -66,6 +72,8 @@ def round(a: Tensor, decimals: int = 0) -> Tensor:
 class Trunc(_Step):
     """Whole part, towards 0: ``trunc``."""
 
+    reads = ()
+
     def compute(self, a: Array) -> Array:
         return xp.trunc(a)
 
@@ -78,6 +86,8 @@ def trunc(a: Tensor) -> Tensor:
 
 class Sign(_Step):
     """Sign of an element: ``sign``."""
+
+    reads = ()
 
     def compute(self, a: Array) -> Array:
         return xp.sign(a)

@@ -42,6 +42,8 @@ def _split_between(out_grad: Tensor, node: Tensor, wins: Callable[..., Array]) -
 class Maximum(TensorOp):
     """Elementwise maximum of two tensors."""
 
+    reads = ("inputs",)
+
     def compute(self, a: Array, b: Array) -> Array:
         check_broadcast("maximum", a, b)
         return xp.maximum(a, b)
@@ -59,6 +61,8 @@ def maximum(a: Tensor, b: Tensor) -> Tensor:
 class Minimum(TensorOp):
     """Elementwise minimum of two tensors."""
 
+    reads = ("inputs",)
+
     def compute(self, a: Array, b: Array) -> Array:
         check_broadcast("minimum", a, b)
         return xp.minimum(a, b)
@@ -75,6 +79,8 @@ def minimum(a: Tensor, b: Tensor) -> Tensor:
 
 class Clip(TensorOp):
     """Values limited to an interval; None for a side without a limit."""
+
+    reads = ("inputs",)
 
     def __init__(self, low: float | None = None, high: float | None = None) -> None:
         self.low = None if low is None else as_number("clip", low, "low")
@@ -102,6 +108,8 @@ def clip(a: Tensor, low: float | None = None, high: float | None = None) -> Tens
 
 class Where(TensorOp):
     """Elementwise choice between two tensors: ``where``."""
+
+    reads = ("inputs",)
 
     def compute(self, condition: Array, a: Array, b: Array) -> Array:
         check_broadcast("where", condition, a, b)

@@ -32,6 +32,8 @@ Shape = tuple[int, ...]
 class BroadcastTo(TensorOp):
     """Repetition along new axes and axes of size 1: ``broadcast_to``."""
 
+    reads = ()
+
     def __init__(self, shape: int | Sequence[int]) -> None:
         self.shape = as_shape("broadcast_to", shape)
 
@@ -58,6 +60,8 @@ def broadcast_to(a: Tensor, shape: int | Sequence[int]) -> Tensor:
 
 class Reshape(TensorOp):
     """The same elements in row-major order in another shape: ``reshape``."""
+
+    reads = ()
 
     def __init__(self, shape: int | Sequence[int]) -> None:
         self.shape = shape
@@ -116,6 +120,8 @@ def squeeze(a: Tensor, axes: Axes = None) -> Tensor:
 class Permute(TensorOp):
     """All axes in another order: ``permute``."""
 
+    reads = ()
+
     def __init__(self, axes: Sequence[int]) -> None:
         self.axes = as_int_tuple("permute", "axes", axes)
 
@@ -147,6 +153,8 @@ def permute(a: Tensor, axes: int | Sequence[int], *more: int) -> Tensor:
 class Transpose(TensorOp):
     """Two axes swapped: ``transpose``."""
 
+    reads = ()
+
     def __init__(self, axes: Sequence[int] | None = None) -> None:
         self.axes = axes
 
@@ -173,6 +181,8 @@ def transpose(a: Tensor, axes: int | Sequence[int] | None = None, *more: int) ->
 
 class Flip(TensorOp):
     """Reversed order along axes: ``flip``."""
+
+    reads = ()
 
     def __init__(self, axes: Axes = None) -> None:
         self.axes = axes
@@ -212,6 +222,8 @@ def _check_dilation(name: str, dilation: int) -> None:
 class Dilate(TensorOp):
     """Zeros inserted after every element along axes: ``dilate``."""
 
+    reads = ()
+
     def __init__(self, axes: int | Sequence[int], dilation: int) -> None:
         _check_dilation("dilate", dilation)
         self.axes, self.dilation = axes, dilation
@@ -240,6 +252,8 @@ def dilate(a: Tensor, axes: int | Sequence[int], dilation: int) -> Tensor:
 
 class UnDilate(TensorOp):
     """Every (dilation + 1)-th element along axes: ``undilate``."""
+
+    reads = ()
 
     def __init__(self, axes: int | Sequence[int], dilation: int) -> None:
         _check_dilation("undilate", dilation)
@@ -271,6 +285,8 @@ def undilate(a: Tensor, axes: int | Sequence[int], dilation: int) -> Tensor:
 class Stack(TensorOp):
     """Tensors of one shape joined along a new axis: ``stack``."""
 
+    reads = ()
+
     def __init__(self, axis: int = 0) -> None:
         self.axis = axis
 
@@ -301,6 +317,8 @@ def stack(args: Sequence[Tensor] | TensorTuple, axis: int = 0) -> Tensor:
 
 class Split(TensorTupleOp):
     """The slices along an axis, without that axis: ``split``."""
+
+    reads = ()
 
     def __init__(self, axis: int = 0) -> None:
         self.axis = axis

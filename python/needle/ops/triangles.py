@@ -19,6 +19,8 @@ Array = Any
 class Triangle(TensorOp):
     """Zeros outside the lower or upper triangle of the last two axes: ``tril`` and ``triu``."""
 
+    reads = ()
+
     def __init__(self, lower: bool, diagonal: int) -> None:
         self.lower = lower
         (self.diagonal,) = as_int_tuple("tril" if lower else "triu", "diagonal", (diagonal,))

@@ -6,6 +6,8 @@ from typing import Any
 
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp, TensorTuple, TensorTupleOp
+from ..changes import check_deferred
+from ..discarding import Discarded, has_one_user
 from ..errors import IndexingError, ShapeError
 from ..shapes import as_int_tuple
 from .broadcasting import Number, as_number
@@ -42,8 +44,29 @@ class TupleGetItem(TensorOp):
     def __init__(self, index: int) -> None:
         self.index = index
 
+    def __call__(self, value: TensorTuple) -> Tensor:
+        self.reads = ("result",) if value.op is None or value.op.reads_item(self.index) else ()
+        return super().__call__(value)
+
     def compute(self, arrays: tuple[Array, ...]) -> Array:
         return arrays[self.index]
+
+    def discard(self, node: Tensor, place: Discarded) -> None:
+        """Replace the array in the tuple too, if the tuple has no other user."""
+        if has_one_user(node.inputs):
+            whole: Any = node.inputs[0]
+            items = list(whole.cached_data)
+            items[self.index] = place
+            saved: Any = node.saved
+            whole.cached_data = whole.saved[-2] = saved[0] = tuple(items)
+
+    def recompute(self, node: Tensor) -> Array:
+        whole: Any = node.inputs[0]
+        data = whole.cached_data[self.index]
+        if type(data) is Discarded:
+            check_deferred(whole)
+            return whole.op.recompute(whole)[self.index]
+        return data
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> TensorTuple:
         """Return a tuple with ``out_grad`` at the index and zeros elsewhere."""
@@ -87,6 +110,8 @@ def tuple_get_item(value: TensorTuple, index: int) -> Tensor:
 
 class FusedAddScalars(TensorTupleOp):
     """The tuple (a + c0, a + c1) as one node: the course's example of an op with two results."""
+
+    reads = ()
 
     def __init__(self, c0: Any, c1: Any) -> None:
         self.c0 = as_number("fused_add_scalars", c0)
