@@ -186,13 +186,12 @@ class Launcher:
 
     def _fork(self, channel: socket.socket) -> Child:
         with interrupts_blocked():
-            parent = os.getpid()
             try:
                 pid = os.fork()
             except OSError as error:
                 raise limit_error("starting a worker process", error) from error
             if pid == 0:
-                _become_worker(self._run_forked, channel, parent)
+                _become_worker(self._run_forked, channel)
         sentinel = supervisor.pidfd(pid)
         return Child(pid, sentinel, partial(supervisor.exit_code, pid))
 
@@ -255,9 +254,7 @@ def interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _become_worker(
-    run: Callable[[socket.socket], None], channel: socket.socket, parent: int
-) -> NoReturn:
+def _become_worker(run: Callable[[socket.socket], None], channel: socket.socket) -> NoReturn:
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
