@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import LoaderTimeout
+from ..batching.fetch import Withdrawn
 from ..batching.pipeline import Pipeline, Work
 from ..samples.pytree import Field, Slice, concatenate
 from ..samples.ticket import Ticket
@@ -29,10 +30,6 @@ Array = npt.NDArray[Any]
 JOIN_SECONDS = 0.5
 SHORT_SECONDS = 2e-3
 """The shortest useful slice; waiting for the interpreter lock costs more than a shorter one."""
-
-
-class _Cancelled(BaseException):
-    """The batch was cancelled; not an Exception, so that no data set handles it."""
 
 
 @dataclass(eq=False)
@@ -215,7 +212,7 @@ def _work(pipeline: Pipeline, tasks: _Tasks, done: SimpleQueue[_Job | None]) -> 
     while (task := tasks.get()) is not None:
         job = task[0]
         if not job.cancelled:
-            with contextlib.suppress(_Cancelled):
+            with contextlib.suppress(Withdrawn):
                 _prepare(pipeline, task, done)
         del task, job
 
@@ -226,14 +223,14 @@ def _prepare(pipeline: Pipeline, task: _Task, done: SimpleQueue[_Job | None]) ->
 
     def progress(index: int) -> None:
         if job.cancelled:
-            raise _Cancelled
+            raise Withdrawn
 
     out = None if job.out is None else [array[rows] for array in job.out]
     part = error = None
     try:
         work = Work(clock, out, 1, progress, rows.start or 0)
         part = pipeline.prepare(job.ticket.rows(rows), work)
-    except _Cancelled:
+    except Withdrawn:
         raise
     except BaseException as failure:
         error = failure
