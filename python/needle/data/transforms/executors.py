@@ -49,7 +49,7 @@ def device_executor(device: str) -> DeviceExecutor | None:
 def pinning(device: str) -> Callable[[Any], Any] | None:
     """Return ``Backend.pin`` of the device, which lets it read host memory, or None."""
     place = _place_with("pin", device)
-    return None if place is None else place.backend.pin  # type: ignore[no-any-return]
+    return None if place is None else place.backend.pin
 
 
 def _place_with(kernel: str, device: str) -> Any | None:
