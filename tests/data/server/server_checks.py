@@ -101,9 +101,9 @@ class Leftovers:
 
     def assert_none(self) -> None:
         """Nothing more than at the start, soon."""
-        assert becomes(lambda: descriptors() <= self.files, 5), descriptors() - self.files
-        assert becomes(lambda: children() <= self.children, 5), children() - self.children
-        assert becomes(lambda: self._mapped() <= self.mapped, 5), self._mapped()
+        assert becomes(lambda: descriptors() <= self.files), descriptors() - self.files
+        assert becomes(lambda: children() <= self.children), children() - self.children
+        assert becomes(lambda: self._mapped() <= self.mapped), self._mapped()
 
     @staticmethod
     def _mapped() -> int:
