@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from forks import HERE, ROOT
-from proc import alive, becomes
+from proc import INTERRUPTIBLE, alive, becomes
 from server_checks import (
     Leftovers,
     as_data_loader,
@@ -59,7 +59,7 @@ def servers_of(place: Path, command: bytes = b"joining.run_child") -> list[int]:
     return [pid for pid in found if alive(pid)]
 
 
-PROGRAM = """
+PROGRAM = INTERRUPTIBLE + """
 import os, resource, sys, time
 import numpy as np
 from needle.data.sharing import GlobalDataLoader
