@@ -54,7 +54,7 @@ print(*sorted(files), sep="\\n")
 """
 
 
-@pytest.mark.parametrize(("dataset", "workers", "most"), [(IN_MEMORY, 0, 29), (READ, 1, 35)])
+@pytest.mark.parametrize(("dataset", "workers", "most"), [(IN_MEMORY, 0, 30), (READ, 1, 35)])
 def test_a_batch_of_a_server_crosses_few_files_of_data(
     dataset: str, workers: int, most: int
 ) -> None:

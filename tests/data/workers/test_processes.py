@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import subprocess
 import sys
 import threading
@@ -140,6 +141,17 @@ def test_nothing_is_left_over() -> None:
             ask(engine, 99, range(5))
         assert holdings() == before
         engine.close()
+
+
+def test_closing_does_not_wait_for_a_process_that_has_not_started_a_worker() -> None:
+    before = children()
+    engine = ProcessEngine(Pipeline(datasets.Numbers()), workers=2)
+    for pid in children() - before:
+        os.kill(pid, signal.SIGSTOP)  # as if it imported for long
+    start = time.monotonic()
+    engine.close()
+    assert time.monotonic() - start < 0.9  # it had a second
+    assert children() <= before
 
 
 def test_missing_memory_is_an_error_not_a_crash() -> None:

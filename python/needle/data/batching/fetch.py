@@ -23,9 +23,14 @@ from ..samples.ticket import NO_INDICES, SHARD_SAMPLES, Indices, Ticket
 from ..samples.timing import Clock
 
 Progress = Callable[[int], None]
+"""Called with the index of a sample before it is read; it may raise ``Withdrawn``."""
 
 GROUP_BYTES = 1 << 23
 """The size of the first fields of a group of samples; a group is passed on while it is cached."""
+
+
+class Withdrawn(BaseException):
+    """Raised in a worker to stop a part of a batch; no Exception, so no data set handles it."""
 
 
 @dataclass

@@ -22,9 +22,7 @@ from ...errors import DataError
 from ..datasets.dataset import Dataset, fetch_of, in_memory_of, sample_spec_of
 from ..datasets.decode_size import decode_sizes, decoded_at
 from ..samples.native_kernels import gather_rows
-from ..samples.pytree import LEAF, Structure, first_field, flatten, with_first
-from ..samples.pytree import Field as Field
-from ..samples.pytree import Slice as Slice
+from ..samples.pytree import LEAF, Field, Slice, Structure, first_field, flatten, with_first
 from ..samples.random_source import LOADER_STREAM
 from ..samples.ticket import NO_SAMPLE, Ticket, check_indices, highest
 from ..samples.timing import Clock

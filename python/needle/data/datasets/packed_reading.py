@@ -11,6 +11,7 @@ import os
 import struct
 import zlib
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from typing import IO, Any
 
@@ -218,9 +219,7 @@ class PackedFile:
 
     def _view(self, place: tuple[int, int], dtype: Any, shape: tuple[int, ...]) -> Array:
         start, size = place
-        need = dtype.itemsize
-        for axis in shape:
-            need *= axis
+        need = dtype.itemsize * prod(shape)
         if min(shape) < 0 or need > size:
             raise ValueError(f"{shape} of {dtype} needs {need} bytes at byte {start}, got {size}")
         if not need:
@@ -279,9 +278,7 @@ class PackedFile:
     def _varied(self, number: int, place: int, content: Array) -> Array:
         dtype = np.dtype(self.description.columns[number].dtype)
         shape = [int(axis) for axis in self.views[number][2][place]]
-        need = dtype.itemsize
-        for axis in shape:
-            need *= axis
+        need = dtype.itemsize * prod(shape)
         if min(shape) < 0 or need != len(content):
             raise self._garbled(number, place, f"shape {shape} of {dtype} in {len(content)} bytes")
         return content.view(dtype).reshape(shape)

@@ -11,6 +11,7 @@ import gzip
 import os
 import struct
 import zlib
+from math import prod
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -82,9 +83,7 @@ def _read(
 ) -> npt.NDArray[Any]:
     """Return the array; ``limit``: the bytes in the file (exact), or an upper bound."""
     dtype, shape, header = _read_header(path, file, ndim)
-    need = dtype.itemsize
-    for axis in shape:
-        need *= axis
+    need = dtype.itemsize * prod(shape)
     if need > limit - header:
         have = f"{'has' if exact else 'can hold at most'} {max(0, limit - header)}"
         raise DataError(

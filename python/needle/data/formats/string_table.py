@@ -43,8 +43,3 @@ class StringTable:
 
     def __iter__(self) -> Iterator[str]:
         return (self[i] for i in range(len(self)))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the two arrays."""
-        return int(self.data.nbytes + self.offsets.nbytes)

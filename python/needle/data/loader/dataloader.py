@@ -185,12 +185,15 @@ class DataLoader(PointsToKeywords):
         """Start the next epoch, or continue where ``load_state_dict`` left off."""
         progress, self._next = self._next, self._new_progress(self._next.epoch + 1)
         self._current = progress
+        delivery = Delivery(
+            self.pipeline, self.batch_transforms, self.valid_mask, self.device, self._owns_batches()
+        )
         return LoaderIterator(
             RunningEpoch(
                 self._tickets(progress),
                 progress,
                 self._engine_for(progress),
-                self._delivery(),
+                delivery,
                 self._stats,
                 self.ordered,
                 self.timeout,
@@ -205,11 +208,6 @@ class DataLoader(PointsToKeywords):
 
     def _engine_for(self, progress: Progress) -> EngineHolder:
         return self._engine
-
-    def _delivery(self) -> Delivery:
-        return Delivery(
-            self.pipeline, self.batch_transforms, self.valid_mask, self.device, self._owns_batches()
-        )
 
     def _owns_batches(self) -> bool:
         """Return True if nobody else refers to the arrays of a batch.

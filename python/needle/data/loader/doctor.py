@@ -67,9 +67,9 @@ def doctor(loader: DataLoader, batches: int = BATCHES) -> Diagnosis:
         prepare = _alone(tickets, everything)
         full = _full(loader, tickets, everything) if loader.num_workers else prepare
     rates = {
-        "fetch only": _rate(fetch),
-        "prepare only": _rate(prepare),
-        "full": _rate(full),
+        "fetch only": fetch.samples_per_second("all"),
+        "prepare only": prepare.samples_per_second("all"),
+        "full": full.samples_per_second("all"),
     }
     stages = {name: s for name, s in prepare.seconds.items() if name != "all" and s > 0}
     limit, advice = _judge(loader, rates, stages)
@@ -132,10 +132,6 @@ def _collect(engine: Engine, stats: Stats) -> int:
     stats.samples += answer.samples
     add_seconds(stats.seconds, answer.seconds)
     return 1
-
-
-def _rate(stats: Stats) -> float:
-    return stats.samples_per_second("all")
 
 
 def _judge(

@@ -104,17 +104,13 @@ def check_order(
         )
     if batch_sampler is None:
         return
-    clash = _given(
+    _refuse_beside(
+        "batch_sampler decides whole batches",
         batch_size=batch_size != 1,
         shuffle=shuffle,
         sampler=sampler is not None,
         drop_last=drop_last,
     )
-    if clash:
-        raise ValueError(
-            f"DataLoader: batch_sampler decides whole batches, got {', '.join(clash)} beside it; "
-            f"leave {'it' if len(clash) == 1 else 'them'} out"
-        )
 
 
 def check_stream(
@@ -127,17 +123,14 @@ def check_stream(
     valid_mask: bool,
 ) -> None:
     """Raise ValueError for options that a stream cannot have."""
-    clash = _given(
+    _refuse_beside(
+        "a stream decides its own order",
+        ", and shuffle within iter_shard",
         shuffle=shuffle,
         sampler=sampler is not None,
         batch_sampler=batch_sampler is not None,
         valid_mask=valid_mask,
     )
-    if clash:
-        raise ValueError(
-            f"DataLoader: a stream decides its own order, got {', '.join(clash)} beside it; leave "
-            f"{'it' if len(clash) == 1 else 'them'} out, and shuffle within iter_shard"
-        )
     shards = shards_of(dataset)
     if num_workers > shards:
         raise ValueError(
@@ -147,8 +140,14 @@ def check_stream(
         )
 
 
-def _given(**options: bool) -> list[str]:
-    return [name for name, given in options.items() if given]
+def _refuse_beside(rule: str, remedy: str = "", **options: bool) -> None:
+    """Raise ValueError that names the options that are given beside the one of the rule."""
+    clash = [name for name, given in options.items() if given]
+    if clash:
+        raise ValueError(
+            f"DataLoader: {rule}, got {', '.join(clash)} beside it; leave "
+            f"{'it' if len(clash) == 1 else 'them'} out{remedy}"
+        )
 
 
 def check_mask(valid_mask: bool, on_error: str) -> None:

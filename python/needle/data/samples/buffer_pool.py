@@ -10,6 +10,7 @@ import ctypes
 import weakref
 from collections import deque
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -46,9 +47,7 @@ _lent: dict[int, _Lent] = {}  # by identity
 def empty(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
     """Return an uninitialised array in C order, as ``np.empty`` does."""
     dtype = np.dtype(dtype)
-    count = dtype.itemsize
-    for size in shape:
-        count *= size
+    count = dtype.itemsize * prod(shape)
     if count < LEAST_BYTES or dtype.hasobject:
         return np.empty(shape, dtype)
     memory = _taken(count)

@@ -98,8 +98,9 @@ def tagged_sample(error: BaseException) -> int | None:
 
 def describe(sample: Any) -> Structure:
     """Return the structure of one sample, whose leaves are arrays, numbers and text."""
-    kinds: list[str] = []
-    return Structure(_describe(sample, kinds), tuple(kinds))
+    leaves: list[Any] = []
+    tree = _taken_apart(sample, leaves, text=False)
+    return Structure(tree, tuple(map(_kind, leaves)))
 
 
 def columns(samples: Sequence[Any], structure: Structure, first: int = 0) -> list[list[Any]]:
@@ -127,10 +128,11 @@ def flatten(batch: Any) -> tuple[Structure, list[Any]]:
 
     A list of text is one leaf; every other tuple, list or dict is a container.
     """
-    kinds: list[str] = []
     leaves: list[Any] = []
-    tree = _flatten(batch, kinds, leaves)
-    return Structure(tree, tuple(kinds)), leaves
+    tree = _taken_apart(batch, leaves, text=True)
+    kinds = ((np.ndarray, "array"), (list, "text"), (object, "other"))
+    found = (next(name for kind, name in kinds if isinstance(leaf, kind)) for leaf in leaves)
+    return Structure(tree, tuple(found)), leaves
 
 
 def concatenate(slices: Sequence[Slice], out: Sequence[Array | None] | None = None) -> Slice:
@@ -213,30 +215,19 @@ def _join(kind: str, leaf: int, parts: Sequence[Slice]) -> Any:
     return np.concatenate(pieces)
 
 
-def _describe(sample: Any, kinds: list[str]) -> Any:
-    if isinstance(sample, Mapping):
-        return ("dict", tuple(sample), tuple(_describe(v, kinds) for v in sample.values()))
-    if isinstance(sample, (tuple, list)):
-        return (*_container(sample), tuple(_describe(v, kinds) for v in sample))
-    kinds.append(_kind(sample))
+def _taken_apart(value: Any, leaves: list[Any], text: bool) -> Any:
+    """Return the tree of a sample or batch; append its leaves. text: a list of text is a leaf."""
+    if isinstance(value, Mapping):
+        inner = tuple(_taken_apart(each, leaves, text) for each in value.values())
+        return "dict", tuple(value), inner
+    words = text and isinstance(value, list) and all(isinstance(v, (str, bytes)) for v in value)
+    if isinstance(value, (tuple, list)) and not (words and value):
+        inner = tuple(_taken_apart(each, leaves, text) for each in value)
+        if hasattr(value, "_fields"):
+            return "named", type(value), inner
+        return ("tuple" if isinstance(value, tuple) else "list"), None, inner
+    leaves.append(value)
     return LEAF
-
-
-def _flatten(batch: Any, kinds: list[str], leaves: list[Any]) -> Any:
-    if isinstance(batch, Mapping):
-        return ("dict", tuple(batch), tuple(_flatten(v, kinds, leaves) for v in batch.values()))
-    text = isinstance(batch, list) and batch and all(isinstance(v, (str, bytes)) for v in batch)
-    if isinstance(batch, (tuple, list)) and not text:
-        return (*_container(batch), tuple(_flatten(v, kinds, leaves) for v in batch))
-    kinds.append("text" if text else "array" if isinstance(batch, np.ndarray) else "other")
-    leaves.append(batch)
-    return LEAF
-
-
-def _container(value: Any) -> tuple[str, Any]:
-    if hasattr(value, "_fields"):
-        return "named", type(value)
-    return ("tuple" if isinstance(value, tuple) else "list"), None
 
 
 def _kind(sample: Any) -> str:

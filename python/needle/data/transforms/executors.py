@@ -42,26 +42,23 @@ class DeviceExecutor:
 
 def device_executor(device: str) -> DeviceExecutor | None:
     """Return the executor of a device whose backend has ``run_images``, else None."""
-    place = _place(device)
-    if place is None or not backends.provides(place.backend, "run_images"):
-        return None
-    return DeviceExecutor(place)
+    place = _place_with("run_images", device)
+    return None if place is None else DeviceExecutor(place)
 
 
 def pinning(device: str) -> Callable[[Any], Any] | None:
     """Return ``Backend.pin`` of the device, which lets it read host memory, or None."""
-    place = _place(device)
-    if place is None or not backends.provides(place.backend, "pin"):
-        return None
-    pin: Callable[[Any], Any] = place.backend.pin
-    return pin
+    place = _place_with("pin", device)
+    return None if place is None else place.backend.pin
 
 
-def _place(device: str) -> Any | None:
+def _place_with(kernel: str, device: str) -> Any | None:
+    """Return the device of this name if it is usable and its backend has the kernel."""
     if array_namespace.BACKEND != "nd":
         return None
     try:
         place = array_namespace.device(device)
     except UnknownNameError:
         return None
-    return place if place.enabled() else None
+    provided = place.enabled() and backends.provides(place.backend, kernel)
+    return place if provided else None

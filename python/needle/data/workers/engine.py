@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import LoaderTimeout, WorkerError
+from ...errors import WorkerError
 from ..samples.pytree import Structure
 from ..samples.ticket import Ticket
 
@@ -62,16 +62,16 @@ class Engine(ABC):
         """
 
     def take(self) -> Completed | None:
-        """Return a complete batch as ``collect`` does, or None at once if there is none."""
-        try:
-            return self.collect(0)
-        except LoaderTimeout:
-            return None
+        """Return a complete batch as ``collect`` does, or None at once if there is none.
+
+        For consumers that wait for other things too; only engines with workers have it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} prepares nothing ahead")
 
     def descriptors(self) -> list[int]:
         """Return file descriptors, one of which becomes readable when ``take`` may succeed.
 
-        Callers add them to their own ``poll``. The list is empty if nothing is prepared ahead.
+        Callers add them to their own ``poll``. Only the engine of processes has them.
         """
         return []
 

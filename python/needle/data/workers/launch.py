@@ -76,6 +76,7 @@ class Launcher:
         self.method, self._run_forked = method, run_forked
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
+        self._answered = False  # until then the supervisor imports, and has no workers to end
 
     def prepare(self) -> None:
         """Start the supervisor, if the method needs one and none runs; do not wait for it."""
@@ -85,6 +86,7 @@ class Launcher:
         command = [executable(), *interpreter_flags(), script]
         try:
             self._channel, theirs = socket.socketpair()
+            self._answered = False
             with theirs, interrupts_blocked():
                 self._process = subprocess.Popen(
                     [*command, str(theirs.fileno())],
@@ -133,7 +135,7 @@ class Launcher:
         process, self._process = self._process, None
         if process is not None:
             try:
-                process.wait(1.0)
+                process.wait(1.0 if self._answered else 0.0)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -166,6 +168,7 @@ class Launcher:
                 self._channel.settimeout(seconds)
                 supervisor.send(self._channel, message, fds)
                 answer = supervisor.receive(self._channel)
+                self._answered = answer is not None
         except OSError as error:
             if error.errno == errno.EMFILE:
                 raise limit_error("receiving the descriptor of a worker process", error) from error
@@ -183,13 +186,12 @@ class Launcher:
 
     def _fork(self, channel: socket.socket) -> Child:
         with interrupts_blocked():
-            parent = os.getpid()
             try:
                 pid = os.fork()
             except OSError as error:
                 raise limit_error("starting a worker process", error) from error
             if pid == 0:
-                _become_worker(self._run_forked, channel, parent)
+                _become_worker(self._run_forked, channel)
         sentinel = supervisor.pidfd(pid)
         return Child(pid, sentinel, partial(supervisor.exit_code, pid))
 
@@ -252,9 +254,7 @@ def interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _become_worker(
-    run: Callable[[socket.socket], None], channel: socket.socket, parent: int
-) -> NoReturn:
+def _become_worker(run: Callable[[socket.socket], None], channel: socket.socket) -> NoReturn:
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

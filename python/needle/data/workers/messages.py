@@ -19,13 +19,12 @@ from ..samples.pytree import Slice, Structure, tagged_sample
 from ..samples.timing import STAGES
 from .pickling import dumps, pack_value, unpack_value
 from .shared_memory import readable_bytes
-from .supervisor import receive_bytes
+from .supervisor import receive_body, send_body
 
 READY, DONE, FAILED, DROPPED, BROKEN, DIED = range(6)  # from a worker, or about it
 SHARE, FORGET, WAKE = range(3)  # to a worker
 
 _UP = struct.Struct(f"<qqqqQ{len(STAGES)}d")  # kind, record, number, samples, payload's bytes, ...
-_DOWN = struct.Struct("<qQ")  # kind, payload's bytes
 _PIECE = 1 << 20
 
 
@@ -54,28 +53,14 @@ def send_down(
     channel: socket.socket, kind: int, value: Any = None, fds: Sequence[int] = ()
 ) -> None:
     """Send the parent's message; to a dying worker nothing is sent."""
-    payload = b"" if value is None else pickle.dumps(value)
-    message = _DOWN.pack(kind, len(payload)) + payload
-    try:
-        if fds:
-            socket.send_fds(channel, [message], list(fds))
-        else:
-            channel.send(message)
-    except OSError:
-        return
+    with suppress(OSError):
+        send_body(channel, pickle.dumps((kind, value)), fds)
 
 
 def receive_down(channel: socket.socket) -> tuple[int, Any, list[int]] | None:
     """Wait for the next message from the parent; return None if it closed the socket."""
-    fds: list[int] = []
-    head = receive_bytes(channel, _DOWN.size, fds)
-    if head is None:
-        return None
-    kind, length = _DOWN.unpack(head)
-    body = receive_bytes(channel, length, fds)
-    if body is None:
-        return None
-    return kind, pickle.loads(body) if length else None, fds
+    got = receive_body(channel)
+    return None if got is None else (*pickle.loads(got[0]), got[1])
 
 
 class AnswerReader:

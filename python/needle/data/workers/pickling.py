@@ -37,10 +37,10 @@ class _Pickler(_Base):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, np.ndarray) and (place := _place_in_file(value)) is not None:
             return _mapped, place
-        if type(value) is np.ndarray and not value.dtype.hasobject and not _dense(value):
+        if type(value) is np.ndarray and not value.dtype.hasobject and not value.flags.forc:
             order = sorted(range(value.ndim), key=lambda axis: -abs(value.strides[axis]))
             inverse = tuple(int(axis) for axis in np.argsort(order))
-            return _transposed, (np.ascontiguousarray(value.transpose(order)), inverse)
+            return np.transpose, (np.ascontiguousarray(value.transpose(order)), inverse)
         return NotImplemented if cloudpickle is None else super().reducer_override(value)
 
 
@@ -173,14 +173,6 @@ def _described(value: Any) -> str:
         return f"{value.__name__} at {code.co_filename}:{code.co_firstlineno}"
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:97]}..."
-
-
-def _dense(array: npt.NDArray[Any]) -> bool:
-    return bool(array.flags.c_contiguous or array.flags.f_contiguous)
-
-
-def _transposed(array: npt.NDArray[Any], axes: tuple[int, ...]) -> npt.NDArray[Any]:
-    return array.transpose(axes)
 
 
 def _place_in_file(array: npt.NDArray[Any]) -> tuple[Any, ...] | None:

@@ -20,7 +20,7 @@ from ...errors import LoaderTimeout, NeedleError, WorkerError
 from ..batching.pipeline import Pipeline
 from ..samples.pytree import Field, Slice
 from ..samples.ticket import NO_SAMPLE, Ticket
-from ..samples.timing import smoothed
+from ..samples.timing import add_seconds, smoothed
 from .deaths import Deaths, named, not_replaced
 from .engine import Completed, Engine, closed_meanwhile
 from .launch import SupervisorKilled, check_method
@@ -281,8 +281,7 @@ class ProcessEngine(Engine):
         part = self._parts[record]
         self._remove(record)
         batch = part.batch
-        for stage, seconds in answer.seconds.items():
-            batch.seconds[stage] = batch.seconds.get(stage, 0.0) + seconds
+        add_seconds(batch.seconds, answer.seconds)
         if answer.error is not None:
             self._failed(part, answer.error)
         elif not batch.cancelled:

@@ -35,8 +35,9 @@ class Memory:
         """Allocate memory; error messages name its ``purpose``.
 
         folder: the place of an unlinked file, on systems without memory files. sparse: allocate
-        nothing; see ``Memory.sparse``. Raises WorkerError with the need, the available bytes and a
-        remedy if there is not enough.
+        nothing; ``commit`` a range before its first use, which processes that have attached see
+        then. Raises WorkerError with the need, the available bytes and a remedy if there is not
+        enough.
         """
         self.size = max(PAGE, -(-size // PAGE) * PAGE)
         self.purpose = purpose
@@ -70,14 +71,6 @@ class Memory:
                 return memory
         memory.buffer = _map(fd, size, mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
         return memory
-
-    @classmethod
-    def sparse(cls, size: int, purpose: str) -> Memory:
-        """Return memory of which nothing is allocated; ``commit`` a range before its first use.
-
-        A process that attaches maps all of it and sees ranges that are committed later.
-        """
-        return cls(size, purpose, sparse=True)
 
     def commit(self, start: int, size: int) -> None:
         """Allocate ``size`` bytes from ``start`` on; WorkerError if there is not enough memory."""

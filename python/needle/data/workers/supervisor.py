@@ -23,7 +23,7 @@ import socket
 import struct
 import subprocess
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 LENGTH = struct.Struct("<I")
@@ -35,7 +35,11 @@ STARTER = (
 
 def send(channel: socket.socket, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
     """Send a message as JSON, with descriptors if there are any."""
-    body = json.dumps(message).encode()
+    send_body(channel, json.dumps(message).encode(), fds)
+
+
+def send_body(channel: socket.socket, body: bytes, fds: Sequence[int] = ()) -> None:
+    """Send bytes behind their length, with descriptors if there are any."""
     data = LENGTH.pack(len(body)) + body
     if fds:
         sent = socket.send_fds(channel, [data], list(fds))
@@ -45,13 +49,19 @@ def send(channel: socket.socket, message: dict[str, Any], fds: tuple[int, ...] =
 
 def receive(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     """Return the next message and its descriptors; None if the other side has ended."""
+    got = receive_body(channel)
+    return None if got is None else (json.loads(got[0]), got[1])
+
+
+def receive_body(channel: socket.socket) -> tuple[bytes, list[int]] | None:
+    """Return the bytes of ``send_body`` and the descriptors; None if the other side has ended."""
     fds: list[int] = []
-    head = receive_bytes(channel, LENGTH.size, fds)
-    body = None if head is None else receive_bytes(channel, LENGTH.unpack(head)[0], fds)
-    return None if body is None else (json.loads(body), fds)
+    head = _receive_bytes(channel, LENGTH.size, fds)
+    body = None if head is None else _receive_bytes(channel, LENGTH.unpack(head)[0], fds)
+    return None if body is None else (body, fds)
 
 
-def receive_bytes(channel: socket.socket, size: int, fds: list[int]) -> bytes | None:
+def _receive_bytes(channel: socket.socket, size: int, fds: list[int]) -> bytes | None:
     """Return the next ``size`` bytes, None at the end; append received descriptors to ``fds``."""
     data = b""
     while len(data) < size:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import LoaderTimeout
+from ..batching.fetch import Withdrawn
 from ..batching.pipeline import Pipeline, Work
 from ..samples.pytree import Field, Slice, concatenate
 from ..samples.ticket import Ticket
@@ -29,10 +30,6 @@ Array = npt.NDArray[Any]
 JOIN_SECONDS = 0.5
 SHORT_SECONDS = 2e-3
 """The shortest useful slice; waiting for the interpreter lock costs more than a shorter one."""
-
-
-class _Cancelled(BaseException):
-    """The batch was cancelled; not an Exception, so that no data set handles it."""
 
 
 @dataclass(eq=False)
@@ -47,6 +44,7 @@ class _Job:
     failed: int = 0
     """The number of the first slice that failed."""
     left: int = 0
+    ready: Callable[[], None] | None = None
     clock: Clock = field(default_factory=Clock)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -56,12 +54,22 @@ _Tasks = SimpleQueue["_Task | None"]
 
 
 class ThreadsEngine(Engine):
-    """``workers`` threads, with ``prefetch`` batches each in flight."""
+    """``workers`` threads, with ``prefetch`` batches each in flight.
+
+    ready: called by a thread when a batch is complete, for consumers that wait for other things.
+    """
 
     name = "threads"
 
-    def __init__(self, pipeline: Pipeline, *, workers: int, prefetch: int) -> None:
-        self.pipeline, self.workers = pipeline, workers
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        workers: int,
+        prefetch: int,
+        ready: Callable[[], None] | None = None,
+    ) -> None:
+        self.pipeline, self.workers, self._ready = pipeline, workers, ready
         self.capacity = workers * prefetch
         self._fields = pipeline.layout() if pipeline.splits else None
         self._closed, self._lock = False, threading.RLock()
@@ -82,7 +90,8 @@ class ThreadsEngine(Engine):
         if not self._threads:
             self._start()
         slices = self._slices(ticket)
-        job = _Job(ticket, [None] * len(slices), self._place(ticket), left=len(slices))
+        job = _Job(ticket, [None] * len(slices), self._place(ticket))
+        job.left, job.ready = len(slices), self._ready
         self._jobs[ticket.serial] = job
         queue = self._queues[max(0, ticket.shard) % len(self._queues)]
         for i, rows in enumerate(slices):
@@ -90,16 +99,26 @@ class ThreadsEngine(Engine):
 
     def collect(self, timeout: float | None = None) -> Completed:
         """Return the next complete batch; see ``Engine.collect``."""
+        found = self._next(timeout)
+        if found is None:
+            raise LoaderTimeout(
+                f"DataLoader: no batch within {timeout} s; raise timeout, or look for the "
+                "sample that takes so long"
+            )
+        return found
+
+    def take(self) -> Completed | None:
+        """Return a complete batch or None; see ``Engine.take``."""
+        return self._next(0.0)
+
+    def _next(self, timeout: float | None) -> Completed | None:
         end = None if timeout is None else time.monotonic() + timeout
         while not self._closed:
             try:
                 left = None if end is None else max(0.0, end - time.monotonic())
                 job = self._done.get(timeout=left)
             except Empty:
-                raise LoaderTimeout(
-                    f"DataLoader: no batch within {timeout} s; raise timeout, or look for the "
-                    "sample that takes so long"
-                ) from None
+                return None
             if job is not None and self._jobs.pop(job.ticket.serial, None) is not None:
                 return self._completed(job)
         raise closed_meanwhile()
@@ -168,7 +187,8 @@ class ThreadsEngine(Engine):
                 with clock.measure("collate"):
                     joined = concatenate([part for part in job.parts if part is not None], job.out)
                 self._learn(joined, clock.seconds)
-                return Completed(job.ticket, joined.batch(), None, joined.samples, clock.seconds)
+                found = joined.batch(), None, joined.samples, clock.seconds, joined.structure
+                return Completed(job.ticket, *found)
             except Exception as error:
                 job.error = error
         return Completed(job.ticket, error=job.error, seconds=clock.seconds)
@@ -192,7 +212,7 @@ def _work(pipeline: Pipeline, tasks: _Tasks, done: SimpleQueue[_Job | None]) -> 
     while (task := tasks.get()) is not None:
         job = task[0]
         if not job.cancelled:
-            with contextlib.suppress(_Cancelled):
+            with contextlib.suppress(Withdrawn):
                 _prepare(pipeline, task, done)
         del task, job
 
@@ -203,14 +223,14 @@ def _prepare(pipeline: Pipeline, task: _Task, done: SimpleQueue[_Job | None]) ->
 
     def progress(index: int) -> None:
         if job.cancelled:
-            raise _Cancelled
+            raise Withdrawn
 
     out = None if job.out is None else [array[rows] for array in job.out]
     part = error = None
     try:
         work = Work(clock, out, 1, progress, rows.start or 0)
         part = pipeline.prepare(job.ticket.rows(rows), work)
-    except _Cancelled:
+    except Withdrawn:
         raise
     except BaseException as failure:
         error = failure
@@ -223,3 +243,5 @@ def _prepare(pipeline: Pipeline, task: _Task, done: SimpleQueue[_Job | None]) ->
         last = job.left == 0
     if last:
         done.put(job)
+        if job.ready is not None:
+            job.ready()

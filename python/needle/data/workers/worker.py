@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..batching.fetch import Withdrawn
 from ..batching.pipeline import Pipeline, Work
 from ..samples.pytree import Slice, Structure, tag_sample
 from ..samples.random_source import reseed_every_sample
@@ -45,10 +46,6 @@ from .work_queue import Entry, WorkQueue
 _PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _KEPT_BYTES = 64 << 20
-
-
-class Withdrawn(BaseException):
-    """The part was withdrawn; not an Exception, so that no data set handles it."""
 
 
 class Ended(BaseException):

@@ -79,43 +79,37 @@ class Assembler:
         ticket = Ticket(0, seed, epoch, blocks.indices)
         numbers = set(blocks.layouts.tolist())
         layout = self._layouts[int(blocks.layouts[0])]
-        if self.collate is default_collate and (not self.chain.parts or _first_is_leaf(layout)):
-            if len(numbers) == 1 and not layout.has_text:
-                return self._from_rows(layout, blocks, ticket, clock)
-            if len({self._layouts[number].tree for number in numbers}) == 1:
-                return self._from_leaves(layout, blocks, ticket, clock)
-        return self._from_samples(blocks, ticket, clock)
+        views = self.collate is default_collate
+        views = views and (not self.chain.parts or _first_is_leaf(layout))
+        if views and len(numbers) == 1 and not layout.has_text:
+            rows, off = np.divmod(blocks.offsets - blocks.offsets.min(), layout.nbytes)
+            if not off.any():
+                return self._from_rows(layout, int(blocks.offsets.min()), rows, ticket, clock)
+        return self._from_samples(blocks, ticket, clock, views)
 
-    def _from_rows(self, layout: SampleLayout, blocks: Blocks, ticket: Ticket, clock: Clock) -> Any:
+    def _from_rows(
+        self, layout: SampleLayout, base: int, rows: Indices, ticket: Ticket, clock: Clock
+    ) -> Any:
         """Make a batch of samples of one layout whose blocks are rows of one array with gaps."""
         assert self._memory is not None
-        base = int(blocks.offsets.min())
-        rows, off = np.divmod(blocks.offsets - base, layout.nbytes)
-        if off.any():
-            return self._from_leaves(layout, blocks, ticket, clock)
-        columns = layout.columns(self._memory.buffer, base, int(rows.max()) + 1)
-        leaves = self._transformed(columns[0], rows, ticket, clock)
+        columns, leaves = layout.columns(self._memory.buffer, base, int(rows.max()) + 1), []
+        if self.chain.parts:
+            with clock.measure("augment"):
+                made = self.chain.run(columns[0], rows, ticket, None, self.threads)
+                leaves = [stack(made, "array") if isinstance(made, list) else made]
         with clock.measure("collate"):
             rest = columns[len(leaves) :]
             leaves += [native_kernels.gather_rows(column, rows) for column in rest]
         return layout.structure.rebuild(leaves)
 
-    def _from_leaves(
-        self, layout: SampleLayout, blocks: Blocks, ticket: Ticket, clock: Clock
-    ) -> Any:
-        """Make a batch of samples of several sizes or with texts, which share one structure."""
-        columns = [list(column) for column in zip(*self._leaves(blocks))]
-        leaves = self._transformed(columns[0], None, ticket, clock)
-        with clock.measure("collate"):
-            leaves += [stack(each, _kind(each[0])) for each in columns[len(leaves) :]]
-        return layout.structure.rebuild(leaves)
-
-    def _from_samples(self, blocks: Blocks, ticket: Ticket, clock: Clock) -> Any:
-        """Make a batch of whole samples, copied, for a user's collate or mixed structures."""
+    def _from_samples(self, blocks: Blocks, ticket: Ticket, clock: Clock, views: bool) -> Any:
+        """Make a batch of whole samples, which may be ``views`` of the memory if none is kept."""
         samples = []
-        for number, found in zip(blocks.layouts.tolist(), self._leaves(blocks)):
-            leaves = [leaf if _kind(leaf) == "text" else _copied(leaf) for leaf in found]
+        for number, leaves in zip(blocks.layouts.tolist(), self._leaves(blocks)):
+            if not views:
+                leaves = [_copied(x) if isinstance(x, np.ndarray) else x for x in leaves]
             samples.append(self._layouts[number].structure.rebuild(leaves))
+        made = None
         if self.chain.parts:
             with clock.measure("augment"):
                 first = [first_field(sample) for sample in samples]
@@ -123,18 +117,9 @@ class Assembler:
                 samples = [with_first(sample, value) for sample, value in zip(samples, made)]
         with clock.measure("collate"):
             if self.collate is default_collate:
-                return collate_slice(samples).batch()
+                ready = made if views and isinstance(made, np.ndarray) else None
+                return collate_slice(samples, ready=ready).batch()
             return self.collate(samples)
-
-    def _transformed(
-        self, images: Any, rows: Indices | None, ticket: Ticket, clock: Clock
-    ) -> list[Any]:
-        """Return the transformed first leaf in a list, which is empty without transforms."""
-        if not self.chain.parts:
-            return []
-        with clock.measure("augment"):
-            made = self.chain.run(images, rows, ticket, None, self.threads)
-            return [stack(made, "array") if isinstance(made, list) else made]
 
     def _leaves(self, blocks: Blocks) -> list[list[Any]]:
         assert self._memory is not None
@@ -155,10 +140,6 @@ class Assembler:
                 self.attach(os.dup(self._memory.fd), os.fstat(self._memory.fd).st_size)
             if layout is None or offsets.min() < 0 or end > self._memory.size:
                 raise DataError("GlobalDataLoader: the server named a block that does not exist")
-
-
-def _kind(leaf: Any) -> str:
-    return "text" if isinstance(leaf, (str, bytes)) else "array"
 
 
 def _copied(view: npt.NDArray[Any]) -> Any:

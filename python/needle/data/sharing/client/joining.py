@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 from ....errors import DataError, LoaderServerError, NeedleError, WorkerError
 from ...workers.launch import executable, interpreter_flags, interrupts_blocked
+from ...workers.limits import described_limit
 from ...workers.pickling import explain_failure, pack, unpack
 from ...workers.shared_memory import Memory
 from ..serving.event_loop import Server, serve
@@ -35,7 +36,7 @@ from ..wire.protocol import Connector, FrameKind, text_of_error
 
 READY = b"ready"
 MOST_KILLS = 5  # of servers that start, in a row
-_NOFILE, _NPROC = resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC
+LACKS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 END_SECONDS = 2.0
 START_SECONDS = 60.0  # for a server to listen; a first import from a slow disk takes long
 STARTER = """
@@ -149,23 +150,12 @@ def lack_explained() -> Iterator[None]:
     except NeedleError:
         raise
     except (OSError, MemoryError, RuntimeError) as error:
-        limits = {
-            errno.EMFILE: f"descriptors (ulimit -n is {resource.getrlimit(_NOFILE)[0]})",
-            errno.ENFILE: "descriptors of the whole machine",
-            errno.EAGAIN: f"processes or threads (ulimit -u is {resource.getrlimit(_NPROC)[0]})",
-            errno.ENOMEM: "memory or address space (ulimit -v)",
-        }
-        number = getattr(error, "errno", None)
-        if isinstance(error, MemoryError):
-            number = errno.ENOMEM
-        elif "start new thread" in str(error):
-            number = errno.EAGAIN
-        if number not in limits:
+        lacks = isinstance(error, MemoryError) or getattr(error, "errno", None) in LACKS
+        if not lacks and "start new thread" not in str(error):
             raise
         raise WorkerError(
-            f"GlobalDataLoader: a connection to a server needs about 12 descriptors, one process "
-            f"and two threads, and there are no more {limits[number]} ({error}); raise the limit, "
-            "or use DataLoader"
+            "GlobalDataLoader: a connection to a server needs about 12 descriptors, one process "
+            f"and two threads; {described_limit(error)}, or use DataLoader"
         ) from error
 
 

@@ -186,8 +186,7 @@ class Server:
             feed.close(wait)
 
     def _end(self, connection: Connection) -> None:
-        fd = next(fd for fd, each in self.connections.items() if each is connection)
-        del self.connections[fd]
+        del self.connections[connection.channel.fileno()]
         with suppress(Exception):
             connection.close()
 

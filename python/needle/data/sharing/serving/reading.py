@@ -14,13 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, count
-from queue import Empty, SimpleQueue
 
 import numpy as np
 
-from ...batching.pipeline import Pipeline, Work
+from ...batching.pipeline import Pipeline
 from ...samples.ticket import Ticket
-from ...samples.timing import Clock
 from ...workers import make_engine
 from ...workers.engine import Completed, Engine
 from ..wire.protocol import Bell
@@ -65,56 +63,6 @@ class Sample:
         return self.offset >= 0 or self.error is not None
 
 
-class ThreadReader:
-    """Prepares chunks in one thread of the server; a thread that hangs is left behind."""
-
-    capacity = AHEAD
-
-    def __init__(self, pipeline: Pipeline, bell: Bell) -> None:
-        self._tickets: SimpleQueue[Ticket | None] = SimpleQueue()
-        self._answers: SimpleQueue[Completed] = SimpleQueue()
-        work = (pipeline, self._tickets, self._answers, bell)
-        threading.Thread(target=_read, args=work, name="needle-reader", daemon=True).start()
-
-    def submit(self, ticket: Ticket) -> None:
-        """Queue the ticket."""
-        self._tickets.put(ticket)
-
-    def take(self) -> Completed | None:
-        """Return the next answer, None if there is none yet."""
-        try:
-            return self._answers.get_nowait()
-        except Empty:
-            return None
-
-    def descriptors(self) -> list[int]:
-        """Return no descriptor; the thread rings the bell."""
-        return []
-
-    def close(self) -> None:
-        """End the thread after its chunk."""
-        self._tickets.put(None)
-
-
-def _read(
-    pipeline: Pipeline,
-    tickets: SimpleQueue[Ticket | None],
-    answers: SimpleQueue[Completed],
-    bell: Bell,
-) -> None:
-    while (ticket := tickets.get()) is not None:
-        clock = Clock()
-        answer = Completed(ticket, seconds=clock.seconds)
-        try:
-            part = pipeline.prepare(ticket, Work(clock))
-            answer.batch, answer.samples = part.batch(), part.samples
-            answer.structure = part.structure
-        except BaseException as error:  # also SystemExit: it is an error of this chunk
-            answer.error = error
-        answers.put(answer)
-        bell.ring()
-
-
 class Readers:
     """An engine, which is made in a thread of its own, and the chunks that it reads.
 
@@ -123,7 +71,7 @@ class Readers:
 
     def __init__(self, pipeline: Pipeline, workers: int) -> None:
         self._pipeline, self._workers = pipeline, workers
-        self._engine: Engine | ThreadReader | None = None
+        self._engine: Engine | None = None
         self._error: BaseException | None = None
         self.chunks: dict[int, tuple[list[Sample], float]] = {}
         self.answered = self._closed = False
@@ -144,8 +92,8 @@ class Readers:
 
     def descriptors(self) -> list[int]:
         """Return the descriptors of which one is readable when there may be something new."""
-        own = [] if self._engine is None else self._engine.descriptors()
-        return [self._bell.fileno(), *own]
+        processes = self._engine if self._workers else None  # a thread rings the bell
+        return [self._bell.fileno(), *([] if processes is None else processes.descriptors())]
 
     def submit(self, ticket: Ticket, chunk: list[Sample]) -> None:
         """Have the engine read a chunk."""
@@ -186,15 +134,16 @@ class Readers:
 
     def _start(self) -> None:
         """Make and start the engine; runs in a thread, since it takes a while."""
-        engine: Engine | ThreadReader | None = None
+        engine: Engine | None = None
         try:
-            if self._workers:
-                engine = make_engine(
-                    "processes", self._pipeline, workers=self._workers, prefetch=AHEAD
-                )
-                engine.start()
-            else:
-                engine = ThreadReader(self._pipeline, self._bell)
+            engine = make_engine(
+                "processes" if self._workers else "threads",
+                self._pipeline,
+                workers=max(1, self._workers),
+                prefetch=AHEAD,
+                ready=self._bell.ring,
+            )
+            engine.start()
         except BaseException as error:
             self._error = error
         with self._lock:
