@@ -5,21 +5,23 @@ Called by __main__.py and proof.py.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from .blocks import open_tags
 from .building import build
 from .edition import taken_tags
-from .outcome import gist
-from .registry import Exercise, part_of
+from .outcome import frames_in, gist, place_of
+from .registry import Exercise, exercises, needed, part_of
 
 Record = dict[str, Any]
 LIMIT = 300
@@ -32,8 +34,9 @@ TEXTS_OF_ERRORS = {
     "UnboundLocalError": "a variable is read before it has a value",
     "NameError": "a name is not defined; look at the imports at the top of the file",
     "NotImplementedError": "the code calls a function that is not written yet",
+    "TypeError: cannot unpack non-iterable NoneType": "the result is None: a return is missing",
 }
-"""Likely causes of exceptions, by their names."""
+"""Likely causes of exceptions, by the first words of their text."""
 
 
 @dataclass
@@ -137,25 +140,107 @@ def environment_of(root: Path, backend: str) -> dict[str, str]:
 
 
 def run_tests(root: Path, tests: Sequence[str], backend: str) -> list[Record]:
-    """Return the records of these pytest node ids, run in the tree ``root`` under ``backend``."""
+    """Return the records of these pytest node ids, run in the tree ``root`` under ``backend``.
+
+    A test that ends the process, or a file that cannot be imported, does not stop the others: they
+    run in another process, but for those that build on an exercise that ended one.
+    """
+    records: list[Record] = []
+    left = list(tests)
+    while left:
+        found, finished = _run_once(root, left, backend)
+        named = {record["test"].partition("[")[0] for record in found}
+        rest = [t for t in left if t not in named and t.partition("::")[0] not in named]
+        late = set() if finished else _tests_behind({t for r in found for t in r.get("tags", ())})
+        records += found + [_failed(test, NOT_RUN) for test in rest if test in late]
+        complete = finished and all("::" in test for test in named)
+        left = [] if complete or rest == left else [test for test in rest if test not in late]
+    return records
+
+
+NOT_RUN = "not run: a test of the exercise, or of one that it builds on, was stopped"
+
+
+def _tests_behind(tags: set[str]) -> set[str]:
+    """Return the tests of these exercises and of those that build on them."""
+    behind = (e for e in exercises().values() if tags & {e.tag, *needed(e.tag)})
+    return {test for exercise in behind for test in exercise.tests}
+
+
+def _run_once(root: Path, tests: Sequence[str], backend: str) -> tuple[list[Record], bool]:
+    """Run pytest once; return the records, at least one, and True if it came to its end."""
     with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.json"
-        command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider"]
-        command += ["-p", "apps.course.recorder", "--course-report", str(report), *tests]
+        report = Path(folder) / "report"
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command += ["--tb=short"]
+        command += ["-p", "no:faulthandler", "-p", "apps.course.recorder"]
+        said, status = run_group(
+            [*command, "--course-report", str(report), *tests], root, environment_of(root, backend)
+        )
+        lines = report.read_text("utf-8").splitlines() if report.is_file() else []
+        trace = Path(f"{report}.trace")
+        stack = trace.read_text("utf-8", "replace") if trace.is_file() else ""
+    found: dict[str, Record] = {row["test"]: row for row in map(json.loads, lines)}
+    finished = found.pop("", None) is not None
+    records = [{**r, **_ended(r, root, stack, status)} for r in found.values()]
+    if not records and not finished:
+        silent = stack or not said
+        problem = (
+            _ended({"outcome": "running"}, root, stack, status) if silent else gist(said, root)
+        )
+        records = [{**_failed(test, ""), **problem} for test in tests]
+    return records, finished
+
+
+def _ended(record: Record, root: Path, stack: str, status: int) -> Record:
+    """Return what to say of a test in which the process ended, from its stack; else {}."""
+    if record["outcome"] != "running":
+        return {}
+    error = f"the process ended with {_signal_or_status(status)}; the test had no end"
+    if stack.startswith("Timeout") or status == STOPPED:
+        error = "stopped after a minute; it waits for something, or a loop never ends"
+    frames = frames_in(stack.partition("most recent call first")[2])[::-1]
+    return {"outcome": "failed", "error": error, **place_of(frames, root, record.get("tags", ()))}
+
+
+def _signal_or_status(status: int) -> str:
+    return signal.Signals(-status).name if status < 0 else f"exit status {status}"
+
+
+STOPPED = 124
+"""The status of a process that ``run_group`` stopped."""
+MOST_OUTPUT = 1_000_000
+"""Bytes of a process's output that are read."""
+
+
+def run_group(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], limit: float = LIMIT
+) -> tuple[str, int]:
+    """Run a process in a group of its own; return its errors, else its output, and its status.
+
+    When it ends, or after ``limit`` seconds, whatever is left of the group is killed.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=errors,
+            start_new_session=True,
+        )
         try:
-            done = subprocess.run(
-                command,
-                cwd=root,
-                env=environment_of(root, backend),
-                capture_output=True,
-                text=True,
-                timeout=LIMIT,
-            )
+            status = process.wait(limit)
         except subprocess.TimeoutExpired:
-            text = f"stopped after {LIMIT} s; is there an infinite loop?"
-            return [_failed(test, text) for test in tests]
-        if not report.is_file():
-            found = gist(done.stderr or done.stdout)
-            return [_failed(test, found["error"], found["place"]) for test in tests]
-        records: list[Record] = json.loads(report.read_text("utf-8"))
-        return records
+            status = STOPPED
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        return _content(errors) or _content(out), status
+
+
+def _content(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read(MOST_OUTPUT).decode("utf-8", "replace")
