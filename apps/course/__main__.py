@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from . import pages, progress, proof
+from . import grading, pages, progress, proof
 from .blocks import MarkerError, blocks_in, open_tags
 from .building import LIBRARY, is_built
 from .checking import check
@@ -29,7 +29,7 @@ def student(options: Options) -> int:
     """Write a student tree."""
     chosen = select(options.parts)
     tags = {exercise.tag for exercise in chosen}
-    write_edition(ROOT, options.dir, tags)
+    write_edition(ROOT, options.dir, tags, not options.without_solutions)
     first = write_notebooks(options.dir.resolve(), tags)[0]
     print(f"{options.dir}: a student tree with {len(chosen)} open exercises. Open a notebook")
     print(f"  jupyter lab {options.dir / FOLDER / first.name}")
@@ -130,6 +130,13 @@ def list_exercises(options: Options) -> int:
     return 0
 
 
+def grade(options: Options) -> int:
+    """Grade submissions and write a table."""
+    rules = grading.Rules(options.jobs, options.minutes, options.memory)
+    grading.grade(ROOT, options.submissions, select(options.parts), options.out, rules)
+    return 0
+
+
 def prove(options: Options) -> int:
     """Prove that blocks, registry and tests fit together; see ``proof``."""
     return proof.prove(ROOT, select(options.what))
@@ -148,6 +155,9 @@ def _parser() -> argparse.ArgumentParser:
     made = command("student", student, "write a tree with empty exercises")
     made.add_argument("dir", type=Path, help="a new folder")
     made.add_argument("--parts", **which, help="which exercises to empty, such as 1-3")  # type: ignore[arg-type]
+    made.add_argument(
+        "--without-solutions", action="store_true", help="for a graded homework: no solve"
+    )
     command("list", list_exercises, "list every exercise with its time and points")
     command("show", show, "show the task of an exercise and its place").add_argument("tag")
     command("hint", hint, "open the next hint of an exercise").add_argument("tag")
@@ -159,6 +169,13 @@ def _parser() -> argparse.ArgumentParser:
         "--with-prerequisites", action="store_true", help="also solve what they build on"
     )
     command("progress", draw_progress, "show your progress")
+    made = command("grade", grade, "for teachers: grade submissions into a CSV file")
+    made.add_argument("submissions", nargs="+", type=Path, metavar="FOLDER|ZIP")
+    made.add_argument("--parts", **which, help="the exercises of the homework")  # type: ignore[arg-type]
+    made.add_argument("--out", type=Path, default=Path("grades.csv"), metavar="FILE")
+    made.add_argument("--jobs", type=int, default=1, help="submissions at the same time")
+    made.add_argument("--minutes", type=float, default=15, help="time limit of a submission")
+    made.add_argument("--memory", type=float, default=8, help="GiB of address space of a process")
     made = command(
         "prove", prove, "for maintainers: check that exercises fail and pass as they should"
     )

@@ -5,22 +5,21 @@ Called by __main__.py and proof.py.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from .blocks import open_tags
 from .building import build
 from .edition import taken_tags
 from .outcome import frames_in, gist, place_of
+from .processes import STOPPED, UNLIMITED, Guard, run_group
 from .registry import Exercise, exercises, needed, part_of
 
 Record = dict[str, Any]
@@ -90,7 +89,7 @@ class Result:
         return next((record for record in failed if not record.get("open")), None)
 
 
-def check(root: Path, chosen: Sequence[Exercise]) -> list[Result]:
+def check(root: Path, chosen: Sequence[Exercise], guard: Guard = UNLIMITED) -> list[Result]:
     """Return the results of the exercises' tests.
 
     Programs that they need are built first, unless the exercise is open. If a build fails, all
@@ -102,20 +101,20 @@ def check(root: Path, chosen: Sequence[Exercise]) -> list[Result]:
     left = [exercise for exercise in chosen if exercise not in waiting]
     runnable = []
     for builds in dict.fromkeys(exercise.builds for exercise in left):
-        problem = build(root, builds)
+        problem = build(root, builds, guard)
         own = [exercise for exercise in left if exercise.builds == builds]
         records += [_failed(t, problem) for exercise in own for t in exercise.tests if problem]
         runnable += [] if problem else own
-    records += run_exercises(root, runnable)
+    records += run_exercises(root, runnable, guard)
     return [Result(e, _records_of(e, records), e.tag in empty, e.tag in taken) for e in chosen]
 
 
-def run_exercises(root: Path, chosen: Sequence[Exercise]) -> list[Record]:
+def run_exercises(root: Path, chosen: Sequence[Exercise], guard: Guard = UNLIMITED) -> list[Record]:
     """Return the records of the exercises' tests; pytest runs once for each backend in use."""
     records: list[Record] = []
     for backend in sorted({part_of(exercise).backend for exercise in chosen}):
         tests = [t for e in chosen if part_of(e).backend == backend for t in e.tests]
-        records += run_tests(root, list(dict.fromkeys(tests)), backend)
+        records += run_tests(root, list(dict.fromkeys(tests)), backend, guard)
     return records
 
 
@@ -133,13 +132,16 @@ def _records_of(exercise: Exercise, records: Sequence[Record]) -> list[Record]:
     return found
 
 
-def environment_of(root: Path, backend: str) -> dict[str, str]:
+def environment_of(root: Path, backend: str, guard: Guard = UNLIMITED) -> dict[str, str]:
     """Return the environment of a process that imports the tree's own needle on this backend."""
     path = os.pathsep.join([str(root / "python"), str(root)])
-    return {**os.environ, "NEEDLE_BACKEND": backend, "PYTHONPATH": path}
+    given = os.environ if guard.environment is None else guard.environment
+    return {**given, "NEEDLE_BACKEND": backend, "PYTHONPATH": path}
 
 
-def run_tests(root: Path, tests: Sequence[str], backend: str) -> list[Record]:
+def run_tests(
+    root: Path, tests: Sequence[str], backend: str, guard: Guard = UNLIMITED
+) -> list[Record]:
     """Return the records of these pytest node ids, run in the tree ``root`` under ``backend``.
 
     A test that ends the process, or a file that cannot be imported, does not stop the others: they
@@ -148,7 +150,9 @@ def run_tests(root: Path, tests: Sequence[str], backend: str) -> list[Record]:
     records: list[Record] = []
     left = list(tests)
     while left:
-        found, finished = _run_once(root, left, backend)
+        if not guard.limit(LIMIT):
+            return records + [_failed(test, NO_TIME) for test in left]
+        found, finished = _run_once(root, left, backend, guard)
         named = {record["test"].partition("[")[0] for record in found}
         rest = [t for t in left if t not in named and t.partition("::")[0] not in named]
         late = set() if finished else _tests_behind({t for r in found for t in r.get("tags", ())})
@@ -158,6 +162,7 @@ def run_tests(root: Path, tests: Sequence[str], backend: str) -> list[Record]:
     return records
 
 
+NO_TIME = "not run: the time for all exercises is used up"
 NOT_RUN = "not run: a test of the exercise, or of one that it builds on, was stopped"
 
 
@@ -167,27 +172,27 @@ def _tests_behind(tags: set[str]) -> set[str]:
     return {test for exercise in behind for test in exercise.tests}
 
 
-def _run_once(root: Path, tests: Sequence[str], backend: str) -> tuple[list[Record], bool]:
+def _run_once(
+    root: Path, tests: Sequence[str], backend: str, guard: Guard
+) -> tuple[list[Record], bool]:
     """Run pytest once; return the records, at least one, and True if it came to its end."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report"
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        command += ["--tb=short"]
-        command += ["-p", "no:faulthandler", "-p", "apps.course.recorder"]
-        said, status = run_group(
-            [*command, "--course-report", str(report), *tests], root, environment_of(root, backend)
-        )
+        command = [*guard.prefix, sys.executable, "-m", "pytest", "-q", "--tb=short"]
+        command += ["-p", "no:cacheprovider", "-p", "no:faulthandler", "-p", "apps.course.recorder"]
+        command += ["--course-report", str(report), *tests]
+        environment = environment_of(root, backend, guard)
+        done = run_group(command, guard.limit(LIMIT), root, environment)
         lines = report.read_text("utf-8").splitlines() if report.is_file() else []
         trace = Path(f"{report}.trace")
         stack = trace.read_text("utf-8", "replace") if trace.is_file() else ""
     found: dict[str, Record] = {row["test"]: row for row in map(json.loads, lines)}
     finished = found.pop("", None) is not None
-    records = [{**r, **_ended(r, root, stack, status)} for r in found.values()]
+    records = [{**r, **_ended(r, root, stack, done.returncode)} for r in found.values()]
     if not records and not finished:
-        silent = stack or not said
-        problem = (
-            _ended({"outcome": "running"}, root, stack, status) if silent else gist(said, root)
-        )
+        said, begun = done.stderr or done.stdout, {"outcome": "running"}
+        untold = stack or not said
+        problem = _ended(begun, root, stack, done.returncode) if untold else gist(said, root)
         records = [{**_failed(test, ""), **problem} for test in tests]
     return records, finished
 
@@ -196,7 +201,7 @@ def _ended(record: Record, root: Path, stack: str, status: int) -> Record:
     """Return what to say of a test in which the process ended, from its stack; else {}."""
     if record["outcome"] != "running":
         return {}
-    error = f"the process ended with {_signal_or_status(status)}; the test had no end"
+    error = f"the process ended with {_signal_or_status(status)} before the test did"
     if stack.startswith("Timeout") or status == STOPPED:
         error = "stopped after a minute; it waits for something, or a loop never ends"
     frames = frames_in(stack.partition("most recent call first")[2])[::-1]
@@ -204,43 +209,7 @@ def _ended(record: Record, root: Path, stack: str, status: int) -> Record:
 
 
 def _signal_or_status(status: int) -> str:
-    return signal.Signals(-status).name if status < 0 else f"exit status {status}"
-
-
-STOPPED = 124
-"""The status of a process that ``run_group`` stopped."""
-MOST_OUTPUT = 1_000_000
-"""Bytes of a process's output that are read."""
-
-
-def run_group(
-    command: Sequence[str], folder: Path, environment: Mapping[str, str], limit: float = LIMIT
-) -> tuple[str, int]:
-    """Run a process in a group of its own; return its errors, else its output, and its status.
-
-    When it ends, or after ``limit`` seconds, whatever is left of the group is killed.
-    """
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=errors,
-            start_new_session=True,
-        )
-        try:
-            status = process.wait(limit)
-        except subprocess.TimeoutExpired:
-            status = STOPPED
-        finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        return _content(errors) or _content(out), status
-
-
-def _content(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read(MOST_OUTPUT).decode("utf-8", "replace")
+    """Return the signal that ended a process, or that a shell reports, by name; else the status."""
+    number = -status if status < 0 else status - 128
+    known = {each.value: each.name for each in signal.Signals}
+    return known.get(number, f"exit status {status}")
