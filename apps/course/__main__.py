@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from . import grading, pages, progress, proof
+from . import grading, pages, portrait, progress, proof
 from .blocks import MarkerError, blocks_in, open_tags
 from .building import LIBRARY, is_built
 from .checking import check
 from .edition import ROOT, EditionError, is_student_tree, put_back, solutions_of, write_edition
 from .notebooks import FOLDER, write_notebooks
-from .rates import rate_line
+from .rates import rate_of
 from .registry import RegistryError, exercises, needed, parts, select
 from .tree import VIEWS
 
@@ -60,6 +60,7 @@ def _page(tag: str, more: int) -> int:
         hints = progress.open_hint(ROOT, exercise)
     else:
         hints = progress.load(ROOT).get(exercise.tag, progress.Entry()).hints
+        progress.begin(ROOT)
     done = not is_student_tree(ROOT) or progress.states(ROOT)[exercise.tag] in progress.DONE
     found = blocks_in(ROOT).get(exercise.tag, [])
     print(pages.exercise_page(exercise, found, hints, done))
@@ -78,7 +79,9 @@ def check_answers(options: Options) -> int:
     print(pages.score_table(results))
     for result in results:
         if result.exercise.rate and result.fine:
-            print(rate_line(ROOT, result.exercise))
+            rate = rate_of(ROOT, result.exercise)
+            progress.remember_rate(ROOT, result.exercise.tag, rate)
+            print(f"{result.exercise.tag:<22} {rate}")
     if len(results) == 1 and results[0].fine:
         print(f"\n{pages.explanation(chosen[0])}")
         if is_student_tree(ROOT):
@@ -119,8 +122,12 @@ def _exact(words: Sequence[str]) -> bool:
 
 
 def draw_progress(options: Options) -> int:
-    """Print the progress."""
-    print(progress.drawn(ROOT))
+    """Print the progress, or write it as a page."""
+    if options.html is None:
+        print(progress.drawn(ROOT))
+    else:
+        portrait.write(ROOT, options.html)
+        print(f"written to {options.html}; open it in a browser")
     return 0
 
 
@@ -168,7 +175,15 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--with-prerequisites", action="store_true", help="also solve what they build on"
     )
-    command("progress", draw_progress, "show your progress")
+    made = command("progress", draw_progress, "show your progress")
+    made.add_argument(
+        "--html",
+        nargs="?",
+        type=Path,
+        const=Path("progress.html"),
+        metavar="FILE",
+        help="write a page of what you have built, with the filters of your own LeNet",
+    )
     made = command("grade", grade, "for teachers: grade submissions into a CSV file")
     made.add_argument("submissions", nargs="+", type=Path, metavar="FOLDER|ZIP")
     made.add_argument("--parts", **which, help="the exercises of the homework")  # type: ignore[arg-type]
