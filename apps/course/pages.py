@@ -37,7 +37,7 @@ def exercise_page(exercise: Exercise, blocks: Sequence[Block], hints: int, done:
 
 def explanation(exercise: Exercise) -> str:
     """Return the explanation of an exercise, wrapped."""
-    return wrapped(f"explanation of the reference solution:\n{exercise.explanation}")
+    return wrapped(f"what to remember:\n{exercise.explanation}")
 
 
 def wrapped(text: str) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from apps.course import checking, pages, registry
-from apps.course.blocks import fill
+from apps.course.blocks import blocks_in, fill
 from apps.course.compare import WrongAnswer
 from apps.course.edition import write_edition
 from apps.course.recorder import _missing_error
@@ -128,3 +131,35 @@ def test_a_program_that_never_ends_is_stopped_and_named(
         native_programs.expect_fine("kernels", "softmax")
     case = caught.value.case
     assert case.what == "kernels softmax" and case.got.startswith("stopped after ")
+
+
+def expressions(text: str) -> Iterator[str]:
+    """Yield the expressions of a solution that are long enough to be recognised, without spaces."""
+    with contextlib.suppress(SyntaxError):  # a fragment
+        body = ast.parse("def f():\n" + textwrap.indent(textwrap.dedent(text), "    "))
+        kinds = (ast.BinOp, ast.Call, ast.Compare, ast.Subscript)
+        found = (ast.unparse(node) for node in ast.walk(body) if isinstance(node, kinds))
+        yield from (shown for each in found if len(shown := "".join(each.split())) >= 14)
+
+
+def test_no_docstring_contains_an_answer_that_the_task_does_not_state() -> None:
+    told = []
+    for tag, blocks in blocks_in(ROOT).items():
+        contract = registry.exercises()[tag].contract
+        if "formula in its docstring" in contract:
+            continue
+        stated = "".join(contract.split())
+        for block in (block for block in blocks if block.path.endswith(".py")):
+            tree = ast.parse((ROOT / block.path).read_text())
+            kinds = (ast.FunctionDef, ast.ClassDef, ast.Module)
+            texts = (ast.get_docstring(n) or "" for n in ast.walk(tree) if isinstance(n, kinds))
+            docs = ["".join(text.split()).replace("`", "") for text in texts]
+            for shown in expressions(block.text):
+                told += [(tag, shown) for doc in docs if shown in doc and shown not in stated]
+    assert told == []
+
+
+def test_texts_after_passing_are_what_to_remember() -> None:
+    for exercise in registry.exercises().values():
+        text = pages.explanation(exercise)
+        assert text.startswith("what to remember:\n") and "reference solution" not in text
