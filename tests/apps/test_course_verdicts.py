@@ -23,12 +23,12 @@ OPEN = ("hooks", "topo-sort", "pass-on", "backward", "no-grad", "gradients-of")
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A student tree with short limits: 2 s of computing, 8 s of waiting."""
+    """A student tree with short limits: 1 s of computing, 20 s of waiting."""
     target = tmp_path_factory.mktemp("verdicts") / "tree"
     write_edition(ROOT, target, set(OPEN))
     recorder = target / "apps/course/recorder.py"
-    text = recorder.read_text().replace("LONGEST = 20", "LONGEST = 2")
-    recorder.write_text(text.replace("STUCK = 60", "STUCK = 8"))
+    text = recorder.read_text().replace("LONGEST = 20", "LONGEST = 1")
+    recorder.write_text(text.replace("STUCK = 60", "STUCK = 20"))
     return target
 
 
@@ -42,6 +42,7 @@ def answered(tree: Path) -> Iterator[Path]:
         (tree / name).write_text(text)
 
 
+@pytest.mark.slow
 def test_answers_that_end_or_block_the_process_leave_the_others_their_verdicts(
     answered: Path,
 ) -> None:
@@ -65,7 +66,7 @@ def test_after_a_loop_the_tests_that_build_on_it_are_not_run(answered: Path) -> 
     fill(answered, {"topo-sort": ["    while True:\n        pass"]})
     results = checking.check(answered, registry.select(["topo-sort", "backward"]))
     first, *others = [record["error"] for record in results[0].records]
-    assert first == "TooLong: stopped after 2 s of computing; is there an infinite loop?"
+    assert first == "TooLong: stopped after 1 s of computing; is there an infinite loop?"
     assert others and set(others) == {"TooLong: not run: a test of topo-sort was stopped before"}
     place = results[0].records[0]
     line = (answered / "python/needle/graph.py").read_text().split("\n").index("    while True:")
