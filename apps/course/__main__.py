@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from . import pages, progress, proof
+from . import grading, pages, portrait, progress, proof
 from .blocks import MarkerError, blocks_in, open_tags
 from .building import LIBRARY, is_built
 from .checking import check
 from .edition import ROOT, EditionError, is_student_tree, put_back, solutions_of, write_edition
 from .notebooks import FOLDER, write_notebooks
-from .rates import rate_line
+from .rates import rate_of
 from .registry import RegistryError, exercises, needed, parts, select
 from .tree import VIEWS
 
@@ -29,7 +29,7 @@ def student(options: Options) -> int:
     """Write a student tree."""
     chosen = select(options.parts)
     tags = {exercise.tag for exercise in chosen}
-    write_edition(ROOT, options.dir, tags)
+    write_edition(ROOT, options.dir, tags, not options.without_solutions)
     first = write_notebooks(options.dir.resolve(), tags)[0]
     print(f"{options.dir}: a student tree with {len(chosen)} open exercises. Open a notebook")
     print(f"  jupyter lab {options.dir / FOLDER / first.name}")
@@ -60,6 +60,7 @@ def _page(tag: str, more: int) -> int:
         hints = progress.open_hint(ROOT, exercise)
     else:
         hints = progress.load(ROOT).get(exercise.tag, progress.Entry()).hints
+        progress.begin(ROOT)
     done = not is_student_tree(ROOT) or progress.states(ROOT)[exercise.tag] in progress.DONE
     found = blocks_in(ROOT).get(exercise.tag, [])
     print(pages.exercise_page(exercise, found, hints, done))
@@ -78,7 +79,9 @@ def check_answers(options: Options) -> int:
     print(pages.score_table(results))
     for result in results:
         if result.exercise.rate and result.fine:
-            print(rate_line(ROOT, result.exercise))
+            rate = rate_of(ROOT, result.exercise)
+            progress.remember_rate(ROOT, result.exercise.tag, rate)
+            print(f"{result.exercise.tag:<22} {rate}")
     if len(results) == 1 and results[0].fine:
         print(f"\n{pages.explanation(chosen[0])}")
         if is_student_tree(ROOT):
@@ -119,14 +122,25 @@ def _exact(words: Sequence[str]) -> bool:
 
 
 def draw_progress(options: Options) -> int:
-    """Print the progress."""
-    print(progress.drawn(ROOT))
+    """Print the progress, or write it as a page."""
+    if options.html is None:
+        print(progress.drawn(ROOT))
+    else:
+        portrait.write(ROOT, options.html)
+        print(f"written to {options.html}; open it in a browser")
     return 0
 
 
 def list_exercises(options: Options) -> int:
     """Print all exercises."""
     print(pages.list_page(parts()))
+    return 0
+
+
+def grade(options: Options) -> int:
+    """Grade submissions and write a table."""
+    rules = grading.Rules(options.jobs, options.minutes, options.memory)
+    grading.grade(ROOT, options.submissions, select(options.parts), options.out, rules)
     return 0
 
 
@@ -148,6 +162,9 @@ def _parser() -> argparse.ArgumentParser:
     made = command("student", student, "write a tree with empty exercises")
     made.add_argument("dir", type=Path, help="a new folder")
     made.add_argument("--parts", **which, help="which exercises to empty, such as 1-3")  # type: ignore[arg-type]
+    made.add_argument(
+        "--without-solutions", action="store_true", help="for a graded homework: no solve"
+    )
     command("list", list_exercises, "list every exercise with its time and points")
     command("show", show, "show the task of an exercise and its place").add_argument("tag")
     command("hint", hint, "open the next hint of an exercise").add_argument("tag")
@@ -158,7 +175,22 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--with-prerequisites", action="store_true", help="also solve what they build on"
     )
-    command("progress", draw_progress, "show your progress")
+    made = command("progress", draw_progress, "show your progress")
+    made.add_argument(
+        "--html",
+        nargs="?",
+        type=Path,
+        const=Path("progress.html"),
+        metavar="FILE",
+        help="write a page of what you have built, with the filters of your own LeNet",
+    )
+    made = command("grade", grade, "for teachers: grade submissions into a CSV file")
+    made.add_argument("submissions", nargs="+", type=Path, metavar="FOLDER|ZIP")
+    made.add_argument("--parts", **which, help="the exercises of the homework")  # type: ignore[arg-type]
+    made.add_argument("--out", type=Path, default=Path("grades.csv"), metavar="FILE")
+    made.add_argument("--jobs", type=int, default=1, help="submissions at the same time")
+    made.add_argument("--minutes", type=float, default=15, help="time limit of a submission")
+    made.add_argument("--memory", type=float, default=8, help="GiB of address space of a process")
     made = command(
         "prove", prove, "for maintainers: check that exercises fail and pass as they should"
     )

@@ -13,6 +13,8 @@ from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
 
+from .processes import STOPPED, UNLIMITED, Guard, run_group
+
 FOLDERS = ("build/course", "build/make")
 """Folders of the programs: of ``build`` here, and of ``make``."""
 PROGRAMS = {
@@ -23,6 +25,8 @@ PROGRAMS = {
     "course_cuda_test": "tests/cuda_on_cpu/course_cuda_test",
 }
 """Paths in the build folder, by the name of the program and target."""
+LONGEST = 1800
+"""Seconds after which a build is stopped."""
 LIBRARY = "backend_openmp"
 """The library of part 9: its sources are in examples/, its build in build/course."""
 PLAIN, FAST = "-O0", "-O3"
@@ -36,14 +40,14 @@ def built_program(root: Path, name: str) -> Path | None:
     return max(built, key=lambda place: place.stat().st_mtime, default=None)
 
 
-def build(root: Path, names: Collection[str]) -> str:
+def build(root: Path, names: Collection[str], guard: Guard = UNLIMITED) -> str:
     """Compile the changed parts of these programs or of the library.
 
     Returns "" or the compiler's output from the first error on. The first build takes minutes: it
     compiles all kernels for this machine's instruction set.
     """
     if LIBRARY in names:
-        problem = build_backend(root)
+        problem = build_backend(root, guard=guard)
         if problem:
             return problem
     programs = [name for name in names if name != LIBRARY]
@@ -54,7 +58,7 @@ def build(root: Path, names: Collection[str]) -> str:
         f"-DNEEDLE_ONLY_ISA={_instruction_set()}",
         "-DNEEDLE_BUILD_TESTS=ON",
     ]
-    return _build(root, root / FOLDERS[0], options, programs)
+    return _build(root, root / FOLDERS[0], options, programs, guard)
 
 
 def is_built(root: Path, name: str) -> bool:
@@ -73,7 +77,7 @@ def built_backend(root: Path, optimisation: str = PLAIN) -> Path:
     return next(_library_folder(root, optimisation).glob("_kernels*.so"))
 
 
-def build_backend(root: Path, optimisation: str = PLAIN) -> str:
+def build_backend(root: Path, optimisation: str = PLAIN, guard: Guard = UNLIMITED) -> str:
     """Compile the library in about 20 s, optimised in 40 s; return "" or the compiler's output."""
     if find_spec("pybind11") is None:
         return "pybind11 is not installed; python -m pip install pybind11"
@@ -84,10 +88,12 @@ def build_backend(root: Path, optimisation: str = PLAIN) -> str:
         f"-Dpybind11_DIR={_said([sys.executable, '-m', 'pybind11', '--cmakedir'])}",
     ]
     folder = _library_folder(root, optimisation)
-    return _build(root / "examples" / LIBRARY, folder, options, ["_kernels"])
+    return _build(root / "examples" / LIBRARY, folder, options, ["_kernels"], guard)
 
 
-def _build(source: Path, folder: Path, options: list[str], targets: Collection[str]) -> str:
+def _build(
+    source: Path, folder: Path, options: list[str], targets: Collection[str], guard: Guard
+) -> str:
     """Configure once, then compile what changed."""
     if not (folder / "build.ninja").is_file():
         configured = _run(
@@ -95,12 +101,13 @@ def _build(source: Path, folder: Path, options: list[str], targets: Collection[s
                 *(_tool("cmake"), "-S", str(source), "-B", str(folder), "-G", "Ninja"),
                 *(f"-DCMAKE_MAKE_PROGRAM={_tool('ninja')}", "-DCMAKE_BUILD_TYPE=Release"),
                 *options,
-            ]
+            ],
+            guard,
         )
         if configured:
             return configured
     jobs = str(os.cpu_count() or 1)
-    return _run([_tool("cmake"), "--build", str(folder), "-j", jobs, "--target", *targets])
+    return _run([_tool("cmake"), "--build", str(folder), "-j", jobs, "--target", *targets], guard)
 
 
 def _instruction_set() -> str:
@@ -120,13 +127,17 @@ def _tool(name: str) -> str:
     return str(own) if own.is_file() else shutil.which(name) or name
 
 
-def _run(command: list[str]) -> str:
+def _run(command: list[str], guard: Guard) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = run_group(
+            [*guard.prefix, *command], guard.limit(LONGEST), environment=guard.environment
+        )
     except FileNotFoundError:
         return f"{command[0]} is not installed; python -m pip install cmake ninja"
     if done.returncode == 0:
         return ""
+    if done.returncode == STOPPED:
+        return "the compiler was stopped: it took too long"
     lines = (done.stdout + done.stderr).splitlines()
     first = next((i for i, line in enumerate(lines) if "error" in line.lower()), 0)
     return "\n".join(lines[first : first + 6])

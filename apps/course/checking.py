@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -18,8 +18,9 @@ from typing import Any
 from .blocks import open_tags
 from .building import build
 from .edition import taken_tags
-from .outcome import gist
-from .registry import Exercise, part_of
+from .outcome import frames_in, gist, place_of
+from .processes import STOPPED, UNLIMITED, Guard, run_group
+from .registry import Exercise, exercises, needed, part_of
 
 Record = dict[str, Any]
 LIMIT = 300
@@ -32,8 +33,9 @@ TEXTS_OF_ERRORS = {
     "UnboundLocalError": "a variable is read before it has a value",
     "NameError": "a name is not defined; look at the imports at the top of the file",
     "NotImplementedError": "the code calls a function that is not written yet",
+    "TypeError: cannot unpack non-iterable NoneType": "the result is None: a return is missing",
 }
-"""Likely causes of exceptions, by their names."""
+"""Likely causes of exceptions, by the first words of their text."""
 
 
 @dataclass
@@ -87,7 +89,7 @@ class Result:
         return next((record for record in failed if not record.get("open")), None)
 
 
-def check(root: Path, chosen: Sequence[Exercise]) -> list[Result]:
+def check(root: Path, chosen: Sequence[Exercise], guard: Guard = UNLIMITED) -> list[Result]:
     """Return the results of the exercises' tests.
 
     Programs that they need are built first, unless the exercise is open. If a build fails, all
@@ -99,20 +101,20 @@ def check(root: Path, chosen: Sequence[Exercise]) -> list[Result]:
     left = [exercise for exercise in chosen if exercise not in waiting]
     runnable = []
     for builds in dict.fromkeys(exercise.builds for exercise in left):
-        problem = build(root, builds)
+        problem = build(root, builds, guard)
         own = [exercise for exercise in left if exercise.builds == builds]
         records += [_failed(t, problem) for exercise in own for t in exercise.tests if problem]
         runnable += [] if problem else own
-    records += run_exercises(root, runnable)
+    records += run_exercises(root, runnable, guard)
     return [Result(e, _records_of(e, records), e.tag in empty, e.tag in taken) for e in chosen]
 
 
-def run_exercises(root: Path, chosen: Sequence[Exercise]) -> list[Record]:
+def run_exercises(root: Path, chosen: Sequence[Exercise], guard: Guard = UNLIMITED) -> list[Record]:
     """Return the records of the exercises' tests; pytest runs once for each backend in use."""
     records: list[Record] = []
     for backend in sorted({part_of(exercise).backend for exercise in chosen}):
         tests = [t for e in chosen if part_of(e).backend == backend for t in e.tests]
-        records += run_tests(root, list(dict.fromkeys(tests)), backend)
+        records += run_tests(root, list(dict.fromkeys(tests)), backend, guard)
     return records
 
 
@@ -130,32 +132,84 @@ def _records_of(exercise: Exercise, records: Sequence[Record]) -> list[Record]:
     return found
 
 
-def environment_of(root: Path, backend: str) -> dict[str, str]:
+def environment_of(root: Path, backend: str, guard: Guard = UNLIMITED) -> dict[str, str]:
     """Return the environment of a process that imports the tree's own needle on this backend."""
     path = os.pathsep.join([str(root / "python"), str(root)])
-    return {**os.environ, "NEEDLE_BACKEND": backend, "PYTHONPATH": path}
+    given = os.environ if guard.environment is None else guard.environment
+    return {**given, "NEEDLE_BACKEND": backend, "PYTHONPATH": path}
 
 
-def run_tests(root: Path, tests: Sequence[str], backend: str) -> list[Record]:
-    """Return the records of these pytest node ids, run in the tree ``root`` under ``backend``."""
+def run_tests(
+    root: Path, tests: Sequence[str], backend: str, guard: Guard = UNLIMITED
+) -> list[Record]:
+    """Return the records of these pytest node ids, run in the tree ``root`` under ``backend``.
+
+    A test that ends the process, or a file that cannot be imported, does not stop the others: they
+    run in another process, but for those that build on an exercise that ended one.
+    """
+    records: list[Record] = []
+    left = list(tests)
+    while left:
+        if not guard.limit(LIMIT):
+            return records + [_failed(test, NO_TIME) for test in left]
+        found, finished = _run_once(root, left, backend, guard)
+        named = {record["test"].partition("[")[0] for record in found}
+        rest = [t for t in left if t not in named and t.partition("::")[0] not in named]
+        late = set() if finished else _tests_behind({t for r in found for t in r.get("tags", ())})
+        records += found + [_failed(test, NOT_RUN) for test in rest if test in late]
+        complete = finished and all("::" in test for test in named)
+        left = [] if complete or rest == left else [test for test in rest if test not in late]
+    return records
+
+
+NO_TIME = "not run: the time for all exercises is used up"
+NOT_RUN = "not run: a test of the exercise, or of one that it builds on, was stopped"
+
+
+def _tests_behind(tags: set[str]) -> set[str]:
+    """Return the tests of these exercises and of those that build on them."""
+    behind = (e for e in exercises().values() if tags & {e.tag, *needed(e.tag)})
+    return {test for exercise in behind for test in exercise.tests}
+
+
+def _run_once(
+    root: Path, tests: Sequence[str], backend: str, guard: Guard
+) -> tuple[list[Record], bool]:
+    """Run pytest once; return the records, at least one, and True if it came to its end."""
     with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.json"
-        command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider"]
-        command += ["-p", "apps.course.recorder", "--course-report", str(report), *tests]
-        try:
-            done = subprocess.run(
-                command,
-                cwd=root,
-                env=environment_of(root, backend),
-                capture_output=True,
-                text=True,
-                timeout=LIMIT,
-            )
-        except subprocess.TimeoutExpired:
-            text = f"stopped after {LIMIT} s; is there an infinite loop?"
-            return [_failed(test, text) for test in tests]
-        if not report.is_file():
-            found = gist(done.stderr or done.stdout)
-            return [_failed(test, found["error"], found["place"]) for test in tests]
-        records: list[Record] = json.loads(report.read_text("utf-8"))
-        return records
+        report = Path(folder) / "report"
+        command = [*guard.prefix, sys.executable, "-m", "pytest", "-q", "--tb=short"]
+        command += ["-p", "no:cacheprovider", "-p", "no:faulthandler", "-p", "apps.course.recorder"]
+        command += ["--course-report", str(report), *tests]
+        environment = environment_of(root, backend, guard)
+        done = run_group(command, guard.limit(LIMIT), root, environment)
+        lines = report.read_text("utf-8").splitlines() if report.is_file() else []
+        trace = Path(f"{report}.trace")
+        stack = trace.read_text("utf-8", "replace") if trace.is_file() else ""
+    found: dict[str, Record] = {row["test"]: row for row in map(json.loads, lines)}
+    finished = found.pop("", None) is not None
+    records = [{**r, **_ended(r, root, stack, done.returncode)} for r in found.values()]
+    if not records and not finished:
+        said, begun = done.stderr or done.stdout, {"outcome": "running"}
+        untold = stack or not said
+        problem = _ended(begun, root, stack, done.returncode) if untold else gist(said, root)
+        records = [{**_failed(test, ""), **problem} for test in tests]
+    return records, finished
+
+
+def _ended(record: Record, root: Path, stack: str, status: int) -> Record:
+    """Return what to say of a test in which the process ended, from its stack; else {}."""
+    if record["outcome"] != "running":
+        return {}
+    error = f"the process ended with {_signal_or_status(status)} before the test did"
+    if stack.startswith("Timeout") or status == STOPPED:
+        error = "stopped after a minute; it waits for something, or a loop never ends"
+    frames = frames_in(stack.partition("most recent call first")[2])[::-1]
+    return {"outcome": "failed", "error": error, **place_of(frames, root, record.get("tags", ()))}
+
+
+def _signal_or_status(status: int) -> str:
+    """Return the signal that ended a process, or that a shell reports, by name; else the status."""
+    number = -status if status < 0 else status - 128
+    known = {each.value: each.name for each in signal.Signals}
+    return known.get(number, f"exit status {status}")

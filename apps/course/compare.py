@@ -71,7 +71,7 @@ def expect(
     raise WrongAnswer(
         Case(
             what,
-            "\n".join(f"{name} = {_shown(value)}" for name, value in (given or {}).items()),
+            inputs_of(given),
             _shown(expected),
             _shown(got),
             cause or _likely_cause(got, expected),
@@ -87,7 +87,7 @@ def expect_error(
 
     message: a regular expression, searched for in the error's text. given: the inputs to show.
     """
-    inputs = "\n".join(f"{name} = {_shown(value)}" for name, value in (given or {}).items())
+    inputs = inputs_of(given)
     wanted = f"{kind.__name__}: ...{message}..." if message else kind.__name__
     try:
         yield
@@ -97,6 +97,11 @@ def expect_error(
             raise WrongAnswer(Case(what, inputs, wanted, got, "")) from error
     else:
         raise WrongAnswer(Case(what, inputs, wanted, "no error", "a check is missing"))
+
+
+def inputs_of(given: Mapping[str, Any] | None) -> str:
+    """Return the inputs of a case as text, a line or more for each name."""
+    return "\n".join(f"{name} = {_shown(value)}" for name, value in (given or {}).items())
 
 
 def _same(got: Any, expected: Any, rtol: float = 1e-6, atol: float = 1e-9) -> bool:

@@ -33,8 +33,13 @@ def is_student_tree(root: Path) -> bool:
     return (root / STATE / SOLUTIONS).is_file()
 
 
-def write_edition(source: Path, target: Path, tags: Collection[str]) -> None:
-    """Copy ``source`` to ``target``, a new folder, with empty blocks of ``tags``."""
+def write_edition(
+    source: Path, target: Path, tags: Collection[str], with_solutions: bool = True
+) -> None:
+    """Copy ``source`` to ``target``, a new folder, with empty blocks of ``tags``.
+
+    Without solutions the copy only lists the tags, and ``solve`` refuses.
+    """
     if is_student_tree(source):
         raise EditionError(
             f"{source} is a student tree itself; write one from the full source tree"
@@ -52,7 +57,10 @@ def write_edition(source: Path, target: Path, tags: Collection[str]) -> None:
 
     shutil.copytree(source, target, ignore=left_out, dirs_exist_ok=True)
     solutions = {tag: blocks for tag, blocks in blocks_in(target).items() if tag in tags}
-    kept = {tag: [block.text for block in blocks] for tag, blocks in sorted(solutions.items())}
+    kept = {
+        tag: [block.text for block in blocks if with_solutions]
+        for tag, blocks in sorted(solutions.items())
+    }
     state = target / STATE
     state.mkdir()
     (state / SOLUTIONS).write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
@@ -66,7 +74,7 @@ def empty_blocks(root: Path, blocks: dict[str, list[Block]]) -> None:
 
 
 def solutions_of(root: Path) -> dict[str, list[str]]:
-    """Return the solutions kept aside, the texts of each tag's blocks.
+    """Return the solutions kept aside, the texts of each tag's blocks; none if they are held back.
 
     EditionError in another tree.
     """
@@ -85,6 +93,11 @@ def put_back(root: Path, tags: Collection[str]) -> list[Path]:
     missing = [tag for tag in tags if tag not in solutions]
     if missing:
         raise EditionError(f"{', '.join(missing)}: solved from the start in this tree")
+    held = [tag for tag in tags if not solutions[tag]]
+    if held:
+        raise EditionError(
+            f"{', '.join(held)}: this tree has no solutions; whoever gave it to you holds them back"
+        )
     taken = sorted({*_recorded_as_taken(root), *(tag for tag in tags if tag not in _own(root))})
     kept = [path for tag in tags if (path := _keep_attempt(root, tag))]
     fill(root, {tag: solutions[tag] for tag in tags})

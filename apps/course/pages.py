@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from .blocks import Block
-from .checking import TEXTS_OF_ERRORS, Record, Result
+from .checking import NOT_RUN, TEXTS_OF_ERRORS, Record, Result
 from .registry import Exercise, Part
 
 WIDTH = 88
@@ -37,7 +37,7 @@ def exercise_page(exercise: Exercise, blocks: Sequence[Block], hints: int, done:
 
 def explanation(exercise: Exercise) -> str:
     """Return the explanation of an exercise, wrapped."""
-    return wrapped(f"explanation of the reference solution:\n{exercise.explanation}")
+    return wrapped(f"what to remember:\n{exercise.explanation}")
 
 
 def wrapped(text: str) -> str:
@@ -77,11 +77,27 @@ def score_table(results: Sequence[Result]) -> str:
     sums = f"{passed}/{sum(len(r.records) for r in results)}"
     points = f"{sum(r.points for r in results)}/{sum(r.exercise.points for r in results)}"
     rows += [f"{'':<22} {'':<8} {sums:>7} {points:>7}"]
-    for result in results:
-        if failure := result.first_failure():
-            rows += ["", *failing_case(failure)]
-            rows += ["", f"for a hint: python -m apps.course hint {result.exercise.tag}"]
+    for failure, tags in _causes(results):
+        rows += ["", *failing_case(failure)]
+        if len(tags) > 1:
+            also = f"it also fails {', '.join(tags[1:])}"
+            rows += textwrap.wrap(also, WIDTH, initial_indent="  ", subsequent_indent="  ")
+        rows += ["", f"for a hint: python -m apps.course hint {failure.get('owner') or tags[0]}"]
     return "\n".join(rows)
+
+
+def _causes(results: Sequence[Result]) -> list[tuple[Record, list[str]]]:
+    """Return the first failure of each exercise, and all exercises that fail at its line.
+
+    A line that does not parse, or a wrong answer that others build on, fails many of them.
+    """
+    found: dict[str, tuple[Record, list[str]]] = {}
+    for result in results:
+        if (failure := result.first_failure()) and (result.state != "open" or len(results) == 1):
+            place, error = failure.get("place", ""), failure.get("error", "")
+            same = error + place if place or error == NOT_RUN else failure["test"]
+            found.setdefault(same, (failure, []))[1].append(result.exercise.tag)
+    return list(found.values())
 
 
 def failing_case(record: Record) -> list[str]:
@@ -92,8 +108,7 @@ def failing_case(record: Record) -> list[str]:
     error = record.get("error", "").strip().split("\n")
     lines += [f"  {line}" for line in error[:6]]
     if record.get("place"):
-        lines += [f"  at {record['place']}"]
-    name = error[0].partition(":")[0]
-    if name in TEXTS_OF_ERRORS:
-        lines += [f"  likely cause  {TEXTS_OF_ERRORS[name]}"]
-    return lines
+        owner = f", in the answer to {record['owner']}" if record.get("owner") else ""
+        lines += [f"  at {record['place']}{owner}"]
+    causes = (text for words, text in TEXTS_OF_ERRORS.items() if error[0].startswith(words))
+    return lines + [f"  likely cause  {text}" for text in causes]

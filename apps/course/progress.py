@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .blocks import Block, blocks_in, is_open
 from .checking import Result
 from .edition import STATE, is_student_tree, solutions_of, taken_tags
+from .rates import Rate
 from .registry import Exercise, Part, exercises, parts
 
 FILE = "progress.json"
@@ -40,13 +42,23 @@ WORDS = {
 
 @dataclass
 class Entry:
-    """The stored progress of an exercise. text: digest of its blocks at the last check."""
+    """The stored progress of an exercise.
+
+    text: digest of its blocks at the last check. minutes: time before its checks, see ``remember``.
+    rate: GFLOP/s of its code, of the library's kernel and of the core's peak at the last check.
+    """
 
     state: str = ""
     passed: int = 0
     total: int = 0
     hints: int = 0
     text: str = ""
+    minutes: float = 0.0
+    rate: tuple[float, ...] = ()
+
+
+LONGEST_BREAK = 45
+"""Minutes without a command after which a learner is taken to have done something else."""
 
 
 def load(root: Path) -> dict[str, Entry]:
@@ -64,9 +76,32 @@ def save(root: Path, entries: dict[str, Entry]) -> None:
         (root / STATE / FILE).write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
 
 
-def remember(root: Path, results: Iterable[Result]) -> None:
-    """Store the results of a check."""
+def begin(root: Path) -> None:
+    """Count time from now on: the learner looks at an exercise."""
+    save(root, load(root))
+
+
+def _minutes_since_last(root: Path) -> float:
+    """Return the minutes since the last command stored something; 0 after a break."""
+    path = root / STATE / FILE
+    minutes = (time.time() - path.stat().st_mtime) / 60 if path.is_file() else 0.0
+    return minutes if 0 < minutes < LONGEST_BREAK else 0.0
+
+
+def remember_rate(root: Path, tag: str, rate: Rate | str) -> None:
+    """Store the rate of an exercise's code."""
+    entries = load(root)
+    if isinstance(rate, Rate) and tag in entries:
+        entries[tag].rate = (rate.own, rate.reference, rate.peak)
+        save(root, entries)
+
+
+def remember(root: Path, results: Sequence[Result]) -> None:
+    """Store the results of a check, and the time before it if that was for one exercise."""
     entries, blocks = load(root), blocks_in(root)
+    if len(results) == 1:
+        entry = entries.setdefault(results[0].exercise.tag, Entry())
+        entry.minutes = round(entry.minutes + _minutes_since_last(root), 2)
     for result in results:
         entry = entries.setdefault(result.exercise.tag, Entry())
         entry.state, entry.passed, entry.total = result.state, result.passed, len(result.records)
@@ -78,6 +113,7 @@ def open_hint(root: Path, exercise: Exercise) -> int:
     """Open the next hint; return the number of open hints."""
     entries = load(root)
     entry = entries.setdefault(exercise.tag, Entry())
+    entry.minutes = round(entry.minutes + _minutes_since_last(root), 2)
     entry.hints = min(entry.hints + 1, len(exercise.hints))
     save(root, entries)
     return entry.hints
@@ -148,10 +184,15 @@ def _can_follow(tag: str, after: str, left: list[str]) -> bool:
 DONE = {"own", "given", "solved"}
 
 
+def points_of(part: Part, found: Mapping[str, str]) -> tuple[int, int]:
+    """Return the points of a part that are earned, and all, from the states of all exercises."""
+    earned = sum(exercise.points for exercise in part.exercises if found[exercise.tag] == "own")
+    return earned, sum(exercise.points for exercise in part.exercises)
+
+
 def _part_line(part: Part, found: dict[str, str]) -> str:
     own = [found[exercise.tag] for exercise in part.exercises]
-    points = sum(e.points for e, state in zip(part.exercises, own, strict=True) if state == "own")
-    most = sum(exercise.points for exercise in part.exercises)
+    points, most = points_of(part, found)
     marks = "".join(f"[{MARKS[state]}]" for state in own)
     done = sum(state in DONE for state in own)
     return (

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from apps.bench import ladder
@@ -25,49 +26,60 @@ OWN_KERNEL = "07"
 """The step of gemm_ladder that is the library's kernel."""
 
 
-def rate_line(root: Path, exercise: Exercise) -> str:
-    """Return a line with the rate on one core and its shares of the library's kernel and the peak.
+@dataclass(frozen=True)
+class Rate:
+    """GFLOP/s on one core: the learner's code, the library's kernel, and the core's peak.
+
+    cores: how many cores were tried in addition, and how many times faster they were.
+    """
+
+    own: float
+    reference: float
+    peak: float
+    cores: tuple[int, float] | None = None
+
+    def __str__(self) -> str:
+        line = (
+            f"{self.own:6.1f} GFLOP/s, {self.own / self.reference:.0%} of the library's kernel, "
+            f"{self.own / self.peak:.0%} of this core's peak"
+        )
+        return line + (f"; {self.cores[1]:.2g} times that on {self.cores[0]}" if self.cores else "")
+
+
+def rate_of(root: Path, exercise: Exercise) -> Rate | str:
+    """Return the rate of an exercise's code, or why there is none.
 
     ``exercise.rate`` names a ladder and a step, such as "gemm_ladder 03", or the library of part 9.
     """
     rate = _rate_of_library if exercise.rate == LIBRARY else _rate_of_step
     try:
-        found = rate(root, exercise.rate)
+        return rate(root, exercise.rate)
     except (RuntimeError, subprocess.CalledProcessError) as error:  # the timed code is a learner's
-        found = f"not timed: {error}"
-    return f"{exercise.tag:<22} {found}"
+        return f"not timed: {error}"
 
 
-def _rate_of_step(root: Path, rate: str) -> str:
+def _rate_of_step(root: Path, rate: str) -> Rate:
     name, step = rate.split()
     program = built_program(root, name)
     if program is None:
-        return "not built"
+        raise RuntimeError(f"{name} is not built")
     size, flops = SIZES[name]
     _, rows = ladder.run(program, size, 1, flops(size), step)
     own, reference = rows
-    return _shares(own["gflops"], reference["gflops"], own["gflops"] / own["share"])
+    return Rate(own["gflops"], reference["gflops"], own["gflops"] / own["share"])
 
 
-def _shares(own: float, reference: float, peak: float) -> str:
-    return (
-        f"{own:6.1f} GFLOP/s, {own / reference:.0%} of the library's kernel, "
-        f"{own / peak:.0%} of this core's peak"
-    )
-
-
-def _rate_of_library(root: Path, rate: str) -> str:
+def _rate_of_library(root: Path, rate: str) -> Rate:
     """Return the rate of the library's product of two square matrices, on one core and on all."""
     print("compiling an optimised build for timing; about a minute", file=sys.stderr)
     program, problem = built_program(root, "gemm_ladder"), build_backend(root, FAST)
     if problem or program is None:
-        return problem or "not built"
+        raise RuntimeError(problem or "gemm_ladder is not built")
     size, flops = SIZES["gemm_ladder"]
     limits, (reference,) = ladder.run(program, size, 1, flops(size), OWN_KERNEL)
     cores = os.cpu_count() or 1
     one, all_of_them = (flops(size) / _seconds(root, size, n) / 1e9 for n in (1, cores))
-    line = _shares(one, reference["gflops"], limits["peak"])
-    return f"{line}; {all_of_them / one:.2g} times that on {cores}"
+    return Rate(one, reference["gflops"], limits["peak"], (cores, all_of_them / one))
 
 
 def _seconds(root: Path, size: int, threads: int) -> float:

@@ -1,39 +1,68 @@
-"""A pytest plugin that writes the outcome of each test of an exercise as JSON.
+"""A pytest plugin that writes the outcome of each test of an exercise, a line of JSON for each.
 
-``checking`` loads it with ``-p apps.course.recorder --course-report FILE``.
+``checking`` loads it with ``-p apps.course.recorder --course-report FILE``. Each line is written at
+once, a test that begins has one too, and FILE.trace gets the stack of a process that is stopped or
+crashes: so an answer that never returns is known by its test and its line.
 """
 
 from __future__ import annotations
 
+import ast
+import faulthandler
+import inspect
 import json
 import signal
-from collections.abc import Collection
-from pathlib import Path
+from collections.abc import Collection, Iterator
+from types import TracebackType
 from typing import Any
 
 import pytest
 
-from .blocks import blocks_in
-from .compare import Case, WrongAnswer
-from .outcome import gist, open_tag
+from .compare import Case, WrongAnswer, inputs_of
+from .outcome import gist, open_tag, place_of
+from .registry import needed
 
-RECORDS = pytest.StashKey[list[dict[str, Any]]]()
 LONGEST = 20
 """Seconds of processor time that the test of an exercise may take."""
+STUCK = 60
+"""Seconds after which the process ends: the test waits, or computes in compiled code."""
+TRACE = pytest.StashKey[Any]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option for the report's file."""
-    parser.addoption("--course-report", metavar="FILE", help="write outcomes to FILE as JSON")
+    parser.addoption("--course-report", metavar="FILE", help="write outcomes to FILE as JSON lines")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start with an empty report, so that a run that ends early has one too."""
-    config.stash[RECORDS] = []
+    """Watch the process from here on; imports can be stuck, too."""
+    place = config.getoption("--course-report")
+    config.stash[TRACE] = None
+    if place:
+        config.stash[TRACE] = open(f"{place}.trace", "w")  # noqa: SIM115  (until the process ends)
+        faulthandler.enable(config.stash[TRACE])
+    _watch(config)
+
+
+def _watch(config: pytest.Config) -> None:
+    """Give the process STUCK seconds from now on."""
+    if config.stash[TRACE]:
+        faulthandler.dump_traceback_later(STUCK, exit=True, file=config.stash[TRACE])
+
+
+def _write(config: pytest.Config, record: dict[str, Any]) -> None:
+    place = config.getoption("--course-report")
+    if place:
+        with open(place, "a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
 
 
 class TooLong(BaseException):
     """An answer computes for too long; no ``except Exception`` of the answer catches it."""
+
+
+STOPPED: set[str] = set()
+"""The exercises whose tests took too long; tests of those that build on them are not run."""
 
 
 def _stop(number: int, frame: Any) -> None:
@@ -41,12 +70,31 @@ def _stop(number: int, frame: Any) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Any:
+    """Write that the test begins, and watch it."""
+    _write(item.config, {"test": item.nodeid, "outcome": "running", "tags": _tags(item)})
+    _watch(item.config)
+    return (yield)
+
+
+def _tags(item: pytest.Item) -> list[str]:
+    """Return the exercises that a test belongs to."""
+    return [mark.args[0] for mark in item.iter_markers("exercise")]
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Any:
     """Stop a test after some seconds of processor time, which other programs do not take."""
+    tags = set(_tags(item))
+    if late := sorted(STOPPED & tags.union(*map(needed, tags))):
+        raise TooLong(f"not run: a test of {', '.join(late)} was stopped before")
     before = signal.signal(signal.SIGPROF, _stop)
     signal.setitimer(signal.ITIMER_PROF, LONGEST)
     try:
         return (yield)
+    except TooLong:
+        STOPPED.update(tags)
+        raise
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
@@ -58,19 +106,19 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     error = call.excinfo.value if call.excinfo else None
     if report.when == "call" or (error is not None and report.when == "setup"):
-        tags = [mark.args[0] for mark in item.iter_markers("exercise")]
-        note(item.config, item.nodeid, report.outcome, error, report.duration, tags)
+        note(item.config, item.nodeid, report.outcome, error, report.duration, _tags(item))
     return report
 
 
+@pytest.hookimpl
 def pytest_collectreport(report: pytest.CollectReport) -> None:
     """Record a test file that cannot be imported."""
     if report.failed:
-        found = gist(str(report.longrepr))
-        COLLECTION.append({"test": report.nodeid, "outcome": "failed", **found})
+        COLLECTION.append((report.nodeid, str(report.longrepr)))
 
 
-COLLECTION: list[dict[str, Any]] = []
+COLLECTION: list[tuple[str, str]] = []
+"""Test files that cannot be imported, and what pytest says of them."""
 
 
 def note(
@@ -81,44 +129,61 @@ def note(
     seconds: float,
     tags: Collection[str],
 ) -> None:
-    """Add a record: the error in a line, the case of a wrong answer, the tag of an open block."""
-    case: Case | None = error.case if isinstance(error, WrongAnswer) else None
-    config.stash[RECORDS].append(
+    """Write a record: the error in a line, the case of a wrong answer, the tag of an open block."""
+    case: Case | None = error.case if isinstance(error, WrongAnswer) else _missing_error(error)
+    _write(
+        config,
         {
             "test": test,
             "outcome": outcome,
             "open": open_tag(error),
             "error": "" if error is None else f"{type(error).__name__}: {error}".strip(),
             "case": None if case is None else case.lines(),
-            "place": _place(error, config.rootpath, tags),
+            **place_of(list(_frames(error)), config.rootpath, tags),
             "seconds": seconds,
-        }
+        },
     )
 
 
-def _place(error: BaseException | None, root: Path, tags: Collection[str]) -> str:
-    """Return where the error came from, as file:line.
+def _frames(error: BaseException | None) -> Iterator[tuple[str, int]]:
+    """Yield the (file, line) of an error and of its causes, the innermost last."""
+    while error is not None:
+        for step in _steps(error.__traceback__):
+            yield step.tb_frame.f_code.co_filename, step.tb_lineno
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
-    It is the innermost line in a block of the exercise, else the innermost line of the sources.
-    """
-    if error is None:
-        return ""
-    found, own, step = "", "", error.__traceback__
-    blocks = [block for tag, each in blocks_in(root).items() if tag in tags for block in each]
+
+def _steps(step: TracebackType | None) -> Iterator[TracebackType]:
     while step is not None:
-        path = Path(step.tb_frame.f_code.co_filename)
-        if any(path.is_relative_to(root / folder) for folder in ("python", "apps", "examples")):
-            name, line = path.relative_to(root).as_posix(), step.tb_lineno
-            found = f"{name}:{line}"
-            if any(b.path == name and b.first < line <= b.last for b in blocks):
-                own = found
+        yield step
         step = step.tb_next
-    return own or found
+
+
+def _missing_error(error: BaseException | None) -> Case | None:
+    """Return a case for ``pytest.raises`` without an error: its statement and the values there."""
+    if not isinstance(error, pytest.fail.Exception) or not str(error).startswith("DID NOT RAISE"):
+        return None
+    expected = str(error).removeprefix("DID NOT RAISE").strip()
+    for step in _steps(error.__traceback__):
+        lines, first = inspect.getsourcelines(step.tb_frame)
+        tree = ast.parse(inspect.cleandoc("\n" + "".join(lines)))
+        blocks = (node for node in ast.walk(tree) if isinstance(node, ast.With))
+        line = step.tb_lineno - first + 1
+        for block in blocks:
+            if block.lineno <= line <= (block.end_lineno or line):
+                names = {
+                    n.id for part in block.body for n in ast.walk(part) if isinstance(n, ast.Name)
+                }
+                values = {k: v for k, v in step.tb_frame.f_locals.items() if k in names}
+                what = "\n".join(map(ast.unparse, block.body))
+                return Case(what, inputs_of(values), expected, "no error", "a check is missing")
+    return None
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the report."""
-    place = session.config.getoption("--course-report")
-    if place:
-        records = session.config.stash[RECORDS] + COLLECTION
-        Path(place).write_text(json.dumps(records), "utf-8")
+    """Write that the process has come to its end."""
+    for test, text in COLLECTION:
+        found = gist(text, session.config.rootpath)
+        _write(session.config, {"test": test, "outcome": "failed", **found})
+    _write(session.config, {"test": "", "outcome": "finished"})
+    faulthandler.cancel_dump_traceback_later()

@@ -1,9 +1,12 @@
 // The few macros of the C++ tests: TEST(name) { ... } registers itself, EXPECT(condition) reports
-// and goes on, EXPECT_NEAR(got, want, tolerance) compares; main() runs all. Include once a program.
+// and goes on, EXPECT_NEAR(got, want, tolerance) compares; main(names) runs those, or all. Include
+// once a program.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -77,8 +80,11 @@ void for_each_isa(F&& f) {
 
 }  // namespace needle::testing
 
-int main() {
+int main(int count, char** names) {
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // a test that never returns loses no line
   for (const auto& test : needle::testing::tests) {
+    const auto is_named = [&](const char* name) { return std::strcmp(name, test.name) == 0; };
+    if (count > 1 && std::none_of(names + 1, names + count, is_named)) continue;
     const int before = needle::testing::failures;
     needle::testing::given[0] = '\0';
     try {

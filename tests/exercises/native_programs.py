@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,8 @@ from apps.course.building import built_program
 from apps.course.compare import Case, WrongAnswer
 from apps.course.registry import exercises
 
+LONGEST = 20
+"""Seconds of processor time that a program may take."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -20,13 +25,20 @@ def output_of(name: str, *arguments: str) -> tuple[list[str], int]:
     program = built_program(ROOT, name)
     if program is None:
         pytest.skip(f"{name} is not built: python -m apps.course check builds it, so does make")
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120)
-    return done.stdout.splitlines(), done.returncode
+    limited = ["sh", "-c", f'ulimit -S -t {LONGEST}; exec "$@"', "sh", str(program), *arguments]
+    begun = time.perf_counter()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        done = subprocess.run(limited, capture_output=True, text=True, timeout=2.5 * LONGEST)
+        if done.returncode != -signal.SIGXCPU:
+            return done.stdout.splitlines(), done.returncode
+    got = f"stopped after {time.perf_counter() - begun:.0f} s"
+    what, wanted = " ".join([name, *arguments]), f"an answer within {LONGEST} s"
+    raise WrongAnswer(Case(what, "", wanted, got, "a loop never ends, or a thread waits for ever"))
 
 
 def expect_fine(program: str, name: str) -> None:
     """Run C++ tests; the output before the line of the test ``name`` belongs to it."""
-    lines, status = output_of(program)
+    lines, status = output_of(program, name)
     said: list[str] = []
     for line in lines:
         if line.startswith(("ok ", "FAILED ")):

@@ -1,0 +1,156 @@
+"""The page of ``progress --html``: what it says, and the LeNet that it trains."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from apps.course import __main__ as course
+from apps.course import own_lenet, portrait, progress
+from apps.course.blocks import fill
+from apps.course.checking import Result
+from apps.course.edition import write_edition
+from apps.course.rates import Rate
+from apps.course.registry import exercises, parts
+
+ROOT = Path(__file__).resolve().parents[2]
+LENET = {
+    "filters": [[[0.5, -1.0], [0.0, 0.25]]],
+    "losses": [2.0, 1.0],
+    "accuracy": 0.97,
+    "digit": [[0.0, 1.0]],
+    "maps": [[[0.0, 2.0]]],
+}
+
+
+def given(**other: str) -> dict[str, str]:
+    states = dict.fromkeys(exercises(), "open")
+    return states | {tag.replace("_", "-"): state for tag, state in other.items()}
+
+
+class Balanced(HTMLParser):
+    """Checks that every element is closed, and collects what the tests ask for."""
+
+    EMPTY = ("meta", "rect", "line", "polyline", "br")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.names: list[str] = []
+        self.pictures: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        if tag == "svg":
+            self.pictures.append(dict(attrs).get("aria-label") or "")
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_says_what_is_done_in_one_file_without_scripts() -> None:
+    states = given(scalar_add="own", scalar_multiply="solved", scalar_tanh="fails", lenet5="given")
+    entries = {
+        "scalar-add": progress.Entry("passes", 1, 1, minutes=75.0),
+        "gemm-vectors": progress.Entry(rate=(20.0, 50.0, 80.0)),
+    }
+    text = portrait.page(states, entries, LENET)
+    page = Balanced(text)
+    assert not {"script", "link", "img", "iframe"} & set(page.names)
+    assert re.findall(r"(?:src|href|url)\s*[=(]", text) == []
+    assert text.startswith('<!DOCTYPE html>\n<html lang="en">') and "width=device-width" in text
+    assert "prefers-color-scheme: dark" in text
+    assert page.names.count("h1") == 1 and page.names.count("h2") == 4
+    assert page.names.count("li") == len(exercises())
+    earned, most = exercises()["scalar-add"].points, sum(e.points for e in exercises().values())
+    assert f"{earned} <small>of {most}</small>" in text
+    assert f"1 <small>of {len(exercises()) - 1}</small>" in text  # one was solved from the start
+    assert "1 <small>h</small> 15 <small>min</small>" in text
+    assert 'style="width:25.0%"' in text and 'style="left:62.5%"' in text
+    assert "20.0 GFLOP/s: 25% of the core's limit of 80, 40% of the library's kernel" in text
+    assert text.count("<details>") == 2  # of the own answer and of the one that solve gave
+    assert "97.0%" in text and "2 batches" in text
+    assert page.pictures == [
+        *("filter 1", "the digit", "where filter 1 answers to the digit"),
+        "The loss falls from 2.00 to 1.00 in 2 batches",
+    ]
+    assert 'class="minus" x="1" y="0" width="1.02" height="1.02" opacity="1.00"' in text
+    assert 'class="plus" x="0" y="0" width="1.02" height="1.02" opacity="0.50"' in text
+
+
+def test_a_page_without_lenet_or_kernels_says_what_is_missing() -> None:
+    text = portrait.page(given(), {}, {"open": "lenet5"})
+    Balanced(text)
+    assert "<code>lenet5</code>" in text and "Your kernels" not in text
+    assert "What to remember" not in text and "spent" not in text
+    problem = portrait.page(given(), {}, {"problem": "ValueError: 1 < 2"})
+    assert "could not be trained: ValueError: 1 &lt; 2" in problem
+    assert {part.title[1:] for part in parts()} <= set(re.findall(r"· .(.*?)</h3>", text))
+
+
+def test_the_tree_trains_its_own_lenet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = tmp_path / "tree"
+    write_edition(ROOT, tree, {"lenet5", "adam"})
+    monkeypatch.setattr(course, "ROOT", tree)
+    assert course.main(["progress", "--html", str(tmp_path / "page.html")]) == 0
+    assert "<code>lenet5</code>" in (tmp_path / "page.html").read_text()
+    answered = progress.states(tree) | {"lenet5": "own"}
+    fill(tree, {"lenet5": json.loads((tree / ".course/solutions.json").read_text())["lenet5"]})
+    assert portrait.own_lenet(tree, answered) == {"open": "adam"}
+    model = tree / "apps/models/small.py"
+    model.write_text(model.read_text().replace("super().__init__()", "super().__init__(1)", 1))
+    problem = portrait.own_lenet(tree, answered)["problem"]
+    assert problem.startswith("TypeError") and "at apps/models/small.py:" in problem
+    monkeypatch.setattr(portrait, "LONGEST", 0.2)
+    assert portrait.own_lenet(tree, answered) == {"problem": "the training was stopped after 0.2 s"}
+
+
+def test_a_few_batches_teach_lenet_something() -> None:
+    found = own_lenet.trained(batches=40, seconds=60)
+    assert np.shape(found["filters"]) == (6, 5, 5) and np.shape(found["maps"]) == (6, 14, 14)
+    assert np.shape(found["digit"]) == (8, 8) and len(found["losses"]) == 40
+    assert found["losses"][0] > 2 > np.mean(found["losses"][-5:]) and found["accuracy"] > 0.6
+
+
+def test_answers_of_filters_are_pooled_products() -> None:
+    image = np.random.default_rng(0).normal(size=(32, 32))
+    filters = np.random.default_rng(1).normal(size=(2, 5, 5))
+    found = own_lenet.answers_of(filters, image)
+    products = [
+        (image[6 + i : 11 + i, 8 + j : 13 + j] * filters[1]).sum() for i in (0, 1) for j in (0, 1)
+    ]
+    assert found.shape == (2, 14, 14)
+    np.testing.assert_allclose(found[1, 3, 4], max(0.0, *products))
+
+
+def test_time_and_rates_are_kept(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    write_edition(ROOT, tree, {"hooks", "record"})
+    result = Result(exercises()["hooks"], [])
+    progress.begin(tree)
+    kept = tree / ".course/progress.json"
+    for minutes, total in ((12, 12.0), (progress.LONGEST_BREAK + 1, 12.0)):  # then a break
+        moment = time.time() - 60 * minutes
+        os.utime(kept, (moment, moment))
+        progress.remember(tree, [result])
+        assert progress.load(tree)["hooks"].minutes == pytest.approx(total, abs=0.2)
+    progress.remember_rate(tree, "hooks", Rate(1.0, 2.0, 4.0))
+    progress.remember_rate(tree, "hooks", "not timed: it fails")
+    assert list(progress.load(tree)["hooks"].rate) == [1.0, 2.0, 4.0]
+    said = str(Rate(1.0, 2.0, 4.0, (2, 1.5)))
+    assert said.startswith("   1.0 GFLOP/s, 50% of the library's kernel, 25% of this core's peak")
+    assert said.endswith("; 1.5 times that on 2")

@@ -1,0 +1,166 @@
+"""Verdicts of the course: causes said once, the learner's own line, answers that never return."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from apps.course import checking, pages, registry
+from apps.course.blocks import blocks_in, fill
+from apps.course.compare import WrongAnswer
+from apps.course.edition import write_edition
+from apps.course.recorder import _missing_error
+from tests.exercises import native_programs
+
+ROOT = Path(__file__).resolve().parents[2]
+OPEN = ("hooks", "topo-sort", "pass-on", "backward", "no-grad", "gradients-of")
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A student tree with short limits: 1 s of computing, 20 s of waiting."""
+    target = tmp_path_factory.mktemp("verdicts") / "tree"
+    write_edition(ROOT, target, set(OPEN))
+    recorder = target / "apps/course/recorder.py"
+    text = recorder.read_text().replace("LONGEST = 20", "LONGEST = 1")
+    recorder.write_text(text.replace("STUCK = 60", "STUCK = 20"))
+    return target
+
+
+@pytest.fixture
+def answered(tree: Path) -> Iterator[Path]:
+    """The tree, whose files are as before after the test."""
+    names = ("python/needle/graph.py", "python/needle/autograd.py", "python/needle/derivative.py")
+    before = {name: (tree / name).read_text() for name in names}
+    yield tree
+    for name, text in before.items():
+        (tree / name).write_text(text)
+
+
+@pytest.mark.slow
+def test_answers_that_end_or_block_the_process_leave_the_others_their_verdicts(
+    answered: Path,
+) -> None:
+    answers = {
+        "hooks": "    __import__('threading').Semaphore(0).acquire()",
+        "gradients-of": "    __import__('os').abort()",
+        "backward": "    return 1",
+    }
+    fill(answered, {tag: [text] for tag, text in answers.items()})
+    chosen = registry.select(["scalar-tanh", "hooks", "backward", "gradients-of", "unbroadcast"])
+    results = {r.exercise.tag: r for r in checking.check(answered, chosen)}
+    assert results["scalar-tanh"].fine
+    waits, ended = (results[tag].first_failure() for tag in ("hooks", "gradients-of"))
+    assert waits and "stopped after" in waits["error"] and waits["owner"] == "hooks"
+    assert ended and "ended with SIGABRT" in ended["error"] and ended["owner"] == "gradients-of"
+    assert [r["error"] for r in results["hooks"].records[1:]] == [checking.NOT_RUN]
+    assert "not run" not in str(results["backward"].records)
+
+
+def test_after_a_loop_the_tests_that_build_on_it_are_not_run(answered: Path) -> None:
+    fill(answered, {"topo-sort": ["    while True:\n        pass"]})
+    results = checking.check(answered, registry.select(["topo-sort", "backward"]))
+    first, *others = [record["error"] for record in results[0].records]
+    assert first == "TooLong: stopped after 1 s of computing; is there an infinite loop?"
+    assert others and set(others) == {"TooLong: not run: a test of topo-sort was stopped before"}
+    place = results[0].records[0]
+    line = (answered / "python/needle/graph.py").read_text().split("\n").index("    while True:")
+    assert place["place"] in {f"python/needle/graph.py:{line + n}" for n in (1, 2)}
+    assert place["owner"] == "topo-sort"
+
+
+def test_the_place_is_the_learners_line_though_the_library_raises(answered: Path) -> None:
+    body = "        seed = output.reshape((17, 19))\n        return seed"
+    fill(answered, {"backward": [body.replace("        ", "    ")]})
+    (result,) = checking.check(answered, registry.select(["backward"]))
+    lines = (answered / "python/needle/autograd.py").read_text().split("\n")
+    line = lines.index("    seed = output.reshape((17, 19))") + 1
+    failure = result.first_failure()
+    assert failure and failure["place"] == f"python/needle/autograd.py:{line}"
+    assert f"autograd.py:{line}, in the answer to backward" in pages.score_table([result])
+
+
+def test_a_line_that_fails_many_exercises_is_shown_once(answered: Path) -> None:
+    fill(answered, {"backward": ["    if output\n    return 1"], "hooks": ["    return grad"]})
+    results = checking.check(answered, registry.select(["backward", "hooks", "pass-on"]))
+    said = pages.score_table(results)
+    assert said.count("SyntaxError: expected ':'") == said.count("first failing case") == 1
+    assert ", in the answer to backward\n" in said and "it also fails" in said
+    assert said.endswith("apps.course hint backward")
+    assert "pass-on" not in said.partition("it also fails")[2].partition("for a hint")[0]  # open
+
+
+def test_a_file_that_cannot_be_imported_does_not_stop_others(answered: Path) -> None:
+    path = answered / "apps/scalar_autograd.py"
+    text = path.read_text()
+    path.write_text(text.replace("\n\n\nclass Scalar", "\n\nlen(3)\n\nclass Scalar", 1))
+    try:
+        scalar, other = checking.check(answered, registry.select(["scalar-add", "multiply-grad"]))
+    finally:
+        path.write_text(text)
+    failure = scalar.first_failure()
+    assert failure and failure["error"].startswith("TypeError: object of type 'int'")
+    assert failure["place"].startswith("apps/scalar_autograd.py:")
+    assert "did not run" not in str(other.records)
+
+
+def test_a_missing_error_shows_the_statement_and_its_values() -> None:
+    shape = (2, 3)
+    with pytest.raises(pytest.fail.Exception) as caught, pytest.raises(ValueError):
+        len(shape)
+    case = _missing_error(caught.value)
+    assert case is not None
+    assert (case.what, case.given) == ("len(shape)", "shape = (2, 3)")
+    assert "ValueError" in case.expected and case.got == "no error"
+
+
+@pytest.mark.parametrize("answer", ["while :; do :; done", "sleep 60"])
+def test_a_program_that_never_ends_is_stopped_and_named(
+    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "kernels"
+    program.write_text(f"#!/bin/sh\n{answer}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(native_programs, "built_program", lambda root, name: program)
+    monkeypatch.setattr(native_programs, "LONGEST", 1)
+    with pytest.raises(WrongAnswer) as caught:
+        native_programs.expect_fine("kernels", "softmax")
+    case = caught.value.case
+    assert case.what == "kernels softmax" and case.got.startswith("stopped after ")
+
+
+def expressions(text: str) -> Iterator[str]:
+    """Yield the expressions of a solution that are long enough to be recognised, without spaces."""
+    with contextlib.suppress(SyntaxError):  # a fragment
+        body = ast.parse("def f():\n" + textwrap.indent(textwrap.dedent(text), "    "))
+        kinds = (ast.BinOp, ast.Call, ast.Compare, ast.Subscript)
+        found = (ast.unparse(node) for node in ast.walk(body) if isinstance(node, kinds))
+        yield from (shown for each in found if len(shown := "".join(each.split())) >= 14)
+
+
+def test_no_docstring_contains_an_answer_that_the_task_does_not_state() -> None:
+    told = []
+    for tag, blocks in blocks_in(ROOT).items():
+        contract = registry.exercises()[tag].contract
+        if "formula in its docstring" in contract:
+            continue
+        stated = "".join(contract.split())
+        for block in (block for block in blocks if block.path.endswith(".py")):
+            tree = ast.parse((ROOT / block.path).read_text())
+            kinds = (ast.FunctionDef, ast.ClassDef, ast.Module)
+            texts = (ast.get_docstring(n) or "" for n in ast.walk(tree) if isinstance(n, kinds))
+            docs = ["".join(text.split()).replace("`", "") for text in texts]
+            for shown in expressions(block.text):
+                told += [(tag, shown) for doc in docs if shown in doc and shown not in stated]
+    assert told == []
+
+
+def test_texts_after_passing_are_what_to_remember() -> None:
+    for exercise in registry.exercises().values():
+        text = pages.explanation(exercise)
+        assert text.startswith("what to remember:\n") and "reference solution" not in text
