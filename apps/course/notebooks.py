@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .blocks import Block, blocks_in
+from .homework import counterpart
 from .registry import Exercise, Part, parts
 
 FOLDER = "homework"
@@ -24,7 +25,7 @@ sys.path.insert(0, "..")
 from apps.course.tree import use_tree
 
 use_tree()
-from apps.notebook import check, hint, start, watch
+from apps.notebook import check, hint, rebuild, start, watch
 
 start()
 watch("needle", "apps")"""
@@ -35,9 +36,15 @@ OPENING = """\
 {count} exercises, about {hours:.1f} hours. Run the cells from top to bottom. An exercise has a
 task, a cell for your answer, a check and hints. Write the answer into the cell under `%%exercise`
 and run it: this writes the marked block of the source file. You may as well edit the file; then
-leave the cell empty. Edited modules are reloaded before the next cell runs; checks compile C++.
+leave the cell empty. Edited modules are reloaded before the next cell runs.{compiled}
 
 The next cell takes needle from this folder's tree and says how much of it is open."""
+
+COMPILED = """
+
+Checks of C++ compile the edited files first, which takes minutes the first time. `rebuild()` does
+the same for the kernels of `needle.cpu()` and uses them in this notebook at once."""
+"""What the opening of a part says that has exercises in C++."""
 
 
 def write_notebooks(root: Path, tags: Iterable[str]) -> list[Path]:
@@ -65,6 +72,7 @@ def notebook_text(root: Path, part: Part, blocks: dict[str, list[Block]]) -> str
                 title=part.title,
                 count=len(part.exercises),
                 hours=minutes / 60,
+                compiled=COMPILED if any(each.builds for each in part.exercises) else "",
             )
         ),
         _code(FIRST_CELL),
@@ -90,7 +98,7 @@ def _exercise_cells(root: Path, exercise: Exercise, blocks: Sequence[Block]) -> 
     about = f"*About {exercise.minutes} minutes, {exercise.points} points"
     about += f"; builds on {built_on}.*" if built_on else ".*"
     task = [f"## {exercise.title} (`{exercise.tag}`)", about]
-    task += [exercise.why] if exercise.why else []
+    task += [text for text in (counterpart(exercise), exercise.why) if text]
     answers = []
     for number, block in enumerate(blocks, 1):
         order = f" {number}" if len(blocks) > 1 else ""

@@ -30,8 +30,9 @@ class Exercise:
     minutes: expected time. prerequisites: tags whose code the solution or the tests call. contract:
     what the block must do. why: why it matters, in two sentences and perhaps a formula. hints: from
     a nudge to nearly the answer. tests: pytest node ids. explanation: why the reference solution is
-    right. rate: the timing to report, if any. builds: names for ``building.build`` that the tests
-    need; a part may give them for all its exercises.
+    right. homework: the question of the public course that it answers, a key of
+    ``homework.QUESTIONS``, if any. rate: the timing to report, if any. builds: names for
+    ``building.build`` that the tests need; a part may give them for all its exercises.
     """
 
     tag: str
@@ -44,6 +45,7 @@ class Exercise:
     tests: tuple[str, ...]
     explanation: str
     why: str = ""
+    homework: str = ""
     prerequisites: tuple[str, ...] = ()
     rate: str = ""
     builds: tuple[str, ...] = ()
