@@ -33,7 +33,10 @@ QUESTIONS = {
     "hw3, part 2": ("compact and setitem in C++", "`src/cpu/copy.cc`"),
     "hw3, part 3": ("elementwise and scalar operations in C++", "`src/cpu/elementwise.cc`"),
     "hw3, part 4": ("reductions in C++", "`src/cpu/reduce.cc`"),
-    "hw3, part 5": ("matrix multiplication in C++", "`src/cpu/matmul.cc`, `apps/bench/gemm_ladder/`"),
+    "hw3, part 5": (
+        "matrix multiplication in C++",
+        "`src/cpu/matmul.cc`, `apps/bench/gemm_ladder/`",
+    ),
     "hw3, part 6": ("compact and setitem in CUDA", "`src/cuda/`"),
     "hw3, part 7": ("elementwise and scalar operations in CUDA", "`src/cuda/`"),
     "hw3, part 8": ("reductions in CUDA", "`src/cuda/`"),

@@ -24,6 +24,7 @@ from apps.course.building import build_module
 from apps.course.checking import Result
 from apps.course.checking import check as run_checks
 from apps.course.edition import ROOT, is_student_tree
+from apps.course.notebooks import as_markdown
 from apps.course.outcome import open_tag
 from apps.course.registry import Exercise, RegistryError, select
 from needle import array_namespace, backends
@@ -168,7 +169,7 @@ def hint(tag: str) -> Page:
     numbered = enumerate(exercise.hints[:opened], 1)
     left = len(exercise.hints) - opened
     return Page(
-        *(f"**Hint {number}.** {text}" for number, text in numbered),
+        *(f"**Hint {number}.** {as_markdown(text)}" for number, text in numbered),
         f"{left} more: call `hint({tag!r})` again." if left else "These are all hints.",
     )
 
@@ -188,7 +189,7 @@ def verdict(result: Result) -> list[str]:
     head = f"`{marks}` **{exercise.tag}: {result.passed} of {count} tests pass**"
     if result.fine:
         points = f"{result.points} of {exercise.points} points"
-        return [f"{head}, {points}.", f"**Remember.** {exercise.explanation}"]
+        return [f"{head}, {points}.", f"**Remember.** {as_markdown(exercise.explanation)}"]
     if result.state == "waits":
         return [f"{head}. It waits for {', '.join(result.waits_for)}."]
     failure = result.first_failure()
