@@ -566,9 +566,12 @@ pictures.draw_timeline(spans, "two worker processes")
 # %% tags=["remove-input"]
 exercises(
     "idx-header",
+    "array-dataset",
     "batch-sampler",
     "distributed-sampler",
+    "epoch-batches",
     "collate",
+    "loader-loop",
     "text-columns",
     "claim",
     "ring-layout",
@@ -590,7 +593,15 @@ for epoch in range(8):
 pictures.draw_images(np.stack(shown), [f"epoch {epoch}" for epoch in range(8)])
 
 # %% tags=["remove-input"]
-exercises("philox", "shuffled-order", "crop-window", "augment-rows", "augment-colour")
+exercises(
+    "philox",
+    "shuffled-order",
+    "flip",
+    "random-crop",
+    "crop-window",
+    "augment-rows",
+    "augment-colour",
+)
 
 # %% [markdown]
 # Several training programs on one data set can share a loader, which reads each sample once for all
@@ -632,6 +643,21 @@ exercises(
 exercises(
     "openmp-map", "openmp-fill", "openmp-binary", "openmp-where", "openmp-reduce", "openmp-matmul"
 )
+
+# %% [markdown]
+# ## 10 Sequences
+#
+# A recurrent network reads a sequence step by step and keeps a state. Attention lets each step look
+# at all steps before it: row i below has the weights of step i, and the zeros are the future. Each
+# row sums to 1.
+
+# %%
+words = ndl.Tensor(rng.standard_normal((1, 1, 4, 8)), device=device)
+_, weights = ndl.nn.MultiHeadAttention(causal=True)(words, words, words)
+print(weights.numpy()[0, 0].round(2))
+
+# %% tags=["remove-input"]
+exercises("rnn-cell", "recurrent-steps", "lstm-cell", "attention", "attention-layer")
 
 # %% [markdown]
 # ## Next steps

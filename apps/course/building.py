@@ -29,6 +29,8 @@ LONGEST = 1800
 """Seconds after which a build is stopped."""
 LIBRARY = "backend_openmp"
 """The library of part 9: its sources are in examples/, its build in build/course."""
+MODULE = "ndarray_backend_cpu"
+"""The target of the compiled module of the device ``cpu``."""
 PLAIN, FAST = "-O0", "-O3"
 """Optimisation of the library: for a check (compiles twice as fast), and for timing (as pip)."""
 
@@ -61,6 +63,27 @@ def build(root: Path, names: Collection[str], guard: Guard = UNLIMITED) -> str:
     return _build(root, root / FOLDERS[0], options, programs, guard)
 
 
+def build_module(root: Path) -> str:
+    """Compile what changed of the tree's module of kernels, the device ``cpu``.
+
+    Returns "" or the compiler's output from the first error on. The module is written to its place
+    among the Python sources. Objects are shared with the programs of ``build``.
+    """
+    if find_spec("pybind11") is None:
+        return "pybind11 is not installed; python -m pip install pybind11"
+    plan = root / FOLDERS[0] / "build.ninja"
+    if plan.is_file() and MODULE not in plan.read_text("utf-8"):
+        plan.unlink()  # configure again, with the module
+    options = [
+        "-DNEEDLE_BUILD_PYTHON=ON",
+        "-DNEEDLE_CUDA=off",
+        f"-DNEEDLE_ONLY_ISA={_instruction_set()}",
+        "-DNEEDLE_BUILD_TESTS=ON",
+        *_python_options(),
+    ]
+    return _build(root, root / FOLDERS[0], options, [MODULE])
+
+
 def is_built(root: Path, name: str) -> bool:
     """Return True if ``build`` has been run before, so that only changes are compiled."""
     if name == LIBRARY:
@@ -84,8 +107,7 @@ def build_backend(root: Path, optimisation: str = PLAIN, guard: Guard = UNLIMITE
     options = [
         "-DSKBUILD=ON",  # the module stays in the build folder
         f"-DCMAKE_CXX_FLAGS_RELEASE={optimisation}",
-        f"-DPython_EXECUTABLE={sys.executable}",
-        f"-Dpybind11_DIR={_said([sys.executable, '-m', 'pybind11', '--cmakedir'])}",
+        *_python_options(),
     ]
     folder = _library_folder(root, optimisation)
     return _build(root / "examples" / LIBRARY, folder, options, ["_kernels"], guard)
@@ -108,6 +130,12 @@ def _build(
             return configured
     jobs = str(os.cpu_count() or 1)
     return _run([_tool("cmake"), "--build", str(folder), "-j", jobs, "--target", *targets], guard)
+
+
+def _python_options() -> list[str]:
+    """Return the options for a module of this Python."""
+    place = _said([sys.executable, "-m", "pybind11", "--cmakedir"])
+    return [f"-DPython_EXECUTABLE={sys.executable}", f"-Dpybind11_DIR={place}"]
 
 
 def _instruction_set() -> str:

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from .blocks import Block, blocks_in
+from .blocks import Block, blocks_in, blocks_of
+from .homework import counterpart
 from .registry import Exercise, Part, parts
 
 FOLDER = "homework"
+SPECIAL = re.compile(r"(`[^`]*`)|([\\*_<$~\[\]])")
+"""Code in backticks, which stays, or a character that Markdown would not show as it is."""
 
 FIRST_CELL = """\
 import sys
@@ -24,10 +29,10 @@ sys.path.insert(0, "..")
 from apps.course.tree import use_tree
 
 use_tree()
-from apps.notebook import check, hint, start, watch
+from apps.notebook import check, hint, rebuild, start, watch
 
 start()
-watch("needle", "apps")"""
+watch("needle", "apps");"""
 
 OPENING = """\
 # Part {number}: {title}
@@ -35,9 +40,15 @@ OPENING = """\
 {count} exercises, about {hours:.1f} hours. Run the cells from top to bottom. An exercise has a
 task, a cell for your answer, a check and hints. Write the answer into the cell under `%%exercise`
 and run it: this writes the marked block of the source file. You may as well edit the file; then
-leave the cell empty. Edited modules are reloaded before the next cell runs; checks compile C++.
+leave the cell empty. Edited modules are reloaded before the next cell runs.{compiled}
 
 The next cell takes needle from this folder's tree and says how much of it is open."""
+
+COMPILED = """
+
+Checks of C++ compile the edited files first, which takes minutes the first time. `rebuild()` does
+the same for the kernels of `needle.cpu()` and uses them in this notebook at once."""
+"""What the opening of a part says that has exercises in C++."""
 
 
 def write_notebooks(root: Path, tags: Iterable[str]) -> list[Path]:
@@ -65,6 +76,7 @@ def notebook_text(root: Path, part: Part, blocks: dict[str, list[Block]]) -> str
                 title=part.title,
                 count=len(part.exercises),
                 hours=minutes / 60,
+                compiled=COMPILED if any(each.builds for each in part.exercises) else "",
             )
         ),
         _code(FIRST_CELL),
@@ -90,34 +102,89 @@ def _exercise_cells(root: Path, exercise: Exercise, blocks: Sequence[Block]) -> 
     about = f"*About {exercise.minutes} minutes, {exercise.points} points"
     about += f"; builds on {built_on}.*" if built_on else ".*"
     task = [f"## {exercise.title} (`{exercise.tag}`)", about]
-    task += [exercise.why] if exercise.why else []
+    task += [as_markdown(text) for text in (counterpart(exercise), exercise.why) if text]
     answers = []
     for number, block in enumerate(blocks, 1):
         order = f" {number}" if len(blocks) > 1 else ""
-        comment = "#" if block.path.endswith(".py") else "//"
-        place = f"{comment} in {_around(root, block)}{block.path}:{block.first + 1}"
+        place = f"{block.path}:{block.first + 1}"
+        python = block.path.endswith(".py")
+        place = f"# in {_signature(around(root, block))}, {place}" if python else f"// in {place}"
         answers.append(_code(f"%%exercise {exercise.tag}{order}\n{place}\n"))
+    surroundings = "\n\n".join(dict.fromkeys(around(root, block) for block in blocks))
     return [
-        _text("\n\n".join([*task, exercise.contract])),
+        _text("\n\n".join([*task, as_markdown(exercise.contract), *_folded(surroundings)])),
         *answers,
         _code(f'check("{exercise.tag}")'),
         _code(f'# hint("{exercise.tag}")  # remove the first # to open a hint'),
     ]
 
 
-def _around(root: Path, block: Block) -> str:
-    """Return the signature of the Python function that a block is in, followed by a comma."""
-    if not block.path.endswith(".py"):
-        return ""
-    lines = (root / block.path).read_text("utf-8").split("\n")[: block.first]
-    for number in range(len(lines) - 1, -1, -1):
-        line = lines[number]
-        if line.lstrip().startswith("def ") and len(line) - len(line.lstrip()) < len(block.indent):
-            rest = lines[number : number + 12]
-            last = next((i for i, each in enumerate(rest) if each.rstrip().endswith(":")), 0)
-            signature = " ".join(each.strip() for each in rest[: last + 1])
-            return signature.removeprefix("def ").rstrip(":") + ", "
-    return ""
+def as_markdown(text: str) -> str:
+    """Return plain text of ``parts`` as Markdown that shows the same characters.
+
+    Lines that start with spaces become a block of code, as ``show`` keeps them.
+    """
+    parts = []
+    for indented, lines in groupby(text.split("\n"), lambda line: line.startswith(" ")):
+        joined = "\n".join(lines)
+        parts.append(f"\n```text\n{joined}\n```\n" if indented else _escaped(joined))
+    return "\n".join(parts).strip("\n")
+
+
+def _escaped(text: str) -> str:
+    return SPECIAL.sub(lambda found: found[1] or f"\\{found[2]}", text)
+
+
+def _signature(source: str) -> str:
+    """Return the signature of a Python function, without def and in one line."""
+    lines = source.split("\n")
+    last = next((i for i, line in enumerate(lines) if line.endswith(":")), 0)
+    signature = " ".join(line.strip() for line in lines[: last + 1])
+    return signature.removeprefix("def ").rstrip(":").replace("( ", "(").replace(" )", ")")
+
+
+def _folded(source: str) -> list[str]:
+    """Return a folded paragraph with the functions around an exercise's blocks."""
+    if not source:
+        return []
+    summary = "<summary>The functions that your answer is a part of</summary>"
+    return [f"<details>{summary}", f"```text\n{source}\n```", "</details>"]
+
+
+def around(root: Path, block: Block) -> str:
+    """Return the source of the function that a block is in, with "..." for the blocks' texts."""
+    text = (root / block.path).read_text("utf-8")
+    found = blocks_of(block.path, text)
+    lines: list[str | None] = list(text.split("\n"))
+    for each in found:
+        lines[each.first] = f"{each.indent}..."
+        lines[each.first + 1 : each.last] = [None] * (each.last - each.first - 1)
+    python = block.path.endswith(".py")
+    first = block.first - 1
+    while first > 0 and not _begins(lines[first] or "", block.indent if python else ""):
+        first -= 1
+    while not python and first > 0 and re.match(r"template|[\w/]", lines[first - 1] or ""):
+        first -= 1
+    indent = len(lines[first] or "") - len((lines[first] or "").lstrip())
+    last = block.last + 1
+    while last < len(lines) and not _ends(lines[last], indent, python):
+        last += 1
+    shown = [line for line in lines[first : last + (not python)] if line is not None]
+    return textwrap.dedent("\n".join(shown)).strip("\n")
+
+
+def _begins(line: str, indent: str) -> bool:
+    """Return True for the first line of a function: a def, or in C++ one without indentation."""
+    if indent:
+        return line.lstrip().startswith("def ") and len(line) - len(line.lstrip()) < len(indent)
+    return bool(re.match(r"[A-Za-z]", line))
+
+
+def _ends(line: str | None, indent: int, python: bool) -> bool:
+    """Return True for the first line after a function, in C++ for its closing brace."""
+    if not line:
+        return False
+    return len(line) - len(line.lstrip()) <= indent and (python or line.startswith("}"))
 
 
 def _text(source: str) -> dict[str, Any]:

@@ -30,8 +30,9 @@ class Exercise:
     minutes: expected time. prerequisites: tags whose code the solution or the tests call. contract:
     what the block must do. why: why it matters, in two sentences and perhaps a formula. hints: from
     a nudge to nearly the answer. tests: pytest node ids. explanation: what to remember of it; ideas,
-    not the names of the reference's variables. rate: the timing to report, if any. builds: names
-    for ``building.build`` that the tests need; a part may give them for all its exercises.
+    not the names of the reference's variables. homework: the question of the public course that it
+    answers, a key of ``homework.QUESTIONS``, if any. rate: the timing to report, if any. builds:
+    names for ``building.build`` that the tests need; a part may give them for all its exercises.
     """
 
     tag: str
@@ -44,6 +45,7 @@ class Exercise:
     tests: tuple[str, ...]
     explanation: str
     why: str = ""
+    homework: str = ""
     prerequisites: tuple[str, ...] = ()
     rate: str = ""
     builds: tuple[str, ...] = ()
@@ -68,11 +70,20 @@ class RegistryError(ValueError):
     """An invalid file of ``parts/``, or an unknown exercise."""
 
 
-def read_part(path: Path) -> Part:
-    """Read the part that a file describes; RegistryError names the file and what is wrong."""
+def read_table(path: Path) -> dict[str, Any]:
+    """Return the table in a TOML file; RegistryError names the file and the line of a mistake."""
     if tomllib is None:
         raise ImportError("the course needs tomli on Python 3.10; pip install 'needle[train]'")
-    table = tomllib.loads(path.read_text("utf-8"))
+    try:
+        table: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise RegistryError(f"{path.name}: {error}") from error
+    return table
+
+
+def read_part(path: Path) -> Part:
+    """Read the part that a file describes; RegistryError names the file and what is wrong."""
+    table = read_table(path)
     number = table["part"]
     try:
         common = {"builds": table.get("builds", [])}

@@ -12,7 +12,7 @@ from typing import Any
 
 from .chapters import Chapter, exercises
 from .growth import GraphGrowthWarning, growing_graphs
-from .homework import check, hint, kernels_of, own_arrays, start
+from .homework import check, hint, kernels_of, own_arrays, rebuild, start
 from .reloading import Reloader
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "hint",
     "kernels_of",
     "own_arrays",
+    "rebuild",
     "start",
     "watch",
 ]

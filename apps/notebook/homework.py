@@ -1,28 +1,39 @@
 """Exercises inside a notebook: write an answer, check it, open hints.
 
 ``start`` registers ``%%exercise TAG``, which writes the cell into the marked block of its file.
-``check`` and ``hint`` do what the commands of apps.course do. Called by the notebooks that
-``apps.course.notebooks`` writes.
+``check`` and ``hint`` do what the commands of apps.course do; ``rebuild`` compiles the kernels of
+``needle.cpu()``. Called by the notebooks that ``apps.course.notebooks`` writes.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import re
+import shutil
 import sys
+import tempfile
 import textwrap
+from collections.abc import Iterable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from apps.course import pages, progress
 from apps.course.blocks import Block, blocks_in, fill, is_open, replaced
+from apps.course.building import build_module
 from apps.course.checking import Result
 from apps.course.checking import check as run_checks
 from apps.course.edition import ROOT, is_student_tree
+from apps.course.notebooks import as_markdown
 from apps.course.outcome import open_tag
 from apps.course.registry import Exercise, RegistryError, select
-from needle import array_namespace
+from needle import array_namespace, backends
+from needle.backends import native
 
 HEADER = "in "
 """The first word of the comment that opens an exercise's cell and is not part of the answer."""
+PLACE = re.compile(r"([\w./+-]+\.(?:py|cc|h|cu)):(\d+)")
+"""A line of a source file in an error: path and number."""
 
 
 class Page:
@@ -158,7 +169,7 @@ def hint(tag: str) -> Page:
     numbered = enumerate(exercise.hints[:opened], 1)
     left = len(exercise.hints) - opened
     return Page(
-        *(f"**Hint {number}.** {text}" for number, text in numbered),
+        *(f"**Hint {number}.** {as_markdown(text)}" for number, text in numbered),
         f"{left} more: call `hint({tag!r})` again." if left else "These are all hints.",
     )
 
@@ -178,11 +189,73 @@ def verdict(result: Result) -> list[str]:
     head = f"`{marks}` **{exercise.tag}: {result.passed} of {count} tests pass**"
     if result.fine:
         points = f"{result.points} of {exercise.points} points"
-        return [f"{head}, {points}.", f"**Remember.** {exercise.explanation}"]
+        return [f"{head}, {points}.", f"**Remember.** {as_markdown(exercise.explanation)}"]
     if result.state == "waits":
         return [f"{head}. It waits for {', '.join(result.waits_for)}."]
     failure = result.first_failure()
     if failure is None:
         return [f"{exercise.tag} is open: write your answer, then run this cell again."]
     case = "\n".join(pages.failing_case(failure))
-    return [f"{head}.", f"```text\n{case}\n```", f"`hint({exercise.tag!r})` opens a hint."]
+    own = line_of_answer(case, [exercise.tag])
+    return [f"{head}.", _shown(case), *own, f"`hint({exercise.tag!r})` opens a hint."]
+
+
+def line_of_answer(text: str, tags: Iterable[str]) -> list[str]:
+    """Return a paragraph on the first line of an answer that an error names; none if it names none.
+
+    Paths lose the tree's folder in the errors of a compiler, so places are compared by their end.
+    """
+    found = blocks_in(ROOT)
+    blocks = [block for tag in tags for block in found.get(tag, [])]
+    for path, number in PLACE.findall(text):
+        for block in blocks:
+            if path.endswith(block.path) and block.first < int(number) <= block.last:
+                line = int(number) - block.first
+                code = block.text.split("\n")[line - 1].strip()
+                return [f"This is line {line} of the answer to {block.tag}: `{code}`"]
+    return []
+
+
+def _shown(text: str) -> str:
+    """Return text as a block of Markdown, with paths within the tree."""
+    return f"```text\n{text.replace(f'{ROOT}/', '')}\n```"
+
+
+def rebuild() -> Page:
+    """Compile the tree's edited C++ sources and use the new kernels on ``needle.cpu()``.
+
+    The first call compiles all kernels, which takes minutes. Existing arrays keep the kernels that
+    they were made with.
+    """
+    problem = build_module(ROOT)
+    if problem:
+        own = line_of_answer(problem, blocks_in(ROOT))
+        return Page(
+            "The sources do not compile; the kernels stay as they were.", _shown(problem), *own
+        )
+    use_module(next((ROOT / "python/needle/backend_ndarray").glob("ndarray_backend_cpu*.so")))
+    if array_namespace.BACKEND != "nd":
+        return Page(
+            "The kernels are compiled. This session uses NumPy's arrays: unset NEEDLE_BACKEND; in "
+            "a student tree, solve part 4 first. Then restart the kernel."
+        )
+    return Page(
+        "`needle.cpu()` uses the new kernels. Make devices and arrays again: existing ones keep "
+        "the kernels that they were made with."
+    )
+
+
+def use_module(path: Path) -> None:
+    """Register the compiled module at ``path`` as the backend of the device ``cpu``.
+
+    Python loads a file once, so the module is loaded from a copy with a name of its own.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        copy = shutil.copy(path, folder)
+        spec = importlib.util.spec_from_file_location(native.MODULE, copy)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{path}: not a compiled module; run rebuild() again")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    sys.modules[native.MODULE] = module
+    backends.register("cpu", native.load)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from apps.course import homework as public_course
 from apps.course import registry
+from apps.course.blocks import blocks_in
 from apps.course.edition import put_back, write_edition
 from apps.course.notebooks import write_notebooks
 from apps.notebook import homework
@@ -143,6 +147,56 @@ def test_an_endless_answer_is_stopped_at_its_line(
     said = repr(homework.check("pass-on"))
     assert "stopped after 1 s of computing; is there an infinite loop?" in said
     assert "at python/needle/graph.py:" in said
+
+
+def test_a_compilers_error_names_the_line_of_the_answer(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    homework.write_answer("gemm-vectors", "int a = 1;\nint b = ;\n")
+    (block,) = blocks_in(tree)["gemm-vectors"]
+    error = f"{tree}/{block.path}:{block.first + 2}:9: error: expected primary-expression"
+    monkeypatch.setattr(homework, "build_module", lambda root: error)
+    said = repr(homework.rebuild())
+    assert "The sources do not compile; the kernels stay as they were." in said
+    assert f"```text\n{block.path}:{block.first + 2}:9: error: expected" in said
+    assert "This is line 2 of the answer to gemm-vectors: `int b = ;`" in said
+    assert str(tree) not in said
+
+
+@pytest.mark.slow
+def test_rebuilt_kernels_are_used_at_once(tree: Path) -> None:
+    built = next((ROOT / "python/needle/backend_ndarray").glob("ndarray_backend_cpu*.so"), None)
+    if built is None:
+        pytest.skip("needs the compiled module")
+    (path, _) = write_notebooks(tree, TAGS)
+    shutil.copy(built, tree / "python/needle/backend_ndarray")
+    prepare = (
+        "import needle as ndl, numpy as np; from apps.notebook import homework\n"
+        "homework.build_module = lambda root: ''; old = ndl.backends.get('cpu')"
+    )
+    use = (
+        "x = ndl.Tensor(np.arange(6.0).reshape(2, 3), device=ndl.cpu())\n"
+        "print((x @ x.transpose()).numpy().tolist(), ndl.backends.get('cpu') is old)"
+    )
+    cells = [code_cells(path)[0], prepare, use, "print(rebuild())", use, "print(rebuild())", use]
+    out = run_cells(path.parent, cells)
+    assert "[[5.0, 14.0], [14.0, 50.0]] True" in out
+    assert out.count("`needle.cpu()` uses the new kernels.") == 2
+    assert out.count("[[5.0, 14.0], [14.0, 50.0]] False") == 2
+
+
+def test_an_exercise_names_its_question_of_the_public_course() -> None:
+    page = public_course.PAGE.read_text("utf-8")
+    assert page == public_course.with_table(page), "run python -m apps.course.homework"
+    known = registry.exercises()
+    questions = {each.homework for each in known.values()} - {""}
+    assert questions <= set(public_course.QUESTIONS)
+    said = public_course.counterpart(known["topo-sort"])
+    assert said == "In the public course: hw1, question 3 (topological sort)."
+    assert public_course.counterpart(known["hooks"]) == ""
+    for _, place in public_course.QUESTIONS.values():
+        for path in re.findall(r"`([\w./]+/\w*(?:\.py|\.cc)?)`", place):
+            assert (ROOT / path).exists() or (ROOT / "python/needle" / path).exists(), path
 
 
 def test_what_belongs_to_the_answer() -> None:

@@ -53,11 +53,13 @@ class MultiHeadAttention(Module):
                 f"(B, H, Tk, Dv), got {shapes[0]}, {shapes[1]} and {shapes[2]}; reshape them"
             )
         (*_, queries, width), keys = shapes[0], shapes[1][2]
+        ### BEGIN YOUR SOLUTION [attention]
         logits = ops.matmul(q * (1 / math.sqrt(width)), ops.transpose(k))
         if self.causal:
             logits = logits + causal_mask(queries, keys, logits.device, logits.dtype)
         probabilities = self.dropout(ops.softmax(logits))
         return ops.matmul(probabilities, v), probabilities
+        ### END YOUR SOLUTION
 
 
 def _fit(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> bool:
@@ -75,9 +77,11 @@ def causal_mask(queries: int, keys: int, device: Device, dtype: Any) -> Tensor:
     Elsewhere it holds the most negative float32, which softmax maps to 0 and which keeps a row
     without any key finite.
     """
+    ### BEGIN YOUR SOLUTION [attention]
     least = np.full((1, 1, queries, keys), -np.finfo("float32").max)
     mask = np.triu(least, keys - queries + 1)
     return Tensor(mask, device=device, dtype=dtype, requires_grad=False)
+    ### END YOUR SOLUTION
 
 
 class AttentionLayer(Module):
@@ -124,6 +128,7 @@ class AttentionLayer(Module):
     def forward(self, q: Tensor, k: Tensor | None = None, v: Tensor | None = None) -> Tensor:
         k = q if k is None else k
         v = k if v is None else v
+        ### BEGIN YOUR SOLUTION [attention-layer]
         heads, _ = self.attn(
             self._heads(self.q_projection(self.prenorm_q(q))),
             self._heads(self.k_projection(self.prenorm_k(k))),
@@ -133,6 +138,7 @@ class AttentionLayer(Module):
         rows = ops.reshape(ops.transpose(heads, (1, 2)), (batch, steps, -1))
         result: Tensor = self.out_projection(rows)
         return result
+        ### END YOUR SOLUTION
 
     def _heads(self, x: Tensor) -> Tensor:
         """Reshape (B, T, num_head * dim_head) -> (B, num_head, T, dim_head)."""
@@ -142,5 +148,7 @@ class AttentionLayer(Module):
                 f"AttentionLayer: q, k and v must be (B, T, features), got shape {shape}; reshape "
                 "them"
             )
+        ### BEGIN YOUR SOLUTION [attention-layer]
         split = ops.reshape(x, (*shape[:2], self.num_head, self.dim_head))
         return ops.transpose(split, (1, 2))
+        ### END YOUR SOLUTION

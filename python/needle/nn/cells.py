@@ -68,11 +68,15 @@ class Cell(Module):
 
     def from_inputs(self, x: Tensor) -> Tensor:
         """Return the inputs' contribution to the gates: x (..., I) -> (..., G*H)."""
+        ### BEGIN YOUR SOLUTION [rnn-cell]
         return affine(type(self).__name__, x, self.W_ih, self.bias_ih)
+        ### END YOUR SOLUTION
 
     def gate_inputs(self, part: Tensor, h: Tensor) -> Tensor:
         """Return ``part``, i.e. from_inputs(x), plus the contribution of the output h (B, H)."""
+        ### BEGIN YOUR SOLUTION [rnn-cell]
         return part + affine(type(self).__name__, h, self.W_hh, self.bias_hh)
+        ### END YOUR SOLUTION
 
     def advance(self, part: Tensor, state: State) -> State:
         """Return the next state, given the inputs' contribution ``part`` to the gates."""
@@ -117,7 +121,9 @@ class RNNCell(Cell):
         super().__init__(input_size, hidden_size, bias, device, dtype)
 
     def advance(self, part: Tensor, state: State) -> State:
+        ### BEGIN YOUR SOLUTION [rnn-cell]
         return (NONLINEARITIES[self.nonlinearity](self.gate_inputs(part, state[0])),)
+        ### END YOUR SOLUTION
 
     def forward(self, X: Tensor, h: Tensor | None = None) -> Tensor:
         return _step(self, X, None if h is None else (h,))[0]
@@ -148,11 +154,13 @@ class LSTMCell(Cell):
         super().__init__(input_size, hidden_size, bias, device, dtype, proj_size or None)
 
     def advance(self, part: Tensor, state: State) -> State:
+        ### BEGIN YOUR SOLUTION [lstm-cell]
         h, c = state
         i, f, g, o = gate_blocks(self.gate_inputs(part, h), 4)
         c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
         h = ops.sigmoid(o) * ops.tanh(c)
         return h if self.W_hr is None else ops.matmul(h, self.W_hr), c
+        ### END YOUR SOLUTION
 
     def forward(self, X: Tensor, h: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         output, c = _step(self, X, h)

@@ -105,6 +105,7 @@ def _run_cell(
 
     A state stays as it is where ``valid`` is 0.
     """
+    ### BEGIN YOUR SOLUTION [recurrent-steps]
     parts = list(ops.split(cell.from_inputs(X), 0))
     outputs = []
     for t in reversed(range(len(parts))) if backward else range(len(parts)):
@@ -114,6 +115,7 @@ def _run_cell(
         state = after
         outputs.append(state[0])
     return ops.stack(outputs[::-1] if backward else outputs, 0), state
+    ### END YOUR SOLUTION
 
 
 @host_step

@@ -36,11 +36,15 @@ class ArrayDataset(Dataset):
             )
 
     def __len__(self) -> int:
+        ### BEGIN YOUR SOLUTION [array-dataset]
         return int(self.arrays[0].shape[0])
+        ### END YOUR SOLUTION
 
     def __getitem__(self, index: Any) -> tuple[Any, ...]:
+        ### BEGIN YOUR SOLUTION [array-dataset]
         first, *others = (array[index] for array in self.arrays)
         return (_map_rows(self.apply_transforms, first, index, self.transforms), *others)
+        ### END YOUR SOLUTION
 
     def fetch(self, indices: Indices) -> tuple[npt.NDArray[Any], ...] | None:
         """Return one gather per array, or None with transforms."""

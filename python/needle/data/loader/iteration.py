@@ -151,17 +151,27 @@ class LoaderIterator:
         return engine
 
     def _submit_ahead(self, engine: Engine) -> None:
+        """Submit tickets until ``engine.capacity`` of them wait, or the order has ended."""
+        ### BEGIN YOUR SOLUTION [loader-loop]
         while len(self._waiting) < engine.capacity:
-            ticket = self._epoch.tickets.next()
+            ticket = self._next_ticket()
             if ticket is None:
                 return
-            for place in range(self._next_place, ticket.place):  # shards of a stream that ended
-                self._progress.mark_place(place)
-            self._next_place = ticket.place + 1
-            progress = self._progress  # of a resumed epoch: batches delivered before their turn
-            if ticket.place < progress.low or (progress.early and progress.done(ticket.place)):
-                continue
             self._submit(engine, ticket)
+        ### END YOUR SOLUTION
+
+    def _next_ticket(self) -> Ticket | None:
+        """Return the next ticket whose batch was not delivered yet, None after the last."""
+        progress = self._progress
+        while (ticket := self._epoch.tickets.next()) is not None:
+            for place in range(self._next_place, ticket.place):  # shards of a stream that ended
+                progress.mark_place(place)
+            self._next_place = ticket.place + 1
+            # of a resumed epoch: batches delivered before their turn
+            early = progress.early and progress.done(ticket.place)
+            if ticket.place >= progress.low and not early:
+                break
+        return ticket
 
     def _submit(self, engine: Engine, ticket: Ticket) -> None:
         ticket = ticket._replace(serial=next(SERIALS))
@@ -184,10 +194,13 @@ class LoaderIterator:
         return self._ready.pop(place)
 
     def _next_out(self) -> int | None:
+        """Return the place of the batch that leaves next, None while it is not ready."""
+        ### BEGIN YOUR SOLUTION [loader-loop]
         if not self._epoch.ordered:
             return next(iter(self._ready), None)
         place = next(iter(self._waiting))
         return place if place in self._ready else None
+        ### END YOUR SOLUTION
 
     def _collect(self, engine: Engine, started: float) -> None:
         timeout = self._epoch.timeout

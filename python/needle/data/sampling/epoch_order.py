@@ -89,8 +89,10 @@ class PositionOrder(EpochOrder):
 
     def split(self, order: Indices) -> list[Indices]:
         """Return the order cut into batches."""
+        ### BEGIN YOUR SOLUTION [epoch-batches]
         size = self.batch_size
         return [order[i * size : (i + 1) * size] for i in range(len(self))]
+        ### END YOUR SOLUTION
 
 
 class DrawnOrder(PositionOrder):
@@ -99,10 +101,12 @@ class DrawnOrder(PositionOrder):
     drawn: Indices | None = None
 
     def epoch(self, seed: int | None, epoch: int, start: int) -> EpochTickets:
+        ### BEGIN YOUR SOLUTION [epoch-batches]
         self.drawn = self.sampler.order()
         parts = enumerate(self.split(self.drawn))
         tickets = (Ticket(place, seed, epoch, part) for place, part in islice(parts, start, None))
         return EpochTickets(tickets)
+        ### END YOUR SOLUTION
 
 
 class ListOrder(EpochOrder):

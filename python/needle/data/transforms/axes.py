@@ -25,14 +25,18 @@ class _Flip(ImageTransform):
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
         """Return 1 in ``column`` for the images to flip. Words: the decision by ``p``."""
+        ### BEGIN YOUR SOLUTION [flip]
         rows = np.zeros((len(words), 2))
         rows[:, self.column] = philox.happens(words[:, 0], self.p)
         return rows
+        ### END YOUR SOLUTION
 
     def apply(self, image: Image, row: Rows) -> Image:
         """Return a mirrored view, or ``image`` itself."""
+        ### BEGIN YOUR SOLUTION [flip]
         axes = tuple(axis for axis, turn in ((1, row[0]), (0, row[1])) if turn)
         return np.flip(image, axes) if axes else image
+        ### END YOUR SOLUTION
 
 
 @dataclass(frozen=True)

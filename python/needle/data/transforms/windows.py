@@ -79,6 +79,7 @@ class RandomCrop(_Window):
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
         """Return places of the window, all equally likely."""
+        ### BEGIN YOUR SOLUTION [random-crop]
         padding = int(self.padding or 0)
         if self.size is None:
             places = philox.below(words[:, :2], 2 * padding + 1) - padding
@@ -87,6 +88,7 @@ class RandomCrop(_Window):
             low, high = np.minimum(-padding, room), np.maximum(-padding, room)
             places = low + philox.below(words[:, :2], high - low + 1)
         rows: Rows = places.astype(np.float64)
+        ### END YOUR SOLUTION
         if self.p == 1:
             return rows
         return np.where(philox.happens(words[:, 2:], self.p), rows, 0.0)
