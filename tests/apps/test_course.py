@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from apps.course import __main__ as course
-from apps.course import blocks, pages, progress, proof, rates, registry
+from apps.course import blocks, pages, progress, proof, rates, registry, wrong
 from apps.course.building import PROGRAMS
 from apps.course.checking import check
 from apps.course.compare import WrongAnswer, expect, expect_error
-from apps.course.edition import EditionError, put_back, write_edition
+from apps.course.edition import WRONG, EditionError, put_back, write_edition
 from apps.course.outcome import gist
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,12 +67,12 @@ def test_a_block_is_emptied_and_filled(path: str, text: str, empty: str) -> None
 
 
 def test_markers_that_do_not_pair_are_told_with_their_line() -> None:
-    for wrong in (
+    for text in (
         PYTHON.replace("    ### END YOUR SOLUTION\n", ""),
         PYTHON + PYTHON.split("\n")[3],
     ):
         with pytest.raises(blocks.MarkerError, match=r"a\.py:\d: .*put it back"):
-            blocks.blocks_of("a.py", wrong)
+            blocks.blocks_of("a.py", text)
 
 
 def test_an_exercise_from_empty_to_solved(
@@ -111,6 +111,48 @@ def test_an_exercise_from_empty_to_solved(
     assert "next: record" in progress.drawn(tree)
     put_back(tree, [exercise.tag for exercise in part])
     assert graph.read_bytes() == (ROOT / "python/needle/graph.py").read_bytes()
+
+
+SLOPES = "return Scalar(self.value * other.value, (self, other), (self.value, other.value))"
+
+
+def test_wrong_answers_must_be_refused_with_their_cause(tmp_path: Path) -> None:
+    """Check four wrong answers in one tree, one of which keeps all tests from running."""
+    bench = proof.Workbench(ROOT, tmp_path)
+    assert not (bench.tree / WRONG).exists()
+    swapped = wrong.Wrong("scalar-multiply", "swapped", (SLOPES,), "it must be the other one")
+    together = [
+        swapped,
+        wrong.Wrong("scalar-add", "unclosed", ("return (",), "the file does not parse"),
+        wrong.Wrong("scalar-tanh", "constant", ("return Scalar(2.0)",), "words never said"),
+        wrong.Wrong("scalar-order", "endless", ("while True:\n    pass",), "stopped after 1 s"),
+    ]
+    recorder = bench.tree / "apps/course/recorder.py"
+    recorder.write_text(recorder.read_text().replace("LONGEST = 20", "LONGEST = 1"))
+    (unexplained,) = wrong.refused(bench, together)
+    assert unexplained.startswith("scalar-tanh, constant: refused without the words 'words never")
+    assert "got  2." in unexplained
+    tests = bench.tree / "tests/exercises/test_exercises_scalar.py"
+    weak = "def expect(*args, **named): pass"
+    tests.write_text(tests.read_text().replace("from apps.course.compare import expect", weak))
+    (accepted,) = wrong.refused(bench, [swapped])
+    assert accepted.startswith("scalar-multiply, swapped: accepted")
+
+
+def test_the_wrong_answers_fit_their_exercises(tmp_path: Path) -> None:
+    found, shown = wrong.wrong_answers(ROOT), blocks.blocks_in(ROOT)
+    assert {tag: n for tag, rows in found.items() if (n := len(rows)) < wrong.FEWEST} == {}
+    texts = {(w.tag, w.mistake): len(w.answer) for rows in found.values() for w in rows}
+    assert {key: n for key, n in texts.items() if n != len(shown[key[0]])} == {}
+    (tmp_path / WRONG).mkdir(parents=True)
+    for text, said in (
+        ('[[recor]]\ncause = "x"', "recor: not an exercise"),
+        ('[[record]]\ncause = "x"', r"record: expected mistake, answer and cause, got \['cause'\]"),
+        ("[[record", "1_autograd.toml: "),
+    ):
+        (tmp_path / WRONG / "1_autograd.toml").write_text(text)
+        with pytest.raises(registry.RegistryError, match=said):
+            wrong.wrong_answers(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -494,6 +494,8 @@ def test_a_hook_may_take_itself_off() -> None:
     node.hooks[1] = lambda g: g + 1
     try:
         found = graph._run_hooks(node, 1.0)
+    except NotImplementedError:  # an open exercise
+        raise
     except RuntimeError as error:
         found = f"RuntimeError: {error}"
     changed = "RuntimeError: dictionary changed size during iteration"

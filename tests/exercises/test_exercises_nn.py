@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,20 @@ from toy_graph import DEVICE, tensor
 from apps.course.compare import expect, expect_error
 from apps.simple_ml import nn_epoch
 from needle import Tensor, accelerated, init, nn, optim
-from needle.errors import ShapeError
+from needle.errors import DTypeError, ShapeError
 from needle.nn import Module, Parameter
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((4, 3))
+
+
+def outcome(function: Callable[[], Any], *kinds: type[Exception]) -> Any:
+    """Return the function's result, or the name of the error of one of these kinds."""
+    try:
+        return function()
+    except kinds as error:
+        return type(error).__name__
 
 
 # ---- kaiming -------------------------------------------------------------------------------------
@@ -37,17 +46,51 @@ def test_kaiming_uniform() -> None:
         given={"np.random.rand(6, 5)": drawn},
         atol=1e-6,
         mistakes={
-            "the bound depends on fan_in, the first argument": (2 * drawn - 1) * math.sqrt(6 / 5)
+            "the bound depends on fan_in, the first argument": (2 * drawn - 1) * math.sqrt(6 / 5),
+            "the gain is missing: sqrt(2) for relu": (2 * drawn - 1) * math.sqrt(3 / 6),
+            "the root is missing: gain * sqrt(3 / fan_in)": (2 * drawn - 1) * math.sqrt(2) * 3 / 6,
+            "that is Xavier's bound, with fan_in + fan_out": (2 * drawn - 1) * math.sqrt(6 / 11),
+            "the numbers lie between -a and a, not between 0 and a": drawn * bound,
+            "a is the bound, not the standard deviation": (2 * drawn - 1) * math.sqrt(2 / 6),
         },
     )
-    expect("its shape with shape=(2, 3, 5)", init.kaiming_uniform(6, 5, (2, 3, 5)).shape, (2, 3, 5))
     expect(
-        "its range with nonlinearity='linear'",
-        bool(np.abs(init.kaiming_uniform(3, 500, nonlinearity="linear").numpy()).max() <= 1),
-        True,
+        "its shape with shape=(2, 3, 5)",
+        init.kaiming_uniform(6, 5, (2, 3, 5)).shape,
+        (2, 3, 5),
+        mistakes={"shape was not used": (6, 5)},
     )
-    with expect_error("kaiming_uniform(0, 3)", ShapeError, "fan_in must be at least 1"):
-        init.kaiming_uniform(0, 3)
+    np.random.seed(0)
+    drawn = np.random.rand(4, 3)
+    np.random.seed(0)
+    expect(
+        "kaiming_uniform(48, 3, (4, 3))",
+        init.kaiming_uniform(48, 3, (4, 3)),
+        (2 * drawn - 1) / math.sqrt(8),
+        rtol=1e-5,
+        atol=1e-6,
+        mistakes={
+            "the bound depends on fan_in, not on the shape": (2 * drawn - 1) * math.sqrt(6 / 4)
+        },
+    )
+    np.random.seed(0)
+    expect(
+        "kaiming_uniform(3, 3, (4, 3), nonlinearity='linear')",
+        init.kaiming_uniform(3, 3, (4, 3), nonlinearity="linear"),
+        2 * drawn - 1,
+        rtol=1e-5,
+        atol=1e-6,
+        mistakes={
+            "nonlinearity was not used: the gain is _gain(nonlinearity)": (2 * drawn - 1)
+            * math.sqrt(2)
+        },
+    )
+    for function in (init.kaiming_uniform, init.kaiming_normal):
+        what = f"{function.__name__}(0, 3)"
+        with expect_error(what, ShapeError, "fan_in must be at least 1"):
+            found = outcome(lambda: function(0, 3), ZeroDivisionError)  # noqa: B023
+            divided = {"_check_fan was not called": "ZeroDivisionError"}
+            expect(what, found, "ShapeError: ... fan_in must be at least 1", mistakes=divided)
 
 
 @pytest.mark.exercise("kaiming")
@@ -62,6 +105,14 @@ def test_kaiming_normal() -> None:
         given={"np.random.randn(8, 5)": drawn},
         rtol=1e-5,
         atol=1e-6,
+        mistakes={
+            "the standard deviation depends on fan_in, the first argument": drawn
+            * math.sqrt(2 / 5),
+            "the gain is missing: sqrt(2) for relu": drawn / math.sqrt(8),
+            "the root is missing: gain / sqrt(fan_in)": drawn * math.sqrt(2) / 8,
+            "gain / sqrt(fan_in); sqrt(3) belongs to the bound of uniform numbers": drawn
+            * math.sqrt(6 / 8),
+        },
     )
 
 
@@ -97,9 +148,35 @@ def test_parameters_are_found_in_order_and_once() -> None:
     expected = ["first", "inner.weight", "listed.0", "listed.1.0.weight", "listed.1.1.deep"]
     mistakes = {
         "shared parameters appear twice": [*expected, "again.weight", "same"],
-        "a plain Tensor is not a Parameter": [*expected, "plain"],
+        "lists and tuples are not searched": ["first", "inner.weight"],
+        "dicts are not searched": expected[:-1],
+        "modules in lists and tuples are not searched": [*expected[:3], expected[4]],
+        "lists and tuples may lie in others: search them at any depth": expected[:3],
+        "sub-modules are not searched": ["first", "listed.0", "listed.1.1.deep"],
+        "the name of the module stands before that of its parameter": [
+            "first",
+            "weight",
+            "listed.0",
+            "weight",
+            "listed.1.1.deep",
+        ],
     }
     expect("the names of the parameters", names, expected, mistakes=mistakes)
+
+
+@pytest.mark.exercise("module-walk")
+def test_a_module_that_knows_its_parent() -> None:
+    outer = Outer()
+    outer.inner.parent = outer
+    names = outcome(lambda: [name for name, _ in outer.named_parameters()], RecursionError)
+    circle = {"outer.inner.parent is outer: a module that was seen is not walked again": names}
+    expected = ["first", "inner.weight", "listed.0", "listed.1.0.weight", "listed.1.1.deep"]
+    expect(
+        "the names of the parameters, if outer.inner.parent is outer",
+        names,
+        expected,
+        mistakes=circle if names == "RecursionError" else None,
+    )
 
 
 @pytest.mark.exercise("module-walk")
@@ -114,7 +191,13 @@ def test_buffers_belong_to_the_state() -> None:
         "listed.1.0.mean",
         "listed.1.1.deep",
     ]
-    expect("the names in state_dict()", found, expected)
+    mistakes = {
+        "buffers are missing: _is_state says what belongs to the state": [
+            name for name in expected if not name.endswith("mean")
+        ],
+        "a plain Tensor is neither a Parameter nor a buffer": [*expected, "plain"],
+    }
+    expect("the names in state_dict()", found, expected, mistakes=mistakes)
     model = Outer().eval()
     expect(
         "training of a module in a tuple in a list, after eval()",
@@ -128,19 +211,47 @@ def test_buffers_belong_to_the_state() -> None:
 
 @pytest.mark.exercise("linear")
 def test_linear() -> None:
+    layer = nn.Linear(2, 2, dtype="float64")
+    x, weight = np.array([[1.0, 2.0]]), np.array([[1.0, 10.0], [100.0, 1000.0]])
+    layer.weight, layer.bias = tensor(weight), tensor([[3.0, 4.0]])
+    given = {"x": x, "weight": weight, "bias": np.array([3.0, 4.0])}
+    mistakes = {
+        "the weight is (I, O): it is not transposed": x @ weight.T + given["bias"],
+        "the bias is missing": x @ weight,
+        "the bias is added, not subtracted": x @ weight - given["bias"],
+    }
+    right = x @ weight + given["bias"]
+    expect("Linear(2, 2)(x)", layer(tensor(x)), right, given=given, mistakes=mistakes)
     layer = nn.Linear(3, 2, dtype="float64")
     weight, bias = layer.weight.numpy(), np.array([10.0, 20.0])
     layer.bias = tensor(bias.reshape(1, 2))
     given = {"x": X, "weight": weight, "bias": bias}
     expect("Linear(3, 2)(x)", layer(tensor(X)), X @ weight + bias, given=given)
     more = X.reshape(2, 2, 3)
-    expect("of x (2, 2, 3)", layer(tensor(more)), more @ weight + bias)
-    expect("of x (3,)", layer(tensor(X[0])), X[0] @ weight + bias)
+    right = more @ weight + bias
+    flat = {"the leading axes are lost: reshape the result to (2, 2, 2)": right.reshape(4, 2)}
+    expect("Linear(3, 2)(x) of x (2, 2, 3)", layer(tensor(more)), right, mistakes=flat)
+    found = outcome(lambda: layer(tensor(X[0])), ShapeError, ValueError, IndexError)
+    right = X[0] @ weight + bias
+    if isinstance(found, str):
+        mistakes = {"x may have no leading axis: make it (1, I) for the product": found}
+    else:
+        mistakes = {"the result has no leading axis, as x has none": right.reshape(1, 2)}
+    expect("Linear(3, 2)(x) of x (3,)", found, right, mistakes=mistakes)
     layer.bias = None
-    expect("without bias", layer(tensor(X)), X @ weight)
+    found = outcome(lambda: layer(tensor(X)), TypeError, DTypeError, AttributeError)
+    mistakes = {"bias may be None": found} if isinstance(found, str) else {}
+    expect("Linear(3, 2)(x) without bias", found, X @ weight, mistakes=mistakes)
     rule = "last axis must have in_features=3"
-    with expect_error("Linear(3, 2) of x (3, 4)", ShapeError, rule):
-        layer(tensor(X.T))
+    what = "Linear(3, 2) of x (3, 4)"
+    with expect_error(what, ShapeError, rule):
+        try:
+            layer(tensor(X.T))
+        except ShapeError as error:
+            late = {"the product found the mistake; check the last axis before it": True}
+            named = "in_features" not in str(error)
+            expect(f"{what}: the error lacks the rule", named, False, mistakes=late)
+            raise
 
 
 class Add(Module):
@@ -164,21 +275,45 @@ def test_one_after_another_and_around() -> None:
         nn.Sequential(Add(1), Double())(tensor(X)),
         (X + 1) * 2,
         given={"x": X},
-        mistakes={"the last module is called first": X * 2 + 1},
+        mistakes={
+            "the last module is called first": X * 2 + 1,
+            "each module gets the result of the one before, not x": X * 2,
+            "only the first module was called": X + 1,
+            "the results are not added; each module gets the result of the one before": X
+            + 1
+            + X * 2,
+        },
     )
-    expect("Sequential()(x)", nn.Sequential()(tensor(X)), X)
-    expect("Residual(Double())(x)", nn.Residual(Double())(tensor(X)), X * 2 + X, given={"x": X})
+    found = outcome(lambda: nn.Sequential()(tensor(X)), UnboundLocalError, IndexError)
+    expect("Sequential()(x)", found, X, mistakes={"without modules the result is x": found})
+    mistakes = {
+        "x is not added": X * 2,
+        "fn(x) is missing": X,
+        "x is added, not multiplied": X * 2 * X,
+        "x is added, not subtracted": X * 2 - X,
+        "fn is called once": X * 4 + X,
+    }
+    given = {"x": X}
+    got = nn.Residual(Double())(tensor(X))
+    expect("Residual(Double())(x)", got, X * 2 + X, given=given, mistakes=mistakes)
 
 
 @pytest.mark.exercise("dropout")
 def test_dropout() -> None:
     layer, x = nn.Dropout(0.25), np.ones((4, 5))
     np.random.seed(0)
-    kept = np.random.rand(4, 5) <= 0.75
+    drawn = np.random.rand(4, 5)
+    kept = drawn <= 0.75
     np.random.seed(0)
     mistakes = {
         "kept elements must be divided by 1 - p": kept * 1.0,
-        "p is the probability of dropping, not of keeping": (~kept) / 0.75,
+        "kept elements must be divided by 1 - p, not by p": kept / 0.25,
+        "kept elements must be divided by 1 - p, not multiplied": kept * 0.75,
+        "p is the probability of dropping, not of keeping": (drawn <= 0.25) / 0.75,
+        "p is the probability of dropping, not of keeping, here and in the divisor": (drawn <= 0.25)
+        / 0.25,
+        "p is the probability of dropping; here the mask is not even scaled": (drawn <= 0.25) * 1.0,
+        "the mask is the wrong way round": (~kept) / 0.75,
     }
     expect(
         "Dropout(0.25)(ones)",
@@ -188,9 +323,17 @@ def test_dropout() -> None:
         mistakes=mistakes,
     )
     layer.eval()
+    np.random.seed(0)
     state = np.random.get_state()[2]
-    expect("in evaluation", layer(tensor(x)), x)
-    expect("in evaluation nothing is drawn", np.random.get_state()[2] == state, True)
+    mistakes = {
+        "elements were dropped: look at self.training": kept / 0.75,
+        "elements were dropped and not scaled: look at self.training": kept * 1.0,
+        "training has scaled already; evaluation returns x": x * 0.75,
+    }
+    expect("Dropout(0.25)(ones) in evaluation", layer(tensor(x)), x, mistakes=mistakes)
+    drew = {"a mask was drawn, but not used: return x before": True}
+    drawn_now = np.random.get_state()[2] != state
+    expect("random numbers are drawn in evaluation", drawn_now, False, mistakes=drew)
 
 
 # ---- normalisation -------------------------------------------------------------------------------
@@ -211,11 +354,33 @@ def test_normalisation_of_rows_and_of_channels() -> None:
         y, mean, var = operation(X, weight, bias, eps)
         h, mu, spread = normalised(X, axes, eps)
         given = {"x": X, "weight": weight, "bias": bias, "eps": eps}
+        wrong = 1 - axes[0]
         unbiased = (X - mu) / np.sqrt(X.var(axes, ddof=1, keepdims=True) + eps) * weight + bias
-        mistakes = {"the variance is the biased one, divided by the count": unbiased}
+        mistakes = {
+            "the variance is the biased one, divided by the count": unbiased,
+            "eps is missing": (X - mu) / np.sqrt(spread) * weight + bias,
+            "eps stands under the root": (X - mu) / (np.sqrt(spread) + eps) * weight + bias,
+            "the root is missing: divide by the standard deviation": (X - mu)
+            / (spread + eps)
+            * weight
+            + bias,
+            "the mean is not subtracted": X / np.sqrt(spread + eps) * weight + bias,
+            "weight is missing": h + bias,
+            "bias is missing": h * weight,
+            "the bias is added last, not multiplied with the weight": (h + bias) * weight,
+            "the moments are those of all numbers: use axes": normalised(X, (0, 1), eps)[0] * weight
+            + bias,
+            "the moments are those along the other axis: use axes": normalised(X, (wrong,), eps)[0]
+            * weight
+            + bias,
+        }
         expect(f"y of {name}", y, h * weight + bias, given=given, mistakes=mistakes)
         expect(f"mean of {name}", mean.reshape(-1), mu.reshape(-1))
-        expect(f"variance of {name}", var.reshape(-1), spread.reshape(-1))
+        root = {
+            "this is the standard deviation, not the variance": np.sqrt(spread).reshape(-1),
+            "eps does not belong to the variance": spread.reshape(-1) + eps,
+        }
+        expect(f"variance of {name}", var.reshape(-1), spread.reshape(-1), mistakes=root)
     far = np.array([[1e6, 1e6 + 1, 1e6 + 2]], dtype="float32")
     var = accelerated.layer_norm(far, np.ones(3, "float32"), np.zeros(3, "float32"), eps)[2]
     expect(
@@ -234,18 +399,54 @@ def test_normalisation_of_rows_and_of_channels() -> None:
 
 
 @pytest.mark.exercise("normalise-grad")
-def test_gradients_of_layer_norm() -> None:
+@pytest.mark.parametrize("name", ["layer_norm", "batch_norm"])
+def test_gradients_of_normalisation(name: str) -> None:
+    axes = (1,) if name == "layer_norm" else (0,)
     weight, bias, eps = np.array([1.0, 2.0, -1.0]), np.zeros(3), 0.1
     grad = RNG.standard_normal(X.shape)
-    _, mean, var = normalised(X, (1,), eps)
-    found = accelerated.layer_norm_grad(grad, X, weight, mean, var, eps)
+    h, mean, var = normalised(X, axes, eps)
+    function = accelerated.layer_norm_grad if axes == (1,) else accelerated.batch_norm_grad
+    found = function(grad, X, weight, mean, var, eps)
 
     def loss(x: Array, w: Array, b: Array) -> float:
-        return float((grad * (normalised(x, (1,), eps)[0] * w + b)).sum())
+        return float((grad * (normalised(x, axes, eps)[0] * w + b)).sum())
+
+    def by_x(g: Array, deviation: Array, h: Array, average: Callable[..., Array]) -> Array:
+        total = average(g, axes, keepdims=True) + h * average(g * h, axes, keepdims=True)
+        return (g - total) / deviation
 
     given = {"x": X, "weight": weight, "grad": grad}
-    constant = {"mean and variance depend on x too": grad * weight / np.sqrt(var + eps)}
-    for i, (name, point) in enumerate((("x", X), ("weight", weight), ("bias", bias))):
+    deviation, bare, g = np.sqrt(var + eps), np.sqrt(var), grad * weight
+    other = (1 - axes[0],)
+    mistakes = [
+        {
+            "mean and variance depend on x too": g / deviation,
+            "the variance depends on x too": (g - g.mean(axes, keepdims=True)) / deviation,
+            "the mean depends on x too": (g - h * (g * h).mean(axes, keepdims=True)) / deviation,
+            "weight is missing": by_x(grad, deviation, h, np.mean),
+            "eps is missing": by_x(g, bare, (X - mean) / bare, np.mean),
+            "means over the axes, not sums": by_x(g, deviation, h, np.sum),
+            "the root is missing: divide by the standard deviation": by_x(
+                g, var + eps, (X - mean) / (var + eps), np.mean
+            ),
+            "the means are over the wrong axis: use axes": (
+                g - g.mean(other, keepdims=True) - h * (g * h).mean(other, keepdims=True)
+            )
+            / deviation,
+        },
+        {
+            "y depends on the weight by the normalised x, not by x": (grad * X).sum(0),
+            "a sum over all axes except the last": (grad * h).sum(1),
+            "rows share the weight: sum their gradients": grad * h,
+            "a sum over the rows, not their mean": (grad * h).mean(0),
+        },
+        {
+            "a sum over all axes except the last": grad.sum(1),
+            "rows share the bias: sum their gradients": grad,
+            "a sum over the rows, not their mean": grad.mean(0),
+        },
+    ]
+    for i, (variable, point) in enumerate((("x", X), ("weight", weight), ("bias", bias))):
         wanted = np.zeros_like(point)
         for place in np.ndindex(*point.shape):
             ends = []
@@ -256,13 +457,13 @@ def test_gradients_of_layer_norm() -> None:
                 ends.append(loss(*moved))
             wanted[place] = (ends[0] - ends[1]) / 2e-6
         expect(
-            f"the gradient by {name}",
+            f"the gradient of {name} by {variable}",
             found[i],
             wanted,
             given=given,
             rtol=1e-5,
             atol=1e-7,
-            mistakes=constant,
+            mistakes=mistakes[i],
         )
 
 
@@ -273,23 +474,49 @@ def test_gradients_of_layer_norm() -> None:
 def test_sgd_step() -> None:
     p, g, v = np.array([1.0, -2.0]), np.array([0.5, 4.0]), np.array([0.1, 0.2])
     given = {"p": p.copy(), "grad": g.copy(), "velocity": v.copy(), "lr": 0.1}
+    old, slope, before = p.copy(), g.copy(), v.copy()
     (new,) = accelerated.sgd_step([p], [g], [], 0.1, 0.0, 0.0, 0.5, False)
-    expect(
-        "without momentum, weight_decay=0.5",
-        new,
-        p - 0.1 * (g + 0.5 * p),
-        given=given,
-        mistakes={"weight decay is missing": p - 0.1 * g},
-    )
-    step = 0.9 * v + 0.75 * g
+    changed = {"the parameter was changed in place; return a new array": p.copy()}
+    expect("p afterwards, which must not change", p, old, mistakes=changed)
+    changed = {"the gradient was changed in place by the weight decay": g.copy()}
+    expect("grad afterwards, which must not change", g, slope, mistakes=changed)
+    mistakes = {
+        "weight decay is missing": old - 0.1 * slope,
+        "the step goes along the gradient, not against it": old + 0.1 * (slope + 0.5 * old),
+        "the learning rate is missing": old - (slope + 0.5 * old),
+        "weight decay pulls the parameter to 0: its sign is wrong": old - 0.1 * (slope - 0.5 * old),
+        "weight decay is part of the gradient: lr multiplies it, too": old
+        - 0.1 * slope
+        - 0.5 * old,
+    }
+    right = old - 0.1 * (slope + 0.5 * old)
+    expect("without momentum, weight_decay=0.5", new, right, given=given, mistakes=mistakes)
+    step = 0.9 * before + 0.75 * slope
     (new,) = accelerated.sgd_step([p], [g], [v], 0.1, 0.9, 0.25, 0.0, False)
-    expect("momentum 0.9, dampening 0.25", new, given["p"] - 0.1 * step, given=given)
-    expect("the velocity, changed in place", v, step)
-    v[:] = given["velocity"]
+    mistakes = {
+        "dampening is missing: (1 - dampening) * g": old - 0.1 * (0.9 * before + slope),
+        "1 - dampening multiplies g, not dampening": old - 0.1 * (0.9 * before + 0.25 * slope),
+        "dampening is not 1 - momentum": old - 0.1 * (0.9 * before + 0.1 * slope),
+        "momentum is missing": old - 0.1 * slope,
+        "the velocity holds gradients: lr multiplies all of it": old
+        - (0.9 * before + 0.1 * 0.75 * slope),
+        "the step must use the new velocity": old - 0.1 * before,
+    }
+    right = old - 0.1 * step
+    expect("momentum 0.9, dampening 0.25", new, right, given=given, mistakes=mistakes)
+    kept = {"the velocity must be updated in place: velocity[...] = ...": before}
+    expect("the velocity, changed in place", v, step, mistakes=kept)
+    v[:] = before
     (new,) = accelerated.sgd_step([p], [g], [v], 0.1, 0.9, 0.25, 0.0, True)
-    expect("with nesterov", new, given["p"] - 0.1 * (g + 0.9 * step), given=given)
-    expect("the parameter, which must not change", p, given["p"])
-    expect("the gradient, which must not change", g, given["grad"])
+    mistakes = {
+        "nesterov was not looked at": old - 0.1 * step,
+        "nesterov adds the gradient to momentum * v": old - 0.1 * 0.9 * step,
+        "nesterov adds the gradient to momentum * v, not to v": old - 0.1 * (slope + step),
+    }
+    right = old - 0.1 * (slope + 0.9 * step)
+    expect("with nesterov", new, right, given=given, mistakes=mistakes)
+    expect("p afterwards, which must not change", p, old)
+    expect("grad afterwards, which must not change", g, slope)
 
 
 @pytest.mark.exercise("sgd")
@@ -303,36 +530,62 @@ def test_sgd_goes_downhill() -> None:
 
 
 @pytest.mark.exercise("adam")
-def test_adam_steps() -> None:
-    for decoupled in (False, True):
-        p, m, v = np.array([1.0, -2.0]), np.zeros(2), np.zeros(2)
-        want, wm, wv = p.copy(), m.copy(), v.copy()
-        for step in (1, 2):
-            g = np.array([0.5, 4.0]) * step
-            (new,) = accelerated.adam_step(
-                [p], [g], [m], [v], 0.1, 0.9, 0.99, 1e-8, 0.2, decoupled, step
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_adam_steps(decoupled: bool) -> None:
+    p, m, v = np.array([1.0, -2.0]), np.zeros(2), np.zeros(2)
+    for step in (1, 2):
+        g, old, wm, wv = np.array([0.5, 4.0]) * step, p.copy(), m.copy(), v.copy()
+        given = {"p": old, "grad": g.copy(), "first moment": wm, "second moment": wv}
+        given["lr, betas, eps, weight decay"] = "0.1, (0.9, 0.99), 0.1, 0.2"
+        (new,) = accelerated.adam_step(
+            [p], [g], [m], [v], 0.1, 0.9, 0.99, 0.1, 0.2, decoupled, step
+        )
+        used = g if decoupled else g + 0.2 * old
+        start = old * (1 - 0.1 * 0.2) if decoupled else old
+        wm, wv = 0.9 * wm + 0.1 * used, 0.99 * wv + 0.01 * used**2
+        mean, spread = wm / (1 - 0.9**step), wv / (1 - 0.99**step)
+        later = wm / (1 - 0.9 ** (step + 1)), wv / (1 - 0.99 ** (step + 1))
+        root = np.sqrt(spread)
+        mistakes = {
+            "the moments lack the correction for their start at zero": start
+            - 0.1 * wm / (np.sqrt(wv) + 0.1),
+            "the second moment lacks the correction for its start at zero": start
+            - 0.1 * mean / (np.sqrt(wv) + 0.1),
+            "eps is added to the root, not under it": start - 0.1 * mean / np.sqrt(spread + 0.1),
+            "eps is missing": start - 0.1 * mean / root,
+            "the root is missing": start - 0.1 * mean / (spread + 0.1),
+            "the step goes along the gradient, not against it": start + 0.1 * mean / (root + 0.1),
+            "step counts from 1: beta ** step": start - 0.1 * later[0] / (np.sqrt(later[1]) + 0.1),
+        }
+        if decoupled:
+            mistakes["weight decay is missing: p is multiplied by 1 - lr * weight_decay"] = (
+                old - 0.1 * mean / (root + 0.1)
             )
-            old = want
-            if decoupled:
-                old, used = want * (1 - 0.1 * 0.2), g
-            else:
-                used = g + 0.2 * want
-            wm, wv = 0.9 * wm + 0.1 * used, 0.99 * wv + 0.01 * used**2
-            want = old - 0.1 * (wm / (1 - 0.9**step)) / (np.sqrt(wv / (1 - 0.99**step)) + 1e-8)
-            mistakes = {
-                "the moments lack the correction for their start at zero": old
-                - 0.1 * wm / (np.sqrt(wv) + 1e-8)
-            }
-            expect(
-                f"p after step {step}, decoupled={decoupled}",
-                new,
-                want,
-                mistakes=mistakes,
-                given={"p": p, "grad": g, "lr, betas, weight decay": "0.1, (0.9, 0.99), 0.2"},
-            )
-            p = np.asarray(new)
-        expect("the first moment, changed in place", m, wm)
-        expect("the second", v, wv)
+            mistakes["lr multiplies weight_decay"] = old * 0.8 - 0.1 * mean / (root + 0.1)
+        what = f"p after step {step}, decoupled={decoupled}"
+        changed = {"the parameter was changed in place; return a new array": p.copy()}
+        expect("p afterwards, which must not change", p, old, mistakes=changed)
+        kept = {
+            "the moments must be updated in place: first[...] = ...": given["first moment"],
+            "the moment needs the factor 1 - beta1": 0.9 * given["first moment"] + used,
+        }
+        if decoupled:
+            text = "decoupled was not looked at: weight decay is not part of the gradient"
+            kept[text] = 0.9 * given["first moment"] + 0.1 * (g + 0.2 * old)
+        else:
+            text = "weight decay is missing: it is part of the gradient"
+            kept[text] = 0.9 * given["first moment"] + 0.1 * g
+        expect("the first moment", m, wm, given=given, mistakes=kept)
+        kept = {
+            "the moments must be updated in place: second[...] = ...": given["second moment"],
+            "the second moment needs the square of the gradient": 0.99 * given["second moment"]
+            + 0.01 * used,
+            "the second moment needs beta2": 0.9 * given["second moment"] + 0.1 * used**2,
+        }
+        expect("the second moment", v, wv, given=given, mistakes=kept)
+        right = start - 0.1 * mean / (root + 0.1)
+        expect(what, new, right, given=given, mistakes=mistakes)
+        p = np.asarray(new)
 
 
 @pytest.mark.exercise("clip-grad-norm")
@@ -340,24 +593,43 @@ def test_gradients_are_clipped_together() -> None:
     a, b, c = parameter(0.0), parameter(0.0), parameter(0.0)
     a.grad, b.grad = tensor([3.0]), tensor([4.0])
     kept = a.grad
-    expect(
-        "the norm before",
-        float(optim.clip_grad_norm([a, b, c], 1.0)),
-        5.0,
-        given={"grads": "3, 4, None"},
-    )
-    expect(
-        "a.grad",
-        a.grad,
-        np.array([3.0 / 5.000001]),
-        given={"max_norm": 1.0},
-        mistakes={"each gradient was clipped separately; the norm is joint": np.array([1.0])},
-    )
-    expect("the original gradient, which must not change", kept, np.array([3.0]))
+    given = {"grads": "3, 4, None", "max_norm": 1.0}
+    norm = outcome(lambda: float(optim.clip_grad_norm([a, b, c], 1.0)), AttributeError, TypeError)
+    mistakes = {
+        "a sum of absolute values; the Euclidean norm is the root of a sum of squares": 7.0,
+        "the root is missing": 25.0,
+        "the largest gradient; the Euclidean norm is the root of a sum of squares": 4.0,
+        "the norm before clipping must be returned, not the one after": 1.0,
+    }
+    if isinstance(norm, str):
+        mistakes = {"a gradient may be None: leave it out": norm}
+    expect("the norm that is returned", norm, 5.0, given=given, mistakes=mistakes)
+    changed = {"the gradient was changed in place; replace it": kept.numpy()}
+    expect("the original gradient of a", kept, np.array([3.0]), mistakes=changed)
+    mistakes = {
+        "each gradient was clipped separately; the norm is joint": np.array([1.0]),
+        "nothing was clipped": np.array([3.0]),
+        "the factor is max_norm / norm, not norm / max_norm": np.array([15.0]),
+    }
+    right = np.array([3.0 / 5.000001])
+    expect("a.grad", a.grad, right, given=given, mistakes=mistakes)
     expect("a gradient that is None", c.grad, None)
-    small = b.grad
+    tiny = parameter(0.0)
+    tiny.grad = tensor([4e-6])
+    optim.clip_grad_norm([tiny], 1e-6)
+    plain = {"1e-6 is missing in the factor max_norm / (norm + 1e-6)": np.array([1e-6])}
+    what = "the gradient 4e-6 clipped to 1e-6"
+    expect(what, tiny.grad, np.array([0.8e-6]), mistakes=plain, atol=1e-12)
+    small, value = b.grad, b.grad.numpy()
     optim.clip_grad_norm([b], 100.0)
+    grown = {"gradients below max_norm are not scaled up to it": True}
+    expect("a small gradient has grown", bool(b.grad.numpy() > value), False, mistakes=grown)
     expect("a small gradient stays the same object", b.grad is small, True)
+    b.grad = tensor([math.nan])
+    a.grad = tensor([3.0])
+    optim.clip_grad_norm([a, b], 1.0)
+    hidden = {"the norm is NaN, and a comparison with NaN is false": np.array([3.0])}
+    expect("a.grad, if b.grad is NaN", a.grad, np.array([math.nan]), mistakes=hidden)
 
 
 @pytest.mark.exercise("schedules")
@@ -366,6 +638,7 @@ def test_rates_over_time() -> None:
     cosine = optim.CosineLR(opt, total_steps=4, min_lr=0.2)
     rates = [cosine.rate(step, 1.0) for step in (0, 1, 2, 4, 9)]
     half = (1 + math.cos(math.pi / 4)) / 2
+    shares = np.array([0.0, 0.25, 0.5, 1.0, 1.0])
     expect(
         "CosineLR from 1 to 0.2 in 4 steps, at steps 0, 1, 2, 4, 9",
         np.array(rates),
@@ -373,7 +646,16 @@ def test_rates_over_time() -> None:
         mistakes={
             "after the last step the rate is constant": np.array(
                 [1.0, 0.2 + 0.8 * half, 0.6, 0.2, 0.2 + 0.4 * (1 + math.cos(math.pi * 9 / 4))]
-            )
+            ),
+            "pi is missing: half a cosine goes from 0 to pi": 0.2 + 0.4 * (1 + np.cos(shares)),
+            "a straight line, not a cosine": 1.0 - 0.8 * shares,
+            "a quarter of a cosine; it goes from 0 to pi": 0.2 + 0.8 * np.cos(shares * math.pi / 2),
+            "from the end to the start: the rate must fall": 0.2
+            + 0.4 * (1 - np.cos(shares * math.pi)),
+            "the factor 1/2 is missing": 0.2 + 0.8 * (1 + np.cos(shares * math.pi)),
+            "the rate falls to 0, not to min_lr": 0.5 * (1 + np.cos(shares * math.pi)),
+            "min_lr is added, but the cosine still has the height of base_lr": 0.2
+            + 0.5 * (1 + np.cos(shares * math.pi)),
         },
     )
     warm = optim.WarmUp(opt, total_steps=4, start_factor=0.2)
@@ -382,20 +664,31 @@ def test_rates_over_time() -> None:
         "WarmUp from 0.2 * 2 to 2 in 4 steps, at 0, 1, 4, 9",
         np.array(rates),
         np.array([0.4, 0.8, 2.0, 2.0]),
+        mistakes={
+            "after the last step the rate is constant": np.array([0.4, 0.8, 2.0, 4.0]),
+            "the rate begins at start_factor * base_lr, not at 0": np.array([0.0, 0.5, 2.0, 2.0]),
+            "start_factor is a share of base_lr": np.array([0.2, 0.65, 2.0, 2.0]),
+            "base_lr was not used": np.array([0.2, 0.4, 1.0, 1.0]),
+            "a straight line from start_factor * base_lr, not the larger of the two": np.array(
+                [0.4, 0.5, 2.0, 2.0]
+            ),
+        },
     )
 
 
 # ---- training ------------------------------------------------------------------------------------
 
 
-def loss_and_gradients(x: Array, y: Array, w1: Array, w2: Array) -> tuple[float, Array, Array]:
+def loss_and_gradients(
+    x: Array, y: Array, w1: Array, w2: Array, relu: bool = True
+) -> tuple[float, Array, Array]:
     """Return loss and gradients of the network of nn_epoch, written with NumPy."""
-    hidden = np.maximum(x @ w1, 0)
+    hidden = np.maximum(x @ w1, 0 if relu else -np.inf)
     logits = hidden @ w2
     e = np.exp(logits - logits.max(1, keepdims=True))
     p = e / e.sum(1, keepdims=True)
     error = (p - np.eye(w2.shape[1])[y]) / len(x)
-    by_w1 = x.T @ ((error @ w2.T) * (hidden > 0))
+    by_w1 = x.T @ ((error @ w2.T) * ((hidden > 0) | (not relu)))
     return float(-np.log(p[np.arange(len(x)), y]).mean()), by_w1, hidden.T @ error
 
 
@@ -409,11 +702,36 @@ def test_an_epoch_of_a_network() -> None:
         _, by_w1, by_w2 = loss_and_gradients(x[rows], y[rows], want1, want2)
         want1, want2 = want1 - 0.5 * by_w1, want2 - 0.5 * by_w2
     first, second = tensor(w1), tensor(w2)
+    (_, one, _), (_, all_rows, _), (_, stale, _) = (
+        loss_and_gradients(x[rows], y[rows], w1, w2)
+        for rows in (slice(0, 4), slice(0, 7), slice(4, 7))
+    )
+    mistakes = {
+        "the last batch is missing: it may be shorter": w1 - 0.5 * one,
+        "all rows were one batch": w1 - 0.5 * all_rows,
+        "each batch starts from the weights that the one before has made": w1 - 0.5 * (one + stale),
+        "only the last batch counts: the weights of the ones before are lost": w1 - 0.5 * stale,
+        "the weights have not changed": w1,
+    }
+    for text, lr, relu in (
+        ("the step goes along the gradient, not against it", -0.5, True),
+        ("the learning rate is not used", 1.0, True),
+        ("relu is missing: the logits are relu(X W1) W2", 0.5, False),
+    ):
+        moved1, moved2 = w1, w2
+        for rows in (slice(0, 4), slice(4, 7)):
+            _, by_w1, by_w2 = loss_and_gradients(x[rows], y[rows], moved1, moved2, relu)
+            moved1, moved2 = moved1 - lr * by_w1, moved2 - lr * by_w2
+        mistakes[text] = moved1
     new1, new2 = nn_epoch(x, y, first, second, lr=0.5, batch=4)
+    changed = {"the given weights were changed; return new ones": first.numpy()}
+    expect("the given W1, which must not change", first, w1, mistakes=changed)
+    expect("the type of the new W1", type(new1).__name__, "Tensor")
     given = {"X": "7 rows", "batch": "4, so the second batch has 3 rows", "lr": 0.5}
-    expect("W1 after an epoch", new1, want1, given=given, rtol=1e-5)
-    expect("W2", new2, want2, given=given, rtol=1e-5)
-    expect("the given W1, which must not change", first, w1)
+    expect("W1 after an epoch", new1, want1, given=given, rtol=1e-5, mistakes=mistakes)
+    same = {"W2 has not changed": w2}
+    expect("W2 after an epoch", new2, want2, given=given, rtol=1e-5, mistakes=same)
+    expect("the given W2, which must not change", second, w2)
     before = loss_and_gradients(x, y, w1, w2)[0]
     for _ in range(20):
         new1, new2 = nn_epoch(x, y, new1, new2, lr=0.5, batch=4)
