@@ -39,7 +39,8 @@ from apps.training.folder import (
     new_folder,
 )
 from apps.training.interruption import Interrupted, StopRequest, end_if_interrupted
-from apps.training.own_pictures import as_place, remarks, write_overview
+from apps.training.overview import remarks, write_overview
+from apps.training.own_pictures import as_place
 from apps.training.recipes import Recipe, find_recipe, recipe_names
 from apps.training.records import Records, tensorboard_package
 from apps.training.report import write_epochs, write_report
