@@ -128,7 +128,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--engine", help="kind of the workers: processes (the default) or threads")
     add("--out", type=Path, help="folder of the run (default: a new runs/MODEL-DATA)")
-    add("--resume", action="store_true", help="continue the run in --out")
+    add("--resume", action="store_true", help="continue the run in --out; --epochs N extends it")
     add("--no-report", action="store_true", help="do not write report.html and its pictures")
     add("--profile", action="store_true", help="also time one step by layers and kernels")
     add("--force", action="store_true", help="replace the run in --out")
@@ -350,6 +350,11 @@ def _facts(
         parts = [*earlier.get("parts", [])]
         parts.append({k: earlier.get(k) for k in ("started", "commit", "command", "workers")})
         facts.update(parts=parts, expected=earlier.get("expected", {}))
+        extensions = [*earlier.get("extensions", [])]
+        if run.extension and extensions[-1:] != [run.extension]:
+            extensions.append(run.extension)
+        if extensions:  # the recipe's figure is of another number of epochs
+            facts.update(extensions=extensions, expected={})
     return facts
 
 
@@ -367,6 +372,11 @@ def _say_start(run: Run, resume: bool) -> None:
     if resume:
         p = run.progress
         print(f"resumed after {p.epochs_done} epochs and {p.seen:,} images of the next one")
+    if run.extension:
+        print(
+            f"{run.extension['from']} epochs were planned, now {s.epochs}: the learning rate goes "
+            f"on as in a run of {s.epochs} epochs ({s.schedule}), at {run.extension['lr']:.3g}"
+        )
 
 
 def _show_pictures(run: Run, folder: RunFolder) -> None:
