@@ -50,7 +50,7 @@ from apps.training.sources import PLACES, SOURCES, Workers, find_source
 from needle import config
 from needle.errors import CheckpointError, DataError, NeedleError
 
-PACKAGES = ("matplotlib", "safetensors", "tqdm")
+PACKAGES = ("matplotlib", "safetensors")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""What one's own pictures are like: remarks, a sheet of them, their split. Called by train.py."""
+"""An overview of one's own pictures: remarks, a sheet of them, their split. Called by train.py."""
 
 from __future__ import annotations
 

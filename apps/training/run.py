@@ -311,23 +311,20 @@ class Run:
         progress.started = progress.started or time.time()
         if not progress.recorded:
             self._record_batch(records)
-        with self._bar() as bar:
+        asked = time.perf_counter()
+        for images, labels in (bar := self._bar()):
+            got = time.perf_counter()
+            loss = self._step(images, labels)
+            progress.batches += 1
+            progress.clock.add(got - asked, time.perf_counter() - asked)
+            self._check(loss)
+            self._record_batch(records)
+            bar.show(
+                loss=progress.loss_sum / progress.seen,
+                accuracy=f"{progress.correct / progress.seen:.2%}",
+            )
+            check_stop()
             asked = time.perf_counter()
-            for images, labels in self.loader:
-                got = time.perf_counter()
-                loss = self._step(images, labels)
-                progress.batches += 1
-                progress.clock.add(got - asked, time.perf_counter() - asked)
-                self._check(loss)
-                self._record_batch(records)
-                bar.set_postfix_str(
-                    f"loss {progress.loss_sum / progress.seen:.4f}, "
-                    f"accuracy {progress.correct / progress.seen:.2%}",
-                    refresh=False,
-                )
-                bar.update(images.shape[0])
-                check_stop()
-                asked = time.perf_counter()
         progress.batches_done = True
 
     def _record_batch(self, records: Records) -> None:
@@ -382,15 +379,7 @@ class Run:
         progress.history.append(row)
         progress.begin_epoch()
 
-    def _bar(self) -> Any:
-        """Return a progress bar, which shows nothing in a log file."""
-        from tqdm import tqdm
-
-        return tqdm(
-            total=self.samples,
-            initial=self.progress.seen,
-            desc=f"epoch {self.progress.epochs_done + 1}/{self.settings.epochs}",
-            unit="img",
-            leave=False,
-            disable=None,
-        )
+    def _bar(self) -> needle.progress[Any]:
+        """Return the rest of this epoch's batches behind a progress bar."""
+        title = f"epoch {self.progress.epochs_done + 1}/{self.settings.epochs}"
+        return needle.progress(self.loader, title, done=self.progress.batches, keep=False)
