@@ -33,6 +33,8 @@ from apps.models import MODELS, find_model
 from apps.profiling import layer_table, limits, write_trace
 from apps.training.folder import (
     MODEL,
+    RATE_PICTURE,
+    RATE_TABLE,
     RunFolder,
     facts_of_this_machine,
     latest_folder,
@@ -41,6 +43,7 @@ from apps.training.folder import (
 from apps.training.interruption import Interrupted, StopRequest, end_if_interrupted
 from apps.training.overview import remarks, write_overview
 from apps.training.own_pictures import as_place
+from apps.training.range_test import range_test, remark, write_range_test
 from apps.training.recipes import Recipe, find_recipe, recipe_names
 from apps.training.records import Records, tensorboard_package
 from apps.training.report import write_epochs, write_report
@@ -130,6 +133,11 @@ def parser() -> argparse.ArgumentParser:
     add("--out", type=Path, help="folder of the run (default: a new runs/MODEL-DATA)")
     add("--resume", action="store_true", help="continue the run in --out; --epochs N extends it")
     add("--no-report", action="store_true", help="do not write report.html and its pictures")
+    add(
+        "--find-lr",
+        action="store_true",
+        help="suggest a learning rate by a range test of 100 steps, and do not train",
+    )
     add("--profile", action="store_true", help="also time one step by layers and kernels")
     add("--force", action="store_true", help="replace the run in --out")
     add("--goal", type=share, help="exit with code 1 if the test accuracy is lower")
@@ -174,9 +182,9 @@ def train(options: dict[str, Any]) -> int:
     if missing:
         raise ImportError(f"training needs {', '.join(missing)}; pip install 'needle[train]'")
     data_dir = options.pop("data_dir") or Path(config.DATA_DIR.read())
-    download, resume, force, keep, profile, goal, no_report = (
-        options.pop(name)
-        for name in ("download", "resume", "force", "keep", "profile", "goal", "no_report")
+    download, resume, force, keep, profile, find_lr, goal, no_report = map(
+        options.pop,
+        ("download", "resume", "force", "keep", "profile", "find_lr", "goal", "no_report"),
     )
     workers = _workers(options.pop("workers"), options.pop("engine"))
     _name_pictures(options)
@@ -200,6 +208,8 @@ def train(options: dict[str, Any]) -> int:
                 run.resume(folder.checkpoint)
             else:
                 run.start_from_weights()
+            if find_lr:
+                return _find_rate(run, folder.path)
             facts = _facts(run, recipe, workers, folder if resume else None)
             folder.write_facts(facts)
             _say_start(run, resume)
@@ -247,6 +257,15 @@ def _train(run: Run, folder: RunFolder, keep: int, resume: bool) -> None:
                     f"stopped; continue from the latest checkpoint with: {again}", file=sys.stderr
                 )
             raise
+
+
+def _find_rate(run: Run, out: Path) -> int:
+    """Make a range test, which uses up the run in memory but not its folder; return 0."""
+    found = range_test(run)
+    write_range_test(out, found)
+    print(f"range test of {len(found.rates)} steps: {out / RATE_PICTURE}, {RATE_TABLE}")
+    print(remark(found))
+    return 0
 
 
 def _write_profile(run: Run, out: Path) -> None:
