@@ -309,9 +309,13 @@ def _recipe_for(options: dict[str, Any]) -> str:
 
 def _default_folder(options: dict[str, Any], recipe: Recipe, resume: bool) -> Path:
     chosen = {**recipe.options, **{k: v for k, v in options.items() if v is not None}}
-    data = Path(chosen["source"]).stem if chosen["data"] == "pictures" else chosen["data"]
-    name = f"{chosen['model']}-{data}"
+    name = f"{chosen['model']}-{_data_name(chosen['data'], chosen.get('source', ''))}"
     return latest_folder(name) if resume else new_folder(name)
+
+
+def _data_name(name: str, source: str) -> str:
+    """Return the name of the data set; of one's own pictures that of their folder or file."""
+    return Path(source).stem if name == "pictures" else name
 
 
 def new_settings(options: dict[str, Any], recipe: Recipe) -> Settings:
@@ -415,7 +419,7 @@ def _epoch_line(row: dict[str, float], epochs: int) -> str:
 
 def _finish(run: Run, folder: RunFolder, facts: dict[str, Any], report: bool) -> None:
     evaluation, history = run.evaluate(), run.progress.history
-    out, title = folder.path, f"{run.settings.model} on {run.settings.data}"
+    out, data = folder.path, _data_name(run.settings.data, run.settings.source)
     about = {"settings": json.dumps(run.settings.as_json()), "classes": json.dumps(run.classes)}
     with run.averaged():
         needle.io.save(out / MODEL, run.model.state_dict(), about)
@@ -428,7 +432,18 @@ def _finish(run: Run, folder: RunFolder, facts: dict[str, Any], report: bool) ->
     folder.write_facts(facts)
     write_epochs(out / "epochs.csv", history)
     if report:
-        write_report(out, title, facts, history, evaluation, run.classes, run.test)
+        pictures = run.source.pixels(run.test.images)
+        model = needle.summary(run.model, (1, run.source.channels, *run.image_size))
+        write_report(
+            out,
+            f"{run.settings.model} on {data}",
+            facts,
+            history,
+            evaluation,
+            run.classes,
+            pictures,
+            model,
+        )
     print(
         f"\ntest accuracy {evaluation.accuracy:.2%} ({evaluation.correct} of "
         f"{len(evaluation.labels)} correct), top-5 {evaluation.top5:.2%}, "

@@ -17,8 +17,8 @@ import numpy as np
 
 import needle
 
+from .figures import figure_of
 from .folder import RATE_PICTURE, RATE_TABLE
-from .report import figure_of
 from .run import Run
 
 LOWEST, HIGHEST, STEPS = 1e-6, 10.0, 100
