@@ -432,25 +432,17 @@ def _finish(run: Run, folder: RunFolder, facts: dict[str, Any], report: bool) ->
     folder.write_facts(facts)
     write_epochs(out / "epochs.csv", history)
     if report:
+        title = f"{run.settings.model} on {data}"
         pictures = run.source.pixels(run.test.images)
         model = needle.summary(run.model, (1, run.source.channels, *run.image_size))
-        write_report(
-            out,
-            f"{run.settings.model} on {data}",
-            facts,
-            history,
-            evaluation,
-            run.classes,
-            pictures,
-            model,
-        )
+        write_report(out, title, facts, history, evaluation, run.classes, pictures, model)
     print(
         f"\ntest accuracy {evaluation.accuracy:.2%} ({evaluation.correct} of "
         f"{len(evaluation.labels)} correct), top-5 {evaluation.top5:.2%}, "
         f"{facts['result']['seconds']:.1f} s"
     )
-    pictures = "report.html (pictures included), " if report else ""
-    print(f"in {out}: {pictures}run.json, metrics.csv, epochs.csv,")
+    page = "report.html (pictures included), " if report else ""
+    print(f"in {out}: {page}run.json, metrics.csv, epochs.csv,")
     print(
         f"  {MODEL} (the weights), {folder.checkpoint.name} and best.safetensors (to resume from)"
     )

@@ -46,7 +46,7 @@ class Source:
 
     def pixels(self, images: Images) -> Images:
         """Return normalised images (N, H, W, C) as pixels in 0..1 again."""
-        return images * np.float32(self.std) + np.float32(self.mean)
+        return images * np.array(self.std, np.float32) + np.array(self.mean, np.float32)
 
 
 @dataclass(frozen=True)
