@@ -163,3 +163,18 @@ def test_no_items(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
     file = stream(monkeypatch, io.StringIO())
     assert list(needle.progress([])) == []
     assert file.getvalue() == "0  0:00  0 items/s\n"
+
+
+def test_a_notebook_rewrites_a_line_of_its_output(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    class OutStream(io.StringIO):
+        """The stream that is sys.stdout in a notebook; it is no terminal."""
+
+    OutStream.__module__ = "ipykernel.iostream"
+    cell, errors = OutStream(), stream(monkeypatch, Screen())
+    monkeypatch.setattr(progress_bar.sys, "stdout", cell)
+    for _ in needle.progress(range(2), "cell"):
+        clock.now += 1
+    assert shown_on(cell)[0].startswith("cell   50% [##########....") and not errors.getvalue()
+    assert cell.getvalue().endswith("1 items/s\n")
