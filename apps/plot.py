@@ -17,8 +17,8 @@ from typing import Any
 if not __package__:  # run as a file: apps.training is found from the folder above
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from apps.training.figures import figure_of
 from apps.training.records import TEST_EPOCH, TRAIN_EPOCH, read_records
-from apps.training.report import figure_of
 from needle.errors import DataError, NeedleError
 
 

@@ -1,7 +1,7 @@
 """Classify pictures: python -m apps.predict --checkpoint runs/a/best.safetensors cat.jpg
 
 Prints the five most probable classes of each picture, given as files or folders. ``--serve`` opens
-a page on this machine instead, on which one can draw.
+a page on this machine instead, on which one can draw; ``--onnx`` writes an ONNX file.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from apps.prediction.classifier import Classifier, picture_paths
 from apps.prediction.server import serve
+from needle import onnx
 from needle.errors import NeedleError
 
 BATCH = 64
@@ -37,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     add("--top", type=int, default=5, help="number of classes to show (default: 5)")
     add("--invert", action="store_true", help="swap light and dark, for dark ink on white paper")
     add("--serve", action="store_true", help="open a page to draw on")
+    add("--onnx", type=Path, help="write the model as an ONNX file for other programs")
     add("--host", default="127.0.0.1", help="address of the page (default: this machine only)")
     add("--port", type=int, default=8000, help="port of the page (default: 8000)")
     return result
@@ -46,9 +48,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the program; return its exit code, 1 if any picture cannot be read."""
     options = parser().parse_args(arguments)
     try:
-        if options.serve == bool(options.pictures):
-            raise NeedleError("predict: give either pictures or --serve")
+        if bool(options.serve) + bool(options.pictures) + bool(options.onnx) != 1:
+            raise NeedleError("predict: give either pictures, --serve or --onnx")
         classifier = Classifier(options.checkpoint, options.device)
+        if options.onnx:
+            export(classifier, options.onnx)
+            return 0
         if options.serve:
             serve(classifier, options.host, options.port)
             return 0
@@ -58,6 +63,17 @@ def main(arguments: list[str] | None = None) -> int:
     except (NeedleError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+
+
+def export(classifier: Classifier, path: Path) -> None:
+    """Write the model as an ONNX file and print what it takes and returns."""
+    example = np.zeros(classifier.input_shape, np.float32)
+    onnx.save(classifier.model, path, example)
+    mean, std = classifier.source.mean, classifier.source.std
+    _, *shape = classifier.input_shape
+    print(f"{path}: input (N, {', '.join(map(str, shape))}) float32, pixels in 0..1, of each")
+    print(f"  channel minus {mean} and divided by {std}; output (N, {len(classifier.classes)})")
+    print(f"  logits of {', '.join(classifier.classes)}")
 
 
 def predict(classifier: Classifier, paths: list[Path], top: int, invert: bool) -> int:

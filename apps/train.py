@@ -33,13 +33,17 @@ from apps.models import MODELS, find_model
 from apps.profiling import layer_table, limits, write_trace
 from apps.training.folder import (
     MODEL,
+    RATE_PICTURE,
+    RATE_TABLE,
     RunFolder,
     facts_of_this_machine,
     latest_folder,
     new_folder,
 )
 from apps.training.interruption import Interrupted, StopRequest, end_if_interrupted
-from apps.training.own_pictures import as_place, remarks, write_overview
+from apps.training.overview import remarks, write_overview
+from apps.training.own_pictures import as_place
+from apps.training.range_test import range_test, remark, write_range_test
 from apps.training.recipes import Recipe, find_recipe, recipe_names
 from apps.training.records import Records, tensorboard_package
 from apps.training.report import write_epochs, write_report
@@ -49,7 +53,7 @@ from apps.training.sources import PLACES, SOURCES, Workers, find_source
 from needle import config
 from needle.errors import CheckpointError, DataError, NeedleError
 
-PACKAGES = ("matplotlib", "safetensors", "tqdm")
+PACKAGES = ("matplotlib", "safetensors")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -127,8 +131,13 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--engine", help="kind of the workers: processes (the default) or threads")
     add("--out", type=Path, help="folder of the run (default: a new runs/MODEL-DATA)")
-    add("--resume", action="store_true", help="continue the run in --out")
+    add("--resume", action="store_true", help="continue the run in --out; --epochs N extends it")
     add("--no-report", action="store_true", help="do not write report.html and its pictures")
+    add(
+        "--find-lr",
+        action="store_true",
+        help="suggest a learning rate by a range test of 100 steps, and do not train",
+    )
     add("--profile", action="store_true", help="also time one step by layers and kernels")
     add("--force", action="store_true", help="replace the run in --out")
     add("--goal", type=share, help="exit with code 1 if the test accuracy is lower")
@@ -173,9 +182,9 @@ def train(options: dict[str, Any]) -> int:
     if missing:
         raise ImportError(f"training needs {', '.join(missing)}; pip install 'needle[train]'")
     data_dir = options.pop("data_dir") or Path(config.DATA_DIR.read())
-    download, resume, force, keep, profile, goal, no_report = (
-        options.pop(name)
-        for name in ("download", "resume", "force", "keep", "profile", "goal", "no_report")
+    download, resume, force, keep, profile, find_lr, goal, no_report = map(
+        options.pop,
+        ("download", "resume", "force", "keep", "profile", "find_lr", "goal", "no_report"),
     )
     workers = _workers(options.pop("workers"), options.pop("engine"))
     _name_pictures(options)
@@ -199,6 +208,8 @@ def train(options: dict[str, Any]) -> int:
                 run.resume(folder.checkpoint)
             else:
                 run.start_from_weights()
+            if find_lr:
+                return _find_rate(run, folder.path)
             facts = _facts(run, recipe, workers, folder if resume else None)
             folder.write_facts(facts)
             _say_start(run, resume)
@@ -248,6 +259,15 @@ def _train(run: Run, folder: RunFolder, keep: int, resume: bool) -> None:
             raise
 
 
+def _find_rate(run: Run, out: Path) -> int:
+    """Make a range test, which uses up the run in memory but not its folder; return 0."""
+    found = range_test(run)
+    write_range_test(out, found)
+    print(f"range test of {len(found.rates)} steps: {out / RATE_PICTURE}, {RATE_TABLE}")
+    print(remark(found))
+    return 0
+
+
 def _write_profile(run: Run, out: Path) -> None:
     """Write profile.md and trace.json, with shares of the machine's peak if a compiler is there."""
     profile = run.profile()
@@ -289,9 +309,13 @@ def _recipe_for(options: dict[str, Any]) -> str:
 
 def _default_folder(options: dict[str, Any], recipe: Recipe, resume: bool) -> Path:
     chosen = {**recipe.options, **{k: v for k, v in options.items() if v is not None}}
-    data = Path(chosen["source"]).stem if chosen["data"] == "pictures" else chosen["data"]
-    name = f"{chosen['model']}-{data}"
+    name = f"{chosen['model']}-{_data_name(chosen['data'], chosen.get('source', ''))}"
     return latest_folder(name) if resume else new_folder(name)
+
+
+def _data_name(name: str, source: str) -> str:
+    """Return the name of the data set; of one's own pictures that of their folder or file."""
+    return Path(source).stem if name == "pictures" else name
 
 
 def new_settings(options: dict[str, Any], recipe: Recipe) -> Settings:
@@ -349,6 +373,11 @@ def _facts(
         parts = [*earlier.get("parts", [])]
         parts.append({k: earlier.get(k) for k in ("started", "commit", "command", "workers")})
         facts.update(parts=parts, expected=earlier.get("expected", {}))
+        extensions = [*earlier.get("extensions", [])]
+        if run.extension and extensions[-1:] != [run.extension]:
+            extensions.append(run.extension)
+        if extensions:  # the recipe's figure is of another number of epochs
+            facts.update(extensions=extensions, expected={})
     return facts
 
 
@@ -366,6 +395,11 @@ def _say_start(run: Run, resume: bool) -> None:
     if resume:
         p = run.progress
         print(f"resumed after {p.epochs_done} epochs and {p.seen:,} images of the next one")
+    if run.extension:
+        print(
+            f"{run.extension['from']} epochs were planned, now {s.epochs}: the learning rate goes "
+            f"on as in a run of {s.epochs} epochs ({s.schedule}), at {run.extension['lr']:.3g}"
+        )
 
 
 def _show_pictures(run: Run, folder: RunFolder) -> None:
@@ -385,7 +419,7 @@ def _epoch_line(row: dict[str, float], epochs: int) -> str:
 
 def _finish(run: Run, folder: RunFolder, facts: dict[str, Any], report: bool) -> None:
     evaluation, history = run.evaluate(), run.progress.history
-    out, title = folder.path, f"{run.settings.model} on {run.settings.data}"
+    out, data = folder.path, _data_name(run.settings.data, run.settings.source)
     about = {"settings": json.dumps(run.settings.as_json()), "classes": json.dumps(run.classes)}
     with run.averaged():
         needle.io.save(out / MODEL, run.model.state_dict(), about)
@@ -398,14 +432,17 @@ def _finish(run: Run, folder: RunFolder, facts: dict[str, Any], report: bool) ->
     folder.write_facts(facts)
     write_epochs(out / "epochs.csv", history)
     if report:
-        write_report(out, title, facts, history, evaluation, run.classes, run.test)
+        title = f"{run.settings.model} on {data}"
+        pictures = run.source.pixels(run.test.images)
+        model = needle.summary(run.model, (1, run.source.channels, *run.image_size))
+        write_report(out, title, facts, history, evaluation, run.classes, pictures, model)
     print(
         f"\ntest accuracy {evaluation.accuracy:.2%} ({evaluation.correct} of "
         f"{len(evaluation.labels)} correct), top-5 {evaluation.top5:.2%}, "
         f"{facts['result']['seconds']:.1f} s"
     )
-    pictures = "report.html (pictures included), " if report else ""
-    print(f"in {out}: {pictures}run.json, metrics.csv, epochs.csv,")
+    page = "report.html (pictures included), " if report else ""
+    print(f"in {out}: {page}run.json, metrics.csv, epochs.csv,")
     print(
         f"  {MODEL} (the weights), {folder.checkpoint.name} and best.safetensors (to resume from)"
     )

@@ -22,7 +22,17 @@ COURSE_NAMES = ("backend_ndarray", "backend_numpy", "backend_selection")
 """Aliases for programs of the course; nothing of needle imports them but the roof."""
 
 FLOORS = {
-    0: ("changes", "errors", "config", "dtypes", "shapes", "host_steps", "philox", "torch_names"),
+    0: (
+        "changes",
+        "errors",
+        "config",
+        "dtypes",
+        "shapes",
+        "host_steps",
+        "philox",
+        "torch_names",
+        "progress_bar",
+    ),
     1: ("backends",),
     2: ("ndarray", "accelerated", "array_namespace", *COURSE_NAMES),
     3: ("graph", "discarding", "replay", "autograd", "derivative", "tensor_methods"),

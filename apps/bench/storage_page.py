@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from apps.plot import Measured, draw_bars, read_run
-from apps.training.report import figure_of
+from apps.training.figures import figure_of
 
 Row = dict[str, Any]
 LOCAL, IMAGES, SHARDS = "builtin", "s3-images", "s3-packed"

@@ -1,7 +1,7 @@
 """Explanatory pictures, drawn from live objects: graphs, memory, workers, rooflines.
 
 Each function returns a figure that shows itself as the last line of a notebook cell. Called by
-hw_notebook.ipynb. Curves and tables of training runs are in apps/training/report.py.
+hw_notebook.ipynb. Curves and tables of training runs are in apps/training/figures.py.
 """
 
 from .canvas import Picture

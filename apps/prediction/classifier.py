@@ -6,7 +6,7 @@ Called by predict.py and server.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,17 +44,36 @@ class Classifier:
         CheckpointError if the file is neither.
         """
         arrays, about = needle.io.load_with_metadata(path)
-        settings, self.classes = _description(path, about)
-        self.source = find_source(settings["data"])
-        self.image_size = image_size(settings["model"], int(settings["image_size"]))
-        self.device = needle.device(device)
-        self.model = build_model(
+        settings, classes = _description(path, about)
+        size = image_size(settings["model"], int(settings["image_size"]))
+        model = build_model(
             settings["model"],
-            in_channels=self.source.channels,
-            num_classes=len(self.classes),
-            device=self.device,
+            in_channels=find_source(settings["data"]).channels,
+            num_classes=len(classes),
+            device=needle.device(device),
         )
-        self.model.load_state_dict(_weights(arrays))
+        model.load_state_dict(_weights(arrays))
+        self._set(model, classes, settings["data"], size)
+
+    @classmethod
+    def of(
+        cls, model: nn.Module, classes: Sequence[str], data: str, image_size: tuple[int, int]
+    ) -> Classifier:
+        """Return a classifier of a model in memory, which is set to evaluation mode.
+
+        classes: the name of each output. data: a name in sources.SOURCES; pictures are prepared as
+        those of this data set. image_size: (height, width) of the model's input.
+        """
+        made = cls.__new__(cls)
+        made._set(model, list(classes), data, image_size)
+        return made
+
+    def _set(
+        self, model: nn.Module, classes: list[str], data: str, image_size: tuple[int, int]
+    ) -> None:
+        self.model, self.classes, self.image_size = model, classes, image_size
+        self.source = find_source(data)
+        self.device = model.parameters()[0].device
         self.model.eval()
 
     def prepare(self, picture: bytes | Path, invert: bool = False) -> NDArray[np.float32]:
@@ -85,6 +104,11 @@ class Classifier:
             best = np.argsort(-row, kind="stable")[:count]
             answers.append(Answer([self.classes[i] for i in best], [float(row[i]) for i in best]))
         return answers
+
+    @property
+    def input_shape(self) -> tuple[int, int, int, int]:
+        """The shape of a prepared picture with a batch axis in front: (1, C, H, W)."""
+        return (1, self.source.channels, *self.image_size)
 
     def feature_maps(self, image: NDArray[np.float32], layers: int = 3) -> dict[str, Any]:
         """Return the outputs (C, H, W) of the first convolutions for a prepared image, by name."""

@@ -25,6 +25,8 @@ from needle.errors import NeedleError
 CHECKPOINT, BEST = "checkpoint.safetensors", "best.safetensors"
 MODEL, RUN, LOCK = "model.safetensors", "run.json", ".lock"
 KEPT = "checkpoint-*.safetensors"
+RATE_PICTURE, RATE_TABLE = "learning_rate.png", "learning_rate.csv"
+"""The files of a range test, which is made before a run and stays."""
 OWN = (
     *(
         CHECKPOINT,
@@ -73,6 +75,7 @@ class RunFolder:
 
     def _make_empty(self, force: bool) -> None:
         found = sorted(each for pattern in OWN for each in self.path.glob(pattern))
+        found = [each for each in found if each.name != RATE_PICTURE]
         if found and not force:
             raise NeedleError(
                 f"--out: {self.path} holds a run already ({found[0].name}); continue it with "

@@ -2,31 +2,31 @@
 
 PATH is a folder with one folder per class, or with the splits ``train`` and ``test`` (or ``val``),
 each with one folder per class; a packed file, or a folder with ``train.arrow`` and ``test.arrow``;
-or a URL below which apps/upload.py has put the splits.
+or a URL or folder to which ``needle.data.upload`` has written one data set or its splits.
 """
 
 from __future__ import annotations
 
-import csv
+import os
 import zlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from numpy.typing import NDArray
 
 from needle import data
-from needle.errors import DataError
+from needle.data.formats.decoding import decode
+from needle.errors import DataError, StoreError
 
 TRAIN_NAMES = ("train", "training")
-TEST_NAMES = ("test", "val", "valid", "validation")
+TEST_NAMES = ("test", "testing", "val", "valid", "validation")
 TEST_SHARE = 0.2
 MOST_CHECKED = 20_000
-UNEQUAL = 10
-"""Classes whose sizes differ by more than this factor are reported."""
-OVERVIEW, SPLIT = "pictures.png", "split.csv"
-CELL, COLUMNS, ROWS = 64, 10, 12
+INDEX = "needle-index.json"
 
 
 def as_place(name: str) -> str | None:
@@ -41,44 +41,132 @@ def open_own(place: str, train: bool) -> Any:
     """Return one split of the pictures at ``place`` as a dataset of (H, W, 3) uint8 images.
 
     It has ``classes``, and ``unreadable``, the files that were left out. Where there is one set of
-    class folders only, a fifth of each class is the test split; which pictures these are depends on
-    their names alone. DataError if there is no such place, or if its splits have different classes.
+    pictures only, a fifth of each class is the test split; which pictures these are depends on
+    their names alone. DataError if there are no pictures of two classes at least, or if the splits
+    have different classes.
     """
-    root = Path(place)
-    if "://" in place:
-        name = TRAIN_NAMES[0] if train else TEST_NAMES[0]
-        return data.open_remote(f"{place.rstrip('/')}/{name}", layout="HWC", dtype="uint8")
-    if root.is_file():
-        return _part(data.PackedDataset(root), train)
-    if not root.is_dir():
+    if "://" not in place and not Path(place).exists():
         raise DataError(f"--data: {place} does not exist; give a folder of pictures")
-    found = [_split_of(root, names) for names in (TRAIN_NAMES, TEST_NAMES)]
-    if found[0] and found[1]:
-        splits = [_open(path) for path in found if path]
-        _check_classes(root, splits[0].classes, splits[1].classes)
-        return _readable(splits[0 if train else 1])
-    return _readable(_part(_open(found[0] or found[1] or root), train))
+    found = [_split_of(place, names) for names in (TRAIN_NAMES, TEST_NAMES)]
+    if found[0] is not None and found[1] is not None:
+        _check_classes(place, found[0].classes, found[1].classes)
+        split = found[0 if train else 1]
+    else:
+        whole = next((each for each in found if each is not None), None)
+        split = _part(_open(place) if whole is None else whole, train)
+    if len(split.classes) < 2:
+        raise DataError(
+            f"--data: {place} must have at least two classes, got {', '.join(split.classes)} "
+            "alone; put the pictures of each class into a folder of its own, and give the folder "
+            "that holds these folders"
+        )
+    return _readable(split)
 
 
-def _split_of(root: Path, names: Sequence[str]) -> Path | None:
-    """Return the folder with class folders, or the packed file, of a split, if there is one."""
-    folders = [root / name for name in names]
-    found = [path for path in folders if any(each.is_dir() for each in path.glob("*"))]
-    found += [path for path in (root / f"{name}.arrow" for name in names) if path.is_file()]
-    return found[0] if found else None
+def _split_of(place: str, names: Sequence[str]) -> Any:
+    """Return the dataset of the split with one of these names, None if there is none."""
+    if "://" in place:
+        for name in names:
+            try:
+                found = _stored(f"{place.rstrip('/')}/{name}")
+            except (DataError, StoreError):  # no data set is there; a web server lists nothing
+                continue
+            return _packed(found)
+        return None
+    if not Path(place).is_dir():
+        return None
+    there = {each.name.lower(): each for each in sorted(Path(place).iterdir())}
+    found = [there[name] for name in names if _has_classes(there.get(name))]
+    found += [there[f"{name}.arrow"] for name in names if f"{name}.arrow" in there]
+    return _open(str(found[0])) if found else None
 
 
-def _open(path: Path) -> Any:
-    if path.is_file():
-        return data.PackedDataset(path)
-    return data.ImageFolder(path, layout="HWC", dtype="uint8", scaled_decode=True)
+def _has_classes(path: Path | None) -> bool:
+    if path is None or not path.is_dir():
+        return False
+    return (path / INDEX).exists() or any(each.is_dir() for each in path.iterdir())
 
 
-def _check_classes(root: Path, train: Sequence[str], test: Sequence[str]) -> None:
+def _open(place: str) -> Any:
+    """Return the data set in a file or folder or at a URL."""
+    if Path(place).is_file():
+        return _packed(data.PackedDataset(place))
+    if "://" not in place and not (Path(place) / INDEX).exists():
+        try:
+            return data.ImageFolder(place, layout="HWC", dtype="uint8", scaled_decode=True)
+        except DataError as error:
+            raise DataError(
+                f"--data: {error}; put the pictures of each class into a folder of its own (the "
+                "files of mnist and cifar10 are read with --data NAME --data-dir FOLDER)"
+            ) from error
+    return _packed(_stored(place))
+
+
+def _stored(url: str) -> Any:
+    return data.open_remote(url, layout="HWC", dtype="uint8", scaled_decode=True)
+
+
+# ---- packed files --------------------------------------------------------------------------------
+
+
+def _packed(dataset: Any) -> Any:
+    """Return a packed dataset with images as bytes in three channels, and with ``classes``."""
+    if hasattr(dataset, "labels"):
+        return dataset  # an object for each picture
+    first = dataset[0]
+    image = np.asarray(first[0]) if isinstance(first, tuple) and len(first) == 2 else np.zeros(0)
+    if image.ndim not in (2, 3) or np.ndim(first[1]) != 0:
+        raise DataError(
+            "--data: the samples of a packed file must be tuples of a picture and the number of "
+            "its class; pack an ImageFolder, for example"
+        )
+    if image.dtype != np.uint8 or image.shape[2:] != (3,) or dataset.layout == "CHW":
+        dataset.transforms = [partial(as_colour, channels_first=dataset.layout == "CHW")]
+        dataset.layout = "HWC"
+        dataset[0]  # raises if these are no pictures
+    if (labels := _packed_labels(dataset)) is not None:
+        dataset.labels = labels
+    if dataset.classes is None and labels is not None:
+        dataset.classes = tuple(str(number) for number in range(int(labels.max()) + 1))
+    if dataset.classes is None:
+        raise DataError("--data: the packed files do not name their classes; pack them again")
+    return dataset
+
+
+def _packed_labels(dataset: Any) -> NDArray[np.int64] | None:
+    """Return the label of each sample; None if the samples are not in a file of moderate size."""
+    arrays = dataset.in_memory()
+    if arrays is not None:
+        return np.asarray(arrays[1], np.int64)
+    if not isinstance(dataset, data.PackedDataset) or len(dataset) > MOST_CHECKED:
+        return None
+    return np.array([dataset[i][1] for i in range(len(dataset))], np.int64)
+
+
+def as_colour(image: NDArray[Any], channels_first: bool) -> NDArray[np.uint8]:
+    """Return a grey or coloured image, bytes or floats in 0..1, as (H, W, 3) uint8."""
+    image = image[..., None] if image.ndim == 2 else image
+    image = image.transpose(1, 2, 0) if channels_first else image
+    if image.shape[2] not in (1, 3):
+        raise DataError(f"--data: pictures must have 1 or 3 channels, got the shape {image.shape}")
+    if image.dtype != np.uint8:
+        if not 0 <= image.min() <= image.max() <= 1:
+            raise DataError(
+                "--data: packed floats must lie in 0..1, got "
+                f"{image.min():g} to {image.max():g}; pack them as bytes, before Normalize"
+            )
+        image = np.round(image * 255).astype(np.uint8)
+    return np.ascontiguousarray(np.broadcast_to(image, (*image.shape[:2], 3)))
+
+
+# ---- splits --------------------------------------------------------------------------------------
+
+
+def _check_classes(place: str, train: Sequence[str], test: Sequence[str]) -> None:
     if tuple(train) != tuple(test):
         apart = ", ".join(sorted(set(train) ^ set(test)))
         raise DataError(
-            f"--data: the splits of {root} must have the same classes, only one of them has "
+            f"--data: the splits of {place} must have the same classes, only one of them has "
             f"{apart}; add the class folders to the other"
         )
 
@@ -108,83 +196,30 @@ def chosen(dataset: Any, places: Any) -> Any:
 
 
 def _readable(dataset: Any) -> Any:
-    """Return the dataset without the files whose header cannot be read.
+    """Return the dataset without the files that cannot be decoded.
 
     Only files of a folder are looked at, and only the first 20 000.
     """
     folder = getattr(dataset, "dataset", dataset)
-    if not isinstance(folder, data.ImageFolder):
+    if type(folder) is not data.ImageFolder:
         return dataset
     paths = [str(dataset.paths[i]) for i in range(len(dataset))]
-    bad = [i for i, path in enumerate(paths[:MOST_CHECKED]) if not _has_header(folder.root / path)]
-    if not bad:
+    files = [folder.root / path for path in paths[:MOST_CHECKED]]
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        good = np.array([*threads.map(_is_picture, files), *[True] * len(paths[MOST_CHECKED:])])
+    if good.all():
         return dataset
-    good = chosen(dataset, np.setdiff1d(np.arange(len(paths)), bad))
-    good.unreadable = [paths[i] for i in bad]
-    return good
+    if not good.any():
+        raise DataError(f"--data: no picture in {folder.root} can be read; see {files[0]}")
+    rest = chosen(dataset, np.flatnonzero(good))
+    rest.unreadable = [paths[i] for i in np.flatnonzero(~good)]
+    return rest
 
 
-def _has_header(path: Path) -> bool:
+def _is_picture(path: Path) -> bool:
+    """Return True if the file can be decoded; a JPEG at an eighth of its size, which is quicker."""
     try:
-        with Image.open(path):
-            return True
-    except (OSError, UnidentifiedImageError, ValueError, Image.DecompressionBombError):
+        decode(path, at_least=(1, 1))
+    except (DataError, OSError):
         return False
-
-
-def remarks(train: Any, test: Any) -> list[str]:
-    """Return lines that describe the pictures, and warnings of what is probably a mistake."""
-    lines = [f"{len(train.classes)} classes: {_listed(train.classes)}"]
-    unreadable = [path for part in (train, test) for path in getattr(part, "unreadable", ())]
-    if unreadable:
-        lines.append(f"warning: {len(unreadable)} files cannot be read: {_listed(unreadable)}")
-    suspects = {name.lower() for name in train.classes} & {*TRAIN_NAMES, *TEST_NAMES}
-    if suspects:
-        lines.append(
-            f"warning: {_listed(sorted(suspects))} became classes but seem to be splits; name the "
-            "splits train and test"
-        )
-    if hasattr(train, "labels"):
-        counts = np.bincount(train.labels, minlength=len(train.classes))
-        least, most = int(counts.argmin()), int(counts.argmax())
-        if counts[most] > UNEQUAL * counts[least]:
-            lines.append(
-                f"warning: the classes are unequal: {counts[most]:,} pictures of "
-                f"{train.classes[most]}, {counts[least]:,} of {train.classes[least]}"
-            )
-    return lines
-
-
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    return ", ".join(str(name) for name in names[:most]) + (", ..." if len(names) > most else "")
-
-
-def write_overview(folder: Path, train: Any, test: Any) -> str:
-    """Write a sheet of training pictures, a row for each class, and the list of both splits.
-
-    Return a line that names the files and gives the sizes of the pictures.
-    """
-    names, labels = train.classes[:ROWS], getattr(train, "labels", None)
-    sheet = Image.new("RGB", (COLUMNS * CELL, max(1, len(names)) * CELL), "white")
-    sizes = []
-    for row in range(len(names)):
-        members = np.arange(len(train)) if labels is None else np.flatnonzero(labels == row)
-        for column, place in enumerate(members[:: max(1, len(members) // COLUMNS)][:COLUMNS]):
-            picture = Image.fromarray(np.asarray(train[int(place)][0]).squeeze()).convert("RGB")
-            sizes.append(picture.size)
-            picture.thumbnail((CELL - 2, CELL - 2))
-            sheet.paste(picture, (column * CELL, row * CELL))
-    sheet.save(folder / OVERVIEW)
-    written = OVERVIEW
-    if hasattr(train, "paths") and hasattr(test, "paths"):
-        written += f" and {SPLIT}"
-        with open(folder / SPLIT, "w", newline="", encoding="utf-8") as file:
-            table = csv.writer(file)
-            table.writerow(("split", "file"))
-            for split, part in (("train", train), ("test", test)):
-                table.writerows((split, part.paths[i]) for i in range(len(part)))
-    small, large = min(sizes), max(sizes)
-    return (
-        f"pictures of {small[0]} x {small[1]} to {large[0]} x {large[1]} pixels; see {written} in "
-        f"{folder}"
-    )
+    return True

@@ -1,29 +1,41 @@
-"""The report of a run: epochs.csv, pictures, and report.html, which contains the pictures.
+"""The report of a run: epochs.csv and report.html, one page with all pictures in it.
 
-Pictures are drawn without a display. The numbers come from the run and its evaluation; plot.py
-compares several runs. Called by train.py.
+First come accuracy, loss and time, then the mistakes, the curves, the classes, the model, and how
+to repeat the run. The numbers come from the run and its evaluation; plot.py compares several runs.
+Called by train.py.
 """
 
 from __future__ import annotations
 
 import base64
 import csv
+import io
 import os
+import shlex
+from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import groupby
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
+from needle.nn.layer_table import Summary
 
 from .evaluation import Evaluation
-from .sources import Split
+from .figures import curves, svg_of
 
-GRID = 5  # rows and columns of mistakes
-PICTURES = ("learning_curve", "time", "confusion", "mistakes")
-STYLE = """body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto;
-  padding: 0 1rem; color: #222 } img { max-width: 100%; height: auto }
-table { border-collapse: collapse } td, th { padding: .15rem .8rem .15rem 0; text-align: left;
-  vertical-align: top } code { font-size: .9em; overflow-wrap: anywhere }"""
+PAGE = Path(__file__).with_name("report_page.html")
+MISTAKES = 24
+"""The largest number of mistakes that are shown."""
+MOST_CELLS = 20
+"""The largest number of classes for which all counts are shown."""
+MOST_LAYERS = 24
+"""The largest number of rows of the model's table that are shown unfolded."""
+FEW_PIXELS = 64
+"""Pictures of at most so many pixels are enlarged without smoothing."""
 
 
 def write_epochs(path: Path, history: list[dict[str, float]]) -> None:
@@ -43,37 +55,135 @@ def write_report(
     history: list[dict[str, float]],
     evaluation: Evaluation,
     classes: tuple[str, ...],
-    test: Split,
+    pictures: NDArray[np.float32],
+    model: Summary,
 ) -> None:
-    """Write the pictures and report.html, which embeds them, into ``folder``.
+    """Write report.html.
 
-    facts: the content of run.json.
+    facts: the content of run.json. pictures: the test images (N, H, W, C), in 0..1.
     """
-    draw_confusion(folder / "confusion.png", evaluation, classes)
-    draw_curve(folder / "learning_curve.png", history)
-    draw_time(folder / "time.png", history)
-    draw_mistakes(folder / "mistakes.png", evaluation, classes, test)
-    last, expected = history[-1], facts.get("expected") or {}
-    said = f"Test accuracy {evaluation.accuracy:.2%}, top-5 {evaluation.top5:.2%}: " + (
-        f"{evaluation.correct} of {len(evaluation.labels)} correct after {len(history)} epochs."
-    )
-    if expected.get("accuracy"):
-        said += f" Expected: {expected['accuracy']:.2%} ({expected['source']})."
-    rows = [*_listed("", {k: v for k, v in facts.items() if k not in ("result", "expected")})]
-    page = [
-        f"<!DOCTYPE html><html lang=en><meta charset=utf-8><title>{escape(title)}</title>",
-        f"<style>{STYLE}</style><h1>{escape(title)}</h1><p>{escape(said)}</p>",
-        f"<p>The last epoch trained on {last['images_per_second']:,.0f} images per second and "
-        f"waited for data {last['loading_seconds'] / last['train_seconds']:.1%} of the time.</p>",
-        *(_picture(folder / f"{name}.png") for name in PICTURES),
+    content = [
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="soft">{escape(_subtitle(facts, history))}</p>',
+        _tiles(facts, history, evaluation),
+        "<h2>Mistakes</h2>",
+        *_mistakes(evaluation, classes, pictures),
+        "<h2>Curves</h2>",
+        _charts(history),
         "<h2>Classes</h2>",
-        _table(
-            class_rows(evaluation, classes), ("class", "correct", "of", "most often mistaken for")
-        ),
-        "<h2>The run</h2>",
-        _table(rows, ("", "")),
+        _classes(evaluation, classes),
+        f'<div class="two"><section><h2>Model</h2>{_model(model)}</section>',
+        f"<section><h2>Repeat this run</h2>{_commands(facts, folder)}</section></div>",
+        "<h2>Options and machine</h2>",
+        _facts(facts),
     ]
-    (folder / "report.html").write_text("\n".join(page) + "\n", encoding="utf-8")
+    page = Template(PAGE.read_text(encoding="utf-8"))
+    text = page.substitute(title=escape(title), content="\n".join(content))
+    (folder / "report.html").write_text(text, encoding="utf-8")
+
+
+# ---- sections ------------------------------------------------------------------------------------
+
+
+def _subtitle(facts: dict[str, Any], history: list[dict[str, float]]) -> str:
+    samples, finished = facts.get("samples", {}), facts.get("result", {}).get("finished", "")
+    counts = f"{samples.get('training', 0):,} training and {samples.get('test', 0):,} test images"
+    return ", ".join([f"{len(history)} epochs", counts, *([finished[:10]] if finished else [])])
+
+
+def _tiles(facts: dict[str, Any], history: list[dict[str, float]], evaluation: Evaluation) -> str:
+    last, expected = history[-1], facts.get("expected") or {}
+    seconds = sum(row["train_seconds"] + row["test_seconds"] for row in history)
+    right = f"{evaluation.correct:,} of {len(evaluation.labels):,} correct"
+    if expected.get("accuracy"):
+        right += f"; expected {expected['accuracy']:.2%} ({expected['source']})"
+    waiting = last["loading_seconds"] / last["train_seconds"]
+    tiles = [
+        ("Test accuracy", f"{evaluation.accuracy:.2%}", right),
+        ("Test loss", f"{evaluation.loss:.4f}", f"training {last['train_loss']:.4f}"),
+        (
+            "Time",
+            _duration(seconds),
+            f"{last['images_per_second']:,.0f} images per second, {waiting:.1%} waiting for data",
+        ),
+        ("Top-5 accuracy", f"{evaluation.top5:.2%}", f"of {evaluation.logits.shape[1]} classes"),
+    ]
+    if evaluation.logits.shape[1] <= 5:
+        tiles.pop()
+    cells = (
+        f'<li><span class="soft">{name}</span><strong>{escape(value)}</strong>{escape(more)}</li>'
+        for name, value, more in tiles
+    )
+    return f'<ul class="tiles">{"".join(cells)}</ul>'
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def mistake_rows(
+    evaluation: Evaluation, classes: Sequence[str]
+) -> list[tuple[int, str, str, float]]:
+    """Return the most confident mistakes: number, true class, predicted class, its probability."""
+    rows = []
+    for i in evaluation.mistakes()[:MISTAKES]:
+        shares = np.exp(evaluation.logits[i] - evaluation.logits[i].max())
+        true, predicted = classes[evaluation.labels[i]], classes[evaluation.predicted[i]]
+        rows.append((int(i), true, predicted, float(shares.max() / shares.sum())))
+    return rows
+
+
+def _mistakes(
+    evaluation: Evaluation, classes: Sequence[str], pictures: NDArray[np.float32]
+) -> Iterable[str]:
+    rows, count = mistake_rows(evaluation, classes), len(evaluation.mistakes())
+    if not rows:
+        yield "<p>None: every test image was classified correctly.</p>"
+        return
+    shown = f"The {len(rows)} most confident of {count:,}" if count > len(rows) else f"All {count}"
+    yield f'<p class="soft">{shown}: the true class, then the prediction and its probability.</p>'
+    yield '<ul class="mistakes">'
+    pixels = ' class="pixels"' if max(pictures.shape[1:3]) <= FEW_PIXELS else ""
+    for i, true, predicted, share in rows:
+        yield (
+            f'<li><figure><img{pixels} src="{picture_url(pictures[i])}" alt="test image {i}">'
+            f"<figcaption><strong>{escape(true)}</strong><br>"
+            f"{escape(predicted)} {share:.0%}</figcaption></figure></li>"
+        )
+    yield "</ul>"
+
+
+def picture_url(picture: NDArray[np.float32]) -> str:
+    """Return a picture (H, W, 1 or 3) with values in 0..1 as the URL of a PNG."""
+    from matplotlib.image import imsave
+
+    content = io.BytesIO()
+    pixels = np.round(np.clip(picture, 0, 1) * 255).astype(np.uint8)
+    imsave(content, np.ascontiguousarray(np.broadcast_to(pixels, (*pixels.shape[:2], 3))))
+    return f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"
+
+
+def _charts(history: list[dict[str, float]]) -> str:
+    figures = (
+        f"<figure>{svg_of(figure, title)}<figcaption>{title}</figcaption></figure>"
+        for title, figure in curves(history).items()
+    )
+    return f'<div class="charts">{"".join(figures)}</div>'
+
+
+def _classes(evaluation: Evaluation, classes: tuple[str, ...]) -> str:
+    head = ("class", "correct", "of", "share", "mistaken for")
+    rows = [
+        (name, right, of, f"{right / of:.1%}" if of else "", worst)
+        for name, right, of, worst in class_rows(evaluation, classes)
+    ]
+    table = _table(rows, head, "Accuracy by class", numbers=(1, 2, 3))
+    if len(classes) > MOST_CELLS:
+        return table
+    return f'<div class="beside">{_confusion(evaluation, classes)}{table}</div>'
 
 
 def class_rows(evaluation: Evaluation, classes: tuple[str, ...]) -> list[tuple[Any, ...]]:
@@ -85,6 +195,76 @@ def class_rows(evaluation: Evaluation, classes: tuple[str, ...]) -> list[tuple[A
         worst = f"{classes[others.argmax()]} ({others.max()})" if others.max() else ""
         rows.append((classes[i], row[i], row.sum(), worst))
     return rows
+
+
+def _confusion(evaluation: Evaluation, classes: tuple[str, ...]) -> str:
+    """Return the counts of (true, predicted); the colour is the share of the true class."""
+    counts = evaluation.confusion()
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    lines = [
+        "".join(f'<th scope="col">{escape(name)}</th>' for name in ("true / predicted", *classes))
+    ]
+    for name, row, colours in zip(classes, counts, shares):
+        cells = (
+            f'<td style="background: rgb(var(--accent) / {0.5 * share:.2f})">{count or ""}</td>'
+            for count, share in zip(row, colours)
+        )
+        lines.append(f'<th scope="row">{escape(name)}</th>{"".join(cells)}')
+    rows = "".join(f"<tr>{line}</tr>" for line in lines)
+    return _wide(f'<table class="counts">{rows}</table>', "Counts of true and predicted classes")
+
+
+def _model(model: Summary) -> str:
+    rows = [
+        (
+            row.name or "(model)",
+            row.kind,
+            row.output,
+            _count(row.parameters),
+            _count(row.multiplications),
+        )
+        for row in model.rows
+    ]
+    rows.append(("total", "", "", f"{model.parameters:,}", f"{model.multiplications:,}"))
+    head = ("layer", "kind", "output", "parameters", "multiplications")
+    table = _table(rows, head, "Layers", numbers=(3, 4))
+    line = f"{model.title}: {model.parameters:,} parameters"
+    opened = " open" if len(rows) <= MOST_LAYERS else ""
+    return f"<p>{escape(line)}</p><details{opened}><summary>Layers</summary>{table}</details>"
+
+
+def _count(number: int) -> str:
+    return f"{number:,}" if number else ""
+
+
+def _commands(facts: dict[str, Any], folder: Path) -> str:
+    """Return the commands that made the run, and those to go on with it."""
+    parts = [*facts.get("parts", []), facts]
+    made = [shlex.join(["python", "apps/train.py", *part["command"][1:]]) for part in parts]
+    made = [line for line, _ in groupby(made)]
+    where = shlex.quote(str(folder))
+    lines = [
+        *made,
+        "",
+        "# classify pictures; on a page: --serve",
+        f"python apps/predict.py --checkpoint {where}/best.safetensors picture.png",
+    ]
+    commit = f"<p>Commit {escape(str(facts['commit']))}.</p>" if facts.get("commit") else ""
+    return f"<pre>{escape(chr(10).join(lines))}</pre>{commit}"
+
+
+def _facts(facts: dict[str, Any]) -> str:
+    hidden = ("result", "expected", "settings", "classes", "parts", "command")
+    options = _listed("", facts.get("settings", {}))
+    rest = _listed("", {k: v for k, v in facts.items() if k not in hidden})
+    tables = [
+        _table(rows, (name, "value"), name, kind="facts")
+        for rows, name in ((options, "Options"), (rest, "Machine"))
+    ]
+    return f'<div class="two">{"".join(tables)}</div>'
+
+
+# ---- parts ---------------------------------------------------------------------------------------
 
 
 def _listed(prefix: str, facts: dict[str, Any]) -> list[tuple[str, str]]:
@@ -100,95 +280,23 @@ def _listed(prefix: str, facts: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _table(rows: list[Any], head: tuple[str, ...]) -> str:
-    lines = ["<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>"]
-    for row in rows:
-        cells = "".join(f"<td>{escape(str(cell))}</td>" for cell in row)
-        lines.append(f"<tr>{cells}</tr>")
-    return "<table>" + "\n".join(lines) + "</table>"
+def _table(
+    rows: Iterable[Sequence[Any]],
+    head: tuple[str, ...],
+    label: str,
+    numbers: Sequence[int] = (),
+    kind: str = "plain",
+) -> str:
+    """Return a table whose first column names its rows."""
+    kinds = [' class="number"' if i in numbers else "" for i in range(len(head))]
+    lines = ["".join(f'<th scope="col"{k}>{escape(c)}</th>' for c, k in zip(head, kinds))]
+    for first, *cells in rows:
+        others = "".join(f"<td{k}>{escape(str(c))}</td>" for c, k in zip(cells, kinds[1:]))
+        lines.append(f'<th scope="row">{escape(str(first))}</th>{others}')
+    body = "".join(f"<tr>{line}</tr>\n" for line in lines)
+    return _wide(f'<table class="{kind}">{body}</table>', label)
 
 
-def _picture(path: Path) -> str:
-    content = base64.b64encode(path.read_bytes()).decode()
-    return f'<p><img src="data:image/png;base64,{content}" alt="{escape(path.stem)}"></p>'
-
-
-def draw_confusion(path: Path, evaluation: Evaluation, classes: tuple[str, ...]) -> None:
-    """Draw the counts of (true, predicted); the colour is the share of the true class."""
-    counts = evaluation.confusion()
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    figure, axes = figure_of(width=7, height=6.5)
-    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    for (row, column), count in np.ndenumerate(counts):
-        if count:
-            colour = "white" if shares[row, column] > 0.5 else "black"
-            axes.text(column, row, str(count), ha="center", va="center", color=colour)
-    axes.set_xticks(range(len(classes)), classes, rotation=45, ha="right")
-    axes.set_yticks(range(len(classes)), classes)
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("true")
-    axes.set_title(f"test accuracy {evaluation.accuracy:.2%}")
-    figure.savefig(path)
-
-
-def draw_curve(path: Path, history: list[dict[str, float]]) -> None:
-    """Draw loss and accuracy over the epochs for the training batches and the test split."""
-    figure, (left, right) = figure_of(width=10, height=4, columns=2)
-    epochs = [row["epoch"] for row in history]
-    for axes, name in ((left, "loss"), (right, "accuracy")):
-        for split in ("train", "test"):
-            axes.plot(epochs, [row[f"{split}_{name}"] for row in history], label=split, marker=".")
-        axes.set_xlabel("epoch")
-        axes.set_ylabel(name)
-        axes.grid(alpha=0.3)
-        axes.legend()
-    left.set_yscale("log")
-    figure.savefig(path)
-
-
-def draw_time(path: Path, history: list[dict[str, float]]) -> None:
-    """Draw the seconds of each training epoch, waiting and computing, and images per second."""
-    figure, (left, right) = figure_of(width=10, height=4, columns=2)
-    epochs = [row["epoch"] for row in history]
-    loading = np.array([row["loading_seconds"] for row in history])
-    whole = np.array([row["train_seconds"] for row in history])
-    left.bar(epochs, loading, label="waiting for data")
-    left.bar(epochs, whole - loading, bottom=loading, label="computing")
-    left.set_ylabel("seconds per epoch")
-    left.legend()
-    right.plot(epochs, [row["images_per_second"] for row in history], marker=".")
-    right.set_ylabel("training images per second")
-    right.set_ylim(bottom=0)
-    right.grid(alpha=0.3)
-    for axes in (left, right):
-        axes.set_xlabel("epoch")
-    figure.savefig(path)
-
-
-def draw_mistakes(
-    path: Path, evaluation: Evaluation, classes: tuple[str, ...], test: Split
-) -> None:
-    """Draw the most confident wrong predictions, titled "true: predicted"."""
-    wrong = evaluation.mistakes()
-    figure, grid = figure_of(width=8, height=8.5, rows=GRID, columns=GRID)
-    for axes in grid.flat:
-        axes.axis("off")
-    for axes, i in zip(grid.flat, wrong, strict=False):
-        image = test.images[i]
-        span = image.max() - image.min()
-        shown = (image - image.min()) / (span if span > 0 else 1)
-        axes.imshow(shown[..., 0] if shown.shape[2] == 1 else shown, cmap="gray_r")
-        true, taken = classes[test.labels[i]], classes[evaluation.predicted[i]]
-        axes.set_title(f"{true}: {taken}", fontsize=9)
-    figure.suptitle(f"{len(wrong)} mistakes on the test data (true: predicted)")
-    figure.savefig(path)
-
-
-def figure_of(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, Any]:
-    """Return a figure without a window, and its axes."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, figure.subplots(rows, columns)
+def _wide(table: str, label: str) -> str:
+    """Return a table in a region that scrolls by itself, also with the keyboard."""
+    return f'<div class="wide" role="region" aria-label="{label}" tabindex="0">{table}</div>'

@@ -20,7 +20,7 @@ import needle
 from apps.models import build_model, image_size, load_weights
 from apps.profiling import Profile, profile_step
 from needle import nn, optim
-from needle.errors import DataError, NeedleError, ShapeError
+from needle.errors import CheckpointError, DataError, NeedleError, ShapeError
 
 from .evaluation import Evaluation, evaluate, ranks
 from .folder import RunFolder
@@ -149,6 +149,8 @@ class Run:
         self.average = optim.ExponentialAverage(self.model, settings.ema) if settings.ema else None
         self.progress = Progress()
         self.evaluation: Evaluation | None = None
+        self.extension: dict[str, float] | None = None
+        """The change of the number of epochs, if the run was resumed with another one."""
 
     def _check_image_size(self) -> None:
         """Raise NeedleError if the model does not take images of the size in the settings."""
@@ -200,9 +202,24 @@ class Run:
                 print(f"{count} of {len(self.model.state_dict())} arrays loaded from {path}")
 
     def resume(self, path: Path) -> None:
-        """Restore the state that the checkpoint holds."""
+        """Restore the state that the checkpoint holds, perhaps with another number of epochs.
+
+        The schedule then continues as that of a run of the new length, at the step that it has
+        reached. CheckpointError if the run has trained more epochs already.
+        """
+        before, epochs = needle.io.checkpoint_extra(path), self.settings.epochs
+        done, planned = before["progress"]["epochs_done"], before["settings"]["epochs"]
+        if epochs < done:
+            raise CheckpointError(
+                f"--resume: --epochs must be at least the {done} epochs that the run has trained, "
+                f"got {epochs}; give a larger number"
+            )
         extra = needle.io.load_checkpoint(path, **self._parts())
         self.progress = Progress.from_json(extra["progress"])
+        if epochs != planned:
+            rate = float(self.optimizer.param_groups[0]["lr"])
+            step = self.schedule.steps
+            self.extension = {"from": planned, "to": epochs, "after_step": step, "lr": rate}
 
     def averaged(self) -> Any:
         """Return a context in which the model has its averaged weights, if it has any."""
@@ -294,23 +311,20 @@ class Run:
         progress.started = progress.started or time.time()
         if not progress.recorded:
             self._record_batch(records)
-        with self._bar() as bar:
+        asked = time.perf_counter()
+        for images, labels in (bar := self._bar()):
+            got = time.perf_counter()
+            loss = self._step(images, labels)
+            progress.batches += 1
+            progress.clock.add(got - asked, time.perf_counter() - asked)
+            self._check(loss)
+            self._record_batch(records)
+            bar.show(
+                loss=progress.loss_sum / progress.seen,
+                accuracy=f"{progress.correct / progress.seen:.2%}",
+            )
+            check_stop()
             asked = time.perf_counter()
-            for images, labels in self.loader:
-                got = time.perf_counter()
-                loss = self._step(images, labels)
-                progress.batches += 1
-                progress.clock.add(got - asked, time.perf_counter() - asked)
-                self._check(loss)
-                self._record_batch(records)
-                bar.set_postfix_str(
-                    f"loss {progress.loss_sum / progress.seen:.4f}, "
-                    f"accuracy {progress.correct / progress.seen:.2%}",
-                    refresh=False,
-                )
-                bar.update(images.shape[0])
-                check_stop()
-                asked = time.perf_counter()
         progress.batches_done = True
 
     def _record_batch(self, records: Records) -> None:
@@ -365,15 +379,7 @@ class Run:
         progress.history.append(row)
         progress.begin_epoch()
 
-    def _bar(self) -> Any:
-        """Return a progress bar, which shows nothing in a log file."""
-        from tqdm import tqdm
-
-        return tqdm(
-            total=self.samples,
-            initial=self.progress.seen,
-            desc=f"epoch {self.progress.epochs_done + 1}/{self.settings.epochs}",
-            unit="img",
-            leave=False,
-            disable=None,
-        )
+    def _bar(self) -> needle.progress[Any]:
+        """Return the rest of this epoch's batches behind a progress bar."""
+        title = f"epoch {self.progress.epochs_done + 1}/{self.settings.epochs}"
+        return needle.progress(self.loader, title, done=self.progress.batches, keep=False)

@@ -107,26 +107,19 @@ def build_schedule(
 
 
 def resumed(saved: dict[str, Any], given: dict[str, Any]) -> Settings:
-    """Return the saved settings of a run.
+    """Return the saved settings of a run; CheckpointError if a given option differs.
 
-    CheckpointError if a given option differs. Only ``epochs`` may differ, and only with a constant
-    learning rate, since other schedules depend on the number of epochs.
+    Only ``epochs`` may differ: it extends the run, whose schedule is then that of a run of so many
+    epochs from the beginning.
     """
     names = {field.name for field in fields(Settings)}
     settings = {name: value for name, value in saved.items() if name in names}
     for name, value in given.items():
         if value is None or value == settings.get(name):
             continue
-        if name == "epochs" and settings["schedule"] == "constant":
+        if name == "epochs":
             settings["epochs"] = value
             continue
-        if name == "epochs":
-            raise CheckpointError(
-                f"--resume: --epochs extends a run of a constant learning rate only, got {value}: "
-                f"the rate of this run falls ({settings['schedule']}) over its "
-                f"{settings['epochs']} epochs; start a new run from its weights, with --weights "
-                f"and another --out"
-            )
         raise CheckpointError(
             f"--resume: the run was started with --{name.replace('_', '-')} {settings.get(name)}, "
             f"got {value}; leave the option out, or start a new run with another --out"

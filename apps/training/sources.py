@@ -44,6 +44,10 @@ class Source:
         """The number of channels of an image."""
         return len(self.mean)
 
+    def pixels(self, images: Images) -> Images:
+        """Return normalised images (N, H, W, C) as pixels in 0..1 again."""
+        return images * np.array(self.std, np.float32) + np.array(self.mean, np.float32)
+
 
 @dataclass(frozen=True)
 class Split:

@@ -38,6 +38,7 @@ from .draw import draw_graph
 from .dtypes import bool_, float32, float64, int32, int64, uint8
 from .init import ones, ones_like, seed, zeros, zeros_like
 from .nn.layer_table import summary
+from .progress_bar import progress
 from .torch_names import missing_attribute
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ __all__ = [
     "ones_like",
     "ops",
     "optim",
+    "progress",
     "seed",
     "set_default_device",
     "summary",

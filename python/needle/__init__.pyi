@@ -208,6 +208,7 @@ from .ops import tuple_get_item as tuple_get_item
 from .ops import undilate as undilate
 from .ops import var as var
 from .ops import where as where
+from .progress_bar import progress as progress
 from .torch_names import missing_attribute as missing_attribute
 
 __version__: str

@@ -10,7 +10,9 @@ import pytest
 
 from apps import predict
 from apps import train as program
-from apps.training.own_pictures import OVERVIEW, SPLIT, as_place, open_own, remarks
+from apps.bench.loopback_store import LoopbackStore
+from apps.training.overview import OVERVIEW, SPLIT, remarks, write_overview
+from apps.training.own_pictures import as_place, open_own
 from needle import data
 from needle.errors import DataError
 
@@ -48,7 +50,9 @@ def test_a_fifth_of_each_class_is_the_test_split(tmp_path: Path) -> None:
     assert image.dtype == np.uint8 and image.shape[2] == 3 and label == 0
 
 
-@pytest.mark.parametrize("names", [("train", "test"), ("train", "val"), ("training", "validation")])
+@pytest.mark.parametrize(
+    "names", [("train", "test"), ("train", "val"), ("Train", "TEST"), ("training", "validation")]
+)
 def test_splits_of_their_own(names: tuple[str, str], tmp_path: Path) -> None:
     for name, count in zip(names, (6, 3)):
         write_pictures(tmp_path / name, {"cat": count, "dog": count})
@@ -61,13 +65,84 @@ def test_a_lone_split_is_split(tmp_path: Path) -> None:
     assert open_own(str(tmp_path), True).classes == ("cat", "dog")
 
 
-def test_packed_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", ["HWC", "CHW"])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_packed_files_give_the_pictures_of_the_folder(
+    layout: str, dtype: str, tmp_path: Path
+) -> None:
     pytest.importorskip("pyarrow")
     root = write_pictures(tmp_path / "animals", {"cat": 10, "dog": 10})
-    data.pack(data.ImageFolder(root, layout="HWC", dtype="uint8"), tmp_path / "all.arrow")
+    whole = data.ImageFolder(root, layout="HWC", dtype="uint8")
+    data.pack(data.ImageFolder(root, layout=layout, dtype=dtype), tmp_path / "all.arrow")
+    seen = []
     for flag, count in ((True, 16), (False, 4)):
         part = open_own(str(tmp_path / "all.arrow"), flag)
-        assert len(part) == count and tuple(part.classes) == ("cat", "dog")
+        assert tuple(part.classes) == ("cat", "dog")
+        assert np.bincount(part.labels).tolist() == [count // 2] * 2
+        for i, place in enumerate(part.indices):
+            np.testing.assert_array_equal(part[i][0], whole[int(place)][0])
+            assert part[i][0].dtype == np.uint8 and part[i][1] == whole[int(place)][1]
+        seen += part.indices.tolist()
+    assert sorted(seen) == list(range(20))
+    write_overview(
+        tmp_path, *(open_own(str(tmp_path / "all.arrow"), flag) for flag in (True, False))
+    )
+    rows = [f"{'train' if i < 16 else 'test'},{place}" for i, place in enumerate(seen)]
+    assert (tmp_path / SPLIT).read_text().split() == ["split,sample", *rows]
+
+
+def test_grey_pictures_get_three_channels_and_labels_become_classes(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    grey = np.arange(8 * 12, dtype=np.uint8).reshape(8, 4, 3, 1)
+    for name, images in (("three axes", grey), ("two axes", grey[..., 0])):
+        file = tmp_path / f"{name}.arrow"
+        data.pack(data.ArrayDataset(images, np.arange(8) % 2), file)
+        part = open_own(str(file), True)
+        assert part.classes == ("0", "1") and len(part) == 6
+        for i, place in enumerate(part.indices):
+            np.testing.assert_array_equal(part[i][0], np.repeat(grey[place], 3, axis=2))
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (np.zeros((4, 3), np.uint8), "must be tuples of a picture and the number of its class"),
+        (np.zeros((4, 2, 2, 5), np.uint8), r"1 or 3 channels, got the shape \(2, 2, 5\)"),
+        (np.full((4, 2, 2, 3), -2.0, np.float32), "floats must lie in 0..1, got -2 to -2"),
+    ],
+)
+def test_packed_files_without_pictures(images: np.ndarray, message: str, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    data.pack(data.ArrayDataset(images, np.arange(4) % 2), tmp_path / "all.arrow")
+    with pytest.raises(DataError, match=message):
+        open_own(str(tmp_path / "all.arrow"), True)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("splits", [False, True])
+def test_stores_give_the_pictures_of_the_folder(
+    packed: bool, splits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in ("pyarrow", "fsspec", "aiohttp"):
+        pytest.importorskip(package)
+    monkeypatch.setenv("NEEDLE_CACHE_DIR", str(tmp_path / "cache"))
+    root, site = tmp_path / "animals", tmp_path / "site"
+    for name in ("train", "val") if splits else ("",):
+        folder = write_pictures(root / name, {"cat": 10, "dog": 10})
+        own = data.ImageFolder(folder, layout="HWC", dtype="uint8")
+        data.upload(own, str(site / name), packed=packed, progress=False)
+    with LoopbackStore() as store:
+        for path in site.rglob("*.*"):
+            store.objects[f"site/{path.relative_to(site)}"] = path.read_bytes()
+        for place in (str(site), f"file://{site}", f"{store.endpoint}/site"):
+            for flag in (True, False):
+                part, wanted = open_own(place, flag), open_own(str(root), flag)
+                assert tuple(part.classes) == wanted.classes
+                found = [[(np.sum(x, dtype=int), y) for x, y in each] for each in (part, wanted)]
+                if splits or not packed:
+                    assert found[0] == found[1]
+                else:  # only the number of a sample is known
+                    assert len(found[0]) == len(found[1])
 
 
 def test_remarks_name_what_is_probably_a_mistake(tmp_path: Path) -> None:
@@ -78,8 +153,46 @@ def test_remarks_name_what_is_probably_a_mistake(tmp_path: Path) -> None:
     lines = remarks(*parts)
     assert lines[0] == "3 classes: cat, test2, validation"
     assert lines[1] == "warning: 1 files cannot be read: cat/broken.jpg"
-    assert "validation became classes but seem to be splits" in lines[2]
-    assert lines[3] == "warning: the classes are unequal: 48 pictures of cat, 4 of test2"
+    assert "test2, validation became classes but seem to be splits" in lines[2]
+    assert lines[3].endswith("pictures: cat 48 + 12, test2 4 + 1, validation 4 + 1")
+    assert lines[4] == "warning: the classes are unequal: 48 pictures of cat, 4 of test2"
+
+
+@pytest.mark.parametrize(
+    ("folders", "message"),
+    [
+        (["one/cat", "one/dog", "two/cat", "two/dog"], "each class has the folders cat, dog; if"),
+        (["cat", "pets/Train/dog", "pets/test/dog"], "pets has splits inside; perhaps give --data"),
+        (["train_data", "cat"], "warning: train_data became classes but seem to be splits"),
+        (["trains", "cat", "valley"], None),
+    ],
+)
+def test_splits_that_became_classes(folders: list[str], message: str, tmp_path: Path) -> None:
+    write_pictures(tmp_path, dict.fromkeys(folders, 5))
+    lines = remarks(*(open_own(str(tmp_path), flag) for flag in (True, False)))
+    warnings = [line for line in lines if line.startswith("warning")]
+    assert len(warnings) == (message is not None)
+    assert message is None or message in warnings[0]
+
+
+def test_classes_without_pictures_are_named(tmp_path: Path) -> None:
+    write_pictures(tmp_path, {"cat": 10, "dog": 10, "eel": 1})
+    (tmp_path / "fox").mkdir()
+    lines = remarks(*(open_own(str(tmp_path), flag) for flag in (True, False)))
+    assert lines[1].endswith("cat 8 + 2, dog 8 + 2, eel 1 + 0, fox 0 + 0")
+    assert lines[2] == "warning: no training pictures of fox; remove the folders"
+    assert lines[3] == "warning: no test pictures of eel; their accuracy is unknown"
+
+
+def test_a_file_cut_short_is_left_out(tmp_path: Path) -> None:
+    write_pictures(tmp_path, {"cat": 10, "dog": 10})
+    cut = tmp_path / "cat" / "3.png"
+    cut.write_bytes(cut.read_bytes()[:-60])  # its header is whole
+    parts = [open_own(str(tmp_path), flag) for flag in (True, False)]
+    assert sum(map(len, parts)) == 19
+    assert [*getattr(parts[0], "unreadable", []), *getattr(parts[1], "unreadable", [])] == [
+        "cat/3.png"
+    ]
 
 
 def test_places() -> None:
@@ -90,13 +203,25 @@ def test_places() -> None:
 
 @pytest.mark.parametrize(
     ("classes", "message"),
-    [(None, "does not exist; give a folder of pictures"), (["cat"], "only one of them has dog")],
+    [
+        (None, "does not exist; give a folder of pictures"),
+        (["cat"], "only one of them has dog"),
+        ([], "must have one folder a class.*a folder of its own"),
+    ],
 )
 def test_places_that_are_refused(classes: list[str] | None, message: str, tmp_path: Path) -> None:
+    if classes == []:
+        (tmp_path / "animals").mkdir()
     if classes:
         write_pictures(tmp_path / "animals" / "train", {"cat": 2, "dog": 2})
         write_pictures(tmp_path / "animals" / "test", dict.fromkeys(classes, 2))
     with pytest.raises(DataError, match=message):
+        open_own(str(tmp_path / "animals"), True)
+
+
+def test_one_class_is_refused(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "animals", {"cat": 5})
+    with pytest.raises(DataError, match="at least two classes, got cat alone; put the pictures"):
         open_own(str(tmp_path / "animals"), True)
 
 
@@ -105,7 +230,7 @@ def test_a_run_on_own_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert program.main(["--data", str(root), *SMALL, "--out", str(out)]) == 0
     said = capsys.readouterr().out
     assert "2 classes: cat, dog" in said and "32 training and 8 test images" in said
-    assert Image.open(out / OVERVIEW).size == (640, 128)
+    assert Image.open(out / OVERVIEW).size == (760, 128)
     with open(out / SPLIT, newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["split"] for row in rows] == ["train"] * 32 + ["test"] * 8

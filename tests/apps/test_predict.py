@@ -126,7 +126,7 @@ def test_what_cannot_be_read_is_said_and_the_rest_shown(
     [
         (["--checkpoint", "nowhere", "a.png"], "no file at nowhere"),
         (["--checkpoint", "{other}", "a.png"], "does not record its model and data set"),
-        (["--checkpoint", "{model}"], "give either pictures or --serve"),
+        (["--checkpoint", "{model}"], "give either pictures, --serve or --onnx"),
         (["--checkpoint", "{model}", "{empty}"], "holds no pictures"),
     ],
 )
@@ -320,3 +320,87 @@ def test_the_program_serves_until_it_is_stopped(run: Path) -> None:
     finally:
         process.kill()
     assert process.returncode == 0 and "Traceback" not in errors
+
+
+# ---- the page docs/notebook_to_web.md ------------------------------------------------------------
+
+
+def test_a_model_in_memory_answers_as_its_file(run: Path, pictures: Path) -> None:
+    whole = Classifier(run / "model.safetensors")
+    whole.model.train()
+    own = Classifier.of(whole.model, tuple(whole.classes), "digits", (32, 32))
+    images = np.stack([own.prepare(path) for path in sorted(pictures.glob("*.png"))[:5]])
+    assert own.predict(images) == Classifier(run / "model.safetensors").predict(images)
+    assert own.input_shape == (1, *images.shape[1:])
+
+
+def test_an_onnx_file_gives_the_logits_of_the_model(
+    run: Path, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    checkpoint, file = str(run / "best.safetensors"), tmp_path / "digits.onnx"
+    assert program.main(["--checkpoint", checkpoint, "--onnx", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert f"{file}: input (N, 1, 32, 32) float32, pixels in 0..1, of each" in said
+    assert "minus (0.305,) and divided by (0.376,); output (N, 10)" in said
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    classifier = Classifier(Path(checkpoint))
+    images = np.stack([classifier.prepare(path) for path in sorted(pictures.glob("*.png"))[:7]])
+    (logits,) = session.run(None, {session.get_inputs()[0].name: images})
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    for row, answer in zip(shares, classifier.predict(images, count=10), strict=True):
+        found = dict(zip(answer.classes, answer.probabilities))
+        np.testing.assert_allclose(row, [found[str(i)] for i in range(10)], atol=2e-5)
+    assert program.main(["--checkpoint", checkpoint, "--onnx", str(file), "--serve"]) == 1
+    assert "give either pictures, --serve or --onnx" in capsys.readouterr().err
+
+
+def commands_of(page: str) -> list[str]:
+    blocks = re.findall(r"^```sh\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+def test_the_commands_of_the_page_from_notebook_to_web(run: Path, tmp_path: Path) -> None:
+    """Run every command of the page in a folder that has its files."""
+    pytest.importorskip("onnx")
+    from PIL import Image
+
+    (tmp_path / "apps").symlink_to(ROOT / "apps")
+    (tmp_path / "digits.safetensors").write_bytes((run / "model.safetensors").read_bytes())
+    image, label = data.Digits(train=False, layout="HWC")[3]
+    Image.fromarray(np.uint8(image[..., 0] * 255)).resize((200, 200)).save(tmp_path / "digit.png")
+    page = (ROOT / "docs" / "notebook_to_web.md").read_text(encoding="utf-8")
+    python, predictions = [sys.executable, "-u"], []
+    options = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(ROOT / "python")}}
+    serving: list[subprocess.Popen[str]] = []
+    try:
+        for line in commands_of(page):
+            name, *arguments = line.replace("--port 8000", "--port 0").split()
+            if "--serve" in arguments:
+                process = subprocess.Popen(
+                    [*python, *arguments], stdout=subprocess.PIPE, text=True, **options
+                )
+                serving.append(process)
+                assert process.stdout is not None
+                found = re.match(r"http://127.0.0.1:(\d+)/", process.stdout.readline())
+                assert found
+                port = int(found[1])
+            elif name == "curl":
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+                connection.request("POST", "/predict", (tmp_path / "digit.png").read_bytes())
+                answered = json.loads(connection.getresponse().read())
+                assert answered["classes"][0] == str(label)
+            else:
+                assert name == "python"
+                done = subprocess.run(
+                    [*python, *arguments], capture_output=True, text=True, **options
+                )
+                assert done.returncode == 0, done.stderr
+                predictions += re.findall(r"^digit.png: (\d)", done.stdout, re.MULTILINE)
+    finally:
+        for process in serving:
+            process.kill()
+            process.communicate(timeout=60)
+    assert predictions == [str(label)] * 2 and len(serving) == 1
+    assert (tmp_path / "digits.onnx").stat().st_size > 100_000
+    assert (tmp_path / "runs" / "digits" / "report.html").exists()

@@ -1,28 +1,36 @@
-"""Tests of a report's pictures: the numbers of the run are read back from the figures."""
+"""Tests of a report: the numbers of the run are read back from its figures and from its page."""
 
 from __future__ import annotations
 
+import base64
+import io
+import re
+from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from apps.training import report
+import needle
+from apps.training import figures, report
 from apps.training.evaluation import Evaluation
-from apps.training.sources import Split
+from needle import nn
 from needle.backend_selection import BACKEND
 
 pytest.importorskip("matplotlib")
 pytestmark = pytest.mark.skipif(BACKEND != "nd", reason="pictures are the same in both modes")
+Image = pytest.importorskip("PIL.Image")
 HISTORY = [
     {
         "epoch": epoch,
         "train_loss": 2.0 / epoch,
         "test_loss": 3.0 / epoch,
+        "lr": 0.1 / epoch,
         "train_accuracy": epoch / 10,
         "test_accuracy": epoch / 20,
         "train_seconds": 10.0 + epoch,
+        "test_seconds": 1.0,
         "loading_seconds": 2.0 * epoch,
         "images_per_second": 100.0 * epoch,
     }
@@ -31,53 +39,158 @@ HISTORY = [
 CLASSES = ("ant", "bee", "cat")
 LOGITS = np.eye(3)[[0, 1, 1, 2, 0, 1]] * [[1.0], [1], [2], [1], [5], [1]]
 FOUND = Evaluation(0.5, LOGITS, np.array([0, 1, 2, 2, 1, 1]))
+PIXELS = np.linspace(0, 1, 6 * 2 * 4, dtype=np.float32).reshape(6, 2, 4, 1)
+FACTS = {
+    "command": ["train.py", "--out", "a b", "--resume", "--epochs", "3"],
+    "parts": [{"command": ["train.py", "--data", "few"]}] * 2,
+    "settings": {"lr": 0.125, "model": "<small>"},
+    "samples": {"training": 1234, "test": 6},
+    "expected": {"accuracy": 0.75, "source": "a paper"},
+    "commit": "abc",
+}
 
 
-@pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return the drawn figures, in order, without writing files."""
-    made, original = [], report.figure_of
+class Outline(HTMLParser):
+    """Headings, images, elements by name and the text of a page; checks that elements nest."""
 
-    def figure_of(*given: Any, **named: Any) -> Any:
-        figure, axes = original(*given, **named)
-        made.append(figure)
-        figure.savefig = lambda path: None
-        return figure, axes
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.starts: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self.feed(page)
+        self.close()
 
-    monkeypatch.setattr(report, "figure_of", figure_of)
-    return made
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.starts.append((tag, dict(attrs)))
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if data.strip():
+            self.texts.append((self.open[-1], data.strip()))
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.starts if name == tag]
 
 
-def test_time_is_stacked_and_throughput_drawn(figures: list[Any]) -> None:
-    report.draw_time(Path("none"), HISTORY)
-    left, right = figures[0].axes
-    bars = [(b.get_x() + b.get_width() / 2, b.get_y(), b.get_height()) for b in left.patches]
-    waiting = [(e, 0, 2.0 * e) for e in (1, 2, 3)]
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Outline:
+    folder = tmp_path_factory.mktemp("a b")
+    model = nn.Sequential(nn.Flatten(), nn.Linear(8, 3))
+    summary = needle.summary(model, (1, 1, 2, 4))
+    report.write_report(folder, "<b> & co", FACTS, HISTORY, FOUND, CLASSES, PIXELS, summary)
+    return Outline((folder / "report.html").read_text())
+
+
+def test_time_is_stacked(tmp_path: Path) -> None:
+    (axes,) = figures.time_figure(HISTORY).axes
+    bars = [(b.get_x() + b.get_width() / 2, b.get_y(), b.get_height()) for b in axes.patches]
     computing = [(e, 2.0 * e, 10.0 - e) for e in (1, 2, 3)]
-    np.testing.assert_allclose(bars, [*waiting, *computing], atol=1e-12)
-    named = [text.get_text() for text in left.get_legend().get_texts()]
-    assert named == ["waiting for data", "computing"]
-    np.testing.assert_array_equal(right.lines[0].get_xydata(), [[e, 100 * e] for e in (1, 2, 3)])
+    waiting = [(e, 0, 2.0 * e) for e in (1, 2, 3)]
+    np.testing.assert_allclose(bars, [*computing, *waiting], atol=1e-12)
+    named = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert named == ["computing", "waiting for data"]
 
 
-def test_curves_are_those_of_both_splits(figures: list[Any]) -> None:
-    report.draw_curve(Path("none"), HISTORY)
-    for axes, name in zip(figures[0].axes, ("loss", "accuracy"), strict=True):
+def test_curves_are_those_of_both_splits() -> None:
+    for name in ("loss", "accuracy"):
+        (axes,) = figures.split_figure(HISTORY, name).axes
         for line in axes.lines:
             wanted = [[row["epoch"], row[f"{line.get_label()}_{name}"]] for row in HISTORY]
             np.testing.assert_array_equal(line.get_xydata(), wanted)
         assert [line.get_label() for line in axes.lines] == ["train", "test"]
+    (axes,) = figures.line_figure(HISTORY, "lr", "rate").axes
+    np.testing.assert_allclose(axes.lines[0].get_xydata(), [[e, 0.1 / e] for e in (1, 2, 3)])
 
 
-def test_confusion_and_mistakes_are_of_true_and_taken_for(figures: list[Any]) -> None:
-    report.draw_confusion(Path("none"), FOUND, CLASSES)
-    cells = {text.get_position()[::-1]: text.get_text() for text in figures[0].axes[0].texts}
-    assert cells == {(0, 0): "1", (1, 0): "1", (1, 1): "2", (2, 1): "1", (2, 2): "1"}
+def test_a_figure_takes_the_colours_of_the_page_and_keeps_its_names_to_itself() -> None:
+    made = [figures.svg_of(figures.time_figure(HISTORY), title) for title in ("One", "Two")]
+    named = [set(re.findall(r' id="([^"]+)"', text)) for text in made]
+    assert named[0] and not named[0] & named[1]
+    for text, names in zip(made, named):
+        assert "currentColor" in text and figures.INK not in text
+        assert set(re.findall(r"url\(#([^)]+)\)", text)) <= names
+        assert set(re.findall(r'href="#([^"]+)"', text)) <= names
+        assert ElementTree.fromstring(text).attrib["role"] == "img"
+    assert made[0] == figures.svg_of(figures.time_figure(HISTORY), "One")
+
+
+def test_mistakes_show_the_picture_the_prediction_and_its_probability(page: Outline) -> None:
+    rows = report.mistake_rows(FOUND, CLASSES)
+    sure = [np.exp(logit) / (np.exp(logit) + 2) for logit in (5, 2)]
+    assert [row[:3] for row in rows] == [(4, "bee", "ant"), (2, "cat", "bee")]  # surest first
+    np.testing.assert_allclose([row[3] for row in rows], sure)
+    images = page.of("img")
+    assert [image["alt"] for image in images] == ["test image 4", "test image 2"]
+    for image, i in zip(images, (4, 2)):
+        content = base64.b64decode(str(image["src"]).partition(",")[2])
+        pixels = np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
+        wanted = np.round(PIXELS[i] * 255).astype(np.uint8)
+        np.testing.assert_array_equal(pixels, np.repeat(wanted, 3, axis=2))
+    captions = [text for tag, text in page.texts if tag in ("strong", "figcaption")]
+    assert f"ant {sure[0]:.0%}" in captions and f"bee {sure[1]:.0%}" in captions
+
+
+def test_classes_and_their_confusion(page: Outline) -> None:
     rows = report.class_rows(FOUND, CLASSES)
     assert rows == [("ant", 1, 1, ""), ("bee", 2, 3, "ant (1)"), ("cat", 1, 2, "bee (1)")]
-    images = np.arange(6.0).reshape(6, 1, 1, 1) * np.ones((1, 2, 2, 1))
-    images[:, 0, 0] = -1
-    report.draw_mistakes(Path("none"), FOUND, CLASSES, Split(images, FOUND.labels))
-    shown = [axes for axes in figures[1].axes if axes.images]
-    assert [axes.get_title() for axes in shown] == ["bee: ant", "cat: bee"]  # surest first
-    np.testing.assert_array_equal(shown[0].images[0].get_array(), [[0, 1], [1, 1]])
+    cells = [text for tag, text in page.texts if tag == "td"]
+    assert cells[:5] == ["1", "1", "2", "1", "1"]  # without zeros, row by row
+
+
+def test_the_page_begins_with_the_result_and_ends_with_the_options(page: Outline) -> None:
+    headings = [(tag, text) for tag, text in page.texts if tag in ("h1", "h2")]
+    assert headings[0] == ("h1", "<b> & co")
+    assert [text for _, text in headings[1:]] == [
+        *("Mistakes", "Curves", "Classes", "Model", "Repeat this run", "Options and machine")
+    ]
+    results = [text for tag, text in page.texts if tag == "strong"][:3]
+    assert results == ["66.67%", "0.5000", "39.0 s"]
+    words = " ".join(text for _, text in page.texts)
+    assert "4 of 6 correct; expected 75.00% (a paper)" in words
+    assert "3 epochs, 1,234 training and 6 test images" in words and "0.125" in words
+    assert "<small>" in words and "27 parameters" in words
+    (commands,) = (text for tag, text in page.texts if tag == "pre")
+    assert commands.splitlines()[:2] == [
+        "python apps/train.py --data few",
+        "python apps/train.py --out 'a b' --resume --epochs 3",
+    ]
+
+
+def test_the_page_can_be_read_by_all(page: Outline) -> None:
+    assert page.open == [] and page.of("html")[0]["lang"] == "en" and page.of("main")
+    assert all(image["alt"] for image in page.of("img"))
+    figures_shown = page.of("svg")
+    assert len(figures_shown) == 4 and all(svg["aria-label"] for svg in figures_shown)
+    assert all(cell["scope"] for cell in page.of("th"))
+    style = next(text for tag, text in page.texts if tag == "style")
+    assert "prefers-color-scheme: dark" in style
+    assert any("width=device-width" in str(meta.get("content")) for meta in page.of("meta"))
+    for colours in re.findall(
+        r"--ink: (#\w+); --soft: (#\w+); --page: (#\w+); --card: (#\w+)", style
+    ):
+        for ink in colours[:2]:
+            assert all(contrast(ink, ground) >= 4.5 for ground in colours[2:])
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours as WCAG 2 defines it."""
+    lights = sorted(luminance(colour) for colour in (one, other))
+    return (lights[1] + 0.05) / (lights[0] + 0.05)
+
+
+def luminance(colour: str) -> float:
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    parts = np.array([int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)])
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def test_a_run_without_mistakes_says_so(tmp_path: Path) -> None:
+    right = Evaluation(0.1, np.eye(3), np.arange(3))
+    (line,) = report._mistakes(right, CLASSES, PIXELS)
+    assert "every test image was classified correctly" in line
