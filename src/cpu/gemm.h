@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "core/simd.h"
 
@@ -140,6 +141,38 @@ template <class T, int R, int V, class ScalarOfA>
   }
 }
 
+// Products of a partial sum, which an accumulator takes before it is added to a total in memory:
+// the rounding error of a running sum grows with its length. A rest of half as many is taken too.
+constexpr Index kPartial = 128;
+
+// Returns how many of the `left` products the next partial sum takes.
+constexpr Index partial_of(Index left) { return left > kPartial + kPartial / 2 ? kPartial : left; }
+
+// Adds the accumulators to the total and clears them.
+template <class T, int R, int V>
+[[gnu::always_inline]] inline void end_partial(Vector<T> (&acc)[R][V], Vector<T> (&total)[R][V],
+                                               bool first) {
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) {
+      total[i][v] = first ? acc[i][v] : total[i][v] + acc[i][v];
+      acc[i][v] = Vector<T>{};
+    }
+  }
+  asm("" : "+m"(total));  // stays in memory: the registers are for the next partial sum
+}
+
+template <class T, int R, int V>
+[[gnu::always_inline]] inline void add_total(Vector<T> (&acc)[R][V],
+                                             const Vector<T> (&total)[R][V]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) acc[i][v] += total[i][v];
+  }
+}
+
 // Computes a tile. a is packed as k x MR, of which the first R rows count; b has k rows of V
 // vectors, `b_stride` apart.
 template <class T, int R = Blocking<T>::MR, int V = 2>
@@ -147,30 +180,48 @@ template <class T, int R = Blocking<T>::MR, int V = 2>
                                    const TileOut<T>& out) {
   constexpr int MR = Blocking<T>::MR;
   prefetch_tile<T, R>(out);
-  Vector<T> acc[R][V] = {};
-  for (Index p = 0; p < k; ++p, a += MR, b += b_stride) {
-    outer_product<T, R>(acc, b, [a](int i) { return a[i]; });
+  Vector<T> acc[R][V] = {}, total[R][V];
+  for (Index left = k, n = 0; left > 0; left -= n) {
+    if (left < k) end_partial<T, R, V>(acc, total, left + kPartial == k);
+    n = partial_of(left);
+    for (Index p = 0; p < n; ++p, a += MR, b += b_stride) {
+      outer_product<T, R>(acc, b, [a](int i) { return a[i]; });
+    }
   }
+  if (partial_of(k) < k) add_total<T, R, V>(acc, total);
   store_tile<T, R>(acc, out);
 }
 
+using OneRun = std::integral_constant<Index, 1>;
+
 // Computes a tile without packing A: `runs` times R pointers, each to `length` elements `step`
 // apart, follow one another along k. A row of matmul is one run; a patch of conv2d is one run of
-// channels for each tap. b has rows of V vectors, `b_stride` apart.
-template <class T, int R, int V = 2>
-[[gnu::noinline]] void rows_tile(Index runs, Index length, const T* const* a, Index step,
-                                 const T* b, Index b_stride, const TileOut<T>& out) {
+// channels for each tap. b has rows of V vectors, `b_stride` apart. `runs` is a number or OneRun,
+// which needs fewer registers.
+template <class T, int R, int V = 2, class Runs>
+[[gnu::noinline]] void rows_tile(Runs runs, Index length, const T* const* a, Index step, const T* b,
+                                 Index b_stride, const TileOut<T>& out) {
   prefetch_tile<T, R>(out);
-  Vector<T> acc[R][V] = {};
+  Vector<T> acc[R][V] = {}, total[R][V];
+  const Index k = runs * length;
+  Index left = k, room = partial_of(k);
   for (Index run = 0; run < runs; ++run, a += R) {
     const T* rows[R];
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) rows[i] = a[i];
     Index at = 0;
-    for (Index p = 0; p < length; ++p, b += b_stride, at += step) {
-      outer_product<T, R>(acc, b, [&rows, at](int i) { return rows[i][at]; });
+    for (Index rest = length, n = 0; rest > 0; rest -= n, left -= n, room -= n) {
+      if (room == 0) {
+        end_partial<T, R, V>(acc, total, left + kPartial == k);
+        room = partial_of(left);
+      }
+      n = smaller(rest, room);
+      for (Index p = 0; p < n; ++p, b += b_stride, at += step) {
+        outer_product<T, R>(acc, b, [&rows, at](int i) { return rows[i][at]; });
+      }
     }
   }
+  if (partial_of(k) < k) add_total<T, R, V>(acc, total);
   store_tile<T, R>(acc, out);
 }
 
