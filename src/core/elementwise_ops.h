@@ -19,46 +19,48 @@ enum class Domain : std::uint8_t { kFloat, kNumber, kInteger, kAny };
 enum class Result : std::uint8_t { kSame, kBool };
 
 //  ROW(name, domain, result, formula of x)
-#define NEEDLE_UNARY_OPS(ROW)                           \
-  ROW(exp, kFloat, kSame, math::exp(x))                 \
-  ROW(expm1, kFloat, kSame, math::expm1(x))             \
-  ROW(log, kFloat, kSame, math::log(x))                 \
-  ROW(log1p, kFloat, kSame, math::log1p(x))             \
-  ROW(log2, kFloat, kSame, math::log2(x))               \
-  ROW(log10, kFloat, kSame, math::log10(x))             \
-  ROW(sqrt, kFloat, kSame, std::sqrt(x))                \
-  ROW(sin, kFloat, kSame, std::sin(x))                  \
-  ROW(cos, kFloat, kSame, std::cos(x))                  \
-  ROW(tan, kFloat, kSame, math::tan(x))                 \
-  ROW(asin, kFloat, kSame, std::asin(x))                \
-  ROW(acos, kFloat, kSame, std::acos(x))                \
-  ROW(atan, kFloat, kSame, std::atan(x))                \
-  ROW(sinh, kFloat, kSame, math::sinh(x))               \
-  ROW(cosh, kFloat, kSame, math::cosh(x))               \
-  ROW(tanh, kFloat, kSame, math::tanh(x))               \
-  ROW(asinh, kFloat, kSame, math::asinh(x))             \
-  ROW(acosh, kFloat, kSame, math::acosh(x))             \
-  ROW(atanh, kFloat, kSame, math::atanh(x))             \
-  ROW(erf, kFloat, kSame, math::erf(x))                 \
-  ROW(sigmoid, kFloat, kSame, math::sigmoid(x))         \
-  ROW(log_sigmoid, kFloat, kSame, math::log_sigmoid(x)) \
-  ROW(softplus, kFloat, kSame, math::softplus(x))       \
-  ROW(silu, kFloat, kSame, math::silu(x))               \
-  ROW(normal_cdf, kFloat, kSame, math::normal_cdf(x))   \
-  ROW(gelu, kFloat, kSame, math::gelu(x))               \
-  ROW(gelu_tanh, kFloat, kSame, math::gelu_tanh(x))     \
-  ROW(floor, kFloat, kSame, std::floor(x))              \
-  ROW(ceil, kFloat, kSame, std::ceil(x))                \
-  ROW(trunc, kFloat, kSame, std::trunc(x))              \
-  ROW(round, kFloat, kSame, std::rint(x))               \
-  ROW(negative, kNumber, kSame, math::negative(x))      \
-  ROW(abs, kNumber, kSame, math::abs(x))                \
-  ROW(sign, kNumber, kSame, math::sign(x))              \
-  ROW(square, kNumber, kSame, math::multiply(x, x))     \
-  ROW(isnan, kFloat, kBool, x != x)                     \
-  ROW(isinf, kFloat, kBool, math::is_infinite(x))       \
-  ROW(isfinite, kFloat, kBool, math::is_finite(x))      \
-  ROW(logical_not, kAny, kBool, x == T(0))              \
+#define NEEDLE_UNARY_OPS(ROW)                                   \
+  ROW(exp, kFloat, kSame, math::exp(x))                         \
+  ROW(expm1, kFloat, kSame, math::expm1(x))                     \
+  ROW(log, kFloat, kSame, math::log(x))                         \
+  ROW(log1p, kFloat, kSame, math::log1p(x))                     \
+  ROW(log2, kFloat, kSame, math::log2(x))                       \
+  ROW(log10, kFloat, kSame, math::log10(x))                     \
+  ROW(sqrt, kFloat, kSame, std::sqrt(x))                        \
+  ROW(sin, kFloat, kSame, std::sin(x))                          \
+  ROW(cos, kFloat, kSame, std::cos(x))                          \
+  ROW(tan, kFloat, kSame, math::tan(x))                         \
+  ROW(asin, kFloat, kSame, std::asin(x))                        \
+  ROW(acos, kFloat, kSame, std::acos(x))                        \
+  ROW(atan, kFloat, kSame, std::atan(x))                        \
+  ROW(sinh, kFloat, kSame, math::sinh(x))                       \
+  ROW(cosh, kFloat, kSame, math::cosh(x))                       \
+  ROW(tanh, kFloat, kSame, math::tanh(x))                       \
+  ROW(asinh, kFloat, kSame, math::asinh(x))                     \
+  ROW(acosh, kFloat, kSame, math::acosh(x))                     \
+  ROW(atanh, kFloat, kSame, math::atanh(x))                     \
+  ROW(erf, kFloat, kSame, math::erf(x))                         \
+  ROW(sigmoid, kFloat, kSame, math::sigmoid(x))                 \
+  ROW(log_sigmoid, kFloat, kSame, math::log_sigmoid(x))         \
+  ROW(softplus, kFloat, kSame, math::softplus(x))               \
+  ROW(silu, kFloat, kSame, math::silu(x))                       \
+  ROW(normal_cdf, kFloat, kSame, math::normal_cdf(x))           \
+  ROW(gelu, kFloat, kSame, math::gelu(x))                       \
+  ROW(gelu_tanh, kFloat, kSame, math::gelu_tanh(x))             \
+  ROW(gelu_slope, kFloat, kSame, math::gelu_slope(x))           \
+  ROW(gelu_tanh_slope, kFloat, kSame, math::gelu_tanh_slope(x)) \
+  ROW(floor, kFloat, kSame, std::floor(x))                      \
+  ROW(ceil, kFloat, kSame, std::ceil(x))                        \
+  ROW(trunc, kFloat, kSame, std::trunc(x))                      \
+  ROW(round, kFloat, kSame, std::rint(x))                       \
+  ROW(negative, kNumber, kSame, math::negative(x))              \
+  ROW(abs, kNumber, kSame, math::abs(x))                        \
+  ROW(sign, kNumber, kSame, math::sign(x))                      \
+  ROW(square, kNumber, kSame, math::multiply(x, x))             \
+  ROW(isnan, kFloat, kBool, x != x)                             \
+  ROW(isinf, kFloat, kBool, math::is_infinite(x))               \
+  ROW(isfinite, kFloat, kBool, math::is_finite(x))              \
+  ROW(logical_not, kAny, kBool, x == T(0))                      \
   ROW(bitwise_invert, kInteger, kSame, math::invert(x))
 
 //  ROW(name, domain, result, formula of x and y)

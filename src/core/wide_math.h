@@ -248,21 +248,58 @@ NEEDLE_MATH double gelu(double x) {
   return x < 0.0 ? normal_tail(x, -x) : x * (1.0 - normal_tail(1.0, x));
 }
 
+// The derivative of gelu, Phi(x) + x phi(x). Both terms have the factor e^(-x*x/2), which float
+// rounds to 0 from 14.5 on.
+NEEDLE_MATH float gelu_slope(float x) {
+  double a = limited(std::fabs(double(x)), 14.7), e = wide_exp(-0.5 * (a * a));
+  double rest = e * (0.5 * wide_erfcx(a * 0.70710678118654752) - 0.3989422804014327 * a);
+  return float(x < 0.0f ? rest : 1.0 - rest);
+}
+NEEDLE_MATH double gelu_slope(double x) {
+  const double magic = 422212465065984.0;  // as in normal_tail
+  double a = limited(std::fabs(x), 40.0), head = (a + magic) - magic;
+  double root = std::exp(-0.25 * head * head), tail = normal_tail(1.0, a);
+  double term = 0.3989422804014327 * a * std::exp(-0.5 * (a - head) * (a + head)) * root * root;
+  return x < 0.0 ? tail - term : (1.0 - tail) + term;
+}
+
 // x sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)), which is x / 2 (1 + tanh(...)).
 NEEDLE_MATH float gelu_tanh(float x) {
   double a = x;
   return float(a * wide_sigmoid(1.5957691216057308 * (a + 0.044715 * (a * a * a))));
 }
-// The exponent is split at the nearest 1/16 of x, of which 26 bits of each factor have exact
-// products.
-NEEDLE_MATH double gelu_tanh(double x) {
-  double a = std::fabs(x) < 24.0 ? std::fabs(x) : 24.0, head = std::floor(a * 16.0 + 0.5) / 16.0;
-  double cube = head * head * head;
+// e^-v, v = 2 sqrt(2 / pi) (a + 0.044715 a^3), as two factors, 0 <= a <= 24: v is split at the
+// nearest 1/16 of a, of which 26 bits of each factor have exact products.
+struct Factors {
+  double most, last;
+};
+NEEDLE_MATH Factors gelu_tanh_factors(double a) {
+  double head = std::floor(a * 16.0 + 0.5) / 16.0, cube = head * head * head;
   double slope = 1.5957691216057308 + 0.07135481627260025 * (a * a + a * head + head * head);
   double rest = (a - head) * slope + (1.426396435433791e-08 * head + 5.361872467621785e-10 * cube);
-  double most = std::exp(-1.5957691073417664 * head) * std::exp(-rest);
-  double last = std::exp(-0.071354815736413 * cube);
-  return (x < 0.0 ? x * most * last : x) / (1.0 + most * last);
+  return {std::exp(-1.5957691073417664 * head) * std::exp(-rest),
+          std::exp(-0.071354815736413 * cube)};
+}
+NEEDLE_MATH double gelu_tanh(double x) {
+  Factors e = gelu_tanh_factors(limited(std::fabs(x), 24.0));
+  return (x < 0.0 ? x * e.most * e.last : x) / (1.0 + e.most * e.last);
+}
+
+// The derivative of gelu_tanh, s + x s (1 - s) v' with s = sigmoid(v), as s (1 + x v' (1 - s)); the
+// smaller of s and 1 - s is e^-|v| / (1 + e^-|v|).
+NEEDLE_MATH float gelu_tanh_slope(float x) {
+  double a = limited(std::fabs(double(x)), 24.0), square = a * a;
+  double e = wide_exp(-1.5957691216057308 * (a + 0.044715 * (square * a))), above = 1.0 + e;
+  double step = a * (1.5957691216057308 + 0.21406444881780076 * square);
+  return float(x < 0.0f ? e * (1.0 - step / above) / above : (1.0 + step * e / above) / above);
+}
+NEEDLE_MATH double gelu_tanh_slope(double x) {
+  double a = limited(std::fabs(x), 24.0);
+  Factors e = gelu_tanh_factors(a);
+  double above = 1.0 + e.most * e.last;
+  double step = a * (1.5957691216057308 + 0.21406444881780076 * (a * a));
+  double below = e.most * (1.0 - step / above) * e.last;
+  return (x < 0.0 ? below : 1.0 + step * e.most * e.last / above) / above;
 }
 
 }  // namespace needle::math

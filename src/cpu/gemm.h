@@ -1,130 +1,21 @@
 // Trail 13 of 30: packed_tile: a tile of the product stays in registers.
 // Next: python/needle/accelerated/convolution.py
 
-// The register-blocked product that matmul and conv2d share: micro-kernels (here) and packing
-// (gemm_pack.h), as templates on the element type. One source serves every instruction set through
-// the compiler's vector types; an instruction set is one row of Blocking below.
+// The register-blocked product that matmul and conv2d share: micro-kernels (here), the size and the
+// output of their tiles (gemm_tile.h) and packing (gemm_pack.h), as templates on the element type.
+// One source serves every instruction set through the compiler's vector types.
 //
 // A micro-kernel keeps an MR x NR tile of the result in registers and walks along k: a row of NR
 // elements of B (two vectors) and MR scalars of A give MR*NR multiply-adds. Everything is in an
 // anonymous namespace: objects of different instruction sets must share no code.
 #pragma once
 
-#include <cstdint>
-#include <cstring>
+#include <type_traits>
 
-#include "core/simd.h"
+#include "gemm_tile.h"
 
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
-
-using Index = std::int64_t;
-
-// Rows of a tile: rows * 2 accumulators, two vectors of B and one of A have to fit the registers
-// (16 in AVX2 and SSE2, 32 in AVX-512 and NEON).
-#if defined(__AVX512F__)
-constexpr int kTileRows = 14;
-#elif defined(__AVX2__)
-constexpr int kTileRows = 6;
-#elif defined(__ARM_NEON)
-constexpr int kTileRows = 8;
-#else
-constexpr int kTileRows = 4;
-#endif
-
-template <class T>
-struct Blocking {
-  static constexpr Index W = simd::kLanes<T>;
-  static constexpr int MR = kTileRows;
-  static constexpr Index NR = 2 * W;
-  static constexpr Index KC = 1024 / Index{sizeof(T)};  // a panel of B (KC x NR) fits half of L1
-  static constexpr Index MC = 192 / MR * MR;            // a block of A (MC x KC) fits a part of L2
-  static constexpr Index NC = 1024;                     // columns of B packed at a time
-};
-
-using simd::load;
-template <class T>
-using Vector = simd::Vector<T>;
-
-template <class T>
-[[gnu::always_inline]] inline void store(T* p, const Vector<T>& v) {
-  std::memcpy(p, &v, sizeof v);
-}
-
-constexpr Index round_up(Index n, Index step) { return (n + step - 1) / step * step; }
-constexpr Index ceil_div(Index n, Index step) { return (n + step - 1) / step; }
-constexpr Index smaller(Index a, Index b) { return a < b ? a : b; }
-constexpr Index larger(Index a, Index b) { return a > b ? a : b; }
-
-// Where a tile of the result goes: `rows` of its MR rows and `columns` of its NR columns are real.
-template <class T>
-struct TileOut {
-  T* data;
-  Index row_stride, column_stride;
-  Index rows, columns;
-  bool add;  // add to the present values instead of overwriting them
-};
-
-// Prefetches the first lines of the tile, which arrive while the products are computed.
-template <class T, int R>
-[[gnu::always_inline]] inline void prefetch_tile(const TileOut<T>& out) {
-  if (out.column_stride != 1) return;
-  const T* c = out.data;
-  for (Index i = 0; i < out.rows; ++i, c += out.row_stride) {
-    __builtin_prefetch(c, 1);
-    __builtin_prefetch(c + out.columns - 1, 1);
-  }
-}
-
-// Writes n < 2 * Lanes elements in runs of fixed lengths, each a load and a store.
-template <class T, Index Lanes>
-[[gnu::always_inline]] inline void put_columns(T* to, const T* from, Index n, bool add) {
-  if (n & Lanes) {
-    for (Index e = 0; e < Lanes; ++e) to[e] = add ? T(to[e] + from[e]) : from[e];
-    to += Lanes, from += Lanes;
-  }
-  if constexpr (Lanes > 1) put_columns<T, Lanes / 2>(to, from, n, add);
-}
-
-// Writes the real part of a tile whose rows have `width` elements.
-template <class T>
-[[gnu::noinline]] void store_edge(const T* tile, Index width, const TileOut<T>& out) {
-  for (Index i = 0; i < out.rows; ++i, tile += width) {
-    T* c = out.data + i * out.row_stride;
-    if (out.column_stride == 1) {
-      put_columns<T, Blocking<T>::NR>(c, tile, out.columns, out.add);
-    } else {
-      for (Index j = 0; j < out.columns; ++j, c += out.column_stride) {
-        *c = out.add ? T(*c + tile[j]) : tile[j];
-      }
-    }
-  }
-}
-
-template <class T, int R, int V>
-[[gnu::always_inline]] inline void store_tile(const Vector<T> (&acc)[R][V], const TileOut<T>& out) {
-  constexpr Index W = Blocking<T>::W;
-  if (out.rows == R && out.columns == V * W && out.column_stride == 1) {
-    T* c = out.data;
-    const Index stride = out.row_stride;
-    const bool add = out.add;
-#pragma GCC unroll 16
-    for (int i = 0; i < R; ++i, c += stride) {
-#pragma GCC unroll 2
-      for (int v = 0; v < V; ++v) {
-        store<T>(c + v * W, add ? load(c + v * W) + acc[i][v] : acc[i][v]);
-      }
-    }
-    return;
-  }
-  T tile[R * V * W];
-#pragma GCC unroll 16
-  for (int i = 0; i < R; ++i) {
-#pragma GCC unroll 2
-    for (int v = 0; v < V; ++v) store<T>(tile + (i * V + v) * W, acc[i][v]);
-  }
-  store_edge<T>(tile, V * W, out);
-}
 
 // One step along k: acc += (R scalars of A) outer (V vectors of B).
 template <class T, int R, int V, class ScalarOfA>
@@ -147,30 +38,48 @@ template <class T, int R = Blocking<T>::MR, int V = 2>
                                    const TileOut<T>& out) {
   constexpr int MR = Blocking<T>::MR;
   prefetch_tile<T, R>(out);
-  Vector<T> acc[R][V] = {};
-  for (Index p = 0; p < k; ++p, a += MR, b += b_stride) {
-    outer_product<T, R>(acc, b, [a](int i) { return a[i]; });
+  Vector<T> acc[R][V] = {}, total[R][V];
+  for (Index left = k, n = 0; left > 0; left -= n) {
+    if (left < k) end_partial<T, R, V>(acc, total, left + kPartial == k);
+    n = partial_of(left);
+    for (Index p = 0; p < n; ++p, a += MR, b += b_stride) {
+      outer_product<T, R>(acc, b, [a](int i) { return a[i]; });
+    }
   }
+  if (partial_of(k) < k) add_total<T, R, V>(acc, total);
   store_tile<T, R>(acc, out);
 }
 
+using OneRun = std::integral_constant<Index, 1>;
+
 // Computes a tile without packing A: `runs` times R pointers, each to `length` elements `step`
 // apart, follow one another along k. A row of matmul is one run; a patch of conv2d is one run of
-// channels for each tap. b has rows of V vectors, `b_stride` apart.
-template <class T, int R, int V = 2>
-[[gnu::noinline]] void rows_tile(Index runs, Index length, const T* const* a, Index step,
-                                 const T* b, Index b_stride, const TileOut<T>& out) {
+// channels for each tap. b has rows of V vectors, `b_stride` apart. `runs` is a number or OneRun,
+// which needs fewer registers.
+template <class T, int R, int V = 2, class Runs>
+[[gnu::noinline]] void rows_tile(Runs runs, Index length, const T* const* a, Index step, const T* b,
+                                 Index b_stride, const TileOut<T>& out) {
   prefetch_tile<T, R>(out);
-  Vector<T> acc[R][V] = {};
+  Vector<T> acc[R][V] = {}, total[R][V];
+  const Index k = runs * length;
+  Index left = k, room = partial_of(k);
   for (Index run = 0; run < runs; ++run, a += R) {
     const T* rows[R];
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) rows[i] = a[i];
     Index at = 0;
-    for (Index p = 0; p < length; ++p, b += b_stride, at += step) {
-      outer_product<T, R>(acc, b, [&rows, at](int i) { return rows[i][at]; });
+    for (Index rest = length, n = 0; rest > 0; rest -= n, left -= n, room -= n) {
+      if (room == 0) {
+        end_partial<T, R, V>(acc, total, left + kPartial == k);
+        room = partial_of(left);
+      }
+      n = smaller(rest, room);
+      for (Index p = 0; p < n; ++p, b += b_stride, at += step) {
+        outer_product<T, R>(acc, b, [&rows, at](int i) { return rows[i][at]; });
+      }
     }
   }
+  if (partial_of(k) < k) add_total<T, R, V>(acc, total);
   store_tile<T, R>(acc, out);
 }
 

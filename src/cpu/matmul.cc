@@ -87,7 +87,7 @@ void multiply_panel(const Matrix<const T>& a, const T* b, Index b_stride, const 
     with_tile<T>(out.rows, columns, [&]<int R, int V>() {
       const T* rows[R];  // rows beyond the last repeat it
       for (Index r = 0; r < R; ++r) rows[r] = a.at(i + smaller(r, out.rows - 1), 0);
-      rows_tile<T, R, V>(1, a.columns, rows, a.column_stride, b, b_stride, out);
+      rows_tile<T, R, V>(OneRun{}, a.columns, rows, a.column_stride, b, b_stride, out);
     });
   }
 }

@@ -77,7 +77,7 @@ void multiply_frequencies(const Winograd<T>& w, Index tiles, const T* seen, cons
           for (Index r = 0; r < B::MR; ++r) {
             rows[r] = seen + smaller(i + r, tiles - 1) * w.source.size + k;
           }
-          rows_tile<T, B::MR>(1, smaller(B::KC, w.inputs() - k), rows, 1,
+          rows_tile<T, B::MR>(OneRun{}, smaller(B::KC, w.inputs() - k), rows, 1,
                               weights + j * w.inputs() + k * B::NR, B::NR,
                               {sums + i * w.sums_size + j, w.sums_size, 1, B::MR, B::NR, k > 0});
         }

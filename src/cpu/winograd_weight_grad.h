@@ -55,7 +55,7 @@ void multiply_tiles(const TileSource<T>& x, const TileSource<T>& grad, Index til
       for (Index c = 0; c < inputs; c += B::MR) {
         const T* rows[B::MR];
         for (Index r = 0; r < B::MR; ++r) rows[r] = seen + smaller(c + r, inputs - 1);
-        rows_tile<T, B::MR>(1, tiles, rows, x.size, grads + o, grad.size,
+        rows_tile<T, B::MR>(OneRun{}, tiles, rows, x.size, grads + o, grad.size,
                             {sums + c * outputs + o, outputs, 1, B::MR, B::NR, add});
       }
     }

@@ -29,6 +29,20 @@ def test_products_agree_with_float64(kernels: Any, m: int, n: int, k: int, dtype
         close(got, want, 1e-5, layout)
 
 
+@pytest.mark.parametrize("k", [256, 1024])
+@pytest.mark.parametrize("m, n", [(100, 64), (256, 512), (60, 800)])
+def test_rounding_errors_of_long_sums(kernels: Any, m: int, n: int, k: int) -> None:
+    """An accumulator that takes all products of a block of k exceeds 4.6, runs of 128 stay at 3.6.
+
+    In units of 2**-24 times the standard deviation of the sums.
+    """
+    a, b = random((m, k), "float32"), random((k, n), "float32", 1)
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    for layout, (got,) in results(kernels.matmul, (a, b), [((m, n), "float32")]):
+        error = float(np.sqrt(np.mean((got - want) ** 2))) / (2.0**-24 * np.sqrt(k))
+        assert error < 4.1, (layout, error)
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("batch", [(5,), (2, 3), (0,), (1, 1)])
 @pytest.mark.parametrize("m, n, k", [(3, 4, 5), (40, 50, 60), (4, 4, 0)])

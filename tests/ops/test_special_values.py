@@ -288,6 +288,29 @@ def test_uneven_adaptive_means_keep_a_bad_pixel_in_its_windows(bad: float, devic
     np.testing.assert_allclose(x.grad.numpy(), clean.grad.numpy(), rtol=1e-6)
 
 
+@pytest.mark.parametrize("bad", [(), (np.nan,), (np.inf,), (-np.inf,), (np.inf, -np.inf)])
+def test_captured_uneven_adaptive_means_equal_eager_ones(
+    bad: tuple[float, ...], device: Any
+) -> None:
+    """Value and gradient, also where a replay meets inf and NaN that the recording did not."""
+    random = np.random.default_rng(3)
+
+    def step(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        x.requires_grad = True
+        y = ops.adaptive_avg_pool2d(x, (3, 2))
+        (y * weights).sum().backward()
+        return y, x.grad
+
+    captured = capture(step)
+    weights = of(random.standard_normal((2, 3, 3, 2)), device)
+    for values in ((), bad, ()):
+        host = random.standard_normal((2, 3, 7, 5)).astype("float32")
+        for i, value in enumerate(values):
+            host[0, 1, 2 + i, 2] = value
+        for got, want in zip(captured(of(host, device), weights), step(of(host, device), weights)):
+            np.testing.assert_array_equal(got.numpy(), want.numpy())
+
+
 def test_uneven_adaptive_means_are_replayed(device: Any) -> None:
     pool = capture(lambda x: ops.adaptive_avg_pool2d(x, 3))
     x = of(np.arange(35.0).reshape(1, 1, 7, 5), device)

@@ -95,6 +95,64 @@ def test_float64_to_a_few_ulp(device_kind: str, device: Any) -> None:
         _close(got, want, limit)
 
 
+Long = np.longdouble
+has_long_double = pytest.mark.skipif(
+    np.finfo(Long).nmant < 63, reason="the reference needs 64 bits of mantissa"
+)
+
+
+def _gelu_slope(x: Any) -> Any:
+    """Return Phi(x) + x phi(x); Phi by its series below 3 and its continued fraction from 3 on."""
+    density = np.exp(-x * x / 2) / np.sqrt(8 * np.arctan(Long(1)))
+    near = np.where(np.abs(x) < 3, x, 0)
+    term, series = near, near
+    for n in range(1, 100):
+        term = term * near * near / (2 * n + 1)
+        series = series + term
+    far = np.maximum(np.abs(x), 3)
+    fraction = np.zeros_like(x)
+    for n in range(300, 0, -1):
+        fraction = n / (far + fraction)
+    tail = density / (far + fraction)
+    below = np.where(x < 0, tail, 1 - tail)
+    return np.where(np.abs(x) < 3, density * series + Long(0.5), below) + x * density
+
+
+def _gelu_tanh_slope(x: Any) -> Any:
+    """Return s + x s (1 - s) v', s = sigmoid(v), v = 2 sqrt(2/pi) (x + 0.044715 x**3)."""
+    factor, cubic = np.sqrt(2 / np.arctan(Long(1))), Long("0.044715")
+    e = np.exp(-np.abs(factor * (x + cubic * x**3)))
+    s, rest = np.where(x < 0, e, 1) / (1 + e), np.where(x < 0, 1, e) / (1 + e)
+    return s + x * s * rest * factor * (1 + 3 * cubic * x * x)
+
+
+@has_long_double
+@pytest.mark.parametrize("dtype, limit", [("float32", 1.0), ("float64", 10.0)])
+@pytest.mark.parametrize("form, exact", [("none", _gelu_slope), ("tanh", _gelu_tanh_slope)])
+def test_gradient_of_gelu(form: str, exact: Any, dtype: str, limit: float, device: Any) -> None:
+    """Errors in ulp; near the gradient's zero at -0.75, in ulp of the terms that cancel there."""
+    if dtype == "float32":
+        near = np.linspace(-15, 15, 20_011, dtype=np.float32)
+        x = np.concatenate([*accuracy._blocks(STRIDE), near])
+        x = x[np.abs(x) < 1e6]
+    else:
+        x = np.concatenate([np.linspace(-41, 41, 20_011), np.linspace(-2, 2, 20_011)])
+    a = Tensor(x, device=device, dtype=dtype)
+    ops.gelu(a, approximate=form).sum().backward()
+    got, want = a.grad.numpy(), exact(x.astype(Long))
+    assert got.dtype == dtype
+    size = np.where(np.abs(x + 0.75) < 0.5, np.maximum(np.abs(want), 0.25), np.abs(want))
+    error = np.abs(got - want) / np.spacing(size.astype(dtype))
+    assert error.max() <= limit, (float(error.max()), float(x[error.argmax()]))
+
+
+def test_gradient_of_gelu_at_infinity(device: Any) -> None:
+    for form in ("none", "tanh"):
+        a = Tensor(np.array([np.inf, -np.inf, np.nan]), device=device, dtype="float32")
+        ops.gelu(a, approximate=form).sum().backward()
+        np.testing.assert_array_equal(a.grad.numpy(), [1.0, 0.0, np.nan])
+
+
 def test_the_tails_that_tanh_would_lose(device: Any) -> None:
     x = Tensor(np.array([-20.0, -88.0, -100.0]), device=device, dtype="float32")
     y = ops.sigmoid(x)

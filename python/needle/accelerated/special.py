@@ -144,22 +144,60 @@ def gelu(a: registry.Array) -> registry.Array:
 
 
 @registry.elementwise
-def gelu_tanh(a: registry.Array) -> registry.Array:
-    """Return a/2 (1 + tanh(sqrt(2/pi) (a + 0.044715 a**3))), which is a times a sigmoid.
+def gelu_slope(a: registry.Array) -> registry.Array:
+    """Return the derivative of ``gelu``: Phi(a) + a phi(a), Phi and phi of the normal distribution.
 
-    Its exponent is split at the nearest 1/16 of a, of which 26 bits of each factor have exact
-    products.
+    e**(-a*a/2) is split as in ``_normal_tail``.
     """
 
     def compute(xp: registry.Array, x: registry.Array) -> registry.Array:
-        near = xp.minimum(xp.abs(x), 24.0)
+        near = xp.minimum(xp.abs(x), 40.0)
         head = xp.floor(near * 16 + 0.5) / 16
-        cube = head * head * head
-        squares = near * near + near * head + head * head
-        rest = (near - head) * (squares * 0.07135481627260025 + 1.5957691216057308)
-        rest = rest + (head * 1.426396435433791e-08 + cube * 5.361872467621785e-10)
-        most = xp.exp(head * -1.5957691073417664) * xp.exp(-rest)
-        last = xp.exp(cube * -0.071354815736413)
+        root = xp.exp(head * head * -0.25)
+        tail = _normal_tail(xp, 1.0, near)
+        term = near * (1 / math.sqrt(2 * math.pi)) * xp.exp((near - head) * (near + head) * -0.5)
+        term = term * root * root
+        return xp.where(x < 0, tail - term, (1.0 - tail) + term)
+
+    return _in_float64(a, compute)
+
+
+def _gelu_tanh_factors(
+    xp: registry.Array, a: registry.Array
+) -> tuple[registry.Array, registry.Array]:
+    """Return two factors of e**-v, v = 2 sqrt(2/pi) (a + 0.044715 a**3), 0 <= a <= 24.
+
+    v is split at the nearest 1/16 of a, of which 26 bits of each factor have exact products.
+    """
+    head = xp.floor(a * 16 + 0.5) / 16
+    cube = head * head * head
+    squares = a * a + a * head + head * head
+    rest = (a - head) * (squares * 0.07135481627260025 + 1.5957691216057308)
+    rest = rest + (head * 1.426396435433791e-08 + cube * 5.361872467621785e-10)
+    return xp.exp(head * -1.5957691073417664) * xp.exp(-rest), xp.exp(cube * -0.071354815736413)
+
+
+@registry.elementwise
+def gelu_tanh(a: registry.Array) -> registry.Array:
+    """Return a/2 (1 + tanh(sqrt(2/pi) (a + 0.044715 a**3))), which is a times a sigmoid."""
+
+    def compute(xp: registry.Array, x: registry.Array) -> registry.Array:
+        most, last = _gelu_tanh_factors(xp, xp.minimum(xp.abs(x), 24.0))
         return xp.where(x < 0, x * most * last, x) / (most * last + 1.0)
+
+    return _in_float64(a, compute)
+
+
+@registry.elementwise
+def gelu_tanh_slope(a: registry.Array) -> registry.Array:
+    """Return the derivative of ``gelu_tanh``: s (1 + a v' (1 - s)), s = sigmoid(v), v as above."""
+
+    def compute(xp: registry.Array, x: registry.Array) -> registry.Array:
+        near = xp.minimum(xp.abs(x), 24.0)
+        most, last = _gelu_tanh_factors(xp, near)
+        above = most * last + 1.0
+        step = near * (near * near * 0.21406444881780076 + 1.5957691216057308)
+        below = most * (1.0 - step / above) * last
+        return xp.where(x < 0, below, step * most * last / above + 1.0) / above
 
     return _in_float64(a, compute)

@@ -5,13 +5,14 @@ Window i of OH spans [floor(i*H/OH), ceil((i+1)*H/OH)), as in PyTorch.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from ..array_namespace import array_api as xp
 from ..array_namespace import device_of, from_numpy, to_numpy
-from ..autograd import Tensor
+from ..autograd import Tensor, TensorOp
 from ..errors import ShapeError
 from ..host_steps import current, host_step
 from ..shapes import as_int_tuple, pair, product, shape_of
@@ -20,9 +21,8 @@ from .indexing import EmbeddingGrad
 from .linalg import matmul
 from .pool_windows import taken
 from .pooling import AvgPool2d, MaxPool2d
-from .reduction import mean
 from .registry import op
-from .shape import reshape, stack, transpose
+from .shape import reshape, transpose
 
 Array = Any
 Host = np.ndarray[Any, Any]
@@ -54,8 +54,7 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Grid) -> Tensor:
 
     ``output_size``: an int or (OH, OW), where None keeps the size. If OH divides H and OW divides
     W, this is avg_pool2d; otherwise two products with averaging matrices. inf and NaN stay in their
-    windows, except in a captured step with such products. ShapeError if a size is below 1 or x has
-    another number of axes.
+    windows. ShapeError if a size is below 1 or x has another number of axes.
     """
     shape = shape_of("adaptive_avg_pool2d", x)
     if len(shape) == 3:
@@ -63,23 +62,46 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Grid) -> Tensor:
     rows, columns = _grid("adaptive_avg_pool2d", output_size, shape)
     if shape[2] % rows == 0 and shape[3] % columns == 0:
         return AvgPool2d((shape[2] // rows, shape[3] // columns))(x)
-    across = matmul(x, _means(shape[3], columns, x))
-    y = transpose(matmul(transpose(across), _means(shape[2], rows, x)))
-    # A recorded step cannot branch on values.
-    if current.recorder is not None or _is_finite(y):
-        return y
-    return _means_of_slices(x, rows, columns)
+    if current.recorder is None:  # a recorded step cannot branch on values
+        y = _products(x, rows, columns)
+        if _is_finite(y):
+            return y
+    return _products(Finite()(x), rows, columns) + _infinities(x, rows, columns)
+
+
+def _products(x: Tensor, rows: int, columns: int) -> Tensor:
+    across = matmul(x, _means(x.shape[3], columns, x))
+    return transpose(matmul(transpose(across), _means(x.shape[2], rows, x)))
 
 
 def _is_finite(y: Tensor) -> bool:
     return bool(xp.all(xp.isfinite(y.realize_cached_data())))
 
 
-def _means_of_slices(x: Tensor, rows: int, columns: int) -> Tensor:
-    """Return the means window by window: slow, but inf and NaN stay in their own windows."""
-    h, w = x.shape[2:]
-    across = stack([mean(x[..., span], 3) for span in _spans(w, columns)], 3)
-    return stack([mean(across[:, :, span], 2) for span in _spans(h, rows)], 2)
+class Finite(TensorOp):
+    """Finite elements, and 0 for inf and NaN, which ``_infinities`` adds to their windows."""
+
+    def compute(self, a: Array) -> Array:
+        return xp.where(xp.isfinite(a), a, xp.zeros_like(a))
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        """Return the gradient of the mean, to which every pixel of the window contributes."""
+        return out_grad
+
+
+def _infinities(x: Tensor, rows: int, columns: int) -> Tensor:
+    """Return the sums of the elements of each window that are not finite, as a constant.
+
+    NaN counts as inf and -inf, whose sum is NaN.
+    """
+    data = x.realize_cached_data()
+    found = []
+    for finite in (data < math.inf, data > -math.inf):
+        other = Tensor.make_const(1 - xp.astype(finite, data.dtype))
+        windows = _products(other, rows, columns).realize_cached_data()
+        found.append(xp.where(windows > 0, math.inf, xp.zeros_like(windows)))
+    with np.errstate(invalid="ignore"):
+        return Tensor.make_const(found[0] - found[1])
 
 
 def _spans(size: int, windows: int) -> list[slice]:

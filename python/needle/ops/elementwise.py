@@ -340,9 +340,19 @@ class GELU(TensorOp):
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         """Return the gradient, Phi(a) + a * phi(a) times ``out_grad``."""
-        a: Tensor = node.inputs[0]
-        density = exp(a * a * -0.5) * (1 / math.sqrt(2 * math.pi))
-        return out_grad * (normal_cdf(a) + a * density)
+        return out_grad * GELUSlope()(node.inputs[0])
+
+
+class GELUSlope(TensorOp):
+    """Derivative of GELU; phi is the density of the standard normal distribution."""
+
+    def compute(self, a: Array) -> Array:
+        return accelerated.gelu_slope(_floating(a))
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        """Return the gradient, phi(a) (2 - a**2) times ``out_grad``."""
+        square = node.inputs[0] * node.inputs[0]
+        return out_grad * (exp(square * -0.5) * (2 - square) * (1 / math.sqrt(2 * math.pi)))
 
 
 class GELUTanh(TensorOp):
@@ -354,12 +364,25 @@ class GELUTanh(TensorOp):
         return accelerated.gelu_tanh(_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        """Return the gradient s + a s (1 - s) 2 u', with s = sigmoid(2 u)."""
+        """Return the gradient s + a s (1 - s) 2 u', with s = sigmoid(2 u), times ``out_grad``."""
+        return out_grad * GELUTanhSlope()(node.inputs[0])
+
+
+class GELUTanhSlope(TensorOp):
+    """Derivative of GELUTanh, s + a s (1 - s) v' with s = sigmoid(v), v = 2 u."""
+
+    def compute(self, a: Array) -> Array:
+        return accelerated.gelu_tanh_slope(_floating(a))
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        """Return the gradient, s (1 - s) (2 v' + a ((1 - 2 s) v'**2 + v'')) times ``out_grad``."""
         a: Tensor = node.inputs[0]
-        slope = 2 * math.sqrt(2 / math.pi)
+        factor = 2 * math.sqrt(2 / math.pi)
         square = a * a
-        s = sigmoid(a * (square * 0.044715 + 1) * slope)
-        return out_grad * (s + a * s * (1 - s) * ((square * (3 * 0.044715) + 1) * slope))
+        s = sigmoid(a * (square * 0.044715 + 1) * factor)
+        slope = (square * (3 * 0.044715) + 1) * factor
+        bend = (1 - 2 * s) * slope * slope + a * (6 * 0.044715 * factor)
+        return out_grad * (s * (1 - s) * (2 * slope + a * bend))
 
 
 @op(GELU, GELUTanh, methods=["gelu"])

@@ -1,0 +1,154 @@
+// The tiles of the product of gemm.h: their size, which is one row of Blocking for each instruction
+// set; partial sums, which keep rounding errors small; and writing a tile to the result.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "core/simd.h"
+
+namespace needle::cpu::NEEDLE_ISA {
+namespace {
+
+using Index = std::int64_t;
+
+// Rows of a tile: rows * 2 accumulators, two vectors of B and one of A have to fit the registers
+// (16 in AVX2 and SSE2, 32 in AVX-512 and NEON).
+#if defined(__AVX512F__)
+constexpr int kTileRows = 14;
+#elif defined(__AVX2__)
+constexpr int kTileRows = 6;
+#elif defined(__ARM_NEON)
+constexpr int kTileRows = 8;
+#else
+constexpr int kTileRows = 4;
+#endif
+
+template <class T>
+struct Blocking {
+  static constexpr Index W = simd::kLanes<T>;
+  static constexpr int MR = kTileRows;
+  static constexpr Index NR = 2 * W;
+  static constexpr Index KC = 1024 / Index{sizeof(T)};  // a panel of B (KC x NR) fits half of L1
+  static constexpr Index MC = 192 / MR * MR;            // a block of A (MC x KC) fits a part of L2
+  static constexpr Index NC = 1024;                     // columns of B packed at a time
+};
+
+using simd::load;
+template <class T>
+using Vector = simd::Vector<T>;
+
+template <class T>
+[[gnu::always_inline]] inline void store(T* p, const Vector<T>& v) {
+  std::memcpy(p, &v, sizeof v);
+}
+
+constexpr Index round_up(Index n, Index step) { return (n + step - 1) / step * step; }
+constexpr Index ceil_div(Index n, Index step) { return (n + step - 1) / step; }
+constexpr Index smaller(Index a, Index b) { return a < b ? a : b; }
+constexpr Index larger(Index a, Index b) { return a > b ? a : b; }
+
+// Where a tile of the result goes: `rows` of its MR rows and `columns` of its NR columns are real.
+template <class T>
+struct TileOut {
+  T* data;
+  Index row_stride, column_stride;
+  Index rows, columns;
+  bool add;  // add to the present values instead of overwriting them
+};
+
+// Prefetches the first lines of the tile, which arrive while the products are computed.
+template <class T, int R>
+[[gnu::always_inline]] inline void prefetch_tile(const TileOut<T>& out) {
+  if (out.column_stride != 1) return;
+  const T* c = out.data;
+  for (Index i = 0; i < out.rows; ++i, c += out.row_stride) {
+    __builtin_prefetch(c, 1);
+    __builtin_prefetch(c + out.columns - 1, 1);
+  }
+}
+
+// Writes n < 2 * Lanes elements in runs of fixed lengths, each a load and a store.
+template <class T, Index Lanes>
+[[gnu::always_inline]] inline void put_columns(T* to, const T* from, Index n, bool add) {
+  if (n & Lanes) {
+    for (Index e = 0; e < Lanes; ++e) to[e] = add ? T(to[e] + from[e]) : from[e];
+    to += Lanes, from += Lanes;
+  }
+  if constexpr (Lanes > 1) put_columns<T, Lanes / 2>(to, from, n, add);
+}
+
+// Writes the real part of a tile whose rows have `width` elements.
+template <class T>
+[[gnu::noinline]] void store_edge(const T* tile, Index width, const TileOut<T>& out) {
+  for (Index i = 0; i < out.rows; ++i, tile += width) {
+    T* c = out.data + i * out.row_stride;
+    if (out.column_stride == 1) {
+      put_columns<T, Blocking<T>::NR>(c, tile, out.columns, out.add);
+    } else {
+      for (Index j = 0; j < out.columns; ++j, c += out.column_stride) {
+        *c = out.add ? T(*c + tile[j]) : tile[j];
+      }
+    }
+  }
+}
+
+template <class T, int R, int V>
+[[gnu::always_inline]] inline void store_tile(const Vector<T> (&acc)[R][V], const TileOut<T>& out) {
+  constexpr Index W = Blocking<T>::W;
+  if (out.rows == R && out.columns == V * W && out.column_stride == 1) {
+    T* c = out.data;
+    const Index stride = out.row_stride;
+    const bool add = out.add;
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i, c += stride) {
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) {
+        store<T>(c + v * W, add ? load(c + v * W) + acc[i][v] : acc[i][v]);
+      }
+    }
+    return;
+  }
+  T tile[R * V * W];
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) store<T>(tile + (i * V + v) * W, acc[i][v]);
+  }
+  store_edge<T>(tile, V * W, out);
+}
+
+// Products of a partial sum, which an accumulator takes before it is added to a total in memory:
+// the rounding error of a running sum grows with its length. A rest of half as many is taken too.
+constexpr Index kPartial = 128;
+
+// Returns how many of the `left` products the next partial sum takes.
+constexpr Index partial_of(Index left) { return left > kPartial + kPartial / 2 ? kPartial : left; }
+
+// Adds the accumulators to the total and clears them.
+template <class T, int R, int V>
+[[gnu::always_inline]] inline void end_partial(Vector<T> (&acc)[R][V], Vector<T> (&total)[R][V],
+                                               bool first) {
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) {
+      total[i][v] = first ? acc[i][v] : total[i][v] + acc[i][v];
+      acc[i][v] = Vector<T>{};
+    }
+  }
+  asm("" : "+m"(total));  // stays in memory: the registers are for the next partial sum
+}
+
+template <class T, int R, int V>
+[[gnu::always_inline]] inline void add_total(Vector<T> (&acc)[R][V],
+                                             const Vector<T> (&total)[R][V]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) acc[i][v] += total[i][v];
+  }
+}
+
+}  // namespace
+}  // namespace needle::cpu::NEEDLE_ISA
