@@ -351,7 +351,8 @@ class GELUSlope(TensorOp):
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         """Return the gradient, phi(a) (2 - a**2) times ``out_grad``."""
-        square = node.inputs[0] * node.inputs[0]
+        a: Tensor = node.inputs[0]
+        square = a * a
         return out_grad * (exp(square * -0.5) * (2 - square) * (1 / math.sqrt(2 * math.pi)))
 
 
