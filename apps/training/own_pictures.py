@@ -120,8 +120,11 @@ def _packed(dataset: Any) -> Any:
             "--data: the samples of a packed file must be tuples of a picture and the number of "
             "its class; pack an ImageFolder, for example"
         )
-    if image.dtype != np.uint8 or image.shape[2:] != (3,) or dataset.layout == "CHW":
-        dataset.transforms = [partial(as_colour, channels_first=dataset.layout == "CHW")]
+    first_axis = dataset.layout == "CHW"
+    if dataset.layout is None and image.ndim == 3:  # arrays of unknown origin
+        first_axis = image.shape[0] in (1, 3) and image.shape[2] not in (1, 3)
+    if image.dtype != np.uint8 or image.shape[2:] != (3,) or first_axis:
+        dataset.transforms = [partial(as_colour, channels_first=first_axis)]
         dataset.layout = "HWC"
         dataset[0]  # raises if these are no pictures
     if (labels := _packed_labels(dataset)) is not None:

@@ -93,8 +93,10 @@ def test_packed_files_give_the_pictures_of_the_folder(
 
 def test_grey_pictures_get_three_channels_and_labels_become_classes(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    grey = np.arange(8 * 12, dtype=np.uint8).reshape(8, 4, 3, 1)
-    for name, images in (("three axes", grey), ("two axes", grey[..., 0])):
+    grey = np.arange(8 * 20, dtype=np.uint8).reshape(8, 4, 5, 1)
+    layouts = {"last": grey, "none": grey[..., 0], "first": grey.transpose(0, 3, 1, 2)}
+    layouts["colour first"] = np.repeat(layouts["first"], 3, axis=1)
+    for name, images in layouts.items():
         file = tmp_path / f"{name}.arrow"
         data.pack(data.ArrayDataset(images, np.arange(8) % 2), file)
         part = open_own(str(file), True)
