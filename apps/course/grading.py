@@ -88,12 +88,14 @@ def grade(
             finally:
                 benches.put(bench)
 
-        with ThreadPoolExecutor(benches.qsize()) as pool:
+        pool = ThreadPoolExecutor(benches.qsize())
+        try:
             for done in pool.map(one, submissions):
-                table.writerow(_row(done, chosen))
+                table.writerow([_plain(cell) for cell in _row(done, chosen)])
                 f.flush()
-                most = sum(exercise.points for exercise in chosen)
-                print(f"{done.name}: {done.points}/{most} points, {done.seconds:.0f} s {done.note}")
+                print(f"{done.name}: {done.points} points, {done.seconds:.0f} s {done.note}")
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _names(submissions: Sequence[Path]) -> dict[Path, str]:
@@ -115,6 +117,12 @@ def _row(done: Grade, chosen: Sequence[Exercise]) -> list[object]:
         result = found.get(exercise.tag)
         cells += [result.state, result.points] if result else ["not graded", 0]
     return [done.name, done.points, most, f"{done.seconds:.1f}", done.note, *cells]
+
+
+def _plain(cell: object) -> object:
+    """Return a cell on one line that no spreadsheet takes for a formula."""
+    text = " ".join(cell.split()) if isinstance(cell, str) else cell
+    return f"'{text}" if isinstance(text, str) and text.startswith(tuple("=+-@")) else text
 
 
 class Bench:
@@ -165,6 +173,7 @@ def limits(root: Path, memory: float, minutes: float) -> tuple[str, ...]:
     """
     isolation = _isolation()
     hidden = [root / name for name in HIDDEN if isolation and (root / name).is_dir()]
+    hidden += [Path("/dev/shm")] if isolation else []  # shared memory goes with the namespace
     lines = [f"mount -t tmpfs none {shlex.quote(str(path))} || exit 1" for path in hidden]
     lines += [f"ulimit -v {round(memory * 2**20)}", f"ulimit -t {round(60 * minutes)}"]
     lines += ["ulimit -c 0", "ulimit -f 4000000", '"$@"', "exit $?"]
@@ -201,7 +210,7 @@ def take_answers(tree: Path, submission: Path, chosen: Collection[Exercise]) -> 
             fill(tree, {tag: answers[tag]})
             for path in {block.path for block in empty[tag] if block.path.endswith(".py")}:
                 compile((tree / path).read_text("utf-8"), path, "exec")
-        except (MarkerError, SyntaxError, ValueError) as error:
+        except (MarkerError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
             problems.append(f"{tag}: {error}")
             fill(tree, {tag: [block.text for block in empty[tag]]})
     missing = sorted(wanted - set(answers))
