@@ -248,8 +248,8 @@ def rebuild() -> Page:
 def use_module(path: Path) -> None:
     """Register the compiled module at ``path`` as the backend of the device ``cpu``.
 
-    A file and a module's name are loaded once in a process, so this loads a copy under a name of its
-    own; the last part of the name stays, because it names the function that makes the module.
+    A file and a module's name are loaded once in a process, so this loads a copy under a name of
+    its own; the last part of the name stays, because it names the function that makes the module.
     """
     with tempfile.TemporaryDirectory() as folder:
         package, _, last = native.MODULE.rpartition(".")
