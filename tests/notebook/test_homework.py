@@ -16,7 +16,7 @@ from apps.course import homework as public_course
 from apps.course import registry
 from apps.course.blocks import blocks_in
 from apps.course.edition import put_back, write_edition
-from apps.course.notebooks import write_notebooks
+from apps.course.notebooks import around, as_markdown, write_notebooks
 from apps.notebook import homework
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -197,6 +197,22 @@ def test_an_exercise_names_its_question_of_the_public_course() -> None:
     for _, place in public_course.QUESTIONS.values():
         for path in re.findall(r"`([\w./]+/\w*(?:\.py|\.cc)?)`", place):
             assert (ROOT / path).exists() or (ROOT / "python/needle" / path).exists(), path
+
+
+def test_texts_keep_their_characters_and_lines_in_markdown() -> None:
+    shown = as_markdown("N*OH*OW of `a*b`, __len__\n  p = a * b\n  q = c_d\nend")
+    assert shown == (
+        "N\\*OH\\*OW of `a*b`, \\_\\_len\\_\\_\n\n```text\n  p = a * b\n  q = c_d\n```\n\nend"
+    )
+
+
+def test_the_functions_around_an_answer_have_no_answer() -> None:
+    for tag, blocks in blocks_in(ROOT).items():
+        for block in blocks:
+            shown = around(ROOT, block)
+            assert f"[{tag}]\n" in shown and "..." in shown
+            longest = max(block.text.split("\n"), key=len).strip()
+            assert longest not in shown, tag
 
 
 def test_what_belongs_to_the_answer() -> None:
