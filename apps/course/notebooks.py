@@ -48,7 +48,7 @@ COMPILED = """
 
 Checks of C++ compile the edited files first, which takes minutes the first time. `rebuild()` does
 the same for the kernels of `needle.cpu()` and uses them in this notebook at once."""
-"""What the opening of a part says that has exercises in C++."""
+"""The paragraph that the opening of a part with exercises in C++ ends with."""
 
 
 def write_notebooks(root: Path, tags: Iterable[str]) -> list[Path]:

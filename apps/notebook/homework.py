@@ -248,11 +248,13 @@ def rebuild() -> Page:
 def use_module(path: Path) -> None:
     """Register the compiled module at ``path`` as the backend of the device ``cpu``.
 
-    Python loads a file once, so the module is loaded from a copy with a name of its own.
+    A file and a module's name are loaded once in a process, so this loads a copy under a name of
+    its own; the last part of the name stays, because it names the function that makes the module.
     """
     with tempfile.TemporaryDirectory() as folder:
-        copy = shutil.copy(path, folder)
-        spec = importlib.util.spec_from_file_location(native.MODULE, copy)
+        package, _, last = native.MODULE.rpartition(".")
+        name = f"{package}.{Path(folder).name}.{last}"
+        spec = importlib.util.spec_from_file_location(name, shutil.copy(path, folder))
         if spec is None or spec.loader is None:
             raise ImportError(f"{path}: not a compiled module; run rebuild() again")
         module = importlib.util.module_from_spec(spec)

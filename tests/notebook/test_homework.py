@@ -16,7 +16,7 @@ from apps.course import homework as public_course
 from apps.course import registry
 from apps.course.blocks import blocks_in
 from apps.course.edition import put_back, write_edition
-from apps.course.notebooks import write_notebooks
+from apps.course.notebooks import around, as_markdown, write_notebooks
 from apps.notebook import homework
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -172,11 +172,11 @@ def test_rebuilt_kernels_are_used_at_once(tree: Path) -> None:
     shutil.copy(built, tree / "python/needle/backend_ndarray")
     prepare = (
         "import needle as ndl, numpy as np; from apps.notebook import homework\n"
-        "homework.build_module = lambda root: ''; old = ndl.backends.get('cpu')"
+        "homework.build_module = lambda root: ''; old = ndl.backends.get('cpu').matmul"
     )
     use = (
         "x = ndl.Tensor(np.arange(6.0).reshape(2, 3), device=ndl.cpu())\n"
-        "print((x @ x.transpose()).numpy().tolist(), ndl.backends.get('cpu') is old)"
+        "print((x @ x.transpose()).numpy().tolist(), ndl.backends.get('cpu').matmul is old)"
     )
     cells = [code_cells(path)[0], prepare, use, "print(rebuild())", use, "print(rebuild())", use]
     out = run_cells(path.parent, cells)
@@ -197,6 +197,22 @@ def test_an_exercise_names_its_question_of_the_public_course() -> None:
     for _, place in public_course.QUESTIONS.values():
         for path in re.findall(r"`([\w./]+/\w*(?:\.py|\.cc)?)`", place):
             assert (ROOT / path).exists() or (ROOT / "python/needle" / path).exists(), path
+
+
+def test_texts_keep_their_characters_and_lines_in_markdown() -> None:
+    shown = as_markdown("N*OH*OW of `a*b`, __len__\n  p = a * b\n  q = c_d\nend")
+    assert shown == (
+        "N\\*OH\\*OW of `a*b`, \\_\\_len\\_\\_\n\n```text\n  p = a * b\n  q = c_d\n```\n\nend"
+    )
+
+
+def test_the_functions_around_an_answer_have_no_answer() -> None:
+    for tag, blocks in blocks_in(ROOT).items():
+        for block in blocks:
+            shown = around(ROOT, block)
+            assert f"[{tag}]\n" in shown and "..." in shown
+            longest = max(block.text.split("\n"), key=len).strip()
+            assert longest not in shown, tag
 
 
 def test_what_belongs_to_the_answer() -> None:
