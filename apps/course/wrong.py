@@ -72,6 +72,7 @@ def prove_wrong(root: Path, chosen: Sequence[Exercise]) -> int:
         if (count := len(found.get(exercise.tag, []))) < FEWEST
     ]
     written = [exercise for exercise in chosen if exercise.tag in found]
+    total, done = sum(len(found[exercise.tag]) for exercise in written), 0
     with tempfile.TemporaryDirectory() as folder:
         bench = Workbench(root, Path(folder))
         for level in levels(written):
@@ -79,11 +80,12 @@ def prove_wrong(root: Path, chosen: Sequence[Exercise]) -> int:
             for turn in range(most):
                 together = [found[e.tag][turn] for e in level if turn < len(found[e.tag])]
                 problems += refused(bench, together)
+                done += len(together)
                 spent = time.perf_counter() - begun
-                print(f"{spent:6.0f} s  {len(together)} wrong answers checked", flush=True)
+                print(f"{spent:6.0f} s  {done} of {total} wrong answers checked", flush=True)
     for problem in sorted(problems):
         print(problem)
-    print(f"{sum(len(found[e.tag]) for e in written)} wrong answers, {len(problems)} problems")
+    print(f"{total} wrong answers, {len(problems)} problems")
     return 1 if problems else 0
 
 
