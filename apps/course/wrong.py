@@ -18,8 +18,9 @@ from __future__ import annotations
 import tempfile
 import textwrap
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from .blocks import Block, blocks_in
@@ -71,20 +72,28 @@ def prove_wrong(root: Path, chosen: Sequence[Exercise]) -> int:
         for exercise in chosen
         if (count := len(found.get(exercise.tag, []))) < FEWEST
     ]
-    written = [exercise for exercise in chosen if exercise.tag in found]
+    rounds = list(_rounds(found, chosen))
+    total, done = sum(map(len, rounds)), 0
     with tempfile.TemporaryDirectory() as folder:
         bench = Workbench(root, Path(folder))
-        for level in levels(written):
-            most = max(len(found[exercise.tag]) for exercise in level)
-            for turn in range(most):
-                together = [found[e.tag][turn] for e in level if turn < len(found[e.tag])]
-                problems += refused(bench, together)
-                spent = time.perf_counter() - begun
-                print(f"{spent:6.0f} s  {len(together)} wrong answers checked", flush=True)
+        for together in rounds:
+            problems += refused(bench, together)
+            done += len(together)
+            spent = time.perf_counter() - begun
+            print(f"{spent:6.0f} s  {done} of {total} wrong answers checked", flush=True)
     for problem in sorted(problems):
         print(problem)
-    print(f"{sum(len(found[e.tag]) for e in written)} wrong answers, {len(problems)} problems")
+    print(f"{total} wrong answers, {len(problems)} problems")
     return 1 if problems else 0
+
+
+def _rounds(
+    found: Mapping[str, Sequence[Wrong]], chosen: Sequence[Exercise]
+) -> Iterator[list[Wrong]]:
+    """Yield wrong answers that may share a tree: one of each exercise of a level."""
+    for level in levels([exercise for exercise in chosen if exercise.tag in found]):
+        for row in zip_longest(*(found[exercise.tag] for exercise in level)):
+            yield [wrong for wrong in row if wrong is not None]
 
 
 def refused(bench: Workbench, together: Sequence[Wrong]) -> Problems:
