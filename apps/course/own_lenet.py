@@ -35,7 +35,8 @@ def trained(batches: int = BATCHES, seconds: float = SECONDS) -> dict[str, Any]:
     np.random.seed(0)
     (images, labels), (tests, wanted) = data.Digits(train=True)[:], data.Digits(train=False)[:]
     x, y = enlarged(images), np.asarray(labels)
-    model, loss_of, losses = LeNet5(), nn.SoftmaxLoss(), []
+    losses: list[float] = []
+    model, loss_of = LeNet5(), nn.SoftmaxLoss()
     optimiser = optim.Adam(model.parameters(), lr=3e-3)
     order, begun = np.random.default_rng(0), time.perf_counter()
     while len(losses) < batches and time.perf_counter() - begun < seconds:
