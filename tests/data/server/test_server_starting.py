@@ -59,7 +59,9 @@ def servers_of(place: Path, command: bytes = b"joining.run_child") -> list[int]:
     return [pid for pid in found if alive(pid)]
 
 
-PROGRAM = INTERRUPTIBLE + """
+PROGRAM = (
+    INTERRUPTIBLE
+    + """
 import os, resource, sys, time
 import numpy as np
 from needle.data.sharing import GlobalDataLoader
@@ -75,6 +77,7 @@ found = sorted(int(i) for _, labels in loader for i in labels.numpy())
 assert found == list(range(40))
 {after}
 """
+)
 
 
 def program(
