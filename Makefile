@@ -114,8 +114,9 @@ test-torch: $(VENV)/.needle-peers test  ## make test with PyTorch installed, for
 
 # Half an hour on two cores, most of it spent on starting Python. PART=2 proves one part.
 PART ?= all
-test-course: $(VENV)/.needle-test  ## the course: each exercise emptied and solved again
+test-course: $(VENV)/.needle-test  ## the course: each exercise emptied, solved, answered wrongly
 	@$(RUN) -m apps.course prove $(PART)
+	@$(RUN) -m apps.course prove --wrong $(PART)
 
 # Fail without a GPU: the tests would run on the emulated one. CHECKER belongs to CUDA.
 HAVE_GPU := $(RUN) -c "import needle; why = needle.cuda().why(); exit(why and 'needle: ' + why)"

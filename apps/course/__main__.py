@@ -21,6 +21,7 @@ from .notebooks import FOLDER, write_notebooks
 from .rates import rate_line
 from .registry import RegistryError, exercises, needed, parts, select
 from .tree import VIEWS
+from .wrong import prove_wrong
 
 Options = argparse.Namespace
 
@@ -132,7 +133,8 @@ def list_exercises(options: Options) -> int:
 
 def prove(options: Options) -> int:
     """Prove that blocks, registry and tests fit together; see ``proof``."""
-    return proof.prove(ROOT, select(options.what))
+    proof_of = prove_wrong if options.wrong else proof.prove
+    return proof_of(ROOT, select(options.what))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -163,6 +165,9 @@ def _parser() -> argparse.ArgumentParser:
         "prove", prove, "for maintainers: check that exercises fail and pass as they should"
     )
     made.add_argument("what", **which)  # type: ignore[arg-type]
+    made.add_argument(
+        "--wrong", action="store_true", help="that wrong answers are refused with their cause"
+    )
     return parser
 
 

@@ -21,6 +21,9 @@ SOLUTIONS, TAKEN = "solutions.json", "taken.json"
 LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "*.so", "*.pyd", "*.dylib", "*.pyc"
 )
+WRONG = Path("tests/exercises/wrong")
+"""The wrong answers of the proof; a student tree does not have them: most differ from the solution
+in a word."""
 LEFT_OUT_ON_TOP = {"build", "dist", "runs", "data", STATE}
 
 
@@ -47,7 +50,7 @@ def write_edition(source: Path, target: Path, tags: Collection[str]) -> None:
 
     def left_out(folder: str, names: list[str]) -> set[str]:
         top = LEFT_OUT_ON_TOP if Path(folder) == source else set()
-        own = {name for name in names if Path(folder, name).resolve() == target}
+        own = {name for name in names if Path(folder, name).resolve() in (target, source / WRONG)}
         return set(LEFT_OUT(folder, names)) | (top & set(names)) | own
 
     shutil.copytree(source, target, ignore=left_out, dirs_exist_ok=True)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -141,14 +141,17 @@ class Workbench:
         self.solutions = solutions_of(self.tree)
         self._clock = time.time_ns()
 
-    def set_open(self, tags: Collection[str]) -> None:
-        """Empty the blocks of ``tags`` and fill all others.
+    def set_open(
+        self, tags: Collection[str], answers: Mapping[str, list[str]] | None = None
+    ) -> None:
+        """Empty the blocks of ``tags`` and fill all others, with ``answers`` or the solutions.
 
         Unchanged files keep their time, so that nothing is built again from them.
         """
         paths = {self.tree / block.path for each in blocks_in(self.tree).values() for block in each}
         before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
-        fill(self.tree, {tag: texts for tag, texts in self.solutions.items() if tag not in tags})
+        bodies = {**self.solutions, **(answers or {})}
+        fill(self.tree, {tag: texts for tag, texts in bodies.items() if tag not in tags})
         found = blocks_in(self.tree)
         empty_blocks(self.tree, {tag: found[tag] for tag in tags})
         # Python compares bytecode by whole seconds and sizes: each state gets its own second, later

@@ -68,11 +68,20 @@ class RegistryError(ValueError):
     """An invalid file of ``parts/``, or an unknown exercise."""
 
 
-def read_part(path: Path) -> Part:
-    """Read the part that a file describes; RegistryError names the file and what is wrong."""
+def read_table(path: Path) -> dict[str, Any]:
+    """Return the table in a TOML file; RegistryError names the file and the line of a mistake."""
     if tomllib is None:
         raise ImportError("the course needs tomli on Python 3.10; pip install 'needle[train]'")
-    table = tomllib.loads(path.read_text("utf-8"))
+    try:
+        table: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise RegistryError(f"{path.name}: {error}") from error
+    return table
+
+
+def read_part(path: Path) -> Part:
+    """Read the part that a file describes; RegistryError names the file and what is wrong."""
+    table = read_table(path)
     number = table["part"]
     try:
         common = {"builds": table.get("builds", [])}
