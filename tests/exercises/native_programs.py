@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,13 +51,18 @@ COMPARED = re.compile(r"(?P<place>.*:\d+): (?P<what>.*) is (?P<got>.*), wanted (
 
 def first_case(name: str, said: list[str]) -> Case:
     """Return the first failing comparison of a C++ test, from the output of tests/cpp/expect.h."""
-    given = said[0].removeprefix("given: ") if said[0].startswith("given: ") else ""
-    found = COMPARED.match(said[1 if given else 0])
+    given, cause = (next(_after(said[:2], field), "") for field in ("given: ", "cause: "))
+    found = COMPARED.match(said[bool(given) + bool(cause)])
     if found is None:
-        return Case(name, given, "", said[0], "")
+        return Case(name, given, "", said[0], cause)
     place = Path(found["place"])
     place = place.relative_to(ROOT) if place.is_relative_to(ROOT) else place
-    return Case(f"{name}: {found['what']}, {place}", given, found["wanted"], found["got"], "")
+    return Case(f"{name}: {found['what']}, {place}", given, found["wanted"], found["got"], cause)
+
+
+def _after(lines: list[str], field: str) -> Iterator[str]:
+    """Return what follows ``field`` in the lines that start with it."""
+    return (line.removeprefix(field) for line in lines if line.startswith(field))
 
 
 def raise_open(lines: list[str]) -> None:

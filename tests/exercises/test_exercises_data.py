@@ -93,7 +93,6 @@ def test_philox_gives_the_papers_numbers() -> None:
         given = {"counter": [hex(c) for c in counter], "key": [hex(k) for k in each]}
         mistakes = {
             "there are ten rounds": rounds(counter, each, 9),
-            "there are ten rounds, not eleven": rounds(counter, each, 11),
             "the first round uses the key as it is": rounds(counter, each, 10, early=True),
             "the product of c2 goes to c0 and c1, that of c0 to c2 and c3": rounds(
                 counter, each, 10, swapped=True
@@ -433,11 +432,11 @@ def test_a_slot_comes_back_with_the_last_view() -> None:
         part = arrays[0][1:2]  # type: ignore[index]
         del arrays
         gc.collect()
-        expect("while a view of a view lives, the slot is lent", ring.free, [1])
+        strong = {"only a weak reference lets the block go": []}
+        expect("free while a view of a view of slot 0 lives", ring.free, [1], mistakes=strong)
         del part
         gc.collect()
-        strong = {"only a weak reference lets the block go": [1]}
-        expect("after it the free slots", ring.free, [0, 1], mistakes=strong)
+        expect("after it the free slots", ring.free, [0, 1])
     finally:
         ring.close()
 
