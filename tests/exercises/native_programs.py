@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,18 +50,15 @@ COMPARED = re.compile(r"(?P<place>.*:\d+): (?P<what>.*) is (?P<got>.*), wanted (
 
 def first_case(name: str, said: list[str]) -> Case:
     """Return the first failing comparison of a C++ test, from the output of tests/cpp/expect.h."""
-    given, cause = (next(_after(said[:2], field), "") for field in ("given: ", "cause: "))
-    found = COMPARED.match(said[bool(given) + bool(cause)])
+    named = (line for line in said[:2] if line.startswith(("given: ", "cause: ")))
+    head = dict(line.split(": ", 1) for line in named)
+    given, cause = head.get("given", ""), head.get("cause", "")
+    found = COMPARED.match(said[len(head)])
     if found is None:
         return Case(name, given, "", said[0], cause)
     place = Path(found["place"])
     place = place.relative_to(ROOT) if place.is_relative_to(ROOT) else place
     return Case(f"{name}: {found['what']}, {place}", given, found["wanted"], found["got"], cause)
-
-
-def _after(lines: list[str], field: str) -> Iterator[str]:
-    """Return what follows ``field`` in the lines that start with it."""
-    return (line.removeprefix(field) for line in lines if line.startswith(field))
 
 
 def raise_open(lines: list[str]) -> None:
