@@ -102,8 +102,11 @@ def draw_output(x: Array, weight: Array, settings: Settings) -> Callable[[tuple[
             pixels = image[n, :, :, first + c]
             planes.append(
                 drawing.beside(
-                    (f"x, channel {first + c}", drawing.plane(pixels, taps.values(), settings[1])),
-                    (f"weight, {c} to {o}", drawing.plane(weight[:, :, c, o])),
+                    (
+                        f"x[{n}, :, :, {first + c}]",
+                        drawing.plane(pixels, taps.values(), settings[1]),
+                    ),
+                    (f"weight[:, :, {c}, {o}]", drawing.plane(weight[:, :, c, o])),
                 )
             )
             pairs += [(pixels[place], weight[(*tap, c, o)]) for tap, place in taps.items()]
@@ -178,8 +181,8 @@ def draw_weight_grad(grad: Array, x: Array, kernel: tuple[int, ...], settings: S
             pixels, gains = image[n, :, :, c], grad[n, :, :, o]
             planes.append(
                 drawing.beside(
-                    (f"x, image {n}, met pixels", drawing.plane(pixels, met.values(), settings[1])),
-                    ("grad", drawing.plane(gains)),
+                    (f"x[{n}, :, :, {c}]", drawing.plane(pixels, met.values(), settings[1])),
+                    (f"grad[{n}, :, :, {o}]", drawing.plane(gains)),
                 )
             )
             pairs += [(pixels[place], gains[window]) for window, place in met.items()]
@@ -203,8 +206,8 @@ def draw_input_grad(grad: Array, weight: Array, shape: tuple[int, ...], settings
             gains, taps = grad[n, :, :, o], weight[:, :, inner, o]
             planes.append(
                 drawing.beside(
-                    (f"grad, channel {o}", drawing.plane(gains, [key[:2] for key in by])),
-                    (f"weight, {inner} to {o}", drawing.plane(taps, [key[2:] for key in by])),
+                    (f"grad[{n}, :, :, {o}]", drawing.plane(gains, [key[:2] for key in by])),
+                    (f"weight[:, :, {inner}, {o}]", drawing.plane(taps, [key[2:] for key in by])),
                 )
             )
             pairs += [(gains[key[:2]], taps[key[2:]]) for key in by]
@@ -263,6 +266,6 @@ def draw_pooled(x: Array, where: dict[Reads, Any], padding: tuple[int, int]) -> 
         n, p, q, c = index
         marked = [place for key, place in where.items() if key[:2] == (p, q)]
         lines = drawing.plane(image[n, :, :, c], marked, padding)
-        return drawing.beside((f"x, channel {c}, dots are padding", lines))
+        return drawing.beside((f"x[{n}, :, :, {c}], dots are padding", lines))
 
     return drawn
