@@ -36,7 +36,7 @@ SMALL: list[tuple[str, tuple[int, ...], tuple[int, ...], Settings]] = [
     ("stride (2, 1), padding (1, 2)", (2, 5, 6, 4), (3, 2, 4, 6), ((2, 1), (1, 2), (1, 1), 1)),
     ("everything", (2, 5, 6, 4), (3, 2, 2, 6), ((1, 2), (2, 1), (2, 1), 2)),
 ]
-"""What a case adds to the first one, the shapes of x and of the weight, and the settings."""
+"""Cases: the addition to the first one, the shapes of x and of the weight, the settings."""
 
 
 def convolved(
@@ -255,7 +255,7 @@ POOLS: list[tuple[str, tuple[int, ...], Any, Any, Any]] = [
     ("two channels and two images", (2, 2, 4, 2), (2, 2), (2, 2), (0, 0)),
     ("everything", (2, 5, 5, 2), (2, 3), (2, 1), (1, 1)),
 ]
-"""What a case adds, the shape of x, kernel, stride and padding."""
+"""Cases: the addition to the first one, the shape of x, kernel, stride, padding."""
 
 
 def draw_pooled(x: Array, where: dict[Reads, Any], padding: tuple[int, int]) -> Any:
