@@ -46,10 +46,10 @@ struct Pooling {
   }
 };
 
-// Whole numbers below zero, many of them equal; the NaN is in the first image's last channel.
-std::vector<float> pixels_of(const Pooling& pool) {
+// `different` whole numbers below zero; the NaN is in the first image's last channel.
+std::vector<float> pixels_of(const Pooling& pool, std::size_t different) {
   std::vector<float> x(std::size_t(pool.pixels()));
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = -1 - float(i * 7919 % 11);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = -1 - float(i * 7919 % different);
   x[std::size_t(pool.place(0, 2, 3, pool.channels - 1))] = NAN;
   return x;
 }
@@ -65,29 +65,57 @@ Index first_maximum(const std::vector<float>& x, const std::vector<Index>& place
   return best;
 }
 
+// The pixels of a window as text: "-1 -9 -6 -3".
+std::string shown(const std::vector<float>& x, const std::vector<Index>& places) {
+  std::string text;
+  char number[16];
+  for (const Index at : places) {
+    std::snprintf(number, sizeof number, " %g", double(x[std::size_t(at)]));
+    text += number;
+  }
+  return text;
+}
+
 bool same(float got, float want) { return got == want || (got != got && want != want); }
 
 TEST(max_pool) {
   const Pool2dParams tiles{{2, 2}, {2, 2}, {0, 0}}, overlapping{{3, 3}, {2, 2}, {1, 1}};
   for (const Pooling& pool : {Pooling{19, tiles}, {3, tiles}, {37, overlapping}}) {
-    std::vector<float> x = pixels_of(pool), got(std::size_t(pool.results()));
+    std::vector<float> x = pixels_of(pool, 10007), got(std::size_t(pool.results()));
     testing::for_each_isa([&](const KernelTable& t) {
       const View in = compact(x.data(), {kImages, kHeight, kWidth, pool.channels});
       const View out = compact(got.data(), {kImages, pool.rows(), pool.columns(), pool.channels});
       t.max_pool2d(in, out, pool.p);
       pool.each_window([&](Index at, const std::vector<Index>& places) {
-        GIVEN("%ld x %ld windows, steps of 2, padding %ld, %ld channels; channel %ld of window %ld",
-              long(pool.p.kernel.h), long(pool.p.kernel.w), long(pool.p.padding.h),
-              long(pool.channels), long(at % pool.channels), long(at / pool.channels));
-        const float most = x[std::size_t(first_maximum(x, places))];
+        const Index window = at / pool.channels;
+        GIVEN(
+            "%ld x %ld windows, steps of 2, padding %ld, %ld channels; channel %ld of window "
+            "(%ld, %ld), whose pixels are%s",
+            long(pool.p.kernel.h), long(pool.p.kernel.w), long(pool.p.padding.h),
+            long(pool.channels), long(at % pool.channels),
+            long(window / pool.columns() % pool.rows()), long(window % pool.columns()),
+            shown(x, places).c_str());
+        const float most = x[std::size_t(first_maximum(x, places))], is = got[std::size_t(at)];
+        testing::likely(is == 0, "the fold starts with Fold::kNothing, not with 0");
+        Index other = 0;
+        std::vector<Index> moved = places;
+        for (; other < pool.channels; ++other) {
+          for (std::size_t k = 0; k < places.size(); ++k) {
+            moved[k] = places[k] - at % pool.channels + other;
+          }
+          if (same(is, x[std::size_t(first_maximum(x, moved))])) break;
+        }
+        testing::likely(other < pool.channels, "the result of another channel: from + offset + c");
         if (!same(got[std::size_t(at)], most)) EXPECT_NEAR(got[std::size_t(at)], most, 0);
       });
       if (pool.p.padding.h != 0) return;  // the mean counts the pixels of whole windows
-      GIVEN("the mean of 2 x 2 windows, %ld channels: fold.finish divides", long(pool.channels));
       t.avg_pool2d(in, out, pool.p);
       pool.each_window([&](Index at, const std::vector<Index>& places) {
         float sum = 0;
         for (const Index place : places) sum += x[std::size_t(place)];
+        GIVEN("the mean of 2 x 2 windows, %ld channels; a window's pixels are%s",
+              long(pool.channels), shown(x, places).c_str());
+        testing::likely(got[std::size_t(at)] == sum, "this is the sum: fold.finish divides");
         if (sum == sum) EXPECT_NEAR(got[std::size_t(at)], sum / 4, 1e-6);
       });
     });
@@ -98,11 +126,22 @@ TEST(max_pool_grad) {
   for (const Pooling& pool : {Pooling{19, {{2, 2}, {2, 2}, {0, 0}}},
                               {3, {{2, 2}, {2, 2}, {0, 0}}},
                               {37, {{3, 2}, {3, 2}, {0, 0}}}}) {
-    std::vector<float> x = pixels_of(pool), got(x.size()), grad(std::size_t(pool.results()));
+    // Of five numbers some are equal in a window.
+    std::vector<float> x = pixels_of(pool, 5), got(x.size()), grad(std::size_t(pool.results()));
     for (std::size_t i = 0; i < grad.size(); ++i) grad[i] = float(i % 17) + 1;
-    std::vector<float> want(x.size());
+    std::vector<float> want(x.size()), every(x.size()), last(x.size()), blind(x.size());
     pool.each_window([&](Index at, const std::vector<Index>& places) {
-      want[std::size_t(first_maximum(x, places))] += grad[std::size_t(at)];
+      const float gain = grad[std::size_t(at)];
+      want[std::size_t(first_maximum(x, places))] += gain;
+      Index newest = places[0], number = places[0];
+      for (const Index place : places) {
+        every[std::size_t(place)] += gain;
+        const float value = x[std::size_t(place)], best = x[std::size_t(newest)];
+        if (value >= best || wins(value, best)) newest = place;
+        if (x[std::size_t(place)] > x[std::size_t(number)]) number = place;
+      }
+      last[std::size_t(newest)] += gain;
+      blind[std::size_t(number)] += gain;
     });
     testing::for_each_isa([&](const KernelTable& t) {
       std::fill(got.begin(), got.end(), 93.0f);
@@ -114,6 +153,11 @@ TEST(max_pool_grad) {
         GIVEN("%ld x %ld windows side by side, %ld channels; row %ld, column %ld, channel %ld",
               long(pool.p.kernel.h), long(pool.p.kernel.w), long(pool.channels),
               pixel / kWidth % kHeight, pixel % kWidth, long(i) % pool.channels);
+        testing::likely(got == every,
+                        "only the maximum gets the gradient: all other pixels get zero");
+        testing::likely(got == last, "the first maximum gets it, not the last one");
+        testing::likely(got == blind, "a NaN in the window is the maximum; no comparison is true");
+        testing::likely(got[i] == 93, "this pixel was not written");
         EXPECT_NEAR(got[i], want[i], 0);
       }
     });
@@ -171,7 +215,19 @@ void check_rows(const data::StepTable& steps, Index inside, Index left, Index ri
         const Byte byte = here ? bytes[std::size_t((c * kRows + y) * inside + column)] : Byte(0);
         const double value = (byte / 255.0 - numbers[c]) / numbers[kChannels + c];
         const double want = x == width ? 93 : here ? value : fill[c];
-        EXPECT_NEAR(got[std::size_t((c * (kRows + 1) + y) * stride + x)], want, 1e-6);
+        const float is = got[std::size_t((c * (kRows + 1) + y) * stride + x)];
+        const Index other = (c * kRows + y) * inside + inside - 1 - column;
+        testing::likely(x != width && is == 93, "the image is not written here, or the margin");
+        testing::likely(x == width, "written beyond the end of the row");
+        testing::likely(
+            here && std::fabs((bytes[std::size_t(here ? other : 0)] / 255.0 - numbers[c]) /
+                                  numbers[kChannels + c] -
+                              is) < 1e-6,
+            "a mirrored row runs backwards, any other forwards");
+        testing::likely(
+            here && is == fill[c],
+            "the image is not written here: it starts at p.left, and rows have any length");
+        EXPECT_NEAR(is, want, 1e-6);
       }
     }
   }
@@ -211,10 +267,22 @@ TEST(colour) {
         GIVEN("bytes %g, %g, %g of pixel %ld of seven, in place; channel %ld", double(pixel[0]),
               double(pixel[1]), double(pixel[2]), long(i), long(c));
         const double value = std::nearbyint(mixed(kOfBytes, pixel, 1, c));
+        float mixture[3] = {pixel[0], pixel[1], pixel[2]};
+        for (Index k = 0; k <= c; ++k) {
+          const double each = std::nearbyint(mixed(kOfBytes, mixture, 1, k));
+          mixture[k] = float(each < 0 ? 0 : each > 255 ? 255 : each);
+        }
+        testing::likely(c > 0 && changed[3 * i + c] == mixture[c],
+                        "in place: read r, g and b of a pixel before the first is stored");
+        const double bare = std::nearbyint(mixed(kOfBytes, pixel, 1, c) - kOfBytes[4 * c + 3]);
+        testing::likely(changed[3 * i + c] == (bare < 0     ? 0
+                                               : bare > 255 ? 255
+                                                            : bare),
+                        "the fourth number of a row of the matrix is added");
         EXPECT_NEAR(changed[3 * i + c], value < 0 ? 0 : value > 255 ? 255 : value, 0);
       }
     }
-    std::vector<float> planes(3 * kPixels), got(3 * kPixels);
+    std::vector<float> planes(3 * kPixels), got(3 * kPixels, 93.0f);
     for (Index i = 0; i < 3 * kPixels; ++i) planes[std::size_t(i)] = float(i * 7 % 64) / 64;
     steps.colour_floats({planes.data(), 1, kPixels, 3, kPixels, 1, kPixels},
                         {got.data(), 1, kPixels, 3, 3 * kPixels, 3, 1}, kOfFloats);
@@ -222,6 +290,8 @@ TEST(colour) {
       for (Index c = 0; c < 3; ++c) {
         GIVEN("floats, planes to pixels; pixel %ld of 500, channel %ld", long(i), long(c));
         const float value = mixed(kOfFloats, planes.data() + i, kPixels, c);
+        testing::likely(got[std::size_t(3 * i + c)] == 93,
+                        "only the first piece was done: go on until count");
         EXPECT_NEAR(got[std::size_t(3 * i + c)], value < 0 ? 0 : value > 1 ? 1 : value, 0);
       }
     }

@@ -24,11 +24,18 @@ inline std::vector<Test> tests;
 inline int failures = 0;
 // What the comparisons that follow are about, for the course, which shows the first that fails.
 inline char given[256] = "";
-#define GIVEN(...) \
-  std::snprintf(::needle::testing::given, sizeof ::needle::testing::given, __VA_ARGS__)
+inline const char* cause = "";
+#define GIVEN(...)                \
+  (::needle::testing::cause = "", \
+   std::snprintf(::needle::testing::given, sizeof ::needle::testing::given, __VA_ARGS__))
+// The likely cause of a failure in the next comparison; the first one that holds counts.
+inline void likely(bool holds, const char* text) {
+  if (holds && cause[0] == '\0') cause = text;
+}
 
 inline void say_given() {
   if (given[0] != '\0') std::printf("given: %s\n", given);
+  if (cause[0] != '\0') std::printf("cause: %s\n", cause);
 }
 
 struct Registration {

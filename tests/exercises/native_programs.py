@@ -62,13 +62,15 @@ COMPARED = re.compile(r"(?P<place>.*:\d+): (?P<what>.*) is (?P<got>.*), wanted (
 
 def first_case(name: str, said: list[str]) -> Case:
     """Return the first failing comparison of a C++ test, from the output of tests/cpp/expect.h."""
-    given = said[0].removeprefix("given: ") if said[0].startswith("given: ") else ""
-    found = COMPARED.match(said[1 if given else 0])
+    named = (line for line in said[:2] if line.startswith(("given: ", "cause: ")))
+    head = dict(line.split(": ", 1) for line in named)
+    given, cause = head.get("given", ""), head.get("cause", "")
+    found = COMPARED.match(said[len(head)])
     if found is None:
-        return Case(name, given, "", said[0], "")
+        return Case(name, given, "", said[0], cause)
     place = Path(found["place"])
     place = place.relative_to(ROOT) if place.is_relative_to(ROOT) else place
-    return Case(f"{name}: {found['what']}, {place}", given, found["wanted"], found["got"], "")
+    return Case(f"{name}: {found['what']}, {place}", given, found["wanted"], found["got"], cause)
 
 
 def raise_open(lines: list[str]) -> None:

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
+import drawn_windows as drawing
 import numpy as np
 import pytest
+from drawn_windows import expect_elements
+from small_convolutions import (
+    POOLS,
+    SMALL,
+    adjoint,
+    convolved,
+    counted,
+    draw_input_grad,
+    draw_output,
+    draw_pooled,
+    draw_weight_grad,
+    last_tap,
+    mistaken,
+    padded,
+    reads,
+    rows_of,
+    settings_of,
+    unordered,
+)
 from toy_graph import tensor
 
-from apps.course.compare import expect
+from apps.course.compare import Case, WrongAnswer, expect
 from apps.models.resnet import BasicBlock
 from apps.models.small import LeNet5
 from needle import Tensor, accelerated, nn, ops
@@ -20,174 +39,364 @@ from tests.exercises.native_programs import expect_fine
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)
-SETTINGS = [((1, 1), (0, 0), (1, 1), 1), ((2, 1), (1, 2), (1, 1), 1), ((1, 2), (2, 1), (2, 1), 2)]
-"""Stride, padding, dilation, groups."""
-
-
-def convolved(
-    x: Array, weight: Array, stride: Any, padding: Any, dilation: Any, groups: int
-) -> Array:
-    """Return the convolution by its definition: x (N, H, W, C), weight (KH, KW, C/groups, O)."""
-    kh, kw, per_group, o = weight.shape
-    x = np.pad(x, ((0, 0), (padding[0],) * 2, (padding[1],) * 2, (0, 0)))
-    rows = (x.shape[1] - dilation[0] * (kh - 1) - 1) // stride[0] + 1
-    columns = (x.shape[2] - dilation[1] * (kw - 1) - 1) // stride[1] + 1
-    out = np.zeros((len(x), rows, columns, o))
-    for p, q, i, j in itertools.product(range(rows), range(columns), range(kh), range(kw)):
-        pixel = x[:, p * stride[0] + i * dilation[0], q * stride[1] + j * dilation[1]]
-        for g in range(groups):
-            of = slice(g * o // groups, (g + 1) * o // groups)
-            out[:, p, q, of] += pixel[:, g * per_group : (g + 1) * per_group] @ weight[i, j, :, of]
-    return out
-
-
-def operands(groups: int) -> tuple[Array, Array]:
-    return RNG.standard_normal((2, 5, 6, 4)), RNG.standard_normal((3, 2, 4 // groups, 6))
 
 
 @pytest.mark.exercise("windows")
 def test_all_windows_as_a_view() -> None:
-    x = np.arange(2 * 5 * 6 * 2.0).reshape(2, 5, 6, 2)
-    for stride, dilation in (((1, 1), (1, 1)), ((2, 3), (1, 1)), ((1, 2), (2, 1))):
-        windows = Windows("conv2d", (5, 6), (2, 3), Geometry(stride, dilation=dilation))
+    for what, shape, kernel, settings in SMALL:
+        stride, _, dilation, _ = settings
+        x = counted(shape)
+        windows = Windows("conv2d", shape[1:3], kernel[:2], Geometry(stride, dilation=dilation))
         view = view_windows(x, windows)
-        rows, columns = windows.out
-        want = np.empty((2, rows, columns, 2, 3, 2))
-        for p, q, i, j in itertools.product(range(rows), range(columns), range(2), range(3)):
-            want[:, p, q, i, j] = x[
-                :, p * stride[0] + i * dilation[0], q * stride[1] + j * dilation[1]
-            ]
-        given = {"padded": "(2, 5, 6, 2)", "kernel": (2, 3), "stride": stride, "dilation": dilation}
-        expect("view_windows(...)[n, p, q, i, j, c]", view, want, given=given)
-        expect("the view shares the image's memory", bool(np.shares_memory(view, x)), True)
+        where = reads(shape, kernel, (stride, (0, 0), dilation, 1))
+        want = np.empty((shape[0], *windows.out, *kernel[:2], shape[3]))
+        plain, swapped, turned = want.copy(), want.copy(), want.copy()
+        for (p, q, i, j), place in where.items():
+            want[:, p, q, i, j] = x[:, place[0], place[1]]
+            plain[:, p, q, i, j] = x[:, p + i, q + j]
+            across = p * dilation[0] + i * stride[0], q * dilation[1] + j * stride[1]
+            swapped[:, p, q, i, j] = x[:, across[0] % shape[1], across[1] % shape[2]]
+            down, along = p * stride[0] + j * dilation[1], q * stride[1] + i * dilation[0]
+            turned[:, p, q, i, j] = x[:, down % shape[1], along % shape[2]]
+
+        def drawn(index: tuple[int, ...], x: Array = x, where: Any = where) -> str:
+            n, p, q, i, j, c = index
+            marked = [place for (r, s, *_), place in where.items() if (r, s) == (p, q)]
+            lines = drawing.plane(x[n, :, :, c], marked)
+            return drawing.beside((f"window ({p}, {q}) of channel {c}", lines)) + (
+                f"\nits element ({i}, {j}) is pixel {where[p, q, i, j]}"
+            )
+
+        mistakes = {
+            "element (i, j) of a window is i rows down and j columns across": turned,
+            "windows are stride pixels apart, pixels in a window dilation apart": plain,
+            "stride moves the window, dilation the pixels in it, not the other way": swapped,
+        }
+        given = settings_of(what, (stride, (0, 0), dilation, 1)) | {"kernel": kernel[:2]}
+        name = "view_windows(...)[n, p, q, i, j, c]"
+        expect_elements(name, view, want, drawn, given=given, mistakes=mistakes)
+        expect(
+            "the view shares the image's memory",
+            bool(np.shares_memory(view, x)),
+            True,
+            mistakes={"the windows were copied; a view has the image's memory": False},
+        )
 
 
 @pytest.mark.exercise("im2col")
 def test_windows_as_rows_of_a_matrix() -> None:
-    for stride, padding, dilation, groups in SETTINGS:
-        x, weight = operands(groups)
-        geometry = Geometry(stride, padding, dilation, groups)
-        windows = Windows("conv2d", (5, 6), (3, 2), geometry)
+    for what, shape, kernel, settings in SMALL:
+        x, groups = counted(shape), settings[3]
+        windows = Windows("conv2d", shape[1:3], kernel[:2], Geometry(*settings))
+        want = rows_of(x, kernel, settings)
+        count = shape[0] * windows.out[0] * windows.out[1]
+        matrix = want.reshape(groups, count, -1)
+
+        def drawn(index: tuple[int, ...], x: Array = x, matrix: Array = matrix) -> str:
+            g, row, column = index
+            numbers = " ".join(map(drawing.number, matrix[g, row]))
+            return f"row {row} of group {g} is {numbers}; element {column} of it is wrong"
+
+        last, by_channel = want.ndim - 1, want.ndim - 3
+        mistakes = {
+            "the elements of a row are in the order (i, j, channel), channels innermost": (
+                np.moveaxis(want, last, by_channel).reshape(matrix.shape)
+            ),
+            "a group has neighbouring channels: split C into (groups, C/groups)": rows_of(
+                np.moveaxis(x.reshape(*shape[:3], -1, groups), 4, 3).reshape(shape),
+                kernel,
+                settings,
+            ).reshape(matrix.shape),
+            "the groups come first: move their axis to the front": np.moveaxis(want, 0, 5).reshape(
+                matrix.shape
+            ),
+        }
         rows = convolution._rows(x, windows)
-        count = 2 * windows.out[0] * windows.out[1]
-        given = {"stride, padding, dilation, groups": (stride, padding, dilation, groups)}
-        expect("the shape of rows", rows.shape, (groups, count, 3 * 2 * 4 // groups), given=given)
-        product = rows @ convolution._matrix(weight, groups)
-        want = convolved(x, weight, stride, padding, dilation, groups)
-        want = want.reshape(count, groups, -1).transpose(1, 0, 2)
-        expect("rows @ the weights' matrix of each group", product, want, given=given)
+        given = settings_of(what, settings) | {"x": x[0, :, :, 0], "kernel": kernel[:2]}
+        unpadded = np.shape(rows)[1:2] < (count,) and settings[1] != (0, 0)
+        if np.shape(rows) != matrix.shape and unpadded:
+            mistakes["x must be padded first"] = rows
+        expect_elements("_rows(x, windows)", rows, matrix, drawn, given=given, mistakes=mistakes)
 
 
 @pytest.mark.exercise("conv2d")
 def test_convolution() -> None:
-    for settings in SETTINGS:
-        x, weight = operands(settings[3])
-        given = {"stride, padding, dilation, groups": settings}
+    for what, shape, kernel, settings in SMALL:
+        x, weight = counted(shape), counted(kernel)
         want = convolved(x, weight, *settings)
-        flipped = convolved(x, weight[::-1, ::-1], *settings)
-        expect(
+        n, rows, columns, o = want.shape
+        groups = settings[3]
+        product = want.reshape(n * rows * columns, groups, o // groups).transpose(1, 0, 2)
+        mistakes = mistaken(x, weight, settings) | {
+            "the groups are the first axis of the product: move them to the channels": (
+                product.reshape(want.shape)
+            ),
+        }
+        expect_elements(
             "conv2d(x, weight)",
             accelerated.conv2d(x, weight, Geometry(*settings)),
             want,
-            given=given,
-            mistakes={"the kernel is not flipped in this convolution": flipped},
+            draw_output(x, weight, settings),
+            given=settings_of(what, settings),
+            mistakes=mistakes,
         )
-
-
-def adjoint(grad: Array, x: Array, weight: Array, settings: Any, of_weight: bool) -> Array:
-    """Return the gradients of sum(grad * conv2d(x, weight)), which is linear in both."""
-    point = weight if of_weight else x
-    found = np.zeros_like(point)
-    for place in np.ndindex(*point.shape):
-        unit = np.zeros_like(point)
-        unit[place] = 1.0
-        pair = (x, unit) if of_weight else (unit, weight)
-        found[place] = (grad * convolved(*pair, *settings)).sum()
-    return found
 
 
 @pytest.mark.exercise("conv2d-weight-grad")
 def test_gradient_of_the_weights() -> None:
-    for settings in SETTINGS:
-        x, weight = operands(settings[3])
-        x, weight = x[:, :4, :4], weight[..., :2]
-        grad = RNG.standard_normal(convolved(x, weight, *settings).shape)
-        got = accelerated.conv2d_weight_grad(grad, x, weight.shape, Geometry(*settings))
-        given = {"stride, padding, dilation, groups": settings}
-        expect("the gradient of weight", got, adjoint(grad, x, weight, settings, True), given=given)
+    for what, shape, kernel, settings in SMALL:
+        shape, kernel = (*shape[:1], *(min(s, 4) for s in shape[1:3]), shape[3]), kernel
+        x, weight = counted(shape), counted(kernel)
+        grad = counted(convolved(x, weight, *settings).shape)
+        want = adjoint(grad, x, weight, settings, True)
+        first = adjoint(grad[:1], x[:1], weight, settings, True)
+        mistakes = {
+            "a weight is used in all images: the gradient is summed over them": first,
+            "the mean over the images is not taken here: it is a sum": want / len(x),
+            "rows and columns of the kernel are exchanged": want.transpose(1, 0, 2, 3),
+            "the kernel is not flipped": want[::-1, ::-1],
+        }
+        inner = want.shape[:3] + (settings[3], -1)
+        apart = np.moveaxis(want.reshape(inner), 3, 0)
+        mistakes["the groups are the first axis of the product: move them to the outputs"] = (
+            apart.reshape(want.shape)
+        )
+        if settings[3] == 1:
+            joined = want.reshape(-1, kernel[3])
+            mistakes["R^T G has the order (i, j, channel), output"] = joined.T.reshape(want.shape)
+        expect_elements(
+            "conv2d_weight_grad(grad, x, ...)",
+            accelerated.conv2d_weight_grad(grad, x, kernel, Geometry(*settings)),
+            want,
+            draw_weight_grad(grad, x, kernel, settings),
+            given=settings_of(what, settings),
+            mistakes=mistakes,
+        )
 
 
 @pytest.mark.exercise("conv2d-input-grad")
 def test_gradient_of_the_image() -> None:
-    for settings in SETTINGS:
-        x, weight = operands(settings[3])
-        x, weight = x[:1, :4, :4], weight[..., :2]
-        grad = RNG.standard_normal(convolved(x, weight, *settings).shape)
-        got = accelerated.conv2d_input_grad(grad, weight, x.shape, Geometry(*settings))
-        given = {"stride, padding, dilation, groups": settings}
+    for what, shape, kernel, settings in SMALL:
+        shape = (*shape[:1], *(min(s, 4) for s in shape[1:3]), shape[3])
+        x, weight = counted(shape), counted(kernel)
+        grad = counted(convolved(x, weight, *settings).shape)
         want = adjoint(grad, x, weight, settings, False)
-        expect("the gradient of x", got, want, given=given)
+        mistakes = {
+            "the kernel was flipped: each tap adds to the pixels that it has read": adjoint(
+                grad, x, weight[::-1, ::-1], settings, False
+            ),
+            "a pixel is read by several taps: add to its gradient, do not store": adjoint(
+                grad, x, weight, settings, False, last_tap
+            ),
+            "rows and columns of the kernel are exchanged": (
+                adjoint(grad, x, weight.transpose(1, 0, 2, 3), settings, False)
+                if kernel[0] == kernel[1]
+                else want
+            ),
+        }
+        got = accelerated.conv2d_input_grad(grad, weight, shape, Geometry(*settings))
+        mistakes[
+            "the taps are the last axes of the rows: bring them to the front by permute_dims"
+        ] = unordered(grad, weight, shape, settings)
+        if settings[1] != (0, 0) and np.shape(got) == padded(x, settings[1]).shape:
+            mistakes["the padding must be cropped off again"] = got
+        expect_elements(
+            "conv2d_input_grad(grad, weight, ...)",
+            got,
+            want,
+            draw_input_grad(grad, weight, shape, settings),
+            given=settings_of(what, settings),
+            mistakes=mistakes,
+        )
 
 
 @pytest.mark.exercise("conv2d-op-grad")
 def test_gradients_of_the_op() -> None:
-    x, weight = RNG.standard_normal((2, 3, 4, 4)), RNG.standard_normal((2, 3, 3, 3))
-    grad = RNG.standard_normal((2, 2, 4, 4))
+    x, weight = counted((2, 3, 4, 4)), counted((2, 3, 3, 3))
+    grad = counted((2, 2, 4, 4))
     op = ops.convolution.Conv2d(Geometry(padding=(1, 1)))
     hwio = weight.transpose(2, 3, 1, 0)
     out = op(tensor(x), tensor(hwio), tensor([0.0, 0.0]))
-    by_x, by_weight, by_bias = out.op.gradient_as_tuple(tensor(grad), out)  # type: ignore[union-attr]
+    by_x, by_weight, *by_bias = out.op.gradient_as_tuple(tensor(grad), out)  # type: ignore[union-attr]
     settings = ((1, 1), (1, 1), (1, 1), 1)
     last = grad.transpose(0, 2, 3, 1), x.transpose(0, 2, 3, 1), hwio
-    expect("gradient for bias", by_bias, grad.sum((0, 2, 3)))
-    expect("gradient for weight (KH, KW, C, O)", by_weight, adjoint(*last, settings, True))
+    want_bias = grad.sum((0, 2, 3))
     expect(
-        "gradient for x (N, C, H, W)", by_x, adjoint(*last, settings, False).transpose(0, 3, 1, 2)
+        "gradient for bias (O,), with grad (2, 2, 4, 4)",
+        by_bias[0] if by_bias else None,
+        want_bias,
+        mistakes={
+            "bias was added to every image too: sum over axis 0": grad.sum((2, 3)),
+            "bias was added to every pixel too: sum over axes 2 and 3": grad.sum(0),
+            "channels are axis 1 of (N, C, H, W), not the last one": grad.sum((0, 1, 2)),
+            "it is a sum, not a mean": grad.mean((0, 2, 3)),
+            "node has a third input, bias, which needs a gradient": None,
+        },
     )
+    want_weight = adjoint(*last, settings, True)
+    want_x = adjoint(*last, settings, False).transpose(0, 3, 1, 2)
+    swapped = {"the gradients are returned in the order of the inputs: x, weight, bias": want_x}
+    expect("gradient for weight (KH, KW, C, O)", by_weight, want_weight, mistakes=swapped)
+    expect("gradient for x (N, C, H, W)", by_x, want_x)
     out = op(tensor(x, requires_grad=False), tensor(hwio))
     parts = out.op.gradient_as_tuple(tensor(grad), out)  # type: ignore[union-attr]
-    expect("number of gradients without bias", len(parts), 2)
-    expect("gradient for images that require none", parts[0], None)
+    mistakes = {"there is no bias here, and so no gradient for it": 3}
+    expect("number of gradients without bias", len(parts), 2, mistakes=mistakes)
+    if parts[0] is not None:
+        cause = "x requires no gradient, which self._for_x knows"
+        raise WrongAnswer(Case("gradient for x that requires none", "", "None", "a Tensor", cause))
 
 
 @pytest.mark.exercise("max-pool")
 def test_max_pooling() -> None:
-    x = -1.0 - RNG.random((1, 5, 5, 2))
-    out = accelerated.max_pool2d(x, (2, 3), (2, 1), (1, 1))
-    padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-np.inf)
-    want = np.array(
-        [[padded[0, 2 * p : 2 * p + 2, q : q + 3].max((0, 1)) for q in range(5)] for p in range(3)]
-    )
-    zeros = np.maximum(want, 0.0)
-    expect(
-        "max_pool2d, kernel (2, 3), stride (2, 1), padding (1, 1), all pixels below 0",
-        out,
-        want[None],
-        mistakes={"padding must never be the maximum: it is -infinity": zeros[None]},
-    )
-    x[0, 2, 2, 0] = np.nan
-    out = accelerated.max_pool2d(x, (5, 5), (1, 1), (0, 0))
-    expect("a NaN in the first channel", np.isnan(out), np.array([[[[True, False]]]]))
+    for what, shape, kernel, stride, padding in POOLS:
+        x = -counted(shape)[:, ::-1, ::-1] if padding != (0, 0) else counted(shape)
+        settings = (stride, padding, (1, 1), 1)
+        where = reads(shape, (*kernel, 1, 1), settings)
+        rows, columns = max(where)[0] + 1, max(where)[1] + 1
+
+        def pooled(
+            function: Any, value: float, at: Any = where, size: Any = (rows, columns)
+        ) -> Any:
+            image = padded(x, padding, value)  # noqa: B023
+            out = np.empty((len(image), *size, image.shape[3]))
+            for p, q in np.ndindex(*size):
+                pixels = [image[:, r, c] for key, (r, c) in at.items() if key[:2] == (p, q)]
+                out[:, p, q] = function(np.stack(pixels), axis=0)
+            return out
+
+        want = pooled(np.max, -np.inf)
+        every = reads(shape, (*kernel, 1, 1), ((1, 1), padding, (1, 1), 1))
+        steps = max(every)[0] + 1, max(every)[1] + 1
+        mistakes = {
+            "padding must never be the maximum: it is -infinity": pooled(np.max, 0.0),
+            "the maximum of the window, not the mean": pooled(np.mean, 0.0),
+            "the minimum of the window": pooled(np.min, np.inf),
+            "the stride is not used": pooled(np.max, -np.inf, every, steps),
+            "a channel of the output is the maximum of this channel alone": want.max(3),
+        }
+        got = accelerated.max_pool2d(x, kernel, stride, padding)
+        given = {"case": what, "kernel": kernel, "stride": stride, "padding": padding}
+        drawn = draw_pooled(x, where, padding)
+        expect_elements("max_pool2d(x, ...)", got, want, drawn, given=given, mistakes=mistakes)
+    x = counted((1, 2, 2, 2))
+    x[0, 1, 0, 0] = np.nan
+    out = accelerated.max_pool2d(x, (2, 2), (1, 1), (0, 0))
+    mistakes = {"a NaN in the window is the maximum": np.array([[[[False, False]]]])}
+    expect("is NaN", np.isnan(out), np.array([[[[True, False]]]]), mistakes=mistakes)
 
 
 @pytest.mark.exercise("max-pool-grad")
 def test_gradient_of_max_pooling() -> None:
-    x = np.array([[1.0, 3.0, 3.0, 0.0], [3.0, 2.0, 1.0, 5.0]]).reshape(1, 2, 4, 1)
-    grad = np.array([10.0, 20.0, 30.0]).reshape(1, 1, 3, 1)
-    got = accelerated.max_pool2d_grad(grad, x, (2, 2), (1, 1), (0, 0))
-    want = np.array([[0.0, 30.0, 0.0, 0.0], [0.0, 0.0, 0.0, 30.0]]).reshape(1, 2, 4, 1)
-    every = np.array([[0.0, 30.0, 20.0, 0.0], [10.0, 0.0, 0.0, 30.0]]).reshape(1, 2, 4, 1)
-    given = {"x": x[0, :, :, 0], "grad": grad.reshape(-1), "kernel": (2, 2), "stride": (1, 1)}
-    expect(
-        "the gradient of x, with equal maxima",
-        got,
-        want,
-        given=given,
-        mistakes={"only the first maximum of a window in row-major order gets it": every},
+    def check(what: str, x: Any, grad: Any, want: Any, kernel: Any, **more: Any) -> None:
+        x, grad, want = (np.array(each, float)[None, :, :, None] for each in (x, grad, want))
+        stride, padding = more.pop("stride", (1, 1)), more.pop("padding", (0, 0))
+        where = reads(x.shape, (*kernel, 1, 1), (stride, padding, (1, 1), 1))
+
+        def drawn(index: tuple[int, ...]) -> str:
+            place = index[1] + padding[0], index[2] + padding[1]
+            by = [key[:2] for key, pixel in where.items() if pixel == place]
+            image = padded(x, padding)[0, :, :, 0]
+            return drawing.beside(
+                ("x, dots are padding", drawing.plane(image, [place], padding)),
+                ("grad of its windows", drawing.plane(grad[0, :, :, 0], by)),
+                ("the gradient", drawing.plane(want[0, :, :, 0])),
+            )
+
+        got = accelerated.max_pool2d_grad(grad, x, kernel, stride, padding)
+        wrong = {key: np.array(v, float)[None, :, :, None] for key, v in more.items()}
+        mistakes = {CAUSES_OF_POOLING[key]: value for key, value in wrong.items()}
+        if padding != (0, 0) and np.shape(got) == padded(x, padding).shape:
+            mistakes["the padding must be cropped off again"] = got
+        given = {"case": what, "kernel": kernel, "stride": stride, "padding": padding}
+        what = "max_pool2d_grad(grad, x, ...)"
+        expect_elements(what, got, want, drawn, given=given, mistakes=mistakes)
+
+    check(
+        "one window",
+        [[1, 2], [4, 3]],
+        [[10]],
+        [[0, 0], [10, 0]],
+        (2, 2),
+        every=[[10, 10], [10, 10]],
+        mean=[[2.5, 2.5], [2.5, 2.5]],
+        value=[[0, 0], [4, 0]],
+        one=[[0, 0], [1, 0]],
     )
-    low = np.full((1, 2, 2, 1), -np.inf)
-    got = accelerated.max_pool2d_grad(np.ones((1, 1, 1, 1)), low, (4, 4), (1, 1), (1, 1))
-    expect("if all values are -infinity, a pixel gets it, not the padding", got.sum(), 1.0)
+    check(
+        "equal maxima",
+        [[1, 3], [3, 2]],
+        [[10]],
+        [[0, 10], [0, 0]],
+        (2, 2),
+        ties=[[0, 10], [10, 0]],
+        shared=[[0, 5], [5, 0]],
+        last=[[0, 0], [10, 0]],
+    )
+    check(
+        "windows that overlap",
+        [[1, 3, 2], [0, 2, 1]],
+        [[10, 20]],
+        [[0, 30, 0], [0, 0, 0]],
+        (2, 2),
+        stored=[[0, 20, 0], [0, 0, 0]],
+        kept=[[0, 10, 0], [0, 0, 0]],
+    )
+    check(
+        "windows that overlap and have equal maxima",
+        [[1, 3, 3, 0], [3, 2, 1, 5]],
+        [[10, 20, 30]],
+        [[0, 30, 0, 0], [0, 0, 0, 30]],
+        (2, 2),
+        ties=[[0, 30, 20, 0], [10, 0, 0, 30]],
+        columns=[[0, 20, 0, 0], [10, 0, 0, 30]],
+    )
+    inf = np.inf
+    check(
+        "all values are -infinity, as is the padding",
+        [[-inf, -inf], [-inf, -inf]],
+        [[10]],
+        [[10, 0], [0, 0]],
+        (4, 4),
+        padding=(1, 1),
+        padded=[[0, 0], [0, 0]],
+    )
+    check(
+        "padding, and all pixels below 0",
+        [[-1, -2], [-3, -4]],
+        [[1, 2], [3, 4]],
+        [[1, 2], [3, 4]],
+        (2, 2),
+        stride=(2, 2),
+        padding=(1, 1),
+        padded=[[0, 0], [0, 0]],
+    )
+    check(
+        "a NaN",
+        [[5, 1], [np.nan, 2]],
+        [[10]],
+        [[0, 0], [10, 0]],
+        (2, 2),
+        nan=[[10, 0], [0, 0]],
+        lost=[[0, 0], [0, 0]],
+    )
+
+
+CAUSES_OF_POOLING = {
+    "every": "only the maximum of the window gets the gradient",
+    "mean": "this is the gradient of a mean: only the maximum gets it, and all of it",
+    "value": "the gradient of the window, not the value of the pixel",
+    "one": "the mask was not multiplied by grad",
+    "ties": "only the first maximum of a window in row-major order gets it",
+    "shared": "the first maximum gets all of it: equal ones do not share it",
+    "last": "the first maximum in row-major order gets it, not the last one",
+    "columns": "the first maximum in row-major order gets it, not by columns",
+    "stored": "windows overlap: add to the gradient of a pixel, do not store",
+    "kept": "windows overlap: add to the gradient of a pixel, do not store it once",
+    "padded": "a pixel gets it, never the padding",
+    "nan": "a NaN in the window is the maximum",
+    "lost": "a NaN equals nothing, itself included: no pixel got the gradient",
+}
 
 
 @pytest.mark.exercise("kernel-max-pool")
@@ -203,27 +412,70 @@ def test_gradient_of_max_pooling_in_cpp() -> None:
 @pytest.mark.exercise("running-statistics")
 def test_batch_norm_in_evaluation() -> None:
     layer = nn.BatchNorm2d(2, dtype="float64", momentum=0.25)
-    mixed = layer._mixed(tensor([1.0, 2.0]), tensor([3.0, -2.0]))
+    running = tensor([1.0, 2.0], requires_grad=True)
+    mixed = layer._mixed(running, tensor([3.0, -2.0]))
     expect(
         "running statistics (1, 2), observed (3, -2), momentum 0.25",
         mixed,
         np.array([1.5, 1.0]),
-        mistakes={"momentum is the share of the observed value": np.array([2.5, -1.0])},
+        mistakes={
+            "momentum is the share of the observed value": np.array([2.5, -1.0]),
+            "the observed value has its share, momentum, too": np.array([0.75, 1.5]),
+            "the running value has the share 1 - momentum": np.array([1.75, 1.5]),
+            "the observed values replace the running ones": np.array([3.0, -2.0]),
+        },
     )
-    expect("the statistics require no gradient", mixed.requires_grad, False)
+    linked = {"_mixed recorded its operations: make a constant of the result": True}
+    expect("the statistics require a gradient", mixed.requires_grad, False, mistakes=linked)
+    half = tensor([1.0, 2.0], requires_grad=False).detach()
+    single = Tensor(half.numpy(), dtype="float32", device=half.device, requires_grad=False)
+    dtypes = {"the result has the dtype of running": "float64"}
+    got = str(layer._mixed(single, half).dtype)
+    expect("dtype of float32 mixed with float64", got, "float32", mistakes=dtypes)
     layer.weight.data, layer.bias.data = tensor([2.0, 3.0]), tensor([0.5, -0.5])
     layer.running_mean, layer.running_var = tensor([1.0, -1.0]), tensor([4.0, 0.25])
-    x = RNG.standard_normal((2, 2, 3, 3))
-    at = (None, slice(None), None, None)
-    want = (x - np.array([1.0, -1.0])[at]) / np.sqrt(np.array([4.0, 0.25])[at] + 1e-5)
-    want = want * np.array([2.0, 3.0])[at] + np.array([0.5, -0.5])[at]
-    expect("BatchNorm2d in evaluation", layer.eval()(tensor(x)), want)
+    x = counted((1, 2, 2, 2))
+
+    def normalised(mean: Any, var: Any, eps: float = 1e-5) -> Array:
+        mean, var, weight, bias = (
+            np.reshape(each, (1, 2, 1, 1))
+            for each in (mean, var, layer.weight.numpy(), layer.bias.numpy())
+        )
+        return np.asarray((x - mean) / np.sqrt(var + eps) * weight + bias)
+
+    mean, var = np.array([1.0, -1.0]), np.array([4.0, 0.25])
+    want = normalised(mean, var)
+    expect(
+        "BatchNorm2d in evaluation",
+        layer.eval()(tensor(x)),
+        want,
+        given={"x": x, "running_mean": mean, "running_var": var, "weight, bias": "2 3, 0.5 -0.5"},
+        mistakes={
+            "evaluation uses the running statistics, not the batch's": normalised(
+                x.mean((0, 2, 3)), x.var((0, 2, 3))
+            ),
+            "divided by the variance: its square root is missing": normalised(
+                mean, (var + 1e-5) ** 2, 0
+            ),
+            "eps is added to the variance before the root": normalised(mean, var, 0.0),
+            "eps is added under the root, not to it": normalised(
+                mean, (np.sqrt(var) + 1e-5) ** 2, 0.0
+            ),
+            "weight is not used": (want - _of(layer.bias)) / _of(layer.weight) + _of(layer.bias),
+            "bias is not used": want - _of(layer.bias),
+            "the mean was not subtracted": normalised(0 * mean, var),
+        },
+    )
     added = nn.BatchNorm2d(2, dtype="float64", activation="relu").eval()
     expect(
         "with activation='relu' and something added",
         added(tensor(x), tensor(x)),
         np.maximum(x / np.sqrt(1 + 1e-5) + x, 0),
     )
+
+
+def _of(values: Tensor) -> Array:
+    return values.numpy().reshape(1, 2, 1, 1)
 
 
 @pytest.mark.exercise("lenet5")
@@ -234,11 +486,59 @@ def test_lenet_is_as_in_the_paper() -> None:
         "its trained layers",
         sorted({name.rpartition(".")[0] for name in names}),
         ["classifier.1", "classifier.3", "classifier.5", "features.0", "features.3"],
+        given={
+            "features": "convolution, relu, pool, convolution, relu, pool",
+            "classifier": "flatten, linear, relu, linear, relu, linear",
+        },
+        mistakes={
+            "a relu is missing between the linear layers": [
+                *("classifier.1", "classifier.2", "classifier.3", "features.0", "features.3")
+            ],
+            "a relu is missing after the convolutions": [
+                *("classifier.1", "classifier.3", "classifier.5", "features.0", "features.2")
+            ],
+        },
     )
-    count = sum(p.size for p in model.parameters())
-    expect("its number of trained parameters", count, 61706)
+    sizes = {name.rpartition(".")[0]: tuple(p.shape) for name, p in model.named_parameters()}
+    sizes |= {name[:-7]: tuple(p.shape) for name, p in model.named_parameters() if p.ndim > 1}
+    for name, shape, cause in (
+        ("features.0", (5, 5, 1, 6), "(KH, KW, C, O) of 6 maps by 5 x 5"),
+        ("features.3", (5, 5, 6, 16), "(KH, KW, C, O) of 16 maps by 5 x 5"),
+        ("classifier.1", (400, 120), "without padding 32 becomes 28, 14, 10, 5: 16 * 5 * 5 inputs"),
+        ("classifier.3", (120, 84), "linear to 84"),
+        ("classifier.5", (84, 10), "num_classes outputs"),
+    ):
+        wrong = {cause: sizes[name]}
+        expect(f"shape of the weight of {name}", sizes[name], shape, mistakes=wrong)
+    x = images(1)
+    want = logits_of(model, x, ops.max_pool2d)
+    mistakes = {
+        "max pooling, not the mean": logits_of(model, x, ops.avg_pool2d),
+        "no relu after the last layer: logits may be negative": np.maximum(want.numpy(), 0),
+    }
+    expect("logits of images (2, 1, 32, 32)", model(x), want, mistakes=mistakes, rtol=1e-4)
     wide = LeNet5(in_channels=3, num_classes=7)
+    for name, got, expected in (
+        ("features.0", wide.features.modules[0].weight.shape[2], 3),
+        ("classifier.5", wide.classifier.modules[5].weight.shape[1], 7),
+    ):
+        what = f"LeNet5(in_channels=3, num_classes=7): the arguments are not used in {name}"
+        expect(f"channels of {name} of LeNet5(3, 7)", got, expected, mistakes={what: got})
     expect("logits of images (2, 3, 32, 32), 7 classes", wide(images(3)).shape, (2, 7))
+    other = LeNet5(dtype="float64")
+    dtypes = sorted({str(p.dtype) for p in other.parameters()})
+    cause = {"every layer takes device and dtype": dtypes}
+    expect("dtypes of LeNet5(dtype='float64')", dtypes, ["float64"], mistakes=cause)
+
+
+def logits_of(model: LeNet5, x: Tensor, pool: Any) -> Tensor:
+    """Return the logits that LeNet-5 has with the parameters of ``model``."""
+    for layer in (model.features.modules[0], model.features.modules[3]):
+        x = pool(ops.relu(layer(x)), 2)
+    x = ops.reshape(x, (x.shape[0], -1))
+    first, second, last = (model.classifier.modules[i] for i in (1, 3, 5))
+    found: Tensor = last(ops.relu(second(ops.relu(first(x)))))
+    return found
 
 
 def images(channels: int) -> Tensor:
@@ -251,16 +551,40 @@ def images(channels: int) -> Tensor:
 
 @pytest.mark.exercise("basic-block")
 def test_a_residual_block() -> None:
+    same = BasicBlock(4, 4, 1, dtype="float64").eval()
+    same.downsample = lambda x: x * 2
+    check_block(same, counted((1, 4, 2, 2)), "BasicBlock(4, 4, stride 1), its shortcut doubles x")
     block = BasicBlock(4, 8, 2, dtype="float64").eval()
-    x = tensor(RNG.standard_normal((2, 4, 6, 6)))
-    first = np.maximum(block.bn1(block.conv1(x)).numpy(), 0)
-    plain = nn.BatchNorm2d(8, dtype="float64").eval()
-    second = plain(block.conv2(tensor(first))).numpy()
-    shortcut = block.downsample(x).numpy()
-    mistakes = {"the shortcut is missing": np.maximum(second, 0)}
-    expect(
-        "BasicBlock(4, 8, stride 2)(x)",
-        block(x),
-        np.maximum(second + shortcut, 0),
-        mistakes=mistakes,
-    )
+    check_block(block, RNG.standard_normal((2, 4, 6, 6)), "BasicBlock(4, 8, stride 2)")
+
+
+def check_block(block: BasicBlock, pixels: Array, what: str) -> None:
+    channels = block.bn2.dim
+    plain = nn.BatchNorm2d(channels, dtype="float64").eval()
+    for norm in (block.bn1, block.bn2, plain):
+        norm.running_mean = tensor([0.25] * channels)
+        norm.running_var = tensor([4.0] * channels)
+    x = tensor(pixels)
+    image, shortcut = block.conv1(x), block.downsample(x).numpy()
+    inner = block.bn1(image).numpy()
+
+    def second(y: Any) -> Array:
+        return plain(block.conv2(tensor(y))).numpy()
+
+    y = second(inner)
+    mistakes = {
+        "the shortcut is missing": np.maximum(y, 0),
+        "bn2 has its relu: give it the shortcut, bn2(y, shortcut), to add before it": np.maximum(
+            np.maximum(y, 0) + shortcut, 0
+        ),
+        "bn2 has its relu, and the shortcut was added after it": np.maximum(y, 0) + shortcut,
+        "bn1 is missing": np.maximum(second(image.numpy()) + shortcut, 0),
+        "the batch norm bn1 is missing, only its relu is there": np.maximum(
+            second(np.maximum(image.numpy(), 0)) + shortcut, 0
+        ),
+        "bn2 is missing": np.maximum(block.conv2(tensor(inner)).numpy() + shortcut, 0),
+        "the shortcut starts at x, not after the first convolution": np.maximum(y + inner, 0),
+    }
+    if shortcut.shape == pixels.shape:
+        mistakes["the shortcut is self.downsample(x), not x"] = np.maximum(y + pixels, 0)
+    expect(what, block(x), np.maximum(y + shortcut, 0), mistakes=mistakes)
