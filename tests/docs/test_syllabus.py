@@ -64,9 +64,11 @@ def weeks_table() -> str:
     for number, ((subject, _, trail), chosen) in enumerate(zip(WEEKS, weeks(), strict=True), 1):
         begun = [sum(e.minutes for e in chosen[:i]) for i in range(len(chosen))]
         count = sum(minutes < LAB for minutes in begun)
-        part = ", ".join(dict.fromkeys(str(exercise.part) for exercise in chosen))
-        cells = (number, subject, part, span(chosen[:count]), span(chosen[count:]), trail or "–")
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
+        numbers = list(dict.fromkeys(str(exercise.part) for exercise in chosen))
+        about = f"part{'s' * (len(numbers) > 1)} {' and '.join(numbers)}"
+        about += f"; trail {trail}" if trail else ""
+        cells = (f"{number}. {subject}<br>{about}", span(chosen[:count]), span(chosen[count:]))
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
