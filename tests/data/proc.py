@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import resource_tracker
 from pathlib import Path
 
@@ -30,6 +33,20 @@ def children(pid: int | None = None) -> set[int]:
         left += here
     tracker = getattr(resource_tracker, "_resource_tracker", None)
     return found - {getattr(tracker, "_pid", None)}
+
+
+def descriptors() -> Counter[str]:
+    """Return the open files of this process, as often as each is open.
+
+    ``descriptors() <= before`` is true if nothing was left open since. A count would differ if an
+    earlier test's garbage were collected in between, and would hide as many leaks.
+    """
+    gc.collect()
+    found: Counter[str] = Counter()
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the one that listed the folder
+            found[os.readlink(f"/proc/self/fd/{name}")] += 1
+    return found
 
 
 def alive(pid: int) -> bool:

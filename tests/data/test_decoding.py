@@ -51,6 +51,19 @@ def test_png_of_every_mode(mode, want):
     np.testing.assert_array_equal(floats, image / np.float32(255))
 
 
+@pytest.mark.parametrize("mode", ["L", "LA", "P", "RGB", "RGBA", "CMYK", "1"])
+def test_a_large_image_is_converted_in_bands(mode, monkeypatch):
+    content = encoded(Image.fromarray(smooth(37, 50)).convert(mode), "TIFF")
+    sizes = []
+    crop = Image.Image.crop
+    monkeypatch.setattr(Image.Image, "crop", lambda *args: sizes.append(args[1]) or crop(*args))
+    monkeypatch.setattr(decoding, "BAND", 500)
+    for wanted in ("RGB", "L"):
+        want = by_pillow(content, wanted)
+        assert (decoding.decode(content, wanted).reshape(want.shape) == want).all()
+    assert sizes[:4] == [(0, 0, 50, 10), (0, 10, 50, 20), (0, 20, 50, 30), (0, 30, 50, 37)]
+
+
 def test_jpeg_equals_pillow(library):
     content = encoded(smooth(61, 43), "JPEG", quality=90)
     np.testing.assert_array_equal(decoding.decode(content), by_pillow(content))

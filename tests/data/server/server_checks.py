@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from forks import Forked
-from proc import becomes, children
+from proc import becomes, children, descriptors
 
 from needle import data
 from needle.data.sharing import GlobalDataLoader, Options, Server
@@ -97,18 +96,14 @@ class Leftovers:
     """Resources that this process has open: descriptors, mappings, children."""
 
     def __init__(self) -> None:
-        self.fds, self.children = self._fds(), children()
+        self.files, self.children = descriptors(), children()
         self.mapped = self._mapped()
 
     def assert_none(self) -> None:
         """Nothing more than at the start, soon."""
-        assert becomes(lambda: len(self._fds()) <= len(self.fds), 5), self._fds() ^ self.fds
-        assert becomes(lambda: children() <= self.children, 5), children() - self.children
-        assert becomes(lambda: self._mapped() <= self.mapped, 5), self._mapped()
-
-    @staticmethod
-    def _fds() -> set[str]:
-        return set(os.listdir("/proc/self/fd"))
+        assert becomes(lambda: descriptors() <= self.files), descriptors() - self.files
+        assert becomes(lambda: children() <= self.children), children() - self.children
+        assert becomes(lambda: self._mapped() <= self.mapped), self._mapped()
 
     @staticmethod
     def _mapped() -> int:

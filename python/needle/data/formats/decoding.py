@@ -28,6 +28,8 @@ Source: TypeAlias = "bytes | memoryview | str | os.PathLike[str]"
 
 MAX_PIXELS = 1 << 27
 """Default limit of pixels (134 million, 400 MB as RGB), against attacks and mistakes."""
+BAND = 1 << 22
+"""Pixels that are converted at a time."""
 
 CHANNELS = {"RGB": 3, "L": 1}
 JPEG_START = b"\xff\xd8\xff"
@@ -188,7 +190,15 @@ def _pixels_of(image: Any, mode: str) -> Pixels:
         return np.asarray(image).astype(np.uint16)
     if image.mode in ("I", "F"):
         raise ValueError("pixels of 32 bits have no range that is known")
-    return np.array(image.convert(mode))
+    width, height = image.size
+    rows = max(1, BAND // max(width, 1))
+    if rows >= height:
+        return np.array(image.convert(mode))
+    pixels = np.empty((height, width, CHANNELS[mode]), np.uint8)
+    for top in range(0, height, rows):  # Pillow's copies of a whole image would take twice as much
+        band = image.crop((0, top, width, min(top + rows, height)))
+        pixels[top : top + rows] = _channels(np.asarray(band.convert(mode)), CHANNELS[mode])
+    return pixels
 
 
 def _channels(pixels: npt.NDArray[Any], channels: int) -> npt.NDArray[Any]:
