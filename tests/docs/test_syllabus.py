@@ -57,10 +57,7 @@ def weeks() -> Iterator[list[Exercise]]:
 
 
 def weeks_table() -> str:
-    lines = [
-        "| week | subject | part | in the lab | homework | trail |",
-        "|---:|---|---|---|---|---|",
-    ]
+    lines = ["| week | in the lab | homework |", "|---|---|---|"]
     for number, ((subject, _, trail), chosen) in enumerate(zip(WEEKS, weeks(), strict=True), 1):
         begun = [sum(e.minutes for e in chosen[:i]) for i in range(len(chosen))]
         count = sum(minutes < LAB for minutes in begun)
