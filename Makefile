@@ -154,7 +154,10 @@ train-cuda: $(VENV)/.needle-train build  ## ResNet-18 on CIFAR-10 on this machin
 test-s3: $(VENV)/.needle-test $(VENV)/.needle-stores build  ## data sets in real object stores on loopback: Swift, Ceph
 	@$(RUN) -m pytest -m "s3 or not s3" tests/s3 $(PYTEST_ARGS)
 
-test-browser: $(VENV)/.needle-test $(VENV)/.needle-browser build  ## the page of apps/predict.py in headless Chromium
+# axe-core is an npm package that looks for obstacles to keyboards and screen readers.
+test-browser: $(VENV)/.needle-test $(VENV)/.needle-browser docs  ## the site and the page of apps/predict.py in headless Chromium
+	@npm install --silent --no-save --prefix build/axe axe-core@4 \
+		|| echo "needle: axe-core cannot be installed here; its tests are skipped"
 	@$(RUN) -m pytest -m browser tests/browser $(PYTEST_ARGS)
 
 # One at a time, for they measure times and count processes. No suite contains them.

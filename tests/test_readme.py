@@ -62,3 +62,9 @@ def test_the_programs_exist_and_know_the_options() -> None:
 def test_the_first_command_prints_the_default_device() -> None:
     command = re.search(r'python -c "(.*)"\s+# (.*)', COMMANDS)
     assert command and run("-c", command[1]).strip() == command[2]
+
+
+def test_the_first_page_of_the_site_gives_the_same_times() -> None:
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    found = re.search(r"step of (\S+) takes (\S+ ms),.* form (\S+ ms)", index)
+    assert found and f"| {found[1]} | {found[2]} | {found[3]} |" in README

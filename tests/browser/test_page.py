@@ -7,7 +7,6 @@ and chromium-driver).
 from __future__ import annotations
 
 import base64
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +22,6 @@ from needle import data
 
 pytestmark = pytest.mark.browser
 SECONDS = 20
-SWITCHES = ("headless=new", "no-sandbox", "disable-gpu", "disable-background-networking")
 
 
 @pytest.fixture(scope="module")
@@ -41,23 +39,6 @@ def address(classifier: Classifier) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
         thread.join()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver")
-    found = [shutil.which(name) for name in ("chromium", "chromedriver")]
-    if None in found:
-        pytest.skip("needs Chromium and its driver; Debian: apt install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = found[0]
-    profile = f"user-data-dir={tmp_path_factory.mktemp('profile')}"
-    for switch in (*SWITCHES, profile):
-        options.add_argument(f"--{switch}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(found[1]))
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture
