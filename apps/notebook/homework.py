@@ -26,6 +26,7 @@ from apps.course.checking import check as run_checks
 from apps.course.edition import ROOT, is_student_tree
 from apps.course.notebooks import as_markdown
 from apps.course.outcome import open_tag
+from apps.course.rates import rate_of
 from apps.course.registry import Exercise, RegistryError, select
 from needle import array_namespace, backends
 from needle.backends import native
@@ -175,11 +176,19 @@ def hint(tag: str) -> Page:
 
 
 def check(tag: str) -> Page:
-    """Test the answer to an exercise; show the verdict and, if it passes, what to remember."""
+    """Test the answer to an exercise; show the verdict and, if it passes, what to remember.
+
+    An answer that passes is timed, if the exercise is about speed.
+    """
     exercise = _one(tag)
     results = run_checks(ROOT, [exercise])
     progress.remember(ROOT, results)
-    return Page(*verdict(results[0]))
+    paragraphs = verdict(results[0])
+    if exercise.rate and results[0].fine:
+        rate = rate_of(ROOT, exercise)
+        progress.remember_rate(ROOT, tag, rate)
+        paragraphs.insert(1, f"**Speed.** {str(rate).strip()}")
+    return Page(*paragraphs)
 
 
 def verdict(result: Result) -> list[str]:

@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from apps.course import homework as public_course
-from apps.course import registry
+from apps.course import progress, registry
 from apps.course.blocks import blocks_in
+from apps.course.checking import Result
 from apps.course.edition import put_back, write_edition
 from apps.course.notebooks import around, as_markdown, write_notebooks
+from apps.course.rates import Rate
 from apps.notebook import homework
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,6 +140,19 @@ def test_hints_open_one_by_one(tree: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_speed_of_an_answer_is_shown_and_kept(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(homework, "ROOT", tree)
+    exercise = registry.exercises()["gemm-loop-order"]
+    passed = Result(exercise, [{"test": test, "outcome": "passed"} for test in exercise.tests])
+    monkeypatch.setattr(homework, "run_checks", lambda root, chosen: [passed])
+    monkeypatch.setattr(homework, "rate_of", lambda root, chosen: Rate(5.0, 50.0, 100.0))
+    shown = homework.check("gemm-loop-order").text
+    assert "**Speed.** 5.0 GFLOP/s, 10% of the library's kernel, 5% of this core's peak" in shown
+    assert [*progress.load(tree)["gemm-loop-order"].rate] == [5.0, 50.0, 100.0]
+
+
 def test_an_endless_answer_is_stopped_at_its_line(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
