@@ -1,0 +1,80 @@
+"""Each part's homework notebook, from first to last cell, on an empty tree and a solved one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from apps.course.edition import put_back, write_edition
+from apps.course.notebooks import write_notebooks
+from apps.course.registry import Part, exercises, parts
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = """
+import json, sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+for source in json.load(sys.stdin):
+    print("CELL", source.split(chr(10))[0])
+    error = shell.run_cell(source).error_in_exec
+    if error is not None:
+        print("RAISED", type(error).__name__)
+"""
+every_part = pytest.mark.parametrize("part", parts(), ids=lambda part: f"part{part.number}")
+
+
+def output(tree: Path, part: Part, left_out: tuple[str, ...] = ()) -> str:
+    """Return the output of a part's notebook, run as Jupyter does, without ``left_out``."""
+    pytest.importorskip("IPython")
+    tags = {exercise.tag for exercise in part.exercises}
+    (path,) = write_notebooks(tree, tags)
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    sources = [cell["source"] for cell in cells if cell["cell_type"] == "code"]
+    done = subprocess.run(
+        [sys.executable, "-c", RUN],
+        input=json.dumps([source for source in sources if source not in left_out]),
+        cwd=path.parent,
+        env={k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "NEEDLE_BACKEND")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@every_part
+def test_an_empty_notebook_invites_to_its_exercises(part: Part, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    write_edition(ROOT, tree, set(exercises()))
+    out = output(tree, part)
+    assert f"a student tree, {len(exercises())} of " in out
+    assert "Traceback" not in out
+    assert set(re.findall(r"^RAISED (\w+)", out, re.MULTILINE)) <= {
+        "NotImplementedError",  # explained by an invitation
+        "Unavailable",
+    }
+    for exercise in part.exercises:
+        assert f"{exercise.tag} is open; write your answer into this cell or edit" in out
+        assert f"{exercise.tag} is open: write your answer, then run this cell again." in out
+
+
+@pytest.mark.slow
+@every_part
+def test_a_solved_notebook_passes_its_checks(part: Part, tmp_path: Path) -> None:
+    """Compiled exercises are left out here; make test-course checks them."""
+    tree = tmp_path / "tree"
+    write_edition(ROOT, tree, set(exercises()))
+    put_back(tree, list(exercises()))
+    compiled = tuple(f'check("{each.tag}")' for each in part.exercises if each.builds)
+    out = output(tree, part, compiled)
+    assert "Traceback" not in out and "RAISED" not in out
+    for exercise in part.exercises:
+        verdict = re.search(rf"\*\*{exercise.tag}: (\d+) of (\d+) tests pass\*\*", out)
+        assert exercise.builds or (verdict and verdict[1] == verdict[2]), exercise.tag
