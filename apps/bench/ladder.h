@@ -2,7 +2,9 @@
 // timing of steps and of the machine's limits.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <vector>
@@ -41,6 +43,23 @@ int status_of(F&& program) {
   } catch (const needle::NotImplemented& open) {
     std::printf("NotImplementedError: %s\n", open.what());
     return 3;
+  }
+}
+
+// Prints the first NaN, or else the first element that is not near `want`, and the likely cause
+// ("" if it is unknown).
+template <class Cause>
+void explain(const std::vector<float>& got, const std::vector<float>& want, double tolerance,
+             Cause&& cause) {
+  const auto is_nan = [](float value) { return std::isnan(value); };
+  const bool missing = std::any_of(got.begin(), got.end(), is_nan);
+  for (std::size_t e = 0; e < got.size(); ++e) {
+    if (missing ? !is_nan(got[e]) : std::fabs(double(got[e]) - want[e]) <= tolerance) continue;
+    std::printf("element %zu is %g, wanted %g\ncause: %s\n", e, double(got[e]), double(want[e]),
+                missing ? "NaN stands where nothing was written: write every element, and start "
+                          "each sum at 0"
+                        : cause(long(e)));
+    return;
   }
 }
 

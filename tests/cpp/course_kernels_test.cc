@@ -23,11 +23,19 @@ TEST(one_hot) {
             "indices 2, 0, 7, -1, 1, every second one of ten; row %d, column %d of 5 x 3 with "
             "strides 1, 5",
             row, c);
-        EXPECT_NEAR(got[c * 5 + row], ids[2 * row] == c ? 1 : 0, 0);
+        const float value = got[c * 5 + row], want = ids[2 * row] == c ? 1 : 0;
+        testing::likely(value == 93, "this element is not written: all but one of a row are 0");
+        testing::likely(value != want && value == float(ids[row] == c),
+                        "the index's stride is left out");
+        testing::likely(value == 1 && (ids[2 * row] < 0 || ids[2 * row] > 2),
+                        "an index outside of the row sets an element; such a row is all 0");
+        EXPECT_NEAR(value, want, 0);
       }
     }
   });
 }
+
+constexpr const char* kMissing = "this element is not written";
 
 TEST(unary) {
   constexpr int kRows = 5, kColumns = 37;
@@ -36,22 +44,31 @@ TEST(unary) {
   testing::for_each_isa([&](const KernelTable& t) {
     float got[kRows * kColumns];
     bool small[kRows * kColumns];
+    std::fill_n(got, kRows * kColumns, 93.0f);
     const View in = compact(a, {kRows, kColumns});
     GIVEN("exp of 5 x 37 numbers side by side");
     t.unary(UnaryOp::exp, in, compact(got, {kRows, kColumns}));
-    for (int i = 0; i < kRows * kColumns; ++i) EXPECT_NEAR(got[i], std::exp(double(a[i])), 1e-5);
+    for (int i = 0; i < kRows * kColumns; ++i) {
+      testing::likely(got[i] == 93, kMissing);
+      EXPECT_NEAR(got[i], std::exp(double(a[i])), 1e-5);
+    }
     GIVEN("isfinite of 5 x 37 floats, into bools");
     t.unary(UnaryOp::isfinite, in, compact(small, {kRows, kColumns}));
     for (int i = 0; i < kRows * kColumns; ++i) EXPECT_NEAR(small[i], 1, 0);
     // Every second column, the rows from the last.
     View some = compact(a + (kRows - 1) * kColumns, {kRows, kColumns / 2});
     some.strides[0] = -kColumns, some.strides[1] = 2;
+    std::fill_n(got, kRows * kColumns, 93.0f);
     GIVEN("squares of a view with strides -37, 2");
     t.unary(UnaryOp::square, some, compact(got, {kRows, kColumns / 2}));
     for (int row = 0; row < kRows; ++row) {
       for (int c = 0; c < kColumns / 2; ++c) {
-        const double x = a[(kRows - 1 - row) * kColumns + 2 * c];
-        EXPECT_NEAR(got[row * (kColumns / 2) + c], x * x, 1e-6);
+        const float* from = a + (kRows - 1 - row) * kColumns;
+        const double x = from[2 * c], value = got[row * (kColumns / 2) + c];
+        testing::likely(value == 93, kMissing);
+        testing::likely(value != x * x && value == double(from[c]) * from[c],
+                        "the input is read side by side: its stride is left out");
+        EXPECT_NEAR(value, x * x, 1e-6);
       }
     }
   });
@@ -68,6 +85,9 @@ TEST(fold) {
       float got = 93;
       GIVEN("%d numbers in 0.1 ... 100, of which 0.1 and 92 come first", n);
       t.reduce(ReduceOp::sum, compact(a, {1, n}), compact(&got, {1, 1}));
+      testing::likely(got == 0, "the numbers after the last whole group are left out");
+      testing::likely(got > 1.0001 * sum, "some numbers are added twice");
+      testing::likely(n > 30 && got < 0.6 * sum, "only some lanes of the vector are added up");
       EXPECT_NEAR(got, sum, 3e-7 * sum);
       t.reduce(ReduceOp::max, compact(a, {1, n}), compact(&got, {1, 1}));
       EXPECT_NEAR(got, highest, 0);
@@ -91,8 +111,16 @@ TEST(softmax) {
       for (int i = 0; i < kSize; ++i) total += std::exp(double(x[i]) - 1e4 * (row == 1));
       for (int i = 0; i < kSize; ++i) {
         const double want = double(x[i]) - 1e4 * (row == 1) - std::log(total);
-        EXPECT_NEAR(probabilities[row * kSize + i], std::exp(want), 1e-6);
-        EXPECT_NEAR(logs[row * kSize + i], want, 2e-5);
+        const double p = probabilities[row * kSize + i], log_p = logs[row * kSize + i];
+        const double highest = *std::max_element(x, x + kSize);
+        testing::likely(std::isnan(p),
+                        "exp overflows: the row's maximum is to be subtracted before");
+        testing::likely(std::fabs(p - std::exp(x[i] - highest)) < 1e-6,
+                        "the exponentials are not divided by their sum");
+        EXPECT_NEAR(p, std::exp(want), 1e-6);
+        testing::likely(std::fabs(log_p - highest - want) < 1e-3,
+                        "the logarithm lacks the maximum that exp was given without");
+        EXPECT_NEAR(log_p, want, 2e-5);
       }
     }
   });
@@ -101,7 +129,8 @@ TEST(softmax) {
 TEST(argmax) {
   constexpr int kRows = 9, kColumns = 70;
   float a[kRows * kColumns];
-  for (int i = 0; i < kRows * kColumns; ++i) a[i] = float(i * 7919 % 13);  // with equal ones
+  for (int i = 0; i < kRows * kColumns; ++i)
+    a[i] = float(std::min(i * 7919 % 13, 8));  // with equal ones
   a[4 * kColumns + 3] = a[6 * kColumns + 3] = NAN;
   testing::for_each_isa([&](const KernelTable& t) {
     std::int64_t got[kColumns];
@@ -111,9 +140,15 @@ TEST(argmax) {
       for (int row = 1; row < kRows; ++row) {
         if (a[row * kColumns + c] > a[want * kColumns + c]) want = row;
       }
-      GIVEN("column %d of 70, nine numbers in 0 ... 12%s", c,
+      GIVEN("column %d of 70, nine numbers in 0 ... 8%s", c,
             c == 3 ? " with NaN at 4 and 6" : ", with equal ones");
-      EXPECT_NEAR(got[c], c == 3 ? 4 : want, 0);  // the first NaN wins over everything
+      const auto at = [&](std::int64_t row) { return a[row * kColumns + c]; };
+      const bool inside = c != 3 && got[c] != want && got[c] >= 0 && got[c] < kRows;
+      testing::likely(inside && at(got[c]) == at(want), "of equal numbers the first one counts");
+      testing::likely(inside && at(got[c]) < at(want), "the best number so far is not kept");
+      testing::likely(c == 3 && got[c] != 4,
+                      "NaN wins over every number, the first one over later ones");
+      EXPECT_NEAR(got[c], c == 3 ? 4 : want, 0);
     }
   });
 }
@@ -135,7 +170,15 @@ TEST(sgd) {
             "0.1%s",
             i - 10, double(grad[i]), i % 5, nesterov ? ", Nesterov" : "");
         const double step = grad[i] + 0.1 * param[i], fresh = 0.9 * (i % 5) + 0.75 * step;
-        EXPECT_NEAR(velocity[i], fresh, 1e-5);
+        const double moved = velocity[i], old = 0.9 * (i % 5);
+        const bool wrong = std::fabs(moved - fresh) > 1e-5;
+        testing::likely(wrong && std::fabs(moved - old - step) < 1e-5, "dampening is left out");
+        testing::likely(wrong && std::fabs(moved - old - 0.75 * grad[i]) < 1e-5,
+                        "weight decay is left out");
+        EXPECT_NEAR(moved, fresh, 1e-5);
+        testing::likely(nesterov && std::fabs(step + 0.9 * fresh - fresh) > 1e-4 &&
+                            std::fabs(out[i] - param[i] + 0.5 * fresh) < 1e-5,
+                        "Nesterov's step is left out");
         EXPECT_NEAR(out[i], param[i] - 0.5 * (nesterov ? step + 0.9 * fresh : fresh), 1e-5);
       }
     });

@@ -51,6 +51,16 @@ void test_locate() {
     }
     const Array<std::int64_t> out({24, 2});
     launch("locate", 0, {1}, {kRowThreads}, places_kernel, walk, out.data());
+    const auto offsets = [&](bool divided) {  // without the first dimension, or of whole indices
+      return filled(48, [&](std::int64_t n) {
+        std::int64_t rest = n / 2, offset = 0;
+        for (int i = ndim - 1; i > 0; --i) {
+          offset += (divided ? rest : n / 2) % shape[i] * strides[n % 2][i];
+          rest /= shape[i];
+        }
+        return double(offset + (divided ? 0 : n / 2) * strides[n % 2][0]);
+      });
+    };
     // `last`: whether the last dimension is the one that runs fastest
     const auto places = [&](bool last) {
       return filled(48, [&](std::int64_t n) {
@@ -67,7 +77,9 @@ void test_locate() {
                ? "shape (24), strides in bytes 48 and -8; the two offsets of each element"
                : "shape (2, 3, 4), strides (48, 16, 4) and (-8, 800, 0); both offsets of each",
            out.values(), places(true), 0,
-           {{"the first dimension runs fastest; it should be the last", places(false)}});
+           {{"the first dimension runs fastest; it should be the last", places(false)},
+            {"the first dimension is left out", offsets(true)},
+            {"the index stays as it is; divide it by each size", offsets(false)}});
   }
 }
 
@@ -77,13 +89,15 @@ void test_gather() {
   const Array<std::int64_t> index({kRows}, numbers<std::int64_t>(kRows, 17, kTable));
   const Array<float> out({kRows, kColumns});
   gather(transposed(table.view), index.view, out.view);
-  const auto rows = [&](std::int64_t at_most) {
+  const auto rows = [&](bool indexed, bool columns = true) {
     return filled(kRows * kColumns, [&](std::int64_t i) {
-      return table[i % kColumns * kTable + (at_most == 0 ? 0 : index[i / kColumns])];
+      return table[(columns ? i % kColumns * kTable : 0) + (indexed ? index[i / kColumns] : 0)];
     });
   };
   expect("2700 rows of 6 out of a table of 40, which lies transposed in memory", out.values(),
-         rows(1), 0, {{"every row is the table's first: the index is not used", rows(0)}});
+         rows(true), 0,
+         {{"every row is the table's first: the index is not used", rows(false)},
+          {"every column is the table's first: at.of[1] is left out", rows(true, false)}});
 }
 
 template <class T>
@@ -190,7 +204,8 @@ void fold_of() {
   };
   expect("2 blocks, " + std::to_string(kLanes) + " lanes a row; sum and maximum of each thread",
          out.values(), folded(kLanes), 0,
-         {{"each warp has its own: warps do not meet in shared memory", folded(kWarp)}});
+         {{"each warp has its own: warps do not meet in shared memory", folded(kWarp)},
+          {"half of each warp is left out", folded(kWarp / 2)}});
 }
 
 void test_row_fold() {
@@ -223,13 +238,14 @@ void layer_norm_of(std::int64_t rows, std::int64_t n, double mean) {
   unbiased.insert(unbiased.end(), lost.begin(), lost.end());
   expect(given + "the means", means.values(), want_mean, 2e-4);
   expect(given + "the variances", vars.values(), want_var, 1e-3, unbiased);
+  const auto normalised = [&](std::int64_t i) {
+    return (x[i] - want_mean[i / n]) / std::sqrt(want_var[i / n] + kEps);
+  };
+  std::vector<Mistake> plain = {{"weight and bias are left out", filled(rows * n, normalised)}};
+  plain.insert(plain.end(), lost.begin(), lost.end());
   expect(given + "out", out.values(),
-         filled(rows * n,
-                [&](std::int64_t i) {
-                  const double scale = 1 / std::sqrt(want_var[i / n] + kEps);
-                  return (x[i] - want_mean[i / n]) * scale * weight[i % n] + bias[i % n];
-                }),
-         2e-3, lost);
+         filled(rows * n, [&](auto i) { return normalised(i) * weight[i % n] + bias[i % n]; }),
+         2e-3, plain);
 }
 
 void test_layer_norm() {

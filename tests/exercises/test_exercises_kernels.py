@@ -19,9 +19,9 @@ def check_step(ladder: str, step: str) -> None:
     if said:
         step_and_error, _, sizes = said[0].partition(" for ")
         what = f"step {step} of {ladder} beside step 00"
-        raise WrongAnswer(
-            Case(what, f"sizes {sizes}", "the same but for rounding", step_and_error, "")
-        )
+        got = f"{step_and_error}; {said[1]}"
+        cause = said[2].partition("cause: ")[2]
+        raise WrongAnswer(Case(what, f"sizes {sizes}", "the same but for rounding", got, cause))
 
 
 def check_kernel(name: str) -> None:

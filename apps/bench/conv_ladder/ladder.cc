@@ -33,6 +33,38 @@ constexpr Step kSteps[] = {
     {"07 threads", ladder::production, kTileBytes / 4, true},
 };
 
+// Returns the mistake that explains out[e], or "".
+const char* cause_of(const Convolution& v, const std::vector<float>& want, long e, double got,
+                     double tolerance) {
+  const auto near = [=](double value) { return std::fabs(got - value) <= tolerance; };
+  const long o = e % v.o, pixel = e / v.o % (v.h * v.w), image = e / (v.o * v.h * v.w);
+  const auto tap = [&](long a, long b, long weight) {  // what one tap adds to the sum
+    const long y = pixel / v.w + a - 1, x = pixel % v.w + b - 1;
+    double sum = 0;
+    if (y < 0 || y >= v.h || x < 0 || x >= v.w) return sum;
+    for (long c = 0; c < v.c; ++c) {
+      sum += double(v.x[((image * v.h + y) * v.w + x) * v.c + c]) *
+             v.weight[(weight * v.c + c) * v.o + o];
+    }
+    return sum;
+  };
+  double sum = 0, exchanged = 0;
+  for (long t = 0; t < 9; ++t) exchanged += tap(t / 3, t % 3, t % 3 * 3 + t / 3);
+  if (near(exchanged)) return "rows and columns of the window are exchanged";
+  for (long t = 0; t < 9; ++t) {
+    if (near(sum)) return "the last taps of the window are missing";
+    sum += tap(t / 3, t % 3, t);
+  }
+  for (long other = 0; other < v.h * v.w; ++other) {
+    if (near(want[std::size_t((image * v.h * v.w + other) * v.o + o)])) {
+      return "this is the value of another pixel";
+    }
+  }
+  const long i = pixel / v.w, j = pixel % v.w;
+  const bool border = i == 0 || j == 0 || i == v.h - 1 || j == v.w - 1;
+  return border ? "this pixel is at the border: taps outside of the image count as 0" : "";
+}
+
 // Compares every step with step 00, within the rounding of the sums.
 bool agree(long n, long h, long w, long c, long o, const char* wanted) {
   const std::vector<float> x = ladder::numbers(n * h * w * c, 1);
@@ -44,14 +76,18 @@ bool agree(long n, long h, long w, long c, long o, const char* wanted) {
     if (!ladder::asked(step.name, wanted)) continue;
     for (float& v : got) v = NAN;
     step.run({n, h, w, c, o, x.data(), weight.data(), got.data()});
-    double error = 0;
+    double error = 0;  // NaN as soon as one element is
     for (std::size_t e = 0; e < got.size(); ++e) {
       const double difference = std::fabs(double(got[e]) - want[e]);
-      if (!(difference <= error)) error = difference;
+      if (!(difference <= error) && !std::isnan(error)) error = difference;
     }
     if (error <= 1e-6 * double(9 * c)) continue;
     std::printf("%s differs by %g for (%ld, %ld, %ld, %ld) to %ld\n", step.name, error, n, h, w, c,
                 o);
+    const Convolution v{n, h, w, c, o, x.data(), weight.data(), got.data()};
+    const double tolerance = 1e-6 * double(9 * c);
+    ladder::explain(got, want, tolerance,
+                    [&](long e) { return cause_of(v, want, e, v.out[e], tolerance); });
     fine = false;
   }
   return fine;

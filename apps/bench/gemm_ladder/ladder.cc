@@ -37,6 +37,31 @@ constexpr Step kSteps[] = {
     {"08 threads", ladder::production, kTileBytes, true},
 };
 
+// Returns the mistake that explains c[e], or "".
+const char* cause_of(const Product& x, long e, double got, double tolerance) {
+  const auto near = [=](double value) { return std::fabs(got - value) <= tolerance; };
+  const long i = e / x.n, j = e % x.n;
+  const auto product = [&](long row, long p) {
+    return double(x.a[row * x.k + p]) * x.b[p * x.n + j];
+  };
+  double total = 0, columns = 0;
+  for (long p = 0; p < x.k; ++p) {
+    if (near(total)) return "the last products of the sum are missing";
+    total += product(i, p), columns += double(x.a[p * x.m + i]) * x.b[p * x.n + j];
+  }
+  for (long p = 0; p < x.k; ++p) {
+    total -= product(i, p);
+    if (near(total)) return "the first products of the sum are missing";
+  }
+  if (near(columns)) return "a is read by columns; its rows lie side by side";
+  for (long row = 0; row < x.m; ++row) {
+    double other = 0;
+    for (long p = 0; p < x.k; ++p) other += product(row, p);
+    if (near(other)) return "this is the element of another row";
+  }
+  return "";
+}
+
 // Compares every step with step 00, within the rounding of k additions.
 bool agree(long m, long n, long k, const char* wanted) {
   const std::vector<float> a = ladder::numbers(m * k, 1), b = ladder::numbers(k * n, 2);
@@ -47,13 +72,17 @@ bool agree(long m, long n, long k, const char* wanted) {
     if (!ladder::asked(step.name, wanted)) continue;
     for (float& v : got) v = NAN;
     step.run({m, n, k, a.data(), b.data(), got.data()});
-    double error = 0;
+    double error = 0;  // NaN as soon as one element is
     for (std::size_t e = 0; e < got.size(); ++e) {
       const double difference = std::fabs(double(got[e]) - want[e]);
-      if (!(difference <= error)) error = difference;
+      if (!(difference <= error) && !std::isnan(error)) error = difference;
     }
     if (error <= 1e-6 * double(k)) continue;
     std::printf("%s differs by %g for %ld x %ld x %ld\n", step.name, error, m, n, k);
+    const Product x{m, n, k, a.data(), b.data(), got.data()};
+    const double tolerance = 1e-6 * double(k);
+    ladder::explain(got, want, tolerance,
+                    [&](long e) { return cause_of(x, e, x.c[e], tolerance); });
     fine = false;
   }
   return fine;
