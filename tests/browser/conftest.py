@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+AXE = Path(__file__).resolve().parents[2] / "build/axe/node_modules/axe-core/axe.min.js"
+SCREENS = {"phone": (390, 844), "desktop": (1280, 800)}
+OBSTACLES = """
+const done = arguments[arguments.length - 1];
+axe.run(document, {resultTypes: ["violations"]}).then(found => done(
+  found.violations.filter(each => ["serious", "critical"].includes(each.impact))
+    .map(each => `${each.id}: ${each.nodes[0].html}`)));
+"""
 SWITCHES = ("headless=new", "no-sandbox", "disable-gpu", "disable-background-networking")
 
 
@@ -26,3 +35,33 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     driver = webdriver.Chrome(options, webdriver.ChromeService(found[1]))
     yield driver
     driver.quit()
+
+
+@pytest.fixture
+def opened(browser: Any) -> Callable[..., Any]:
+    """Return a function that opens an address on a screen in a theme; it returns the browser."""
+
+    def open_page(address: str, screen: str = "desktop", theme: str = "light") -> Any:
+        width, height = SCREENS[screen]
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        scheme = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", scheme)
+        browser.get(address)
+        return browser
+
+    return open_page
+
+
+@pytest.fixture
+def obstacles(browser: Any) -> Callable[[], list[str]]:
+    """Return a function that lists the serious obstacles of the open page, found by axe-core."""
+    if not AXE.exists():
+        pytest.skip("needs axe-core; make test-browser installs it")
+
+    def find() -> list[str]:
+        browser.execute_script(AXE.read_text(encoding="utf-8"))
+        found: list[str] = browser.execute_async_script(OBSTACLES)
+        return found
+
+    return find

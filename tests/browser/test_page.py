@@ -7,6 +7,8 @@ and chromium-driver).
 from __future__ import annotations
 
 import base64
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,19 +18,27 @@ import numpy as np
 import pytest
 
 from apps import train
+from apps.course.checking import environment_of
+from apps.course.edition import write_edition
 from apps.prediction.classifier import Classifier
 from apps.prediction.server import server_for
 from needle import data
 
 pytestmark = pytest.mark.browser
 SECONDS = 20
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def classifier(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("run")
     assert train.main(["--epochs", "3", "--out", str(out)]) == 0
-    return Classifier(out / "model.safetensors")
+    return out
+
+
+@pytest.fixture(scope="module")
+def classifier(run: Path) -> Classifier:
+    return Classifier(run / "model.safetensors")
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +49,16 @@ def address(classifier: Classifier) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture(scope="module")
+def portrait(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the page of ``python -m apps.course progress --html``, of a tree with one exercise."""
+    tree = tmp_path_factory.mktemp("course") / "tree"
+    write_edition(ROOT, tree, {"scalar-add"})
+    command = [sys.executable, "-m", "apps.course", "progress", "--html", "portrait.html"]
+    subprocess.run(command, cwd=tree, check=True, env=environment_of(tree, "np"))
+    return tree / "portrait.html"
 
 
 @pytest.fixture
@@ -113,3 +133,22 @@ def test_a_file_is_classified_and_one_that_is_no_picture_is_an_error(
     element(page, "file").send_keys(str(other))
     wait_for(page, lambda: text(page, "error"))
     assert "cannot be decoded" in text(page, "error")
+
+
+@pytest.mark.parametrize(("screen", "theme"), [("phone", "light"), ("desktop", "dark")])
+@pytest.mark.parametrize("name", ["prediction", "report", "portrait"])
+def test_a_page_of_a_program_has_no_serious_obstacle(
+    opened: Any,
+    obstacles: Any,
+    address: str,
+    run: Path,
+    portrait: Path,
+    name: str,
+    screen: str,
+    theme: str,
+) -> None:
+    pages = {"prediction": address, "report": f"file://{run / 'report.html'}"}
+    browser = opened(pages.get(name, f"file://{portrait}"), screen, theme)
+    assert obstacles() == []
+    wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert browser.execute_script(wide) == 0
