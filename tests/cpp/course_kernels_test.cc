@@ -113,7 +113,7 @@ TEST(softmax) {
         const double want = double(x[i]) - 1e4 * (row == 1) - std::log(total);
         const double p = probabilities[row * kSize + i], log_p = logs[row * kSize + i];
         const double highest = *std::max_element(x, x + kSize);
-        testing::likely(std::isnan(p),
+        testing::likely(row == 1 && std::isnan(p),
                         "exp overflows: the row's maximum is to be subtracted before");
         testing::likely(std::fabs(p - std::exp(x[i] - highest)) < 1e-6,
                         "the exponentials are not divided by their sum");
