@@ -29,17 +29,15 @@ for source in json.load(sys.stdin):
 every_part = pytest.mark.parametrize("part", parts(), ids=lambda part: f"part{part.number}")
 
 
-def output(tree: Path, part: Part, left_out: tuple[str, ...] = ()) -> str:
-    """Return the output of a part's notebook, run as Jupyter does, without ``left_out``."""
+def output(notebook: Path, left_out: tuple[str, ...] = ()) -> str:
+    """Return the output of a notebook, run as Jupyter does, without the cells ``left_out``."""
     pytest.importorskip("IPython")
-    tags = {exercise.tag for exercise in part.exercises}
-    (path,) = write_notebooks(tree, tags)
-    cells = json.loads(path.read_text("utf-8"))["cells"]
-    sources = [cell["source"] for cell in cells if cell["cell_type"] == "code"]
+    cells = json.loads(notebook.read_text("utf-8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     done = subprocess.run(
         [sys.executable, "-c", RUN],
         input=json.dumps([source for source in sources if source not in left_out]),
-        cwd=path.parent,
+        cwd=notebook.parent,
         env={k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "NEEDLE_BACKEND")},
         capture_output=True,
         text=True,
@@ -48,12 +46,17 @@ def output(tree: Path, part: Part, left_out: tuple[str, ...] = ()) -> str:
     return done.stdout
 
 
+def notebook_of(tree: Path, part: Part) -> Path:
+    (path,) = write_notebooks(tree, {exercise.tag for exercise in part.exercises})
+    return path
+
+
 @pytest.mark.slow
 @every_part
 def test_an_empty_notebook_invites_to_its_exercises(part: Part, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     write_edition(ROOT, tree, set(exercises()))
-    out = output(tree, part)
+    out = output(notebook_of(tree, part))
     assert f"a student tree, {len(exercises())} of " in out
     assert "Traceback" not in out
     assert set(re.findall(r"^RAISED (\w+)", out, re.MULTILINE)) <= {
@@ -73,8 +76,18 @@ def test_a_solved_notebook_passes_its_checks(part: Part, tmp_path: Path) -> None
     write_edition(ROOT, tree, set(exercises()))
     put_back(tree, list(exercises()))
     compiled = tuple(f'check("{each.tag}")' for each in part.exercises if each.builds)
-    out = output(tree, part, compiled)
+    out = output(notebook_of(tree, part), compiled)
     assert "Traceback" not in out and "RAISED" not in out
     for exercise in part.exercises:
         verdict = re.search(rf"\*\*{exercise.tag}: (\d+) of (\d+) tests pass\*\*", out)
         assert exercise.builds or (verdict and verdict[1] == verdict[2]), exercise.tag
+
+
+@pytest.mark.slow
+def test_the_tour_stops_with_an_invitation_on_an_empty_tree(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    write_edition(ROOT, tree, set(exercises()))
+    out = output(tree / "hw_notebook.ipynb")
+    until, error, _ = re.split(r"^RAISED (\w+)", out, maxsplit=1, flags=re.MULTILINE)
+    assert error == "NotImplementedError"
+    assert "This cell needs the exercise record (the node of an operation), which is open" in until
