@@ -58,9 +58,7 @@ PACKAGES = ("matplotlib", "safetensors")
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser. An option that is not given is None; the data set's recipe decides it."""
-    result = argparse.ArgumentParser(
-        prog="apps/train.py", description="Train a model and report its accuracy."
-    )
+    result = argparse.ArgumentParser(description="Train a model and report its accuracy.")
     add = result.add_argument
     add("--recipe", help=f"a file of options, or one of {', '.join(recipe_names())}")
     add("--model", help=f"{', '.join(sorted(MODELS))} (default: lenet5)")
@@ -468,7 +466,7 @@ def command(arguments: str) -> str:
     """Return the command line that calls this program again, by make if make called it."""
     if "MAKELEVEL" in os.environ:
         return f'make train ARGS="{arguments}"'
-    return f"python apps/train.py {arguments}"
+    return f"python -m needle train {arguments}"
 
 
 def _finite(x: float) -> bool:

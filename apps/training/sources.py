@@ -131,7 +131,7 @@ def open_source(name: str, place: str, data_dir: Path, train: bool, download: bo
     here = data_dir / f"{name}-{place}"
     if not here.exists():
         raise DataError(
-            f"--source {place}: {here} does not exist; make it with python apps/upload.py --data "
+            f"--source {place}: {here} does not exist; make it with python -m needle upload --data "
             f"{name} --to {place}"
         )
     if place == "packed":

@@ -48,7 +48,7 @@ globals().update(ops.PUBLIC)  # needle.exp, ...
 array_namespace.tensor_type = Tensor
 array_namespace.tensor_constant = Tensor.make_const
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "BACKEND",
     "CaptureWarning",

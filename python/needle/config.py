@@ -68,6 +68,11 @@ VARIABLES = (
 )
 
 
+def given() -> dict[str, str]:
+    """Return the variables that are set in the environment, with their values."""
+    return {row.name: os.environ[row.name] for row in VARIABLES if row.name in os.environ}
+
+
 class Setting:
     """A setting that a program may change at run time, for the whole process.
 
