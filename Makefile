@@ -26,7 +26,7 @@ CONFIGURE = $(CONFIGURE_CPP) \
 	-DPython_EXECUTABLE=$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 
 .DELETE_ON_ERROR:
-.PHONY: help train check test test-all test-torch test-course test-cuda train-cuda test-s3 test-browser soak fuzz lint bench ladder ladder-cuda bench-against bench-smoke bench-data bench-cuda sanitize docs notebook clean distclean build build-tests
+.PHONY: help train check test test-all test-torch test-course test-cuda train-cuda test-s3 test-browser soak fuzz lint bench ladder ladder-cuda bench-against bench-smoke bench-data bench-cuda sanitize docs notebook wheel clean distclean build build-tests
 
 help:  ## this list of targets
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## /\1\t/p' Makefile | expand -t 16
@@ -227,6 +227,17 @@ bench-data: $(VENV)/.needle-train $(VENV)/.needle-images build  ## comparison of
 docs: $(VENV)/.needle-docs build  ## the documentation site in build/docs
 	@PYTHONPATH="$(CURDIR)/python:$(CURDIR)" $(BIN)/python -m sphinx -c docs -W --keep-going -q . build/docs
 	@echo "needle: the site begins at build/docs/index.html"
+
+# auditwheel is for Linux: it checks which systems the wheel runs on, and names them in its tag.
+wheel: $(VENV)/.needle-release  ## a release: this machine's wheel, the pure wheel, the source archive, in dist/
+	@rm -rf dist $(BUILD)/wheel
+	@$(BIN)/python -m build --sdist --outdir dist
+	@NEEDLE_PURE=on $(BIN)/python -m build --wheel --outdir dist dist/needle-*.tar.gz
+	@$(BIN)/python -m build --wheel --outdir $(BUILD)/wheel dist/needle-*.tar.gz
+	@if [ "$$(uname)" = Linux ]; then \
+		PATH="$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist $(BUILD)/wheel/*.whl; \
+	else cp $(BUILD)/wheel/*.whl dist; fi
+	@$(BIN)/twine check --strict dist/*
 
 notebook: $(VENV)/.needle-docs  ## hw_notebook.ipynb from its source, hw_notebook.py
 	@$(RUN) -m apps.notebook
