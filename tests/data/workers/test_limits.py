@@ -89,7 +89,7 @@ def test_no_more_processes(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(list(loader)) == 4
         iterator = iter(loader)
         with monkeypatch.context() as patch:
-            patch.setenv("NEEDLE_TEST", "for which the supervisor is replaced")
+            patch.setenv("ANOTHER", "environment, so another supervisor")
             patch.setattr(subprocess, "Popen", refuse)
             with pytest.raises(WorkerError, match=r"starting .* failed: .*ulimit -u.*take fewer"):
                 next(iterator)

@@ -23,7 +23,6 @@ from .limits import limit_error
 from .shared_supervisor import (
     SupervisorProcess,
     forget_inherited,
-    hang_up,
     interrupts_blocked,
     shared_supervisor,
 )
@@ -111,8 +110,8 @@ class Launcher:
     def close(self) -> None:
         """Disconnect from the supervisor, which kills what still runs of the workers."""
         channel, self._channel = self._channel, None
-        if channel is not None:
-            hang_up(channel)
+        if channel is not None and self._supervisor is not None:
+            self._supervisor.disconnect(channel)
 
     def disown(self) -> None:
         """Forget the supervisor in a forked copy of the parent, to which it does not belong."""

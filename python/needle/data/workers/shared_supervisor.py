@@ -46,7 +46,7 @@ class SupervisorProcess:
 
     def __init__(self, inherited: dict[str, Any]) -> None:
         self.inherited = inherited
-        self._retired = False
+        self._loaders, self._retired = 0, False
         script = str(Path(supervisor.__file__).resolve())
         command = [*inherited["command"], script]
         try:
@@ -82,7 +82,14 @@ class SupervisorProcess:
             supervisor.send(
                 self._control, {"method": method, "modules": modules}, (theirs.fileno(),)
             )
+        self._loaders += 1
         return ours
+
+    def disconnect(self, channel: socket.socket) -> None:
+        """Close the channel of a loader, whose workers are killed if they still run."""
+        hang_up(channel)
+        self._loaders -= 1
+        self._reap()
 
     def serves(self, inherited: dict[str, Any]) -> bool:
         """Return True if new workers may come from it; otherwise it ends with its last loader."""
@@ -95,6 +102,12 @@ class SupervisorProcess:
         """Let it serve the loaders that it has, and end with the last of them."""
         self._retired = True
         hang_up(self._control)
+        self._reap()
+
+    def _reap(self) -> None:
+        if self._retired and not self._loaders:
+            with suppress(subprocess.TimeoutExpired):  # it is reaped later
+                self.process.wait(0.2)
 
     def kill(self) -> None:
         """Kill it, since it does not answer."""

@@ -148,13 +148,14 @@ class Supervisor:
         """Import what forked workers need, which they share from then on."""
         if self.run is None and self.failure is None:
             try:
-                self.run = importlib.import_module("needle.data.workers.worker").run
+                worker = importlib.import_module("needle.data.workers.worker")
+                worker.load_kernels()
+                self.run = worker.run
             except BaseException:
                 self.failure = traceback.format_exc()
         for name in modules:
             with suppress(Exception):  # a worker that uses the module gets the error
                 importlib.import_module(name)
-        gc.collect()
         gc.freeze()  # the memory in use stays shared with the workers
 
     def _answer(self, client: Client) -> bool:
@@ -209,6 +210,7 @@ class Supervisor:
             code = 1
             try:
                 self._close_all()
+                gc.enable()
                 assert self.run is not None
                 self.run(fd, parent)
                 code = 0
@@ -268,6 +270,7 @@ def main() -> None:
     """Run the script, whose argument is the descriptor of the channel to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    gc.disable()  # imports make no garbage that is worth the search
     channel = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(channel.fileno(), False)
     got = receive(channel)
