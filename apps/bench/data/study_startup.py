@@ -92,14 +92,14 @@ def open_torch(settings: Settings, method: str) -> Subject:
 
 def both(build: Callable[[Any], Any], names: Any) -> Numbers:
     """Return seconds without paths, with all paths, and their difference."""
-    empty, full = to_first_batch(build, []), to_first_batch(build, names)
+    empty, full = (to_first_batch(build, ours.Paths(found)) for found in ([], names))
     return {"empty": empty, "full": full, "more": full - empty}
 
 
-def to_first_batch(build: Callable[[Any], Any], names: Any) -> float:
+def to_first_batch(build: Callable[[Any], Any], dataset: Any) -> float:
     """Return the seconds from before the loader is made to the first batch."""
     started = time.perf_counter()
-    loader = build(ours.Paths(names))
+    loader = build(dataset)
     batches = iter(loader)
     next(batches)
     seconds = time.perf_counter() - started

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 
 
 class Surroundings(data.Dataset):
-    """What a process has of the one that started it, as text."""
+    """Each sample is text: the surroundings that a process has from the one that started it."""
 
     def __len__(self) -> int:
         return 4

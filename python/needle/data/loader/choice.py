@@ -35,7 +35,7 @@ _TRIALS = 3  # of two threads
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenEngine:
     """An engine, its number of workers, and the reason."""
 
     engine: str
@@ -45,7 +45,7 @@ class Choice:
 
 def choose(
     pipeline: Pipeline, batch_size: int, seed: int | None, engine: str | None = None
-) -> Choice:
+) -> ChosenEngine:
     """Return the engine for a pipeline, measured on its first samples in this thread and in two.
 
     * Batches that take less than 1 ms are prepared in the calling thread; so are all batches on
@@ -63,9 +63,9 @@ def choose(
     cores = available_cores()
     if engine is not None:
         workers = _count(pipeline, min(cores, MOST_WORKERS))
-        return Choice(engine, workers, f"engine={engine!r} was given")
+        return ChosenEngine(engine, workers, f"engine={engine!r} was given")
     if not pipeline.stream and not len(pipeline.dataset):
-        return Choice("inline", 0, "the data set is empty")
+        return ChosenEngine("inline", 0, "the data set is empty")
     probe = _Probe(pipeline, batch_size, seed)
     with random_state_kept():
         try:
@@ -78,7 +78,7 @@ def choose(
         name, min(cores, MOST_WORKERS)
     )
     workers = _count(pipeline, wanted) if wanted else 0
-    return Choice("threads" if name == "waiting" else name, workers, reason)
+    return ChosenEngine("threads" if name == "waiting" else name, workers, reason)
 
 
 def available_cores() -> int:

@@ -37,7 +37,7 @@ from ..sampling.epoch_order import (
 from ..transforms.executors import pinning
 from ..workers import engine_names, make_engine
 from . import options
-from .choice import Choice, choose
+from .choice import ChosenEngine, choose
 from .delivery import Delivery
 from .engine_holder import EngineHolder
 from .iteration import LoaderIterator, RunningEpoch
@@ -162,7 +162,7 @@ class DataLoader(PointsToKeywords):
         self.sampler = self._default_sampler() if sampler is None else sampler
         self.order = self._find_order()
         self.pipeline = self.make_pipeline()
-        self._choice: Choice | None = None
+        self._choice: ChosenEngine | None = None
         if auto:
             given = engine or (start_method and self.engine)
             size = getattr(batch_sampler, "batch_size", self.batch_size)

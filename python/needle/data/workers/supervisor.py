@@ -87,7 +87,7 @@ def exit_code(pid: int) -> int | None:
 
 
 @dataclass
-class Client:
+class LoaderChannel:
     """A loader's connection: how its workers start, and the ids of those that were not reaped."""
 
     channel: socket.socket
@@ -105,7 +105,7 @@ class Supervisor:
 
     def __init__(self, control: socket.socket, settings: dict[str, Any], watch: int) -> None:
         self.control, self.settings, self.watch = control, settings, watch
-        self.clients: dict[int, Client] = {}
+        self.clients: dict[int, LoaderChannel] = {}
         self.run: Callable[[int, int], None] | None = None
         self.failure: str | None = None
         self._poll = select.poll()
@@ -138,7 +138,7 @@ class Supervisor:
             self.control.close()
             return
         message, fds = got
-        client = Client(socket.socket(fileno=fds[0]), message["method"])
+        client = LoaderChannel(socket.socket(fileno=fds[0]), message["method"])
         self.clients[fds[0]] = client
         self._poll.register(fds[0], select.POLLIN)
         if client.method == "forkserver":
@@ -158,7 +158,7 @@ class Supervisor:
                 importlib.import_module(name)
         gc.freeze()  # the memory in use stays shared with the workers
 
-    def _answer(self, client: Client) -> bool:
+    def _answer(self, client: LoaderChannel) -> bool:
         """Answer the next message of a client; return False if it has hung up."""
         try:
             got = receive(client.channel)
@@ -175,7 +175,7 @@ class Supervisor:
             send(client.channel, failed(error))
         return True
 
-    def _drop(self, client: Client) -> None:
+    def _drop(self, client: LoaderChannel) -> None:
         """Kill the workers of a client that is gone, and reap them."""
         self._poll.unregister(client.channel)
         client.channel.close()
@@ -184,7 +184,7 @@ class Supervisor:
         for pid in client.running:
             os.waitpid(pid, 0)  # in a container no other process may reap them
 
-    def _start(self, client: Client, fd: int) -> None:
+    def _start(self, client: LoaderChannel, fd: int) -> None:
         forks = client.method == "forkserver"
         if forks and self.failure is not None:
             os.close(fd)
@@ -235,7 +235,7 @@ class Supervisor:
         process.returncode = 0  # reaped by ``_status``, not by the object
         return process.pid
 
-    def _status(self, client: Client, pid: int) -> None:
+    def _status(self, client: LoaderChannel, pid: int) -> None:
         try:
             code = exit_code(pid)
         except ChildProcessError as error:
