@@ -149,7 +149,7 @@ class Supervisor:
         if self.run is None and self.failure is None:
             try:
                 worker = importlib.import_module("needle.data.workers.worker")
-                worker.load_kernels()
+                worker.kernels()  # loaded once, for all workers
                 self.run = worker.run
             except BaseException:
                 self.failure = traceback.format_exc()

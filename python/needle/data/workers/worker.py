@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from ..batching.fetch import Withdrawn
 from ..batching.pipeline import Pipeline, Work
-from ..samples.native_kernels import kernels
+from ..samples.native_kernels import kernels as kernels  # called by the supervisor
 from ..samples.pytree import Slice, Structure, tag_sample
 from ..samples.random_source import reseed_every_sample
 from ..samples.ticket import NO_INDICES, NO_SAMPLE
@@ -201,11 +201,6 @@ class Worker:
         state = np.random.SeedSequence(words).generate_state(8)
         np.random.seed(state)
         random.seed(state.tobytes())
-
-
-def load_kernels() -> None:
-    """Load the compiled kernels, before workers are forked that would each load them."""
-    kernels()
 
 
 def run(fd: int, parent: int) -> None:
