@@ -234,20 +234,37 @@ def commands(loader: data.DataLoader) -> list[str]:
     return [Path(f"/proc/{pid}/cmdline").read_text() for pid in pids]
 
 
+class Imported(data.Dataset):
+    """Each sample says which of the given modules the worker has imported."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> Any:
+        return np.array([name in sys.modules for name in self.names])
+
+
 def test_modules_of_the_program_that_workers_need_are_imported_once() -> None:
     """A worker finds Pillow imported, if the program had imported it before."""
     image = pytest.importorskip("PIL.Image")
-
-    class Imported(data.Dataset):
-        def __len__(self) -> int:
-            return 2
-
-        def __getitem__(self, index: int) -> Any:
-            return np.int64("PIL.Image" in sys.modules and "PIL.ImageQt" not in sys.modules)
-
     assert image is sys.modules["PIL.Image"]
-    with loading(Imported()) as loader:
-        assert [batch.numpy().tolist() for batch in loader] == [[1, 1]]
+    with loading(Imported("PIL.Image", "PIL.ImageQt")) as loader:
+        assert [batch.numpy().tolist() for batch in loader] == [[[True, False]] * 2]
+
+
+def test_a_worker_imports_no_client_of_the_network(tmp_path: Path) -> None:
+    """Their import takes long, and few data sets need them."""
+    text = """
+from needle import data
+from workers.test_shared_supervisor import Imported
+names = "asyncio", "ssl", "http.client", "needle.data.storage", "numpy.random", "numpy"
+with data.DataLoader(Imported(*names), 2, num_workers=1) as loader:
+    print(*next(iter(loader)).numpy()[0])
+"""
+    assert run(tmp_path, text) == "False False False False True True\n"
 
 
 def test_a_supervisor_that_does_not_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
