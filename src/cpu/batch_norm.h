@@ -109,11 +109,13 @@ struct OfChannel {
 };
 
 // to[at[out] + i] = formula(V{}, constants, at, i): the elements' places are at[v] + i in each
-// view.
+// view. Tasks go from the last rows to the first: the pass before read the last ones last, so the
+// cache still holds them, and it will hold the first results, which the next kernel reads first.
 template <class T, class F>
 void apply_rows(const ChannelRows& rows, T* to, int out, F&& formula) {
-  const Index grain = kTaskElements / rows.width() + 1;
-  parallel_for(rows.count(), grain, [&](Index begin, Index end) {
+  const Index grain = kTaskElements / rows.width() + 1, all = rows.count();
+  parallel_for(all, grain, [&](Index before, Index last) {
+    const Index begin = all - last, end = all - before;
     rows.each(begin, end, [&](const Index* at, const Index* strides, Index count, Index columns) {
       each_group<2>(count, [&](auto group, Index row) {
         constexpr int kRows = decltype(group)::value;

@@ -6,6 +6,7 @@
 // into segments of fixed length whose results are combined in order.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "core/check.h"
@@ -145,6 +146,26 @@ template <class Rule>
   return Rule::template step<V>(Rule::template step<V>(a, b), Rule::template step<V>(c, d));
 }
 
+// Folds the lanes of a vector by halves: the steps of neighbouring rows overlap.
+template <class Rule, class V>
+[[gnu::always_inline]] inline typename Rule::Lane fold_lanes(const V& v) {
+  using Lane = typename Rule::Lane;
+  constexpr int lanes = sizeof(V) / sizeof(Lane);
+  if constexpr (lanes * sizeof(Lane) > 16) {
+    typedef Lane Half __attribute__((vector_size(sizeof(V) / 2)));
+    Half low, high;
+    std::memcpy(&low, &v, sizeof low);
+    std::memcpy(&high, reinterpret_cast<const char*>(&v) + sizeof low, sizeof high);
+    return fold_lanes<Rule>(Rule::template step<Half>(low, high));
+  } else {
+    Lane total = static_cast<Lane>(v[0]);
+    for (int lane = 1; lane < lanes; ++lane) {
+      total = Rule::template step<Lane>(total, static_cast<Lane>(v[lane]));
+    }
+    return total;
+  }
+}
+
 // Folds n <= kBlock neighbours.
 template <class Rule>
 typename Rule::Lane fold_block(const typename Rule::Lane* p, std::int64_t n) {
@@ -161,9 +182,7 @@ typename Rule::Lane fold_block(const typename Rule::Lane* p, std::int64_t n) {
       sum = Rule::template step<V>(sum, fold_groups<Rule>(p + i, count));
       i += count * group;
     }
-    for (int lane = 0; lane < lanes; ++lane) {
-      total = Rule::template step<Lane>(total, static_cast<Lane>(sum[lane]));
-    }
+    total = fold_lanes<Rule>(sum);
   }
   for (; i < n; ++i) total = Rule::template step<Lane>(total, p[i]);
   return total;

@@ -23,6 +23,10 @@ Array = Any
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_INT64 = np.dtype(np.int64)
+_PLAIN = frozenset({bool, int, float, str, type(None)})
+"""Types of arguments that are no arrays, for which a look for ``dtype`` takes longest."""
+
 OPERATIONS: dict[str, Accelerated[Any, Any]] = {}
 """Every accelerated operation by name, in the order of definition."""
 ELEMENTWISE: dict[str, Elementwise] = {}
@@ -119,6 +123,8 @@ def _arrays(args: Sequence[Any]) -> list[Array]:
     """Return the arrays among the arguments and in those sequences whose items are all arrays."""
     found: list[Array] = []
     for item in args:
+        if type(item) in _PLAIN:
+            continue
         if hasattr(item, "dtype"):
             found.append(item)
         elif isinstance(item, Epilogue):
@@ -173,4 +179,4 @@ def full(like: Array, shape: tuple[int, ...], value: float, dtype: Any = None) -
 
 def as_int64(index: Array) -> Array:
     """Return the array as int64, the dtype that kernels expect of indices and labels."""
-    return index if index.dtype == "int64" else index.astype("int64")
+    return index if index.dtype == _INT64 else index.astype(_INT64)
