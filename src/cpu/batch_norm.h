@@ -108,12 +108,32 @@ struct OfChannel {
   }
 };
 
+// Returns true if results are stored past the caches: so many would drive out the operands, which
+// are read twice, and leave the caches before they are read themselves. Rows must be vectors.
+template <class T>
+bool streams(const ChannelRows& rows, const T* to, int out) {
+  constexpr Index kStreamedBytes = Index{12} << 20;
+  const Index width = rows.width() * Index{sizeof(T)};
+  const bool dense = rows.leading.ndim == 1 && rows.leading.strides[out][0] == rows.channels;
+  return dense && rows.count() * width > kStreamedBytes && width % simd::kVectorBytes == 0 &&
+         reinterpret_cast<std::uintptr_t>(to) % simd::kVectorBytes == 0;
+}
+
+template <class T, class V>
+[[gnu::always_inline]] inline void put_result(T* to, V value, bool streamed) {
+  if constexpr (sizeof(V) > sizeof(T)) {
+    if (streamed) return simd::stream(to, value);
+  }
+  put(to, value);
+}
+
 // to[at[out] + i] = formula(V{}, constants, at, i): the elements' places are at[v] + i in each
 // view. Tasks go from the last rows to the first: the pass before read the last ones last, so the
-// cache still holds them, and it will hold the first results, which the next kernel reads first.
+// cache still holds them, and it will hold the results that the next kernel reads first.
 template <class T, class F>
 void apply_rows(const ChannelRows& rows, T* to, int out, F&& formula) {
   const Index grain = kTaskElements / rows.width() + 1, all = rows.count();
+  const bool streamed = streams(rows, to, out);
   parallel_for(all, grain, [&](Index before, Index last) {
     const Index begin = all - last, end = all - before;
     rows.each(begin, end, [&](const Index* at, const Index* strides, Index count, Index columns) {
@@ -131,10 +151,11 @@ void apply_rows(const ChannelRows& rows, T* to, int out, F&& formula) {
           for (int r = 0; r < kRows; ++r) {
             results[r] = local(kind, OfColumn{c}, static_cast<const Index*>(places[r]), c);
           }
-          for (int r = 0; r < kRows; ++r) put(results_at[r] + c, results[r]);
+          for (int r = 0; r < kRows; ++r) put_result(results_at[r] + c, results[r], streamed);
         });
       });
     });
+    if (streamed) simd::end_stream();
   });
 }
 

@@ -31,17 +31,22 @@ template <class T, int R, int V, class ScalarOfA>
   }
 }
 
-// Computes a tile. a has k rows, `a_step` apart, of which the first R elements count (packed: MR);
-// b has k rows of V vectors, `b_stride` apart.
-template <class T, int R = Blocking<T>::MR, int V = 2>
+template <class T>
+using PackedStep = std::integral_constant<Index, Blocking<T>::MR>;
+
+// Computes a tile. a has k rows, `a_step` apart, of which the first R elements count; b has k rows
+// of V vectors, `b_stride` apart. Where a is not packed, its next k rows are prefetched.
+template <class T, int R = Blocking<T>::MR, int V = 2, class Step = PackedStep<T>>
 [[gnu::noinline]] void packed_tile(Index k, const T* a, const T* b, Index b_stride,
-                                   const TileOut<T>& out, Index a_step = Blocking<T>::MR) {
+                                   const TileOut<T>& out, Step a_step = {}) {
   prefetch_tile<T, R>(out);
   Vector<T> acc[R][V] = {}, total[R][V];
+  [[maybe_unused]] const Index ahead = k * a_step;
   for (Index left = k, n = 0; left > 0; left -= n) {
     if (left < k) end_partial<T, R, V>(acc, total, left + kPartial == k);
     n = partial_of(left);
     for (Index p = 0; p < n; ++p, a += a_step, b += b_stride) {
+      if constexpr (std::is_same_v<Step, Index>) __builtin_prefetch(a + ahead, 0, 2);
       outer_product<T, R>(acc, b, [a](int i) { return a[i]; });
     }
   }

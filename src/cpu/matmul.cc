@@ -4,9 +4,9 @@
 // panels, which the micro-kernel of gemm.h reads sequentially. Then each task multiplies a block of
 // rows with the packed panels; it packs the rows too, unless they are contiguous and the columns
 // are too few to repay it. Packing handles every transposition. Small and thin products read their
-// operands in place, and a single column is a row of dot products. Few sums of many products are cut along k.
-// The division of the work depends on the shape alone, so the result does not depend on the number
-// of threads.
+// operands in place, and a single column is a row of dot products. Few sums of many products are
+// cut along k. The division of the work depends on the shape alone, so the result does not depend
+// on the number of threads.
 #include "core/scratch.h"
 #include "core/thread_pool.h"
 #include "gemm_pack.h"
@@ -173,7 +173,7 @@ void multiply_packed(const Matrix<const T>& a, const Matrix<const T>& b, const M
 constexpr Index kLongElements = 1 << 16;  // elements of a result that fits a part of L2
 constexpr Index kLongRange = 2048;        // products of a sum that are worth a task
 constexpr Index kLongDepth = kPartial + kPartial / 2;  // of a slice of k: one partial sum
-constexpr Index kLongRows = 576;  // rows of A, whose slice fits a part of L2
+constexpr Index kLongRows = 576;                       // rows of A, whose slice fits a part of L2
 
 // Returns true for few sums of many products, such as a weight's gradient over a batch of pixels.
 template <class T>
@@ -182,22 +182,31 @@ bool has_long_sums(const Matrix<const T>& a, const Matrix<T>& c) {
          a.columns >= 8 * larger(c.rows, c.columns);
 }
 
-// c += or = a @ b for a slice of k. b is packed. Rows of A that are neighbours in memory are read in
-// place, others are packed into `room`, as those of the last tile are.
+// The rows of A, which are neighbours in memory, that tiles read in place: a tile must not pass the
+// end of a row, so the rows of a last tile must be as many as there are tiles for.
+template <class T>
+Index rows_in_place(const Matrix<const T>& a) {
+  const Index left = a.rows % Blocking<T>::MR;
+  const bool exact = left == 8 || left == 4 || left <= 2;
+  return a.row_stride != 1 ? 0 : exact ? a.rows : a.rows - left;
+}
+
+// c += or = a @ b for a slice of k. b is packed; rows of A are packed into `room` if need be.
 template <class T>
 void multiply_slice(const Matrix<const T>& a, const T* b, const Matrix<T>& c, bool add, T* room) {
   constexpr Index MR = Blocking<T>::MR, NR = Blocking<T>::NR;
-  const Index whole = a.row_stride == 1 ? c.rows / MR * MR : 0;
-  pack_a(a.at(whole, 0), a.row_stride, a.column_stride, c.rows - whole, a.columns, room);
+  const Index k = a.columns, in_place = rows_in_place(a);
+  pack_a(a.at(in_place, 0), a.row_stride, a.column_stride, c.rows - in_place, k, room);
   for (Index j = 0; j < c.columns; j += NR) {
     for (Index i = 0; i < c.rows; i += MR) {
-      const bool packed = i >= whole;
-      const T* from = packed ? room + (i - whole) * a.columns : a.at(i, 0);
-      const TileOut<T> out{c.at(i, j),          c.row_stride, 1, smaller(MR, c.rows - i),
-                           smaller(NR, c.columns - j), add};
+      const TileOut<T> out{
+          c.at(i, j), c.row_stride, 1, smaller(MR, c.rows - i), smaller(NR, c.columns - j), add};
       with_tile<T>(out.rows, out.columns, [&]<int R, int V>() {
-        packed_tile<T, R, V>(a.columns, from, b + j * a.columns, NR, out,
-                             packed ? MR : a.column_stride);
+        if (i < in_place) {
+          packed_tile<T, R, V>(k, a.at(i, 0), b + j * k, NR, out, a.column_stride);
+        } else {
+          packed_tile<T, R, V>(k, room + (i - in_place) * k, b + j * k, NR, out);
+        }
       });
     }
   }

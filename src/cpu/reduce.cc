@@ -229,6 +229,13 @@ typename Rule::Wide fold_row(const Plan& plan, const char* a, std::int64_t begin
   return wide;
 }
 
+// Returns true for short rows of neighbours, where fold_row would cost more than the sum.
+template <class Rule>
+bool is_one_block(const Plan& plan, std::int64_t n) {
+  return plan.reduced.ndim == 1 && n <= kBlock &&
+         plan.reduced.strides[0][0] == std::int64_t(sizeof(typename Rule::Lane));
+}
+
 // ---- columns ----
 
 template <class Rule>
@@ -294,6 +301,16 @@ void fold_run(const Plan& plan, const char* a, std::int64_t n, std::int64_t begi
               Emit&& emit) {
   if (!plan.columns) {
     const std::int64_t step = plan.kept.strides[0][plan.kept.ndim - 1];
+    if (is_one_block<Rule>(plan, end - begin)) {
+      const char* row =
+          a + (plan.reduced.data[0] - plan.base) + begin * sizeof(typename Rule::Lane);
+      for (std::int64_t j = 0; j < n; ++j, row += step) {
+        typename Rule::Wide wide;
+        wide.add(fold_block<Rule>(reinterpret_cast<const typename Rule::Lane*>(row), end - begin));
+        emit(j, wide);
+      }
+      return;
+    }
     for (std::int64_t j = 0; j < n; ++j) emit(j, fold_row<Rule>(plan, a + j * step, begin, end));
     return;
   }

@@ -75,8 +75,8 @@ void multiply_frequencies(const Winograd<T>& w, Index tiles, const T* seen, cons
     for (Index k = 0; k < w.inputs(); k += B::KC) {
       for (Index j = 0; j < w.sums_size; j += B::NR) {
         const Index width = smaller(B::NR, w.sums_size - j);
-        const auto tile = width == B::NR ? &rows_tile<T, B::MR, 2, OneRun>
-                                         : &rows_tile<T, B::MR, 1, OneRun>;
+        const auto tile =
+            width == B::NR ? &rows_tile<T, B::MR, 2, OneRun> : &rows_tile<T, B::MR, 1, OneRun>;
         for (Index i = 0; i < tiles; i += B::MR) {
           const T* rows[B::MR];
           for (Index r = 0; r < B::MR; ++r) {
