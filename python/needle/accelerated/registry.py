@@ -77,12 +77,15 @@ class Accelerated(Generic[P, R]):
         """
         device, dtype = first.device, first.dtype
         for array in arrays:
-            if array.device is not device and array.device != device:
+            if array is first:
+                continue
+            place, other = array.device, array.dtype
+            if place is not device and place != device:
                 raise DeviceError(
                     f"{self.name}: all arrays must be on one device, got {device} and "
-                    f"{array.device}; move one with to(device)"
+                    f"{place}; move one with to(device)"
                 )
-            if array.dtype is not dtype and array.dtype.kind == "f" and array.dtype != dtype:
+            if other is not dtype and other.kind == "f" and other != dtype:
                 return False
         return True
 
