@@ -5,10 +5,6 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
-
 // Put before a loop whose output may be the same memory as an operand, element by element: the
 // iterations are independent of each other.
 #if defined(__clang__)
@@ -51,24 +47,6 @@ template <class V, class T>
 template <class T>
 [[gnu::always_inline]] static inline Vector<T> load(const T* p) {
   return get<Vector<T>>(p);
-}
-
-// Stores a vector past the caches; p is aligned to vectors. end_stream() makes it visible to other
-// threads.
-template <class T>
-[[gnu::always_inline]] static inline void stream(T* p, Vector<T> v) {
-#if defined(__AVX512F__)
-  _mm512_stream_si512(reinterpret_cast<__m512i*>(p), reinterpret_cast<__m512i>(v));
-#elif defined(__AVX2__)
-  _mm256_stream_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(v));
-#else
-  put(p, v);
-#endif
-}
-[[maybe_unused]] static inline void end_stream() {
-#if defined(__AVX2__)
-  _mm_sfence();
-#endif
 }
 
 }  // namespace needle::simd

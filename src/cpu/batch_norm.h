@@ -6,6 +6,10 @@
 // longest merged dimension.
 #pragma once
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #include "channel_rows.h"
 #include "core/scratch.h"
 #include "core/thread_pool.h"
@@ -119,10 +123,27 @@ bool streams(const ChannelRows& rows, const T* to, int out) {
          reinterpret_cast<std::uintptr_t>(to) % simd::kVectorBytes == 0;
 }
 
+// Stores a vector past the caches; end_stream() makes it visible to other threads.
+template <class T>
+[[gnu::always_inline]] inline void stream(T* p, simd::Vector<T> v) {
+#if defined(__AVX512F__)
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(p), reinterpret_cast<__m512i>(v));
+#elif defined(__AVX2__)
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(v));
+#else
+  put(p, v);
+#endif
+}
+[[gnu::always_inline]] inline void end_stream() {
+#if defined(__AVX2__)
+  _mm_sfence();
+#endif
+}
+
 template <class T, class V>
 [[gnu::always_inline]] inline void put_result(T* to, V value, bool streamed) {
   if constexpr (sizeof(V) > sizeof(T)) {
-    if (streamed) return simd::stream(to, value);
+    if (streamed) return stream(to, value);
   }
   put(to, value);
 }
@@ -155,7 +176,7 @@ void apply_rows(const ChannelRows& rows, T* to, int out, F&& formula) {
         });
       });
     });
-    if (streamed) simd::end_stream();
+    if (streamed) end_stream();
   });
 }
 
