@@ -19,7 +19,9 @@ from .. import backends
 from ..array_namespace import BACKEND
 from ..graph import recording
 from ..host_steps import current
-from .program import Program, StaleRecordingError
+from .passes import Options
+from .program import Program
+from .recorded import StaleRecordingError
 from .signature import CaptureWarning, signature
 from .tracer import RefusedError, Tracer
 
@@ -49,8 +51,11 @@ class Captured(Generic[P, R]):
     recently used last; ``print`` one to see its kernel calls.
     """
 
-    def __init__(self, function: Callable[P, R], kept: int, as_graphs: bool) -> None:
+    def __init__(
+        self, function: Callable[P, R], kept: int, as_graphs: bool, options: Options
+    ) -> None:
         self.function, self.kept, self.as_graphs = function, kept, as_graphs
+        self.options = options
         self.recordings = self.replays = 0
         self._cache: OrderedDict[Any, _CacheEntry] = OrderedDict()
         self._unused_recordings = 0
@@ -61,6 +66,14 @@ class Captured(Generic[P, R]):
     def programs(self) -> list[Program]:
         """The recordings that are kept, the most recently used last."""
         return [program for entry in self._cache.values() for program in entry.programs]
+
+    def explain(self, verbose: bool = False) -> str:
+        """Return, for each recording, what each pass did: its calls and its memory.
+
+        The memory is the largest sum of temporaries that are live at a time. ``verbose``: followed
+        by the calls as they were recorded and after each pass.
+        """
+        return "\n\n".join(program.explain(verbose) for program in self.programs)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -120,7 +133,7 @@ class Captured(Generic[P, R]):
             tracer = Tracer(self.function, leaves)
             result: R = tracer.run(backends.loaded(), args, options)
             try:
-                result, program = tracer.program(result, self.as_graphs)
+                result, program = tracer.program(result, self.options, self.as_graphs)
             except RefusedError as refused:
                 self._warn(str(refused), this_call_only=refused.this_call_only)
                 entry.refused = not refused.this_call_only
@@ -171,4 +184,4 @@ def capture(
         raise ValueError(
             f"capture: recordings must be at least 1, got {recordings}; leave it out for 8"
         )
-    return Captured(function, recordings, graphs)
+    return Captured(function, recordings, graphs, Options())

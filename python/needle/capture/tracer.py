@@ -15,14 +15,17 @@ from typing import Any
 import numpy as np
 
 from ..autograd import Tensor
-from ..backends.base import Backend, Epilogue, EpilogueGrad, View
+from ..backends.base import Backend, View
 from ..changes import RECORDS, buffer_written_since, now
 from ..host_steps import current
 from ..ndarray import NDArray
 from .buffers import BufferSlot
+from .calls import Call
 from .interception import HostNumber, intercept
-from .program import ArrayTemplate, HostCall, InputBinding, Program, Segment, ValueSource
+from .passes import Options
+from .program import Program
 from .python_state import PLAIN_TYPES, ArrayReference, Location, ReachableState, array_in
+from .recorded import ArrayTemplate, HostCall, InputBinding, Recording, Segment, ValueSource
 from .signature import map_leaves
 
 GRAPH_KEYS = ("op", "inputs", *RECORDS)
@@ -54,7 +57,6 @@ class Tracer:
         self._externals: list[tuple[BufferSlot, Any]] = []
         self._start = now()
         self._host_results: list[Any] = []  # the results of host steps
-        self._call_count = 0
         self._writes: dict[tuple[int | None, int, Any], Location] = {}
         self._state = ReachableState(function, leaves)
         self._guards = self._state.guards()
@@ -68,7 +70,7 @@ class Tracer:
         with intercept(self, backends):
             return self.function(*args, **options)
 
-    def program(self, result: Any, as_graphs: bool = True) -> tuple[Any, Program]:
+    def program(self, result: Any, options: Options, as_graphs: bool) -> tuple[Any, Program]:
         """Return the result with constant tensors, and the recording.
 
         RefusedError if there is none.
@@ -87,7 +89,8 @@ class Tracer:
         changed = set(self._writes)
         guards = [g for g in self._guards if _key(g[0]) not in changed]
         rebuild = _rebuilder(plan)
-        program = Program(self.backend, self.segments, self.slots, rebuild, guards, as_graphs)
+        recording = Recording(self.backend, self.segments, self.slots)
+        program = Program(recording, rebuild, guards, options, as_graphs)
         return result, program
 
     def refuse(self, reason: str, this_call_only: bool = False) -> None:
@@ -122,48 +125,12 @@ class Tracer:
         if backend is not self.backend or options:
             self.refuse(f"{name} is called on a second device, or with keywords")
             return
-        self._call_count += 1
-        recorded: list[Any] = []
-        self._record_arguments(recorded, args)
-        text = f"{name}({', '.join(self._format_argument(a) for a in args)})"
-        self.segments[-1].calls.append((kernel, text, recorded))
+        changed = Call(name, args).with_views(self._on_slot)
+        self.segments[-1].calls.append(changed)
 
-    def _record_arguments(self, into: list[Any], args: Sequence[Any]) -> None:
-        """Copy the arguments of a call, and note the positions of the views of each slot."""
-        for position, arg in enumerate(args):
-            if isinstance(arg, View):
-                self._use(arg, into, position)
-                into.append(None)
-            elif isinstance(arg, Epilogue | EpilogueGrad):
-                views = {n: v for n, v in arg._asdict().items() if isinstance(v, View)}
-                without: dict[str, Any] = dict.fromkeys(views)
-                into.append(arg._replace(**without))
-                for name, view in views.items():
-                    self._use(view, into, position, name)
-            elif isinstance(arg, list) or (isinstance(arg, tuple) and _has_view(arg)):
-                inner: list[Any] = []
-                self._record_arguments(inner, arg)
-                into.append(inner)
-            else:
-                into.append(arg)
-
-    def _use(self, view: View, into: list[Any], position: int, name: str | None = None) -> None:
-        """Note that ``into[position]``, or its field ``name``, is a view of a slot."""
-        slot = self._slot_of(view)
-        if slot is not None:
-            slot.uses.append((into, position, name, view._replace(handle=None)))
-            slot.last_use = self._call_count
-            slot.first_use = slot.first_use or self._call_count
-
-    def _format_argument(self, arg: Any) -> str:
-        if isinstance(arg, View):
-            slot = self._slot_of(arg)
-            return f"%{slot.number if slot else '?'}{list(arg.shape)}"
-        if isinstance(arg, Epilogue | EpilogueGrad):
-            return f"{type(arg).__name__}({', '.join(self._format_argument(a) for a in arg)})"
-        if isinstance(arg, list):
-            return f"[{', '.join(self._format_argument(a) for a in arg)}]"
-        return repr(arg)
+    def _on_slot(self, view: View) -> View:
+        """Return the view with the slot of its buffer for its handle."""
+        return view._replace(handle=self._slot_of(view))
 
     def _slot_of(self, view: View) -> BufferSlot | None:
         """Return the slot of a view's buffer; bind an external buffer to its location."""
@@ -384,10 +351,6 @@ def _make_constant(value: Any) -> None:
 def _random_state() -> Any:
     state: Any = np.random.get_state(legacy=True)
     return state[1].tobytes(), *state[2:], random.getstate()
-
-
-def _has_view(items: Sequence[Any]) -> bool:
-    return any(isinstance(item, View) for item in items)
 
 
 def _key(location: Location) -> tuple[int | None, int, Any]:
