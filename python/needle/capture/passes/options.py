@@ -7,4 +7,4 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Options:
-    """What a program asks of the passes."""
+    """The options of one captured step."""
