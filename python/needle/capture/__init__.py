@@ -19,7 +19,7 @@ from .. import backends
 from ..array_namespace import BACKEND
 from ..graph import recording
 from ..host_steps import current
-from .passes import Options
+from .passes import Options, byte_count
 from .program import Program
 from .recorded import StaleRecordingError
 from .signature import CaptureWarning, signature
@@ -164,7 +164,11 @@ class Captured(Generic[P, R]):
 
 
 def capture(
-    function: Callable[P, R], *, recordings: int = 8, graphs: bool = True
+    function: Callable[P, R],
+    *,
+    recordings: int = 8,
+    graphs: bool = True,
+    memory: int | str | None = None,
 ) -> Captured[P, R]:
     """Return ``function`` as a callable that records its first call and replays later ones.
 
@@ -172,8 +176,11 @@ def capture(
     strides, dtypes and devices, and whose other arguments are equal (objects other than plain
     values: identical). At most ``recordings`` of them are kept. Results, ``.grad`` and buffers are
     constants in new memory at every call. ``graphs``: on a device with graphs (CUDA), launch all
-    kernels between two host steps as one graph. TypeError if ``function`` is not callable,
-    ValueError if ``recordings`` is below 1.
+    kernels between two host steps as one graph. ``memory``: the largest size of the intermediate
+    values of a replay, in bytes or as text such as "800MB"; where they would need more, cheap
+    kernels are called again instead of keeping their results. The first call raises ValueError with
+    the smallest possible figure if that does not suffice. TypeError if ``function`` is not
+    callable, ValueError if ``recordings`` is below 1 or ``memory`` is no number of bytes.
     """
     if not callable(function):
         raise TypeError(
@@ -184,4 +191,4 @@ def capture(
         raise ValueError(
             f"capture: recordings must be at least 1, got {recordings}; leave it out for 8"
         )
-    return Captured(function, recordings, graphs, Options())
+    return Captured(function, recordings, graphs, Options(byte_count(memory)))

@@ -17,7 +17,7 @@ from ..backends.base import Backend, Epilogue, EpilogueGrad, View, provides
 from .buffers import BufferSlot
 from .calls import Call
 from .device_graphs import DeviceGraphs
-from .passes import Options, Stage, optimise
+from .passes import Options, Stage, megabytes, optimise
 from .python_state import MISSING, Location, unchanged
 from .recorded import (
     ArrayTemplate,
@@ -52,6 +52,7 @@ class Program:
 
     def __post_init__(self) -> None:
         self.stages, plan = optimise(self.recording, self.options)
+        _check_budget(plan.bytes, self.options.memory)
         self._outputs = [slot for slot in self.slots if slot.owned and slot.output]
         self._borrowed = [slot for slot in self.slots if slot.output or not slot.owned]
         # The common case, checked first: an entry of a dict that must be the same object.
@@ -149,6 +150,15 @@ class Program:
     def slots(self) -> list[BufferSlot]:
         """The slots of the buffers that the calls use."""
         return self.recording.slots
+
+
+def _check_budget(needed: int, budget: int | None) -> None:
+    if budget is not None and needed > budget:
+        raise ValueError(
+            f"capture: the intermediate values of this step do not fit into memory={budget} bytes; "
+            f"the smallest possible figure is {needed} ({megabytes(needed)}), or use a smaller "
+            "batch"
+        )
 
 
 def _linked(backend: Backend, call: Call) -> tuple[Kernel, list[Any]]:

@@ -65,12 +65,14 @@ class ArrayTemplate:
 class HostCall:
     """A call of a host step.
 
-    Arguments are constants or ``ValueSource``; its result may fill a slot.
+    Arguments are constants or ``ValueSource``; its result may fill a slot. ``changes_state``: it
+    may write to arrays of the Python state.
     """
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     options: dict[str, Any]
+    changes_state: bool = False
     result: BufferSlot | None = None
     like: View | None = None
 

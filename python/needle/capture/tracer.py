@@ -175,7 +175,7 @@ class Tracer:
             self._note_state_changes()
             sources = tuple(self._source(a) for a in args)
             named = {name: self._source(a) for name, a in options.items()}
-            call = HostCall(function, sources, named)
+            call = HostCall(function, sources, named, changes_state)
         current.recorder = None
         try:
             result = function(*args, **options)

@@ -11,15 +11,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..recorded import Recording
-from . import dead_calls
-from .options import Options
+from . import dead_calls, rematerialisation
+from .options import Options, byte_count
 from .planning import Plan, plan
 
-__all__ = ["PASSES", "Options", "Pass", "Plan", "Stage", "optimise", "plan"]
+__all__ = [
+    "PASSES",
+    "Options",
+    "Pass",
+    "Plan",
+    "Stage",
+    "byte_count",
+    "megabytes",
+    "optimise",
+    "plan",
+]
 
 Pass = Callable[[Recording, Options], str]
 PASSES: dict[str, Pass] = {
     "dead calls": dead_calls.remove,
+    "rematerialisation": rematerialisation.rematerialise,
 }
 """The name of each pass, for ``explain``, and its function, in the order in which they run."""
 
