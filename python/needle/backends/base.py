@@ -108,6 +108,8 @@ class Backend(ABC):
     """Rows of the conformance suite that a backend under construction may still fail."""
     optional_unary: Sequence[str] = ()
     """Names that ``unary`` takes beyond UNARY; their definitions: ``accelerated.elementwise``."""
+    commits_on_use: bool = False
+    """True if a new buffer takes memory only where it is written, as pages of a host do."""
     matmul_precisions: Sequence[str] = ("float32",)
     """The values of ``config.matmul_precision`` that its products support; others mean float32."""
 

@@ -130,10 +130,10 @@ class Captured(Generic[P, R]):
             self._cache.clear()
             return self.function(*args, **options)
         with _recording_lock:
-            tracer = Tracer(self.function, leaves)
+            tracer = Tracer(self.function, leaves, self.options)
             result: R = tracer.run(backends.loaded(), args, options)
             try:
-                result, program = tracer.program(result, self.options, self.as_graphs)
+                result, program = tracer.program(result, self.as_graphs)
             except RefusedError as refused:
                 self._warn(str(refused), this_call_only=refused.this_call_only)
                 entry.refused = not refused.this_call_only

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from inspect import signature
@@ -56,6 +56,12 @@ class Call:
         """Return the call with other slots: ``others`` maps a slot to its replacement."""
         return self.with_views(lambda v: v._replace(handle=others.get(v.handle, v.handle)))
 
+    def linked(self, backend: Backend) -> tuple[Callable[..., Any], list[Any]]:
+        """Return the kernel and its arguments, whose views ``BufferSlot.bind`` fills in."""
+        args: list[Any] = []
+        _link(self.args, args)
+        return getattr(backend, self.name), args
+
     def __str__(self) -> str:
         return f"{self.name}({', '.join(_text(argument) for argument in self.args)})"
 
@@ -68,13 +74,18 @@ def writes(name: str) -> tuple[bool, ...]:
     return tuple(parameter in written for parameter in parameters)
 
 
+def views_in(args: Sequence[Any]) -> Iterator[View]:
+    """Yield the views among the arguments of a call of the backend."""
+    return (view for view, _ in _views(tuple(args), False))
+
+
 def _views(argument: Any, written: bool) -> Iterator[tuple[View, bool]]:
     if isinstance(argument, View):
         yield argument, written
     elif isinstance(argument, Epilogue | EpilogueGrad):
         for field, value in argument._asdict().items():
             yield from _views(value, field in WRITTEN)
-    elif isinstance(argument, tuple):
+    elif isinstance(argument, tuple | list):
         for inner in argument:
             yield from _views(inner, written)
 
@@ -87,6 +98,26 @@ def _changed(argument: Any, change: Callable[[View], Any]) -> Any:
     if isinstance(argument, tuple | list) and any(isinstance(inner, View) for inner in argument):
         return tuple(_changed(inner, change) for inner in argument)
     return tuple(argument) if isinstance(argument, list) else argument
+
+
+def _link(args: Sequence[Any], into: list[Any]) -> None:
+    """Copy the arguments of a call, and note the positions of the views of each slot."""
+    for position, arg in enumerate(args):
+        if isinstance(arg, View):
+            arg.handle.uses.append((into, position, None, arg._replace(handle=None)))
+            into.append(None)
+        elif isinstance(arg, Epilogue | EpilogueGrad):
+            views = {n: v for n, v in arg._asdict().items() if isinstance(v, View)}
+            without: dict[str, Any] = dict.fromkeys(views)
+            into.append(arg._replace(**without))
+            for name, view in views.items():
+                view.handle.uses.append((into, position, name, view._replace(handle=None)))
+        elif type(arg) is tuple and any(isinstance(inner, View) for inner in arg):
+            inner: list[Any] = []
+            _link(arg, inner)
+            into.append(inner)
+        else:
+            into.append(arg)
 
 
 def _text(argument: Any) -> str:

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from ..backends.base import Backend, Epilogue, EpilogueGrad, View, provides
+from ..backends.base import Backend, provides
 from .buffers import BufferSlot
-from .calls import Call
 from .device_graphs import DeviceGraphs
 from .passes import Options, Stage, megabytes, optimise
 from .python_state import MISSING, Location, unchanged
@@ -27,8 +26,6 @@ from .recorded import (
     Segment,
     StaleRecordingError,
 )
-
-Kernel = Callable[..., Any]
 
 
 @dataclass(eq=False)
@@ -53,7 +50,6 @@ class Program:
     def __post_init__(self) -> None:
         self.stages, plan = optimise(self.recording, self.options)
         _check_budget(plan.bytes, self.options.memory)
-        self._outputs = [slot for slot in self.slots if slot.owned and slot.output]
         self._borrowed = [slot for slot in self.slots if slot.output or not slot.owned]
         # The common case, checked first: an entry of a dict that must be the same object.
         self._dict_guards = [
@@ -66,10 +62,12 @@ class Program:
         known = {id(location) for *_, location in self._dict_guards}
         self._other_guards = [guard for guard in self.guards if id(guard[0]) not in known]
         self._steps = [
-            (part.bindings, [_linked(self.backend, c) for c in part.calls], part.writes, part.host)
+            (part.bindings, [c.linked(self.backend) for c in part.calls], part.writes, part.host)
             for part in self.segments
         ]
+        self.backend.empty_cache()  # of the memory that the recording took
         self.planned_bytes = plan.allocate(self.backend)
+        self._made_in = _first_uses(self.slots, self.segments)
         self._released_after = _last_uses(self.slots, self.segments)
         if self.as_graphs and provides(self.backend, "record_graph"):
             self.graphs = DeviceGraphs(self.backend, [run[1] for run in self._steps], self.slots)
@@ -104,9 +102,6 @@ class Program:
         graphs, allocate = self.graphs, self.backend.allocate
         if graphs is not None:
             graphs.allocate()
-        else:
-            for slot in self._outputs:
-                slot.bind(allocate(slot.size, slot.dtype))
         values: list[Any] = []
         for number, (bindings, calls, writes, host) in enumerate(self._steps):
             if number:
@@ -114,6 +109,8 @@ class Program:
             if graphs is not None:
                 graphs.run(number)
             else:
+                for slot in self._made_in[number]:
+                    slot.bind(allocate(slot.size, slot.dtype))
                 for kernel, args in calls:
                     kernel(*args)
             for location, made in writes:
@@ -161,33 +158,6 @@ def _check_budget(needed: int, budget: int | None) -> None:
         )
 
 
-def _linked(backend: Backend, call: Call) -> tuple[Kernel, list[Any]]:
-    """Return the kernel and its arguments, whose views ``BufferSlot.bind`` fills in."""
-    args: list[Any] = []
-    _link(call.args, args)
-    return getattr(backend, call.name), args
-
-
-def _link(args: Sequence[Any], into: list[Any]) -> None:
-    """Copy the arguments of a call, and note the positions of the views of each slot."""
-    for position, arg in enumerate(args):
-        if isinstance(arg, View):
-            arg.handle.uses.append((into, position, None, arg._replace(handle=None)))
-            into.append(None)
-        elif isinstance(arg, Epilogue | EpilogueGrad):
-            views = {n: v for n, v in arg._asdict().items() if isinstance(v, View)}
-            without: dict[str, Any] = dict.fromkeys(views)
-            into.append(arg._replace(**without))
-            for name, view in views.items():
-                view.handle.uses.append((into, position, name, view._replace(handle=None)))
-        elif type(arg) is tuple and any(isinstance(inner, View) for inner in arg):
-            inner: list[Any] = []
-            _link(arg, inner)
-            into.append(inner)
-        else:
-            into.append(arg)
-
-
 def _check(location: Location, expected: Any, leaves: Leaves) -> None:
     if not unchanged(location.get(leaves), expected):
         raise StaleRecordingError(f"{location.label} has changed")
@@ -204,11 +174,30 @@ def _rebind(bindings: Sequence[InputBinding], leaves: Leaves) -> None:
         ) from None
 
 
+def _first_uses(slots: list[BufferSlot], segments: list[Segment]) -> list[list[BufferSlot]]:
+    """Return, for each segment, the outputs that its kernels are the first to use.
+
+    They are allocated no earlier, because a host step before may free the gradients of the last
+    step.
+    """
+    made: list[list[BufferSlot]] = [[] for _ in segments]
+    ends = _ends(segments)
+    for slot in slots:
+        if slot.owned and slot.output:
+            made[bisect_left(ends, slot.first_use)].append(slot)
+    return made
+
+
 def _last_uses(slots: list[BufferSlot], segments: list[Segment]) -> list[list[BufferSlot]]:
     """Return, for each segment, the external slots that its kernels are the last to use."""
     done: list[list[BufferSlot]] = [[] for _ in segments]
-    ends = list(accumulate(len(part.calls) for part in segments))
+    ends = _ends(segments)
     for slot in slots:
         if slot.uses and not slot.owned and not slot.exposed:
             done[bisect_left(ends, slot.last_use)].append(slot)
     return done
+
+
+def _ends(segments: list[Segment]) -> list[int]:
+    """Return the number of the last call of each segment."""
+    return list(accumulate(len(part.calls) for part in segments))

@@ -245,6 +245,15 @@ class ReachableState:
         """Return the current entries of every container."""
         return [container.entries() for container in self.containers]
 
+    def restore(self, snapshot: list[dict[Any, Any]]) -> None:
+        """Put the entries of a snapshot back where others took their places."""
+        for container, before in zip(self.containers, snapshot, strict=True):
+            if isinstance(container.holder, (dict, list, CellType)):
+                after = container.entries()
+                for key, value in before.items():
+                    if after.get(key) is not value:
+                        container.location(key).put(self.leaves, value)
+
     def arrays(self) -> dict[int, list[ArrayReference]]:
         """Return all references to arrays, by the id of their buffer."""
         found: dict[int, list[ArrayReference]] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import random
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,7 +21,8 @@ from ..changes import RECORDS, buffer_written_since, now
 from ..host_steps import current
 from ..ndarray import NDArray
 from .buffers import BufferSlot
-from .calls import Call
+from .calls import Call, views_in
+from .deferral import DeferredCalls
 from .interception import HostNumber, intercept
 from .passes import Options
 from .program import Program
@@ -46,8 +48,10 @@ class RefusedError(Exception):
 class Tracer:
     """One recording of ``function``; ``run`` is called once, then ``program``."""
 
-    def __init__(self, function: Callable[..., Any], leaves: Sequence[Any]) -> None:
-        self.function, self.leaves = function, leaves
+    def __init__(
+        self, function: Callable[..., Any], leaves: Sequence[Any], options: Options
+    ) -> None:
+        self.function, self.leaves, self.options = function, leaves, options
         self.refusal: RefusedError | None = None
         self.backend: Backend | None = None
         self.slots: list[BufferSlot] = []
@@ -55,12 +59,15 @@ class Tracer:
         self._by_handle: dict[int, tuple[BufferSlot, Callable[[], Any]]] = {}
         # The slots of buffers that were there before; the handles stay alive and so do their ids.
         self._externals: list[tuple[BufferSlot, Any]] = []
+        self._deferred = DeferredCalls(options)
+        self._lock = threading.RLock()  # deferred calls may be used in another thread
         self._start = now()
         self._host_results: list[Any] = []  # the results of host steps
         self._writes: dict[tuple[int | None, int, Any], Location] = {}
         self._state = ReachableState(function, leaves)
         self._guards = self._state.guards()
         self._snapshot_state()
+        self._safe = self._before
 
     # ---- running the step --------------------------------------------------------------------
 
@@ -68,9 +75,12 @@ class Tracer:
         """Run the step eagerly while its calls are recorded; return its result."""
         self._random = _random_state()
         with intercept(self, backends):
-            return self.function(*args, **options)
+            try:
+                return self.function(*args, **options)
+            finally:
+                self._run_deferred()
 
-    def program(self, result: Any, options: Options, as_graphs: bool) -> tuple[Any, Program]:
+    def program(self, result: Any, as_graphs: bool) -> tuple[Any, Program]:
         """Return the result with constant tensors, and the recording.
 
         RefusedError if there is none.
@@ -90,13 +100,14 @@ class Tracer:
         guards = [g for g in self._guards if _key(g[0]) not in changed]
         rebuild = _rebuilder(plan)
         recording = Recording(self.backend, self.segments, self.slots)
-        program = Program(recording, rebuild, guards, options, as_graphs)
+        program = Program(recording, rebuild, guards, self.options, as_graphs)
         return result, program
 
     def refuse(self, reason: str, this_call_only: bool = False) -> None:
         """Note why the step cannot be recorded; the step itself continues."""
         if self.refusal is None:
             self.refusal = RefusedError(reason, this_call_only)
+            self._run_deferred()
 
     # ---- kernel calls ------------------------------------------------------------------------
 
@@ -114,19 +125,52 @@ class Tracer:
             self.refuse(f"buffers of {type(handle).__name__} have no weak references")
         return slot
 
-    def called(
-        self, backend: Backend, kernel: Any, name: str, args: tuple[Any, ...], options: Any
-    ) -> None:
-        """Record a kernel call; called before the kernel runs."""
+    def called(self, backend: Backend, name: str, args: tuple[Any, ...], options: Any) -> bool:
+        """Record a kernel call before it runs; return True if it is not to run now."""
         if self.refusal is not None:
-            return
+            return False
         if self.backend is None:
             self.backend = backend
         if backend is not self.backend or options:
             self.refuse(f"{name} is called on a second device, or with keywords")
+            return False
+        given = Call(name, args)
+        call = given.with_views(self._on_slot)
+        if self.refusal is not None:
+            return False
+        self.segments[-1].calls.append(call)
+        if not backend.commits_on_use:
+            return False
+        buffers = {
+            view.handle: (actual.handle, self._by_handle[id(actual.handle)][1])
+            for (view, _), (actual, _) in zip(call.views(), given.views(), strict=True)
+        }
+        with self._lock:
+            self._deferred.add(call, buffers)
+        return True
+
+    def used(self, args: Sequence[Any]) -> None:
+        """Run the deferred calls if they use a buffer of a call outside of the recording."""
+        for view in views_in(args):
+            found = self._by_handle.get(id(view.handle))
+            if found is not None and self._deferred.use(found[0]):
+                self._run_deferred()
+                return
+
+    def _run_deferred(self) -> None:
+        """Run the deferred calls; if one fails, the Python state becomes that of the last run."""
+        if self.backend is None:
             return
-        changed = Call(name, args).with_views(self._on_slot)
-        self.segments[-1].calls.append(changed)
+        recorder, current.recorder = current.recorder, None
+        try:
+            with self._lock:
+                self._deferred.run(self.backend)
+                self._safe = self._state.snapshot()
+        except BaseException:
+            self._state.restore(self._safe)
+            raise
+        finally:
+            current.recorder = recorder
 
     def _on_slot(self, view: View) -> View:
         """Return the view with the slot of its buffer for its handle."""
@@ -176,6 +220,8 @@ class Tracer:
             sources = tuple(self._source(a) for a in args)
             named = {name: self._source(a) for name, a in options.items()}
             call = HostCall(function, sources, named, changes_state)
+        if changes_state:
+            self._run_deferred()
         current.recorder = None
         try:
             result = function(*args, **options)
@@ -320,7 +366,7 @@ class Tracer:
 
     def _check_live_buffers(self, result: Any) -> None:
         """Check that all buffers that outlive the step are output slots. RefusedError otherwise."""
-        self._before = []
+        self._before = self._safe = []
         for collected in (False, True):
             if collected:
                 gc.collect()
