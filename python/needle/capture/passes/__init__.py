@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..recorded import Recording
-from . import dead_calls, rematerialisation
+from . import dead_calls, in_place, rematerialisation
 from .options import Options, byte_count
 from .planning import Plan, plan
 
@@ -31,6 +31,7 @@ Pass = Callable[[Recording, Options], str]
 PASSES: dict[str, Pass] = {
     "dead calls": dead_calls.remove,
     "rematerialisation": rematerialisation.rematerialise,
+    "in place": in_place.write_over_inputs,
 }
 """The name of each pass, for ``explain``, and its function, in the order in which they run."""
 

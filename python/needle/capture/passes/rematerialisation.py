@@ -21,6 +21,7 @@ from dataclasses import replace
 from ..buffers import BufferSlot
 from ..calls import Call
 from ..recorded import Recording
+from .in_place import write_over_inputs
 from .options import Options
 from .planning import plan
 
@@ -31,17 +32,28 @@ CHEAP = {
 """Kernels whose time is that of reading their arguments and writing their results."""
 MAX_CHAIN = 6
 """The largest number of calls that are repeated for one value."""
+PATIENCE = 10
+"""The number of values after which the pass stops if the memory has not fallen."""
+LEAST_SHARE = 1e-3
+"""The smallest share of the live bytes for which it is worth to look at a value."""
 
 
 def rematerialise(recording: Recording, options: Options) -> str:
     """Repeat cheap calls until the temporaries fit into ``options.memory``, if that is possible."""
-    repeated = 0
-    while options.memory is not None and _needed(recording, options.memory) > options.memory:
-        chain = _Choice(recording).best()
-        if not chain:
+    if options.memory is None:
+        return "repeated 0 calls"
+    before, stalled = len(recording.calls()), 0
+    later = _in_place(recording, options)
+    least, best = _needed(later, options.memory), recording.copy()
+    while least > options.memory and stalled < PATIENCE:
+        if not _Choice(recording, later.live_bytes()).take_best():
             break
-        repeated += len(chain)
-    return f"repeated {repeated} calls"
+        later = _in_place(recording, options)
+        needed, stalled = _needed(later, options.memory), stalled + 1
+        if needed < least:
+            least, best, stalled = needed, recording.copy(), 0
+    recording.segments[:], recording.slots[:] = best.segments, best.slots
+    return f"repeated {len(recording.calls()) - before} calls"
 
 
 def _needed(recording: Recording, budget: int) -> int:
@@ -50,13 +62,20 @@ def _needed(recording: Recording, budget: int) -> int:
     return bound if bound > budget else plan(recording.temporaries()).bytes
 
 
+def _in_place(recording: Recording, options: Options) -> Recording:
+    """Return the recording as it will be after the pass "in place", which changes no positions."""
+    result = recording.copy()
+    write_over_inputs(result, options)
+    return result
+
+
 class _Choice:
     """One step of the pass: which value to compute again, and where."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, live: list[int]) -> None:
         self.recording, self.calls = recording, recording.calls()
-        live = recording.live_bytes()
         self.peak = max(range(len(live)), key=live.__getitem__)
+        self.least = LEAST_SHARE * live[self.peak]
         self.readers: dict[BufferSlot, list[int]] = defaultdict(list)
         self.writers: dict[BufferSlot, list[int]] = defaultdict(list)
         for index, call in enumerate(self.calls):
@@ -69,22 +88,21 @@ class _Choice:
             if part.host is not None and part.host.changes_state:
                 self.barriers.append(count)
 
-    def best(self) -> list[int]:
-        """Repeat the calls that are worth most; return their indices, or [] if there are none."""
+    def take_best(self) -> bool:
+        """Repeat the calls that are worth most; return False if there are none."""
         found: list[tuple[float, int, list[int], BufferSlot]] = []
         for slot in self.recording.temporaries():
             late = self._late_use(slot)
-            if late is not None and slot.bytes:
+            if late is not None and slot.bytes >= self.least:
                 chain: list[int] = []
                 if self._repeat(slot, late, chain):
                     early = max(i for i in self._uses(slot) if i < late)
                     value = slot.bytes * (late - early) / self._cost(chain)
                     found.append((value, late, chain, slot))
-        if not found:
-            return []
-        _, late, chain, slot = max(found, key=lambda each: (each[0], each[3].number))
-        self._insert(slot, late, chain)
-        return chain
+        if found:
+            _, late, chain, slot = max(found, key=lambda each: (each[0], each[3].number))
+            self._insert(slot, late, chain)
+        return bool(found)
 
     def _uses(self, slot: BufferSlot) -> list[int]:
         return sorted({*self.readers[slot], *self.writers[slot]})
