@@ -246,13 +246,16 @@ class ReachableState:
         return [container.entries() for container in self.containers]
 
     def restore(self, snapshot: list[dict[Any, Any]]) -> None:
-        """Put the entries of a snapshot back where others took their places."""
+        """Put the entries of a snapshot back where arrays took their places."""
         for container, before in zip(self.containers, snapshot, strict=True):
-            if isinstance(container.holder, (dict, list, CellType)):
-                after = container.entries()
-                for key, value in before.items():
-                    if after.get(key) is not value:
-                        container.location(key).put(self.leaves, value)
+            holder = container.holder
+            for key, value in container.entries().items():
+                if value is before.get(key, MISSING) or array_in(value) is None:
+                    continue
+                if key in before:
+                    container.location(key).put(self.leaves, before[key])
+                elif isinstance(holder, dict):
+                    del holder[key]
 
     def arrays(self) -> dict[int, list[ArrayReference]]:
         """Return all references to arrays, by the id of their buffer."""
