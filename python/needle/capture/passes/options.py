@@ -28,12 +28,13 @@ def byte_count(memory: int | str | None) -> int | None:
     """
     if memory is None:
         return None
-    number, unit = memory, ""
+    number: float = 0
+    unit = ""
     if isinstance(memory, str):
         found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([a-zA-Z]*)\s*", memory)
         number, unit = (float(found[1]), found[2]) if found else (0, "")
-    if isinstance(number, bool) or not isinstance(number, int | float) or unit not in UNITS:
-        number = 0
+    elif isinstance(memory, int) and not isinstance(memory, bool):
+        number = memory
     count = int(number * UNITS.get(unit, 0))
     if count < 1:
         raise ValueError(
