@@ -208,6 +208,68 @@ def test_a_value_is_not_computed_again_from_an_array_that_changed(written: bool)
     assert ("repeated 0 calls" in captured.explain()) == written
 
 
+def random_step(seed: int) -> Any:
+    """Return a function of two NDArrays that are kept, which it writes to, and two others."""
+
+    def step(kept: list[Any], x: Any, y: Any) -> list[Any]:
+        rng = np.random.Generator(np.random.PCG64(seed))
+        values, results = [x, y], []
+        for _ in range(30):
+            a, b = (values[int(rng.integers(len(values)))] for _ in range(2))
+            one = kept[int(rng.integers(len(kept)))]
+            kind = int(rng.integers(10))
+            if kind == 0:
+                one[...] = a
+            elif kind == 1:
+                one[0:3, :] = a[0:3, :]
+            elif kind == 2:
+                b = b + 0.0
+                b[2:5, 1:4] = a[2:5, 1:4]
+            elif kind == 3:
+                b = (a @ b) * 0.05
+            elif kind == 4:
+                b = a.sum(axis=0, keepdims=True).broadcast_to(a.shape) * 0.01
+            elif kind == 5:
+                b = (a.reshape((64,)) - b.reshape((64,))).reshape((8, 8))
+            elif kind == 6:
+                b = a.permute((1, 0))
+            else:
+                b = [a + b, a * 0.5, one * 0.5][kind - 7]
+            values.append(b * 0.5)
+            results += values[-1:] * int(rng.integers(6) == 0)
+            if rng.integers(3) == 0 and len(values) > 4:
+                values.pop(int(rng.integers(len(values) - 1)))
+        return [*results, values[-1]]
+
+    return step
+
+
+@needs_kernels
+def test_random_programs_keep_their_bits() -> None:
+    def run(function: Any, seed: int) -> list[np.ndarray[Any, Any]]:
+        rng = np.random.default_rng(seed)
+
+        def made() -> list[Any]:
+            hosts = rng.standard_normal((2, 8, 8)).astype("float32")
+            return [needle.backend_ndarray.array(host, device=needle.cpu()) for host in hosts]
+
+        kept = made()
+        return [v.numpy() for _ in range(3) for v in (*function(kept, *made()), *kept)]
+
+    repeated = 0
+    for seed in range(20):
+        expected = run(random_step(seed), seed)
+        assert_same(run(needle.capture(random_step(seed)), seed), expected)
+        try:
+            run(needle.capture(random_step(seed), memory=1), seed)
+        except ValueError as refused:
+            least = int(re.search(r"figure is (\d+)", str(refused))[1])  # type: ignore[index]
+            captured = needle.capture(random_step(seed), memory=least)
+            assert_same(run(captured, seed), expected)
+            repeated += "repeated 0 calls" not in captured.explain()
+    assert repeated > 3
+
+
 @pytest.mark.parametrize(
     "given, expected",
     [(None, None), (5, 5), ("800MB", 800_000_000), ("1.5 GiB", 3 << 29), ("64KiB", 1 << 16)],

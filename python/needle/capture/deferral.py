@@ -46,6 +46,11 @@ class DeferredCalls:
             elif slot not in self._made:
                 self._held[slot] = handle
 
+    @property
+    def waiting(self) -> bool:
+        """True if there are calls that have not run yet."""
+        return bool(self._calls)
+
     def use(self, slot: BufferSlot) -> bool:
         """Return True if a call that has not run yet reads or writes the slot."""
         return slot in self._made or slot in self._held
@@ -54,8 +59,6 @@ class DeferredCalls:
         """Run the calls; values whose buffers were dropped get places in a plan."""
         calls, made, held = self._calls, self._made, self._held
         self._forget()
-        if not calls:
-            return
         alive = {slot: handle for slot, ref in made.items() if (handle := ref()) is not None}
         slots = {
             slot: replace(slot, uses=[], owned=slot in made, output=slot in alive)

@@ -159,12 +159,13 @@ class Tracer:
 
     def _run_deferred(self) -> None:
         """Run the deferred calls; if one fails, the Python state becomes that of the last run."""
-        if self.backend is None:
+        if self.backend is None or not self._deferred.waiting:
             return
         recorder, current.recorder = current.recorder, None
         try:
             with self._lock:
                 self._deferred.run(self.backend)
+                self.backend.empty_cache()  # of the arena, before the optimiser allocates
                 self._safe = self._state.snapshot()
         except BaseException:
             self._state.restore(self._safe)
