@@ -16,7 +16,7 @@ from typing import Any
 from ..backends.base import Backend, provides
 from .buffers import BufferSlot
 from .device_graphs import DeviceGraphs
-from .passes import Options, Stage, megabytes, optimise
+from .passes import Options, Stage, optimise, size_text
 from .python_state import MISSING, Location, unchanged
 from .recorded import (
     ArrayTemplate,
@@ -153,7 +153,7 @@ def _check_budget(needed: int, budget: int | None) -> None:
     if budget is not None and needed > budget:
         raise ValueError(
             f"capture: the intermediate values of this step do not fit into memory={budget} bytes; "
-            f"the smallest possible figure is {needed} ({megabytes(needed)}), or use a smaller "
+            f"the smallest possible figure is {needed} ({size_text(needed)}), or use a smaller "
             "batch"
         )
 

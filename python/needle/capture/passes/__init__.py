@@ -22,7 +22,7 @@ __all__ = [
     "Plan",
     "Stage",
     "byte_count",
-    "megabytes",
+    "size_text",
     "optimise",
     "plan",
 ]
@@ -50,7 +50,7 @@ class Stage:
     @property
     def summary(self) -> str:
         """The name of the pass, what it did, and what is left."""
-        return f"{self.name}: {self.text}; {self.calls} calls, {megabytes(self.live)}"
+        return f"{self.name}: {self.text}; {self.calls} calls, {size_text(self.live)}"
 
     def __str__(self) -> str:
         """Return the list of calls, one per line."""
@@ -63,7 +63,7 @@ def optimise(recording: Recording, options: Options) -> tuple[list[Stage], Plan]
     for name, run in PASSES.items():
         stages.append(_stage(name, run(recording, options), recording))
     made = plan(recording.temporaries())
-    text = f"{len(made.places)} temporaries in {megabytes(made.bytes)}"
+    text = f"{len(made.places)} temporaries in {size_text(made.bytes)}"
     return [*stages, _stage("planning", text, recording)], made
 
 
@@ -72,6 +72,6 @@ def _stage(name: str, text: str, recording: Recording) -> Stage:
     return Stage(name, text, recording.copy(), len(recording.calls()), live)
 
 
-def megabytes(count: int) -> str:
-    """Return a number of bytes as text in MB (10**6 bytes)."""
-    return f"{count / 1e6:.2f} MB"
+def size_text(count: int) -> str:
+    """Return a number of bytes as text in MB (10**6 bytes), or in KB if it is smaller."""
+    return f"{count / 1e6:.2f} MB" if count >= 10**6 else f"{count / 1e3:.2f} KB"
