@@ -51,9 +51,12 @@ class DeferredCalls:
         """True if there are calls that have not run yet."""
         return bool(self._calls)
 
-    def use(self, slot: BufferSlot) -> bool:
-        """Return True if a call that has not run yet reads or writes the slot."""
-        return slot in self._made or slot in self._held
+    def touch(self, slot: BufferSlot) -> bool:
+        """Note a use outside of the recording; return True if a waiting call uses the slot too."""
+        if slot in self._made or slot in self._held:
+            return True
+        self._computed.add(slot)  # it may have been written
+        return False
 
     def run(self, backend: Backend) -> None:
         """Run the calls; values whose buffers were dropped get places in a plan."""

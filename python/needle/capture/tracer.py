@@ -153,9 +153,8 @@ class Tracer:
         """Run the deferred calls if they use a buffer of a call outside of the recording."""
         for view in views_in(args):
             found = self._by_handle.get(id(view.handle))
-            if found is not None and self._deferred.use(found[0]):
+            if found is not None and self._deferred.touch(found[0]):
                 self._run_deferred()
-                return
 
     def _run_deferred(self) -> None:
         """Run the deferred calls; if one fails, the Python state becomes that of the last run."""

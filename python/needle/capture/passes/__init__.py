@@ -22,9 +22,9 @@ __all__ = [
     "Plan",
     "Stage",
     "byte_count",
-    "size_text",
     "optimise",
     "plan",
+    "size_text",
 ]
 
 Pass = Callable[[Recording, Options], str]
