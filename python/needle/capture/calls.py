@@ -74,11 +74,6 @@ def writes(name: str) -> tuple[bool, ...]:
     return tuple(parameter in written for parameter in parameters)
 
 
-def views_in(args: Sequence[Any]) -> Iterator[View]:
-    """Yield the views among the arguments of a call of the backend."""
-    return (view for view, _ in _views(tuple(args), False))
-
-
 def _views(argument: Any, written: bool) -> Iterator[tuple[View, bool]]:
     if isinstance(argument, View):
         yield argument, written

@@ -51,11 +51,12 @@ class DeferredCalls:
         """True if there are calls that have not run yet."""
         return bool(self._calls)
 
-    def touch(self, slot: BufferSlot) -> bool:
-        """Note a use outside of the recording; return True if a waiting call uses the slot too."""
-        if slot in self._made or slot in self._held:
+    def touch(self, slot: BufferSlot, written: bool) -> bool:
+        """Note a use outside of the recording; return True if waiting calls must run before it."""
+        if slot in self._made or (written and slot in self._held):
             return True
-        self._computed.add(slot)  # it may have been written
+        if written:
+            self._computed.add(slot)
         return False
 
     def run(self, backend: Backend) -> None:

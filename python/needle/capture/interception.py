@@ -36,8 +36,8 @@ class Observer(Protocol):
     def called(self, backend: Backend, name: str, args: Any, options: Any) -> bool:
         """Record a kernel call before it runs; return True if it is not to run now."""
 
-    def used(self, args: Any) -> None:
-        """Run the deferred calls that use buffers of a call outside of the recording."""
+    def used(self, name: str, args: Any, options: Any) -> None:
+        """Run the deferred calls if a call outside of the recording depends on them."""
 
     def allocated(self, handle: Any, size: int, dtype: Any) -> None:
         """Record a new buffer of ``size`` elements."""
@@ -77,7 +77,7 @@ def _kernel(observer: Observer, backend: Backend, name: str) -> Any:
             if observer.called(backend, name, args, options):
                 return None
         else:
-            observer.used(args)
+            observer.used(name, args, options)
         return kernel(*args, **options)
 
     return call
@@ -90,7 +90,7 @@ def _transfer(observer: Observer, backend: Backend, name: str) -> Any:
         if current.recorder is observer:
             observer.refuse(f"{HOST_TRANSFERS[name]}, {_caller()}")
         else:
-            observer.used(args)
+            observer.used(name, args, options)
         return function(*args, **options)
 
     return call

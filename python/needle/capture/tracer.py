@@ -21,7 +21,7 @@ from ..changes import RECORDS, buffer_written_since, now
 from ..host_steps import current
 from ..ndarray import NDArray
 from .buffers import BufferSlot
-from .calls import Call, views_in
+from .calls import Call
 from .deferral import DeferredCalls
 from .interception import HostNumber, intercept
 from .passes import Options
@@ -149,11 +149,14 @@ class Tracer:
             self._deferred.add(call, buffers)
         return True
 
-    def used(self, args: Sequence[Any]) -> None:
-        """Run the deferred calls if they use a buffer of a call outside of the recording."""
-        for view in views_in(args):
+    def used(self, name: str, args: tuple[Any, ...], options: Any) -> None:
+        """Run the deferred calls if a call outside of the recording depends on them."""
+        if options:
+            self._run_deferred()
+            return
+        for view, written in Call(name, args).views():
             found = self._by_handle.get(id(view.handle))
-            if found is not None and self._deferred.touch(found[0]):
+            if found is not None and self._deferred.touch(found[0], written):
                 self._run_deferred()
 
     def _run_deferred(self) -> None:
