@@ -73,11 +73,10 @@ class Case:
         with np.errstate(all="ignore"):
             expected = self.oracle(*inputs)
         sources = [Placed(backend, host, in_layout) for host in inputs]
+        before = self.initial or tuple(np.full_like(host, 77) for host in expected)
+        outs = [Placed(backend, host, out_layout) for host in before]
         if self.in_place:
-            outs = [sources[self.target]]
-        else:
-            before = self.initial or tuple(np.full_like(host, 77) for host in expected)
-            outs = [Placed(backend, host, out_layout) for host in before]
+            outs[0] = sources[self.target]
         self.call(backend, [source.view for source in sources], [out.view for out in outs])
         backend.synchronize()
         for want, out in zip(expected, outs, strict=True):
