@@ -9,6 +9,7 @@
 #include "bind_backend.h"
 #include "cuda/allocator.h"
 #include "cuda/device.h"
+#include "cuda/feed.h"
 #include "cuda/graph.h"
 #include "cuda/kernels.h"
 #include "cuda/precision.h"
@@ -105,8 +106,13 @@ void bind_devices(py::module_& m) {
       py::arg("device"), "Bytes in_use, cached, peak; counts allocations, reuses.");
   m.def(
       "empty_cache_of",
-      [](int device) { translated([&] { return cuda::empty_cache(checked(device)), 0; }); },
-      py::arg("device"), "Gives cached buffers back to the GPU.");
+      [](int device) {
+        translated([&] {
+          cuda::empty_feed(checked(device));
+          return cuda::empty_cache(device), 0;
+        });
+      },
+      py::arg("device"), "Gives cached buffers, and those of uploads, back to the GPU.");
   m.def(
       "synchronize_on",
       [](int device) {
@@ -174,6 +180,8 @@ PYBIND11_MODULE(NEEDLE_CUDA_MODULE, m) {
   m.def("why", &needle::cuda::why, "The driver's reason why device_count() is 0.");
   m.def("set_synchronous", &needle::cuda::set_synchronous, pybind11::arg("on"),
         "With True, every kernel is waited for, so that its error is raised where it is called.");
+  m.def("set_exact", &needle::cuda::set_exact, pybind11::arg("on"),
+        "With True, before the first array: buffers are neither rounded up nor cached.");
   bind_transfers(m);
   bind_devices(m);
   bind_graphs(m);

@@ -125,6 +125,7 @@ void copy_from_host(int device, void* to, const void* from, std::size_t bytes) {
   refuse_while_recording("upload");
   use(device);
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream(device)), "upload");
+  synchronize(device);
 }
 
 void copy_later(cudaStream_t on, void* to, const void* from, std::size_t bytes) {

@@ -87,7 +87,7 @@ void guard(void* buffer, std::size_t bytes);  // fills anew; behind `bytes` noth
 void check_guards();                          // std::runtime_error where a kernel did
 void set_memory_limit(std::size_t bytes);     // of each device
 
-// A copy from pinned memory comes to pass as late as it may: when something that is ordered after
+// A copy from the host's memory comes to pass as late as it may: when something that is ordered after
 // it in its stream, or that waits for its event, runs. This does what waits in the stream.
 void catch_up(struct ::cuda_on_cpu_stream* stream);
 // Whether the stream is recorded, in which case the launch is noted and must not run.

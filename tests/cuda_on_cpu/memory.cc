@@ -449,7 +449,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   return cudaSuccess;
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   if (spoils(stream)) return cudaErrorStreamCaptureUnsupported;
   const auto copy = [=] {
@@ -458,8 +458,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     check_guards();
   };
   const Pinned* piece = stream == nullptr ? nullptr : pinned_of(from, bytes);
-  if (piece != nullptr) {
-    if (piece->registered) from_registered += static_cast<std::int64_t>(bytes);
+  // CUDA may stage pageable memory before it returns, and need not.
+  if (piece != nullptr || (kind == cudaMemcpyHostToDevice && stream != nullptr)) {
+    if (piece != nullptr && piece->registered) from_registered += static_cast<std::int64_t>(bytes);
     put_off(stream, copy);
     return cudaSuccess;
   }
