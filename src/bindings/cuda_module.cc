@@ -188,11 +188,28 @@ PYBIND11_MODULE(NEEDLE_CUDA_MODULE, m) {
   bind_precision(m);
   bind_cuda_images(m);
 #ifdef NEEDLE_CUDA_ON_CPU
-  m.def("set_order", [](const std::string& name) {
-    using cuda_on_cpu::Order;
-    cuda_on_cpu::set_order(name == "forward"    ? Order::kForward
-                           : name == "reversed" ? Order::kReversed
-                                                : Order::kShuffled);
+  m.def(
+      "set_order",
+      [](const std::string& name, unsigned seed) {
+        using cuda_on_cpu::Order;
+        cuda_on_cpu::set_order(name == "forward"    ? Order::kForward
+                               : name == "reversed" ? Order::kReversed
+                               : name == "shuffled" ? Order::kShuffled
+                                                    : Order::kInterleaved,
+                               seed);
+      },
+      pybind11::arg("name"), pybind11::arg("seed") = 0);
+  m.def("set_processors", &cuda_on_cpu::set_processors);
+  m.def("watch_races", &cuda_on_cpu::watch_races);
+  m.def("count_accesses", &cuda_on_cpu::count_accesses);
+  m.def("table_of_counts", &cuda_on_cpu::table_of_counts);
+  m.def("counted", [] {
+    std::vector<pybind11::tuple> rows;
+    for (const auto& c : cuda_on_cpu::counted()) {
+      rows.push_back(
+          pybind11::make_tuple(c.kernel, c.place, c.shared, c.write, c.accesses, c.parts, c.least));
+    }
+    return rows;
   });
   m.def("launches", &cuda_on_cpu::launches);
   m.def("fail_next_kernel", &cuda_on_cpu::fail_next_kernel);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "cuda_runtime.h"
+#include "watch.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -181,6 +182,17 @@ void check_guards() {
 
 void set_memory_limit(std::size_t bytes) { limit = bytes; }
 
+bool in_device(const void* at) {
+  const auto* const byte = static_cast<const char*>(at);
+  const Device& d = devices[current];
+  return d.base != nullptr && byte >= d.base && byte < d.base + d.open;
+}
+
+// Few by default, so that threads take several turns.
+static int multiprocessors = 2;
+void set_processors(int count) { multiprocessors = count; }
+int processors() { return multiprocessors; }
+
 }  // namespace cuda_on_cpu
 
 // ---- streams: copies from pinned memory wait in them ----
@@ -298,8 +310,8 @@ cudaError_t cudaSetDevice(int chosen) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  // few processors, so that threads take several turns; a GPU that has tensor cores
-  *value = attribute == cudaDevAttrMultiProcessorCount ? 2 : 8;
+  // a GPU that has tensor cores
+  *value = attribute == cudaDevAttrMultiProcessorCount ? processors() : 8;
   return cudaSuccess;
 }
 
