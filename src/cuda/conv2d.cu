@@ -30,7 +30,7 @@ struct WindowProduct {
 
 // blockIdx.x: tile of the result; y: group.
 template <class T, class Tile>
-__global__ void __launch_bounds__(Tile::kThreads)
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     conv2d_kernel(const __grid_constant__ WindowProduct<T> p) {
   const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
   const std::uint32_t across = blockIdx.x - down * p.tiles_across.divisor;

@@ -102,7 +102,6 @@ struct Windows {
   __device__ const T* at(const Line& line, const Depth& depth) const {
     return element(image, line, depth);
   }
-  __device__ const T* any() const { return image.data; }
   __device__ bool deep() const { return image.channel == 1; }
 };
 
@@ -126,7 +125,6 @@ struct Filters {
   __device__ const T* at(Line line, Depth depth) const {
     return line == nullptr ? nullptr : line + depth;
   }
-  __device__ const T* any() const { return data; }
   __device__ bool deep() const { return channel == 1; }
 };
 

@@ -28,24 +28,32 @@ using PieceB = T[Tile::kStep][Tile::kTileN + Tile::kPadding / sizeof(T)];
 // The interface of an operand (a by its rows, b by its columns: "lines"):
 //   Line line(n), Depth depth(k)     the constant part along a line, and across lines
 //   const T* at(line, depth)          the element's address, null outside the matrix
-//   const T* any()                    some address of the operand's memory
 //   bool deep()                       true if memory is contiguous along k
 // Threads take elements in the order of memory, along k eight at a time, so that a warp reads whole
-// sectors of it.
-template <class T, class Operand, int kLines, int kStep, int kThreads>
+// sectors of it. kWide: four lines as one word of 16 bytes, a quarter of the instructions, for an
+// operand that is not deep() and whose lines lie in fours: in one piece, aligned, all inside or all
+// outside.
+template <class T, class Operand, int kLines, int kStep, int kThreads, bool kWide>
 struct Loader {
-  static constexpr int kLoads = kLines * kStep / kThreads, kRun = 8;
-  static_assert(kLines * kStep % kThreads == 0 && kStep % kRun == 0);
+  struct alignas(4 * sizeof(T)) Four {
+    T of[4];
+  };
+  using Word = std::conditional_t<kWide, Four, T>;
+  static constexpr int kPack = kWide ? 4 : 1, kRun = 8, kWords = kLines * kStep / kPack;
+  static constexpr int kLoads = (kWords + kThreads - 1) / kThreads;
+  static_assert((kWide || kWords % kThreads == 0) && kStep % kRun == 0 && kLines % kPack == 0);
   typename Operand::Line lines[kLoads];
-  Copy<T> copies[kLoads];
+  Copy<Word> copies[kLoads];
 
+  static __device__ int word(int i) { return int(threadIdx.x) + i * kThreads; }
+  static __device__ bool some(int i) { return kWords % kThreads == 0 || word(i) < kWords; }
   static __device__ int line_of(bool deep, int i) {
-    const int e = int(threadIdx.x) + i * kThreads;
-    return deep ? e / kRun % kLines : e % kLines;
+    if constexpr (kWide) return word(i) % (kLines / kPack) * kPack;
+    return deep ? word(i) / kRun % kLines : word(i) % kLines;
   }
   static __device__ int depth_of(bool deep, int i) {
-    const int e = int(threadIdx.x) + i * kThreads;
-    return deep ? e % kRun + e / (kRun * kLines) * kRun : e / kLines;
+    if constexpr (kWide) return word(i) / (kLines / kPack);
+    return deep ? word(i) % kRun + word(i) / (kRun * kLines) * kRun : word(i) / kLines;
   }
   __device__ void begin(const Operand& operand, std::uint32_t first) {
 #pragma unroll
@@ -56,19 +64,22 @@ struct Loader {
                         T (&piece)[kStep][kWidth]) {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
+      if (!some(i)) continue;
       const int down = depth_of(operand.deep(), i);
       const std::uint32_t depth = k + down;
       const T* const from = depth < end ? operand.at(lines[i], operand.depth(depth)) : nullptr;
-      copies[i].start(&piece[down][line_of(operand.deep(), i)],
-                      from != nullptr ? from : operand.any(), from != nullptr);
+      copies[i].start(reinterpret_cast<Word*>(&piece[down][line_of(operand.deep(), i)]),
+                      reinterpret_cast<const Word*>(from), from != nullptr);
     }
   }
   template <int kWidth>
   __device__ void finish(const Operand& operand, T (&piece)[kStep][kWidth]) const {
-    Copy<T>::wait();
+    Copy<Word>::wait();
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      copies[i].finish(&piece[depth_of(operand.deep(), i)][line_of(operand.deep(), i)]);
+      if (!some(i)) continue;
+      copies[i].finish(
+          reinterpret_cast<Word*>(&piece[depth_of(operand.deep(), i)][line_of(operand.deep(), i)]));
     }
   }
 };
@@ -135,6 +146,8 @@ struct RegisterTile {
   static constexpr int kTileM = kM, kTileN = kN, kStep = kK, kRegM = kRegM_, kRegN = kRegN_;
   static constexpr int kAcross = kN / kRegN, kThreads = (kM / kRegM) * kAcross;
   static constexpr int kPadding = 16;  // bytes
+  // Of a processor: its 65536 registers then hold 128 for a thread of two blocks of 256.
+  static constexpr int kBlocks = kThreads == 256 ? 2 : 1;
   static constexpr bool kRuns = true;
   template <class T>
   using Part = RegisterPart<T, RegisterTile>;
@@ -151,15 +164,15 @@ using SmallTile =
     TileFor<kPrecision, RegisterTile<32, 32, 16, 2, 4>, TensorTile<kPrecision, 64, 32, 16, 32, 16>>;
 
 // store(row, column, value) for the tile's elements, those outside the result too; k in [begin,
-// end).
-template <class T, class Tile, class A, class B, class Store>
+// end). kWide: of both operands.
+template <class T, class Tile, bool kWide = false, class A, class B, class Store>
 __device__ void tile_product(const A& a, const B& b, std::uint32_t row, std::uint32_t column,
                              std::uint32_t begin, std::uint32_t end, Store&& store) {
   if constexpr (Tile::kRuns) {
     NEEDLE_SHARED(pieces_a, PieceA<T, Tile>[2]);
     NEEDLE_SHARED(pieces_b, PieceB<T, Tile>[2]);
-    Loader<T, A, Tile::kTileM, Tile::kStep, Tile::kThreads> loader_a;
-    Loader<T, B, Tile::kTileN, Tile::kStep, Tile::kThreads> loader_b;
+    Loader<T, A, Tile::kTileM, Tile::kStep, Tile::kThreads, kWide> loader_a;
+    Loader<T, B, Tile::kTileN, Tile::kStep, Tile::kThreads, kWide> loader_b;
     typename Tile::template Part<T> part;
     /// BEGIN SOLUTION [cuda-gemm-tile]
     const auto start = [&](std::uint32_t k, int place) {

@@ -47,7 +47,7 @@ inline constexpr bool kTensorCores = false;
 // late, as a GPU may.
 template <class T>
 struct AsyncCopy {
-  // `from` is read if there `is` one, and an address of the GPU's memory anyhow.
+  // `from` is read if there `is` one: of 0 bytes cp.async reads none and fills up with zeros.
   __device__ void start(T* to, const T* from, bool is) {
 #if NEEDLE_SM80
     const auto place = static_cast<unsigned>(__cvta_generic_to_shared(to));
@@ -73,7 +73,7 @@ struct AsyncCopy {
 template <class T>
 struct RegisterCopy {
   T value;
-  __device__ void start(T*, const T* from, bool is) { value = is ? *from : T(0); }
+  __device__ void start(T*, const T* from, bool is) { value = is ? *from : T{}; }
   static __device__ void wait() {}
   __device__ void finish(T* to) const { *to = value; }
 };

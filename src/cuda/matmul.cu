@@ -25,7 +25,6 @@ struct Matrix {
   __device__ const T* at(Line line, Depth depth) const {
     return line == nullptr ? nullptr : line + depth;
   }
-  __device__ const T* any() const { return data; }
   __device__ bool deep() const { return depth_stride == 1; }
 };
 
@@ -40,7 +39,8 @@ struct Product {
 
 // blockIdx.x: tile of the result; y: part of k; z: batch.
 template <class T, class Tile>
-__global__ void __launch_bounds__(Tile::kThreads) matmul_kernel(const __grid_constant__ Product p) {
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
+    matmul_kernel(const __grid_constant__ Product p) {
   const auto at = locate<3>(p.batch, blockIdx.z);
   const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
   const std::uint32_t across = blockIdx.x - down * p.tiles_across.divisor;

@@ -84,6 +84,8 @@ struct TensorTile {
   static constexpr int kTileM = kM, kTileN = kN, kStep = kK, kWarpM = kWarpM_, kWarpN = kWarpN_;
   static constexpr int kThreads = (kM / kWarpM) * (kN / kWarpN) * kWarp;
   static constexpr int kPadding = 32;  // bytes
+  // Of a processor: two of 128 registers a thread; two of the largest would spill.
+  static constexpr int kBlocks = kThreads == 256 && kM * kN <= 128 * 64 ? 2 : 1;
   static constexpr bool kRuns = kTensorCores;
   template <class T>
   using Part = WarpPart<kPrecision, TensorTile>;
