@@ -65,7 +65,7 @@ struct PixelProduct {
 };
 
 // blockIdx.x: tile of the result; y: part of the pixels; z: group.
-template <class T, class Tile, bool kWide>
+template <class T, class Tile, By kBy>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     conv2d_weight_grad_kernel(const __grid_constant__ PixelProduct<T> p) {
   const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   const GradientLines<T> b{grad, p.windows.pixels, p.lines};
   const std::uint32_t begin = blockIdx.y * p.part;
   const std::uint32_t end = std::min(begin + p.part, p.windows.pixels.size);
-  tile_product<T, Tile, kWide>(
+  tile_product<T, Tile, kBy, kBy>(
       a, b, down * Tile::kTileM, across * Tile::kTileN, begin, end,
       [&](std::uint32_t row, std::uint32_t column, T value) {
         if (row >= p.taps.depth || column >= p.lines) return;
@@ -87,18 +87,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
       });
 }
 
-// Channels lie in aligned fours, also from one pixel and one group to the next.
-template <class T>
-bool in_fours(const Image<const T>& image, std::int64_t channels) {
-  const auto address = reinterpret_cast<std::uintptr_t>(image.data) / sizeof(T);
-  const std::int64_t all = channels | image.column | image.row | image.image;
-  return image.channel == 1 && (static_cast<std::int64_t>(address) | all) % 4 == 0;
-}
-
-template <class T, class Tile, bool kWide>
+template <class T, class Tile, By kBy>
 void launch_as(const PixelProduct<T>& p, Grid blocks, int device) {
   launch("conv2d_weight_grad", device, blocks, {Tile::kThreads},
-         conv2d_weight_grad_kernel<T, Tile, kWide>, p);
+         conv2d_weight_grad_kernel<T, Tile, kBy>, p);
 }
 
 template <class T, class Tile>
@@ -109,10 +101,10 @@ void launch_tiles(PixelProduct<T>& p, std::uint32_t parts, std::uint32_t groups,
   if constexpr (Tile::kThreads == 256) {
     const std::int64_t channels = p.taps.channels.divisor;
     if (channels >= 8 && in_fours(p.x, channels) && in_fours(p.grad, p.lines)) {
-      return launch_as<T, Tile, true>(p, blocks, device);
+      return launch_as<T, Tile, By::kLines>(p, blocks, device);
     }
   }
-  launch_as<T, Tile, false>(p, blocks, device);
+  launch_as<T, Tile, By::kElements>(p, blocks, device);
 }
 
 // The number of parts with the least cost: waves of blocks, each as long as its part of the pixels

@@ -88,6 +88,14 @@ __device__ Distance distance_of(const Image<const T>& image, const Taps& taps, s
   return {y * image.row + x * image.column + at.channel * image.channel, y, x};
 }
 
+// Channels lie in aligned fours, also from one pixel and one group to the next.
+template <class T>
+bool in_fours(const Image<const T>& image, std::int64_t channels) {
+  const auto address = reinterpret_cast<std::uintptr_t>(image.data) / sizeof(T);
+  const std::int64_t all = channels | image.column | image.row | image.image;
+  return image.channel == 1 && (static_cast<std::int64_t>(address) | all) % 4 == 0;
+}
+
 // The left operand: a line is a window, k runs through its taps.
 template <class T>
 struct Windows {

@@ -19,26 +19,31 @@
 namespace needle::cuda {
 namespace {
 
-// The pieces of a step in shared memory; the padding puts columns into different banks.
-template <class T, class Tile>
-using PieceA = T[Tile::kStep][Tile::kTileM + Tile::kPadding / sizeof(T)];
-template <class T, class Tile>
-using PieceB = T[Tile::kStep][Tile::kTileN + Tile::kPadding / sizeof(T)];
+// How threads bring an operand to shared memory: one element at a time, or four neighbours in
+// memory as one word of 16 bytes, a quarter of the instructions: four lines, or four depths. Words
+// must be aligned, and their elements all inside or all outside.
+enum class By { kElements, kLines, kDepths };
+
+// A piece of a step in shared memory, and the operand's element in it; the padding puts what a warp
+// reads at once into different banks. Words of four depths stay together: [line][depth].
+template <class T, By kBy, int kLines, class Tile>
+using Piece = std::conditional_t<kBy == By::kDepths, T[kLines][Tile::kStep + 4],
+                                 T[Tile::kStep][kLines + Tile::kPadding / sizeof(T)]>;
 
 // The interface of an operand (a by its rows, b by its columns: "lines"):
 //   Line line(n), Depth depth(k)     the constant part along a line, and across lines
 //   const T* at(line, depth)          the element's address, null outside the matrix
 //   bool deep()                       true if memory is contiguous along k
-// Threads take elements in the order of memory, along k eight at a time, so that a warp reads whole
-// sectors of it. kWide: four lines as one word of 16 bytes, a quarter of the instructions, for an
-// operand that is not deep() and whose lines lie in fours: in one piece, aligned, all inside or all
-// outside.
-template <class T, class Operand, int kLines, int kStep, int kThreads, bool kWide>
+// Single elements are taken in the order of memory, along k eight at a time, so that a warp reads
+// whole sectors of it.
+template <class T, class Operand, By kBy, int kLines, class Tile>
 struct Loader {
   struct alignas(4 * sizeof(T)) Four {
     T of[4];
   };
+  static constexpr bool kWide = kBy != By::kElements;
   using Word = std::conditional_t<kWide, Four, T>;
+  static constexpr int kStep = Tile::kStep, kThreads = Tile::kThreads;
   static constexpr int kPack = kWide ? 4 : 1, kRun = 8, kWords = kLines * kStep / kPack;
   static constexpr int kLoads = (kWords + kThreads - 1) / kThreads;
   static_assert((kWide || kWords % kThreads == 0) && kStep % kRun == 0 && kLines % kPack == 0);
@@ -48,38 +53,40 @@ struct Loader {
   static __device__ int word(int i) { return int(threadIdx.x) + i * kThreads; }
   static __device__ bool some(int i) { return kWords % kThreads == 0 || word(i) < kWords; }
   static __device__ int line_of(bool deep, int i) {
-    if constexpr (kWide) return word(i) % (kLines / kPack) * kPack;
+    if constexpr (kBy == By::kLines) return word(i) % (kLines / kPack) * kPack;
+    if constexpr (kBy == By::kDepths) return word(i) / (kStep / kPack);
     return deep ? word(i) / kRun % kLines : word(i) % kLines;
   }
   static __device__ int depth_of(bool deep, int i) {
-    if constexpr (kWide) return word(i) / (kLines / kPack);
+    if constexpr (kBy == By::kLines) return word(i) / (kLines / kPack);
+    if constexpr (kBy == By::kDepths) return word(i) % (kStep / kPack) * kPack;
     return deep ? word(i) % kRun + word(i) / (kRun * kLines) * kRun : word(i) / kLines;
+  }
+  static __device__ Word* place(Piece<T, kBy, kLines, Tile>& piece, bool deep, int i) {
+    const int line = line_of(deep, i), depth = depth_of(deep, i);
+    if constexpr (kBy == By::kDepths) return reinterpret_cast<Word*>(&piece[line][depth]);
+    if constexpr (kBy != By::kDepths) return reinterpret_cast<Word*>(&piece[depth][line]);
   }
   __device__ void begin(const Operand& operand, std::uint32_t first) {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) lines[i] = operand.line(first + line_of(operand.deep(), i));
   }
-  template <int kWidth>
   __device__ void start(const Operand& operand, std::uint32_t k, std::uint32_t end,
-                        T (&piece)[kStep][kWidth]) {
+                        Piece<T, kBy, kLines, Tile>& piece) {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       if (!some(i)) continue;
-      const int down = depth_of(operand.deep(), i);
-      const std::uint32_t depth = k + down;
+      const std::uint32_t depth = k + depth_of(operand.deep(), i);
       const T* const from = depth < end ? operand.at(lines[i], operand.depth(depth)) : nullptr;
-      copies[i].start(reinterpret_cast<Word*>(&piece[down][line_of(operand.deep(), i)]),
-                      reinterpret_cast<const Word*>(from), from != nullptr);
+      copies[i].start(place(piece, operand.deep(), i), reinterpret_cast<const Word*>(from),
+                      from != nullptr);
     }
   }
-  template <int kWidth>
-  __device__ void finish(const Operand& operand, T (&piece)[kStep][kWidth]) const {
+  __device__ void finish(const Operand& operand, Piece<T, kBy, kLines, Tile>& piece) const {
     Copy<Word>::wait();
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      if (!some(i)) continue;
-      copies[i].finish(
-          reinterpret_cast<Word*>(&piece[depth_of(operand.deep(), i)][line_of(operand.deep(), i)]));
+      if (some(i)) copies[i].finish(place(piece, operand.deep(), i));
     }
   }
 };
@@ -115,7 +122,10 @@ struct RegisterPart {
   static __device__ int row() { return int(threadIdx.x) / Tile::kAcross; }
   static __device__ int column() { return int(threadIdx.x) % Tile::kAcross; }
 
-  __device__ void add(const PieceA<T, Tile>& a, const PieceB<T, Tile>& b) {
+  template <By kA, By kB>
+  __device__ void add(const Piece<T, kA, Tile::kTileM, Tile>& a,
+                      const Piece<T, kB, Tile::kTileN, Tile>& b) {
+    static_assert(kA != By::kDepths && kB != By::kDepths);  // lines are loaded as vectors
 #pragma unroll
     for (int k = 0; k < Tile::kStep; ++k) {
       T x[Tile::kRegM], y[Tile::kRegN];
@@ -148,7 +158,7 @@ struct RegisterTile {
   static constexpr int kPadding = 16;  // bytes
   // Of a processor: its 65536 registers then hold 128 for a thread of two blocks of 256.
   static constexpr int kBlocks = kThreads == 256 ? 2 : 1;
-  static constexpr bool kRuns = true;
+  static constexpr bool kRuns = true, kTensorCores = false;
   template <class T>
   using Part = RegisterPart<T, RegisterTile>;
 };
@@ -164,15 +174,18 @@ using SmallTile =
     TileFor<kPrecision, RegisterTile<32, 32, 16, 2, 4>, TensorTile<kPrecision, 64, 32, 16, 32, 16>>;
 
 // store(row, column, value) for the tile's elements, those outside the result too; k in [begin,
-// end). kWide: of both operands.
-template <class T, class Tile, bool kWide = false, class A, class B, class Store>
+// end).
+template <class T, class Tile, By kA = By::kElements, By kB = By::kElements, class A, class B,
+          class Store>
 __device__ void tile_product(const A& a, const B& b, std::uint32_t row, std::uint32_t column,
                              std::uint32_t begin, std::uint32_t end, Store&& store) {
   if constexpr (Tile::kRuns) {
-    NEEDLE_SHARED(pieces_a, PieceA<T, Tile>[2]);
-    NEEDLE_SHARED(pieces_b, PieceB<T, Tile>[2]);
-    Loader<T, A, Tile::kTileM, Tile::kStep, Tile::kThreads, kWide> loader_a;
-    Loader<T, B, Tile::kTileN, Tile::kStep, Tile::kThreads, kWide> loader_b;
+    using PieceA = Piece<T, kA, Tile::kTileM, Tile>;
+    using PieceB = Piece<T, kB, Tile::kTileN, Tile>;
+    NEEDLE_SHARED(pieces_a, PieceA[2]);
+    NEEDLE_SHARED(pieces_b, PieceB[2]);
+    Loader<T, A, kA, Tile::kTileM, Tile> loader_a;
+    Loader<T, B, kB, Tile::kTileN, Tile> loader_b;
     typename Tile::template Part<T> part;
     /// BEGIN SOLUTION [cuda-gemm-tile]
     const auto start = [&](std::uint32_t k, int place) {
@@ -192,7 +205,7 @@ __device__ void tile_product(const A& a, const B& b, std::uint32_t row, std::uin
     for (std::uint32_t k = begin; k < end; k += Tile::kStep, present ^= 1) {
       const bool more = k + Tile::kStep < end;
       if (more) start(k + Tile::kStep, present ^ 1);
-      part.add(pieces_a[present], pieces_b[present]);
+      part.template add<kA, kB>(pieces_a[present], pieces_b[present]);
       if (more) finish(present ^ 1);
     }
     /// END SOLUTION
