@@ -156,8 +156,8 @@ struct RegisterTile {
   static constexpr int kTileM = kM, kTileN = kN, kStep = kK, kRegM = kRegM_, kRegN = kRegN_;
   static constexpr int kAcross = kN / kRegN, kThreads = (kM / kRegM) * kAcross;
   static constexpr int kPadding = 16;  // bytes
-  // Of a processor: its 65536 registers then hold 128 for a thread of two blocks of 256.
-  static constexpr int kBlocks = kThreads == 256 ? 2 : 1;
+  // Of a processor: two of 256 threads with 128 registers each; two of the largest would spill.
+  static constexpr int kBlocks = kThreads == 256 && kM * kN <= 128 * 64 ? 2 : 1;
   static constexpr bool kRuns = true, kTensorCores = false;
   template <class T>
   using Part = RegisterPart<T, RegisterTile>;

@@ -39,7 +39,7 @@ struct Product {
 
 // blockIdx.x: tile of the result; y: part of k; z: batch.
 template <class T, class Tile, By kA, By kB>
-__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
+__global__ void __launch_bounds__(Tile::kThreads, kA == By::kElements ? Tile::kBlocks : 2)
     matmul_kernel(const __grid_constant__ Product p) {
   const auto at = locate<3>(p.batch, blockIdx.z);
   const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
