@@ -19,11 +19,6 @@
 namespace needle::cuda {
 namespace {
 
-// How threads bring an operand to shared memory: one element at a time, or four neighbours in
-// memory as one word of 16 bytes, a quarter of the instructions: four lines, or four depths. Words
-// must be aligned, and their elements all inside or all outside.
-enum class By { kElements, kLines, kDepths };
-
 // A piece of a step in shared memory, and the operand's element in it; the padding puts what a warp
 // reads at once into different banks. Words of four depths stay together: [line][depth].
 template <class T, By kBy, int kLines, class Tile>
@@ -113,8 +108,9 @@ struct Lines {
 };
 
 // A thread's kRegM x kRegN of the tile.
-template <class T, class Tile>
+template <class T, class Tile, By kA, By kB>
 struct RegisterPart {
+  static_assert(kA != By::kDepths && kB != By::kDepths);  // lines are loaded as vectors
   using Rows = Lines<T, Tile::kTileM, Tile::kRegM>;
   using Columns = Lines<T, Tile::kTileN, Tile::kRegN>;
   T sums[Tile::kRegM][Tile::kRegN] = {};
@@ -122,10 +118,8 @@ struct RegisterPart {
   static __device__ int row() { return int(threadIdx.x) / Tile::kAcross; }
   static __device__ int column() { return int(threadIdx.x) % Tile::kAcross; }
 
-  template <By kA, By kB>
   __device__ void add(const Piece<T, kA, Tile::kTileM, Tile>& a,
                       const Piece<T, kB, Tile::kTileN, Tile>& b) {
-    static_assert(kA != By::kDepths && kB != By::kDepths);  // lines are loaded as vectors
 #pragma unroll
     for (int k = 0; k < Tile::kStep; ++k) {
       T x[Tile::kRegM], y[Tile::kRegN];
@@ -159,8 +153,8 @@ struct RegisterTile {
   // Of a processor: two of 256 threads with 128 registers each; two of the largest would spill.
   static constexpr int kBlocks = kThreads == 256 && kM * kN <= 128 * 64 ? 2 : 1;
   static constexpr bool kRuns = true, kTensorCores = false;
-  template <class T>
-  using Part = RegisterPart<T, RegisterTile>;
+  template <class T, By kA = By::kElements, By kB = By::kElements>
+  using Part = RegisterPart<T, RegisterTile, kA, kB>;
 };
 
 template <Precision kPrecision, class InFull, class OnTensorCores>
@@ -186,7 +180,7 @@ __device__ void tile_product(const A& a, const B& b, std::uint32_t row, std::uin
     NEEDLE_SHARED(pieces_b, PieceB[2]);
     Loader<T, A, kA, Tile::kTileM, Tile> loader_a;
     Loader<T, B, kB, Tile::kTileN, Tile> loader_b;
-    typename Tile::template Part<T> part;
+    typename Tile::template Part<T, kA, kB> part;
     /// BEGIN SOLUTION [cuda-gemm-tile]
     const auto start = [&](std::uint32_t k, int place) {
       loader_a.start(a, k, end, pieces_a[place]);
@@ -205,7 +199,7 @@ __device__ void tile_product(const A& a, const B& b, std::uint32_t row, std::uin
     for (std::uint32_t k = begin; k < end; k += Tile::kStep, present ^= 1) {
       const bool more = k + Tile::kStep < end;
       if (more) start(k + Tile::kStep, present ^ 1);
-      part.template add<kA, kB>(pieces_a[present], pieces_b[present]);
+      part.add(pieces_a[present], pieces_b[present]);
       if (more) finish(present ^ 1);
     }
     /// END SOLUTION

@@ -11,7 +11,12 @@
 namespace needle::cuda {
 namespace {
 
-template <Precision kPrecision, class Tile>
+// How threads bring an operand to shared memory: one element at a time, or four neighbours in
+// memory as one word of 16 bytes, a quarter of the instructions: four lines, or four depths. Words
+// must be aligned, and their elements all inside or all outside.
+enum class By { kElements, kLines, kDepths };
+
+template <Precision kPrecision, class Tile, By kA, By kB>
 struct WarpPart {
   static constexpr int kDown = Tile::kWarpM / 16, kAcross = Tile::kWarpN / 8;
   static constexpr int kDepth = kPrecision == Precision::kTf32 ? 8 : 16;  // of one instruction
@@ -40,9 +45,9 @@ struct WarpPart {
     return pair<kPrecision>(first, element<kDeep>(piece, depth + 4, line));
   }
 
-  template <auto kA, auto kB, class PieceA, class PieceB>
+  template <class PieceA, class PieceB>
   __device__ void add(const PieceA& a, const PieceB& b) {
-    constexpr bool kDeepA = kA == decltype(kA)::kDepths, kDeepB = kB == decltype(kB)::kDepths;
+    constexpr bool kDeepA = kA == By::kDepths, kDeepB = kB == By::kDepths;
     const int row = first_row() + lane() / 4, column = first_column() + lane() / 4;
 #pragma unroll
     for (int k = 0; k < Tile::kStep; k += kDepth) {
@@ -92,8 +97,8 @@ struct TensorTile {
   // Of a processor: two of 128 registers a thread; two of the largest would spill.
   static constexpr int kBlocks = kThreads == 256 && kM * kN <= 128 * 64 ? 2 : 1;
   static constexpr bool kRuns = cuda::kTensorCores, kTensorCores = true;
-  template <class T>
-  using Part = WarpPart<kPrecision, TensorTile>;
+  template <class T, By kA = By::kElements, By kB = By::kElements>
+  using Part = WarpPart<kPrecision, TensorTile, kA, kB>;
 };
 
 }  // namespace
