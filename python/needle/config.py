@@ -48,6 +48,11 @@ CUDA_SYNC = Variable(
     "",
     "1: wait for every CUDA kernel, so that the call that launched it raises its error",
 )
+CUDA_EXACT = Variable(
+    "NEEDLE_CUDA_EXACT",
+    "",
+    "1: take GPU memory in exact sizes and never cache it, for compute-sanitizer's memcheck",
+)
 DATA_DIR = Variable("NEEDLE_DATA_DIR", "data", "folder of datasets, into which they are downloaded")
 CACHE_DIR = Variable(
     "NEEDLE_CACHE_DIR", "~/.cache/needle", "cache of objects from object stores and web servers"
@@ -63,7 +68,7 @@ RUNTIME_DIR = Variable(
 )
 
 VARIABLES = (
-    *(BACKEND, CPU_ISA, NUM_THREADS, CONV2D, MATMUL_PRECISION, CUDA_SYNC),
+    *(BACKEND, CPU_ISA, NUM_THREADS, CONV2D, MATMUL_PRECISION, CUDA_SYNC, CUDA_EXACT),
     *(DATA_DIR, CACHE_DIR, CACHE_BYTES, NETRC, RUNTIME_DIR),
 )
 
