@@ -16,8 +16,16 @@ from ...shapes import compact_strides, product
 from ..base import Backend, Operand, Scalar, View
 from . import sources
 from .adapters import name_of, open_device
-from .memory import INT64_RANGE, WORD, WORDS, Buffer, from_words, require_dtype, scalar_word
-from .memory import to_words
+from .memory import (
+    INT64_RANGE,
+    WORD,
+    WORDS,
+    Buffer,
+    from_words,
+    require_dtype,
+    scalar_word,
+    to_words,
+)
 from .queue import ROW, Queue
 
 THREADS = 256

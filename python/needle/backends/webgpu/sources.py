@@ -6,7 +6,7 @@ Called by ``kernels``; tests compare the rows with those of C++ and validate eve
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,13 +34,13 @@ class Row(NamedTuple):
     formula: str
 
 
-@lru_cache(maxsize=None)
+@cache
 def text(name: str) -> str:
     """Return the contents of a .wgsl file."""
     return (FOLDER / f"{name}.wgsl").read_text(encoding="utf-8")
 
 
-@lru_cache(maxsize=None)
+@cache
 def rows() -> dict[str, Row]:
     """Return the elementwise operations by name."""
     found = (Row(*match) for match in _ROW.findall(text("elementwise")))
@@ -52,7 +52,7 @@ def math(dtype: DType) -> str:
     return text(f"scalar_math_{_MATH[dtype.name]}")
 
 
-@lru_cache(maxsize=None)
+@cache
 def operation(name: str, dtype: DType) -> str:
     """Return the kernel of a unary or binary operation on a dtype."""
     row = rows()[name]
@@ -61,7 +61,7 @@ def operation(name: str, dtype: DType) -> str:
     return _elementwise(math(dtype), body)
 
 
-@lru_cache(maxsize=None)
+@cache
 def conversion(source: DType, target: DType) -> str:
     """Return the kernel of copy from one dtype to another."""
     return _elementwise("", f"return {_converted(source.name, target.name)};")
@@ -69,7 +69,7 @@ def conversion(source: DType, target: DType) -> str:
 
 def _converted(source: str, target: str) -> str:
     """Return the conversion of word ``a``: as in C, floats out of range saturate."""
-    if source == target or source == "bool" and target != "float32":
+    if source == target or (source == "bool" and target != "float32"):
         return "a"
     if target == "bool":
         return "float_to_bool(a)" if source == "float32" else "to_bool(a)"
@@ -80,7 +80,7 @@ def _converted(source: str, target: str) -> str:
     return f"{whole} & 255u" if target == "uint8" else whole
 
 
-@lru_cache(maxsize=None)
+@cache
 def selection() -> str:
     """Return the kernel of where."""
     return _elementwise("", "return select(c, b, a != 0u);")
@@ -91,14 +91,14 @@ def _elementwise(functions: str, body: str) -> str:
     return "\n".join([functions or text("storage"), compute, text("elementwise")])
 
 
-@lru_cache(maxsize=None)
+@cache
 def reduction(name: str, dtype: DType) -> str:
     """Return the kernel of a reduction of a dtype."""
     combine = f"fn combine(x: T, y: T) -> T {{ return {_COMBINE[name]}; }}\n"
     return "\n".join([math(dtype), combine, text("reduce")])
 
 
-@lru_cache(maxsize=None)
+@cache
 def kernel(name: str, dtype: DType) -> str:
     """Return the kernel of a file, with the functions of a dtype."""
     return "\n".join([math(dtype), text(name)])
