@@ -1,14 +1,14 @@
 """The WebGPU backend: kernels in WGSL, which run on Metal, Vulkan and Direct3D 12.
 
-``backends.get("webgpu")`` calls ``load``; ``"webgpu:1"`` is the second adapter. The kernels are the
-.wgsl files of this folder; ``kernels`` calls them, ``memory`` says how each dtype is stored.
+``backends.get("webgpu")`` calls ``load``; ``"webgpu:1"`` is the second adapter. The kernels are
+the .wgsl files here, called by ``required`` and ``optional``; ``memory`` stores the dtypes.
 """
 
 from __future__ import annotations
 
 from ..base import Backend
 from .adapters import adapter
-from .kernels import WebGpuBackend
+from .optional import WebGpuBackend
 
 __all__ = ["WebGpuBackend", "load"]
 

@@ -9,13 +9,14 @@
 | bool | 0 or 1 | |
 | float64 | none: WGSL has no 64-bit numbers | DTypeError |
 
-Called by ``queue`` and ``kernels``.
+Called by ``queue`` and ``required`` and ``optional``.
 """
 
 from __future__ import annotations
 
-import threading
+import importlib
 from collections import deque
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -76,20 +77,25 @@ class Buffer:
         self.pool, self.size, self.gpu, self.number = pool, size, gpu, number
 
     def __del__(self) -> None:
-        self.pool.give_back(self.gpu, self.number)
+        self.pool.give_back(self.number)
 
 
 class Pool:
     """Memory of a device, cached by size.
 
-    The commands of a queue run in order, so that memory may be used again at once.
+    The commands of a queue run in order, so that memory may be used again at once. The lock is the
+    queue's: calls of wgpu from two threads at once end the process.
     """
 
-    def __init__(self, device: Any, usage: int, limit: int, exhausted: tuple[type, ...]) -> None:
+    def __init__(self, device: Any, usage: int, limit: int, lock: Any) -> None:
         self._device, self._usage, self._limit = device, usage, limit
-        self._exhausted = exhausted
-        self._free: dict[int, deque[tuple[Any, int]]] = {}
-        self._lock = threading.RLock()  # a finaliser may run within take
+        self._lock = lock
+        self._exhausted = importlib.import_module("wgpu").GPUOutOfMemoryError
+        self._free: dict[int, list[int]] = {}
+        # Every buffer by number. They must not die with a handle that is part of a cycle: the
+        # garbage collector would finalise both, and the pool would keep released memory.
+        self._made: dict[int, Any] = {}
+        self._returned: deque[int] = deque()
         self._numbers = 0
         self.in_use = self.cached = self.peak = self.allocations = self.reuses = 0
 
@@ -102,18 +108,20 @@ class Pool:
                 f"for {size} elements; use smaller batches or needle.cpu()"
             )
         with self._lock:
+            self.collect()
             free = self._free.get(count)
             if free:
-                gpu, number = free.pop()
+                number = free.pop()
                 self.cached -= count
                 self.reuses += 1
             else:
-                gpu, number = self._create(count), self._numbers
+                number = self._numbers
+                self._made[number] = self._create(count)
                 self._numbers += 1
                 self.allocations += 1
             self.in_use += count
             self.peak = max(self.peak, self.in_use)
-        return Buffer(self, size, gpu, number)
+        return Buffer(self, size, self._made[number], number)
 
     def _create(self, count: int) -> Any:
         try:
@@ -128,16 +136,29 @@ class Pool:
                 "smaller batches, or delete tensors that are not needed"
             ) from reason
 
-    def give_back(self, gpu: Any, number: int) -> None:
-        """Cache memory that no handle refers to."""
+    def give_back(self, number: int) -> None:
+        """Cache memory that no handle refers to.
+
+        A finaliser calls this in any thread, also in that of wgpu for which a reader waits with the
+        lock, so it takes no lock.
+        """
+        self._returned.append(number)
+
+    def collect(self) -> None:
+        """Sort the memory that came back into the cache."""
         with self._lock:
-            count = gpu.size
-            self._free.setdefault(count, deque()).append((gpu, number))
-            self.in_use -= count
-            self.cached += count
+            while self._returned:
+                number = self._returned.popleft()
+                count = self._made[number].size
+                self._free.setdefault(count, []).append(number)
+                self.in_use -= count
+                self.cached += count
 
     def empty(self) -> None:
         """Drop cached memory."""
         with self._lock:
+            self.collect()
+            for number in chain.from_iterable(self._free.values()):
+                del self._made[number]
             self._free.clear()
             self.cached = 0

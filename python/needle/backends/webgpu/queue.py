@@ -1,7 +1,7 @@
 """Commands of a WebGPU device: pipelines, and dispatches that are submitted many at a time.
 
-``kernels`` records dispatches; a submission happens after ``BATCH`` of them or when a value is
-read. Only reading waits.
+``required`` and ``optional`` record dispatches; a submission happens after ``BATCH`` of them or
+when a value is read. Only reading waits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Queue:
         limits = device.limits
         size = min(limits["max-buffer-size"], limits["max-storage-buffer-binding-size"])
         memory = usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
-        self.pool = Pool(device, memory, size // 4 * 4, (self._wgpu.GPUOutOfMemoryError,))
+        self._lock = threading.RLock()
+        self.pool = Pool(device, memory, size, self._lock)
         self._parameters = device.create_buffer(size=BATCH * SLOT, usage=memory)
         self._layouts: dict[int, tuple[Any, Any]] = {}
         self._pipelines: dict[str, Any] = {}
@@ -44,7 +45,6 @@ class Queue:
         self._pending: list[_Dispatch] = []
         self._slots = bytearray(BATCH * SLOT)
         self._touched: set[int] = set()
-        self._lock = threading.RLock()
         self.submissions = 0
 
     # ---- recording ---------------------------------------------------------------------------

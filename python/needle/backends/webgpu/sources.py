@@ -1,6 +1,7 @@
 """The text of kernels: .wgsl files, and functions made from the rows of elementwise.wgsl.
 
-Called by ``kernels``; tests compare the rows with those of C++ and validate every text.
+Called by ``required`` and ``optional``; tests compare the rows with those of C++ and validate every
+text.
 """
 
 from __future__ import annotations
@@ -99,6 +100,6 @@ def reduction(name: str, dtype: DType) -> str:
 
 
 @cache
-def kernel(name: str, dtype: DType) -> str:
-    """Return the kernel of a file, with the functions of a dtype."""
-    return "\n".join([math(dtype), text(name)])
+def kernel(dtype: DType, *names: str) -> str:
+    """Return the kernel of files, with the functions of a dtype."""
+    return "\n".join([math(dtype), *map(text, names)])

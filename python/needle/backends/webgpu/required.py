@@ -1,6 +1,6 @@
-"""The functions of the backend interface on WebGPU: each turns views into parameters of a kernel.
+"""The ten functions of a backend on WebGPU: each turns views into parameters of a kernel.
 
-``load`` makes one ``WebGpuBackend`` for each adapter.
+``optional`` adds the other kernels.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ THREADS = 256
 Strides = tuple[int, ...]
 
 
-class WebGpuBackend(Backend):
-    """The kernels of needle/backends/webgpu on one adapter."""
+class RequiredKernels(Backend):
+    """The required kernels and the services on one adapter."""
 
     dtypes = tuple(WORDS)
     int64_range = INT64_RANGE
@@ -45,23 +45,23 @@ class WebGpuBackend(Backend):
     def __init__(self, adapter: Any, name: str) -> None:
         self.name = name
         self.adapter_name = name_of(adapter)
-        self._queue = Queue(open_device(adapter))
+        self.queue = Queue(open_device(adapter))
 
     # ---- memory ------------------------------------------------------------------------------
 
     def allocate(self, size: int, dtype: DType) -> Buffer:
         require_dtype(dtype)
-        return self._queue.pool.take(size)
+        return self.queue.pool.take(size)
 
     def upload(self, source: NumpyArray[Any], out: View) -> None:
         words = to_words(source)
         if not words.size:
             return
         if is_compact(out):
-            self._queue.write(out.handle, out.offset * WORD, words)
+            self.queue.write(out.handle, out.offset * WORD, words)
             return
         staged = self._compact_like(out)
-        self._queue.write(staged.handle, 0, words)
+        self.queue.write(staged.handle, 0, words)
         self.copy(staged, out)
 
     def download(self, a: View) -> NumpyArray[Any]:
@@ -71,11 +71,11 @@ class WebGpuBackend(Backend):
             staged = self._compact_like(a)
             self.copy(a, staged)
             a = staged
-        found = self._queue.read(a.handle, a.offset * WORD, product(a.shape) * WORD)
+        found = self.queue.read(a.handle, a.offset * WORD, product(a.shape) * WORD)
         return from_words(found, a.dtype).reshape(a.shape)
 
     def _compact_like(self, a: View) -> View:
-        handle = self._queue.pool.take(product(a.shape))
+        handle = self.queue.pool.take(product(a.shape))
         return View(handle, a.shape, compact_strides(a.shape), 0, a.dtype)
 
     # ---- elementwise -------------------------------------------------------------------------
@@ -118,7 +118,7 @@ class WebGpuBackend(Backend):
         parameters = [count, len(axes), scalars, ROW, *offsets, *words]
         for size, steps in axes:
             parameters += [size, 0, 0, 0, *steps, *([0] * (4 - len(steps)))]
-        self._queue.dispatch(source, parameters, buffers, groups)
+        self.queue.dispatch(source, parameters, buffers, groups)
 
     # ---- reductions and products -------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class WebGpuBackend(Backend):
             parameters += [size, step_out, step_a, 0]
         source = sources.reduction(name, a.dtype)
         groups = grid(-(-results * lanes // THREADS))
-        self._queue.dispatch(source, parameters, [out.handle, a.handle], groups)
+        self.queue.dispatch(source, parameters, [out.handle, a.handle], groups)
 
     def matmul(self, a: View, b: View, out: View) -> None:
         if 0 in out.shape:
@@ -155,24 +155,25 @@ class WebGpuBackend(Backend):
         parameters += [*(view.strides[-1] for view in views), 0]
         for size, steps in batches:
             parameters += [size, *steps]
-        source, count = sources.kernel("matmul", a.dtype), product(out.shape[:-2])
+        source, count = sources.kernel(a.dtype, "matmul", "tile"), product(out.shape[:-2])
         buffers = [view.handle for view in views]
         for first in range(0, count, ROW):
             parameters[7] = first
             groups = (-(-n // 64), -(-m // 64), min(count - first, ROW))
-            self._queue.dispatch(source, parameters, buffers, groups)
+            self.queue.dispatch(source, parameters, buffers, groups)
 
     # ---- services ----------------------------------------------------------------------------
 
     def memory_stats(self) -> dict[str, int]:
+        self.queue.pool.collect()
         names = ("in_use", "cached", "peak", "allocations", "reuses")
-        return {name: getattr(self._queue.pool, name) for name in names}
+        return {name: getattr(self.queue.pool, name) for name in names}
 
     def empty_cache(self) -> None:
-        self._queue.forget()
+        self.queue.forget()
 
     def synchronize(self) -> None:
-        self._queue.wait()
+        self.queue.wait()
 
 
 def is_compact(view: View) -> bool:
