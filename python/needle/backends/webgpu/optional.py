@@ -97,8 +97,8 @@ class WebGpuBackend(RequiredKernels):
         """Run a product of tile.wgsl whose elements are those of a convolution."""
         if rows * columns == 0:
             return
-        source = sources.kernel(views[0].dtype, "windows", name, "tile")
-        groups = (-(-columns // 64), -(-rows // 64), batches)
+        source, across = sources.tiles(views[0].dtype, columns, "windows", name)
+        groups = (-(-columns // across), -(-rows // 64), batches)
         self.queue.dispatch(source, parameters, [view.handle for view in views], groups)
 
     # ---- pools -------------------------------------------------------------------------------

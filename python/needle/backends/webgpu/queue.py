@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from ...errors import DeviceError, DeviceLostError, DeviceMemoryError
@@ -57,7 +58,7 @@ class Queue:
         groups: tuple[int, int, int],
     ) -> None:
         """Record a kernel: its text, int32 parameters, buffers from binding 1 on, workgroups."""
-        with self._lock:
+        with self._lock, self._typed_errors():
             pipeline = self._pipelines.get(source) or self._compile(source, len(buffers))
             numbers = tuple([buffer.number for buffer in buffers])
             group = self._groups.get(numbers) or self._bind(numbers, buffers)
@@ -115,15 +116,12 @@ class Queue:
 
     def submit(self) -> None:
         """Submit the recorded dispatches."""
-        with self._lock:
+        with self._lock, self._typed_errors():
             pending, self._pending = self._pending, []
             self._touched.clear()
             if not pending:
                 return
-            try:
-                self._submit(pending)
-            except self._wgpu.GPUError as reason:
-                raise self._error(reason) from reason
+            self._submit(pending)
             self.submissions += 1
 
     def _submit(self, pending: list[_Dispatch]) -> None:
@@ -143,13 +141,10 @@ class Queue:
 
     def write(self, buffer: Buffer, offset: int, data: Any) -> None:
         """Write bytes after the recorded dispatches that use the buffer."""
-        with self._lock:
+        with self._lock, self._typed_errors():
             if buffer.number in self._touched:
                 self.submit()
-            try:
-                self._device.queue.write_buffer(buffer.gpu, offset, data)
-            except self._wgpu.GPUError as reason:
-                raise self._error(reason) from reason
+            self._device.queue.write_buffer(buffer.gpu, offset, data)
 
     def read(self, buffer: Buffer, offset: int, size: int) -> memoryview:
         """Wait for all commands and return bytes of the buffer."""
@@ -158,10 +153,8 @@ class Queue:
             return self._read(buffer.gpu, offset, size)
 
     def _read(self, gpu: Any, offset: int, size: int) -> memoryview:
-        try:
+        with self._typed_errors():
             found: memoryview = self._device.queue.read_buffer(gpu, offset, size)
-        except (self._wgpu.GPUError, RuntimeError) as reason:
-            raise self._error(reason) from reason
         return found
 
     def wait(self) -> None:
@@ -176,6 +169,16 @@ class Queue:
             self.submit()
             self._groups.clear()
             self.pool.empty()
+
+    @contextmanager
+    def _typed_errors(self) -> Iterator[None]:
+        """Turn the errors of wgpu into needle's."""
+        try:
+            yield
+        except DeviceError:
+            raise
+        except (self._wgpu.GPUError, RuntimeError) as reason:
+            raise self._error(reason) from reason
 
     def _error(self, reason: Exception) -> DeviceError:
         if isinstance(reason, self._wgpu.GPUOutOfMemoryError):

@@ -155,11 +155,11 @@ class RequiredKernels(Backend):
         parameters += [*(view.strides[-1] for view in views), 0]
         for size, steps in batches:
             parameters += [size, *steps]
-        source, count = sources.kernel(a.dtype, "matmul", "tile"), product(out.shape[:-2])
+        (source, across), count = sources.tiles(a.dtype, n, "matmul"), product(out.shape[:-2])
         buffers = [view.handle for view in views]
         for first in range(0, count, ROW):
             parameters[7] = first
-            groups = (-(-n // 64), -(-m // 64), min(count - first, ROW))
+            groups = (-(-n // across), -(-m // 64), min(count - first, ROW))
             self.queue.dispatch(source, parameters, buffers, groups)
 
     # ---- services ----------------------------------------------------------------------------

@@ -100,6 +100,13 @@ def reduction(name: str, dtype: DType) -> str:
 
 
 @cache
+def tiles(dtype: DType, columns: int, *names: str) -> tuple[str, int]:
+    """Return the kernel of files in tile.wgsl, and the columns of its tile, by those it has."""
+    across = 1 if columns <= 16 else 4
+    return f"const ACROSS = {across};\n" + kernel(dtype, *names, "tile"), 16 * across
+
+
+@cache
 def kernel(dtype: DType, *names: str) -> str:
     """Return the kernel of files, with the functions of a dtype."""
     return "\n".join([math(dtype), *map(text, names)])
