@@ -95,9 +95,9 @@ __all__ = [
 
 if BACKEND == "nd":
     from . import backend_ndarray
-    from .array_namespace import cpu_numpy, cuda
+    from .array_namespace import cpu_numpy, cuda, webgpu
 
-    __all__ += ["backend_ndarray", "cpu_numpy", "cuda"]
+    __all__ += ["backend_ndarray", "cpu_numpy", "cuda", "webgpu"]
 
 
 def __getattr__(name: str) -> Any:

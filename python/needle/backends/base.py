@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray as NumpyArray
 
-from ..dtypes import DType
+from ..dtypes import BY_NAME, DType
 from ..shapes import Geometry
 
 Scalar = bool | int | float
@@ -114,6 +114,11 @@ class Backend(ABC):
     """True if a new buffer takes memory only where it is written, as pages of a host do."""
     matmul_precisions: Sequence[str] = ("float32",)
     """The values of ``config.matmul_precision`` that its products support; others mean float32."""
+
+    dtypes: Sequence[str] = tuple(BY_NAME)
+    """The names of the dtypes that it has; ``allocate`` raises DTypeError for others."""
+    int64_range: Pair = (-(2**63), 2**63 - 1)
+    """The smallest and the largest int64 that it holds; ``upload`` raises DTypeError for others."""
 
     # ---- required: the ten -------------------------------------------------------------------
 
