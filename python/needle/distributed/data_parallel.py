@@ -160,6 +160,8 @@ class DataParallel:
                 f"DataParallel: average() needs {len(self.slices)} slices on this rank, got "
                 f"{len(self._vectors)}; enter slice(0) for one without samples"
             )
+        if not self.ordered:
+            self._send_rest()
         sums = tree_sum(self._numbers)
         self.group.all_reduce(sums, ordered=True)
         if not sums[0] > 0:
@@ -177,15 +179,19 @@ class DataParallel:
             self.compare()
         return sums
 
+    def _send_rest(self) -> None:
+        """Send what is left, before other messages: every rank must send in the same order."""
+        self._written.update(range(len(self._flat.parameters)))  # others have no gradient here
+        self._send_buckets()
+        rest = self._vectors[-1][self._flat.presence :]
+        self._waits.append(self.group.begin_all_reduce(rest))
+
     def _sum(self) -> Array:
         """Return the sum of the vectors of all slices."""
         total = tree_sum(self._vectors)
         if self.ordered:
             self.group.all_reduce(total, ordered=True)
             return total
-        self._written.update(range(len(self._flat.parameters)))  # others have no gradient here
-        self._send_buckets()
-        self._waits.append(self.group.begin_all_reduce(total[self._flat.presence :]))
         for wait in self._waits:
             wait()
         return total

@@ -108,7 +108,7 @@ class FlatModel:
     def checksums(self) -> tuple[list[str], Array]:
         """Return the names of all parameters and buffers, and a checksum of each, int64."""
         named = [*zip(self.names, self.parameters), *self.model.named_buffers()]
-        sums = [zlib.crc32(np.ascontiguousarray(host_copy(t))) for _, t in named]
+        sums = [zlib.crc32(host_copy(t).tobytes()) for _, t in named]
         return [name for name, _ in named], np.array(sums, np.int64)
 
 
