@@ -76,13 +76,13 @@ VARIABLES = (
     *(COMMUNICATOR, COLLECTIVE_TIMEOUT),
 )
 
-_RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
+RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 """Set by mpiexec and srun: MPICH and Intel MPI, PMIx (Slurm), Open MPI."""
 
 
 def started_by_mpi() -> bool:
     """Return True if mpiexec or srun started this process as one of several."""
-    return any(name in os.environ for name in _RANKS) and os.environ.get("PMI_SIZE") != "1"
+    return any(name in os.environ for name in RANKS) and os.environ.get("PMI_SIZE") != "1"
 
 
 class Setting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from launch import ROOT, command, environment, needs_mpi, run
 
 import needle
+from needle import config
 
 for package in ("matplotlib", "safetensors"):
     pytest.importorskip(package)
@@ -122,20 +124,67 @@ def test_a_rank_with_another_seed_is_refused(tmp_path: Path) -> None:
     assert "--seed must be the same on all ranks, got 1 on rank 0, 2 on rank 1" in done.stderr
 
 
-def test_ctrl_c_stops_and_saves_once(tmp_path: Path, interruptible: None) -> None:
-    out = tmp_path / "run"
-    line = command(2, PROGRAM, *SMALL, "--out", out, "--epochs", "500")
+def running(out: Path) -> subprocess.Popen[str]:
+    """Start a long run of two processes, and return when its first epoch has ended."""
     program = subprocess.Popen(
-        line,
-        env=environment(),
+        command(2, PROGRAM, *SMALL, "--out", out, "--epochs", "500"),
+        env=environment(NEEDLE_COLLECTIVE_TIMEOUT="5"),
         cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
         stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert program.stdout is not None
     while "epoch   1/500" not in program.stdout.readline():
         assert program.poll() is None
+    return program
+
+
+def process_of_rank(program: subprocess.Popen[str], rank: int) -> int:
+    """Return the process of a rank, found among the descendants of mpiexec."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:  # it has ended
+            continue
+    for process in parents:
+        ancestor = process
+        while ancestor in parents and ancestor != program.pid:
+            ancestor = parents[ancestor]
+        if ancestor == program.pid and ranked(process, rank):
+            return process
+    raise AssertionError(f"no process of rank {rank}")
+
+
+def ranked(process: int, rank: int) -> bool:
+    variables = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+    return any(f"{name}={rank}".encode() in variables for name in config.RANKS)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_rank_that_dies_or_stops_ends_all(tmp_path: Path, number: int) -> None:
+    """A complete checkpoint remains, from which one process continues."""
+    out = tmp_path / "run"
+    program = running(out)
+    os.kill(process_of_rank(program, 1), number)
+    began = time.monotonic()
+    _, errors = program.communicate(timeout=60)
+    assert time.monotonic() - began < 20
+    assert program.returncode != 0
+    if number == signal.SIGSTOP:
+        assert errors.count("rank 1 (process") == 1, errors
+    saved = needle.io.checkpoint_extra(out / "checkpoint.safetensors")["progress"]
+    epochs = str(saved["epochs_done"] + 1)
+    again = ("--out", out, "--resume", "--no-report")
+    assert run(1, PROGRAM, *again, "--epochs", epochs).returncode == 0
+
+
+def test_ctrl_c_stops_and_saves_once(tmp_path: Path, interruptible: None) -> None:
+    out = tmp_path / "run"
+    program = running(out)
     program.send_signal(signal.SIGINT)
     began = time.monotonic()
     rest, _ = program.communicate(timeout=60)

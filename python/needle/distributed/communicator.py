@@ -106,19 +106,19 @@ def communicator(name: str | None = None) -> Communicator:
     if chosen not in _made:
         if chosen not in names():
             raise unknown_name("communicator", chosen, names())
-        _made[chosen] = _factory(chosen)()
+        _made[chosen] = _make(chosen)
     return _made[chosen]
 
 
-def _factory(name: str) -> Callable[[], Communicator]:
+def _make(name: str) -> Communicator:
     if name in _registered:
-        return _registered[name]
+        return _registered[name]()
     module, _, attribute = BUILT_IN[name].partition(":")
     try:
-        found: Callable[[], Communicator] = getattr(importlib.import_module(module), attribute)
+        made: Communicator = getattr(importlib.import_module(module), attribute)()
     except (ImportError, RuntimeError) as error:  # mpi4py raises RuntimeError without a library
         raise DistributedError(
             f"{name}: the communicator needs mpi4py and an MPI library, got {error}; pip install "
             "'needle[mpi]', or set NEEDLE_COMMUNICATOR=single to train in one process"
         ) from error
-    return found
+    return made

@@ -6,6 +6,7 @@ and so that a rank that never comes is reported. Registered in ``communicator``.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import time
@@ -14,7 +15,6 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
 from .. import config
 from ..errors import DistributedError
@@ -36,8 +36,8 @@ class MPICommunicator(Communicator):
     """
 
     def __init__(self) -> None:
-        self._all = MPI.COMM_WORLD.Dup()
-        self._questions = MPI.COMM_WORLD.Dup()
+        self._mpi = MPI = importlib.import_module("mpi4py.MPI")  # the import starts MPI
+        self._all, self._questions = MPI.COMM_WORLD.Dup(), MPI.COMM_WORLD.Dup()
         self.rank, self.size = self._all.Get_rank(), self._all.Get_size()
         self._places: list[str] = self._all.allgather(
             f"process {os.getpid()} on {MPI.Get_processor_name()}"
@@ -58,7 +58,7 @@ class MPICommunicator(Communicator):
         flat = array.reshape(-1)
         if ordered:
             return self._begin_ordered(flat)
-        request = self._all.Iallreduce(MPI.IN_PLACE, flat)
+        request = self._all.Iallreduce(self._mpi.IN_PLACE, flat)
         return self._waiter(request, "all_reduce", flat)
 
     def _begin_ordered(self, flat: Array) -> Wait:
@@ -124,8 +124,8 @@ class MPICommunicator(Communicator):
         waiting = {self.rank: number}
         until = time.monotonic() + QUESTION
         while time.monotonic() < until:
-            status = MPI.Status()
-            while self._questions.Iprobe(MPI.ANY_SOURCE, TAG, status):
+            status = self._mpi.Status()
+            while self._questions.Iprobe(self._mpi.ANY_SOURCE, TAG, status):
                 answer = np.zeros(1, int)
                 self._questions.Recv(answer, status.Get_source(), TAG)
                 waiting[status.Get_source()] = int(answer[0])
