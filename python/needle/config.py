@@ -67,7 +67,7 @@ COMMUNICATOR = Variable(
     "engine of distributed training: single or mpi (empty: mpi under mpiexec, else single)",
 )
 COLLECTIVE_TIMEOUT = Variable(
-    "NEEDLE_COLLECTIVE_TIMEOUT", "10", "seconds after which a rank that does not answer is an error"
+    "NEEDLE_COLLECTIVE_TIMEOUT", "8", "seconds after which a rank that does not answer is an error"
 )
 
 VARIABLES = (

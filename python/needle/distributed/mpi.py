@@ -22,7 +22,7 @@ from .communicator import Array, Communicator, Wait, tree_sum
 
 TESTS_BEFORE_PAUSE = 50
 SHORTEST_PAUSE, LONGEST_PAUSE = 2e-5, 1e-3  # seconds
-QUESTION = 1.0  # seconds in which the ranks that wait tell each other so
+QUESTION = 0.5  # seconds in which the ranks that wait tell each other so
 TAG = 4711
 TURN = 0.1  # seconds between the messages of two ranks that fail alike; the first ends the others
 LAST_TURN = 3.0
