@@ -50,6 +50,13 @@ def test_overlap_gives_the_sums_of_slices(tmp_path: Path, processes: int) -> Non
             np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
 
 
+def test_overlap_with_a_rank_without_samples(tmp_path: Path) -> None:
+    ordered = trained(tmp_path / "o.npz", 3, 3, 1, 2)
+    found = trained(tmp_path / "f.npz", 3, 0, 1, 2)
+    for name, value in ordered.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
+
+
 @pytest.mark.parametrize(
     ("case", "words"),
     [

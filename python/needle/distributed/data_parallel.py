@@ -160,15 +160,16 @@ class DataParallel:
                 f"DataParallel: average() needs {len(self.slices)} slices on this rank, got "
                 f"{len(self._vectors)}; enter slice(0) for one without samples"
             )
-        if not self.ordered:
-            self._send_rest()
-        sums = tree_sum(self._numbers)
-        self.group.all_reduce(sums, ordered=True)
+        sums, total = tree_sum(self._numbers), tree_sum(self._vectors)
+        if self.ordered:
+            self.group.all_reduce(sums, ordered=True)
+            self.group.all_reduce(total, ordered=True)
+        else:
+            self._send_rest(sums)
         if not sums[0] > 0:
             raise DistributedError(
                 "DataParallel: a batch must have samples, got none on any rank; leave out the step"
             )
-        total = self._sum()
         total[: self._flat.presence] /= total.dtype.type(sums[0])
         total[self._flat.tail :] /= total.dtype.type(sums[0])
         self._flat.read_gradients(total)
@@ -179,22 +180,14 @@ class DataParallel:
             self.compare()
         return sums
 
-    def _send_rest(self) -> None:
-        """Send what is left, before other messages: every rank must send in the same order."""
+    def _send_rest(self, sums: Array) -> None:
+        """Send what backward has not sent, and wait for all sums."""
         self._written.update(range(len(self._flat.parameters)))  # others have no gradient here
         self._send_buckets()
-        rest = self._vectors[-1][self._flat.presence :]
-        self._waits.append(self.group.begin_all_reduce(rest))
-
-    def _sum(self) -> Array:
-        """Return the sum of the vectors of all slices."""
-        total = tree_sum(self._vectors)
-        if self.ordered:
-            self.group.all_reduce(total, ordered=True)
-            return total
+        for rest in (self._vectors[-1][self._flat.presence :], sums):
+            self._waits.append(self.group.begin_all_reduce(rest))
         for wait in self._waits:
             wait()
-        return total
 
     def compare(self) -> None:
         """Compare all parameters and buffers; DistributedError, on all ranks, if one differs."""

@@ -46,7 +46,9 @@ class FlatModel:
         self.places = [slice(int(end) - size, int(end)) for end, size in zip(ends, sizes)]
         self.presence = sum(sizes)
         self.tail = self.presence + len(sizes)
-        self.size = self.tail + sum(b.size for b in self.buffers())
+        found = [b for _, b in model.named_buffers()]
+        self._has_buffers = bool(found)
+        self.size = self.tail + sum(b.size for b in found)
         self.buckets = self._buckets(BUCKET_BYTES // self.dtype.itemsize)
 
     def _buckets(self, length: int) -> list[tuple[int, int, int]]:
@@ -61,7 +63,7 @@ class FlatModel:
 
     def buffers(self) -> list[Any]:
         """Return the buffers; a step may replace them by other tensors."""
-        return [b for _, b in self.model.named_buffers()]
+        return [b for _, b in self.model.named_buffers()] if self._has_buffers else []
 
     def description(self) -> str:
         """Return a checksum of the names, shapes and dtypes."""
