@@ -37,7 +37,7 @@ FLOORS = {
     2: ("ndarray", "accelerated", "array_namespace", *COURSE_NAMES),
     3: ("graph", "discarding", "replay", "autograd", "derivative", "tensor_methods"),
     4: ("ops",),
-    5: ("init", "optim"),
+    5: ("init", "optim", "distributed"),
     6: ("nn", "testing", "io", "draw", "capture", "onnx", "installation"),
 }
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}

@@ -66,11 +66,28 @@ RUNTIME_DIR = Variable(
     "",
     "folder of the sockets of shared loaders' servers (empty: the temporary folder)",
 )
+COMMUNICATOR = Variable(
+    "NEEDLE_COMMUNICATOR",
+    "",
+    "engine of distributed training: single or mpi (empty: mpi under mpiexec, else single)",
+)
+COLLECTIVE_TIMEOUT = Variable(
+    "NEEDLE_COLLECTIVE_TIMEOUT", "8", "seconds after which a rank that does not answer is an error"
+)
 
 VARIABLES = (
     *(BACKEND, CPU_ISA, NUM_THREADS, CONV2D, MATMUL_PRECISION, CUDA_SYNC, CUDA_EXACT),
     *(DATA_DIR, CACHE_DIR, CACHE_BYTES, NETRC, RUNTIME_DIR),
+    *(COMMUNICATOR, COLLECTIVE_TIMEOUT),
 )
+
+RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
+"""Set by mpiexec and srun: MPICH and Intel MPI, PMIx (Slurm), Open MPI."""
+
+
+def started_by_mpi() -> bool:
+    """Return True if mpiexec or srun started this process as one of several."""
+    return any(name in os.environ for name in RANKS) and os.environ.get("PMI_SIZE") != "1"
 
 
 def given() -> dict[str, str]:

@@ -76,6 +76,10 @@ class LoaderServerError(WorkerError):
     """The server of a shared loader does not exist, has died or does not answer."""
 
 
+class DistributedError(NeedleError, RuntimeError):
+    """The processes of a distributed run disagree, or one of them does not answer."""
+
+
 class LoaderTimeout(NeedleError, TimeoutError):
     """No batch was ready within the loader's ``timeout``."""
 
