@@ -12,7 +12,7 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from .. import backends
@@ -130,7 +130,8 @@ class Captured(Generic[P, R]):
             self._cache.clear()
             return self.function(*args, **options)
         with _recording_lock:
-            tracer = Tracer(self.function, leaves, self.options)
+            chosen = replace(self.options, inference=not recording.on)
+            tracer = Tracer(self.function, leaves, chosen)
             result: R = tracer.run(backends.loaded(), args, options)
             try:
                 result, program = tracer.program(result, self.as_graphs)

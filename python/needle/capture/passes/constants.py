@@ -3,14 +3,16 @@
 A call is moved to ``recording.constants`` if it reads nothing but parameters, buffers and other
 constants, such as the scale of a batch norm in evaluation mode, and if it is the only one that
 writes its results. ``program`` runs these calls once, and again when a parameter has changed. Their
-results are kept between replays, so nothing is moved if ``memory`` is limited. Nothing is moved in
-a step that changes parameters, as an optimiser does.
+results are kept between replays, so they must not be larger than what the call reads, and nothing
+is moved if ``memory`` is limited, or outside of ``no_grad``.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
+from ...backends.base import View
 from ..buffers import BufferSlot
 from ..calls import Call
 from ..recorded import Recording
@@ -20,7 +22,8 @@ from .options import Options
 def move(recording: Recording, options: Options) -> str:
     """Move the calls whose results are constants out of the replay."""
     hosts = [part.host for part in recording.segments if part.host is not None]
-    if options.memory is None and not any(host.changes_state for host in hosts):
+    moves = options.inference and options.memory is None
+    if moves and not any(host.changes_state for host in hosts):
         written = Counter(slot for call in recording.calls() for slot in call.writes)
         known = _parameters(recording) - set(written)
         for part in recording.segments:
@@ -54,9 +57,15 @@ def note_parameters(recording: Recording) -> None:
 
 
 def _is_constant(call: Call, known: set[BufferSlot], written: Counter[BufferSlot]) -> bool:
-    reads = call.reads
+    reads = [view for view, writes in call.views() if not writes]
     return (
         bool(reads)
-        and known.issuperset(reads)
+        and known.issuperset(view.handle for view in reads)
         and all(slot.temporary and written[slot] == 1 for slot in call.writes)
+        and max(slot.size for slot in call.writes) <= max(map(_elements, reads))
     )
+
+
+def _elements(view: View) -> int:
+    """Return the number of elements of a view, those that are broadcast counted once."""
+    return math.prod(n for n, stride in zip(view.shape, view.strides) if stride)

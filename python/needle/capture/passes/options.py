@@ -21,6 +21,8 @@ class Options:
     """The number of bytes that the temporaries should fit into; None: no limit."""
     exact: bool = True
     """Keep the bits of the eager step."""
+    inference: bool = False
+    """The step runs under ``no_grad``."""
 
 
 def byte_count(memory: int | str | None) -> int | None:
