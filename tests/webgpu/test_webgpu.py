@@ -218,22 +218,121 @@ def test_a_network_has_the_losses_of_numpy(gpu, optimizer):
     np.testing.assert_allclose(got, expected, rtol=2e-4)
 
 
-def test_a_captured_step_gives_the_same_bits(gpu):
-    def run(captured: bool) -> list[bytes]:
+class Training:
+    """A small network with temporaries of kernels (conv2d_weight_grad) and a step of its training."""
+
+    def __init__(self, device, captured: bool, **options) -> None:
         np.random.seed(5)
-        model = nn.Linear(6, 3, device=gpu)
-        step = optim.SGD(model.parameters(), lr=0.1)
+        self.device = device
+        self.model = nn.Sequential(
+            nn.Conv(1, 3, 3, device=device),
+            nn.ReLU(),
+            nn.BatchNorm2d(3, device=device),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(3 * 6 * 6, 10, device=device),
+        )
+        self.optimizer = optim.Adam(self.model.parameters(), lr=0.01)
+        self.loss = nn.SoftmaxLoss()
+        self.step = needle.capture(self.train, **options) if captured else self.train
 
-        def train(x):
-            loss = (model(x) ** 2).sum()
-            step.reset_grad()
-            loss.backward()
-            step.step()
-            return loss
+    def train(self, x, y):
+        loss = self.loss(self.model(x), y)
+        self.optimizer.reset_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss
 
-        act = needle.capture(train) if captured else train
+    def run(self, count: int) -> list[bytes]:
+        """Return the losses and then the parameters as bytes."""
         random = np.random.default_rng(2)
-        batches = [random.normal(size=(4, 6)).astype("float32") for _ in range(5)]
-        return [act(needle.Tensor(x, device=gpu)).numpy().tobytes() for x in batches]
+        found = []
+        for _ in range(count):
+            x = random.normal(size=(20, 1, 12, 12)).astype("float32")
+            y = random.integers(0, 10, 20)
+            loss = self.step(
+                needle.Tensor(x, device=self.device), needle.Tensor(y, device=self.device)
+            )
+            found.append(loss.numpy().tobytes())
+        return found + [p.numpy().tobytes() for p in self.model.parameters()]
 
-    assert run(True) == run(False)
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_a_captured_step_gives_the_same_bits(gpu, graphs):
+    captured = Training(gpu, True, graphs=graphs)
+    assert captured.run(7) == Training(gpu, False).run(7)
+    ((program, *others),) = [captured.step.programs]
+    assert not others and program.replays == 6
+    assert (program.graphs is not None) == graphs
+    if graphs:
+        assert program.graphs.refusal is None
+        assert program.graphs.launched >= 6
+
+
+def test_a_replay_binds_nothing_and_submits_once_for_each_part(gpu, monkeypatch):
+    """Forward pass, backward pass, and the optimiser's kernels when a value is read."""
+    captured = Training(gpu, True)
+    for _ in range(3):  # until the buffers of outputs come back
+        captured.run(8)
+    queue = gpu.backend.queue
+    bound, bind = [], queue._bind
+
+    def counted(*given):
+        bound.append(given)
+        return bind(*given)
+
+    monkeypatch.setattr(queue, "_bind", counted)
+    graphs = captured.step.programs[0].graphs
+    before, recorded, launched = queue.submissions, graphs.recorded, graphs.launched
+    captured.run(8)
+    assert bound == []
+    assert queue.submissions - before <= 3 * 8 + 1
+    assert (graphs.recorded, graphs.launched) == (recorded, launched + 2 * 8)
+
+
+def test_optimisers_change_parameters_in_place(gpu):
+    training = Training(gpu, False)
+    before = [p.cached_data.view.handle for p in training.model.parameters()]
+    numbers = [handle.number for handle in before]
+    del before
+    training.run(2)
+    after = [p.cached_data.view.handle.number for p in training.model.parameters()]
+    assert after == numbers
+
+
+def test_a_recording_refuses_to_wait_and_leaves_nothing_behind(gpu):
+    backend, dtype = gpu.backend, np.dtype("float32")
+    view = needle.backends.View(backend.allocate(4, dtype), (4,), (1,), 0, dtype)
+    backend.fill(view, 1.0)
+
+    def reads() -> None:
+        backend.fill(view, 9.0)
+        backend.download(view)
+
+    def writes() -> None:
+        backend.upload(np.full(4, 9, dtype), view)
+
+    for run in (reads, writes, backend.synchronize, backend.empty_cache):
+        with pytest.raises(DeviceError, match="recorded step cannot read or write memory"):
+            backend.record_graph(run)
+    np.testing.assert_array_equal(backend.download(view), np.ones(4))
+
+
+def test_a_graph_of_several_batches_runs_after_what_came_before(gpu):
+    backend, dtype = gpu.backend, np.dtype("float32")
+    view = needle.backends.View(backend.allocate(4, dtype), (4,), (1,), 0, dtype)
+    backend.upload(np.zeros(4, dtype), view)
+
+    def count() -> None:
+        for _ in range(200):
+            backend.binary("add", view, 1.0, view)
+
+    launch = backend.record_graph(count)
+    np.testing.assert_array_equal(backend.download(view), np.zeros(4))
+    backend.binary("multiply", view, 2.0, view)
+    backend.fill(view, 5.0)
+    before = backend.queue.submissions
+    launch()
+    launch()
+    assert backend.queue.submissions == before + 2
+    np.testing.assert_array_equal(backend.download(view), np.full(4, 405))

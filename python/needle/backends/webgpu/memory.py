@@ -73,8 +73,15 @@ class Buffer:
 
     __slots__ = ("__weakref__", "gpu", "number", "pool", "size")
 
+    borrowed = False
+    """No host array shares the memory: optimisers may change it in place."""
+
     def __init__(self, pool: Pool, size: int, gpu: Any, number: int) -> None:
         self.pool, self.size, self.gpu, self.number = pool, size, gpu, number
+
+    def ptr(self) -> int:
+        """Return the number of the memory, which no other memory of the device ever has."""
+        return self.number
 
     def __del__(self) -> None:
         self.pool.give_back(self.number)

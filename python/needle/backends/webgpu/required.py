@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -51,7 +52,7 @@ class RequiredKernels(Backend):
 
     def allocate(self, size: int, dtype: DType) -> Buffer:
         require_dtype(dtype)
-        return self.queue.pool.take(size)
+        return self.queue.take(size)
 
     def upload(self, source: NumpyArray[Any], out: View) -> None:
         words = to_words(source)
@@ -75,7 +76,7 @@ class RequiredKernels(Backend):
         return from_words(found, a.dtype).reshape(a.shape)
 
     def _compact_like(self, a: View) -> View:
-        handle = self.queue.pool.take(product(a.shape))
+        handle = self.queue.take(product(a.shape))
         return View(handle, a.shape, compact_strides(a.shape), 0, a.dtype)
 
     # ---- elementwise -------------------------------------------------------------------------
@@ -174,6 +175,9 @@ class RequiredKernels(Backend):
 
     def synchronize(self) -> None:
         self.queue.wait()
+
+    def record_graph(self, run: Callable[[], None]) -> Callable[[], None]:
+        return self.queue.record(run)
 
 
 def is_compact(view: View) -> bool:
