@@ -219,7 +219,7 @@ def test_a_network_has_the_losses_of_numpy(gpu, optimizer):
 
 
 class Training:
-    """A small network with temporaries of kernels (conv2d_weight_grad) and a step of its training."""
+    """A small network and a step of its training; conv2d_weight_grad takes memory of its own."""
 
     def __init__(self, device, captured: bool, **options) -> None:
         np.random.seed(5)

@@ -6,26 +6,21 @@ gather, since WGSL has no atomic floats. ``load`` makes one ``WebGpuBackend`` fo
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 
 from ...dtypes import DType
 from ...shapes import Geometry, compact_strides, product
 from ..base import Epilogue, Pair, View
 from . import sources
+from .norms import NormKernels
 from .queue import ROW
-from .required import THREADS, RequiredKernels, grid, merged
+from .required import THREADS, grid, merged, words
 
 PIECE, PIECES = 1024, 64
 """Least length and largest number of the pieces of a long product, which run at the same time."""
 
 
-def words(*values: float) -> list[int]:
-    """Return floats as the int32 of their float32 words."""
-    return list(struct.unpack(f"<{len(values)}i", struct.pack(f"<{len(values)}f", *values)))
-
-
-class WebGpuBackend(RequiredKernels):
+class WebGpuBackend(NormKernels):
     """The kernels of needle/backends/webgpu on one adapter."""
 
     def _threads(

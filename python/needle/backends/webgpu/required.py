@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -129,12 +130,10 @@ class RequiredKernels(Backend):
         reduced = [i for i, (n, m) in enumerate(zip(a.shape, out.shape)) if n != m]
         kept = [i for i, n in enumerate(a.shape) if i not in reduced]
         steps = out.strides, a.strides
-        outer = merged(*_chosen(kept, a.shape, steps))
-        inner = merged(*_chosen(reduced, a.shape, steps))
+        outer = merged(*chosen(kept, a.shape, steps))
+        inner = merged(*chosen(reduced, a.shape, steps))
         results, each = product(out.shape), product(tuple(a.shape[i] for i in reduced))
-        lanes = 1
-        while lanes < min(THREADS, each / 8):
-            lanes *= 2
+        lanes = lanes_of(each)
         across = bool(outer) and abs(outer[-1][1][1]) == 1
         identity = scalar_word(_identity(name, a.dtype), a.dtype)
         parameters = [results, len(outer), lanes, ROW]
@@ -188,6 +187,19 @@ def is_compact(view: View) -> bool:
     )
 
 
+def lanes_of(elements: int) -> int:
+    """Return the number of threads that reduce so many elements to one result."""
+    lanes = 1
+    while lanes < min(THREADS, elements / 8):
+        lanes *= 2
+    return lanes
+
+
+def words(*values: float) -> list[int]:
+    """Return floats as the int32 of their float32 words."""
+    return list(struct.unpack(f"<{len(values)}i", struct.pack(f"<{len(values)}f", *values)))
+
+
 def grid(groups: int) -> tuple[int, int, int]:
     """Return the workgroups of a dispatch in rows of ``ROW``."""
     return (groups, 1, 1) if groups <= ROW else (ROW, -(-groups // ROW), 1)
@@ -211,7 +223,7 @@ def merged(shape: tuple[int, ...], strides: tuple[Strides, ...]) -> tuple[tuple[
     return tuple((n, tuple(steps)) for n, steps in found)
 
 
-def _chosen(
+def chosen(
     axes: list[int], shape: tuple[int, ...], strides: tuple[Strides, ...]
 ) -> tuple[tuple[int, ...], tuple[Strides, ...]]:
     """Return the shape and strides of some axes."""
