@@ -69,6 +69,7 @@ def test_without_the_package_the_device_says_what_to_install():
     assert "pip install 'needle[webgpu]'" in said
 
 
+@pytest.mark.slow
 def test_conformance(gpu):
     report = conformance.run("webgpu")
     assert report.ok, report.table()
