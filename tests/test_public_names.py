@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 import needle
-from needle import data, init, nn, ops, optim, testing
+from needle import data, distributed, init, nn, ops, optim, testing
 
 HOMES = (needle, ops, nn, init, optim, data)
 RECORD = Path(__file__).with_name("public_interface.txt")
@@ -48,7 +48,7 @@ def test_the_functions_and_the_course_classes_are_flat() -> None:
 
 def interface() -> list[str]:
     """Return one line per public name: its home, name and parameters."""
-    homes = (*HOMES, testing)
+    homes = (*HOMES, distributed, testing)
     return [f"{home.__name__}.{line}" for home in homes for line in sorted(_lines(home))]
 
 

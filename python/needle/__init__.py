@@ -66,6 +66,7 @@ __all__ = [
     "data",
     "default_device",
     "device",
+    "distributed",
     "draw_graph",
     "enable_grad",
     "errors",
@@ -101,9 +102,9 @@ if BACKEND == "nd":
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``needle.data`` at its first use: it takes a quarter of the time of all imports."""
-    if name == "data":
-        return importlib.import_module(".data", __name__)
+    """Import ``needle.data`` and ``needle.distributed`` at first use: it takes time."""
+    if name in ("data", "distributed"):
+        return importlib.import_module(f".{name}", __name__)
     raise missing_attribute(__name__, name)
 
 

@@ -74,7 +74,7 @@ def _state(device: Device) -> str:
     reason = device.why()
     if reason is not None:
         return f"not usable: {reason}"
-    module = getattr(getattr(device, "backend", None), "module", None)
+    module: Any = getattr(getattr(device, "backend", None), "module", None)
     if not hasattr(module, "isa"):
         return "usable"
     return (

@@ -76,8 +76,8 @@ Rows<T> copy_patches(const TapProduct<T>& p, Index begin, Index end, T* patches,
 }
 
 // Multiplies `pixels` rows by the panels of columns [first, last) and writes the product to out, or
-// adds it. Runs are taken in slices, so that the part of a panel in use stays in L1. weights(j, run,
-// runs) returns the panel of columns j on, rows of `runs` runs from `run` on.
+// adds it. Runs are taken in slices, so that the part of a panel in use stays in L1. weights(j,
+// run, runs) returns the panel of columns j on, rows of `runs` runs from `run` on.
 template <class T, class F>
 void multiply_rows(const Rows<T>& rows, Index pixels, F&& weights, Index first, Index last, T* out,
                    Index pixel_stride, bool add) {
@@ -139,8 +139,8 @@ void raise(const TapProduct<T>& p, Index pixels, Index first, Index last, T* out
   }
 }
 
-// Computes columns [first, last) of pixels [begin, end): bias, product, ReLU. packed: all panels, or
-// null if this chunk is the only one: then a slice of a panel is packed just before its use.
+// Computes columns [first, last) of pixels [begin, end): bias, product, ReLU. packed: all panels,
+// or null if this chunk is the only one: then a slice of a panel is packed just before its use.
 template <class T>
 void run_chunk(const TapProduct<T>& p, Index begin, Index end, Index first, Index last,
                const T* packed, const T* zeros) {
@@ -161,7 +161,7 @@ void run_chunk(const TapProduct<T>& p, Index begin, Index end, Index first, Inde
   const ThreadScratch slice(bytes_for<T>(packed != nullptr ? 0 : NR * depth));
   const auto weights = [&](Index j, Index run, Index runs) -> const T* {
     if (packed != nullptr) return packed + j * p.depth() + run * NR * rows.length;
-    const Index taps = p.tap_count / rows.runs;  // in a run
+    const Index taps = copies ? p.tap_count : 1;  // in a run
     pack_panel(p, j, run * taps, (run + runs) * taps, slice.as<T>());
     return slice.as<const T>();
   };

@@ -86,7 +86,7 @@ PRECISIONS, BY = ("float32", "tf32", "bf16", "fp16"), ("elements", "lines", "dep
 _TILE = re.compile(r"TensorTileILNS0_9PrecisionE(\d)E" + r"Li(\d+)E" * 5)
 _BY = re.compile(r"(?:2ByE|S\d+_)(\d)E")
 REGISTERS, SHARED, RESERVED = 65536, 227 << 10, 1 << 10
-"""Of a processor of sm_90; the last: shared memory that each block takes for CUDA itself."""
+"""A processor of sm_90 has so many; CUDA itself takes RESERVED bytes of SHARED for each block."""
 
 
 class Row(NamedTuple):

@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -70,6 +72,22 @@ def test_loaders_share_the_process_that_starts_their_workers() -> None:
         assert labels(third) == list(range(7))
     assert set(supervisors()) == {found}
     assert len(os.listdir(f"/proc/{found}/task")) == 1
+
+
+def test_an_edited_file_of_needle_reaches_the_workers_of_the_next_loader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edited = ModuleType("needle.edited")
+    edited.__file__ = str(tmp_path / "edited.py")
+    Path(edited.__file__).touch()
+    monkeypatch.setitem(sys.modules, edited.__name__, edited)
+    with loading(Numbers(4)) as loader:
+        assert labels(loader) == list(range(4))
+        before = starter(loader)
+    os.utime(edited.__file__, (time.time() + 60,) * 2)
+    with loading(Numbers(4)) as loader:
+        assert labels(loader) == list(range(4))
+        assert starter(loader) != before
 
 
 def test_loaders_of_many_threads_share_it() -> None:

@@ -13,14 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ..batching.pipeline import Pipeline
 from ..datasets.stream import shards_of
 from ..samples.ticket import Ticket
-from ..workers.pickling import dumps
+from ..workers import is_picklable
 
 SHORT_BATCH = 1e-3
 """Seconds; handing over a batch costs up to half as much as preparing a shorter one."""
@@ -72,7 +71,7 @@ def choose(
             name, reason = _judge(probe, batch_size, cores)
         except Exception as error:  # the batch with this sample will raise it
             name, reason = "processes", f"the measurement failed ({type(error).__name__})"
-    if name == "processes" and not _is_picklable(pipeline):
+    if name == "processes" and not is_picklable(pipeline):
         name, reason = "threads", f"{reason}, but the data set cannot be pickled for processes"
     wanted = {"inline": 0, "waiting": min(WAITING_WORKERS, 4 * cores)}.get(
         name, min(cores, MOST_WORKERS)
@@ -177,11 +176,3 @@ def _judge(probe: _Probe, batch_size: int, cores: int) -> tuple[str, str]:
 
 def _count(pipeline: Pipeline, wanted: int) -> int:
     return min(wanted, shards_of(pipeline.dataset)) if pipeline.stream else wanted
-
-
-def _is_picklable(value: Any) -> bool:
-    try:
-        dumps(value, [])
-    except Exception:
-        return False
-    return True

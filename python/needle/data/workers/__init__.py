@@ -23,6 +23,15 @@ def engine_names() -> list[str]:
     return list(_CLASSES)
 
 
+def is_picklable(pipeline: Pipeline) -> bool:
+    """Return True if a pipeline can be pickled for worker processes."""
+    try:
+        importlib.import_module(".pickling", __name__).dumps(pipeline, [])
+    except Exception:
+        return False
+    return True
+
+
 def make_engine(
     name: str, pipeline: Pipeline, *, workers: int, prefetch: int, **options: Any
 ) -> Engine:

@@ -154,12 +154,24 @@ def _inherited() -> dict[str, Any]:
         "command": [executable(), *interpreter_flags()],
         "environment": one_thread_environment(),
         "path": list(sys.path),
+        "edited": _last_edit(),
         "folder": _folder(),
         "output": [_file_of(descriptor) for descriptor in (1, 2)],
         "limits": [resource.getrlimit(getattr(resource, name)) for name in _LIMITS],
         "cores": os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None,
         "user": (os.getuid(), os.geteuid(), os.getgid(), os.getegid(), os.nice(0), umask),
     }
+
+
+def _last_edit() -> int:
+    """Return when a loaded file of needle was edited last: notebooks reload edited modules."""
+    package = __name__.partition(".")[0]
+    newest = 0
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == package and (file := getattr(module, "__file__", None)):
+            with suppress(OSError):  # in an archive, or removed
+                newest = max(newest, os.stat(file).st_mtime_ns)
+    return newest
 
 
 def _folder() -> str | None:
