@@ -5,11 +5,13 @@ Tests with the fixture ``gpu`` need the package wgpu and a driver; Mesa's lavapi
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -82,6 +84,43 @@ def test_an_adapter_that_does_not_exist(gpu):
     with pytest.raises(DeviceError, match=f"adapter {count} does not exist, this machine has"):
         adapters.adapter(count)
     assert not needle.webgpu(count).enabled()
+
+
+def test_gpus_come_before_software(monkeypatch):
+    kinds = [("CPU", "Vulkan"), ("IntegratedGPU", "OpenGL"), ("DiscreteGPU", "Vulkan")]
+    kinds += [("IntegratedGPU", "Metal")]
+    found = [
+        SimpleNamespace(info={"adapter_type": kind, "backend_type": driver, "device": "one"})
+        for kind, driver in kinds
+    ]
+    wgpu = SimpleNamespace(gpu=SimpleNamespace(enumerate_adapters_sync=lambda: found))
+    monkeypatch.setitem(sys.modules, "wgpu", wgpu)
+    monkeypatch.setattr(adapters, "adapters", adapters.adapters.__wrapped__)
+    names = [adapters.name_of(adapters.adapter(i)) for i in range(4)]
+    assert names == [
+        "one (Vulkan)",
+        "one (Metal)",
+        "one (OpenGL)",
+        "one (Vulkan, software)",
+    ]
+    found.clear()
+    with pytest.raises(DeviceError, match="no adapter was found; install a driver of Vulkan"):
+        adapters.adapter(0)
+
+
+def test_each_adapter_is_a_device_of_its_own(gpu, monkeypatch):
+    (best, *_) = adapters.adapters()
+    monkeypatch.setattr(adapters, "adapters", lambda: (best, best))
+    backends = importlib.import_module("needle.backends")
+    try:
+        second = needle.webgpu(1)
+        assert second.enabled() and str(second) == "webgpu:1()" and second != gpu
+        x = needle.Tensor(np.arange(3, dtype="float32"), device=gpu)
+        np.testing.assert_array_equal((x.to(second) + 1).numpy(), [1, 2, 3])
+        with pytest.raises(DeviceError, match="one device"):
+            x + x.to(second)
+    finally:
+        backends._loaded.pop("webgpu:1", None)
 
 
 def test_the_name_of_software_says_so(gpu):
@@ -159,6 +198,65 @@ def test_a_buffer_that_is_too_large(gpu):
     with pytest.raises(DeviceMemoryError, match=r"a buffer may have \d+ bytes on this adapter"):
         gpu.backend.allocate(2**40, np.dtype("float32"))
     assert issubclass(DeviceMemoryError, MemoryError)
+
+
+class Failing:
+    """A device whose ``create_buffer`` fails a number of times."""
+
+    def __init__(self, device, times: int, error: Exception) -> None:
+        self.device, self.times, self.error = device, times, error
+
+    def create_buffer(self, **given):
+        self.times -= 1
+        if self.times >= 0:
+            raise self.error
+        return self.device.create_buffer(**given)
+
+
+@pytest.fixture
+def full(gpu, monkeypatch):
+    """Return a function that makes the next allocations fail as where memory is exhausted."""
+    pool = gpu.backend.queue.pool
+    gpu.empty_cache()
+
+    def plant(times: int) -> None:
+        error = importlib.import_module("wgpu").GPUOutOfMemoryError("planted")
+        monkeypatch.setattr(pool, "_device", Failing(pool._device, times, error))
+
+    return plant
+
+
+def test_exhausted_memory_drops_the_cache_and_tries_again(gpu, full):
+    needle.Tensor(np.ones(4321, "float32"), device=gpu).numpy()
+    assert gpu.memory_stats()["cached"] > 0
+    full(1)
+    kept = needle.Tensor(np.full(98765, 3, "float32"), device=gpu)
+    assert gpu.memory_stats()["cached"] == 0
+    np.testing.assert_array_equal(kept.numpy(), np.full(98765, 3))
+
+
+def test_exhausted_memory_is_a_typed_error(gpu, full):
+    in_use = gpu.memory_stats()["in_use"]
+    full(2)
+    with pytest.raises(DeviceMemoryError, match=r"40192 bytes cannot be allocated.*smaller batch"):
+        needle.Tensor(np.ones(10000, "float32"), device=gpu)
+    assert gpu.memory_stats()["in_use"] == in_use
+    after = needle.Tensor(np.ones(10000, "float32"), device=gpu)
+    np.testing.assert_array_equal(after.numpy(), np.ones(10000))
+
+
+def test_memory_that_a_driver_exhausts_in_a_submission_is_a_typed_error(gpu, monkeypatch):
+    queue = gpu.backend.queue
+    a = needle.Tensor(np.ones(5, "float32"), device=gpu)
+
+    def exhausted(*batches) -> None:
+        raise importlib.import_module("wgpu").GPUOutOfMemoryError("planted")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(queue, "_submit", exhausted)
+        with pytest.raises(DeviceMemoryError, match=r"memory is exhausted.*planted"):
+            (a + 1).numpy()
+    np.testing.assert_array_equal((a + 1).numpy(), np.full(5, 2))
 
 
 def test_a_lost_device_is_a_typed_error():
