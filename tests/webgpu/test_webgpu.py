@@ -317,6 +317,32 @@ def test_a_network_has_the_losses_of_numpy(gpu, optimizer):
     np.testing.assert_allclose(got, expected, rtol=2e-4)
 
 
+@pytest.mark.parametrize("seed", [0, 2**63 + 12345])
+def test_random_numbers_have_the_bits_of_the_cpu(gpu, seed):
+    for fill, options in (
+        (needle.init.randn, {"mean": 0.5, "std": 2.0}),
+        (needle.init.rand, {"low": -2.0, "high": 3.3}),
+        (needle.init.randb, {"p": 0.3}),
+    ):
+        made = [
+            fill(301, 67, device=device, generator=needle.init.Generator(seed), **options).numpy()
+            for device in (needle.cpu_numpy(), gpu)
+        ]
+        assert made[0].tobytes() == made[1].tobytes()
+        assert (len(np.unique(made[0])) > 10**4) == (fill is not needle.init.randb)
+
+
+def test_dropout_drops_what_the_cpu_drops(gpu):
+    x = np.random.default_rng(4).normal(size=(33, 129)).astype("float32")
+    made = [
+        nn.Dropout(0.4, generator=needle.init.Generator(9))(needle.Tensor(x, device=device)).numpy()
+        for device in (needle.cpu_numpy(), gpu)
+    ]
+    np.testing.assert_array_equal(made[0] == 0, made[1] == 0)
+    np.testing.assert_allclose(made[1], made[0], rtol=1e-6)
+    assert 0.3 < np.mean(made[1] == 0) < 0.5
+
+
 class Training:
     """A small network and a step of its training; conv2d_weight_grad takes memory of its own."""
 

@@ -6,9 +6,11 @@ gather, since WGSL has no atomic floats. ``load`` makes one ``WebGpuBackend`` fo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ...dtypes import DType
+from ...philox import TENSOR_STREAM
 from ...shapes import Geometry, compact_strides, product
 from ..base import Epilogue, Pair, View
 from . import sources
@@ -18,24 +20,35 @@ from .required import THREADS, grid, merged, words
 
 PIECE, PIECES = 1024, 64
 """Least length and largest number of the pieces of a long product, which run at the same time."""
+DISTRIBUTIONS = ("uniform", "normal", "bernoulli")
+NEVER = 3
+"""random.wgsl: bernoulli with probability 0."""
+MASK = 2**32 - 1
 
 
 class WebGpuBackend(NormKernels):
     """The kernels of needle/backends/webgpu on one adapter."""
 
     def _threads(
-        self, name: str, count: int, dtype: DType, views: Sequence[View], parameters: Sequence[int]
+        self,
+        name: str,
+        count: int,
+        dtype: DType,
+        views: Sequence[View],
+        parameters: Sequence[int],
+        *functions: str,
     ) -> None:
         """Run a kernel of one thread for each of ``count`` results.
 
         views: those of the bindings out, a, b, c and d. parameters: two for P[0], then P[1] on.
+        functions: the files that the kernel needs.
         """
         if count == 0:
             return
         buffers = [view.handle for view in views]
         buffers += [views[0].handle] * (5 - len(buffers))
         everything = [count, *parameters[:2], ROW, *parameters[2:]]
-        source = sources.kernel(dtype, "threads", name)
+        source = sources.kernel(dtype, "threads", *functions, name)
         self.queue.dispatch(source, everything, buffers, grid(-(-count // THREADS)))
 
     # ---- convolutions ------------------------------------------------------------------------
@@ -180,6 +193,21 @@ class WebGpuBackend(NormKernels):
             parameters += [size, step_out, step_a, 0]
         self._threads(name, product(out.shape), out.dtype, (out, a, index), parameters)
 
+    # ---- random numbers ----------------------------------------------------------------------
+
+    def random(self, name: str, out: View, seed: int, draw: int, a: float, b: float) -> None:
+        count = product(out.shape)
+        share = math.ceil(min(max(a, 0.0), 1.0) * 2.0**32)  # words that give b
+        kind = DISTRIBUTIONS.index(name)
+        if name == "bernoulli" and share == 0:
+            kind = NEVER
+        key = [seed & MASK, seed >> 32, draw & MASK, TENSOR_STREAM << 8]
+        parameters = [len(out.shape), kind, *map(_signed, key), count, out.offset, *words(a, b)]
+        parameters += [_signed((share - 1) & MASK), 0, 0, 0]
+        for size, step in zip(out.shape, out.strides):
+            parameters += [size, step, 0, 0]
+        self._threads("random", -(-count // 4), out.dtype, (out,), parameters, "float64")
+
     # ---- optimiser steps ---------------------------------------------------------------------
 
     def sgd_step(
@@ -223,6 +251,11 @@ class WebGpuBackend(NormKernels):
             parameters = [int(decoupled), v.offset]
             parameters += [out.offset, p.offset, g.offset, m.offset, *settings]
             self._threads("adam_step", product(p.shape), p.dtype, (out, p, g, m, v), parameters)
+
+
+def _signed(word: int) -> int:
+    """Return 32 bits as an int32."""
+    return word - 2**32 if word >= 2**31 else word
 
 
 def _windows(
