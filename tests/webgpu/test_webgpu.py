@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import needle
+from apps import profile_layers
 from needle import nn, optim
 from needle.backends.webgpu import adapters, sources
 from needle.errors import DeviceError, DeviceLostError, DeviceMemoryError, DTypeError
@@ -126,6 +127,10 @@ def test_each_adapter_is_a_device_of_its_own(gpu, monkeypatch):
 def test_the_name_of_software_says_so(gpu):
     kind = adapters.adapter(0).info["adapter_type"]
     assert ("software" in gpu.adapter_name) == (kind == "CPU")
+
+
+def test_a_profile_names_the_adapter(gpu):
+    assert str(profile_layers.Column("webgpu")) == f"webgpu: {gpu.adapter_name}"
 
 
 def test_float64_has_a_remedy(gpu):
