@@ -6,6 +6,7 @@ struct F64 { negative: bool, exponent: i32, high: u32, low: u32 }
 
 // The number with these words of IEEE 754, as vec2(upper, lower).
 fn f64_of_words(words: vec2<u32>) -> F64 {
+  if (((words.x >> 20u) & 0x7ffu) == 0u) { return F64(false, 0, 0u, 0u); }
   let exponent = i32((words.x >> 20u) & 0x7ffu) - 1023;
   let high = 0x80000000u | ((words.x & 0xfffffu) << 11u) | (words.y >> 21u);
   return F64((words.x >> 31u) == 1u, exponent, high, words.y << 11u);
@@ -14,6 +15,19 @@ fn f64_of_words(words: vec2<u32>) -> F64 {
 // number * 2^scale
 fn f64_of_integer(number: u32, scale: i32) -> F64 {
   return f64_normal(F64(false, 31 + scale, number, 0u));
+}
+
+fn f64_of_int32(number: i32) -> F64 {
+  var x = f64_of_integer(u32(abs(number)), 0);
+  x.negative = number < 0;
+  return x;
+}
+
+fn f64_of_float32(x: f32) -> F64 {
+  let word = bitcast<u32>(x);
+  if ((word & 0x7f800000u) == 0u) { return F64(false, 0, 0u, 0u); }
+  let exponent = i32((word >> 23u) & 0xffu) - 127;
+  return F64((word >> 31u) == 1u, exponent, 0x80000000u | (word << 8u), 0u);
 }
 
 // Shifts the first 1 to the upper bit.
@@ -197,6 +211,17 @@ fn f64_sqrt(x: F64) -> F64 {
     }
   }
   return f64_of_digits(false, (x.exponent - odd) / 2, digits, rest);
+}
+
+// The largest whole number that is not above x, from -2^30 to 2^30.
+fn f64_floor(x: F64) -> i32 {
+  if (x.high == 0u) { return 0; }
+  if (x.exponent < 0) { return select(0, -1, x.negative); }
+  if (x.exponent >= 30) { return select(1 << 30u, -(1 << 30u), x.negative); }
+  let shift = u32(31 - x.exponent);
+  let whole = i32(x.high >> shift);
+  let part = (x.high & ((1u << shift) - 1u)) | x.low;
+  return select(whole, select(-whole, -whole - 1, part != 0u), x.negative);
 }
 
 // The nearest float32, for normal numbers and 0.

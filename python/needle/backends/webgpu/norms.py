@@ -190,7 +190,7 @@ class NormKernels(RequiredKernels):
         """Run a kernel of sums.wgsl; the results are the elements of the kept axes of views[1]."""
         shape = views[1].shape
         reduced = [i for i in range(len(shape)) if i not in kept]
-        steps = [view.strides for view in views]
+        steps = tuple(view.strides for view in views)
         outer = merged(*chosen(kept, shape, steps))
         inner = merged(*chosen(reduced, shape, steps))
         results = product(tuple(shape[i] for i in kept))
