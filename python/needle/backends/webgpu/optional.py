@@ -43,12 +43,16 @@ class WebGpuBackend(NormKernels):
         views: those of the bindings out, a, b, c and d. parameters: two for P[0], then P[1] on.
         functions: the files that the kernel needs.
         """
-        if count == 0:
-            return
+        if count:
+            source = sources.kernel(dtype, "threads", *functions, name)
+            self._run_threads(source, count, views, parameters)
+
+    def _run_threads(
+        self, source: str, count: int, views: Sequence[View], parameters: Sequence[int]
+    ) -> None:
         buffers = [view.handle for view in views]
         buffers += [views[0].handle] * (5 - len(buffers))
         everything = [count, *parameters[:2], ROW, *parameters[2:]]
-        source = sources.kernel(dtype, "threads", *functions, name)
         self.queue.dispatch(source, everything, buffers, grid(-(-count // THREADS)))
 
     # ---- convolutions ------------------------------------------------------------------------
@@ -143,16 +147,20 @@ class WebGpuBackend(NormKernels):
 
     def _along(self, name: str, a: View, out: View, axis: int) -> None:
         """Run a kernel with one thread for each row along ``axis``."""
-        if 0 in a.shape:
-            return
-        rest = (*a.shape[:axis], *a.shape[axis + 1 :])
-        steps = [(*v.strides[:axis], *v.strides[axis + 1 :]) for v in (a, out)]
-        outer = merged(rest, tuple(steps))
-        parameters = [len(outer), a.shape[axis], a.offset, out.offset]
-        parameters += [a.strides[axis], out.strides[axis]]
-        for size, (step_a, step_out) in outer:
-            parameters += [size, step_a, step_out, 0]
-        self._threads(name, product(rest), a.dtype, (out, a), parameters)
+        if 0 not in a.shape:
+            rows, parameters = _rows(a, out, axis)
+            self._threads(name, rows, a.dtype, (out, a), parameters, "rows")
+
+    def argmax(self, a: View, out: View, axis: int) -> None:
+        self._positions("max", a, out, axis)
+
+    def argmin(self, a: View, out: View, axis: int) -> None:
+        self._positions("min", a, out, axis)
+
+    def _positions(self, reduction: str, a: View, out: View, axis: int) -> None:
+        if 0 not in a.shape:
+            rows, parameters = _rows(a, out, axis)
+            self._run_threads(sources.positions(reduction, a.dtype), rows, (out, a), parameters)
 
     def cross_entropy(self, logits: View, labels: View, out: View, smoothing: float) -> None:
         n, classes = logits.shape
@@ -192,6 +200,10 @@ class WebGpuBackend(NormKernels):
         for size, step_out, step_a in zip(out.shape[1:], out.strides[1:], a.strides[1:]):
             parameters += [size, step_out, step_a, 0]
         self._threads(name, product(out.shape), out.dtype, (out, a, index), parameters)
+
+    def one_hot(self, index: View, out: View) -> None:
+        parameters = [out.shape[1], out.offset, index.offset, index.strides[0], *out.strides]
+        self._threads("one_hot", product(out.shape), out.dtype, (out, index), parameters)
 
     # ---- random numbers ----------------------------------------------------------------------
 
@@ -275,6 +287,18 @@ def _windows(
     parameters += [*images.shape[1:3], *result.shape[1:3], kh, kw, c, o // geometry.groups]
     parameters += [*geometry.stride, *geometry.padding, *geometry.dilation]
     return [*parameters, bias.strides[0] if bias else 0, flags]
+
+
+def _rows(a: View, out: View, axis: int) -> tuple[int, list[int]]:
+    """Return the number of rows along an axis, and the parameters of rows.wgsl."""
+    rest = (*a.shape[:axis], *a.shape[axis + 1 :])
+    steps = [(*v.strides[:axis], *v.strides[axis + 1 :]) for v in (a, out)]
+    outer = merged(rest, tuple(steps))
+    parameters = [len(outer), a.shape[axis], a.offset, out.offset]
+    parameters += [a.strides[axis], out.strides[axis]]
+    for size, (step_a, step_out) in outer:
+        parameters += [size, step_a, step_out, 0]
+    return product(rest), parameters
 
 
 def _pool(x: View, y: View, x_grad: View, kernel: Pair, stride: Pair, padding: Pair) -> list[int]:

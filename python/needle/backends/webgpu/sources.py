@@ -114,6 +114,13 @@ def reduction(name: str, dtype: DType) -> str:
 
 
 @cache
+def positions(reduction: str, dtype: DType) -> str:
+    """Return the kernel of argmax or argmin: the positions of ``max`` or ``min`` of a dtype."""
+    combine = f"fn combine(x: T, y: T) -> T {{ return {_COMBINE[reduction]}; }}\n"
+    return "\n".join([math(dtype), combine, *map(text, ("threads", "rows", "arg_reduce"))])
+
+
+@cache
 def tiles(dtype: DType, columns: int, *names: str) -> tuple[str, int]:
     """Return the kernel of files in tile.wgsl, and the columns of its tile, by those it has."""
     across = 1 if columns <= 16 else 4
