@@ -71,7 +71,7 @@ class Queue:
         size = min(limits["max-buffer-size"], limits["max-storage-buffer-binding-size"])
         self._usage = usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
         self._lock = threading.RLock()
-        self.pool = Pool(device, self._usage, size, self._lock)
+        self.pool = Pool(device, self._usage, size, self._lock, self.forget)
         self._layouts: dict[int, tuple[Any, Any]] = {}
         self._pipelines: dict[str, Any] = {}
         self._graph: Graph | None = None
@@ -252,7 +252,7 @@ class Queue:
             self._read(self._batch.parameters, 0, WORD)
 
     def forget(self) -> None:
-        """Drop bind groups and cached memory."""
+        """Drop cached memory, and the bind groups, which would keep it."""
         with self._lock:
             self.submit()
             self._batch.groups.clear()
