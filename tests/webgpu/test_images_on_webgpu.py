@@ -19,10 +19,6 @@ from needle.data.samples.ticket import Ticket
 from needle.data.transforms import ImageSpec
 from needle.data.transforms.compile import Chain, placed
 
-pytestmark = [
-    pytest.mark.skipif(not needle.webgpu().enabled(), reason=str(needle.webgpu().why())),
-    pytest.mark.skipif(lowering() is None, reason="the compiled module is missing: make build"),
-]
 SIZES = st.integers(1, 20)
 PHOTO = [
     T.RandomResizedCrop(16),
@@ -33,6 +29,15 @@ PHOTO = [
     T.RandomErasing(0.5),
     T.ToCHW(),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _usable() -> None:
+    device = needle.webgpu()
+    if not device.enabled():
+        pytest.skip(str(device.why()))
+    if lowering() is None:
+        pytest.skip("the compiled module is missing or old: make build")
 
 
 @settings(max_examples=60, deadline=None)
@@ -85,6 +90,10 @@ def test_what_does_not_fit_is_refused() -> None:
         place.run_images([], [], images, None, place.empty((1, 5, 6, 3), "uint8").view)
     with pytest.raises(ValueError, match="images must be uint8 or float32, got int32"):
         place.run_images([], [], images.astype("int32"), None, out.view)
+    with pytest.raises(ValueError, match="must be uint8 or float32, got >f4"):
+        place.run_images([], [], images.astype(">f4"), None, out.view)
+    with pytest.raises(ValueError, match=r"of one dtype and number of channels, got uint8"):
+        place.run_images([], [], [images[0], images[1, :, :, :1]], None, out.view)
     with pytest.raises(ValueError, match="take no indices"):
         place.run_images([], [], out.view, np.arange(2), out.view)
 

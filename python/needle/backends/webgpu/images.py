@@ -112,6 +112,7 @@ class ImageBackend(WebGpuBackend):
             images = list(rows)
             flat = rows.reshape(-1)
         else:
+            _require_one_kind(images)
             pixels = [image.reshape(-1) for image in images]
             flat = np.concatenate(pixels) if pixels else np.empty(0, np.uint8)
         dtype = flat.dtype
@@ -128,6 +129,17 @@ class ImageBackend(WebGpuBackend):
         if data.size:
             self.queue.write(handle, 0, data)
         return Images(handle, places, channels, dtype, dtype == np.uint8)
+
+
+def _require_one_kind(images: Sequence[NumpyArray[Any]]) -> None:
+    """Raise ValueError unless all images are (H, W, C) of one dtype with the same channels."""
+    kinds = {(image.ndim, image.shape[2:], image.dtype) for image in images}
+    if len(kinds) > 1 or any(ndim != 3 for ndim, *_ in kinds):
+        found = ", ".join(f"{image.dtype} {image.shape}" for image in images[:4])
+        raise ValueError(
+            "run_images: a list must have images (H, W, C) of one dtype and number of channels, "
+            f"got {found}; convert them first"
+        )
 
 
 def _on_device(images: View, indices: NumpyArray[np.int64] | None) -> Images:
@@ -154,8 +166,8 @@ def _dense_places(shapes: Sequence[tuple[int, int, int]]) -> NumpyArray[np.int64
 
 def _is_float(dtype: DType) -> bool:
     """Return True for float32 and False for uint8; ValueError for other dtypes."""
-    if dtype.name not in ("uint8", "float32"):
+    if dtype not in (np.dtype(np.uint8), np.dtype(np.float32)):
         raise ValueError(
             f"run_images: images must be uint8 or float32, got {dtype}; convert them first"
         )
-    return dtype.name == "float32"
+    return dtype == np.float32
