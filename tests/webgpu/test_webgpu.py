@@ -353,15 +353,17 @@ def test_dropout_drops_what_the_cpu_drops(gpu):
 class Training:
     """A small network and a step of its training; conv2d_weight_grad takes memory of its own."""
 
-    def __init__(self, device, captured: bool, **options) -> None:
+    def __init__(self, device, captured: bool, dropout: bool = False, **options) -> None:
         np.random.seed(5)
         self.device = device
+        generator = needle.init.Generator(3)
         self.model = nn.Sequential(
             nn.Conv(1, 3, 3, device=device),
             nn.ReLU(),
             nn.BatchNorm2d(3, device=device),
             nn.MaxPool2d(2),
             nn.Flatten(),
+            nn.Dropout(0.25, generator) if dropout else nn.Identity(),
             nn.Linear(3 * 6 * 6, 10, device=device),
         )
         self.optimizer = optim.Adam(self.model.parameters(), lr=0.01)
@@ -389,10 +391,11 @@ class Training:
         return found + [p.numpy().tobytes() for p in self.model.parameters()]
 
 
+@pytest.mark.parametrize("dropout", [False, True])
 @pytest.mark.parametrize("graphs", [True, False])
-def test_a_captured_step_gives_the_same_bits(gpu, graphs):
-    captured = Training(gpu, True, graphs=graphs)
-    assert captured.run(7) == Training(gpu, False).run(7)
+def test_a_captured_step_gives_the_same_bits(gpu, graphs, dropout):
+    captured = Training(gpu, True, dropout, graphs=graphs)
+    assert captured.run(7) == Training(gpu, False, dropout).run(7)
     ((program, *others),) = [captured.step.programs]
     assert not others and program.replays == 6
     assert (program.graphs is not None) == graphs
