@@ -550,7 +550,7 @@ def test_wrong_outs_and_threads(native: Any) -> None:
 
 
 def test_lowered_programs_describe_their_windows(native: Any) -> None:
-    """What a device is given of a crop, a flip and a normalisation; see core/image_pass.h."""
+    """The numbers that a device gets of a crop, a flip and a normalisation: core/image_pass.h."""
     steps = [("crop", (4.0, 4.0, 0.0)), ("flip", NOTHING), ("to_float", NOTHING), NORMALIZE]
     crops, flips = np.array([[1.0, 2.0], [-1.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 1.0]])
     rows = [crops, flips, np.zeros((2, 0)), np.zeros((2, 0))]
