@@ -1,10 +1,10 @@
 """Time a model layer by layer: python apps/profile_layers.py --model resnet20 --devices cpu
 
-Prints a table for each batch size with a column for each device, forward and backward, on random
-images and labels. ``cpu_numpy`` uses the definitions in NumPy; ``cpu`` has a column with one thread
-and one with all. ReLU is a layer of its own unless --fused is given. The first device is the
-reference: losses and gradients of the others must agree with its (1e-3). --picture draws the
-tables.
+Prints a table for each batch size with a column for each device: inference, and the forward and the
+backward pass of training, on random images and labels. ``cpu_numpy`` uses the definitions in NumPy;
+``cpu`` has a column with one thread and one with all; that of ``webgpu`` has the adapter's name.
+ReLU is a layer of its own unless --fused is given. The first device is the reference: losses and
+gradients of the others must agree with its (1e-3). --picture draws the tables.
 """
 
 from __future__ import annotations
@@ -24,12 +24,30 @@ import numpy as np
 
 import needle
 from apps.models import MODELS, build_model, find_model
-from apps.profiling import Profile, layer_rows, profile_step
+from apps.profiling import Profile, layer_rows, profile_inference, profile_step
 from needle import nn
 from needle.errors import NeedleError
 
 LARGEST_DIFFERENCE = 1e-3
-Measured = dict[str, Profile]
+PHASES = ("inference", "forward", "backward")
+"""The times of a table's cell; the last two are those of training."""
+
+
+class Profiles(NamedTuple):
+    """The profiles of a device: a forward pass in evaluation mode, and a step of training."""
+
+    inference: Profile
+    training: Profile
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """Return the milliseconds of PHASES for each layer, by its name."""
+        rows = {row["layer"]: {"inference_ms": 0.0, **row} for row in layer_rows(self.training)}
+        for row in layer_rows(self.inference):
+            rows.setdefault(row["layer"], row)["inference_ms"] = row["forward_ms"]
+        return rows
+
+
+Measured = dict[str, Profiles]
 """The profiles by the title of their column."""
 
 
@@ -80,7 +98,10 @@ class Column(NamedTuple):
     threads: int = 0
 
     def __str__(self) -> str:
-        return self.device + (f" ({self.threads} thread)" if self.threads else "")
+        """Return the title: the device, its threads or its adapter, and if that is software."""
+        adapter = getattr(needle.device(self.device), "adapter_name", None)
+        threads = f" ({self.threads} thread)" if self.threads else ""
+        return self.device + threads + (f": {adapter}" if adapter else "")
 
 
 def columns_of(devices: Sequence[str]) -> tuple[list[Column], list[str]]:
@@ -115,12 +136,14 @@ def threads_of(column: Column) -> Iterator[None]:
         module.set_num_threads(before)
 
 
-def measure(work: Work, column: Column, batch: int, repeats: int) -> Profile:
-    """Return the fastest of ``repeats`` steps on a batch of random images."""
+def measure(work: Work, column: Column, batch: int, repeats: int) -> Profiles:
+    """Return the fastest of ``repeats`` passes and steps on a batch of random images."""
     net, images, labels = work.prepare(column.device, batch)
     with threads_of(column):
-        profiles = [profile_step(net, images, labels, warm_up=i == 0) for i in range(repeats)]
-    return min(profiles, key=lambda profile: profile.seconds)
+        passes = [profile_inference(net, images, labels) for _ in range(repeats)]
+        steps = [profile_step(net, images, labels, warm_up=i == 0) for i in range(repeats)]
+    fastest = (min(profiles, key=lambda profile: profile.seconds) for profiles in (passes, steps))
+    return Profiles(*fastest)
 
 
 def outcome(work: Work, device: str, batch: int) -> np.ndarray[Any, Any]:
@@ -143,10 +166,10 @@ def differences(work: Work, devices: Sequence[str], batch: int) -> dict[str, flo
 
 
 def table(measured: Measured) -> str:
-    """Return a Markdown table: layers by devices, "forward / backward" in milliseconds."""
-    columns = {name: {r["layer"]: r for r in layer_rows(p)} for name, p in measured.items()}
+    """Return a Markdown table: layers by devices, the milliseconds of PHASES."""
+    columns = {name: profiles.rows() for name, profiles in measured.items()}
     layers = list(dict.fromkeys(layer for rows in columns.values() for layer in rows))
-    kinds = next(iter(measured.values())).kinds
+    kinds = next(iter(measured.values())).training.kinds
     lines = [
         f"| layer | kind | {' | '.join(columns)} |",
         "|---|---|" + "---:|" * len(columns),
@@ -154,34 +177,38 @@ def table(measured: Measured) -> str:
     for layer in layers:
         cells = [_times(rows.get(layer)) for rows in columns.values()]
         lines.append(f"| {layer} | {kinds.get(layer, '')} | {' | '.join(cells)} |")
-    whole = [f"{1e3 * profile.seconds:.2f}" for profile in measured.values()]
-    return "\n".join([*lines, f"| **step** | | {' | '.join(whole)} |"])
+    whole = [
+        " / ".join(f"{1e3 * profile.seconds:.2f}" for profile in profiles)
+        for profiles in measured.values()
+    ]
+    return "\n".join([*lines, f"| **inference / step** | | {' | '.join(whole)} |"])
 
 
 def draw(model: str, tables: dict[int, Measured], file: Path) -> None:
     """Draw a bar for each layer and device, in logarithmic milliseconds.
 
-    Each batch size is a row with a panel for forward and one for backward.
+    Each batch size is a row with a panel for each of PHASES.
     """
     from apps.pictures.canvas import picture  # matplotlib belongs to the extra [train]
 
-    figure, axes = picture(14, 3.2 * len(tables), len(tables), 2)
-    for row, (batch, measured) in zip(axes.reshape(-1, 2), tables.items(), strict=True):
-        for axis, phase in zip(row, ("forward", "backward"), strict=True):
+    figure, axes = picture(20, 3.2 * len(tables), len(tables), len(PHASES))
+    for row, (batch, measured) in zip(axes.reshape(-1, len(PHASES)), tables.items(), strict=True):
+        for axis, phase in zip(row, PHASES, strict=True):
             _bars(axis, measured, phase)
             axis.set_ylabel(f"{phase} of {batch}, ms")
-    axes.ravel()[0].legend(fontsize=7, ncols=2, title=model)
+    named = axes.ravel()[0].get_legend_handles_labels()
+    figure.legend(*named, loc="outside upper center", fontsize=7, ncols=len(named[1]), title=model)
     figure.savefig(file)
 
 
 def _bars(axis: Any, measured: Measured, phase: str) -> None:
-    columns = {name: {r["layer"]: r for r in layer_rows(p)} for name, p in measured.items()}
+    columns = {name: profiles.rows() for name, profiles in measured.items()}
     layers = list(dict.fromkeys(layer for rows in columns.values() for layer in rows))
     width = 0.8 / len(columns)
     for i, (name, rows) in enumerate(columns.items()):
         heights = [rows[layer][f"{phase}_ms"] if layer in rows else 0.0 for layer in layers]
         axis.bar(np.arange(len(layers)) + i * width, heights, width, label=name)
-    kinds = next(iter(measured.values())).kinds
+    kinds = next(iter(measured.values())).training.kinds
     names = [f"{layer} {kinds.get(layer, '').split('(')[0]}" for layer in layers]
     places = np.arange(len(layers)) + 0.4 - width / 2
     axis.set_xticks(places, names, rotation=30, ha="right", rotation_mode="anchor", fontsize=7)
@@ -219,7 +246,10 @@ def main(arguments: list[str] | None = None) -> int:
         columns, reasons = columns_of(options.devices.split(","))
         if not columns:
             raise NeedleError("; ".join(reasons))
-        print(f"{options.model}, milliseconds forward / backward; 'loss' is softmax cross entropy")
+        print(
+            f"{options.model}, milliseconds of inference / of training forward / backward; "
+            "'loss' is softmax cross entropy"
+        )
         for batch in batches:
             tables[batch] = {str(c): measure(work, c, batch, options.repeats) for c in columns}
             print(f"\nBatches of {batch}:\n\n{table(tables[batch])}", flush=True)
@@ -247,7 +277,7 @@ def _say_differences(work: Work, columns: Sequence[Column], batch: int) -> bool:
 
 
 def _times(row: dict[str, Any] | None) -> str:
-    return "" if row is None else f"{row['forward_ms']:.2f} / {row['backward_ms']:.2f}"
+    return "" if row is None else " / ".join(f"{row[f'{phase}_ms']:.2f}" for phase in PHASES)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,6 @@
 namespace needle::bindings {
 
 void bind_data(pybind11::module_& parent);
-void bind_images(pybind11::module_& data);  // its run_images
+void bind_images(pybind11::module_& data);  // its run_images, lower_images
 
 }  // namespace needle::bindings

@@ -1,12 +1,16 @@
 // run_images of the submodule `data`: a program of augmentation steps over a batch of images.
+// lower_images: the same program for a device whose backend is written in Python.
 #include <pybind11/numpy.h>
 
+#include <array>
+#include <cstring>
 #include <string>
 #include <vector>
 
 #include "bind_data.h"
 #include "core/thread_pool.h"
 #include "cpu/select.h"
+#include "data/lower.h"
 #include "data/select.h"
 #include "image_arguments.h"
 #include "translated.h"
@@ -70,6 +74,68 @@ void run_images(const py::sequence& steps, const py::sequence& parameters, const
   parallel_for(from.count, kBytesPerChunk / (bytes + 1) + 1, run);
 }
 
+// ---- lower_images ------------------------------------------------------------------------------
+
+std::int64_t word_of(float value) {
+  std::int32_t word;
+  std::memcpy(&word, &value, sizeof word);
+  return word;
+}
+
+// The fields of ImagePass in their order but for `steps`, which follow as (kind, at, fill).
+Integers numbers_of(const ImagePass& pass) {
+  Integers numbers{pass.channels,
+                   pass.height,
+                   pass.width,
+                   pass.record_words,
+                   pass.records,
+                   pass.row_stride,
+                   pass.column_stride,
+                   pass.channel_stride,
+                   pass.before,
+                   pass.count,
+                   std::int64_t(pass.resampling),
+                   pass.resampling_at,
+                   word_of(pass.resampling_fill),
+                   pass.floats_in,
+                   pass.floats_between,
+                   pass.floats_out};
+  for (int i = 0; i < pass.count; ++i) {
+    const ImagePass::Step& step = pass.steps[i];
+    numbers.insert(numbers.end(), {std::int64_t(step.kind), step.at, word_of(step.fill)});
+  }
+  return numbers;
+}
+
+// places: (offset, height, width, strides of rows, columns and channels) of each image.
+py::tuple lower_images(const py::sequence& steps, const py::sequence& parameters,
+                       const py::array_t<std::int64_t, py::array::c_style>& places,
+                       std::int64_t channels, bool floats, const std::array<std::int64_t, 3>& shape,
+                       bool floats_out) {
+  if (places.ndim() != 2 || places.shape(1) != 6) {
+    raise_error("lower_images: places must be (images, 6), got " + shape_of(places));
+  }
+  const auto at = places.unchecked<2>();
+  std::vector<data::SourceImage> images;
+  std::vector<std::int64_t> offsets;
+  for (py::ssize_t i = 0; i < places.shape(0); ++i) {
+    offsets.push_back(at(i, 0));
+    images.push_back({nullptr, at(i, 1), at(i, 2), channels, at(i, 3), at(i, 4), at(i, 5)});
+  }
+  std::vector<py::array> owners;
+  const auto calls = calls_of(steps, parameters, places.shape(0), owners);
+  const auto element = [](bool real) {
+    return real ? data::Element::kFloat : data::Element::kByte;
+  };
+  const data::OutputRow row{{shape[0], shape[1], shape[2]}, element(floats_out)};
+  const data::Program program(calls, channels, element(floats), row, nullptr);
+  const ImageBatch lowered = data::lower(program, images, offsets);
+  std::vector<Integers> passes;
+  for (const ImagePass& pass : lowered.passes) passes.push_back(numbers_of(pass));
+  const auto count = static_cast<py::ssize_t>(lowered.words.size());
+  return py::make_tuple(passes, py::array_t<std::uint32_t>(count, lowered.words.data()));
+}
+
 }  // namespace
 
 void bind_images(py::module_& m) {
@@ -83,6 +149,18 @@ void bind_images(py::module_& m) {
       py::arg("out").noconvert(), py::arg("threads"),
       "Runs augmentation steps over a batch of images into out; see "
       "needle.data.samples.native_kernels.");
+  m.def(
+      "lower_images",
+      [](const py::sequence& steps, const py::sequence& parameters,
+         const py::array_t<std::int64_t, py::array::c_style>& places, std::int64_t channels,
+         bool floats, const std::array<std::int64_t, 3>& shape, bool floats_out) {
+        return translated([&] {
+          return lower_images(steps, parameters, places, channels, floats, shape, floats_out);
+        });
+      },
+      py::arg("steps"), py::arg("parameters"), py::arg("places"), py::arg("channels"),
+      py::arg("floats"), py::arg("shape"), py::arg("floats_out"),
+      "The passes of augmentation steps and the words that they read; see core/image_pass.h.");
 }
 
 }  // namespace needle::bindings

@@ -15,7 +15,14 @@ import needle
 from apps import plot, profile_layers
 from apps import train as program
 from apps.models import build_model
-from apps.profiling import Profile, layer_rows, layer_table, profile_step, write_trace
+from apps.profiling import (
+    Profile,
+    layer_rows,
+    layer_table,
+    profile_inference,
+    profile_step,
+    write_trace,
+)
 from needle import nn
 from needle.backend_selection import BACKEND
 
@@ -63,6 +70,20 @@ def test_operations_are_those_of_the_layers(profile: Profile) -> None:
         assert kernels(layer, "backward", "matmul") == 4 * BATCH * size
     weight_bytes = 4 * 400 * 120
     assert rows["classifier.1"]["forward_bytes"] > weight_bytes
+
+
+def test_inference_is_measured_in_evaluation_mode_and_builds_no_graph() -> None:
+    model, images, labels = lenet(needle.cpu())
+    seen = []
+    last = [module for _, module in model.named_modules()][-1]
+    forward = last.forward
+    last.forward = lambda x: seen.append((last.training, x.requires_grad)) or forward(x)
+    profile = profile_inference(model, images, labels)
+    assert seen == [(False, False)] * 2 and model.training
+    rows = {row["layer"]: row for row in layer_rows(profile)}
+    assert {"features.0", "loss"} <= rows.keys()
+    assert all(row["backward_ms"] == 0 for row in rows.values())
+    assert sum(row["forward_ms"] for row in rows.values()) == pytest.approx(1e3 * profile.seconds)
 
 
 def test_all_time_belongs_to_someone(profile: Profile) -> None:
@@ -133,7 +154,8 @@ def test_profile_layers_has_a_column_a_measurement(capsys: pytest.CaptureFixture
     assert said.count("| layer | kind | cpu_numpy | cpu (1 thread) | cpu |") == 2
     for layer in ("Conv2d(", "ReLU()", "MaxPool2d(", "Linear(", "CrossEntropyLoss("):
         row = next(line for line in said.splitlines() if f"| {layer}" in line)
-        assert all(float(ms) > 0 for cell in row.split("|")[3:6] for ms in cell.split("/"))
+        cells = [[float(ms) for ms in cell.split("/")] for cell in row.split("|")[3:6]]
+        assert all(len(cell) == 3 and min(cell) > 0 for cell in cells)
     assert said.count("loss and gradients of cpu differ by ") == 2
     assert said.count("from those of cpu_numpy (at most 0.001)") == 2
     fused = capsys.readouterr().out

@@ -549,6 +549,37 @@ def test_wrong_outs_and_threads(native: Any) -> None:
         native.run_images([], [], IMAGE, None, [[1]], 0)
 
 
+def test_lowered_programs_describe_their_windows(native: Any) -> None:
+    """The numbers that a device gets of a crop, a flip and a normalisation: core/image_pass.h."""
+    steps = [("crop", (4.0, 4.0, 0.0)), ("flip", NOTHING), ("to_float", NOTHING), NORMALIZE]
+    crops, flips = np.array([[1.0, 2.0], [-1.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 1.0]])
+    rows = [crops, flips, np.zeros((2, 0)), np.zeros((2, 0))]
+    places = np.array([[0, 6, 7, 21, 3, 1], [126, 6, 7, 21, 3, 1]])
+    passes, words = native.lower_images(steps, rows, places, 3, False, [4, 4, 3], True)
+    (numbers,) = passes
+    assert numbers[:3] == [3, 4, 4] and numbers[5:8] == [12, 3, 1]
+    assert numbers[9] == 3 and numbers[13:16] == [False, False, True]
+    (window, place, _), (scale, *_), (normalize, means, _) = np.reshape(numbers[16:], (3, 3))
+    assert (window, scale, normalize) == (0, 4, 5)
+    np.testing.assert_array_equal(words[means : means + 6].view("f4"), np.float32(NORMALIZE[1][1:]))
+    records = words[numbers[4] :].view("i4").reshape(2, numbers[3])
+    assert records[:, 0].tolist() == [0, 126]
+    # top, left, bottom, right; sign and first row; sign and first column
+    assert records[0, place : place + 8].tolist() == [0, 0, 4, 4, 1, 1, -1, 5]
+    assert records[1, place : place + 8].tolist() == [0, 0, 3, 4, -1, 2, 1, 0]
+
+
+def test_wrong_calls_of_lower_images(native: Any) -> None:
+    places = np.array([[0, 6, 7, 21, 3, 1]])
+    wrong = np.full((1, 2), 2.0)
+    with pytest.raises(ValueError, match="flip: parameters must be 0 or 1, got 2"):
+        native.lower_images([("flip", NOTHING)], [wrong], places, 3, False, [6, 7, 3], False)
+    with pytest.raises(ValueError, match=r"places must be \(images, 6\), got \(1, 5\)"):
+        native.lower_images([], [], places[:, :5], 3, False, [6, 7, 3], False)
+    with pytest.raises(ValueError, match="out must"):
+        native.lower_images([], [], places, 3, False, [6, 8, 3], False)
+
+
 def test_several_threads_call_at_once(native: Any) -> None:
     """The pool serves one caller, the others run their own; nobody sees another's memory."""
     images = pixels((16, 40, 50, 3))

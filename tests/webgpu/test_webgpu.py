@@ -5,16 +5,19 @@ Tests with the fixture ``gpu`` need the package wgpu and a driver; Mesa's lavapi
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import needle
+from apps import profile_layers
 from needle import nn, optim
 from needle.backends.webgpu import adapters, sources
 from needle.errors import DeviceError, DeviceLostError, DeviceMemoryError, DTypeError
@@ -69,6 +72,7 @@ def test_without_the_package_the_device_says_what_to_install():
     assert "pip install 'needle[webgpu]'" in said
 
 
+@pytest.mark.slow
 def test_conformance(gpu):
     report = conformance.run("webgpu")
     assert report.ok, report.table()
@@ -83,9 +87,50 @@ def test_an_adapter_that_does_not_exist(gpu):
     assert not needle.webgpu(count).enabled()
 
 
+def test_gpus_come_before_software(monkeypatch):
+    kinds = [("CPU", "Vulkan"), ("IntegratedGPU", "OpenGL"), ("DiscreteGPU", "Vulkan")]
+    kinds += [("IntegratedGPU", "Metal")]
+    found = [
+        SimpleNamespace(info={"adapter_type": kind, "backend_type": driver, "device": "one"})
+        for kind, driver in kinds
+    ]
+    wgpu = SimpleNamespace(gpu=SimpleNamespace(enumerate_adapters_sync=lambda: found))
+    monkeypatch.setitem(sys.modules, "wgpu", wgpu)
+    monkeypatch.setattr(adapters, "adapters", adapters.adapters.__wrapped__)
+    names = [adapters.name_of(adapters.adapter(i)) for i in range(4)]
+    assert names == [
+        "one (Vulkan)",
+        "one (Metal)",
+        "one (OpenGL)",
+        "one (Vulkan, software)",
+    ]
+    found.clear()
+    with pytest.raises(DeviceError, match="no adapter was found; install a driver of Vulkan"):
+        adapters.adapter(0)
+
+
+def test_each_adapter_is_a_device_of_its_own(gpu, monkeypatch):
+    (best, *_) = adapters.adapters()
+    monkeypatch.setattr(adapters, "adapters", lambda: (best, best))
+    backends = importlib.import_module("needle.backends")
+    try:
+        second = needle.webgpu(1)
+        assert second.enabled() and str(second) == "webgpu:1()" and second != gpu
+        x = needle.Tensor(np.arange(3, dtype="float32"), device=gpu)
+        np.testing.assert_array_equal((x.to(second) + 1).numpy(), [1, 2, 3])
+        with pytest.raises(DeviceError, match="one device"):
+            x + x.to(second)
+    finally:
+        backends._loaded.pop("webgpu:1", None)
+
+
 def test_the_name_of_software_says_so(gpu):
     kind = adapters.adapter(0).info["adapter_type"]
     assert ("software" in gpu.adapter_name) == (kind == "CPU")
+
+
+def test_a_profile_names_the_adapter(gpu):
+    assert str(profile_layers.Column("webgpu")) == f"webgpu: {gpu.adapter_name}"
 
 
 def test_float64_has_a_remedy(gpu):
@@ -160,6 +205,67 @@ def test_a_buffer_that_is_too_large(gpu):
     assert issubclass(DeviceMemoryError, MemoryError)
 
 
+class Failing:
+    """A device whose ``create_buffer`` fails a number of times."""
+
+    def __init__(self, device, times: int, error: Exception) -> None:
+        self.device, self.times, self.error = device, times, error
+
+    def create_buffer(self, **given):
+        self.times -= 1
+        if self.times >= 0:
+            raise self.error
+        return self.device.create_buffer(**given)
+
+
+@pytest.fixture
+def full(gpu, monkeypatch):
+    """Return a function that makes the next allocations fail as where memory is exhausted."""
+    pool = gpu.backend.queue.pool
+    gpu.empty_cache()
+
+    def plant(times: int) -> None:
+        error = importlib.import_module("wgpu").GPUOutOfMemoryError("planted")
+        monkeypatch.setattr(pool, "_device", Failing(pool._device, times, error))
+
+    return plant
+
+
+def test_exhausted_memory_drops_the_cache_and_tries_again(gpu, full):
+    (needle.Tensor(np.ones(4321, "float32"), device=gpu) + 1).numpy()
+    assert gpu.memory_stats()["cached"] > 0
+    assert gpu.backend.queue._batch.groups
+    full(1)
+    kept = needle.Tensor(np.full(98765, 3, "float32"), device=gpu)
+    assert gpu.memory_stats()["cached"] == 0
+    assert not gpu.backend.queue._batch.groups  # the driver keeps the memory that they bind
+    np.testing.assert_array_equal(kept.numpy(), np.full(98765, 3))
+
+
+def test_exhausted_memory_is_a_typed_error(gpu, full):
+    in_use = gpu.memory_stats()["in_use"]
+    full(2)
+    with pytest.raises(DeviceMemoryError, match=r"40192 bytes cannot be allocated.*smaller batch"):
+        needle.Tensor(np.ones(10000, "float32"), device=gpu)
+    assert gpu.memory_stats()["in_use"] == in_use
+    after = needle.Tensor(np.ones(10000, "float32"), device=gpu)
+    np.testing.assert_array_equal(after.numpy(), np.ones(10000))
+
+
+def test_memory_that_a_driver_exhausts_in_a_submission_is_a_typed_error(gpu, monkeypatch):
+    queue = gpu.backend.queue
+    a = needle.Tensor(np.ones(5, "float32"), device=gpu)
+
+    def exhausted(*batches) -> None:
+        raise importlib.import_module("wgpu").GPUOutOfMemoryError("planted")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(queue, "_submit", exhausted)
+        with pytest.raises(DeviceMemoryError, match=r"memory is exhausted.*planted"):
+            (a + 1).numpy()
+    np.testing.assert_array_equal((a + 1).numpy(), np.full(5, 2))
+
+
 def test_a_lost_device_is_a_typed_error():
     """In a process of its own, since the device is gone afterwards."""
     if not needle.webgpu().enabled():
@@ -218,22 +324,150 @@ def test_a_network_has_the_losses_of_numpy(gpu, optimizer):
     np.testing.assert_allclose(got, expected, rtol=2e-4)
 
 
-def test_a_captured_step_gives_the_same_bits(gpu):
-    def run(captured: bool) -> list[bytes]:
+@pytest.mark.parametrize("seed", [0, 2**63 + 12345])
+def test_random_numbers_have_the_bits_of_the_cpu(gpu, seed):
+    for fill, options in (
+        (needle.init.randn, {"mean": 0.5, "std": 2.0}),
+        (needle.init.rand, {"low": -2.0, "high": 3.3}),
+        (needle.init.randb, {"p": 0.3}),
+    ):
+        made = [
+            fill(301, 67, device=device, generator=needle.init.Generator(seed), **options).numpy()
+            for device in (needle.cpu_numpy(), gpu)
+        ]
+        assert made[0].tobytes() == made[1].tobytes()
+        assert (len(np.unique(made[0])) > 10**4) == (fill is not needle.init.randb)
+
+
+def test_dropout_drops_what_the_cpu_drops(gpu):
+    x = np.random.default_rng(4).normal(size=(33, 129)).astype("float32")
+    made = [
+        nn.Dropout(0.4, generator=needle.init.Generator(9))(needle.Tensor(x, device=device)).numpy()
+        for device in (needle.cpu_numpy(), gpu)
+    ]
+    np.testing.assert_array_equal(made[0] == 0, made[1] == 0)
+    np.testing.assert_allclose(made[1], made[0], rtol=1e-6)
+    assert 0.3 < np.mean(made[1] == 0) < 0.5
+
+
+class Training:
+    """A small network and a step of its training; conv2d_weight_grad takes memory of its own."""
+
+    def __init__(self, device, captured: bool, dropout: bool = False, **options) -> None:
         np.random.seed(5)
-        model = nn.Linear(6, 3, device=gpu)
-        step = optim.SGD(model.parameters(), lr=0.1)
+        self.device = device
+        generator = needle.init.Generator(3)
+        self.model = nn.Sequential(
+            nn.Conv(1, 3, 3, device=device),
+            nn.ReLU(),
+            nn.BatchNorm2d(3, device=device),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Dropout(0.25, generator) if dropout else nn.Identity(),
+            nn.Linear(3 * 6 * 6, 10, device=device),
+        )
+        self.optimizer = optim.Adam(self.model.parameters(), lr=0.01)
+        self.loss = nn.SoftmaxLoss()
+        self.step = needle.capture(self.train, **options) if captured else self.train
 
-        def train(x):
-            loss = (model(x) ** 2).sum()
-            step.reset_grad()
-            loss.backward()
-            step.step()
-            return loss
+    def train(self, x, y):
+        loss = self.loss(self.model(x), y)
+        self.optimizer.reset_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss
 
-        act = needle.capture(train) if captured else train
+    def run(self, count: int) -> list[bytes]:
+        """Return the losses and then the parameters as bytes."""
         random = np.random.default_rng(2)
-        batches = [random.normal(size=(4, 6)).astype("float32") for _ in range(5)]
-        return [act(needle.Tensor(x, device=gpu)).numpy().tobytes() for x in batches]
+        found = []
+        for _ in range(count):
+            x = random.normal(size=(20, 1, 12, 12)).astype("float32")
+            y = random.integers(0, 10, 20)
+            loss = self.step(
+                needle.Tensor(x, device=self.device), needle.Tensor(y, device=self.device)
+            )
+            found.append(loss.numpy().tobytes())
+        return found + [p.numpy().tobytes() for p in self.model.parameters()]
 
-    assert run(True) == run(False)
+
+@pytest.mark.parametrize("dropout", [False, True])
+@pytest.mark.parametrize("graphs", [True, False])
+def test_a_captured_step_gives_the_same_bits(gpu, graphs, dropout):
+    captured = Training(gpu, True, dropout, graphs=graphs)
+    assert captured.run(7) == Training(gpu, False, dropout).run(7)
+    ((program, *others),) = [captured.step.programs]
+    assert not others and program.replays == 6
+    assert (program.graphs is not None) == graphs
+    if graphs:
+        assert program.graphs.refusal is None
+        assert program.graphs.launched >= 6
+
+
+def test_a_replay_binds_nothing_and_submits_once_for_each_part(gpu, monkeypatch):
+    """Forward pass, backward pass, and the optimiser's kernels when a value is read."""
+    captured = Training(gpu, True)
+    for _ in range(3):  # until the buffers of outputs come back
+        captured.run(8)
+    queue = gpu.backend.queue
+    bound, bind = [], queue._bind
+
+    def counted(*given):
+        bound.append(given)
+        return bind(*given)
+
+    monkeypatch.setattr(queue, "_bind", counted)
+    graphs = captured.step.programs[0].graphs
+    before, recorded, launched = queue.submissions, graphs.recorded, graphs.launched
+    captured.run(8)
+    assert bound == []
+    assert queue.submissions - before <= 3 * 8 + 1
+    assert (graphs.recorded, graphs.launched) == (recorded, launched + 2 * 8)
+
+
+def test_optimisers_change_parameters_in_place(gpu):
+    training = Training(gpu, False)
+    before = [p.cached_data.view.handle for p in training.model.parameters()]
+    numbers = [handle.number for handle in before]
+    del before
+    training.run(2)
+    after = [p.cached_data.view.handle.number for p in training.model.parameters()]
+    assert after == numbers
+
+
+def test_a_recording_refuses_to_wait_and_leaves_nothing_behind(gpu):
+    backend, dtype = gpu.backend, np.dtype("float32")
+    view = needle.backends.View(backend.allocate(4, dtype), (4,), (1,), 0, dtype)
+    backend.fill(view, 1.0)
+
+    def reads() -> None:
+        backend.fill(view, 9.0)
+        backend.download(view)
+
+    def writes() -> None:
+        backend.upload(np.full(4, 9, dtype), view)
+
+    for run in (reads, writes, backend.synchronize, backend.empty_cache):
+        with pytest.raises(DeviceError, match="recorded step cannot read or write memory"):
+            backend.record_graph(run)
+    np.testing.assert_array_equal(backend.download(view), np.ones(4))
+
+
+def test_a_graph_of_several_batches_runs_after_what_came_before(gpu):
+    backend, dtype = gpu.backend, np.dtype("float32")
+    view = needle.backends.View(backend.allocate(4, dtype), (4,), (1,), 0, dtype)
+    backend.upload(np.zeros(4, dtype), view)
+
+    def count() -> None:
+        for _ in range(200):
+            backend.binary("add", view, 1.0, view)
+
+    launch = backend.record_graph(count)
+    np.testing.assert_array_equal(backend.download(view), np.zeros(4))
+    backend.binary("multiply", view, 2.0, view)
+    backend.fill(view, 5.0)
+    before = backend.queue.submissions
+    launch()
+    launch()
+    assert backend.queue.submissions == before + 2
+    np.testing.assert_array_equal(backend.download(view), np.full(4, 405))

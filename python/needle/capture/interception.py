@@ -73,12 +73,16 @@ def _kernel(observer: Observer, backend: Backend, name: str) -> Any:
     kernel = getattr(backend, name)
 
     def call(*args: Any, **options: Any) -> Any:
-        if current.recorder is observer:
-            if observer.called(backend, name, args, options):
-                return None
-        else:
+        if current.recorder is not observer:
             observer.used(name, args, options)
-        return kernel(*args, **options)
+            return kernel(*args, **options)
+        if observer.called(backend, name, args, options):
+            return None
+        current.recorder = None  # functions of the backend that the kernel calls are part of it
+        try:
+            return kernel(*args, **options)
+        finally:
+            current.recorder = observer
 
     return call
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import importlib
 from collections import deque
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -73,8 +74,15 @@ class Buffer:
 
     __slots__ = ("__weakref__", "gpu", "number", "pool", "size")
 
+    borrowed = False
+    """No host array shares the memory: optimisers may change it in place."""
+
     def __init__(self, pool: Pool, size: int, gpu: Any, number: int) -> None:
         self.pool, self.size, self.gpu, self.number = pool, size, gpu, number
+
+    def ptr(self) -> int:
+        """Return the number of the memory, which no other memory of the device ever has."""
+        return self.number
 
     def __del__(self) -> None:
         self.pool.give_back(self.number)
@@ -84,12 +92,15 @@ class Pool:
     """Memory of a device, cached by size.
 
     The commands of a queue run in order, so that memory may be used again at once. The lock is the
-    queue's: calls of wgpu from two threads at once end the process.
+    queue's: calls of wgpu from two threads at once end the process. ``make_room`` drops what the
+    queue keeps, and calls ``empty``.
     """
 
-    def __init__(self, device: Any, usage: int, limit: int, lock: Any) -> None:
+    def __init__(
+        self, device: Any, usage: int, limit: int, lock: Any, make_room: Callable[[], None]
+    ) -> None:
         self._device, self._usage, self._limit = device, usage, limit
-        self._lock = lock
+        self._lock, self._make_room = lock, make_room
         self._exhausted = importlib.import_module("wgpu").GPUOutOfMemoryError
         self._free: dict[int, list[int]] = {}
         # Every buffer by number. They must not die with a handle that is part of a cycle: the
@@ -127,7 +138,7 @@ class Pool:
         try:
             return self._device.create_buffer(size=count, usage=self._usage)
         except self._exhausted:
-            self.empty()
+            self._make_room()
         try:
             return self._device.create_buffer(size=count, usage=self._usage)
         except self._exhausted as reason:

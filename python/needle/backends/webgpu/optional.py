@@ -6,41 +6,53 @@ gather, since WGSL has no atomic floats. ``load`` makes one ``WebGpuBackend`` fo
 
 from __future__ import annotations
 
-import struct
+import math
 from collections.abc import Sequence
 
 from ...dtypes import DType
+from ...philox import TENSOR_STREAM
 from ...shapes import Geometry, compact_strides, product
 from ..base import Epilogue, Pair, View
 from . import sources
+from .norms import NormKernels
 from .queue import ROW
-from .required import THREADS, RequiredKernels, grid, merged
+from .required import THREADS, grid, merged, words
 
 PIECE, PIECES = 1024, 64
 """Least length and largest number of the pieces of a long product, which run at the same time."""
+DISTRIBUTIONS = ("uniform", "normal", "bernoulli")
+NEVER = 3
+"""random.wgsl: bernoulli with probability 0."""
+MASK = 2**32 - 1
 
 
-def words(*values: float) -> list[int]:
-    """Return floats as the int32 of their float32 words."""
-    return list(struct.unpack(f"<{len(values)}i", struct.pack(f"<{len(values)}f", *values)))
-
-
-class WebGpuBackend(RequiredKernels):
+class WebGpuBackend(NormKernels):
     """The kernels of needle/backends/webgpu on one adapter."""
 
     def _threads(
-        self, name: str, count: int, dtype: DType, views: Sequence[View], parameters: Sequence[int]
+        self,
+        name: str,
+        count: int,
+        dtype: DType,
+        views: Sequence[View],
+        parameters: Sequence[int],
+        *functions: str,
     ) -> None:
         """Run a kernel of one thread for each of ``count`` results.
 
         views: those of the bindings out, a, b, c and d. parameters: two for P[0], then P[1] on.
+        functions: the files that the kernel needs.
         """
-        if count == 0:
-            return
+        if count:
+            source = sources.kernel(dtype, "threads", *functions, name)
+            self._run_threads(source, count, views, parameters)
+
+    def _run_threads(
+        self, source: str, count: int, views: Sequence[View], parameters: Sequence[int]
+    ) -> None:
         buffers = [view.handle for view in views]
         buffers += [views[0].handle] * (5 - len(buffers))
         everything = [count, *parameters[:2], ROW, *parameters[2:]]
-        source = sources.kernel(dtype, "threads", name)
         self.queue.dispatch(source, everything, buffers, grid(-(-count // THREADS)))
 
     # ---- convolutions ------------------------------------------------------------------------
@@ -135,16 +147,20 @@ class WebGpuBackend(RequiredKernels):
 
     def _along(self, name: str, a: View, out: View, axis: int) -> None:
         """Run a kernel with one thread for each row along ``axis``."""
-        if 0 in a.shape:
-            return
-        rest = (*a.shape[:axis], *a.shape[axis + 1 :])
-        steps = [(*v.strides[:axis], *v.strides[axis + 1 :]) for v in (a, out)]
-        outer = merged(rest, tuple(steps))
-        parameters = [len(outer), a.shape[axis], a.offset, out.offset]
-        parameters += [a.strides[axis], out.strides[axis]]
-        for size, (step_a, step_out) in outer:
-            parameters += [size, step_a, step_out, 0]
-        self._threads(name, product(rest), a.dtype, (out, a), parameters)
+        if 0 not in a.shape:
+            rows, parameters = _rows(a, out, axis)
+            self._threads(name, rows, a.dtype, (out, a), parameters, "rows")
+
+    def argmax(self, a: View, out: View, axis: int) -> None:
+        self._positions("max", a, out, axis)
+
+    def argmin(self, a: View, out: View, axis: int) -> None:
+        self._positions("min", a, out, axis)
+
+    def _positions(self, reduction: str, a: View, out: View, axis: int) -> None:
+        if 0 not in a.shape:
+            rows, parameters = _rows(a, out, axis)
+            self._run_threads(sources.positions(reduction, a.dtype), rows, (out, a), parameters)
 
     def cross_entropy(self, logits: View, labels: View, out: View, smoothing: float) -> None:
         n, classes = logits.shape
@@ -184,6 +200,25 @@ class WebGpuBackend(RequiredKernels):
         for size, step_out, step_a in zip(out.shape[1:], out.strides[1:], a.strides[1:]):
             parameters += [size, step_out, step_a, 0]
         self._threads(name, product(out.shape), out.dtype, (out, a, index), parameters)
+
+    def one_hot(self, index: View, out: View) -> None:
+        parameters = [out.shape[1], out.offset, index.offset, index.strides[0], *out.strides]
+        self._threads("one_hot", product(out.shape), out.dtype, (out, index), parameters)
+
+    # ---- random numbers ----------------------------------------------------------------------
+
+    def random(self, name: str, out: View, seed: int, draw: int, a: float, b: float) -> None:
+        count = product(out.shape)
+        share = math.ceil(min(max(a, 0.0), 1.0) * 2.0**32)  # words that give b
+        kind = DISTRIBUTIONS.index(name)
+        if name == "bernoulli" and share == 0:
+            kind = NEVER
+        key = [seed & MASK, seed >> 32, draw & MASK, TENSOR_STREAM << 8]
+        parameters = [len(out.shape), kind, *map(_signed, key), count, out.offset, *words(a, b)]
+        parameters += [_signed((share - 1) & MASK), 0, 0, 0]
+        for size, step in zip(out.shape, out.strides):
+            parameters += [size, step, 0, 0]
+        self._threads("random", -(-count // 4), out.dtype, (out,), parameters, "float64")
 
     # ---- optimiser steps ---------------------------------------------------------------------
 
@@ -230,6 +265,11 @@ class WebGpuBackend(RequiredKernels):
             self._threads("adam_step", product(p.shape), p.dtype, (out, p, g, m, v), parameters)
 
 
+def _signed(word: int) -> int:
+    """Return 32 bits as an int32."""
+    return word - 2**32 if word >= 2**31 else word
+
+
 def _windows(
     images: View,
     weight: View,
@@ -247,6 +287,18 @@ def _windows(
     parameters += [*images.shape[1:3], *result.shape[1:3], kh, kw, c, o // geometry.groups]
     parameters += [*geometry.stride, *geometry.padding, *geometry.dilation]
     return [*parameters, bias.strides[0] if bias else 0, flags]
+
+
+def _rows(a: View, out: View, axis: int) -> tuple[int, list[int]]:
+    """Return the number of rows along an axis, and the parameters of rows.wgsl."""
+    rest = (*a.shape[:axis], *a.shape[axis + 1 :])
+    steps = [(*v.strides[:axis], *v.strides[axis + 1 :]) for v in (a, out)]
+    outer = merged(rest, tuple(steps))
+    parameters = [len(outer), a.shape[axis], a.offset, out.offset]
+    parameters += [a.strides[axis], out.strides[axis]]
+    for size, (step_a, step_out) in outer:
+        parameters += [size, step_a, step_out, 0]
+    return product(rest), parameters
 
 
 def _pool(x: View, y: View, x_grad: View, kernel: Pair, stride: Pair, padding: Pair) -> list[int]:

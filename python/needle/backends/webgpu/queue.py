@@ -1,7 +1,7 @@
 """Commands of a WebGPU device: pipelines, and dispatches that are submitted many at a time.
 
-``required`` and ``optional`` record dispatches; a submission happens after ``BATCH`` of them or
-when a value is read. Only reading waits.
+``required`` and ``optional`` add dispatches. A batch of them is submitted when it is full, when a
+value is read, or when a recorded graph is launched. Only reading waits.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from ...errors import DeviceError, DeviceLostError, DeviceMemoryError
 from .memory import WORD, Buffer, Pool
 
 BATCH = 64
+"""Dispatches of a batch."""
 SLOT = 1024
 """Bytes for the parameters of a dispatch."""
 BINDINGS = 4096
@@ -24,7 +25,39 @@ BINDINGS = 4096
 ROW = 32768
 """Workgroups in a row of a dispatch; WebGPU allows 65535."""
 
-_Dispatch = tuple[Any, Any, tuple[int, int, int]]
+
+class Batch:
+    """Dispatches that are submitted together, and the memory of their parameters."""
+
+    def __init__(self, parameters: Any) -> None:
+        self.parameters = parameters
+        self.slots = bytearray(BATCH * SLOT)
+        self.groups: dict[tuple[int, ...], Any] = {}
+        self.dispatches: list[tuple[Any, Any, tuple[int, int, int]]] = []
+        self.buffers: set[int] = set()
+
+    def clear(self) -> None:
+        """Drop the dispatches; bind groups stay."""
+        self.dispatches.clear()
+        self.buffers.clear()
+
+    def encode(self, run: Any) -> None:
+        """Write the dispatches to a compute pass."""
+        current = None
+        for i, (pipeline, group, workgroups) in enumerate(self.dispatches):
+            if pipeline is not current:
+                run.set_pipeline(pipeline)
+                current = pipeline
+            run.set_bind_group(0, group, [i * SLOT])
+            run.dispatch_workgroups(*workgroups)
+
+
+class Graph:
+    """The dispatches of ``Queue.record``. ``kept``: the memory that its kernels took."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.kept: list[Buffer] = []
 
 
 class Queue:
@@ -36,17 +69,26 @@ class Queue:
         usage = self._wgpu.BufferUsage
         limits = device.limits
         size = min(limits["max-buffer-size"], limits["max-storage-buffer-binding-size"])
-        memory = usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
+        self._usage = usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
         self._lock = threading.RLock()
-        self.pool = Pool(device, memory, size, self._lock)
-        self._parameters = device.create_buffer(size=BATCH * SLOT, usage=memory)
+        self.pool = Pool(device, self._usage, size, self._lock, self.forget)
         self._layouts: dict[int, tuple[Any, Any]] = {}
         self._pipelines: dict[str, Any] = {}
-        self._groups: dict[tuple[int, ...], Any] = {}
-        self._pending: list[_Dispatch] = []
-        self._slots = bytearray(BATCH * SLOT)
-        self._touched: set[int] = set()
+        self._graph: Graph | None = None
+        with self._typed_errors():
+            self._batch = self._new_batch()
         self.submissions = 0
+
+    def _new_batch(self) -> Batch:
+        return Batch(self._device.create_buffer(size=BATCH * SLOT, usage=self._usage))
+
+    def take(self, size: int) -> Buffer:
+        """Return a buffer of ``size`` elements, undefined; DeviceMemoryError if none is left."""
+        with self._lock, self._typed_errors():
+            buffer = self.pool.take(size)
+            if self._graph is not None:
+                self._graph.kept.append(buffer)
+            return buffer
 
     # ---- recording ---------------------------------------------------------------------------
 
@@ -55,19 +97,63 @@ class Queue:
         source: str,
         parameters: Sequence[int],
         buffers: Sequence[Buffer],
-        groups: tuple[int, int, int],
+        workgroups: tuple[int, int, int],
     ) -> None:
-        """Record a kernel: its text, int32 parameters, buffers from binding 1 on, workgroups."""
+        """Add a kernel: its text, int32 parameters, buffers from binding 1 on, workgroups."""
         with self._lock, self._typed_errors():
+            batch = self._batch
             pipeline = self._pipelines.get(source) or self._compile(source, len(buffers))
             numbers = tuple([buffer.number for buffer in buffers])
-            group = self._groups.get(numbers) or self._bind(numbers, buffers)
-            at = len(self._pending) * SLOT
-            struct.pack_into(f"<{len(parameters)}i", self._slots, at, *parameters)
-            self._pending.append((pipeline, group, groups))
-            self._touched.update(numbers)
-            if len(self._pending) == BATCH:
-                self.submit()
+            group = batch.groups.get(numbers) or self._bind(batch, numbers, buffers)
+            at = len(batch.dispatches) * SLOT
+            struct.pack_into(f"<{len(parameters)}i", batch.slots, at, *parameters)
+            batch.dispatches.append((pipeline, group, workgroups))
+            batch.buffers.update(numbers)
+            if len(batch.dispatches) == BATCH:
+                self._full()
+
+    def _full(self) -> None:
+        """Submit the batch, or begin the next one of the graph that is recorded."""
+        if self._graph is None:
+            self.submit()
+        else:
+            self._batch = self._new_batch()
+            self._graph.batches.append(self._batch)
+
+    def record(self, run: Callable[[], None]) -> Callable[[], None]:
+        """Return a function that submits, as one command, the dispatches that ``run`` makes.
+
+        They do not run while they are recorded. DeviceError if ``run`` writes or reads memory from
+        the host.
+        """
+        with self._lock, self._typed_errors():
+            before, graph = self._batch, Graph()
+            self._graph, self._batch = graph, self._new_batch()
+            graph.batches.append(self._batch)
+            try:
+                run()
+            finally:
+                self._graph, self._batch = None, before
+            for batch in graph.batches:
+                self._write_parameters(batch)
+        return lambda: self._launch(graph)
+
+    def _launch(self, graph: Graph) -> None:
+        with self._lock, self._typed_errors():
+            batches = [self._batch] if self._batch.dispatches else []
+            try:
+                if batches:
+                    self._write_parameters(self._batch)
+                self._submit([*batches, *graph.batches])
+            finally:
+                self._batch.clear()
+
+    def _require_no_graph(self) -> None:
+        if self._graph is not None:
+            raise DeviceError(
+                "webgpu: a recorded step cannot read or write memory of the device from the host; "
+                "call needle.capture(step, graphs=False)"
+            )
 
     def _compile(self, source: str, buffers: int) -> Any:
         module = self._device.create_shader_module(code=source)
@@ -96,11 +182,11 @@ class Queue:
             self._layouts[buffers] = group, whole
         return self._layouts[buffers]
 
-    def _bind(self, numbers: tuple[int, ...], buffers: Sequence[Buffer]) -> Any:
-        if len(self._groups) >= BINDINGS:
-            self._groups.clear()
+    def _bind(self, batch: Batch, numbers: tuple[int, ...], buffers: Sequence[Buffer]) -> Any:
+        if len(batch.groups) >= BINDINGS:
+            batch.groups.clear()
         entries = [
-            {"binding": 0, "resource": {"buffer": self._parameters, "offset": 0, "size": SLOT}}
+            {"binding": 0, "resource": {"buffer": batch.parameters, "offset": 0, "size": SLOT}}
         ]
         entries += [
             {"binding": i + 1, "resource": {"buffer": buffer.gpu}}
@@ -109,40 +195,42 @@ class Queue:
         group = self._device.create_bind_group(
             layout=self._layout(len(buffers))[0], entries=entries
         )
-        self._groups[numbers] = group
+        batch.groups[numbers] = group
         return group
 
     # ---- running -----------------------------------------------------------------------------
 
     def submit(self) -> None:
-        """Submit the recorded dispatches."""
+        """Submit the dispatches that wait."""
         with self._lock, self._typed_errors():
-            pending, self._pending = self._pending, []
-            self._touched.clear()
-            if not pending:
+            self._require_no_graph()
+            if not self._batch.dispatches:
                 return
-            self._submit(pending)
-            self.submissions += 1
+            try:
+                self._write_parameters(self._batch)
+                self._submit([self._batch])
+            finally:
+                self._batch.clear()
 
-    def _submit(self, pending: list[_Dispatch]) -> None:
-        queue = self._device.queue
-        queue.write_buffer(self._parameters, 0, self._slots, 0, len(pending) * SLOT)
+    def _write_parameters(self, batch: Batch) -> None:
+        size = len(batch.dispatches) * SLOT
+        if size:
+            self._device.queue.write_buffer(batch.parameters, 0, batch.slots, 0, size)
+
+    def _submit(self, batches: Sequence[Batch]) -> None:
         encoder = self._device.create_command_encoder()
         run = encoder.begin_compute_pass()
-        current = None
-        for i, (pipeline, group, groups) in enumerate(pending):
-            if pipeline is not current:
-                run.set_pipeline(pipeline)
-                current = pipeline
-            run.set_bind_group(0, group, [i * SLOT])
-            run.dispatch_workgroups(*groups)
+        for batch in batches:
+            batch.encode(run)
         run.end()
-        queue.submit([encoder.finish()])
+        self._device.queue.submit([encoder.finish()])
+        self.submissions += 1
 
     def write(self, buffer: Buffer, offset: int, data: Any) -> None:
         """Write bytes after the recorded dispatches that use the buffer."""
         with self._lock, self._typed_errors():
-            if buffer.number in self._touched:
+            self._require_no_graph()
+            if buffer.number in self._batch.buffers:
                 self.submit()
             self._device.queue.write_buffer(buffer.gpu, offset, data)
 
@@ -161,13 +249,13 @@ class Queue:
         """Wait until all commands have run."""
         with self._lock:
             self.submit()
-            self._read(self._parameters, 0, WORD)
+            self._read(self._batch.parameters, 0, WORD)
 
     def forget(self) -> None:
-        """Drop bind groups and cached memory."""
+        """Drop cached memory, and the bind groups, which would keep it."""
         with self._lock:
             self.submit()
-            self._groups.clear()
+            self._batch.groups.clear()
             self.pool.empty()
 
     @contextmanager

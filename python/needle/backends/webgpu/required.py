@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -51,7 +53,7 @@ class RequiredKernels(Backend):
 
     def allocate(self, size: int, dtype: DType) -> Buffer:
         require_dtype(dtype)
-        return self.queue.pool.take(size)
+        return self.queue.take(size)
 
     def upload(self, source: NumpyArray[Any], out: View) -> None:
         words = to_words(source)
@@ -75,7 +77,7 @@ class RequiredKernels(Backend):
         return from_words(found, a.dtype).reshape(a.shape)
 
     def _compact_like(self, a: View) -> View:
-        handle = self.queue.pool.take(product(a.shape))
+        handle = self.queue.take(product(a.shape))
         return View(handle, a.shape, compact_strides(a.shape), 0, a.dtype)
 
     # ---- elementwise -------------------------------------------------------------------------
@@ -128,12 +130,10 @@ class RequiredKernels(Backend):
         reduced = [i for i, (n, m) in enumerate(zip(a.shape, out.shape)) if n != m]
         kept = [i for i, n in enumerate(a.shape) if i not in reduced]
         steps = out.strides, a.strides
-        outer = merged(*_chosen(kept, a.shape, steps))
-        inner = merged(*_chosen(reduced, a.shape, steps))
+        outer = merged(*chosen(kept, a.shape, steps))
+        inner = merged(*chosen(reduced, a.shape, steps))
         results, each = product(out.shape), product(tuple(a.shape[i] for i in reduced))
-        lanes = 1
-        while lanes < min(THREADS, each / 8):
-            lanes *= 2
+        lanes = lanes_of(each)
         across = bool(outer) and abs(outer[-1][1][1]) == 1
         identity = scalar_word(_identity(name, a.dtype), a.dtype)
         parameters = [results, len(outer), lanes, ROW]
@@ -175,6 +175,9 @@ class RequiredKernels(Backend):
     def synchronize(self) -> None:
         self.queue.wait()
 
+    def record_graph(self, run: Callable[[], None]) -> Callable[[], None]:
+        return self.queue.record(run)
+
 
 def is_compact(view: View) -> bool:
     """Return True if the elements of the view lie in row-major order without gaps."""
@@ -182,6 +185,19 @@ def is_compact(view: View) -> bool:
         n == 1 or step == compact
         for n, step, compact in zip(view.shape, view.strides, compact_strides(view.shape))
     )
+
+
+def lanes_of(elements: int) -> int:
+    """Return the number of threads that reduce so many elements to one result."""
+    lanes = 1
+    while lanes < min(THREADS, elements / 8):
+        lanes *= 2
+    return lanes
+
+
+def words(*values: float) -> list[int]:
+    """Return floats as the int32 of their float32 words."""
+    return list(struct.unpack(f"<{len(values)}i", struct.pack(f"<{len(values)}f", *values)))
 
 
 def grid(groups: int) -> tuple[int, int, int]:
@@ -207,7 +223,7 @@ def merged(shape: tuple[int, ...], strides: tuple[Strides, ...]) -> tuple[tuple[
     return tuple((n, tuple(steps)) for n, steps in found)
 
 
-def _chosen(
+def chosen(
     axes: list[int], shape: tuple[int, ...], strides: tuple[Strides, ...]
 ) -> tuple[tuple[int, ...], tuple[Strides, ...]]:
     """Return the shape and strides of some axes."""

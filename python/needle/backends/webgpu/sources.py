@@ -87,6 +87,20 @@ def selection() -> str:
     return _elementwise("", "return select(c, b, a != 0u);")
 
 
+@cache
+def biased_relu() -> str:
+    """Return the kernel of apply_epilogue with a bias and relu, on float32."""
+    body = "return store(math_maximum(load(a) + load(b), 0.0));"
+    return _elementwise(text("scalar_math_float32"), body)
+
+
+@cache
+def relu_grad() -> str:
+    """Return the kernel of relu_grad on float32: a where b > 0, b where it is NaN, else 0."""
+    body = "if (math_is_nan(load(b))) { return b; } return select(0u, a, load(b) > 0.0);"
+    return _elementwise(text("scalar_math_float32"), body)
+
+
 def _elementwise(functions: str, body: str) -> str:
     compute = f"fn compute(a: u32, b: u32, c: u32) -> u32 {{ {body} }}\n"
     return "\n".join([functions or text("storage"), compute, text("elementwise")])
@@ -97,6 +111,13 @@ def reduction(name: str, dtype: DType) -> str:
     """Return the kernel of a reduction of a dtype."""
     combine = f"fn combine(x: T, y: T) -> T {{ return {_COMBINE[name]}; }}\n"
     return "\n".join([math(dtype), combine, text("reduce")])
+
+
+@cache
+def positions(reduction: str, dtype: DType) -> str:
+    """Return the kernel of argmax or argmin: the positions of ``max`` or ``min`` of a dtype."""
+    combine = f"fn combine(x: T, y: T) -> T {{ return {_COMBINE[reduction]}; }}\n"
+    return "\n".join([math(dtype), combine, *map(text, ("threads", "rows", "arg_reduce"))])
 
 
 @cache

@@ -1,0 +1,19 @@
+// argmax and argmin: the position of the first extreme of a row, or of its first NaN. The backend puts
+// combine(x, y: T) -> T in front, which gives the extreme of two numbers, and the first NaN.
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+  let i = thread_of(group, local);
+  if (i >= P[0].x) { return; }
+  let at = place_of(i);
+  var place = 0;
+  var best = load(a[at.x]);
+  for (var j = 1; j < P[0].z; j++) {
+    let next = combine(best, load(a[at.x + j * P[1].z]));
+    if (store(next) != store(best) && !(next == best)) {
+      best = next;
+      place = j;
+    }
+  }
+  out[at.y] = u32(place);
+}

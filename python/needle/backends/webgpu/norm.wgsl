@@ -1,0 +1,15 @@
+// batch_norm and layer_norm: (a - mean) / sqrt(variance + eps) * weight + bias, then the residual
+// and relu. b: weight, c: bias, d: mean, e: variance, f: residual. Flags: 1: residual, 2: relu.
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+  let i = thread_of(group, local);
+  if (i >= P[0].x) { return; }
+  let at = result_places(i);
+  let deviation = sqrt(load(e[at.far.z]) + eps());
+  var y = (load(a[at.near.z]) - load(d[at.far.y])) / deviation;
+  y = y * load(b[at.near.w]) + load(c[at.far.x]);
+  if ((P[3].z & 1) != 0) { y += load(f[at.far.w]); }
+  if ((P[3].z & 2) != 0) { y = math_maximum(y, 0.0); }
+  out[at.near.y] = store(y);
+}

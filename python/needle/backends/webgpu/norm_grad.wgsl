@@ -1,0 +1,16 @@
+// Gradients of batch_norm and layer_norm: that of the input. a: gradient, b: input, c: weight, d:
+// mean, e: variance, f: the sums of norm_sums.wgsl, each P[3].x long. Flag 1: the sums are
+// without the weight, which is the same for all elements of a mean.
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+  let i = thread_of(group, local);
+  if (i >= P[0].x) { return; }
+  let at = result_places(i);
+  let deviation = sqrt(load(e[at.far.z]) + eps());
+  let normalised = (load(b[at.near.w]) - load(d[at.far.y])) / deviation;
+  let weight = load(c[at.far.x]);
+  let share = (load(f[at.far.w]) + normalised * load(f[at.far.w + P[3].x])) / f32(P[1].x);
+  let all = select(share, share * weight, (P[3].z & 1) != 0);
+  out[at.near.y] = store((load(a[at.near.z]) * weight - all) / deviation);
+}

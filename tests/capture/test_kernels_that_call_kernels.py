@@ -1,0 +1,44 @@
+"""``needle.capture`` on a backend whose kernels call other functions of the same backend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import needle
+from needle import backends
+from needle.backends import View
+from needle.backends.numpy_backend import NumpyBackend
+
+
+class Composed(NumpyBackend):
+    """Softmax is made of other kernels, and uses memory that it allocates for itself."""
+
+    def softmax(self, a: View, out: View, axis: int) -> None:
+        rows = list(a.shape)
+        rows[axis] = 1
+        strides = np.empty(rows, np.int8).strides
+        sums = View(self.allocate(int(np.prod(rows)), a.dtype), tuple(rows), strides, 0, a.dtype)
+        self.unary("exp", a, out)
+        self.reduce("sum", out, sums)
+        whole = sums._replace(shape=a.shape, strides=tuple(strides[:axis]) + (0,))
+        self.binary("divide", out, whole, out)
+
+
+def test_a_kernel_is_recorded_once_with_the_kernels_that_it_calls() -> None:
+    backends.register("composed", Composed())
+    device = needle.device("composed")
+
+    def step(x: needle.Tensor) -> Any:
+        return needle.ops.softmax(x * 2.0, axis=1)
+
+    captured = needle.capture(step)
+    for seed in range(4):
+        x = np.random.default_rng(seed).normal(size=(3, 5)).astype("float32")
+        got = captured(needle.Tensor(x, device=device, requires_grad=False)).numpy()
+        wide = np.exp(2.0 * x.astype("float64"))
+        np.testing.assert_allclose(got, wide / wide.sum(axis=1, keepdims=True), rtol=1e-5)
+    assert captured.replays == 3
+    (program,) = captured.programs
+    assert [call.name for call in program.segments[0].calls] == ["binary", "softmax"]
