@@ -1,9 +1,9 @@
 """Datasets that decode no more of a JPEG than transforms need.
 
 ``transforms.base.decode_size`` computes how many pixels a list of transforms can make use of: a
-large JPEG is decoded at half its size or less. ``transforms.region`` computes which part of an image
-the transforms read; the pixels of the part are the same. Pipelines pass both on, by ``decoded_at``
-and ``decoded_in``; the decoding itself is in formats/decoding.py.
+large JPEG is decoded at half its size or less. ``transforms.region`` computes which part of an
+image the transforms read; the pixels of the part are the same. Pipelines pass both on, by
+``decoded_at`` and ``decoded_in``; the decoding itself is in formats/decoding.py.
 """
 
 from __future__ import annotations

@@ -58,10 +58,11 @@ def decode(
     source: the content of the file, or its path. at_least: a sufficient ``(height, width)``; a
     JPEG at least twice as large is decoded at a half, quarter or eighth of its size, not below
     at_least. name: the name in errors, for content from a container. max_pixels: the limit of
-    pixels. dtype: "uint8", or "float32" for 0..1, where 16-bit greys keep their bits. region: called
-    with height and width of the result; pixels of a JPEG outside of the region are undefined, and
-    damage below it may go unnoticed if the file has its end mark. Raises DataError for a damaged,
-    truncated, unknown or too large file, FileNotFoundError, and ImportError without Pillow.
+    pixels. dtype: "uint8", or "float32" for 0..1, where 16-bit greys keep their bits. region: a
+    function of height and width of the result; pixels of a JPEG outside of the region that it
+    returns are undefined, and damage below it may go unnoticed if the file has its end mark. Raises
+    DataError for a damaged, truncated, unknown or too large file, FileNotFoundError, and
+    ImportError without Pillow.
     """
     if mode not in CHANNELS:
         raise ValueError(f"decode: mode must be 'RGB' or 'L', got {mode!r}")
