@@ -3,7 +3,7 @@
 ``transforms.base.decode_size`` computes how many pixels a list of transforms can make use of: a
 large JPEG is decoded at half its size or less. ``transforms.region`` computes which part of an
 image the transforms read; the pixels of the part are the same. Pipelines pass both on, by
-``decoded_at`` and ``decoded_in``; the decoding itself is in formats/decoding.py.
+``decoded_for``; the decoding itself is in formats/decoding.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 
 from ..formats.decoding import CHANNELS, RegionOf, jpeg_region
 from ..transforms.base import ImageSpec, Size, decode_size
-from ..transforms.region import Region, Regions
+from ..transforms.execute import PlacedTransform
+from ..transforms.region import Region, Regions, regions_of
 from .dataset import Dataset, ItemTransform
 
 
@@ -89,16 +90,27 @@ def decoded_in(dataset: Any, regions: Regions | None) -> Any:
     return made if made.set_decode_regions(regions) else dataset
 
 
-def decode_sizes(dataset: Any) -> set[Size]:
-    """Return the sizes that the dataset, or the datasets inside it, decode at."""
-    sizes = (getattr(each, "decode_at_least", None) for each in _within(dataset))
-    return {size for size in sizes if size is not None}
+def decoded_for(dataset: Any, parts: Sequence[PlacedTransform], next_to_it: bool) -> Any:
+    """Return a copy of ``dataset`` that decodes what these transforms need; itself if it cannot.
+
+    next_to_it: the transforms run where the images are decoded, image by image with their keys.
+    """
+    dataset = decoded_at(dataset, decode_size(part.transform for part in parts))
+    return decoded_in(dataset, regions_of(parts) if next_to_it else None)
 
 
-def decodes_regions(dataset: Any) -> bool:
-    """Return True if the dataset, or one inside it, decodes parts of images."""
-    known = any(getattr(each, "decode_regions", None) is not None for each in _within(dataset))
-    return known and jpeg_region() is not None
+def decode_notes(dataset: Any) -> list[str]:
+    """Return lines on what the dataset, and the datasets inside it, do not decode."""
+    found = list(_within(dataset))
+    sizes = {getattr(each, "decode_at_least", None) for each in found} - {None}
+    lines = [
+        f"JPEGs are decoded at half their size or less where {height} x {width} are left"
+        for height, width in sorted(sizes)
+    ]
+    regions = any(getattr(each, "decode_regions", None) is not None for each in found)
+    if regions and jpeg_region() is not None:
+        lines.append("of a JPEG only the part is decoded that the first transforms read")
+    return lines
 
 
 def _within(dataset: Any) -> Iterator[Any]:
