@@ -248,7 +248,7 @@ wheel: $(VENV)/.needle-release  ## a release: this machine's wheel, the pure whe
 	@rm -rf dist $(BUILD)/wheel
 	@$(BIN)/python -m build --sdist --outdir dist
 	@NEEDLE_PURE=on $(BIN)/python -m build --wheel --outdir dist dist/needle-*.tar.gz
-	@$(BIN)/python -m build --wheel --outdir $(BUILD)/wheel dist/needle-*.tar.gz
+	@$(BIN)/python -m build --wheel --outdir $(BUILD)/wheel -Ccmake.define.NEEDLE_JPEG=off dist/needle-*.tar.gz
 	@if [ "$$(uname)" = Linux ]; then \
 		PATH="$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist $(BUILD)/wheel/*.whl; \
 	else cp $(BUILD)/wheel/*.whl dist; fi
