@@ -1,14 +1,16 @@
-// The Python module jpeg_region: decodes a part of a JPEG file by libjpeg-turbo, which computes only
-// the blocks of the part and stops below it. needle.data.formats.decoding decodes the whole image by
-// other means wherever this returns False. A module of its own, so that needle does not need the
-// library.
+// The Python module jpeg_region: decodes a part of a JPEG file by libjpeg-turbo, which computes
+// only the blocks of the part and stops below it. needle.data.formats.decoding decodes the whole
+// image by other means wherever this returns False. A module of its own, so that needle does not
+// need the library.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
 #include <csetjmp>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>  // jpeglib.h needs it
+#include <utility>
 
 #include <jpeglib.h>
 
@@ -122,7 +124,7 @@ PYBIND11_MODULE(jpeg_region, m) {
       },
       py::arg("content"), py::arg("out").noconvert(), py::arg("scale"), py::arg("top"),
       py::arg("left"), py::arg("bottom"), py::arg("right"),
-      "Writes rows top to bottom and columns left to right of the image, decoded at 1/scale of its\n"
-      "size, to the same place of `out`, and leaves the rest of `out` undefined. False, without an\n"
-      "error, for a file that is damaged, progressive, CMYK, or of another size than `out`.");
+      "Writes rows top to bottom and columns left to right of the image, decoded at 1/scale of\n"
+      "its size, to the same place of `out`, and leaves the rest of `out` undefined. False,\n"
+      "without an error, for a file that is damaged, progressive, CMYK, or of another size.");
 }
