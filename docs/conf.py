@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from needle import __version__
 from needle.ops import REGISTRY
 
 if sys.version_info >= (3, 11):
@@ -23,14 +24,14 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 project = PROJECT["name"]
-version = release = PROJECT["version"]
+version = release = __version__
 author = project_copyright = PROJECT["authors"][0]["name"]
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 root_doc = "docs/index"
 include_patterns = [
-    *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "hw_notebook.ipynb"),
-    *("docs/*.md", "docs/api/*.md", "docs/internals/*.md", "apps/**/*.md"),
+    *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"),
+    *("hw_notebook.ipynb", "docs/*.md", "docs/api/*.md", "docs/internals/*.md", "apps/**/*.md"),
 ]
 exclude_patterns = [".*", "build", "dist", "runs", "data", "**/node_modules"]
 

@@ -161,7 +161,7 @@ void run_chunk(const TapProduct<T>& p, Index begin, Index end, Index first, Inde
   const ThreadScratch slice(bytes_for<T>(packed != nullptr ? 0 : NR * depth));
   const auto weights = [&](Index j, Index run, Index runs) -> const T* {
     if (packed != nullptr) return packed + j * p.depth() + run * NR * rows.length;
-    const Index taps = p.tap_count / rows.runs;  // in a run
+    const Index taps = copies ? p.tap_count : 1;  // in a run
     pack_panel(p, j, run * taps, (run + runs) * taps, slice.as<T>());
     return slice.as<const T>();
   };

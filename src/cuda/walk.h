@@ -81,7 +81,7 @@ inline Walk make_walk(const LoopPlan& plan, const View* const* views) {
   for (int i = 0; i < plan.ndim; ++i) walk.shape[i] = Divisor(plan.shape[i]);
   for (int k = 0; k < plan.operands; ++k) {
     walk.data[k] = plan.data[k];
-    walk.constant[k] = true;
+    walk.constant[k] = plan.size > 1 || views[k]->is_scalar;  // one element may be overwritten
     for (int i = 0; i < plan.ndim; ++i) {
       walk.strides[k][i] = plan.strides[k][i];
       walk.constant[k] = walk.constant[k] && (plan.strides[k][i] == 0 || plan.shape[i] == 1);

@@ -173,6 +173,7 @@ const char* verb(Access access) {
     return "thread " + std::to_string(thread) + " of block " + std::to_string(block);
   };
   const char* ending = ", and no barrier is between";
+  if (before.many_lanes || before.many_warps || before.many_blocks) did = " and others" + did;
   if (before.in_flight) did = " copies to", ending = " and has not waited for the copy";
   give_up("a race in " + std::string(shared ? "shared" : "device") +
           " memory: " + who(running.thread, running.block) + verb(access) + std::to_string(bytes) +

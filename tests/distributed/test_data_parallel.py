@@ -81,6 +81,20 @@ def test_a_parameter_without_gradient_keeps_none() -> None:
     assert [p.grad is None for p in model.parameters()] == [False, False, True, True]
 
 
+def test_a_gradient_of_one_slice_alone_is_averaged_over_all_samples() -> None:
+    """In the second step, whose vectors have held other gradients."""
+    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(3, 2))
+    parallel = DataParallel(model, Communicator(), 2)
+    for last in (1, 0):
+        with parallel.slice(1):
+            sum(layer(needle.ones(1, 3)).sum() for layer in model).backward()
+        with parallel.slice(3):
+            sum(layer(needle.ones(3, 3)).sum() for layer in list(model)[: 1 + last]).backward()
+        parallel.average()
+    found = [float(p.grad.numpy().max()) for p in model.parameters()]
+    assert found == [2.5, 2.5, 0.25, 0.25]  # (1 + 3 * 3) / 4, 1 / 4
+
+
 def test_mistakes() -> None:
     model = nn.Linear(3, 2)
     with pytest.raises(DistributedError, match="got 6 slices"):

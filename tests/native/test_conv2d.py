@@ -56,6 +56,7 @@ CASES = [
     Case((2, 7, 19, 40), (3, 2), 40, (1, 2), (1, 1), (1, 2), groups=40),  # some pixels at once
     Case((1, 6, 6, 4), (3, 3), 8, padding=(1, 1), groups=4),  # two filters a channel
     Case((1, 4, 4, 2), (2, 2), 4, (3, 3)),  # the stride jumps over pixels
+    Case((1, 4, 4, 16), (1, 1), 16, (2, 2)),  # some pixels lie under no tap
     Case((1, 3, 3, 2), (2, 2), 4, padding=(3, 3)),  # windows of padding alone
     Case((0, 5, 5, 4), (3, 3), 8, padding=(1, 1)),
     Case((1, 11, 10, 70), (3, 3), 33, padding=(1, 1)),  # k in several slices

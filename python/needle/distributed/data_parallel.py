@@ -109,7 +109,7 @@ class DataParallel:
         else:
             for tensor, old in zip(self._flat.buffers(), self._before):
                 tensor.data = constant(old, tensor)
-        self._vectors.append(np.zeros(self._flat.size, self._flat.dtype))
+        self._vectors.append(self._flat.new_vector())
         self._written.clear()
         self._open, self._weight = True, float(samples)
 
@@ -140,7 +140,11 @@ class DataParallel:
     def _end_slice(self) -> None:
         vector = self._vectors[-1]
         for i, p in enumerate(self._flat.parameters):
-            if i not in self._written and p.grad is not None:
+            if i in self._written:
+                continue
+            if p.grad is None:
+                self._flat.clear_gradient(vector, i)
+            else:
                 self._flat.write_gradient(vector, i, p.grad, self._weight)
         self._flat.write_buffers(vector, self._weight, self._before)
         self._open = False
@@ -174,6 +178,7 @@ class DataParallel:
         total[self._flat.tail :] /= total.dtype.type(sums[0])
         self._flat.read_gradients(total)
         self._flat.read_buffers(total, self._before)
+        self._flat.reuse(self._vectors)
         self._begin_step()
         self.steps += 1
         if self.steps % self.check_every == 0:

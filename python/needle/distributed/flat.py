@@ -49,6 +49,7 @@ class FlatModel:
         found = [b for _, b in model.named_buffers()]
         self._has_buffers = bool(found)
         self.size = self.tail + sum(b.size for b in found)
+        self._free: list[Array] = []
         self.buckets = self._buckets(BUCKET_BYTES // self.dtype.itemsize)
 
     def _buckets(self, length: int) -> list[tuple[int, int, int]]:
@@ -72,6 +73,20 @@ class FlatModel:
         return f"{len(named)} arrays, checksum {zlib.crc32(text.encode()):08x}"
 
     # ---- writing -----------------------------------------------------------------------------
+
+    def new_vector(self) -> Array:
+        """Return a vector without gradients, perhaps one that was used before."""
+        vector = self._free.pop() if self._free else np.empty(self.size, self.dtype)
+        vector[self.presence :] = 0
+        return vector
+
+    def reuse(self, vectors: Iterable[Array]) -> None:
+        """Take back vectors that are not needed any more."""
+        self._free.extend(vectors)
+
+    def clear_gradient(self, vector: Array, i: int) -> None:
+        """Write zeros for a gradient that does not exist."""
+        vector[self.places[i]] = 0
 
     def write_gradient(self, vector: Array, i: int, gradient: Any, weight: float) -> None:
         """Write a gradient, multiplied by its weight, to its place."""
@@ -121,4 +136,4 @@ def host_copy(tensor: Any) -> Array:
 
 def constant(values: Any, like: Any) -> Any:
     """Return a constant Tensor with a copy of the values, of the dtype and device of ``like``."""
-    return Tensor.make_const(from_numpy(np.array(values, like.dtype), like.device, like.dtype))
+    return Tensor.make_const(from_numpy(values, like.device, like.dtype))
