@@ -102,7 +102,9 @@ def decoded_for(dataset: Any, parts: Sequence[PlacedTransform], next_to_it: bool
 def decode_notes(dataset: Any) -> list[str]:
     """Return lines on what the dataset, and the datasets inside it, do not decode."""
     found = list(_within(dataset))
-    sizes = {getattr(each, "decode_at_least", None) for each in found} - {None}
+    sizes: set[Size] = {
+        size for each in found if (size := getattr(each, "decode_at_least", None)) is not None
+    }
     lines = [
         f"JPEGs are decoded at half their size or less where {height} x {width} are left"
         for height, width in sorted(sizes)
