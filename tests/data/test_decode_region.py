@@ -415,7 +415,7 @@ def test_whole_images_where_others_see_them(root, boxes):
 
 
 def test_a_loader_says_so(root, boxes):
-    said = "of a JPEG only the part is decoded that the first transforms read"
+    said = "only the part of a JPEG that the first transforms read is decoded"
     assert said in Pipeline(folder(root), TRANSFORMS).explain()
     assert said in Pipeline(data.Subset(folder(root), [1]), RANDOM_BOX).explain()
     assert said not in Pipeline(folder(root), [data.Resize((60, 50))]).explain()

@@ -111,7 +111,7 @@ def decode_notes(dataset: Any) -> list[str]:
     ]
     regions = any(getattr(each, "decode_regions", None) is not None for each in found)
     if regions and jpeg_region() is not None:
-        lines.append("of a JPEG only the part is decoded that the first transforms read")
+        lines.append("only the part of a JPEG that the first transforms read is decoded")
     return lines
 
 

@@ -38,9 +38,9 @@ class ImageFolder(ScaledDecoding):
     ``Resize(int)``, by one). max_pixels: larger images are refused. Slices and index arrays give
     a list of items. UserWarning if the classes are names of splits.
 
-    A loader whose transforms crop, with ``layout="HWC"``, decodes of a JPEG only the part that the
-    crop reads, with the same pixels, where libjpeg-turbo was found when needle was built. Damage
-    below the part then goes unnoticed, unless the file was cut short.
+    With ``layout="HWC"``, a loader whose transforms crop decodes only the part of a JPEG that the
+    crop reads, with the same pixels, if libjpeg-turbo was found when needle was built. Damage below
+    the part then goes unnoticed, unless the file was cut short.
 
     Pickles as a few arrays (paths, labels), which protocol 5 moves without copying.
     Raises DataError for no class, no image or a file that cannot be decoded, and ImportError

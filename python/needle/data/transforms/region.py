@@ -9,20 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from ..samples.random_source import draws
 from .base import ImageSpec, Step, Transform
+from .compile import MOST_PLANS
 from .execute import PlacedTransform, varies
 from .resampling import places_read
 from .resize import RandomResizedCrop
 from .windows import CenterCrop, RandomCrop
 
 CUTS = (CenterCrop, RandomCrop, RandomResizedCrop)
+MOVES = ("crop", "flip", "resize")
+"""Steps that take pixels from other places."""
 KEEPS = ("to_float", "normalize", "colour")
 """Steps that compute a pixel from the one at the same place alone."""
+
+KnownStep = tuple[PlacedTransform, Step, ImageSpec, ImageSpec]
+"""A transform, its native step, and the specs of the images before and after it."""
 
 
 class Region(NamedTuple):
@@ -64,7 +71,7 @@ class Move:
         return Region(down[0], across[0], down[1], across[1])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Regions:
     """The first transforms of a list, up to the last one that cuts; made by ``regions_of``."""
 
@@ -76,24 +83,34 @@ class Regions:
         The random numbers are those of the keyed block (``random_source.keyed``) of the caller.
         """
         moves: list[Move] = []
-        for part in self.parts:
-            step = part.transform.step(spec)
-            after = part.transform.output(spec)
-            if step is None or varies(after):
-                break
-            if step.name not in KEEPS:
-                row = None if step.name not in ("crop", "flip", "resize") else _row(part, spec)
+        made = spec
+        for part, step, before, after in _known_steps(self, spec):
+            if step.name in MOVES:
+                row = _row(part, before)
                 if row is None:
                     break
-                moves.append(Move(step, row, int(spec.height or 0), int(spec.width or 0)))
-            spec = after
-        region = whole = Region(0, 0, int(spec.height or 0), int(spec.width or 0))
+                moves.append(Move(step, row, int(before.height or 0), int(before.width or 0)))
+            made = after
+        region = whole = Region(0, 0, int(made.height or 0), int(made.width or 0))
         for move in reversed(moves):
             region = move.input_region(region)
             if region.top >= region.bottom or region.left >= region.right:
                 return Region(0, 0, 1, 1)  # the window lies beside the image
             whole = Region(0, 0, move.height, move.width)
         return None if region == whole else region
+
+
+@lru_cache(maxsize=MOST_PLANS)
+def _known_steps(regions: Regions, spec: ImageSpec) -> tuple[KnownStep, ...]:
+    """Return the transforms whose steps and sizes are known for such images."""
+    known: list[KnownStep] = []
+    for part in regions.parts:
+        step, after = part.transform.step(spec), part.transform.output(spec)
+        if step is None or after is None or varies(after) or step.name not in (*MOVES, *KEEPS):
+            break
+        known.append((part, step, spec, after))
+        spec = after
+    return tuple(known)
 
 
 def regions_of(parts: Sequence[PlacedTransform]) -> Regions | None:
