@@ -34,6 +34,7 @@ import numpy as np
 import needle as ndl
 from apps import pictures
 from apps.notebook import exercises, kernels_of, own_arrays, start, watch
+from examples.ring_all_reduce import in_threads
 from needle import nn
 from needle.testing import check_gradients, conformance
 
@@ -658,6 +659,37 @@ print(weights.numpy()[0, 0].round(2))
 
 # %% tags=["remove-input"]
 exercises("rnn-cell", "recurrent-steps", "lstm-cell", "attention", "attention-layer")
+
+# %% [markdown]
+# ## 11 Compiler passes, and many processes
+#
+# `needle.capture` records the kernel calls of a step. Passes rewrite the list before it is
+# replayed: the first one removes the calls whose results nobody reads, here the exponentials and
+# their sum.
+
+
+# %%
+@ndl.capture
+def captured(x):
+    x.exp().sum()
+    return (x * 2 + 1).relu()
+
+
+captured(ndl.ones(1000, device=device))
+print(captured.explain())
+
+# %% [markdown]
+# Several processes share the work of a step by adding their gradients; docs/many_machines.md says
+# how to start them. Four threads add eight numbers each around a ring:
+
+# %%
+arrays = [np.arange(8, dtype=np.float32) * 10**rank for rank in range(4)]
+sent = in_threads(arrays)
+print("the sum:", arrays[0])
+print("numbers that each thread sent:", [sum(each) for each in sent])
+
+# %% tags=["remove-input"]
+exercises("dead-calls", "tree-sum", "ring-all-reduce")
 
 # %% [markdown]
 # ## Next steps

@@ -153,7 +153,7 @@ def test_the_wrong_answers_fit_their_exercises(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "said"), [("1,4", "parts from 0 to 10, such as 1 4"), ("recor", "similar: record;")]
+    ("word", "said"), [("1,4", "parts from 0 to 11, such as 1 4"), ("recor", "similar: record;")]
 )
 def test_what_is_no_exercise_says_what_there_is(word: str, said: str) -> None:
     with pytest.raises(registry.RegistryError, match=said) as caught:

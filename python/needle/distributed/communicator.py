@@ -65,6 +65,7 @@ def tree_sum(parts: Sequence[Array]) -> Array:
     Of n arrays, array i + ceil(n / 2) is added to array i, until one is left. The arrays i, i + s,
     i + 2s ... of n = s * 2**k arrays are therefore added first, whoever adds them.
     """
+    ### BEGIN YOUR SOLUTION [tree-sum]
     left = list(parts)
     while len(left) > 1:
         half = -(-len(left) // 2)
@@ -72,6 +73,7 @@ def tree_sum(parts: Sequence[Array]) -> Array:
             left[i] += left[half + i]
         left = left[:half]
     return left[0]
+    ### END YOUR SOLUTION
 
 
 # Named like entry points, so that no engine is imported before it is needed.
