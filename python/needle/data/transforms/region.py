@@ -28,8 +28,9 @@ MOVES = ("crop", "flip", "resize")
 KEEPS = ("to_float", "normalize", "colour")
 """Steps that compute a pixel from the one at the same place alone."""
 
-KnownStep = tuple[PlacedTransform, Step, ImageSpec, ImageSpec]
-"""A transform, its native step, and the specs of the images before and after it."""
+Row = tuple[float, ...]
+KnownStep = tuple[PlacedTransform, Step, "Row | None", ImageSpec, ImageSpec]
+"""A transform, its native step, its parameters if nothing is drawn, and the images around it."""
 
 
 class Region(NamedTuple):
@@ -46,7 +47,7 @@ class Move:
     """A step that takes pixels from other places, its parameters, and the size of its input."""
 
     step: Step
-    row: tuple[float, ...]
+    row: Row
     height: int
     width: int
 
@@ -84,9 +85,9 @@ class Regions:
         """
         moves: list[Move] = []
         made = spec
-        for part, step, before, after in _known_steps(self, spec):
+        for part, step, row, before, after in _known_steps(self, spec):
             if step.name in MOVES:
-                row = _row(part, before)
+                row = row or _row(part, before)
                 if row is None:
                     break
                 moves.append(Move(step, row, int(before.height or 0), int(before.width or 0)))
@@ -108,7 +109,8 @@ def _known_steps(regions: Regions, spec: ImageSpec) -> tuple[KnownStep, ...]:
         step, after = part.transform.step(spec), part.transform.output(spec)
         if step is None or after is None or varies(after) or step.name not in (*MOVES, *KEEPS):
             break
-        known.append((part, step, spec, after))
+        row = None if part.transform.words else _row(part, spec)
+        known.append((part, step, row, spec, after))
         spec = after
     return tuple(known)
 
@@ -127,7 +129,7 @@ def _is_own(transform: object) -> bool:
     return isinstance(transform, Transform) and type(transform).__module__.startswith(__package__)
 
 
-def _row(part: PlacedTransform, spec: ImageSpec) -> tuple[float, ...] | None:
+def _row(part: PlacedTransform, spec: ImageSpec) -> Row | None:
     """Return the parameters of a transform for the current sample; None if they are unknown."""
     source, transform = draws(), part.transform
     if transform.words and not source.keyed:
