@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..backends.base import Backend
+from ..changes import note_write
 from ..shapes import compact_strides
 from .registry import Array, accelerated, empty
 
@@ -145,6 +146,9 @@ def _run(
         if layouts[i] != rows:
             views[i] = [array.compact().view for array in arrays]
     if reuse and layouts[0] == rows:
+        for p, same in zip(params, reuse, strict=True):
+            if same:
+                note_write(p.view.handle)
         outs = [p if same else empty(p, p.shape) for p, same in zip(params, reuse, strict=True)]
     else:
         outs = [empty(p, p.shape) for p in params]

@@ -169,6 +169,7 @@ def capture(
     recordings: int = 8,
     graphs: bool = True,
     memory: int | str | None = None,
+    exact: bool = True,
 ) -> Captured[P, R]:
     """Return ``function`` as a callable that records its first call and replays later ones.
 
@@ -179,7 +180,9 @@ def capture(
     kernels between two host steps as one graph. ``memory``: the largest size of the intermediate
     values of a replay, in bytes or as text such as "800MB"; where they would need more, cheap
     kernels are called again instead of keeping their results. The first call raises ValueError with
-    the smallest possible figure if that does not suffice. TypeError if ``function`` is not
+    the smallest possible figure if that does not suffice. ``exact=False``: replays may round
+    otherwise, which makes inference faster: batch norm becomes a part of the convolution before
+    it, within a relative error of 1e-5 or so. TypeError if ``function`` is not
     callable, ValueError if ``recordings`` is below 1 or ``memory`` is no number of bytes.
     """
     if not callable(function):
@@ -191,4 +194,4 @@ def capture(
         raise ValueError(
             f"capture: recordings must be at least 1, got {recordings}; leave it out for 8"
         )
-    return Captured(function, recordings, graphs, Options(byte_count(memory)))
+    return Captured(function, recordings, graphs, Options(byte_count(memory), exact))

@@ -18,7 +18,8 @@ class BufferSlot:
     ``uses`` lists the argument positions that refer to it. There are three kinds of slot. A
     *temporary* (``owned``) has a fixed place in memory that belongs to the recording. An *output*
     (``owned`` and ``output``) gets a new buffer at each replay, because the program may keep it. An
-    *external* slot (neither) is bound to an array of the Python state or of a host step.
+    *external* slot (neither) is bound to an array of the Python state or of a host step. A *kept*
+    slot (``owned`` and ``kept``) has memory of its own, whose contents survive the replay.
 
     ``first_use`` and ``last_use`` are numbers of calls, counted from 1; 0 if no call uses it.
     ``exposed``: arrays are made on the slot. ``written``: kernels write to it although it is
@@ -33,6 +34,7 @@ class BufferSlot:
     offset: int = 0
     owned: bool = True
     output: bool = False
+    kept: bool = False
     exposed: bool = False
     written: bool = False
     first_use: int = 0
@@ -46,8 +48,8 @@ class BufferSlot:
 
     @property
     def temporary(self) -> bool:
-        """True if no Python object ever refers to the buffer."""
-        return self.owned and not self.output
+        """True if the buffer is needed inside of a replay alone."""
+        return self.owned and not self.output and not self.kept
 
     @property
     def bytes(self) -> int:

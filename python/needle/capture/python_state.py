@@ -286,6 +286,8 @@ class ReachableState:
                     rest = entries.keys() - {"grad", "cached_data", *RECORDS}
                     found += [(container.location(key), entries[key]) for key in rest]
                 continue
+            if isinstance(container.holder, tuple) and container.leaf is None:
+                continue  # its entries are those of the object that holds it
             keys: Any = entries if container.keys is None else container.keys
             for key in keys:
                 value = entries.get(key, MISSING)

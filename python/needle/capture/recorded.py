@@ -133,6 +133,10 @@ class Recording:
     backend: Backend
     segments: list[Segment]
     slots: list[BufferSlot]
+    constants: list[Call] = field(default_factory=list)
+    """Calls whose results are kept from replay to replay, until a parameter changes."""
+    parameters: list[InputBinding] = field(default_factory=list)
+    """The bindings of the parameters that constants read."""
 
     def calls(self) -> list[Call]:
         """Return the calls of all segments in order."""
@@ -163,11 +167,12 @@ class Recording:
     def copy(self) -> Recording:
         """Return a recording with lists of its own, as it is before a pass changes it."""
         parts = [replace(part, calls=list(part.calls)) for part in self.segments]
-        return Recording(self.backend, parts, list(self.slots))
+        return replace(self, segments=parts, slots=list(self.slots), constants=list(self.constants))
 
     def __str__(self) -> str:
         """Return the list of calls, one per line."""
-        return "\n".join(line for part in self.segments for line in _lines(part))
+        constants = [f"constant: {call}" for call in self.constants]
+        return "\n".join([*constants, *(line for part in self.segments for line in _lines(part))])
 
 
 def _lines(part: Segment) -> list[str]:

@@ -1,4 +1,4 @@
-"""The passes over a recording: each rewrites its calls, and all keep the bits of the eager step.
+"""The passes over a recording: each rewrites its calls, and all but folding keep the bits.
 
 A pass is a function of a file of this package: it changes the lists ``segment.calls`` of a
 Recording and returns a phrase that says what it did. ``PASSES`` has their order. ``planning``
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..recorded import Recording
-from . import dead_calls, in_place, rematerialisation
+from . import constants, dead_calls, folding, in_place, rematerialisation
 from .options import Options, byte_count
 from .planning import Plan, plan
 
@@ -30,6 +30,8 @@ __all__ = [
 Pass = Callable[[Recording, Options], str]
 PASSES: dict[str, Pass] = {
     "dead calls": dead_calls.remove,
+    "constants": constants.move,
+    "folding": folding.fold,
     "rematerialisation": rematerialisation.rematerialise,
     "in place": in_place.write_over_inputs,
 }
@@ -62,6 +64,7 @@ def optimise(recording: Recording, options: Options) -> tuple[list[Stage], Plan]
     stages = [_stage("recorded", f"{len(recording.segments)} segments", recording)]
     for name, run in PASSES.items():
         stages.append(_stage(name, run(recording, options), recording))
+    constants.note_parameters(recording)
     made = plan(recording.temporaries())
     text = f"{len(made.places)} temporaries in {size_text(made.bytes)}"
     return [*stages, _stage("planning", text, recording)], made

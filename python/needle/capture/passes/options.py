@@ -19,6 +19,8 @@ class Options:
 
     memory: int | None = None
     """The number of bytes that the temporaries should fit into; None: no limit."""
+    exact: bool = True
+    """Keep the bits of the eager step."""
 
 
 def byte_count(memory: int | str | None) -> int | None:

@@ -1,0 +1,62 @@
+"""The pass "constants": calls that depend on parameters alone leave the replay.
+
+A call is moved to ``recording.constants`` if it reads nothing but parameters, buffers and other
+constants, such as the scale of a batch norm in evaluation mode, and if it is the only one that
+writes its results. ``program`` runs these calls once, and again when a parameter has changed. Their
+results are kept between replays, so nothing is moved if ``memory`` is limited. Nothing is moved in
+a step that changes parameters, as an optimiser does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ..buffers import BufferSlot
+from ..calls import Call
+from ..recorded import Recording
+from .options import Options
+
+
+def move(recording: Recording, options: Options) -> str:
+    """Move the calls whose results are constants out of the replay."""
+    hosts = [part.host for part in recording.segments if part.host is not None]
+    if options.memory is None and not any(host.changes_state for host in hosts):
+        written = Counter(slot for call in recording.calls() for slot in call.writes)
+        known = _parameters(recording) - set(written)
+        for part in recording.segments:
+            kept: list[Call] = []
+            for call in part.calls:
+                if _is_constant(call, known, written):
+                    recording.constants.append(call)
+                    known.update(call.writes)
+                else:
+                    kept.append(call)
+            part.calls = kept
+    for call in recording.constants:
+        for slot in call.writes:
+            slot.kept = True
+    return f"moved {len(recording.constants)} calls out of the replay"
+
+
+def _parameters(recording: Recording) -> set[BufferSlot]:
+    """Return the slots of arrays of the Python state, except those of a function's arguments."""
+    bindings = (bind for part in recording.segments for bind in part.bindings)
+    return {bind.slot for bind in bindings if bind.location.leaf is None}
+
+
+def note_parameters(recording: Recording) -> None:
+    """Set ``recording.parameters``; segments bind no parameter that constants alone read."""
+    read = {slot for call in recording.constants for slot in call.reads}
+    used = {view.handle for call in recording.calls() for view, _ in call.views()}
+    for part in recording.segments:
+        recording.parameters += [bind for bind in part.bindings if bind.slot in read]
+        part.bindings = [b for b in part.bindings if b.slot in used or b.slot not in read]
+
+
+def _is_constant(call: Call, known: set[BufferSlot], written: Counter[BufferSlot]) -> bool:
+    reads = call.reads
+    return (
+        bool(reads)
+        and known.issuperset(reads)
+        and all(slot.temporary and written[slot] == 1 for slot in call.writes)
+    )

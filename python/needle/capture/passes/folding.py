@@ -1,0 +1,154 @@
+"""The pass "folding": a convolution takes in the scale, shift and ReLU of a batch norm after it.
+
+In evaluation mode batch norm multiplies each channel by a constant s and adds a constant t. Since
+conv(x, w) s + t = conv(x, w s) + t, the scaled weights are computed once, and the addition and
+a following ReLU run in the convolution's epilogue. Sums are rounded in another order, so this pass
+runs with ``capture(step, exact=False)`` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ...backends.base import Epilogue, View
+from ...shapes import compact_strides
+from ..buffers import BufferSlot
+from ..calls import Call
+from ..recorded import Recording
+from .options import Options
+
+
+def fold(recording: Recording, options: Options) -> str:
+    """Fold constant scales and shifts of channels, and ReLU, into convolutions before them."""
+    folded = 0
+    if not options.exact:
+        folder = _Folder(recording)
+        for segment in recording.segments:
+            for call in [call for call in segment.calls if call.name == "conv2d"]:
+                folded += folder.fold(segment.calls, call)
+    return f"folded {folded} batch norms"
+
+
+class _Folder:
+    """Rewrites the calls of a recording that has constants."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.constants = {slot for call in recording.constants for slot in call.writes}
+
+    def fold(self, calls: list[Call], conv: Call) -> bool:
+        """Fold the batch norm after ``conv``, if there is one; return True if there was."""
+        x, weight, out, geometry, epilogue = conv.args
+        channels = weight.shape[-1]
+        scaled = self._next(calls, out, "multiply", channels)
+        if epilogue.relu or scaled is None:
+            return False
+        multiply, scale = scaled
+        shifted = self._next(calls, multiply.args[3], "add", channels)
+        if shifted is None:
+            return False
+        add, shift = shifted
+        done, relu = add, self._relu(calls, add)
+        if relu is not None:
+            done = relu
+        bias = _channels(shift, channels)
+        if epilogue.bias is not None:
+            bias = self._constant(
+                "add", self._constant("multiply", epilogue.bias, _channels(scale, channels)), bias
+            )
+        new_weight = self._constant("multiply", weight, _channels(scale, channels, weight.shape))
+        result = done.args[-1]
+        new_out = View(result.handle, out.shape, out.strides, result.offset, out.dtype)
+        args = (x, new_weight, new_out, geometry, Epilogue(bias, None, relu is not None))
+        # The result may be read or written no earlier than the last of the calls was run.
+        calls[calls.index(done)] = replace(conv, args=args)
+        for call in {conv, multiply, add} - {done}:
+            calls.remove(call)
+        return True
+
+    def _next(
+        self, calls: list[Call], view: View, name: str, channels: int
+    ) -> tuple[Call, View] | None:
+        """Return the call of ``name`` with this result and a constant per channel, and that one."""
+        call = self._only_reader(calls, view)
+        if call is None or call.name != "binary" or call.args[0] != name:
+            return None
+        _, a, b, out = call.args
+        for value, constant in ((a, b), (b, a)):
+            if (
+                isinstance(constant, View)
+                and isinstance(value, View)
+                and value.handle is view.handle
+                and constant.handle in self.constants
+                and _is_whole(value, view)
+                and _alike(value, out)
+                and _varies_with_channel(constant, value, channels)
+            ):
+                return call, constant
+        return None
+
+    def _only_reader(self, calls: list[Call], view: View) -> Call | None:
+        """Return the only call that uses a temporary after it was written, or None."""
+        slot = view.handle
+        if not slot.temporary:
+            return None
+        users = [call for call in calls if any(v.handle is slot for v, _ in call.views())]
+        everywhere = sum(
+            any(v.handle is slot for v, _ in call.views()) for call in self.recording.calls()
+        )
+        return users[1] if len(users) == everywhere == 2 else None
+
+    def _relu(self, calls: list[Call], add: Call) -> Call | None:
+        """Return the call that computes relu of the result of ``add`` in its layout, or None."""
+        view = add.args[3]
+        call = self._only_reader(calls, view)
+        if call is None or call.name != "binary" or call.args[0] != "maximum":
+            return None
+        _, a, b, out = call.args
+        return call if a == view and b == 0.0 and _alike(out, view) else None
+
+    def _constant(self, name: str, a: View, b: View) -> View:
+        """Return a new constant, computed from two others of one shape."""
+        slots = self.recording.slots
+        size = 1
+        for length in a.shape:
+            size *= length
+        slot = BufferSlot(max(s.number for s in slots) + 1, size, a.dtype, kept=True)
+        slots.append(slot)
+        self.constants.add(slot)
+        out = View(slot, a.shape, compact_strides(a.shape), 0, a.dtype)
+        self.recording.constants.append(Call("binary", (name, a, b, out)))
+        return out
+
+
+def _axes(view: View) -> Iterator[tuple[int, int]]:
+    """Yield (length, stride) of the axes with more than one element."""
+    return ((n, s) for n, s in zip(view.shape, view.strides) if n > 1)
+
+
+def _alike(a: View, b: View) -> bool:
+    """Return True if two views have one shape, and one stride for each axis."""
+    return a.shape == b.shape and list(_axes(a)) == list(_axes(b))
+
+
+def _is_whole(value: View, out: View) -> bool:
+    """Return True if ``value`` has the elements of ``out``, perhaps with its axes permuted."""
+    return sorted(_axes(value)) == sorted(_axes(out)) and value.offset == out.offset
+
+
+def _varies_with_channel(constant: View, value: View, channels: int) -> bool:
+    """Return True if a constant has one value for each channel of ``value``, whose stride is 1."""
+    return constant.shape == value.shape and all(
+        s == (1 if v == 1 and n == channels else 0)
+        for n, s, v in zip(constant.shape, constant.strides, value.strides)
+        if n > 1
+    )
+
+
+def _channels(constant: View, count: int, shape: tuple[int, ...] | None = None) -> Any:
+    """Return the constant of the channels as a view of ``shape``, whose last axis they are."""
+    shape = shape or (count,)
+    strides = (0,) * (len(shape) - 1) + (1,)
+    return View(constant.handle, shape, strides, constant.offset, constant.dtype)

@@ -1,0 +1,185 @@
+"""Passes for inference: constants leave the replay, batch norm becomes a part of a convolution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle
+from needle import nn, optim
+
+needs_kernels = pytest.mark.skipif(
+    needle.backend_selection.BACKEND != "nd" or not needle.cpu().enabled(),
+    reason="needs the compiled backend",
+)
+pytestmark = [needs_kernels, pytest.mark.filterwarnings("error::needle.CaptureWarning")]
+
+
+class Residual(nn.Module):
+    """Convolutions of several kinds, each with a batch norm, and a shortcut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        on: dict[str, Any] = {"device": needle.cpu()}
+        self.first = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1, bias=True, **on), nn.BatchNorm2d(8, **on), nn.ReLU()
+        )
+        self.second = nn.Conv2d(8, 8, 3, padding=1, stride=2, groups=4, bias=False, **on)
+        self.norm = nn.BatchNorm2d(8, **on)
+        self.third = nn.Conv2d(8, 8, 1, stride=2, bias=False, **on)
+        self.last = nn.BatchNorm2d(8, **on)
+
+    def forward(self, x: needle.Tensor) -> needle.Tensor:
+        x = self.first(x)
+        return nn.ReLU()(self.norm(self.second(x)) + self.last(self.third(x)))
+
+
+def trained() -> tuple[Any, Any]:
+    """Return a model in evaluation mode whose statistics and weights are not the first ones."""
+    np.random.seed(3)
+    model = Residual()
+    x = needle.Tensor(np.random.randn(4, 3, 9, 7), device=needle.cpu(), requires_grad=False)
+    optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(3):
+        optimizer.reset_grad()
+        (model(x) ** 2).mean().backward()
+        optimizer.step()
+    return model.eval(), x
+
+
+def inference(model: Any, **options: Any) -> Any:
+    step = needle.capture(lambda x: model(x), **options)
+
+    def run(x: Any) -> Any:
+        with needle.no_grad():
+            return step(x).numpy()
+
+    run.step = step  # type: ignore[attr-defined]
+    return run
+
+
+def eager(model: Any, x: Any) -> Any:
+    with needle.no_grad():
+        return model(x).numpy()
+
+
+def by_optimizer(model: Any, x: Any) -> None:
+    optimizer = optim.SGD(model.parameters(), lr=0.02)
+    (model(x) ** 2).mean().backward()
+    optimizer.step()
+
+
+def by_adam(model: Any, x: Any) -> None:
+    optimizer = optim.Adam(model.parameters(), lr=0.02)
+    (model(x) ** 2).mean().backward()
+    optimizer.step()
+
+
+def by_training(model: Any, x: Any) -> None:
+    model.train()
+    model(x + 1)
+    model.eval()
+
+
+def by_loading(model: Any, x: Any) -> None:
+    state = {
+        name: tensor * 1.25 if tensor.dtype == "float32" else tensor
+        for name, tensor in model.state_dict().items()
+    }
+    model.load_state_dict(state)
+
+
+def by_writing(model: Any, x: Any) -> None:
+    for tensor in (model.norm.running_var, model.last.weight, model.second.weight):
+        array = tensor.realize_cached_data()
+        array[...] = array * 1.25 + 0.5
+
+
+def by_assigning(model: Any, x: Any) -> None:
+    model.norm.weight.data = model.norm.weight.data * 1.25 + 0.5
+
+
+CHANGES = (by_optimizer, by_adam, by_training, by_loading, by_writing, by_assigning)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("exact", [True, False])
+def test_replays_see_changed_parameters(change: Any, exact: bool) -> None:
+    model, x = trained()
+    run = inference(model, exact=exact)
+    for _ in range(2):
+        run(x)
+        before = run(x)
+        expected = eager(model, x)
+        np.testing.assert_allclose(before, expected, rtol=1e-4, atol=1e-5)
+        if exact:
+            np.testing.assert_array_equal(before, expected)
+        change(model, x)
+        expected = eager(model, x)
+        assert np.abs(expected - before).max() > 1e-3
+        np.testing.assert_allclose(run(x), expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+        if exact:
+            np.testing.assert_array_equal(run(x), expected)
+
+
+def test_what_is_left_of_a_replay() -> None:
+    model, x = trained()
+    counts = {}
+    for exact in (True, False):
+        run = inference(model, exact=exact)
+        run(x)
+        program = run.step.programs[0]
+        counts[exact] = [call.name for call in program.recording.calls()]
+        assert all(
+            call.name == "binary" or call.name == "unary" for call in program.recording.constants
+        )
+        assert "folded 3 batch norms" in run.step.explain() or exact
+    assert counts[True].count("conv2d") == counts[False].count("conv2d") == 3
+    assert len(counts[False]) == 5  # and the addition with the last ReLU
+    assert len(counts[True]) == 12
+
+
+def test_a_convolution_that_is_read_twice_is_not_folded() -> None:
+    model, x = trained()
+
+    def both(x: Any) -> Any:
+        y = model.second(model.first(x))
+        return model.norm(y) + y
+
+    step = needle.capture(both, exact=False)
+    with needle.no_grad():
+        expected = step(x).numpy()
+        np.testing.assert_allclose(step(x).numpy(), expected, rtol=1e-5, atol=1e-6)
+    assert "folded 1 batch norms" in step.explain()
+
+
+def test_a_scale_of_columns_is_not_one_of_channels() -> None:
+    """With one channel, the columns of the result are next to each other."""
+    conv = nn.Conv2d(2, 1, 3, padding=1, bias=False, device=needle.cpu())
+    scale = needle.Tensor(np.arange(5) + 1.0, device=needle.cpu())
+    step = needle.capture(lambda x: conv(x) * (scale * 2) + (scale + 1), exact=False)
+    x = needle.Tensor(np.random.randn(2, 2, 5, 5), device=needle.cpu(), requires_grad=False)
+    with needle.no_grad():
+        expected = step(x).numpy()
+        np.testing.assert_allclose(step(x).numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"memory": "10MB"}, {}])
+def test_nothing_is_moved_where_parameters_change_or_memory_is_limited(
+    options: dict[str, Any],
+) -> None:
+    model, x = trained()
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+
+    def train(x: Any) -> Any:
+        loss = (model(x) ** 2).mean()
+        if not options:
+            loss.backward()
+            optimizer.step()
+        return loss
+
+    step = needle.capture(train, **options)
+    step(x)
+    assert "moved 0 calls" in step.explain()
