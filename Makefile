@@ -87,7 +87,8 @@ train: $(VENV)/.needle-train build  ## LeNet-5 on real handwritten digits; more 
 
 # tests/conftest.py says which tests belong to which suite. Tests of kernels repeat themselves on each
 # instruction set of this machine. Tests that need no compiled code also run in NumPy mode.
-KERNEL_TESTS := tests/conformance tests/backends tests/native tests/data/test_native_kernels.py
+KERNEL_TESTS := tests/conformance tests/backends tests/native \
+	$(addprefix tests/data/test_,native_kernels.py decode_region.py)
 EMULATOR_TESTS := $(addprefix tests/cuda_on_cpu/test_,backend.py images.py graphs.py loads.py)
 PYTEST := -m pytest -n $(JOBS) --dist worksteal
 
@@ -248,7 +249,7 @@ wheel: $(VENV)/.needle-release  ## a release: this machine's wheel, the pure whe
 	@rm -rf dist $(BUILD)/wheel
 	@$(BIN)/python -m build --sdist --outdir dist
 	@NEEDLE_PURE=on $(BIN)/python -m build --wheel --outdir dist dist/needle-*.tar.gz
-	@$(BIN)/python -m build --wheel --outdir $(BUILD)/wheel dist/needle-*.tar.gz
+	@$(BIN)/python -m build --wheel --outdir $(BUILD)/wheel -Ccmake.define.NEEDLE_JPEG=off dist/needle-*.tar.gz
 	@if [ "$$(uname)" = Linux ]; then \
 		PATH="$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist $(BUILD)/wheel/*.whl; \
 	else cp $(BUILD)/wheel/*.whl dist; fi

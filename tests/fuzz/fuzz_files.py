@@ -197,6 +197,10 @@ FORMATS = {
     "checkpoint": Format(write_checkpoint, read_checkpoint, exact=True),
     "state.json": Format(write_state, read_state, named=False, mutate=mutated_json),
     "a.jpg": Format(lambda p: p.write_bytes(jpeg(IMAGES[0], quality=90)), decode),
+    "part.jpg": Format(
+        lambda p: p.write_bytes(jpeg(np.tile(IMAGES[0], (6, 5, 1)), restart_marker_blocks=2)),
+        lambda p: decode(p, region=lambda h, w: (h // 3, w // 3, h // 2 + 1, w // 2 + 1)),
+    ),
     "a.png": Format(lambda p: p.write_bytes(jpeg(IMAGES[0], "PNG")), decode),
     "a.gif": Format(lambda p: p.write_bytes(jpeg(IMAGES[0][..., 0], "GIF")), decode),
     "a.webp": Format(lambda p: p.write_bytes(jpeg(IMAGES[0], "WEBP")), decode),

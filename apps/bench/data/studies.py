@@ -7,6 +7,7 @@ from types import ModuleType
 from . import (
     study_arrays,
     study_batches,
+    study_crops,
     study_faults,
     study_jpeg,
     study_kernels,
@@ -24,6 +25,7 @@ STUDIES: dict[str, ModuleType] = {
     "loader": study_loader,
     "batches": study_batches,
     "jpeg": study_jpeg,
+    "crops": study_crops,
     "small": study_small,
     "arrays": study_arrays,
     "kernels": study_kernels,

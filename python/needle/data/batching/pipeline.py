@@ -20,13 +20,13 @@ import numpy.typing as npt
 
 from ...errors import DataError
 from ..datasets.dataset import Dataset, fetch_of, in_memory_of, sample_spec_of
-from ..datasets.decode_size import decode_sizes, decoded_at
+from ..datasets.decode_size import decode_notes, decoded_for
 from ..samples.native_kernels import gather_rows
 from ..samples.pytree import LEAF, Field, Slice, Structure, first_field, flatten, with_first
 from ..samples.random_source import LOADER_STREAM
 from ..samples.ticket import NO_SAMPLE, Ticket, check_indices, highest
 from ..samples.timing import Clock
-from ..transforms.base import decode_size, row_fields
+from ..transforms.base import row_fields
 from ..transforms.compile import Chain, placed, spec_of
 from ..transforms.execute import PlacedTransform
 from .collate import collate_slice, default_collate, place, stack
@@ -88,7 +88,7 @@ class Pipeline:
         uneven: bool = False,
     ) -> None:
         after = placed(transforms, LOADER_STREAM)
-        dataset = decoded_at(dataset, decode_size(part.transform for part in after))
+        dataset = decoded_for(dataset, after, augment == "worker")
         self.dataset = dataset
         self.collate = default_collate if collate is None else collate
         self.augment, self.skip = augment, on_error == "skip"
@@ -149,10 +149,7 @@ class Pipeline:
             known = spec if not chain.parts else chain.plan(spec).output
             lines.append(f"in the main process, for {self.device}:")
             lines.append(self.later.plan(known).explain(self.device))
-        for height, width in sorted(decode_sizes(self.dataset)):
-            lines.append(
-                f"JPEGs are decoded at half their size or less where {height} x {width} are left"
-            )
+        lines += decode_notes(self.dataset)
         return "\n".join(lines)
 
     def prepare(self, ticket: Ticket, work: Work | None = None) -> Slice:

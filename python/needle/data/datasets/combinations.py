@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from ..samples.pytree import Field
 from ..samples.ticket import check_indices
+from ..transforms.region import Regions
 from .dataset import Dataset, RowTransforms, fetch_of, in_memory_of, sample_spec_of
-from .decode_size import decoded_at
+from .decode_size import decoded_at, decoded_in
 from .indexing import Indices, check_index, several
 
 
@@ -62,6 +63,11 @@ class Subset(Dataset):
         inner, self.dataset = self.dataset, decoded_at(self.dataset, (height, width))
         return self.dataset is not inner
 
+    def set_decode_regions(self, regions: Regions) -> bool:
+        """Set which part of each image suffices; True if the inner dataset makes use of it."""
+        inner, self.dataset = self.dataset, decoded_in(self.dataset, regions)
+        return self.dataset is not inner
+
 
 class ConcatDataset(Dataset):
     """Datasets one after another. Items by int; slices and index arrays give a list of items."""
@@ -95,4 +101,10 @@ class ConcatDataset(Dataset):
         """Set how many pixels of each image suffice; True if a dataset makes use of it."""
         inner, size = self.datasets, (height, width)
         self.datasets = tuple(decoded_at(dataset, size) for dataset in inner)
+        return any(new is not old for new, old in zip(self.datasets, inner))
+
+    def set_decode_regions(self, regions: Regions) -> bool:
+        """Set which part of each image suffices; True if a dataset makes use of it."""
+        inner = self.datasets
+        self.datasets = tuple(decoded_in(dataset, regions) for dataset in inner)
         return any(new is not old for new, old in zip(self.datasets, inner))

@@ -1,16 +1,23 @@
-"""Datasets that decode large JPEGs at half their size or less, where transforms need no more.
+"""Datasets that decode no more of a JPEG than transforms need.
 
-``transforms.base.decode_size`` computes how many pixels a list of transforms can make use of.
-Pipelines pass it on with ``decoded_at``; the decoding itself is in formats/decoding.py.
+``transforms.base.decode_size`` computes how many pixels a list of transforms can make use of: a
+large JPEG is decoded at half its size or less. ``transforms.region`` computes which part of an
+image the transforms read; the pixels of the part are the same. Pipelines pass both on, by
+``decoded_for``; the decoding itself is in formats/decoding.py.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..transforms.base import Size, decode_size
+import numpy as np
+
+from ..formats.decoding import CHANNELS, RegionOf, jpeg_region
+from ..transforms.base import ImageSpec, Size, decode_size
+from ..transforms.execute import PlacedTransform
+from ..transforms.region import Region, Regions, regions_of
 from .dataset import Dataset, ItemTransform
 
 
@@ -23,6 +30,7 @@ class ScaledDecoding(Dataset):
 
     scaled_decode: bool
     decode_at_least: Size | None
+    decode_regions: Regions | None = None
 
     def __init__(self, transforms: Sequence[ItemTransform] | None, scaled_decode: bool) -> None:
         super().__init__(transforms)
@@ -34,6 +42,22 @@ class ScaledDecoding(Dataset):
         if self.scaled_decode:
             self.decode_at_least = (int(height), int(width))
         return self.scaled_decode
+
+    def set_decode_regions(self, regions: Regions) -> bool:
+        """Set which part of each image suffices for the transforms that follow; return True."""
+        self.decode_regions = regions
+        return True
+
+    def region_of(self, mode: str, dtype: str) -> RegionOf | None:
+        """Return the function that tells which part of an image suffices; None for all images."""
+        regions = self.decode_regions
+        if regions is None:
+            return None
+
+        def region(height: int, width: int) -> Region | None:
+            return regions.of(ImageSpec(height, width, CHANNELS[mode], np.dtype(dtype)))
+
+        return region
 
 
 def decoded_at(dataset: Any, size: Size | None) -> Any:
@@ -51,9 +75,49 @@ def decoded_at(dataset: Any, size: Size | None) -> Any:
     return made if made.set_decode_size(*size) else dataset
 
 
-def decode_sizes(dataset: Any) -> set[Size]:
-    """Return the sizes that the dataset, or the datasets inside it, decode at."""
-    own: Size | None = getattr(dataset, "decode_at_least", None)
-    inner = getattr(dataset, "datasets", None) or [getattr(dataset, "dataset", None)]
-    found = {size for each in inner if each is not None for size in decode_sizes(each)}
-    return found if own is None else found | {own}
+def decoded_in(dataset: Any, regions: Regions | None) -> Any:
+    """Return a copy of ``dataset`` that decodes the regions alone; itself if it cannot.
+
+    Not if it has transforms of its own, which see the pixels before, or if its class is a user's,
+    whose items may be computed from all pixels.
+    """
+    own = getattr(dataset, "transforms", None)
+    if regions is None or own or not hasattr(dataset, "set_decode_regions"):
+        return dataset
+    if not type(dataset).__module__.startswith("needle.data."):
+        return dataset
+    made = copy.copy(dataset)
+    return made if made.set_decode_regions(regions) else dataset
+
+
+def decoded_for(dataset: Any, parts: Sequence[PlacedTransform], next_to_it: bool) -> Any:
+    """Return a copy of ``dataset`` that decodes what these transforms need; itself if it cannot.
+
+    next_to_it: the transforms run where the images are decoded, image by image with their keys.
+    """
+    dataset = decoded_at(dataset, decode_size(part.transform for part in parts))
+    return decoded_in(dataset, regions_of(parts) if next_to_it else None)
+
+
+def decode_notes(dataset: Any) -> list[str]:
+    """Return lines on what the dataset, and the datasets inside it, do not decode."""
+    found = list(_within(dataset))
+    sizes: set[Size] = {
+        size for each in found if (size := getattr(each, "decode_at_least", None)) is not None
+    }
+    lines = [
+        f"JPEGs are decoded at half their size or less where {height} x {width} are left"
+        for height, width in sorted(sizes)
+    ]
+    regions = any(getattr(each, "decode_regions", None) is not None for each in found)
+    if regions and jpeg_region() is not None:
+        lines.append("only the part of a JPEG that the first transforms read is decoded")
+    return lines
+
+
+def _within(dataset: Any) -> Iterator[Any]:
+    """Yield the dataset and the datasets inside it."""
+    yield dataset
+    for each in getattr(dataset, "datasets", None) or [getattr(dataset, "dataset", None)]:
+        if each is not None:
+            yield from _within(each)

@@ -15,6 +15,7 @@ from ...errors import DataError, warn_caller
 from ..formats.decoding import CHANNELS, MAX_PIXELS, decode, pillow
 from ..formats.files import read_file
 from ..formats.string_table import StringTable
+from ..transforms.region import Regions
 from .arrays import check_layout, check_pixels, to_chw
 from .dataset import ItemTransform
 from .decode_size import ScaledDecoding
@@ -36,6 +37,10 @@ class ImageFolder(ScaledDecoding):
     or the loader begin by resizing; faster, and pixels differ a little (as may the longer side of
     ``Resize(int)``, by one). max_pixels: larger images are refused. Slices and index arrays give
     a list of items. UserWarning if the classes are names of splits.
+
+    With ``layout="HWC"``, a loader whose transforms crop decodes only the part of a JPEG that the
+    crop reads, with the same pixels, if libjpeg-turbo was found when needle was built. Damage below
+    the part then goes unnoticed, unless the file was cut short.
 
     Pickles as a few arrays (paths, labels), which protocol 5 moves without copying.
     Raises DataError for no class, no image or a file that cannot be decoded, and ImportError
@@ -94,6 +99,10 @@ class ImageFolder(ScaledDecoding):
         image = self.apply_transforms(self._pixels(place, self._contents([place])[0]))
         return (to_chw(image) if self.layout == "CHW" else image), int(self.labels[place])
 
+    def set_decode_regions(self, regions: Regions) -> bool:
+        """Set which part of each image suffices; False for images whose axes are moved first."""
+        return self.layout == "HWC" and super().set_decode_regions(regions)
+
     def path(self, index: int) -> Path:
         """Return the path of the sample's file."""
         return self.root / self.paths[index]
@@ -113,6 +122,7 @@ class ImageFolder(ScaledDecoding):
     def _pixels(self, place: int, content: bytes) -> npt.NDArray[Any]:
         """Return the image, uint8 or float32 ``(H, W, C)``, before any transform."""
         options: dict[str, Any] = {"max_pixels": self.max_pixels, "dtype": self.dtype}
+        options["region"] = self.region_of(self.mode, self.dtype)
         name = self._file(place)
         return decode(content, self.mode, self.decode_at_least, name=name, **options)
 

@@ -20,9 +20,10 @@ import numpy.typing as npt
 
 from ...errors import DataError
 from ..formats.arrow_columns import Column, Description, arrow_fields, pyarrow
-from ..formats.decoding import decode
+from ..formats.decoding import RegionOf, decode
 from ..formats.files import open_file
 from ..samples.ticket import check_indices
+from ..transforms.base import Size
 from .dataset import ItemTransform
 from .decode_size import ScaledDecoding
 from .indexing import Indices, check_index, several
@@ -73,8 +74,10 @@ class PackedDataset(ScaledDecoding):
         place = check_index("PackedDataset", index, len(self))
         file = self._map
         self.rows(np.array([place]))
+        first = file.description.columns[0]
+        region = self.region_of(first.mode, "uint8") if first.kind == "image" else None
         values = [
-            file.value(number, place, self.decode_at_least)
+            file.value(number, place, self.decode_at_least, None if number else region)
             for number in range(len(file.description.columns))
         ]
         values[0] = self.apply_transforms(values[0])
@@ -235,8 +238,10 @@ class PackedFile:
             raise self._garbled(number, place, f"it lies at {start} to {end} of {len(data)} bytes")
         return data[start:end], self.starts[number] + start
 
-    def value(self, number: int, place: int, at_least: tuple[int, int] | None) -> Any:
-        """Return one field of one sample."""
+    def value(
+        self, number: int, place: int, at_least: Size | None, region: RegionOf | None = None
+    ) -> Any:
+        """Return one field of one sample; at_least, region: see ``decode``."""
         column = self.description.columns[number]
         if column.kind in ("number", "array"):
             found = self.views[number][0][place]
@@ -244,7 +249,7 @@ class PackedFile:
         content, byte = self.bytes_of(number, place)
         if column.kind == "image":
             name = f"{self.name}: sample {place} at byte {byte}"
-            return decode(content.data, column.mode, at_least, name=name)
+            return decode(content.data, column.mode, at_least, name=name, region=region)
         if column.kind == "varied":
             return self._varied(number, place, content)
         try:

@@ -1,7 +1,8 @@
 """Image files to arrays: JPEG by simplejpeg, everything else by Pillow (both in an extra).
 
 Both release the interpreter's lock. Called by ImageFolder, packed files and tar shards, which find
-and read the files.
+and read the files. If a region of a JPEG suffices, the compiled module jpeg_region decodes that
+alone, with the same pixels. It is built where libjpeg-turbo's headers are (NEEDLE_JPEG).
 
 EXIF orientation is not applied (pixels are returned as stored) and colour profiles are ignored.
 CMYK becomes RGB by Pillow's plain formula. Of an animation the first frame is decoded. RGB of 16
@@ -11,8 +12,10 @@ bits per channel is cut to its upper 8 bits, greys of 16 bits are rounded to 8.
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import os
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -25,6 +28,8 @@ from .files import read_file
 
 Pixels: TypeAlias = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 Source: TypeAlias = "bytes | memoryview | str | os.PathLike[str]"
+RegionOf: TypeAlias = Callable[[int, int], "tuple[int, int, int, int] | None"]
+"""From height and width to the region (top, left, bottom, right) that suffices; None for all."""
 
 MAX_PIXELS = 1 << 27
 """Default limit of pixels (134 million, 400 MB as RGB), against attacks and mistakes."""
@@ -32,7 +37,7 @@ BAND = 1 << 22
 """Pixels that are converted at a time."""
 
 CHANNELS = {"RGB": 3, "L": 1}
-JPEG_START = b"\xff\xd8\xff"
+JPEG_START, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 JPEG_SCALES = (8, 4, 2)
 LOST_PIXELS = ("remature end", "bad Huffman code", "instead of RST", "nvalid JPEG file structure")
 """Warnings of libjpeg if part of the picture is missing; its other warnings are harmless."""
@@ -46,13 +51,16 @@ def decode(
     name: str | None = None,
     max_pixels: int = MAX_PIXELS,
     dtype: str = "uint8",
+    region: RegionOf | None = None,
 ) -> npt.NDArray[Any]:
     """Return the image as ``(H, W, C)``: three channels for mode "RGB", one for "L" (grey).
 
     source: the content of the file, or its path. at_least: a sufficient ``(height, width)``; a
     JPEG at least twice as large is decoded at a half, quarter or eighth of its size, not below
     at_least. name: the name in errors, for content from a container. max_pixels: the limit of
-    pixels. dtype: "uint8", or "float32" for 0..1, where 16-bit greys keep their bits. Raises
+    pixels. dtype: "uint8", or "float32" for 0..1, where 16-bit greys keep their bits. region: a
+    function of height and width of the result; pixels of a JPEG outside of the region that it
+    returns are undefined, and damage below it may go unnoticed if the file has its end mark. Raises
     DataError for a damaged, truncated, unknown or too large file, FileNotFoundError, and
     ImportError without Pillow.
     """
@@ -64,7 +72,7 @@ def decode(
         content, name = read_file(source), name or os.fspath(source)
     try:
         with measured("decode"):
-            pixels = _pixels(content, mode, at_least, max_pixels)
+            pixels = _pixels(content, mode, at_least, max_pixels, region)
     except (MemoryError, ImportError):
         raise
     except _TooLarge as error:
@@ -109,11 +117,24 @@ def simplejpeg() -> ModuleType | None:
     return module  # type: ignore[no-any-return]
 
 
+@functools.lru_cache(maxsize=1)
+def jpeg_region() -> ModuleType | None:
+    """Return the module that decodes a region of a JPEG; None if it was not built."""
+    try:
+        return importlib.import_module("needle.backend_ndarray.jpeg_region")
+    except ImportError:
+        return None
+
+
 def _pixels(
-    content: bytes | memoryview, mode: str, at_least: tuple[int, int] | None, max_pixels: int
+    content: bytes | memoryview,
+    mode: str,
+    at_least: tuple[int, int] | None,
+    max_pixels: int,
+    region: RegionOf | None,
 ) -> Pixels:
     if bytes(content[:3]) == JPEG_START:
-        pixels = _by_simplejpeg(content, mode, at_least, max_pixels)
+        pixels = _by_simplejpeg(content, mode, at_least, max_pixels, region)
         if pixels is not None:
             return pixels
     return _by_pillow(pillow("decode"), content, mode, at_least, max_pixels)
@@ -137,7 +158,11 @@ def _scale(height: int, width: int, at_least: tuple[int, int] | None) -> int:
 
 
 def _by_simplejpeg(
-    content: bytes | memoryview, mode: str, at_least: tuple[int, int] | None, max_pixels: int
+    content: bytes | memoryview,
+    mode: str,
+    at_least: tuple[int, int] | None,
+    max_pixels: int,
+    region: RegionOf | None,
 ) -> Pixels | None:
     """Return the pixels; None if Pillow must decode: no simplejpeg, CMYK, or an odd file."""
     library = simplejpeg()
@@ -149,11 +174,11 @@ def _by_simplejpeg(
         if colours not in ("YCbCr", "RGB", "Gray"):
             return None
         scale = _scale(height, width, at_least)
-        smaller = (
-            {"min_height": -(-height // scale), "min_width": -(-width // scale)}
-            if scale > 1
-            else {}
-        )
+        size = -(-height // scale), -(-width // scale)
+        part = None if region is None else _part(content, mode, scale, size, region)
+        if part is not None:
+            return part
+        smaller = {"min_height": size[0], "min_width": size[1]} if scale > 1 else {}
         space = "RGB" if mode == "RGB" else "GRAY"
         pixels: Pixels = library.decode_jpeg(content, space, **smaller)
         return pixels
@@ -161,6 +186,23 @@ def _by_simplejpeg(
         if any(words in str(error) for words in LOST_PIXELS):
             raise
         return None
+
+
+def _part(
+    content: bytes | memoryview, mode: str, scale: int, size: tuple[int, int], region: RegionOf
+) -> Pixels | None:
+    """Return the image of ``size`` with the region's pixels; None if all must be decoded.
+
+    All must be if the file looks cut short or odd, so that errors are the same.
+    """
+    library = jpeg_region()
+    if library is None or bytes(content[-2:]) != JPEG_END:
+        return None
+    box = region(*size)
+    if box is None:
+        return None
+    pixels = np.empty((*size, CHANNELS[mode]), np.uint8)
+    return pixels if library.decode_region(content, pixels, scale, *box) else None
 
 
 def _by_pillow(

@@ -26,26 +26,29 @@ _SECRET = re.compile(
 )
 
 
-def open_file(path: PathLike) -> IO[bytes]:
-    """Return the open file; DataError for a folder, pipe, socket or device, without waiting."""
+def open_file(path: PathLike, buffering: int = -1) -> IO[bytes]:
+    """Return the open file; DataError for a folder, pipe, socket or device, without waiting.
+
+    buffering: as for ``open``.
+    """
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise DataError(
             f"{os.fspath(path)}: must be a file, got a folder, pipe, socket or device; give "
             f"the path of a file, or remove it"
         )
-    return open(path, "rb")
+    return open(path, "rb", buffering)
 
 
 def read_file(path: PathLike, limit: int = MAX_BYTES) -> bytes:
     """Return the content of a file; DataError as open_file, or for more than ``limit`` bytes."""
-    with open_file(path) as file:
+    with open_file(path, buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
             raise DataError(
                 f"{os.fspath(path)}: it is read whole and may have at most {limit} bytes, got "
                 f"{size}; remove or split it"
             )
-        return file.read(limit)
+        return file.read()  # to the end; with a number, memory for so many bytes would be taken
 
 
 def without_secrets(text: str) -> str:

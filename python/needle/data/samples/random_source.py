@@ -62,7 +62,7 @@ class Draws:
         if count == 0:
             return np.empty(0, np.uint32)
         place = np.array([self.index])
-        one: philox.Words = philox.words(self.seed, self.epoch, place, stream, count)[0]
+        one: philox.Words = native_kernels.words(self.seed, self.epoch, place, stream, count)[0]
         return one
 
     def seek(self, stream: int) -> None:

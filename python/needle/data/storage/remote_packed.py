@@ -25,6 +25,7 @@ from ..datasets.indexing import Indices, check_index, several
 from ..datasets.packed_reading import GarbledSample, PackedDataset, PackedFile
 from ..samples.pytree import flatten
 from ..samples.ticket import check_indices
+from ..transforms.region import Regions
 from .catalogue import Catalogue, read_catalogue
 from .object_cache import ObjectCache
 from .remote_images import RemoteImageFolder
@@ -107,6 +108,11 @@ class RemotePacked(ScaledDecoding):
         self._open = {}
         return super().set_decode_size(height, width)
 
+    def set_decode_regions(self, regions: Regions) -> bool:
+        """See ``ScaledDecoding``; open shards are opened anew."""
+        self._open = {}
+        return super().set_decode_regions(regions)
+
     def _places(self, indices: Indices) -> tuple[Indices, Indices]:
         """Return the shard of each sample, and the row in the shard."""
         numbers = np.searchsorted(self.ends, indices, side="right")
@@ -177,6 +183,8 @@ class RemotePacked(ScaledDecoding):
         shard = PackedDataset(packed, self.transforms, **options)
         if self.decode_at_least is not None:
             shard.set_decode_size(*self.decode_at_least)
+        if self.decode_regions is not None:
+            shard.set_decode_regions(self.decode_regions)
         if len(shard) != self.catalogue.numbers[number]:
             raise DataError(
                 f"{self._url(number)}: must have {self.catalogue.numbers[number]} samples, got "

@@ -7,6 +7,7 @@ taps.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -96,3 +97,16 @@ def fixed_point(weights: Floats) -> Integers:
 def nearest_places(size: int, new_size: int) -> Integers:
     """Return floor((i + 1/2) * size / new_size) for each new place i, in integers."""
     return (2 * np.arange(new_size, dtype=np.int64) + 1) * size // (2 * new_size)
+
+
+def places_read(
+    begin: int, end: int, size: int, new_size: int, antialias: bool, nearest: bool
+) -> tuple[int, int]:
+    """Return the first input place, and one past the last, that new places begin to end-1 read."""
+    if nearest:
+        return (2 * begin + 1) * size // (2 * new_size), (2 * end - 1) * size // (2 * new_size) + 1
+    ratio = size / new_size
+    reach = ratio if antialias and ratio > 1 else 1.0
+    first = math.floor((begin + 0.5) * ratio - reach + 0.5)
+    last = math.floor((end - 0.5) * ratio + reach + 0.5)
+    return max(0, first), min(size, last)
